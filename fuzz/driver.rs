@@ -1,9 +1,9 @@
-//! Runs a check over its corpus, then over mutations of it, on any compiler and without a fuzzer.
+//! Runs a check over its corpus and over mutations of it, with any compiler and without a fuzzer.
 //!
-//! Not a crate: each test program that needs it has it as a module. `cargo test` does a fixed
-//! number of mutations, the same ones each time. With `QUORATE_FUZZ_SECONDS` set it goes on for
-//! that long, with a new seed. An input that fails is kept in `fuzz/artifacts`; put it into the
-//! corpus once the fault is repaired.
+//! Not a crate: each test program that needs it includes it as a module. `cargo test` runs a fixed
+//! number of mutations, the same ones each time. With `QUORATE_FUZZ_SECONDS` set, it runs for that
+//! many seconds with a new seed. A failing input is saved in `fuzz/artifacts`; add it to the corpus
+//! once the fault is fixed.
 
 use std::{
     env, fs,
@@ -14,9 +14,9 @@ use std::{
 
 use quorate_core::dice::Dice;
 
-/// Longest input that is made.
+/// Longest input generated.
 const BYTES_MAX: usize = 16 << 10;
-/// Numbers at the edges of what lengths and counters can be.
+/// Numbers at the limits of lengths and counters.
 const EDGES: [u64; 12] = [
     0,
     1,
@@ -32,18 +32,18 @@ const EDGES: [u64; 12] = [
     u64::MAX,
 ];
 
-/// One input that tests everything from there on.
+/// A handmade input from which mutations start.
 pub(crate) struct Seed {
-    /// Of the file, without `seed-`.
+    /// Name of the file, without `seed-`.
     pub(crate) name: String,
-    /// What it is.
+    /// The input itself.
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Runs `check` over all files of the corpus, and over `mutations` of them.
+/// Runs `check` over all files of the corpus and over `mutations` of them.
 ///
-/// The seeds are made from the real thing by the caller: what the corpus holds of them must be what
-/// the code writes today. `REWRITE=1` writes them again.
+/// The caller generates the seeds with production code, and the corpus must match what that code
+/// writes today. `REWRITE=1` writes them again.
 #[allow(
     clippy::disallowed_methods,
     reason = "how long to go on is asked of the clock; code under test has none"
@@ -82,7 +82,7 @@ fn mutate_all(inputs: &[Vec<u8>], seeds: std::ops::Range<u64>, check: fn(&[u8]),
     }
 }
 
-/// An input that fails is written down before the test fails.
+/// Runs `check`, and saves the input before the test fails.
 fn survive(bytes: &[u8], check: fn(&[u8]), artifacts: &Path) {
     let Err(panic) = catch_unwind(AssertUnwindSafe(|| check(bytes))) else {
         return;
@@ -125,7 +125,7 @@ fn read(corpus: &Path) -> Vec<Vec<u8>> {
     files.iter().map(read).collect()
 }
 
-/// An index below `bound`; 0 if `bound` is.
+/// Returns an index below `bound`, or 0 if `bound` is 0.
 fn below(dice: &mut Dice, bound: usize) -> usize {
     dice.index(bound.max(1))
 }
@@ -133,7 +133,7 @@ fn below(dice: &mut Dice, bound: usize) -> usize {
 fn mutated(inputs: &[Vec<u8>], seed: u64) -> Vec<u8> {
     let mut dice = Dice::new(seed);
     let mut bytes = inputs[below(&mut dice, inputs.len())].clone();
-    // One change more often than not: texts rarely survive two.
+    // Usually one change: texts rarely survive two.
     for _ in 0..=below(&mut dice, 5) * below(&mut dice, 2) {
         let other = &inputs[below(&mut dice, inputs.len())];
         mutate(&mut bytes, other, &mut dice);
@@ -166,7 +166,7 @@ fn mutate(bytes: &mut Vec<u8>, other: &[u8], dice: &mut Dice) {
             let length = below(dice, tail.len() + 1);
             bytes.splice(at..at, tail[..length].iter().copied());
         }
-        // A number in text.
+        // Writes a number as text.
         _ => {
             let edge = EDGES[below(dice, EDGES.len())].to_string();
             let replaced = length.min(below(dice, 3));

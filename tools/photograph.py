@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What users, peers, disks and tests see of a source tree, as text: taken before a change that should move code alone,
-compared after it.
+"""Records everything that users, peers, disks and tests see of a source tree, as text. Take a record before a change that
+should only move code, and compare after it.
 
     tools/photograph.py take OUT [--seeds N]    run in the tree; builds `quorate` and the simulator's `hunt`
-    tools/photograph.py compare BEFORE AFTER    prints what differs, by section; exits with 1 if anything does
+    tools/photograph.py compare BEFORE AFTER    prints the differences by section; exits with 1 if there are any
 
 Sections: tests (names, from the source), mutants (names, rules, edits' files, recorded finds), vectors and transcripts
-(sums), gate (counts of the baseline), help (of every command), metrics and status (names that one running node shows),
-seeds (fingerprint of the simulator's frames, writes and times).
+(checksums), gate (counts of the baseline), help (of every command), metrics and status (names reported by a running
+node), seeds (fingerprint of the simulator's frames, writes and times).
 """
 import difflib, hashlib, json, os, pathlib, re, shutil, subprocess, sys, tempfile, tomllib, urllib.request
 
@@ -20,7 +20,7 @@ def tracked(*patterns):
 
 
 def crate_of(path):
-    """The crate's folder name and the path within it: a crate that moves keeps both."""
+    """Returns the crate's folder name and the path within the crate, which a moved crate keeps."""
     parts = path.relative_to(ROOT).parts
     return parts[2:] if parts[0] == "crates" and len(parts) > 3 else parts
 
@@ -81,7 +81,7 @@ def keys(value, path=""):
 
 
 def node():
-    """Names in the documents of a node that has just been founded."""
+    """Returns the names in the documents of a newly founded node."""
     folder = tempfile.mkdtemp()
     ports = [f"--{port}=127.0.0.1:0" for port in ("client", "peer", "admin", "stream")]
     process = subprocess.Popen([program(), "start", "--data", f"{folder}/n", *ports], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)

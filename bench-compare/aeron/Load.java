@@ -1,9 +1,9 @@
-// Offers messages to a multicast stream of Aeron, or counts what arrives: one process of `compare multicast`, with a
-// media driver of its own.
+// Sends messages to a multicast stream of Aeron, or counts the messages received: one process of
+// `compare multicast`, with its own media driver.
 //
 //     java Load ROLE MEMBERS BYTES WARMUP_MS TIME_MS ADDRESS FOLDER
 //
-// What it says and hears is told in ../README.md.
+// See ../README.md for its input and output.
 
 import io.aeron.Aeron;
 import io.aeron.FragmentAssembler;
@@ -24,7 +24,7 @@ import org.agrona.concurrent.UnsafeBuffer;
 public final class Load {
     private static final int STREAM = 15;
     private static final int FRAGMENTS = 64;
-    /** Nobody is given up because many programs share the processors. */
+    /** Long enough that no peer is declared dead because many programs share the processors. */
     private static final long PATIENCE = TimeUnit.MINUTES.toNanos(1);
     private static final String GROUP = "aeron:udp?endpoint=239.81.84.73:7465|interface=";
 
@@ -84,12 +84,12 @@ public final class Load {
         System.out.flush();
     }
 
-    /** Naps soon: other processes want these processors, too. */
+    /** Yields soon, because other processes need the same processors. */
     private static IdleStrategy idle() {
         return new BackoffIdleStrategy(1, 1, 1_000, 100_000);
     }
 
-    /** Ends this process with the pipe that it hears; what comes before is a line that says: begin. */
+    /** Exits when the input pipe closes. A line before that means begin. */
     private static AtomicBoolean listen() {
         AtomicBoolean goes = new AtomicBoolean();
         Thread listener = new Thread(() -> {
@@ -141,7 +141,7 @@ public final class Load {
                 idle.idle(subscription.poll(handler, FRAGMENTS));
             }
         }
-        // Nothing is sent until all of them are there, and nobody is left behind.
+        // Sends only once all receivers are present, and waits for the slowest.
         Publication publication = aeron.addPublication(channel + "|fc=min,g:/" + receivers, STREAM);
         say("up");
         while (!publication.isConnected()) {
@@ -163,7 +163,7 @@ public final class Load {
                 if (position == Publication.CLOSED || position == Publication.MAX_POSITION_EXCEEDED) {
                     fail("the stream is gone: " + position);
                 }
-                // Whoever is not heard of for long is waited for: a receiver that missed something says so.
+                // Waits for silent receivers: a receiver that missed something reports it.
                 idle.idle();
             }
         }

@@ -1,5 +1,6 @@
-/* Socket buffers as large as a program asks for, whatever the machine's limit is: preloaded by `compare multicast`, so that
- * nobody is measured with the buffers of a machine that was not set up for it. Needs CAP_NET_ADMIN. */
+/* Gives programs the socket buffers they request, whatever the machine's limit. Preloaded by
+ * `compare multicast`, so that no program is limited by the defaults of a machine that was not
+ * tuned for it. Needs CAP_NET_ADMIN. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <sys/socket.h>

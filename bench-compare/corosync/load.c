@@ -1,8 +1,9 @@
-/* Offers messages to a closed process group of Corosync, or counts what is delivered: one member of `compare multicast`.
+/* Sends messages to a closed process group of Corosync, or counts the messages delivered: one
+ * member of `compare multicast`.
  *
  *     corosync-load ROLE MEMBERS BYTES WARMUP_MS TIME_MS
  *
- * What it says and hears is told in ../README.md. */
+ * See ../README.md for its input and output. */
 #include <corosync/cpg.h>
 #include <errno.h>
 #include <poll.h>
@@ -14,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A daemon that starts gets this long. */
+/* Time allowed for a daemon to start. */
 #define PATIENCE_NS 20000000000LL
 #define MESSAGE_MAX (1 << 20)
 
@@ -129,7 +130,7 @@ int main(int count, char **words)
 			fail("poll", errno);
 		if (waits[1].revents) {
 			char word[16];
-			/* A line: begin. The end of the pipe: stop. */
+			/* A line means begin; the end of the pipe means stop. */
 			if (read(STDIN_FILENO, word, sizeof word) <= 0)
 				return 0;
 			goes = sends;
@@ -138,7 +139,7 @@ int main(int count, char **words)
 		if (error != CS_OK && error != CS_ERR_TRY_AGAIN)
 			fail("cpg_dispatch", error);
 		timeout = -1;
-		/* A few between two looks at what came back. */
+		/* Send a few messages between two polls for deliveries. */
 		for (int left = 16; goes && left > 0; left--) {
 			memcpy(message, &number, sizeof number);
 			error = cpg_mcast_joined(handle, CPG_TYPE_AGREED, &part, 1);

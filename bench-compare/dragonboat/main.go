@@ -1,5 +1,5 @@
-// Dragonboat over its own transport, with its own log storage (Pebble). Ours: the front for
-// clients, and a state machine that counts. Its log is always on disk.
+// Dragonboat with its own transport and its own log storage (Pebble). We add a front for clients
+// and a state machine that counts. Its log is always on disk.
 package main
 
 import (

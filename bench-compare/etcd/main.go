@@ -1,4 +1,4 @@
-// etcd's own server, unchanged: its flags are its own.
+// etcd's own server, unchanged, with its own flags.
 package main
 
 import (

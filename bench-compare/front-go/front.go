@@ -1,8 +1,8 @@
-// Package front is the thinnest server in front of a library: the frames of `quorate bench log`.
+// Package front is a minimal server for a library: it speaks the frames of `quorate bench log`.
 //
-// A request is a length (32 bits, little-endian) and a command; a reply is a length, a status and,
-// if it was executed, its place in the log. Commands of a connection may be sent without waiting,
-// and are answered in their order.
+// A request is a length (32 bits, little-endian) and a command. A reply is a length, a status and,
+// if the command was executed, its place in the log. Clients may pipeline commands on a connection;
+// replies are in the same order.
 package front
 
 import (
@@ -24,28 +24,28 @@ import (
 const (
 	// A longer command ends the connection.
 	commandBytesMax = 1 << 20
-	// Commands of a connection without a reply; then it is not read any more.
+	// Unanswered commands of a connection, above which it is not read.
 	openMax = 4096
 
 	done    = 0
 	unknown = 5
 )
 
-// Flags of every program under comparison.
+// Flags common to all programs under comparison.
 type Flags struct {
-	// Node counts from 1.
+	// Node is this node's number, from 1.
 	Node int
-	// Peers are the addresses of all nodes for each other.
+	// Peers are the addresses at which the nodes reach each other.
 	Peers []string
-	// Client is where load comes in.
+	// Client is the address for clients.
 	Client string
-	// Folder is empty at the start.
+	// Folder is initially empty.
 	Folder string
-	// Durable: nothing is acknowledged before it is on the disks of a majority.
+	// Durable acknowledges a command only once it is on the disks of a majority.
 	Durable bool
 }
 
-// ParseFlags ends the process if they are wrong.
+// ParseFlags parses the command line and exits on errors.
 func ParseFlags() Flags {
 	node := flag.Int("node", 0, "which of the peers this is, from 1")
 	peers := flag.String("peers", "", "addresses of all nodes, with commas")
@@ -67,7 +67,7 @@ type Future interface {
 	Wait() (uint64, error)
 }
 
-// Submit hands a command to the library; the bytes belong to it from now on. It may block.
+// Submit passes a command to the library, which owns its bytes afterwards. It may block.
 type Submit func(command []byte) Future
 
 // Serve accepts clients until the process ends.
@@ -119,7 +119,7 @@ func serve(connection net.Conn, submit Submit) {
 	}
 }
 
-// output gathers replies while earlier ones are being written.
+// output collects replies while earlier ones are being written.
 type output struct {
 	lock  sync.Mutex
 	news  *sync.Cond
@@ -169,7 +169,7 @@ func (o *output) writeTo(connection net.Conn) {
 		o.bytes = spare[:0]
 		o.lock.Unlock()
 		if _, err := connection.Write(full); err != nil {
-			// The reader sees it as well; futures that come are waited for and forgotten.
+			// The reader sees it as well and stops; remaining futures are awaited and dropped.
 			connection.Close()
 			return
 		}
@@ -177,21 +177,21 @@ func (o *output) writeTo(connection net.Conn) {
 	}
 }
 
-// Applied counts what a replica applied, in an order that its digest tells.
+// Applied counts applied commands; its digest depends on their order.
 type Applied struct {
 	lock   sync.Mutex
 	count  uint64
 	digest uint64
 }
 
-// Apply takes the next command.
+// Apply applies the next command.
 func (a *Applied) Apply(command []byte) {
 	a.lock.Lock()
 	a.add(command)
 	a.lock.Unlock()
 }
 
-// ApplyAll takes the next commands.
+// ApplyAll applies the next commands.
 func (a *Applied) ApplyAll(each func(add func(command []byte))) {
 	a.lock.Lock()
 	each(a.add)
@@ -206,21 +206,21 @@ func (a *Applied) add(command []byte) {
 	}
 }
 
-// State is what a snapshot holds.
+// State returns the contents of a snapshot.
 func (a *Applied) State() (count, digest uint64) {
 	a.lock.Lock()
 	defer a.lock.Unlock()
 	return a.count, a.digest
 }
 
-// Restore is the opposite.
+// Restore loads the contents of a snapshot.
 func (a *Applied) Restore(count, digest uint64) {
 	a.lock.Lock()
 	defer a.lock.Unlock()
 	a.count, a.digest = count, digest
 }
 
-// Run tells the outside world who leads (0: nobody) until SIGTERM, and then what was applied.
+// Run reports the leader (0 if there is none) until SIGTERM, and then what was applied.
 func Run(applied *Applied, leader func() int) {
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT)

@@ -1,5 +1,5 @@
-// hashicorp/raft over its own TCP transport, with hashicorp/raft-wal (durable) or its own
-// in-memory store (volatile). Ours: the front for clients, and a state machine that counts.
+// hashicorp/raft with its own TCP transport, and with hashicorp/raft-wal (durable) or its own
+// in-memory store (volatile). We add a front for clients and a state machine that counts.
 package main
 
 import (
@@ -19,8 +19,8 @@ import (
 	"quorate/compare/front"
 )
 
-// Commands that are appended together. The library takes 64 without being asked and allows 1024;
-// this is what can be outstanding here.
+// Commands appended together. The library's default is 64 and its limit 1024; this is the most that
+// can be outstanding here.
 const appendEntriesMax = 256
 
 func main() {
@@ -97,7 +97,7 @@ func (f future) Wait() (uint64, error) {
 	return f.inner.Index(), nil
 }
 
-// machine takes committed commands, many at a time.
+// machine applies committed commands in batches.
 type machine struct{ applied front.Applied }
 
 func (m *machine) Apply(entry *raft.Log) any {

@@ -1,8 +1,9 @@
-// Offers messages to a group of JGroups, or counts what is delivered: one member of `compare multicast`.
+// Sends messages to a group of JGroups, or counts the messages delivered: one member of `compare
+// multicast`.
 //
 //     java Load ROLE MEMBERS BYTES WARMUP_MS TIME_MS STACK
 //
-// What it says and hears is told in ../README.md.
+// See ../README.md for its input and output.
 
 import java.nio.ByteBuffer;
 import java.util.concurrent.CountDownLatch;
@@ -93,7 +94,7 @@ public final class Load implements Receiver {
         channel.connect("compare");
         say("up");
         load.complete.await();
-        // A line: begin. The end of the pipe: stop.
+        // A line means begin; the end of the pipe means stop.
         boolean goes = System.in.read() >= 0;
         if (goes && load.sends) {
             Thread watch = new Thread(() -> {
@@ -106,7 +107,7 @@ public final class Load implements Receiver {
             });
             watch.start();
             for (long number = 0;; number++) {
-                // What was sent is kept for repairs: each message has its own bytes.
+                // Sent messages are retained for repairs, so each message needs its own bytes.
                 byte[] message = new byte[load.size];
                 ByteBuffer.wrap(message).putLong(number);
                 channel.send(new BytesMessage(null, message));

@@ -1,4 +1,4 @@
-//! The file that a new cluster is made of.
+//! Backup file from which a new cluster is created.
 #![no_main]
 
 #[path = "../../crates/node/node/tests/suite/fuzz/backup.rs"]

@@ -1,4 +1,4 @@
-//! The file that says where the others are.
+//! File with the addresses of peers.
 #![no_main]
 
 #[path = "../../crates/node/node/tests/suite/fuzz/book.rs"]

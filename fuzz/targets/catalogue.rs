@@ -1,4 +1,4 @@
-//! The catalogue of the store of streams, from a disk.
+//! On-disk catalogue of the stream store.
 #![no_main]
 
 #[path = "../../crates/storage/stream/tests/suite/fuzz/catalogues.rs"]

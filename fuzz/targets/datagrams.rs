@@ -1,4 +1,4 @@
-//! Datagrams of a plane of packets.
+//! Datagrams received by a packet plane.
 #![no_main]
 
 #[path = "../../crates/transport/packets/tests/suite/fuzz/datagrams.rs"]

@@ -1,4 +1,4 @@
-//! Hostile streams of events against the reference programs and the switch's.
+//! Hostile sequences of events for the reference programs and the switch's programs.
 #![no_main]
 
 #[allow(dead_code, reason = "seeds are made in `cargo test`")]

@@ -1,4 +1,4 @@
-//! Frames of devices, and answers of nodes, for a client that speaks frames.
+//! Device frames and node replies received by a frame client.
 #![no_main]
 
 #[path = "../../crates/services/client/tests/suite/fuzz/events.rs"]

@@ -1,4 +1,4 @@
-//! The file that says whose folder it is.
+//! File with the identity of the node that owns a data folder.
 #![no_main]
 
 #[path = "../../crates/node/node/tests/suite/fuzz/identity.rs"]

@@ -1,4 +1,4 @@
-//! Segments from a disk.
+//! Log segments read from a disk.
 #![no_main]
 
 #[path = "../../crates/storage/log/tests/suite/fuzz/segments.rs"]

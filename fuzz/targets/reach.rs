@@ -1,4 +1,4 @@
-//! What arrives where `quorate doctor` has a group counted.
+//! Datagrams received while `quorate doctor` counts the members of a group.
 #![no_main]
 
 #[path = "../../crates/transport/packets/tests/suite/fuzz/reach.rs"]

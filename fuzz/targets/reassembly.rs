@@ -1,4 +1,4 @@
-//! Parts of messages, in any order and under bounds.
+//! Message fragments in any order, reassembled within bounds.
 #![no_main]
 
 #[allow(dead_code, reason = "seeds are made in `cargo test`")]

@@ -1,4 +1,4 @@
-//! Requests from a client.
+//! Redis requests from a client.
 #![no_main]
 
 #[path = "../../crates/services/kv/tests/suite/fuzz/check.rs"]

@@ -1,4 +1,4 @@
-//! A conversation with the streams' front.
+//! A client's conversation with the byte stream front.
 #![no_main]
 #![allow(dead_code, reason = "the tests use more of what they share")]
 

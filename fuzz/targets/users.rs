@@ -1,4 +1,4 @@
-//! The table of users, from a snapshot and by commands of the log.
+//! User table, loaded from a snapshot and changed by log commands.
 #![no_main]
 
 #[path = "../../crates/protocol/access/tests/suite/fuzz/tables.rs"]

@@ -9,15 +9,16 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// `etcdclient history SECONDS ENDPOINT…`: writers and watchers at every member, while somebody kills members. In the end
-// everything that was acknowledged must be in the history of every member, at the revision that was said, once; nothing
-// that was refused may be there twice; and whoever watched has seen just that history, in order.
+// `etcdclient history SECONDS ENDPOINT…`: runs writers and watchers at every member while the
+// caller kills members. At the end, everything acknowledged must be in the history of every member
+// once, at the revision reported. Nothing that was refused may be there twice, and every watcher
+// must have seen exactly that history, in order.
 type history struct {
 	endpoints []string
 	mutex     sync.Mutex
-	// By key: the revision that was said, or 0: nobody knows.
+	// Reported revision by key, or 0 if unknown.
 	puts map[string]int64
-	// Of swaps that succeeded: the revision that was replaced.
+	// For successful swaps: the revision that was replaced.
 	swaps   map[int64]int64
 	unknown int
 }
@@ -62,7 +63,7 @@ func runHistory(seconds int, endpoints []string) error {
 		watchers.Add(1)
 		go func() {
 			defer watchers.Done()
-			// Begins at its own member, and goes on at any.
+			// Starts at its own member, and falls back to any.
 			order := append([]string{endpoint}, endpoints...)
 			seen[member] = h.watch(ctx, order, first+1, end)
 		}()
@@ -93,7 +94,7 @@ func runHistory(seconds int, endpoints []string) error {
 	return h.holds(all[0])
 }
 
-// Waits until every member answers; the revision then.
+// ready waits until every member answers, and returns the revision.
 func (h *history) ready() (int64, error) {
 	revision := int64(0)
 	for _, endpoint := range h.endpoints {
@@ -129,7 +130,7 @@ func connect(endpoints ...string) (*clientv3.Client, error) {
 	})
 }
 
-// Puts each key once.
+// put puts each key once.
 func (h *history) put(ctx context.Context, endpoint, name string) {
 	client, err := connect(endpoint)
 	if err != nil {
@@ -155,7 +156,7 @@ func (h *history) put(ctx context.Context, endpoint, name string) {
 	}
 }
 
-// Replaces what all replace, if it is still what was read.
+// swap replaces the key that all writers share, if it has not changed since it was read.
 func (h *history) swap(ctx context.Context, endpoint string) {
 	client, err := connect(endpoint)
 	if err != nil {
@@ -188,7 +189,7 @@ func (h *history) swap(ctx context.Context, endpoint string) {
 	}
 }
 
-// What there was from a revision on up to the one that comes by `end`.
+// watch returns the events from a revision on, up to the revision that `end` delivers.
 func (h *history) watch(ctx context.Context, endpoints []string, from int64, end <-chan int64) []event {
 	client, err := connect(endpoints...)
 	if err != nil {
@@ -215,7 +216,7 @@ func (h *history) watch(ctx context.Context, endpoints []string, from int64, end
 			for _, one := range answer.Events {
 				events = append(events, event{one.Kv.ModRevision, string(one.Kv.Key), string(one.Kv.Value)})
 			}
-			// Nothing up to there is missing.
+			// All events up to that revision have arrived.
 			if last >= 0 && answer.IsProgressNotify() && answer.Header.Revision >= last {
 				return before(events, last)
 			}
@@ -223,7 +224,7 @@ func (h *history) watch(ctx context.Context, endpoints []string, from int64, end
 	}
 }
 
-// Without what came later: a write that timed out may be done at any time.
+// before drops events after `last`: a write that timed out may take effect at any time.
 func before(events []event, last int64) []event {
 	for len(events) > 0 && events[len(events)-1].revision > last {
 		events = events[:len(events)-1]
@@ -240,7 +241,7 @@ func same(one, other []event) error {
 	return check(len(one) == len(other), "%d events of %d", len(other), len(one))
 }
 
-// Whether what was acknowledged is there, and nothing is there twice.
+// holds returns an error if an acknowledged write is missing, or a write is there twice.
 func (h *history) holds(all []event) error {
 	places, swaps := map[string]int64{}, map[int64]string{}
 	last, swapped := int64(0), int64(0)

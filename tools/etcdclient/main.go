@@ -1,6 +1,6 @@
-// Unmodified clients of etcd against a cluster of Quorate: `etcdclient ctl …` is etcdctl, and
-// `etcdclient history …` writes and watches while members are killed, and
-// `etcdclient ENDPOINT…` tries the Go client with its locks, elections and transactions in memory.
+// Unmodified etcd clients against a cluster of Quorate. `etcdclient ctl …` is etcdctl; `etcdclient
+// history …` writes and watches while members are killed; `etcdclient ENDPOINT…` tests the Go
+// client with its locks, elections and software transactional memory.
 package main
 
 import (

@@ -1,7 +1,7 @@
 //go:build e2e
 
-// The clusters with which etcd's common tests are run, in place of its own list: nodes of ours have the same certificates for
-// clients and peers, and sign none by themselves.
+// Cluster configurations for etcd's common tests, replacing its own list: Quorate's nodes use the
+// same certificates for clients and peers, and do not sign their own.
 
 package common
 

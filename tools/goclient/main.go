@@ -1,4 +1,4 @@
-// Command goclient tries go-redis, unmodified, against the ports given as arguments.
+// Command goclient tests go-redis, unmodified, against the ports given as arguments.
 package main
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A reply that takes longer has failed.
+// A reply that takes longer counts as a failure.
 const patience = 30 * time.Second
 
 func main() {
@@ -59,7 +59,7 @@ func connect(ports []string, protocol int) []*redis.Client {
 	return nodes
 }
 
-// expect compares what a command gave with what it should have given.
+// expect returns an error unless a command returned the expected value.
 func expect[T comparable](what string, found T, err error, expected T) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
@@ -135,7 +135,7 @@ func transaction(ctx context.Context, nodes []*redis.Client, index int, key stri
 	return nil
 }
 
-// count increments on all nodes at once: pipelined, from many connections.
+// count increments on all nodes concurrently: pipelined, from many connections.
 func count(ctx context.Context, nodes []*redis.Client) error {
 	const each, workers = 100, 4
 	if err := nodes[0].Del(ctx, "go:counter").Err(); err != nil {

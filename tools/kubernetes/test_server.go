@@ -1,5 +1,6 @@
-// Package testserver stands in place of Kubernetes' own of that name (k8s.io/apiserver/pkg/storage/etcd3/testserver), and
-// starts a node of Quorate where that starts an etcd: `cargo xtask etcd kubernetes`.
+// Package testserver replaces the package of that name in Kubernetes
+// (k8s.io/apiserver/pkg/storage/etcd3/testserver) and starts a Quorate node instead of etcd. Used
+// by `cargo xtask etcd kubernetes`.
 package testserver
 
 import (
@@ -17,14 +18,14 @@ import (
 	storagetesting "k8s.io/apiserver/pkg/storage/testing"
 )
 
-// NewTestConfig returns etcd's settings, of which none but the folder is used.
+// NewTestConfig returns settings for etcd, of which only the folder is used.
 func NewTestConfig(t testing.TB) *embed.Config {
 	config := embed.NewConfig()
 	config.Dir = t.TempDir()
 	return config
 }
 
-// RunEtcd starts a node, which is killed when the test ends, and returns a client of it.
+// RunEtcd starts a node, which is killed when the test ends, and returns a client for it.
 func RunEtcd(t testing.TB, config *embed.Config) *kubernetes.Client {
 	t.Helper()
 	if config == nil {

@@ -1,4 +1,4 @@
-// History: what clients asked and what they were told, one JSON object a line.
+// History: requests and replies of clients, one JSON object a line.
 
 package main
 
@@ -9,33 +9,33 @@ import (
 	"io"
 )
 
-// The longest line; anything above is not a history.
+// Longest line accepted.
 const lineBytesMax = 1 << 20
 
-// Record is one operation of one client on one key. A key that is absent is null.
+// Record is one operation of one client on one key. An absent key is null.
 type Record struct {
 	Client int    `json:"client"`
 	Key    string `json:"key"`
 	// "read", "write", "swap", "cas" or "add".
 	Op string `json:"op"`
-	// What a read or a swap found.
+	// Value found by a read or a swap.
 	Found *string `json:"found"`
-	// What a write, a swap or a cas puts there; null deletes.
+	// Value stored by a write, a swap or a cas; null deletes.
 	Value *string `json:"value"`
-	// What a cas demands to be there.
+	// Value that a cas expects.
 	Expected *string `json:"expected"`
-	// Whether a cas put its value.
+	// True if a cas stored its value.
 	Done bool `json:"done"`
-	// What an add adds, and what it gave.
+	// Amount that an add adds, and its result.
 	By     int64 `json:"by"`
 	Result int64 `json:"result"`
-	// Nanoseconds since the start of the run, from one monotonic clock. An operation without a
-	// return has an unknown outcome: it may take effect at any time after its call, or never.
+	// Nanoseconds since the start of the run, from one monotonic clock. Without a return the outcome
+	// is unknown: the operation may take effect at any time after its call, or never.
 	Call   int64  `json:"call"`
 	Return *int64 `json:"return"`
 }
 
-// open says that the outcome is unknown.
+// open returns true if the outcome is unknown.
 func (r Record) open() bool { return r.Return == nil }
 
 func (r Record) String() string {
@@ -74,7 +74,7 @@ func show(value *string) string {
 	return *value
 }
 
-// readHistory reads all records; a malformed one is an error with its line.
+// readHistory reads all records. The error for a malformed record names its line.
 func readHistory(from io.Reader) ([]Record, error) {
 	var records []Record
 	lines := bufio.NewScanner(from)

@@ -1,10 +1,10 @@
-// Command linearizability judges a history of clients: is there an order of all operations, each
-// between its call and its return, in which one machine would have given the same answers?
+// Command linearizability checks a history of clients: is there an order of all operations, each
+// between its call and its return, in which a single machine would have given the same replies?
 //
 //	linearizability [-limit 60s] [-html FILE] HISTORY
 //
-// Exit codes: 0 there is one · 1 the history cannot be read · 2 bad usage · 3 it took too long ·
-// 4 there is none.
+// Exit codes: 0 linearizable · 1 the history cannot be read · 2 bad usage · 3 timed out · 4 not
+// linearizable.
 package main
 
 import (
@@ -21,7 +21,7 @@ const (
 	exitUsage     = 2
 	exitUndecided = 3
 	exitViolation = 4
-	// Operations of a wrong history that are shown.
+	// Operations of a non-linearizable history to print.
 	shownMax = 30
 )
 
@@ -72,7 +72,7 @@ func (v verdict) word() string {
 	}
 }
 
-// explain prints the end of the shortest wrong beginning.
+// explain prints the end of the shortest prefix that is not linearizable.
 func explain(key string, records []Record, limit time.Duration, html string) {
 	begin := shortest(records, limit)
 	fmt.Printf("key %s: no order explains its first %d operations; the last of them (seconds):\n", key, len(begin))

@@ -1,4 +1,4 @@
-// Model: a key is a register that can be read, written, swapped, compared, and counted in.
+// Model: a key is a register with read, write, swap, compare-and-swap and add.
 
 package main
 
@@ -23,7 +23,7 @@ func stateOf(value *string) state {
 }
 
 // register is the sequential behaviour of one key. An operation without a return accepts every
-// outcome. It may take effect late: at the very end it is the same as never.
+// outcome; taking effect at the very end is the same as never.
 var register = porcupine.Model{
 	Init:  func() any { return state{} },
 	Step:  func(before, input, _ any) (bool, any) { return step(before.(state), input.(Record)) },
@@ -63,7 +63,7 @@ func add(before state, r Record) (bool, state) {
 	if before.present {
 		parsed, err := strconv.ParseInt(before.value, 10, 64)
 		if err != nil {
-			// Only a known outcome contradicts that.
+			// Only a known outcome can contradict the state.
 			return r.open(), before
 		}
 		number = parsed
@@ -73,7 +73,7 @@ func add(before state, r Record) (bool, state) {
 	return r.open() || r.Result == sum, after
 }
 
-// operations translates; a read nobody got an answer to says nothing.
+// operations converts records for porcupine. A read without a reply says nothing and is dropped.
 func operations(records []Record) []porcupine.Operation {
 	var all []porcupine.Operation
 	for _, record := range records {

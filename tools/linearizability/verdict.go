@@ -1,4 +1,4 @@
-// Verdict: every key judged on its own, since a history is linearizable if each key's is.
+// Verdict: every key is judged on its own, since a history is linearizable if each key's is.
 
 package main
 
@@ -14,9 +14,9 @@ import (
 // verdict on a whole history.
 type verdict struct {
 	keys, operations, open int
-	// Keys whose history no order explains.
+	// Keys whose history is not linearizable.
 	wrong []string
-	// Keys that took too long.
+	// Keys whose check timed out.
 	undecided []string
 }
 
@@ -28,7 +28,7 @@ func byKey(records []Record) map[string][]Record {
 	return keys
 }
 
-// judge checks each key for at most this long, on all processors.
+// judge checks all keys, using all processors, each for at most limit.
 func judge(records []Record, limit time.Duration) verdict {
 	keys := byKey(records)
 	result := verdict{keys: len(keys), operations: len(records)}
@@ -71,8 +71,8 @@ func check(records []Record, limit time.Duration) porcupine.CheckResult {
 	return porcupine.CheckOperationsTimeout(register, operations(records), limit)
 }
 
-// shortest returns the shortest beginning of a wrong history of one key that is wrong already:
-// what had not returned by then is open in it.
+// shortest returns the shortest prefix of one key's history that is not linearizable. Operations
+// that had not returned by then are open in it.
 func shortest(records []Record, limit time.Duration) []Record {
 	var ends []int64
 	for _, record := range records {

@@ -1,4 +1,4 @@
-// The checker accepts what one machine could have answered, and refuses everything else.
+// The checker accepts exactly the histories that a single machine could have produced.
 
 package main
 

@@ -1,8 +1,8 @@
 // Load for etcd: puts over its gRPC interface, in a closed or an open loop.
 //
-// It speaks by the generated client alone, which costs less than etcd's own client with its
-// retries and balancing. In an open loop latency counts from the moment at which a put was meant
-// to be sent. It tells its figures in the words of bench-compare/README.md.
+// It uses only the generated client, which costs less than etcd's own client with its retries and
+// balancing. In an open loop, latency counts from the scheduled time of a put. Results are in the
+// format of bench-compare/README.md.
 package main
 
 import (
@@ -26,11 +26,11 @@ import (
 
 const (
 	keys = 100_000
-	// A put sent this much after its time is late.
+	// A put sent this long after its scheduled time is late.
 	late = time.Millisecond
-	// Puts outstanding in an open loop; further ones wait, and are late.
+	// Maximum outstanding puts in an open loop; further ones wait, and are late.
 	underWayMax = 2048
-	// Puts of an open loop that wait to be sent.
+	// Maximum scheduled puts of an open loop that wait to be sent.
 	queueMax = 1 << 20
 	patience = 10 * time.Second
 )
@@ -54,10 +54,10 @@ func main() {
 		log.Fatal("one of --outstanding and --rate is needed, and --connections")
 	}
 	endpoints := strings.Split(*connect, ",")
-	// Who waits in the kernel for the next moment, or for a socket, keeps its place among those that
-	// may run Go until the runtime looks, which takes milliseconds: more places than CPUs.
+	// A goroutine blocked in a system call keeps its processor until the runtime notices, which takes
+	// milliseconds, so use more processors than CPUs.
 	runtime.GOMAXPROCS(runtime.NumCPU() + 6)
-	// A small heap would be collected many times a second, while puts wait to be sent.
+	// A small heap would be collected many times a second, delaying puts.
 	debug.SetGCPercent(1600)
 	leader, before := status(endpoints)
 	result := run(plan, leader)
@@ -75,7 +75,7 @@ func dial(address string) *grpc.ClientConn {
 	return connection
 }
 
-// status says who leads, and the revision of each node.
+// status returns the leader and each node's revision.
 func status(endpoints []string) (string, []int64) {
 	leader := ""
 	for _, address := range endpoints {
@@ -95,8 +95,8 @@ func status(endpoints []string) (string, []int64) {
 	return leader, revisions(endpoints)
 }
 
-// revisions are those that the nodes themselves have applied, so read without asking the leader;
-// they are given a moment to apply what is committed.
+// revisions returns the revision applied by each node. It reads locally, without asking the leader,
+// after a pause in which nodes can apply what is committed.
 func revisions(endpoints []string) []int64 {
 	time.Sleep(300 * time.Millisecond)
 	var all []int64
@@ -122,7 +122,7 @@ type result struct {
 	sent, late   atomic.Int64
 }
 
-// part is one goroutine's share of the latencies.
+// part holds one goroutine's latencies.
 type part struct{ *hdrhistogram.Histogram }
 
 func newHistogram() *hdrhistogram.Histogram {
@@ -136,7 +136,7 @@ func run(plan plan, leader string) *result {
 		connection := dial(leader)
 		defer connection.Close()
 		clients[i] = pb.NewKVClient(connection)
-		// The connection stands before the time begins.
+		// Connect before the measurement begins.
 		if _, err := clients[i].Range(context.Background(), &pb.RangeRequest{Key: []byte("x")}); err != nil {
 			log.Fatal(err)
 		}
@@ -188,10 +188,10 @@ func run(plan plan, leader string) *result {
 	return result
 }
 
-// schedule sends each put's moment when it has come.
+// schedule sends each put's scheduled time when it is due.
 func schedule(plan plan, start, ends time.Time, due chan<- time.Time) {
 	defer close(due)
-	// Sleeping in Go's own way is exact to a millisecond only.
+	// Go's own timers are only precise to a millisecond.
 	runtime.LockOSThread()
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
 	for n := int64(0); ; n++ {
@@ -247,7 +247,7 @@ func (r *result) put(plan plan, client pb.KVClient, start, begins time.Time, num
 	}
 }
 
-// scatter looks random, and is the same for the same n (splitmix64).
+// scatter returns a pseudo-random number that depends only on n (splitmix64).
 func scatter(n uint64) uint64 {
 	z := (n + 1) * 0x9e3779b97f4a7c15
 	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9

@@ -1,8 +1,8 @@
-//! The thinnest server in front of a library: the frames of `quorate bench log`.
+//! A minimal server for a library: it speaks the frames of `quorate bench log`.
 //!
-//! A request is a length (32 bits, little-endian) and a command; a reply is a length, a status and,
-//! if it was executed, its place in the log. Commands of a connection may be sent without waiting,
-//! and are answered in their order.
+//! A request is a length (32 bits, little-endian) and a command. A reply is a length, a status and,
+//! if the command was executed, its place in the log. Clients may pipeline commands on a
+//! connection; replies are in the same order.
 #![forbid(unsafe_code)]
 
 use std::{
@@ -26,38 +26,38 @@ use tokio::{
 
 /// A longer command ends the connection.
 const COMMAND_BYTES_MAX: usize = 1 << 20;
-/// Commands of a connection without a reply; then it is not read any more.
+/// Unanswered commands of a connection, above which it is not read.
 const OPEN_MAX: usize = 4096;
-/// Replies that are gathered before they are written.
+/// Bytes of replies to collect before they are written.
 const OUTPUT_BYTES: usize = 64 << 10;
-/// What can be outstanding in a comparison.
+/// Outstanding commands in a comparison.
 const COMMANDS_PER_ENTRY: usize = 256;
 const LENGTH_BYTES: usize = 4;
 const NUMBER_BYTES: usize = 8;
 const DONE: u8 = 0;
 const UNKNOWN: u8 = 5;
-/// Between two looks at who leads.
+/// Interval at which the leader is polled.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Flags of every program under comparison.
+/// Flags common to all programs under comparison.
 #[derive(Clone, Debug)]
 pub struct Flags {
-    /// Counts from 1.
+    /// Number of this node, from 1.
     pub node: u64,
-    /// Addresses of all nodes for each other.
+    /// Addresses at which the nodes reach each other.
     pub peers: Vec<String>,
-    /// Where load comes in.
+    /// Address for clients.
     pub client: String,
-    /// Empty at the start.
+    /// Initially empty.
     pub folder: PathBuf,
-    /// Nothing is acknowledged before it is on the disks of a majority.
+    /// Acknowledges a command only once it is on the disks of a majority.
     pub durable: bool,
-    /// Commands that may share an entry of the log, where the program does that at all.
+    /// Commands that may share a log entry, in programs that support that.
     pub commands_per_entry: usize,
 }
 
 impl Flags {
-    /// Ends the process if they are wrong.
+    /// Parses the command line and exits on errors.
     pub fn parse() -> Self {
         let words: Vec<String> = env::args().skip(1).collect();
         let pairs = words.chunks_exact(2);
@@ -92,24 +92,24 @@ impl Flags {
         })
     }
 
-    /// Its own address for the others.
+    /// Returns this node's address for its peers.
     pub fn own(&self) -> &str {
         let place = usize::try_from(self.node).expect("checked when it was parsed");
         &self.peers[place - 1]
     }
 
-    /// Ids and addresses of the others.
+    /// Returns the ids and addresses of the other nodes.
     pub fn others(&self) -> impl Iterator<Item = (u64, &String)> {
         let all = (1..).zip(&self.peers);
         all.filter(|(node, _)| *node != self.node)
     }
 }
 
-/// How a command ended: its place in the log, if it was committed and applied here. A sender that
-/// is dropped says that the outcome is unknown.
+/// Outcome of a command: its place in the log, once it is committed and applied here. If the sender
+/// is dropped, the outcome is unknown.
 pub type Outcome = oneshot::Receiver<u64>;
 
-/// Accepts clients until the process ends. `submit` hands a command to the library.
+/// Serves clients until the process ends. `submit` passes a command to the library.
 pub async fn serve<S>(address: &str, submit: S) -> io::Result<()>
 where
     S: Fn(Vec<u8>) -> Outcome + Clone + Send + 'static,
@@ -119,7 +119,7 @@ where
         while let Ok((stream, _)) = listener.accept().await {
             let submit = submit.clone();
             tokio::spawn(async move {
-                // A client that goes away is no concern of ours.
+                // A client may disconnect at any time.
                 let _ = client(stream, submit).await;
             });
         }
@@ -151,7 +151,7 @@ where
     }
 }
 
-/// The command at the start of the input, and how long it is with its length.
+/// Returns the first complete command in `input`, and the length of its frame.
 fn command(input: &[u8]) -> io::Result<Option<(usize, Vec<u8>)>> {
     let Some((length, rest)) = input.split_first_chunk::<LENGTH_BYTES>() else {
         return Ok(None);
@@ -164,7 +164,7 @@ fn command(input: &[u8]) -> io::Result<Option<(usize, Vec<u8>)>> {
     Ok(command.map(|command| (LENGTH_BYTES + length, command)))
 }
 
-/// Replies go out in the order of the commands; those that are there go out together.
+/// Writes replies in the order of the commands; replies that are ready are written together.
 async fn answer(
     mut to: impl tokio::io::AsyncWrite + Unpin,
     mut outcomes: mpsc::Receiver<Outcome>,
@@ -176,7 +176,7 @@ async fn answer(
                 Ok(place) => reply(Some(place), &mut output),
                 Err(oneshot::error::TryRecvError::Closed) => reply(None, &mut output),
                 Err(oneshot::error::TryRecvError::Empty) => {
-                    // Nothing is held back while one is waited for.
+                    // Flush before waiting for the next reply.
                     write(&mut to, &mut output).await?;
                     reply(outcome.await.ok(), &mut output);
                 }
@@ -220,19 +220,19 @@ async fn write(
     Ok(())
 }
 
-/// Commands that share an entry of a log, each after its length.
+/// Commands that share a log entry, each after its length.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Commands(#[serde(with = "serde_bytes")] Vec<u8>);
 
 impl Commands {
-    /// Adds one at the end.
+    /// Appends a command.
     pub fn push(&mut self, command: &[u8]) {
         let length = u32::try_from(command.len()).expect("commands are bounded where they come in");
         self.0.extend_from_slice(&length.to_le_bytes());
         self.0.extend_from_slice(command);
     }
 
-    /// One after the other.
+    /// Returns the commands in order.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let mut rest = self.0.as_slice();
         std::iter::from_fn(move || {
@@ -245,12 +245,12 @@ impl Commands {
     }
 }
 
-/// What a replica applied, in an order that its digest tells.
+/// Number of applied commands, and a digest that depends on their order.
 #[derive(Clone, Debug, Default)]
 pub struct Applied(Arc<Mutex<(u64, u64)>>);
 
 impl Applied {
-    /// Takes the next commands.
+    /// Applies the next commands.
     pub fn apply<'a>(&self, commands: impl IntoIterator<Item = &'a [u8]>) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (count, digest) = &mut *state;
@@ -262,18 +262,18 @@ impl Applied {
         }
     }
 
-    /// (commands, digest)
+    /// Returns (commands, digest).
     pub fn state(&self) -> (u64, u64) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As it was in a snapshot.
+    /// Restores the state of a snapshot.
     pub fn restore(&self, state: (u64, u64)) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = state;
     }
 }
 
-/// Tells the outside world who leads (0: no node) until SIGTERM, and then what was applied.
+/// Reports the leader (0 if there is none) until SIGTERM, and then what was applied.
 pub async fn run<L, F>(applied: Applied, leader: L) -> io::Result<()>
 where
     L: Fn() -> F,

@@ -1,7 +1,7 @@
-//! Drives the load of `quorate bench` at an address, and tells its figures in one line.
+//! Generates the load of `quorate bench` at an address and prints the results in one line.
 //!
-//! The words are those of bench-compare/README.md; the generator is that of quorate-bench, the same
-//! for every system whose protocol it speaks.
+//! The line's format is that of bench-compare/README.md. The generator is that of quorate-bench,
+//! the same for every system whose protocol it speaks.
 #![forbid(unsafe_code)]
 
 use std::{
@@ -21,15 +21,15 @@ use quorate_bench::{
 
 const USAGE: &str = "compare-load --protocol framed|resp --connect ADDR \
     (--outstanding N | --rate N) [--connections N] [--value-size B] [--warmup S] [--duration S]";
-/// Keys that are written.
+/// Number of keys written.
 const KEYS: u64 = 100_000;
-/// Bytes of a length, and of the number that follows it.
+/// Bytes of a command's length and the number that follows it.
 const HEAD: usize = 4;
 const NUMBER: usize = 8;
-/// How long after the end a reply is waited for.
+/// Time to wait for replies after the end of the run.
 const PATIENCE_SECONDS: f64 = 10.0;
 
-/// What is asked for.
+/// Load requested on the command line.
 struct Wish {
     protocol: String,
     connect: SocketAddr,
@@ -128,7 +128,7 @@ fn tell(samples: &Samples) {
     }
 }
 
-/// Commands that begin with their number, so that the order of their execution can be told.
+/// Commands that begin with their number, so that the order of execution can be verified.
 struct Numbered(Framed);
 
 impl Protocol for Numbered {

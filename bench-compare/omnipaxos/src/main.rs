@@ -1,9 +1,10 @@
 //! OmniPaxos with its own storage: PersistentStorage (RocksDB, synced writes) or MemoryStorage.
 //!
-//! The library has no transport and no loop, so these are ours: one thread owns the replica, takes
-//! whatever came meanwhile, and writes to the other nodes itself; one thread per connection reads.
-//! All commands that came meanwhile share an entry. The library has batches of its own, but a part
-//! of one waits for a tick of its clock, and each tick costs a follower a synced write of nothing.
+//! The library has no transport and no event loop, so these are ours. One thread owns the replica,
+//! processes all inputs that have arrived, and sends to the other nodes; one thread per connection
+//! receives. Commands that arrived together share an entry. The library has batches of its own, but
+//! a partial batch waits for a tick of its clock, and each tick costs a follower an empty synced
+//! write.
 #![forbid(unsafe_code)]
 
 use std::{
@@ -32,19 +33,19 @@ use omnipaxos_storage::{
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-/// The library's clock.
+/// Tick of the library's clock.
 const TICK: Duration = Duration::from_millis(10);
-/// Ticks: half a second between two looks at who is there.
+/// Ticks between two checks for live peers: half a second.
 const ELECTION_TICKS: u64 = 50;
-/// Inputs taken before anything is sent.
+/// Inputs processed before anything is sent.
 const TURN_MAX: usize = 4096;
-/// Between two attempts to reach another node.
+/// Interval between attempts to connect to a peer.
 const RECONNECT: Duration = Duration::from_millis(50);
-/// A longer message is no message.
+/// Longest message accepted.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
 const READ_BYTES: usize = 256 << 10;
 
-/// Commands, and who has to answer them.
+/// Commands, and the channels for their outcomes.
 #[derive(Clone, Debug, Serialize, Deserialize, Entry)]
 struct Batch {
     node: u64,
@@ -75,7 +76,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     runtime.block_on(async {
         let submit = move |command| {
             let (answer, outcome) = oneshot::channel();
-            // If the replica is gone, so is the answer.
+            // If the replica is gone, the sender is dropped, which reports an unknown outcome.
             let _ = inputs.send(Input::Propose(command, answer));
             outcome
         };
@@ -107,7 +108,7 @@ fn start(
     if flags.durable {
         let folder = flags.folder.join("rocksdb");
         let folder = folder.to_str().ok_or("the folder's name is not text")?;
-        // Its writes are synced unless it is told otherwise.
+        // The library syncs its writes by default.
         let storage =
             PersistentStorage::open(PersistentStorageConfig::with_path(folder.to_owned()));
         Replica::new(flags, config.build(storage)?, applied, leader).run(&inputs)
@@ -122,13 +123,13 @@ struct Replica<S: Storage<Batch>> {
     commands_per_entry: usize,
     paxos: OmniPaxos<Batch, S>,
     peers: HashMap<u64, Peer>,
-    /// Commands that came and were not proposed yet.
+    /// Commands received and not yet proposed.
     waiting: Commands,
     answers: Vec<oneshot::Sender<u64>>,
-    /// Those who wait for batches of this node.
+    /// Clients that wait for this node's batches.
     open: HashMap<u64, Vec<oneshot::Sender<u64>>>,
     next_number: u64,
-    /// Entries that were applied.
+    /// Number of entries applied.
     done: usize,
     applied: Applied,
     leader: Arc<AtomicU64>,
@@ -209,7 +210,7 @@ impl<S: Storage<Batch>> Replica<S> {
             commands: std::mem::take(&mut self.waiting),
         };
         self.next_number += 1;
-        // If it is refused, the answers are dropped, which says so.
+        // If the batch is refused, the senders are dropped, which reports an unknown outcome.
         if self.paxos.append(batch).is_ok() {
             self.open.insert(self.next_number - 1, answers);
         }
@@ -244,7 +245,7 @@ impl<S: Storage<Batch>> Replica<S> {
             self.applied.apply(batch.commands.iter());
             if batch.node == self.node {
                 for answer in self.open.remove(&batch.number).unwrap_or_default() {
-                    // The client may be gone.
+                    // The client may have disconnected.
                     let _ = answer.send(self.done as u64);
                 }
             }
@@ -252,7 +253,7 @@ impl<S: Storage<Batch>> Replica<S> {
     }
 }
 
-/// The way to another node. What cannot be sent is lost: the library copes with that.
+/// Connection to a peer. Messages that cannot be sent are lost, which the library tolerates.
 struct Peer {
     address: String,
     stream: Option<TcpStream>,
@@ -274,7 +275,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Whether the connection is a new one.
+    /// Sends buffered messages. Returns true if it opened a new connection.
     fn flush(&mut self) -> bool {
         let is_new = self.stream.is_none() && self.connect();
         if let Some(stream) = &mut self.stream
@@ -298,7 +299,7 @@ impl Peer {
     }
 }
 
-/// Takes messages of other nodes.
+/// Receives messages from peers.
 fn listen(flags: &Flags, inputs: &Sender<Input>) -> io::Result<()> {
     let listener = TcpListener::bind(flags.own())?;
     let inputs = inputs.clone();
@@ -306,7 +307,7 @@ fn listen(flags: &Flags, inputs: &Sender<Input>) -> io::Result<()> {
         for stream in listener.incoming().flatten() {
             let inputs = inputs.clone();
             thread::spawn(move || {
-                // A broken connection is replaced by its other end.
+                // The other end replaces a broken connection.
                 if let Err(error) = receive(stream, &inputs) {
                     eprintln!("a connection ended: {error}");
                 }

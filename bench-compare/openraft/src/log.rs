@@ -1,7 +1,7 @@
-//! The log: all entries in memory, and, if durable, in one file that is synced before anything is
-//! acknowledged. Appends that wait while another one is synced share the next sync.
+//! The log: all entries in memory and, if durable, in one file that is synced before anything is
+//! acknowledged. Appends that arrive during a sync share the next one.
 //!
-//! Nothing is restarted in a comparison, so the file is written and never read.
+//! No node restarts in a comparison, so the file is written and never read.
 
 use std::{
     collections::BTreeMap,
@@ -23,7 +23,7 @@ use tokio::sync::oneshot;
 
 use crate::Types;
 
-/// What the file holds, one after the other, each after its length.
+/// Record of the file, stored after its length.
 #[derive(Serialize)]
 enum Record<'a> {
     Vote(&'a Vote<u64>),
@@ -32,7 +32,7 @@ enum Record<'a> {
     Purge(LogId<u64>),
 }
 
-/// Records to be written, and who waits for them.
+/// Records to write, and the channels to notify.
 struct Job {
     bytes: Vec<u8>,
     done: Done,
@@ -62,7 +62,7 @@ struct State {
     vote: Option<Vote<u64>>,
 }
 
-/// Shared by its readers.
+/// A handle to the log, shared by its readers.
 #[derive(Clone)]
 pub struct Log {
     state: Arc<Mutex<State>>,
@@ -70,15 +70,15 @@ pub struct Log {
 }
 
 impl Log {
-    /// Nothing survives.
+    /// Returns a log that is lost when the process ends.
     pub fn in_memory() -> Self {
         Self { state: Arc::default(), writer: None }
     }
 
-    /// A new file in this folder.
+    /// Returns a log with a new file in this folder.
     pub fn on_disk(folder: &Path) -> io::Result<Self> {
         let file = File::create_new(folder.join("log"))?;
-        // The file's name survives as well.
+        // Makes the file's name durable as well.
         File::open(folder)?.sync_all()?;
         let (writer, jobs) = mpsc::channel();
         thread::Builder::new().name("log".to_owned()).spawn(move || write(file, &jobs))?;
@@ -89,7 +89,7 @@ impl Log {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Written and synced when this returns.
+    /// Writes and syncs a record before it returns.
     async fn record(&self, record: Record<'_>) -> io::Result<()> {
         let Some(writer) = &self.writer else {
             return Ok(());
@@ -113,7 +113,7 @@ fn add(record: &Record<'_>, bytes: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-/// Whatever waits is written and synced together.
+/// Writes and syncs all waiting jobs together.
 fn write(mut file: File, jobs: &mpsc::Receiver<Job>) {
     while let Ok(first) = jobs.recv() {
         let mut bytes = first.bytes;
@@ -124,7 +124,7 @@ fn write(mut file: File, jobs: &mpsc::Receiver<Job>) {
         }
         let result = file.write_all(&bytes).and_then(|()| file.sync_data());
         if let Err(error) = result {
-            // What is on disk is unknown: this node answers no client any more.
+            // The contents of the disk are unknown, so this node answers no more clients.
             eprintln!("the log cannot be written: {error}");
             std::process::exit(1);
         }

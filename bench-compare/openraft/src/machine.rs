@@ -15,7 +15,7 @@ use crate::Types;
 
 type Meta = SnapshotMeta<u64, BasicNode>;
 
-/// Shared with the builder of snapshots.
+/// Handle to the state machine, shared with the snapshot builder.
 #[derive(Clone)]
 pub struct Machine {
     applied: Applied,
@@ -30,7 +30,7 @@ struct State {
 }
 
 impl Machine {
-    /// Nothing is applied.
+    /// Returns a state machine that has applied nothing.
     pub fn new(applied: Applied) -> Self {
         Self { applied, state: Arc::default() }
     }

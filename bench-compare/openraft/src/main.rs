@@ -1,7 +1,7 @@
-//! OpenRaft with a log and a transport of ours, as the project ships neither.
+//! OpenRaft with a log and a transport of ours, because the project ships neither.
 //!
-//! The library writes and flushes one append before it looks at the next, so commands that wait
-//! meanwhile are put into one entry: without that each of them would wait for a flush of its own.
+//! The library writes and flushes one append before it starts the next, so commands that arrive
+//! meanwhile share an entry; otherwise each would wait for a flush of its own.
 #![forbid(unsafe_code)]
 
 mod log;
@@ -14,16 +14,16 @@ use compare_front::{Applied, Commands, Flags};
 use openraft::{BasicNode, Config, Raft};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-/// Entries in flight; commands that come meanwhile share the next one.
+/// Entries in flight. Commands that arrive meanwhile share the next entry.
 const ENTRIES_UNDER_WAY: usize = 4;
-/// The same if they do not share.
+/// Entries in flight if commands do not share entries.
 const COMMANDS_UNDER_WAY: usize = 4096;
-/// Milliseconds. The defaults (50, 150 to 300) elect again whenever a busy machine is late.
+/// Milliseconds. The defaults (50, and 150 to 300) cause elections whenever a busy machine is late.
 const HEARTBEAT: u64 = 500;
 const ELECTION: (u64, u64) = (1500, 3000);
 
 openraft::declare_raft_types!(
-    /// What the library is about.
+    /// Type parameters of the library.
     pub Types:
         D = Commands,
         R = u64,
@@ -66,7 +66,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     tokio::spawn(propose(raft.clone(), taken, flags.commands_per_entry));
     let submit = move |command| {
         let (answer, outcome) = oneshot::channel();
-        // If no proposer is left, the answer is dropped, which says so.
+        // If no proposer is left, the sender is dropped, which reports an unknown outcome.
         let _ = waiting.send((command, answer));
         outcome
     };
@@ -79,7 +79,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// In the order of arrival.
+/// Proposes commands in the order of arrival.
 async fn propose(
     raft: Raft<Types>,
     mut waiting: mpsc::UnboundedReceiver<Waiting>,
@@ -110,7 +110,7 @@ async fn propose(
         tokio::spawn(async move {
             if let Ok(Ok(response)) = outcome.await {
                 for answer in answers {
-                    // The client may be gone.
+                    // The client may have disconnected.
                     let _ = answer.send(response.log_id.index);
                 }
             }

@@ -1,4 +1,4 @@
-//! Requests and replies over TCP, one at a time per connection, as the library asks them.
+//! Requests and replies over TCP, one at a time on each connection, as the library issues them.
 
 use std::{error::Error, io, time::Duration};
 
@@ -19,7 +19,7 @@ use tokio::{
 
 use crate::Types;
 
-/// A longer message is no message.
+/// Longest message accepted.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
 const BUFFER_BYTES: usize = 64 << 10;
 const CONNECT: Duration = Duration::from_millis(500);
@@ -33,14 +33,14 @@ enum Request {
 
 type Reply<T, E = RaftError<u64>> = Result<T, E>;
 
-/// Answers the other nodes until the process ends.
+/// Serves requests of the other nodes until the process ends.
 pub async fn listen(address: &str, raft: Raft<Types>) -> io::Result<()> {
     let listener = TcpListener::bind(address).await?;
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let raft = raft.clone();
             tokio::spawn(async move {
-                // A broken connection is replaced by its other end.
+                // The other end replaces a broken connection.
                 let _ = answer(stream, raft).await;
             });
         }
@@ -82,7 +82,7 @@ async fn receive<T: DeserializeOwned>(stream: &mut BufStream<TcpStream>) -> io::
     bincode::deserialize(&bytes).map_err(io::Error::other)
 }
 
-/// Makes connections.
+/// Creates connections to peers.
 pub struct Factory;
 
 impl RaftNetworkFactory<Types> for Factory {
@@ -93,7 +93,7 @@ impl RaftNetworkFactory<Types> for Factory {
     }
 }
 
-/// The way to another node.
+/// Connection to a peer.
 pub struct Connection {
     target: u64,
     address: String,
@@ -122,7 +122,8 @@ impl Connection {
         let failed = |error: io::Error| NetworkError::new(&error);
         send(&mut stream, &request).await.map_err(failed)?;
         let reply: Reply<T, E> = receive(&mut stream).await.map_err(failed)?;
-        // Only now: a question that was given up leaves a reply behind, so its connection ends.
+        // Kept only after a complete reply: a cancelled request leaves a reply unread, so its
+        // connection must close.
         self.stream = Some(stream);
         reply.map_err(|error| RemoteError::new(self.target, error).into())
     }

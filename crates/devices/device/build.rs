@@ -1,5 +1,5 @@
-//! Makes the objects that the crate carries: by clang if it is there, else those that are
-//! committed, if they are of these sources.
+//! Provides the objects that the crate embeds: compiled by clang if it is installed, otherwise the
+//! committed ones, if they match these sources.
 
 use std::{env, fs, path::Path};
 

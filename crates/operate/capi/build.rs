@@ -1,5 +1,5 @@
-//! Names the shared library for the loader: programs that were linked against it find one of the
-//! same interface.
+//! Sets the soname of the shared library, so that the loader gives programs a library with the
+//! interface that they were linked against.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -1,25 +1,25 @@
 ------------------------------- MODULE Classes -------------------------------
 (***************************************************************************)
-(* What a crash may take, in a durable and in a volatile group: what must  *)
-(* be on stable storage before it is spoken of, whose vote counts at which *)
-(* class, and who comes back as another member. One slot, one              *)
-(* configuration: founding members of weight 1, each in its incarnation 0. *)
-(* How a later incarnation gets weight is a reconfiguration (Eras).        *)
+(* Effects of a crash, in durable and volatile groups: what must be on     *)
+(* stable storage before it is announced, whose vote counts at which       *)
+(* class, and which nodes return as new members. One slot and one          *)
+(* configuration: founding members of weight 1, each in incarnation 0.     *)
+(* Giving weight to a later incarnation is a reconfiguration (Eras).       *)
 (*                                                                         *)
-(* Here messages are listed, as a node may forget what it has said.        *)
+(* Messages are explicit here, because a node may forget what it has sent. *)
 (***************************************************************************)
 EXTENDS Naturals, FiniteSets
 
 CONSTANTS Nodes, Ballots, \* as in Ranges
-          Class,          \* of the group: "durable" or "volatile"
-          Crashing,       \* nodes that may crash; others write and say all at once
-          Crashes,        \* most of them
+          Class,          \* class of the group: "durable" or "volatile"
+          Crashing,       \* nodes that may crash; others write and send in one step
+          Crashes,        \* maximum number of crashes
           Mutant
 
-VARIABLES memory, disk,   \* by node: what it holds, and what is safe
-          boot,           \* processes so far ([volatile-1])
+VARIABLES memory, disk,   \* by node: state in memory, and state on stable storage
+          boot,           \* number of processes started so far ([volatile-1])
           incarnation,
-          asking,         \* the ballot of its own that this process works at
+          asking,         \* the process's current ballot of its own
           oneA, oneB, twoA, twoB,
           crashes
 vars == <<memory, disk, boot, incarnation, asking, oneA, oneB, twoA, twoB, crashes>>
@@ -29,7 +29,7 @@ Max(S) == CHOOSE x \in S : \A y \in S : y <= x
 Owner(b) == ((b - 1) % Cardinality(Nodes)) + 1
 IsQuorum(S) == 2 * Cardinality(S) > Cardinality(Nodes)
 
-(* A value is the ballot and the process whose leader made it. *)
+(* A value is a ballot and the process that led in it. *)
 NoVote == [ballot |-> 0, value |-> <<0, 0>>]
 Blank == [spoken |-> 0, promised |-> 0, vote |-> NoVote]
 
@@ -39,13 +39,13 @@ Init == /\ memory = [n \in Nodes |-> Blank] /\ disk = memory
         /\ crashes = 0
 
 Disk(n) == IF n \in Crashing THEN disk[n] ELSE memory[n]
-(* [class-3] What must be true before a promise is told: at the group's    *)
+(* [class-3] State that a promise must be based on: that of the group's    *)
 (* class.                                                                  *)
 Safe(n) == IF Class = "durable" THEN Disk(n) ELSE memory[n]
 
 -----------------------------------------------------------------------------
-(* [ballot-2] The round is recorded; then, when that is durable, in every  *)
-(* group, the 1A leaves.                                                   *)
+(* [ballot-2] Records the round; once that is durable, in every group, the *)
+(* 1A leaves.                                                              *)
 Speak(n, b) ==
   /\ Owner(b) = n /\ memory[n].spoken < b /\ memory[n].promised < b
   /\ memory' = [memory EXCEPT ![n].spoken = b]
@@ -58,10 +58,10 @@ Ask(n) ==
   /\ oneA' = oneA \cup {b}
   /\ UNCHANGED <<memory, disk, boot, incarnation, asking, oneB, twoA, twoB, crashes>>
 
-(* [p1-3] A vote that is not durable yet is told all the same. *)
+(* [p1-3] Reports votes even if they are not durable yet. *)
 OneB(a, b) == [ballot |-> b, from |-> <<a, incarnation[a]>>,
                vote |-> IF Keeps("p1-3") THEN memory[a].vote ELSE disk[a].vote]
-(* [p1-2] The promise, and apart from it the 1B, which waits for storage.  *)
+(* [p1-2] Makes the promise; the 1B is separate and waits for storage. *)
 Promise(a, b) ==
   /\ b \in oneA /\ memory[a].promised < b
   /\ memory' = [memory EXCEPT ![a].promised = b]
@@ -73,7 +73,7 @@ TellPromise(a, b) ==
   /\ oneB' = oneB \cup {OneB(a, b)}
   /\ UNCHANGED <<memory, disk, boot, incarnation, asking, oneA, twoA, twoB, crashes>>
 
-(* [class-4] Only the incarnation that is the member. *)
+(* [class-4] Only the incarnation that is a member counts. *)
 Members == {<<n, 0>> : n \in Nodes}
 
 Begin(n) ==
@@ -86,8 +86,8 @@ Begin(n) ==
       /\ IsQuorum({m.from : m \in all})
       /\ twoA' = twoA \cup {[ballot |-> b, value |-> value]}
       /\ asking' = [asking EXCEPT ![n] = 0]
-      (* [p2-4] The 2A leaves before the leader's own record is durable;   *)
-      (* that is why it is no durable vote.                                *)
+      (* [p2-4] The 2A leaves before the leader's own record is durable,   *)
+      (* so it is not a durable vote.                                      *)
       /\ twoB' = IF Keeps("p2-4") THEN twoB ELSE
            twoB \cup {[ballot |-> b, value |-> value, from |-> <<n, incarnation[n]>>,
                        class |-> "durable"]}
@@ -95,7 +95,7 @@ Begin(n) ==
 
 TwoB(a, v, class) == [ballot |-> v.ballot, value |-> v.value,
                       from |-> <<a, incarnation[a]>>, class |-> class]
-(* [p2-1] [count-1] Not for a second value in a ballot. *)
+(* [p2-1] [count-1] No vote for a second value in a ballot. *)
 VoteFor(a, m) ==
   /\ m.ballot >= memory[a].promised
   /\ memory[a].vote.ballot # m.ballot
@@ -103,19 +103,19 @@ VoteFor(a, m) ==
   /\ twoB' = IF a \in Crashing THEN twoB ELSE twoB \cup {TwoB(a, m, Class)}
   /\ UNCHANGED <<disk, boot, incarnation, asking, oneA, oneB, twoA, crashes>>
 
-(* [p2-6] A 2B says how far votes are in memory, and how far on storage.   *)
+(* [p2-6] A 2B reports which votes are in memory and which are durable. *)
 TellVote(a, class) ==
   LET v == IF class = "durable" /\ Keeps("p2-6") THEN disk[a].vote ELSE memory[a].vote IN
   /\ v # NoVote /\ a \in Crashing
   /\ twoB' = twoB \cup {TwoB(a, v, class)}
   /\ UNCHANGED <<memory, disk, boot, incarnation, asking, oneA, oneB, twoA, crashes>>
 
-(* What is told below the group's class matters to nobody. *)
+(* Reports below the group's class have no effect. *)
 Told == IF Keeps("class-1") THEN {Class} ELSE {"durable", "volatile"}
 
 -----------------------------------------------------------------------------
-(* [disk-2] Records become durable in their order: what is safe is what    *)
-(* was held at some moment.                                                *)
+(* [disk-2] Records become durable in order: stable storage holds what     *)
+(* memory held at some earlier moment.                                     *)
 Persist(n) ==
   /\ n \in Crashing
   /\ disk' = [disk EXCEPT ![n] = IF Class = "durable" THEN memory[n]
@@ -123,9 +123,9 @@ Persist(n) ==
   /\ disk' # disk
   /\ UNCHANGED <<memory, boot, incarnation, asking, oneA, oneB, twoA, twoB, crashes>>
 
-(* [model-2] [volatile-1] In a durable group a node is back with all that  *)
-(* it told as durable. In a volatile one it comes back as another member,  *)
-(* with what its log happens to hold, or nothing but its rounds.           *)
+(* [model-2] [volatile-1] In a durable group a node returns with           *)
+(* everything it reported as durable. In a volatile group it returns as a  *)
+(* new member, with whatever its log still holds, at least its rounds.     *)
 Crash(n) ==
   /\ n \in Crashing /\ crashes < Crashes
   /\ crashes' = crashes + 1
@@ -140,7 +140,7 @@ Crash(n) ==
                             ELSE incarnation
   /\ UNCHANGED <<oneA, oneB, twoA, twoB>>
 
-(* A later incarnation is heard by nobody until it has weight (Eras). *)
+(* A later incarnation is ignored until it has weight (Eras). *)
 Next == \E n \in {m \in Nodes : <<m, incarnation[m]>> \in Members} :
           \/ Ask(n) \/ Begin(n) \/ Persist(n) \/ Crash(n)
           \/ \E b \in Ballots : Speak(n, b) \/ Promise(n, b) \/ TellPromise(n, b)
@@ -150,8 +150,8 @@ Next == \E n \in {m \in Nodes : <<m, incarnation[m]>> \in Members} :
 Spec == Init /\ [][Next]_vars
 
 -----------------------------------------------------------------------------
-(* [class-1] Votes of one ballot, each of the group's class at least, by   *)
-(* members. A durable vote is a volatile one, too.                         *)
+(* [class-1] Votes of one ballot, by members, each of at least the group's *)
+(* class. A durable vote is also a volatile one.                           *)
 Enough(class) == class = "durable" \/ Class = "volatile" \/ ~Keeps("class-1")
 Voters(b, v) == {m.from : m \in {t \in twoB : /\ t.ballot = b /\ t.value = v
                                               /\ Enough(t.class) /\ t.from \in Members}}
@@ -159,10 +159,10 @@ Chosen == {m.value : m \in {t \in twoA : IsQuorum(Voters(t.ballot, t.value))}}
 
 Agreement == Cardinality(Chosen) <= 1
 
-(* [ballot-2] One ballot, one value. *)
+(* [ballot-2] There is one value for each ballot. *)
 OneValue == \A m, o \in twoA : m.ballot = o.ballot => m.value = o.value
 
-(* [p1-2] Of what a member said nothing is forgotten. *)
+(* [p1-2] A member forgets nothing that it has reported. *)
 WordIsKept ==
   \A m \in oneB : m.from[2] = incarnation[m.from[1]] => memory[m.from[1]].promised >= m.ballot
 =============================================================================

@@ -1,31 +1,32 @@
 ------------------------------- MODULE Devices -------------------------------
 (***************************************************************************)
-(* Phase 2 in devices, in a volatile group, whose votes count at once: one *)
-(* ballot is armed, its coordinator gives out slots, devices vote; owners  *)
-(* fence them before they promise another ballot, and the leader takes the *)
-(* slots back. Phase 1 of ballot 1 is over at the beginning, and everybody *)
-(* has promised it; ballot 2 of another node comes at any moment.          *)
+(* Phase 2 in devices, in a volatile group, whose votes count at once. One *)
+(* ballot is armed, its coordinator allocates slots, and devices vote;     *)
+(* owners fence their devices before they promise another ballot, and the  *)
+(* leader recovers the allocated slots. Initially, phase 1 of ballot 1 is  *)
+(* complete and every node has promised it; another node may start ballot  *)
+(* 2 at any moment.                                                        *)
 (*                                                                         *)
-(* A step of a device has a beginning and an end; between the two it may   *)
-(* be fenced. Frames and orders arrive late, again, or never.              *)
+(* A device's step has a beginning and an end, between which it may be     *)
+(* fenced. Frames and orders arrive late, repeatedly or never.             *)
 (***************************************************************************)
 EXTENDS Naturals, FiniteSets
 
-CONSTANTS Nodes,    \* 1 leads in ballot 1, 2 may in ballot 2
-          With,     \* those that have devices
+CONSTANTS Nodes,    \* node 1 leads in ballot 1; node 2 may lead in ballot 2
+          With,     \* nodes with devices
           MaxSlot,
-          Cells,    \* [offload-14] of each device
-          Resets,   \* most losses of power
+          Cells,    \* [offload-14] cells of each device
+          Resets,   \* maximum number of power losses
           Mutant
 
-VARIABLES promised, votes,    \* of the owner: ballot; slot -> vote
-          decided,            \* decided[n]: slots below are decided there
-          armed, cell, steps, \* of the device: ballot; cells; what is under way
+VARIABLES promised, votes,    \* of the owner: ballot; map from slots to votes
+          decided,            \* decided[n]: n has decided the slots below it
+          armed, cell, steps, \* of the device: ballot; cells; steps in progress
           lastOrder, orders, counter, \* [offload-17]
-          boot, armedBoot,    \* of the device, and as its owner armed it
+          boot, armedBoot,    \* of the device; as known to the owner that armed it
           floor,              \* of the device
-          next, stored, giving, \* of the coordinator: slots given out, values kept
-          drive,              \* who gives out slots of ballot 1
+          next, stored, giving, \* of the coordinator: next slot, stored values
+          drive,              \* allocator of ballot 1's slots
           twoA, twoB, oneB, begun, resets
 device == <<armed, cell, steps, lastOrder, boot, floor>>
 owner == <<promised, votes, decided, orders, counter, armedBoot>>
@@ -37,8 +38,8 @@ Keeps(rule) == Mutant # rule
 Max(S) == CHOOSE x \in S : \A y \in S : y <= x
 IsQuorum(S) == 2 * Cardinality(S) > Cardinality(Nodes)
 
-(* Values: 0 is a no-op, 1 what ballot 1 was given first, 2 what another    *)
-(* client, or ballot 2, has.                                               *)
+(* Values: 0 is a no-op, 1 the first proposal in ballot 1, 2 the proposal   *)
+(* of another client or of ballot 2.                                        *)
 None == [ballot |-> 0, value |-> 0]
 Empty == [slot |-> 0, value |-> 0]
 
@@ -55,8 +56,8 @@ Init == /\ promised = [n \in Nodes |-> 1] /\ votes = [n \in Nodes |-> [i \in Slo
 -----------------------------------------------------------------------------
 (* The coordinator of ballot 1 *)
 
-(* [offload-14] A slot is claimed, and then its value is stored; then the   *)
-(* 2A leaves ([offload-12]).                                               *)
+(* [offload-14] Claims a slot, then stores its value; then the 2A leaves    *)
+(* ([offload-12]).                                                          *)
 Give == /\ drive = "device" /\ giving = 0 /\ next \in Slots
         /\ giving' = next /\ next' = next + 1
         /\ UNCHANGED <<device, owner, stored, drive, twoA, twoB, oneB, begun, resets>>
@@ -64,13 +65,13 @@ GiveEnds ==
   /\ giving # 0
   /\ \/ /\ stored' = [stored EXCEPT ![giving] = 1]
         /\ twoA' = twoA \cup {[ballot |-> 1, slot |-> giving, value |-> 1]}
-     \/ UNCHANGED <<stored, twoA>>    \* its value was no good
+     \/ UNCHANGED <<stored, twoA>>    \* its value was unusable
   /\ giving' = 0
   /\ UNCHANGED <<device, owner, next, drive, twoB, oneB, begun, resets>>
 
-(* [offload-12] Taking back: nothing is given out any more, what is under   *)
-(* way comes to its end; what was stored is proposed in the same ballot    *)
-(* over connections, and slots without a value were never told to anybody.  *)
+(* [offload-12] Recovers the slots: allocation stops and steps in progress  *)
+(* end. Stored values are proposed in the same ballot over connections;     *)
+(* slots without a value were never announced.                              *)
 TakeBack ==
   /\ drive = "device"
   /\ Keeps("offload-12 drain") => giving = 0
@@ -79,8 +80,8 @@ TakeBack ==
                          value |-> stored[i]] : i \in 1..(next - 1)}
   /\ UNCHANGED <<device, owner, next, stored, giving, twoB, oneB, begun, resets>>
 
-(* Its memory is lost: what it gave out, nobody knows. The leader steps     *)
-(* down.                                                                   *)
+(* The coordinator loses its memory, and with it the slots that it          *)
+(* allocated. The leader steps down.                                        *)
 Forgets ==
   /\ drive = "device" /\ resets < Resets
   /\ resets' = resets + 1
@@ -90,7 +91,7 @@ Forgets ==
      ELSE drive' = "leader" /\ next' = 1
   /\ UNCHANGED <<device, owner, twoA, twoB, oneB, begun>>
 
-(* Over connections the leader goes on behind what was given out. *)
+(* The leader continues over connections after the allocated slots. *)
 Propose ==
   /\ drive = "leader" /\ next \in Slots /\ promised[1] = 1
   /\ twoA' = twoA \cup {[ballot |-> 1, slot |-> next, value |-> 2]}
@@ -100,8 +101,9 @@ Propose ==
 -----------------------------------------------------------------------------
 (* The acceptor of a device *)
 
-(* [offload-6] Armed with exactly this ballot, a slot from the floor on,    *)
-(* no more than the cells hold. That much a step sees at its beginning,    *)
+(* [offload-6] Votes if armed with exactly this ballot, for a slot from the *)
+(* floor on that the cells have space for. The step checks this at its      *)
+(* beginning;                                                               *)
 VoteBegins(n, m) ==
   /\ armed[n] = m.ballot
   /\ m.slot >= floor[n] /\ m.slot < floor[n] + Cells
@@ -110,8 +112,8 @@ VoteBegins(n, m) ==
   /\ UNCHANGED <<armed, cell, lastOrder, boot, floor, owner, coordinator, twoA, twoB, oneB,
                  begun, resets>>
 
-(* and what it does with the cell is one step: a vote that is there is told *)
-(* again as it is; a cell is used again if its slot is below the floor.    *)
+(* its access to the cell is atomic: an existing vote is reported           *)
+(* unchanged, and a cell is reused if its slot is below the floor.          *)
 VoteEnds(n, m) ==
   LET k == m.slot % Cells
       held == cell[n][k]
@@ -137,9 +139,9 @@ Reset(n) ==
 -----------------------------------------------------------------------------
 (* Owners *)
 
-(* [offload-5] An owner arms for the ballot that it has promised. The order *)
-(* is on its way ([offload-17] by number, to this boot) and counts as      *)
-(* obeyed from now on.                                                     *)
+(* [offload-5] An owner arms its device for the ballot that it has          *)
+(* promised. The order is in flight ([offload-17] by number, to this boot)  *)
+(* and counts as obeyed from now on.                                        *)
 Arm(n) ==
   /\ promised[n] = 1 \/ ~Keeps("offload-5 promise")
   /\ counter[n] = 0 \/ (~Keeps("offload-5 promise") /\ counter[n] < 3)
@@ -155,7 +157,7 @@ Obey(n, k) ==
   /\ armed' = [armed EXCEPT ![n] = 1]
   /\ UNCHANGED <<cell, steps, boot, floor, owner, coordinator, twoA, twoB, oneB, begun, resets>>
 
-(* [offload-8] Before the promise rises: disarm, by an order of its own,    *)
+(* [offload-8] Before the promise rises: disarm, with a separate order, *)
 Disarm(n) ==
   /\ counter[n] = 1
   /\ counter' = [counter EXCEPT ![n] = 2]
@@ -168,14 +170,14 @@ IsFenced(n) ==
   \/ ~Keeps("offload-8 fence")
   \/ /\ counter[n] >= 2
      /\ Keeps("offload-8 drain") => steps[n] = {}   \* drain,
-     /\ Keeps("offload-9") => boot[n] = armedBoot[n] \* look at the boot again,
+     /\ Keeps("offload-9") => boot[n] = armedBoot[n] \* check the boot again,
 (* read out every vote from the floor on, holes included, and import it.   *)
 ReadOut(n) ==
   [i \in Slots |-> LET c == cell[n][i % Cells] IN
      IF Keeps("offload-8 read") /\ c.slot = i /\ i >= floor[n] /\ votes[n][i].ballot <= 1
      THEN [ballot |-> 1, value |-> c.value] ELSE votes[n][i]]
 
-(* [p1-2] Only then the promise; it tells of all votes, and of the floor.   *)
+(* [p1-2] Promise only then; the 1B reports all votes and the floor. *)
 Promise(n) ==
   /\ promised[n] = 1 /\ IsFenced(n)
   /\ promised' = [promised EXCEPT ![n] = 2]
@@ -184,8 +186,9 @@ Promise(n) ==
   /\ UNCHANGED <<decided, orders, counter, armedBoot, device, coordinator, twoA, twoB, begun,
                  resets>>
 
-(* An owner votes itself, too, for what comes over connections; not in     *)
-(* another ballot while its device is armed. [count-1] Not against a vote. *)
+(* An owner also votes itself, for proposals that arrive over connections, *)
+(* but not in another ballot while its device is armed. [count-1] Nor      *)
+(* against a vote.                                                         *)
 VoteFor(n, m) ==
   /\ m.ballot >= promised[n] /\ m.slot >= decided[n]
   /\ m.ballot = 1 => drive = "leader" \/ n \notin With
@@ -202,10 +205,10 @@ VoteFor(n, m) ==
 Voters(b, i, v) == {m.from : m \in {t \in twoB : t.ballot = b /\ t.slot = i /\ t.value = v}}
 IsChosen(b, i, v) == IsQuorum(Voters(b, i, v))
 
-(* [offload-11] In slot order. [offload-14] The floor of a device is raised *)
-(* to what its owner has decided.                                          *)
+(* [offload-11] Decides in slot order. [offload-14] Raises the device's     *)
+(* floor to the owner's decided prefix.                                     *)
 Decide(n) ==
-  /\ Cells < MaxSlot    \* else no cell is ever used again
+  /\ Cells < MaxSlot    \* otherwise no cell is ever reused
   /\ decided[n] \in Slots
   /\ \E b \in {1, 2}, v \in 0..2 : IsChosen(b, decided[n], v)
   /\ decided' = [decided EXCEPT ![n] = @ + 1]
@@ -249,6 +252,7 @@ ChosenOnce ==
 (* [ballot-2] [count-1] *)
 OneValue == \A m, o \in twoA : m.ballot = o.ballot /\ m.slot = o.slot => m.value = o.value
 
-(* [offload-8] No device votes in ballot 1 for an owner that promised 2. *)
+(* [offload-8] No device votes in ballot 1 for an owner that promised      *)
+(* ballot 2.                                                               *)
 FenceHolds == \A n \in Nodes : promised[n] = 2 => armed[n] = 0 /\ steps[n] = {}
 =============================================================================

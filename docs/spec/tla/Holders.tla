@@ -1,21 +1,21 @@
 ------------------------------- MODULE Holders -------------------------------
 (***************************************************************************)
-(* Who holds decided values, with their bytes: nothing that was decided    *)
-(* may be gone when members of less weight than a quorum are, whatever     *)
-(* changes, and whatever auxiliaries forget. That one value is decided in  *)
-(* a slot is shown by Ranges and Eras; here a decision is one step, of     *)
-(* members that form a phase-2 quorum and hold the value.                  *)
+(* Durability of decided values with their bytes: losing members of less   *)
+(* weight than a quorum loses no decided value, whatever changes are made  *)
+(* and whatever auxiliaries forget. Ranges and Eras show that one value is *)
+(* decided in a slot; here a decision is one step, taken by members that   *)
+(* form a phase-2 quorum and hold the value.                               *)
 (***************************************************************************)
 EXTENDS Naturals, FiniteSets, Sequences
 
 CONSTANTS Nodes,
-          Light,      \* founding members of weight 1; the others have 0
-          Up, Down,   \* whose weight may be raised, or lowered, by one
-          Auxiliaries,\* members that are sent nothing while all is well ([aux-1])
+          Light,      \* founding members of weight 1; all other nodes have 0
+          Up, Down,   \* nodes whose weight may rise, or fall, by one
+          Auxiliaries,\* members that receive nothing in normal operation ([aux-1])
           MaxSlot,
           Mutant
 
-VARIABLES log,     \* the values decided so far
+VARIABLES log,     \* values decided so far
           holds    \* holds[n]: slots that n has on stable storage, bytes included
 vars == <<log, holds>>
 
@@ -37,21 +37,21 @@ In_(prefix) == IF prefix = <<>> THEN Founding
                ELSE After(In_(SubSeq(prefix, 1, Len(prefix) - 1)), prefix[Len(prefix)])
 Current == In_(log)
 
-(* The slots that began the eras so far, of which 0 began the first. *)
+(* Slots that began the eras so far; slot 0 began the first. *)
 Began == {0} \cup {i \in 1..Len(log) : log[i] # Plain}
 Max(S) == CHOOSE x \in S : \A y \in S : y <= x
 Since == Max(Began)
 
 Init == log = <<>> /\ holds = [n \in Nodes |-> {}]
 
-(* [era-4] Its full replicas are a phase-2 quorum without its auxiliaries. *)
+(* [era-4] The full replicas alone form a phase-2 quorum. *)
 IsValid(C) == /\ \A n \in Nodes : C[n] >= 0
               /\ Weight(C, Nodes) > 0 /\ IsQuorum(C, Full)
 
-(* [era-12] Full replicas that meet every phase-1 quorum of what is to be  *)
-(* hold everything up to the change that began the era in force.           *)
-(* [era-8] That is asked when nothing else is on its way that changes it;  *)
-(* else the era in force was begun by the change before.                   *)
+(* [era-12] Full replicas that intersect every phase-1 quorum of the next  *)
+(* configuration hold everything up to the change that began the current   *)
+(* era. [era-8] This is checked while no other change is in flight;        *)
+(* otherwise the earlier change began the current era.                     *)
 MayPropose(C) ==
   LET since == IF Keeps("era-8") \/ Since = 0 THEN Since ELSE Max(Began \ {Since})
   IN  Keeps("era-12") => Meets(C, {n \in Full : 1..since \subseteq holds[n]})
@@ -59,7 +59,7 @@ MayPropose(C) ==
 Changes == {<<"up", n>> : n \in Up} \cup
            {<<"down", n>> : n \in {m \in Down : Current[m] > 0}}
 
-(* [class-1] [value-3] Whoever votes has the bytes. *)
+(* [class-1] [value-3] Every voter has the bytes. *)
 Decide(v, Q) ==
   LET i == Len(log) + 1 IN
   /\ i <= MaxSlot
@@ -69,15 +69,15 @@ Decide(v, Q) ==
   /\ \E hollow \in IF Keeps("value-3") THEN {{}} ELSE {{n} : n \in Q} :
        holds' = [n \in Nodes |-> IF n \in Q \ hollow THEN holds[n] \cup {i} ELSE holds[n]]
 
-(* [catch-1] [aux-1] A full replica learns a value where it is held; an    *)
-(* auxiliary learns nothing.                                               *)
+(* [catch-1] [aux-1] A full replica learns a value from a node that holds  *)
+(* it; an auxiliary learns nothing.                                        *)
 CatchUp(n, i) ==
   /\ n \in Full /\ i \notin holds[n] /\ \E m \in Nodes : i \in holds[m]
   /\ holds' = [holds EXCEPT ![n] = @ \cup {i}]
   /\ UNCHANGED log
 
-(* [trim-1] [aux-3] An auxiliary forgets a value when full replicas that   *)
-(* form a phase-2 quorum of the current era hold it. Full replicas keep    *)
+(* [trim-1] [aux-3] An auxiliary forgets a value once full replicas that   *)
+(* form a phase-2 quorum of the current era hold it. Full replicas retain  *)
 (* theirs in a snapshot.                                                   *)
 Forget(n, i) ==
   LET who == IF Keeps("trim-1 self") THEN Full ELSE Full \cup {n}
@@ -92,7 +92,8 @@ Next == \/ \E v \in {Plain} \cup Changes, Q \in SUBSET Nodes : Decide(v, Q)
 
 Spec == Init /\ [][Next]_vars
 
-(* Whoever can lead by the newest configuration finds every decided value. *)
+(* Every node that can lead by the newest configuration finds every        *)
+(* decided value.                                                          *)
 NothingIsGone ==
   \A i \in 1..Len(log) : Meets(Current, {n \in Nodes : i \in holds[n]})
 =============================================================================

@@ -1,29 +1,30 @@
 ------------------------------- MODULE Ranges -------------------------------
 (***************************************************************************)
-(* Paxos over ranges of slots, in one configuration of members that weigh  *)
-(* the same: one promise for all slots, phase 1 once for all slots that    *)
-(* are undecided, votes in order, decisions in order.                      *)
+(* Paxos over ranges of slots, in one configuration of members of equal    *)
+(* weight: one promise for all slots, one phase 1 for all undecided slots, *)
+(* votes in order, decisions in order.                                     *)
 (*                                                                         *)
-(* Messages are not listed: a 1A, a 1B or a 2A is what the variables keep  *)
-(* of it for ever, so that each may arrive late, again, or never. Votes    *)
-(* are never taken back here, hence votes[a] is also what 2Bs have said.   *)
-(* Eras and weights: Eras. Lost memory: Classes. Trim: Snapshots.          *)
+(* There is no set of messages: the variables retain the contents of every *)
+(* 1A, 1B and 2A forever, so each may arrive late, repeatedly or never.    *)
+(* Votes are never withdrawn here, so votes[a] also stands for the 2Bs     *)
+(* sent. See Eras for eras and weights, Classes for lost memory, Snapshots *)
+(* for trim.                                                               *)
 (***************************************************************************)
 EXTENDS Naturals, FiniteSets, Sequences
 
 CONSTANTS Nodes,    \* 1..N
-          Ballots,  \* some of 1.. ; the node of each is Owner(b)
+          Ballots,  \* a subset of 1, 2, ...; the node of each is Owner(b)
           MaxSlot,  \* slots are 1..MaxSlot
-          Mutant    \* the rule that is taken out, or "none"
+          Mutant    \* rule that is left out, or "none"
 
 VARIABLES promised, \* [ballot-4] one ballot for all slots, by acceptor
           votes,    \* votes[a]: pairs <<ballot, slot>>
-          from,     \* from[b]: the slot that the 1A of b names; 0: not sent
+          from,     \* from[b]: first slot of the 1A of b, or 0 if it was not sent
           answers,  \* answers[b]: the 1Bs of b
-          prop,     \* prop[b]: what b proposes, from slot start[b] on
-          start,    \* 0: phase 1 of b is not over
-          told,     \* told[b]: decided_to, as its leader told it in b
-          log,      \* log[n]: the decided values that n knows, in slot order
+          prop,     \* prop[b]: proposals of b, from slot start[b] on
+          start,    \* 0 until phase 1 of b is complete
+          told,     \* told[b]: decided_to as sent by the leader of b
+          log,      \* log[n]: decided values known to n, in slot order
           gone,     \* gone[n]: slots whose records are overwritten ([trim-3])
           begins    \* begins[n]: log_start; 1 unless module Snapshots trims
 
@@ -34,18 +35,20 @@ Keeps(rule) == Mutant # rule
 Max(S) == CHOOSE x \in S : \A y \in S : y <= x
 Min(S) == CHOOSE x \in S : \A y \in S : y >= x
 
-(* [ballot-1] In one era <<round, node>> is ordered as one number.         *)
+(* [ballot-1] Within one era, <<round, node>> is ordered as one number. *)
 Owner(b) == ((b - 1) % Cardinality(Nodes)) + 1
 IsQuorum(S) == 2 * Cardinality(S) > Cardinality(Nodes)
 
-(* Values: 0 is a no-op, any other is what the leader of that ballot made. *)
+(* Values: 0 is a no-op; any other was created by the leader of that       *)
+(* ballot.                                                                 *)
 NoOp == 0
 NoVote == <<0, NoOp>>
 ValueIn(b, i) == prop[b][i - start[b] + 1]
 Next_(b) == start[b] + Len(prop[b])
 Proposed(b, i) == start[b] # 0 /\ i \in start[b]..(Next_(b) - 1)
 
-(* [decide-1] "Decided" is one number; it is also the floor ([p1-5]).      *)
+(* [decide-1] The decided prefix is one number, which is also the floor    *)
+(* ([p1-5]).                                                               *)
 DecidedTo(n) == Len(log[n]) + 1
 
 Init == /\ promised = [a \in Nodes |-> 0]
@@ -62,16 +65,16 @@ Init == /\ promised = [a \in Nodes |-> 0]
 -----------------------------------------------------------------------------
 (* Phase 1 *)
 
-(* [p1-1] A node asks in a ballot of its own for all slots from its first  *)
-(* undecided one on.                                                       *)
+(* [p1-1] A node sends 1A in a ballot of its own for all slots from its    *)
+(* first undecided one on.                                                 *)
 Campaign(b) ==
   /\ from[b] = 0
   /\ promised[Owner(b)] < b
   /\ from' = [from EXCEPT ![b] = DecidedTo(Owner(b))]
   /\ UNCHANGED <<promised, votes, answers, prop, start, told, log, gone, begins>>
 
-(* [p1-3] [p2-2] The vote in the highest ballot, in each slot that is not  *)
-(* below the floor.                                                        *)
+(* [p1-3] [p2-2] The vote in the highest ballot, for each slot from the    *)
+(* floor on.                                                               *)
 Vote_(a, i) ==
   LET cast == {v[1] : v \in {w \in votes[a] : w[2] = i}} IN
   IF cast = {} \/ i \in gone[a] THEN NoVote
@@ -82,7 +85,7 @@ Report(a, b) ==
    votes |-> [i \in Slots |-> IF i < from[b] \/ i < DecidedTo(a)
                               THEN NoVote ELSE Vote_(a, i)]]
 
-(* [p1-2] The promise is kept from the moment at which the 1B leaves.      *)
+(* [p1-2] The promise holds from the moment the 1B is sent. *)
 Promise(a, b) ==
   /\ from[b] # 0
   /\ promised[a] <= b
@@ -91,14 +94,14 @@ Promise(a, b) ==
   /\ promised' = IF Keeps("p1-2") THEN [promised EXCEPT ![a] = b] ELSE promised
   /\ UNCHANGED <<votes, from, prop, start, told, log, gone, begins>>
 
-(* [p1-6] What b proposes in slot i for the sake of older ballots.         *)
+(* [p1-6] Value that b must propose in slot i because of older ballots. *)
 Inherited(b, i) ==
   LET all == {r.votes[i] : r \in answers[b]}
       high == Max({v[1] : v \in all})
   IN  IF Keeps("p1-6") THEN (CHOOSE v \in all : v[1] = high)[2] ELSE NoOp
 
-(* [p1-5] Not below the greatest floor of the quorum: the candidate        *)
-(* catches up first. [p1-6] Holes become no-ops.                           *)
+(* [p1-5] Not below the greatest floor of the quorum: the candidate first  *)
+(* catches up. [p1-6] Holes become no-ops.                                 *)
 Begin(b) ==
   LET n == Owner(b)
       floors == {r.floor : r \in answers[b]}
@@ -118,9 +121,10 @@ Begin(b) ==
 -----------------------------------------------------------------------------
 (* Phase 2 *)
 
-(* [decide-2] A leader steps down if something was decided that it did not *)
-(* propose itself, in a slot that it had not come to, too: it would tell   *)
-(* that in its ballot. What a snapshot stands for cannot be compared.      *)
+(* [decide-2] A leader steps down if a value that it did not propose was   *)
+(* decided, even in a slot that it had not reached: it would announce that *)
+(* decision in its ballot. Values replaced by a snapshot cannot be         *)
+(* compared.                                                               *)
 Agrees(b) ==
   \A i \in Max({start[b], begins[Owner(b)]})..Len(log[Owner(b)]) :
     Proposed(b, i) /\ log[Owner(b)][i] = ValueIn(b, i)
@@ -129,8 +133,8 @@ Leads(b) ==
   /\ promised[Owner(b)] <= b
   /\ Keeps("decide-2 leader") => Agrees(b)
 
-(* [ballot-2] A new value, of this leader's own; [p1-6] behind all of the   *)
-(* inherited ones.                                                         *)
+(* [ballot-2] A new value, created by this leader; [p1-6] after all         *)
+(* inherited values.                                                        *)
 Propose(b) ==
   /\ Leads(b)
   /\ Next_(b) <= MaxSlot
@@ -138,8 +142,8 @@ Propose(b) ==
   /\ UNCHANGED <<promised, votes, from, answers, start, told, log, gone, begins>>
 
 (* [p2-1] A vote is a promise. Within a ballot an acceptor votes in order, *)
-(* for as much of a range as it has the bytes of ([value-3]); never below  *)
-(* its floor.                                                              *)
+(* for as much of a range as it has the bytes of ([value-3]), and never    *)
+(* below its floor.                                                        *)
 VoteFor(a, b) ==
   LET cast == {v[2] : v \in {w \in votes[a] : w[1] = b}}
       next == Max({start[b], DecidedTo(a)} \cup {i + 1 : i \in cast})
@@ -170,14 +174,15 @@ Count(b) ==
   /\ Learn(Owner(b), ValueIn(b, i))
   /\ UNCHANGED <<promised, votes, from, answers, prop, start, told, gone, begins>>
 
-(* [decide-2] decided_to is told with the ballot; it may arrive late.      *)
+(* [decide-2] decided_to is sent with the ballot and may arrive late. *)
 Tell(b) ==
   /\ Leads(b)
   /\ told[b] < DecidedTo(Owner(b))
   /\ told' = [told EXCEPT ![b] = DecidedTo(Owner(b))]
   /\ UNCHANGED <<promised, votes, from, answers, prop, start, log, gone, begins>>
 
-(* [decide-2] A follower takes what it voted for in that ballot.           *)
+(* [decide-2] A follower decides the values that it voted for in that      *)
+(* ballot.                                                                 *)
 Follow(a, b) ==
   LET i == DecidedTo(a) IN
   /\ i < told[b]
@@ -186,8 +191,8 @@ Follow(a, b) ==
      ELSE Vote_(a, i) # NoVote /\ Learn(a, Vote_(a, i)[2])
   /\ UNCHANGED <<promised, votes, from, answers, prop, start, told, gone, begins>>
 
-(* [catch-1] [snap-3] A peer serves what it decided, and nothing below the  *)
-(* start of its log; what lies there may be an old vote of its.            *)
+(* [catch-1] [snap-3] A peer serves slots that it decided, but none below   *)
+(* the start of its log, where an old vote of its own may remain.           *)
 CatchUp(a, c) ==
   LET i == DecidedTo(a) IN
   /\ i < DecidedTo(c)
@@ -204,7 +209,7 @@ Next == \/ \E b \in Ballots : \/ Campaign(b) \/ Begin(b) \/ Propose(b)
 Spec == Init /\ [][Next]_vars
 
 -----------------------------------------------------------------------------
-(* What must hold *)
+(* Invariants *)
 
 Agreement ==
   \A n, m \in Nodes : \A i \in 1..Min({Len(log[n]), Len(log[m])}) : log[n][i] = log[m][i]
@@ -219,7 +224,8 @@ DecidedIsChosen ==
     \E b \in Ballots : /\ Proposed(b, i) /\ IsQuorum(Voters(b, i))
                        /\ ValueIn(b, i) = log[n][i]
 
-(* [decide-2] What a leader tells in its ballot is true of votes in it. *)
+(* [decide-2] The decisions that a leader announces hold for the votes in  *)
+(* its ballot.                                                             *)
 TellsItsOwn ==
   \A b \in Ballots : start[b] # 0 =>
     \A i \in start[b]..(told[b] - 1) :
@@ -227,16 +233,16 @@ TellsItsOwn ==
       /\ \E c \in Ballots : /\ Proposed(c, i) /\ IsQuorum(Voters(c, i))
                            /\ ValueIn(c, i) = ValueIn(b, i)
 
-(* [p1-3] A 1B names the highest ballot voted in. *)
+(* [p1-3] A 1B reports the highest ballot voted in. *)
 ReportsTheHighest ==
   \A b \in Ballots : \A r \in answers[b], i \in Slots :
     i >= r.floor /\ i >= from[b] =>
       \A v \in votes[r.node] : v[2] = i /\ v[1] < b => v[1] <= r.votes[i][1]
 
-(* [p1-3] [p2-1] No vote above the promise. *)
+(* [p1-3] [p2-1] No vote is above the promise. *)
 PromiseCovers == \A a \in Nodes : \A v \in votes[a] : v[1] <= promised[a]
 
-(* [p1-6] In a ballot nothing of an older one lies behind a new value. *)
+(* [p1-6] In a ballot, no older value follows a new one. *)
 NoOvertaking ==
   \A b \in Ballots : \A k, l \in 1..Len(prop[b]) :
     k < l /\ prop[b][k] = b => prop[b][l] = b

@@ -1,19 +1,19 @@
 ------------------------------ MODULE Snapshots ------------------------------
 (***************************************************************************)
-(* Snapshots and trim, over the protocol of Ranges: a node lets go of what *)
-(* is below a snapshot, installs the snapshot of another one, and starts   *)
-(* again from what it has on stable storage. Durable group: promises and   *)
-(* votes survive (Classes); what is decided need not be known any more.    *)
-(* A snapshot has the values below it in their effect; here it has them.   *)
+(* Snapshots and trim, on top of Ranges: a node discards slots below a     *)
+(* snapshot, installs another node's snapshot, and restarts from stable    *)
+(* storage. In a durable group promises and votes survive (Classes), but   *)
+(* knowledge of decisions may be lost. A real snapshot contains the effect *)
+(* of the values below it; here it contains the values.                    *)
 (***************************************************************************)
 EXTENDS Ranges
 
 CONSTANTS Trims,    \* nodes that take snapshots and trim
-          Installs, \* nodes that install those of others
-          Crashes   \* most crashes
+          Installs, \* nodes that install snapshots of other nodes
+          Crashes   \* maximum number of crashes
 
-VARIABLES snapshot, \* snapshot[n]: the values below the last one that is durable
-          ended,    \* ballots whose node leads or campaigns in them no more
+VARIABLES snapshot, \* snapshot[n]: values below the last durable snapshot
+          ended,    \* ballots whose node no longer leads or campaigns in them
           crashes
 all == <<vars, snapshot, ended, crashes>>
 
@@ -21,15 +21,15 @@ InitAll == Init /\ snapshot = [n \in Nodes |-> <<>>] /\ ended = {} /\ crashes = 
 
 Own(n) == {b \in Ballots : Owner(b) = n /\ from[b] # 0}
 
-(* [trim-1] A snapshot of its own, of what it has decided, gets durable.   *)
+(* [trim-1] A node's own snapshot of decided slots becomes durable. *)
 Snapshot(n) ==
   /\ Len(snapshot[n]) < Len(log[n])
   /\ snapshot' = [snapshot EXCEPT ![n] = log[n]]
   /\ UNCHANGED <<vars, ended, crashes>>
 
-(* [trim-3] Then log_start, and the floor with it, gets durable,           *)
-(* of what is known to be decided now ([decide-2] and who had to step down  *)
-(* has done so);                                                           *)
+(* [trim-3] Then log_start becomes durable, and the floor with it, with the *)
+(* decisions known at this moment ([decide-2]: a leader that must step down *)
+(* has done so).                                                            *)
 Trim(n) ==
   /\ begins[n] < Len(snapshot[n]) + 1
   /\ Len(snapshot[n]) <= Len(log[n])
@@ -38,7 +38,7 @@ Trim(n) ==
   /\ UNCHANGED <<promised, votes, from, answers, prop, start, told, log, gone,
                  snapshot, crashes>>
 
-(* and only then its place is written over: now, later, or never.          *)
+(* Only then are its places overwritten: now, later or never. *)
 Overwrite(n, i) ==
   /\ i < IF Keeps("trim-3") THEN begins[n] ELSE DecidedTo(n)
   /\ i \notin gone[n]
@@ -46,9 +46,9 @@ Overwrite(n, i) ==
   /\ UNCHANGED <<promised, votes, from, answers, prop, start, told, log, begins,
                  snapshot, ended, crashes>>
 
-(* [snap-2] Only if that is farther than what is decided here. Who leads   *)
-(* or campaigns steps down before: in that ballot it neither proposes nor  *)
-(* counts nor tells anything any more.                                     *)
+(* [snap-2] Only if the snapshot is ahead of the local decisions. A leader *)
+(* or candidate steps down first: in that ballot it no longer proposes,    *)
+(* counts or announces anything.                                           *)
 Install(n, c) ==
   /\ Len(snapshot[c]) >= DecidedTo(n)
   /\ ended' = IF Keeps("snap-2") THEN ended \cup Own(n) ELSE ended
@@ -57,9 +57,9 @@ Install(n, c) ==
   /\ begins' = [begins EXCEPT ![n] = Len(snapshot[c]) + 1]
   /\ UNCHANGED <<promised, votes, from, answers, prop, start, told, gone, crashes>>
 
-(* [decide-3] After a restart decided_to is a lower bound, not below the   *)
-(* start of the log. [snap-3] Recovery begins with the snapshot there.     *)
-(* Leading and asking are over.                                            *)
+(* [decide-3] After a restart decided_to is a lower bound, at least the    *)
+(* start of the log. [snap-3] Recovery begins with the snapshot there. The *)
+(* node no longer leads or campaigns.                                      *)
 Crash(n) ==
   /\ crashes < Crashes
   /\ crashes' = crashes + 1
@@ -80,7 +80,7 @@ NextAll ==
 
 SpecAll == InitAll /\ [][NextAll]_all
 
-(* What a snapshot stands for was chosen. *)
+(* Every value in a snapshot was chosen. *)
 SnapshotIsChosen ==
   \A n \in Nodes : \A i \in 1..Len(snapshot[n]) :
     \E b \in Ballots : /\ Proposed(b, i) /\ IsQuorum(Voters(b, i))

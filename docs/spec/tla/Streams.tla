@@ -1,35 +1,35 @@
 ------------------------------- MODULE Streams -------------------------------
 (***************************************************************************)
-(* Byte streams: which decided bytes are part of a stream, what its client *)
+(* Byte streams: which decided bytes belong to a stream, what its client   *)
 (* may be told, and how another writer takes over.                         *)
 (*                                                                         *)
-(* There is one log (Ranges, Eras). What leaders, their ballots and        *)
-(* recovered runs may put into it is anything that an owner was given, in  *)
-(* any order and any number of times: the append rule must hold whatever   *)
-(* they do, byte by byte, wherever runs are cut ([stream-1] is more        *)
-(* orderly). One named stream; each writer has an inner stream of its own. *)
+(* There is one log (Ranges, Eras). Leaders, their ballots and recovered   *)
+(* runs may add any bytes to it that an owner received, in any order and   *)
+(* any number of times. The append rule must hold regardless, byte by      *)
+(* byte, wherever runs are cut ([stream-1] is stricter). One named stream; *)
+(* each writer has an inner stream of its own.                             *)
 (***************************************************************************)
 EXTENDS Naturals, FiniteSets, Sequences
 
-CONSTANTS Writers,  \* inner streams, 1..W; the first is open at the beginning
-          Nodes,    \* that fold what is decided, each at its own pace; owners too
+CONSTANTS Writers,  \* inner streams, 1..W; the first is open initially
+          Nodes,    \* nodes that apply the log, each at its own pace; also owners
           MaxGiven, \* bytes of each inner stream
           MaxSlot,
           Mutant
 
-VARIABLES given,    \* given[s]: what the owner of s took from its client, byte by byte
-          sent,     \* bytes as they travel: <<inner stream, position, byte>>
+VARIABLES given,    \* given[s]: bytes that the owner of s received from its client
+          sent,     \* bytes in flight: <<inner stream, position, byte>>
           log,      \* decided: content, close, open
-          applied,  \* applied[n]: how many of these n has folded
+          applied,  \* applied[n]: number of log entries that n has applied
           content,  \* content[n]: the named stream at n, a sequence of bytes as in sent
-          table,    \* table[n][s]: what n knows of an inner stream
-          told      \* told[s]: what its client was told, by its owner
+          table,    \* table[n][s]: state of an inner stream at n
+          told      \* told[s]: what the owner has told its client
 vars == <<given, sent, log, applied, content, table, told>>
 
 Keeps(rule) == Mutant # rule
 Owner(s) == ((s - 1) % Cardinality(Nodes)) + 1
 
-(* next: the position that may be appended; state: new, open, closed.      *)
+(* next: position that may be appended; state: new, open or closed. *)
 Fresh == [next |-> 0, state |-> "new"]
 Init == /\ given = [s \in Writers |-> <<>>]
         /\ sent = {} /\ log = <<>>
@@ -38,8 +38,8 @@ Init == /\ given = [s \in Writers |-> <<>>]
              IF s = 1 THEN [Fresh EXCEPT !.state = "open"] ELSE Fresh]]
         /\ told = [s \in Writers |-> [durable |-> 0, final |-> FALSE]]
 
-(* [stream-5] The owner takes a byte for a position once. A client that    *)
-(* comes again goes on behind what was received.                           *)
+(* [stream-5] The owner accepts one byte for a position. A client that     *)
+(* reconnects continues after the bytes received.                          *)
 Give(s) ==
   /\ Len(given[s]) < MaxGiven
   /\ given' = [given EXCEPT ![s] = Append(@, 1)]
@@ -51,9 +51,9 @@ GiveAgain(s) ==
   /\ sent' = sent \cup {<<s, Len(given[s]) - 1, 2>>}
   /\ UNCHANGED <<log, applied, content, table, told>>
 
-(* What is decided, by whatever leader: [stream-4] content; [stream-6] the *)
-(* close for an owner that is lost, or that its client asked for;          *)
-(* [stream-10] a takeover, which is one value.                             *)
+(* Values decided, by any leader: [stream-4] content; [stream-6] the close *)
+(* for a lost owner, or at the client's request; [stream-10] a takeover,   *)
+(* which is one value.                                                     *)
 Decide(v) == /\ Len(log) < MaxSlot
              /\ log' = Append(log, v)
              /\ UNCHANGED <<given, sent, applied, content, table, told>>
@@ -63,8 +63,8 @@ DecideSomething ==
     \/ Decide([kind |-> "close", of |-> s, at |-> 0])
     \/ s # 1 /\ Decide([kind |-> "open", of |-> s, at |-> 0])
 
-(* [stream-4] The append rule: the next position of a stream that is open; *)
-(* all else is a no-op. A gap closes nothing.                              *)
+(* [stream-4] The append rule: the next position of an open stream;        *)
+(* everything else is a no-op. A gap does not close a stream.              *)
 IsAppended(row, p) ==
   /\ row.state = "open" \/ (row.state = "closed" /\ ~Keeps("stream-6"))
   /\ \/ p = row.next
@@ -80,7 +80,7 @@ Apply(n) ==
   IN  /\ applied[n] < Len(log)
       /\ applied' = [applied EXCEPT ![n] = @ + 1]
       /\ CASE v.kind = "content" /\ IsAppended(T[v.of], v.at) ->
-                (* [value-2] Which bytes these are, the descriptor says.   *)
+                (* [value-2] The descriptor identifies the bytes. *)
                 /\ \E byte \in {b \in sent : b[1] = v.of /\ b[2] = v.at} :
                      content' = [content EXCEPT ![n] = Append(@, byte)]
                 /\ table' = [table EXCEPT ![n][v.of].next = v.at + 1]
@@ -94,7 +94,7 @@ Apply(n) ==
            [] OTHER -> UNCHANGED <<table, content>>
       /\ UNCHANGED <<given, sent, log, told>>
 
-(* [stream-7] Acknowledged is what is applied at the owner. *)
+(* [stream-7] Bytes applied at the owner are acknowledged. *)
 Acknowledge(s) ==
   LET n == Owner(s)
       upto == IF Keeps("stream-7") THEN table[n][s].next ELSE Len(given[s])
@@ -102,8 +102,8 @@ Acknowledge(s) ==
       /\ told' = [told EXCEPT ![s].durable = upto]
       /\ UNCHANGED <<given, sent, log, applied, content, table>>
 
-(* [stream-6] Only the position at a decided close is final: so many bytes *)
-(* are kept. Any node may say so.                                          *)
+(* [stream-6] Only the position at a decided close is final: the number of *)
+(* bytes retained. Any node may report it.                                 *)
 TellFinal(s, n) ==
   /\ ~told[s].final
   /\ IF Keeps("stream-6 told") THEN table[n][s].state = "closed"
@@ -118,10 +118,11 @@ Next == \/ DecideSomething
 Spec == Init /\ [][Next]_vars
 
 -----------------------------------------------------------------------------
-(* What must hold *)
+(* Invariants *)
 
-(* Of each inner stream the bytes from 0 on, each once, in order; a piece  *)
-(* is one run of the named stream, and a later one follows it.             *)
+(* Each inner stream contributes its bytes from 0 on, each once and in     *)
+(* order; a piece is one run of the named stream, and later pieces follow  *)
+(* it.                                                                     *)
 Count(n, s, k) == Cardinality({j \in 1..k : content[n][j][1] = s})
 EachByteOnce ==
   \A n \in Nodes : \A k \in 1..Len(content[n]) :
@@ -133,12 +134,12 @@ PiecesFollow ==
 OneIsOpen ==
   \A n \in Nodes : Cardinality({s \in Writers : table[n][s].state = "open"}) <= 1
 
-(* [value-2] The same bytes on every node, behind equal slots. *)
+(* [value-2] Nodes have the same bytes after the same slots. *)
 SameEverywhere ==
   \A n, m \in Nodes : \A k \in 1..Len(content[n]) :
     k <= Len(content[m]) => content[n][k] = content[m][k]
 
-(* What a client was told is so on every node that is that far. *)
+(* What a client was told is true at every node that has applied as much. *)
 Foremost == CHOOSE n \in Nodes : \A m \in Nodes : applied[m] <= applied[n]
 AcknowledgedIsKept == \A s \in Writers : told[s].durable <= table[Foremost][s].next
 FinalIsFinal ==

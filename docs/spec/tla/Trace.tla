@@ -1,28 +1,28 @@
 -------------------------------- MODULE Trace --------------------------------
 (***************************************************************************)
-(* Whether the specification allows what nodes were seen to do: each step  *)
-(* of a trace is an action of Ranges, Eras and Classes together, and must  *)
-(* be enabled where it happens. From each state there is one way on, so    *)
-(* that a trace of k steps that is allowed has k + 1 states; if TLC finds  *)
-(* fewer, the first step that was not allowed is the next one.             *)
+(* Checks that the specification allows the observed behaviour of nodes:   *)
+(* each step of a trace is an action of Ranges, Eras and Classes together, *)
+(* and must be enabled where it occurs. Each state has exactly one         *)
+(* successor, so an allowed trace of k steps has k + 1 states; if TLC      *)
+(* finds fewer, the next step is the first that was not allowed.           *)
 (*                                                                         *)
-(* Module Recorded has the traces. `cargo xtask tla --trace` writes it, of *)
-(* what the simulator tells, with slots numbered so that all slots between *)
-(* two neighbours were always voted for together: a run of a stream is one *)
-(* slot here. Of durable groups only: what is on stable storage is seen,   *)
-(* and so is each message when it is sent.                                 *)
+(* Module Recorded contains the traces. `cargo xtask tla --trace`          *)
+(* generates it from the simulator's output, with slots numbered so that   *)
+(* all slots between two neighbours were always voted for together: a run  *)
+(* of a stream is one slot here. Durable groups only, whose writes to      *)
+(* stable storage are visible, as is each message when it is sent.         *)
 (***************************************************************************)
 EXTENDS Naturals, FiniteSets, Sequences, Recorded
 
-VARIABLES run,      \* which trace
-          at,       \* its next step
-          spoken,   \* by node: the last round on stable storage
-          promised, \* by member
-          answered, \* by ballot: who promised it
-          held,     \* by slot: records [ballot, value, by]: proposals, and who votes
-          ends,     \* by <<member, ballot>>: behind the last slot voted for
-          log,      \* the decided values, as far as they are needed
-          eras      \* what they make of the founding configuration
+VARIABLES run,      \* index of the trace
+          at,       \* index of its next step
+          spoken,   \* by node: last round on stable storage
+          promised, \* promises, by member
+          answered, \* by ballot: members that promised it
+          held,     \* by slot: records [ballot, value, by]: proposals and their voters
+          ends,     \* by <<member, ballot>>: end of the last slot voted for
+          log,      \* decided values, as far as they are needed
+          eras      \* configurations that follow from them
 vars == <<run, at, spoken, promised, answered, held, ends, log, eras>>
 
 Max(S) == CHOOSE x \in S : \A y \in S : y <= x
@@ -52,7 +52,8 @@ Meet(C, p, D, q) ==
   \A S \in SUBSET (Members(C) \cup Members(D)) :
     ~(IsQuorum(C, p, S) /\ IsQuorum(D, q, (Members(C) \cup Members(D)) \ S))
 
-(* [era-4] [member-1] What a change makes of a configuration, and whether it may. *)
+(* [era-4] [member-1] Configuration after a change, and whether the change is     *)
+(* allowed.                                                                       *)
 NodesOf(C) == {m[1] : m \in Members(C)}
 Weights(C, m, w) == IF w = 0 THEN [n \in Members(C) \ {m} |-> C.weight[n]] ELSE Put(C.weight, m, w)
 Scaled(rule, Op(_)) == [k \in DOMAIN rule |-> Op(rule[k])]
@@ -88,15 +89,15 @@ IsSound(C, D) ==
      \/ Meet(C, 1, D, 2) /\ Meet(C, 2, D, 1)
 IsChange(v) == "change" \in DOMAIN v
 
-(* [era-2] One more decided value. eras: configurations with their first slots. *)
+(* [era-2] Adds a decided value. eras: configurations with their first slots. *)
 Further(E, i, v) ==
   LET C == E[Len(E)].of IN
   IF IsChange(v) /\ (IsChange(v) => v.era = Len(E) - 1 /\ IsPossible(C, v) /\ IsSound(C, After(C, v)))
   THEN Append(E, [of |-> After(C, v), since |-> i + 1]) ELSE E
 
 -----------------------------------------------------------------------------
-(* [decide-1] [era-5] [class-1] [class-4] The value chosen in the first slot that is not decided, if *)
-(* there is one: votes on stable storage, of one ballot, by members of the slot's era.              *)
+(* [decide-1] [era-5] [class-1] [class-4] Value chosen in the first undecided slot, if there is one: *)
+(* by durable votes of one ballot, cast by members of the slot's era.                                *)
 Counts(b, s) == Era(b) = s \/ Era(b) + 1 = s
 Chosen(E, i) == {p \in held[i] : Counts(p.ballot, Len(E) - 1) /\ IsQuorum(E[Len(E)].of, 2, p.by)}
 RECURSIVE Decide(_, _, _)
@@ -105,36 +106,36 @@ Decide(L, E, to) ==
   IF i >= to \/ Chosen(E, i) = {} THEN [log |-> L, eras |-> E]
   ELSE LET v == (CHOOSE p \in Chosen(E, i) : TRUE).value
        IN  Decide(Append(L, v), Further(E, i, v), to)
-(* All slots below `to` are decided now. *)
+(* All slots below `to` are now decided. *)
 Reaches(to) ==
   LET D == Decide(log, eras, to) IN
   Len(D.log) + 1 >= to /\ log' = D.log /\ eras' = D.eras
 
 -----------------------------------------------------------------------------
-(* [ballot-2] A round of its own is on stable storage; rounds rise. *)
+(* [ballot-2] A round of the node's own is on stable storage; rounds rise. *)
 Round == /\ Step.do = "round"
          /\ Owner(Step.ballot) = Step.by[1]
          /\ Less(Get(spoken, Step.by[1], Zero), Step.ballot)
          /\ spoken' = Put(spoken, Step.by[1], Step.ballot)
          /\ UNCHANGED <<promised, answered, held, ends, log, eras>>
 
-(* [ballot-2] [ballot-3] [p1-1] Only then a node asks, in the era that begins its first undecided slot, *)
-(* which is told.                                                                                     *)
+(* [ballot-2] [ballot-3] [p1-1] Only then does the node send 1A, in the era that begins its first       *)
+(* undecided slot, which the 1A names.                                                                  *)
 Asks == /\ Step.do = "asks"
         /\ Get(spoken, Step.by[1], Zero) = Step.ballot
         /\ Reaches(Step.from)
         /\ Era(Step.ballot) = Max({k - 1 : k \in {k \in DOMAIN eras' : eras'[k].since <= Step.from}})
         /\ UNCHANGED <<spoken, promised, answered, held, ends>>
 
-(* [p1-2] A promise, on stable storage. *)
+(* [p1-2] A promise is on stable storage. *)
 Promise == /\ Step.do = "promise"
            /\ Less(Get(promised, Step.by, Zero), Step.ballot)
            /\ promised' = Put(promised, Step.by, Step.ballot)
            /\ answered' = Put(answered, Step.ballot, Get(answered, Step.ballot, {}) \cup {Step.by})
            /\ UNCHANGED <<spoken, held, ends, log, eras>>
 
-(* [p1-2] [p1-3] Only then it is told, with every vote from the floor on, the highest in each slot, *)
-(* and with nothing that this member did not vote for.                                              *)
+(* [p1-2] [p1-3] Only then is it sent, with every vote from the floor on, the highest in each slot, *)
+(* and with no vote that this member did not cast.                                                  *)
 VotesOf(m, i) == {p \in held[i] : m \in p.by}
 Tells(i, p) ==
   \E x \in DOMAIN Step.extents : LET e == Step.extents[x] IN
@@ -150,9 +151,10 @@ Answers == /\ Step.do = "answers"
                   \E p \in VotesOf(Step.by, i) : p.ballot = e.ballot /\ p.value = e.value
            /\ UNCHANGED <<spoken, promised, answered, held, ends>>
 
-(* [p1-6] [era-5] What a ballot proposes first in a slot. Some phase-1 quorum of C(era(b)) that promised *)
-(* it must allow that: the value of the highest ballot that one of it voted for; where there is none, a  *)
-(* no-op, this node's own earlier proposal, or, behind all that anybody of it voted for, a new value.    *)
+(* [p1-6] [era-5] First proposal of a ballot in a slot. Some phase-1 quorum of C(era(b)) that promised   *)
+(* the ballot must allow it: the value of the highest ballot that a member of the quorum voted for; if   *)
+(* there is none, a no-op, this node's own earlier proposal, or, after all slots that the quorum voted   *)
+(* for, a new value.                                                                                     *)
 Below(i, b, Q) == {p \in held[i] : Less(p.ballot, b) /\ p.by \cap Q # {}}
 Allows(Q, b, i, v) ==
   LET V == Below(i, b, Q) IN
@@ -161,7 +163,7 @@ Allows(Q, b, i, v) ==
        \/ \E p \in held[i] : Owner(p.ballot) = Owner(b) /\ Less(p.ballot, b) /\ p.value = v
        \/ \A k \in DOMAIN ends : k[1] \in Q /\ Less(k[2], b) => ends[k] <= i
 In(p, b) == p.ballot = b
-(* [ballot-2] One value in a slot; [era-6] behind the slot that began the era. *)
+(* [ballot-2] One value in a slot; [era-6] after the slot that began the era. *)
 Proposal(b, from, to, v) ==
   /\ \A i \in from..(to - 1) : \A p \in held[i] : In(p, b) => p.value = v
   /\ LET new == {i \in from..(to - 1) : \A p \in held[i] : ~In(p, b)} IN
@@ -182,8 +184,8 @@ Proposes == /\ Step.do = "proposes"
             /\ Holds(Step.ballot, Step.from, Step.to, Step.value, {})
             /\ UNCHANGED <<spoken, promised, answered, ends, log, eras>>
 
-(* [p2-1] A vote, on stable storage: not below the promise, for what was proposed. The leader's own may *)
-(* be the first that is seen of a proposal.                                                            *)
+(* [p2-1] A vote is on stable storage: not below the promise, and for a proposed value. The leader's    *)
+(* own vote may be the first trace of a proposal.                                                       *)
 Vote == /\ Step.do = "vote"
         /\ ~Less(Step.ballot, Get(promised, Step.by, Zero))
         /\ IF Owner(Step.ballot) = Step.by[1]
@@ -195,13 +197,13 @@ Vote == /\ Step.do = "vote"
         /\ LET k == <<Step.by, Step.ballot>> IN ends' = Put(ends, k, Max({Get(ends, k, 1), Step.to}))
         /\ UNCHANGED <<spoken, answered, log, eras>>
 
-(* [p2-6] Of votes on stable storage only. *)
+(* [p2-6] Reports durable votes only. *)
 Votes == /\ Step.do = "votes"
          /\ \A i \in Step.from..(Step.to - 1) :
               \E p \in held[i] : In(p, Step.ballot) /\ Step.by \in p.by
          /\ UNCHANGED <<spoken, promised, answered, held, ends, log, eras>>
 
-(* [decide-2] [catch-1] Whatever a node learns, or says that it knows, was decided. *)
+(* [decide-2] [catch-1] Everything that a node learns or announces was decided. *)
 Decides == /\ Step.do = "decides"
            /\ Reaches(Step.to)
            /\ UNCHANGED <<spoken, promised, answered, held, ends>>

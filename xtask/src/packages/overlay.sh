@@ -1,5 +1,5 @@
-# Installs a package on top of this machine, with its scripts, and removes it. All of it happens in a mount namespace of its
-# own, over a file system in memory: nothing is left behind. $1: an empty folder, $2: the package, $3: deb or rpm.
+# Installs a package on top of this machine, runs its scripts, and removes it. Everything happens in a mount namespace,
+# over a file system in memory, so nothing is left on the machine. $1: an empty folder, $2: the package, $3: deb or rpm.
 set -eu
 mount -t tmpfs -o size=2g tmpfs "$1"
 mkdir "$1/changes" "$1/work" "$1/root"
@@ -17,7 +17,7 @@ deb)
     config=/etc/quorate/quorate.toml
     ;;
 rpm)
-    # What it requires is there, and not in rpm's books: those of this machine may be dpkg's.
+    # Its dependencies are present but not in rpm's database, since this machine may use dpkg.
     run rpm --install --nodeps --nosignature /root/package
     run rpm --verify --nodeps --nosignature quorate
     ;;
@@ -34,7 +34,7 @@ fi
 run mkdir -p /var/lib/quorate/node
 case $3 in
 deb)
-    # An operator's change stays when another version comes.
+    # An operator's change survives an upgrade.
     echo "# changed" >>"$root$config"
     run dpkg --install /root/package
     test "$(tail -n 1 "$root$config")" = "# changed"

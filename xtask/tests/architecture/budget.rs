@@ -1,4 +1,5 @@
-//! `docs/budget.toml`: what each group may grow to, and what may only fall.
+//! Checks `docs/budget.toml`: upper limits on the size of each group, and counts that may only
+//! fall.
 
 use std::{collections::BTreeMap, fs, path::Path, process::Command};
 
@@ -16,10 +17,10 @@ const BANNED: [&str; 6] = [
 /// Openings of doc comments that name neither a verb nor a noun.
 const OPENINGS: [&str; 12] =
     ["What", "Whether", "Who", "Whom", "Of", "It", "They", "How", "Where", "That", "Those", "So"];
-/// Groups whose lines measure or prove, tests included.
+/// Groups whose lines count as measuring or proof, tests included.
 const PROOF: [&str; 2] = ["proof", "xtask"];
 
-/// Tracked files by name, with their text.
+/// Returns the tracked files with their text.
 fn tracked() -> Vec<(String, String)> {
     let mut git = Command::new("git");
     let list = git.args(["ls-files", "*.rs", "*.md"]).current_dir(root()).output().unwrap();
@@ -37,7 +38,7 @@ fn is_generated(name: &str) -> bool {
     name.contains("/proto/")
 }
 
-/// Lines of product and of tests. Tests inside a source file are its end.
+/// Returns the lines of product code and of tests. Tests in a source file come last.
 pub(crate) fn lines(name: &str, text: &str) -> (u64, u64) {
     let all = text.lines().count() as u64;
     let path = Path::new(name);
@@ -51,7 +52,7 @@ pub(crate) fn lines(name: &str, text: &str) -> (u64, u64) {
     (product, all - product)
 }
 
-/// Doc comments, and those of them that open with a clause or a pronoun.
+/// Counts doc comments, and those of them that open with a clause or a pronoun.
 fn openings(text: &str) -> (u64, u64) {
     let (mut all, mut clauses, mut within) = (0, 0, false);
     for line in text.lines().map(str::trim_start) {
@@ -76,7 +77,7 @@ fn banned(text: &str) -> u64 {
     BANNED.iter().map(|word| of(word) as u64).sum()
 }
 
-/// Measures the same keys as the file has.
+/// Measures every key of the budget file.
 fn measured() -> BTreeMap<String, u64> {
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     let mut add = |key: String, count: u64| *counts.entry(key).or_default() += count;
@@ -111,7 +112,7 @@ fn measured() -> BTreeMap<String, u64> {
     counts
 }
 
-/// Budgets that are exceeded, missing, or so wide that they bind nothing.
+/// Returns budgets that are exceeded, missing, or too generous to bind.
 fn faults(budget: &BTreeMap<String, u64>, measured: &BTreeMap<String, u64>) -> Vec<String> {
     let mut faults = Vec::new();
     for (key, count) in measured {

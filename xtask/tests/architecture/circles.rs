@@ -1,5 +1,5 @@
-//! Circles of files that import one another, within a crate. Full paths and `super::` count; the
-//! root of a crate does not, since it lists and re-exports its modules.
+//! Finds cycles of files that import one another within a crate. Full paths and `super::` count.
+//! The root of a crate does not, since it lists and re-exports its modules.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,7 +12,7 @@ use crate::manifests;
 /// A module's path from the root of its crate.
 type Module = Vec<String>;
 
-/// The text of a source file up to its own tests.
+/// Returns the text of a source file up to its own tests.
 pub(crate) fn product(text: &str) -> &str {
     let tests = ["mod ", "pub(super) mod "].map(|of| text.find(&format!("\n#[cfg(test)]\n{of}")));
     match tests.into_iter().flatten().min() {
@@ -23,7 +23,8 @@ pub(crate) fn product(text: &str) -> &str {
     }
 }
 
-/// Identifiers, `::`, and other characters; no comments, strings or lifetimes.
+/// Splits source text into identifiers, `::` and other characters, without comments, strings or
+/// lifetimes.
 fn tokens(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for line in text.lines() {
@@ -49,7 +50,7 @@ fn tokens(text: &str) -> Vec<String> {
     found
 }
 
-/// Paths of a `use` tree, or a single path, that begins at a token; braces are expanded.
+/// Parses the paths of a `use` tree, or a single path, starting at a token. Braces are expanded.
 fn paths(tokens: &[String], at: &mut usize, prefix: &Module, found: &mut Vec<Module>) {
     let mut path = prefix.clone();
     while let Some(token) = tokens.get(*at) {
@@ -57,7 +58,7 @@ fn paths(tokens: &[String], at: &mut usize, prefix: &Module, found: &mut Vec<Mod
             *at += 1;
             while tokens.get(*at).is_some_and(|token| token != "}") {
                 paths(tokens, at, &path, found);
-                // Past a rename and the comma.
+                // Skip a rename and the comma.
                 while tokens.get(*at).is_some_and(|token| token != "," && token != "}") {
                     *at += 1;
                 }
@@ -76,7 +77,7 @@ fn paths(tokens: &[String], at: &mut usize, prefix: &Module, found: &mut Vec<Mod
     found.push(path);
 }
 
-/// The module that a path leads to: the deepest one that is a file.
+/// Returns the module that a path leads to: the deepest one that is a file.
 fn resolve(path: &[String], own: &Module, files: &BTreeMap<Module, String>) -> Option<Module> {
     let mut module = match path[0].as_str() {
         "crate" => Vec::new(),
@@ -115,7 +116,7 @@ fn imports(text: &str, own: &Module, files: &BTreeMap<Module, String>) -> BTreeS
     found.iter().filter_map(|path| resolve(path, own, files)).collect()
 }
 
-/// Source files by module, without the root and without tests.
+/// Collects source files by module, without the root and without tests.
 fn modules(folder: &Path, prefix: &Module, files: &mut BTreeMap<Module, String>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -137,7 +138,7 @@ fn modules(folder: &Path, prefix: &Module, files: &mut BTreeMap<Module, String>)
     }
 }
 
-/// Sets of modules of which each reaches all others, by what each imports.
+/// Returns the sets of modules in which each reaches all others through imports.
 pub(crate) fn circles(imports: &BTreeMap<Module, BTreeSet<Module>>) -> Vec<Vec<Module>> {
     let reach = |from: &Module| {
         let mut seen = BTreeSet::new();
@@ -164,7 +165,7 @@ pub(crate) fn circles(imports: &BTreeMap<Module, BTreeSet<Module>>) -> Vec<Vec<M
     found.into_iter().collect()
 }
 
-/// Circles of all crates.
+/// Returns the cycles of all crates.
 pub(crate) fn of_all_crates() -> Vec<Vec<Module>> {
     let mut all = Vec::new();
     for (folder, _) in manifests() {

@@ -1,5 +1,5 @@
-//! A newcomer's walk: ARCHITECTURE.md names what is there, each story is short, and crates depend
-//! in the order of its table.
+//! Checks a newcomer's walk: ARCHITECTURE.md names only what exists, each story is short, and
+//! crates depend in the order of its table.
 
 #![expect(clippy::print_stdout, reason = "a test that fails shows what it measured")]
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
@@ -13,21 +13,21 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Tables that follow something through the code, by their headings.
+/// Headings of the tables that follow something through the code.
 const STORIES: [&str; 4] = [
     "Life of a command",
     "Life of a peer's frame",
     "Life of a stream's chunk",
     "Life of a device's vote",
 ];
-/// A newcomer opens at most as many files to follow one.
+/// Maximum number of files in a story.
 const FILES_MAX: usize = 15;
 const GROUPS_MAX: usize = 8;
 const CRATES_MAX: usize = 28;
-/// Lines of the README.md of a group.
+/// Maximum number of lines of a group's README.md.
 const README_LINES_MAX: usize = 20;
-/// Test programs other than `suite`, by crate, for per-process state: its one certificate for
-/// operators' addresses, and the limit of its file descriptors.
+/// Test programs other than `suite`, by crate. They need per-process state: a certificate for admin
+/// addresses, or the limit of file descriptors.
 const SECOND_PROGRAMS: [(&str, &str); 3] = [
     ("crates/node/net", "descriptors"),
     ("crates/operate/cli", "tls"),
@@ -49,7 +49,7 @@ fn rows<'a>(page: &'a str, title: &str) -> impl Iterator<Item = &'a str> {
     section.lines().filter(|line| line.starts_with('|'))
 }
 
-/// The link at the beginning of a text, `[text](target)`, and what follows it.
+/// Returns the link at the beginning of a text, `[text](target)`, and the remaining text.
 fn link(text: &str) -> Option<(&str, &str, &str)> {
     let (shown, rest) = text.strip_prefix('[')?.split_once("](")?;
     let (target, rest) = rest.split_once(')')?;
@@ -86,7 +86,7 @@ fn faults(root: &Path, story: &[(String, Vec<String>)]) -> Vec<String> {
             faults.push(format!("there is no {file}"));
             continue;
         };
-        // Programs in C have no word in front of a function's name.
+        // Functions in C files have no keyword before their name.
         let word = if file.ends_with(".rs") { "fn " } else { "" };
         let missing = functions.iter().filter(|name| {
             !text.contains(&format!("{word}{name}(")) && !text.contains(&format!("{word}{name}<"))
@@ -112,8 +112,8 @@ fn stories_name_what_exists_and_are_short() {
     }
 }
 
-/// Returns the workspace crates that a manifest depends on, and whether each is optional.
-/// Dependencies of its tests are left out.
+/// Returns the workspace crates that a manifest depends on, and whether each is optional. Test
+/// dependencies are excluded.
 fn dependencies(manifest: &str) -> Vec<(String, bool)> {
     let mut section = "";
     let mut found = Vec::new();
@@ -136,7 +136,7 @@ fn name_of(manifest: &str) -> String {
     name.unwrap().trim_matches('"').to_owned()
 }
 
-/// Folders of `crates/`: of each group those with a manifest, and what that says.
+/// Returns the groups in `crates/`, with the folder and manifest of each crate.
 fn groups() -> BTreeMap<String, Vec<(PathBuf, String)>> {
     let mut groups = BTreeMap::new();
     for group in fs::read_dir(root().join("crates")).unwrap() {
@@ -157,7 +157,7 @@ fn manifests() -> Vec<(PathBuf, String)> {
     groups().into_values().flatten().collect()
 }
 
-/// The crates of the table with their folders, from the top.
+/// Returns the crates of the table with their folders, from the top.
 fn table(page: &str) -> Vec<(String, String)> {
     let cells = rows(page, "Crates").filter_map(|row| row.strip_prefix("| "));
     let links = cells.filter_map(link);
@@ -166,7 +166,7 @@ fn table(page: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Dependencies on crates that are not above in the table.
+/// Returns dependencies on crates that are not higher in the table.
 fn upward(order: &[String], crates: &[(String, Vec<(String, bool)>)]) -> Vec<String> {
     let place = |name: &String| order.iter().position(|other| other == name);
     let mut faults = Vec::new();
@@ -180,7 +180,7 @@ fn upward(order: &[String], crates: &[(String, Vec<(String, bool)>)]) -> Vec<Str
     faults
 }
 
-/// Dependencies on a group that stands below in the table of groups.
+/// Returns dependencies on a group that is lower in the table of groups.
 fn downward(
     floors: &[String],
     crates: &[(String, Vec<(String, bool)>)],
@@ -193,7 +193,7 @@ fn downward(
     };
     let mut faults = Vec::new();
     for (name, dependencies) in crates {
-        // Automation stands below all floors.
+        // Automation is below all groups.
         let Some(own) = floor(name) else { continue };
         for (on, _) in dependencies {
             if floor(on).is_none_or(|other| other > own) {
@@ -204,7 +204,7 @@ fn downward(
     faults
 }
 
-/// Groups in the order of their table.
+/// Returns the groups in the order of their table.
 fn floors(page: &str) -> Vec<String> {
     let cells = rows(page, "Groups").filter_map(|row| link(row.strip_prefix("| ")?));
     cells.map(|(shown, _, _)| shown.to_owned()).collect()
@@ -252,7 +252,8 @@ fn groups_are_few_and_say_what_they_are() {
     }
 }
 
-/// The test programs of a crate: files directly below its tests, and folders with a `main.rs`.
+/// Returns the test programs of a crate: files directly in its `tests`, and folders with a
+/// `main.rs`.
 fn test_programs(folder: &Path) -> Vec<String> {
     let tests = folder.join("tests");
     let Ok(entries) = fs::read_dir(&tests) else {

@@ -1,9 +1,9 @@
-//! Decisions a second and latency of three devices in user space over UDP on 127.0.0.1, at 1 and at
-//! 32 values in flight.
+//! Decisions per second and latency of three devices in user space over UDP on 127.0.0.1, with 1
+//! and with 32 values in flight.
 //!
-//! `cargo run --release -p quorate-device --example decide [SECONDS]`. Devices and the one owner
-//! that submits are threads of this process, so the figures are of this machine's cores and its
-//! loopback, and of nothing else.
+//! `cargo run --release -p quorate-device --example decide [SECONDS]`. Devices and the submitting
+//! owner are threads of this process, so the figures depend only on this machine's cores and
+//! loopback.
 #![allow(clippy::print_stdout, reason = "it prints figures")]
 
 use std::{
@@ -99,7 +99,7 @@ fn measure(in_flight: usize, time: Duration) -> Result<(), Box<dyn Error>> {
             match event {
                 Event::Armed { .. } | Event::Started { .. } => ready += 1,
                 Event::Decided { slot, value: Value::AllocateNode { nonce }, .. } => {
-                    // The first of the three owners that is told.
+                    // The first of the three owners that learns of the decision.
                     if let Some(sent) = sent.remove(&nonce) {
                         let took = u64::try_from(sent.elapsed().as_nanos())?;
                         latencies.push(took);

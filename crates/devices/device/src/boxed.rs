@@ -1,10 +1,10 @@
-//! A device that is a box of its own: two processes that know one fixed place in a group that is
-//! theirs alone.
+//! A device as an external process: two processes that know only one fixed position in a group of
+//! their own.
 //!
-//! What passes the tests of conformance can be owned, as it is: programs for switches on an
-//! interpreter, simulated cores, anything that maps frames to frames. Such a device has its
-//! addresses and its group built in; [`Translated`] makes frames of the cluster of its frames, and
-//! back, and cuts or fills the room of a value.
+//! Anything that passes the conformance tests can be used as it is: programs for switches on an
+//! interpreter, simulated cores, anything that maps frames to frames. The addresses and the group
+//! are built into such a device; [`Translated`] translates between frames of the cluster and its
+//! frames, and truncates or pads the value field.
 
 use std::{
     fmt, io,
@@ -25,9 +25,9 @@ use crate::{
     wire::{Arrived, Wire},
 };
 
-/// Distinguishes the frames that a box knows.
+/// Group that is built into an external device.
 pub const GROUP: u32 = 0x0a0b_0c0d;
-/// The port of all addresses there.
+/// Port of all addresses on the device's side.
 const PORT: u16 = 47_100;
 
 const fn station(last: u8) -> Address {
@@ -38,31 +38,32 @@ const fn group(last: u8) -> Address {
     Address { mac: [3, 0, 0, 0, 0, last], ip: [239, 0, 0, last], port: PORT }
 }
 
-/// Address of a box.
+/// Address of an external device.
 const OWN: Address = station(1);
-/// Address of its owner, as the box sees it.
+/// Address of the owner as the device sees it.
 const OWNER: Address = station(2);
-/// The group that it listens to.
+/// Multicast group that the device receives.
 const HEARD: Address = group(0x55);
 /// Destinations of votes and proposals, and of decisions.
 const ROUTES: [Address; 2] = [group(3), group(4)];
-/// Other stations differ in this bit from their address in the cluster, and so from all above.
+/// Bit by which the address of another device differs from its address in the cluster, and so from
+/// all addresses above.
 const OTHERS: u8 = 0x40;
-/// Rooms that a box is tried with.
+/// Sizes of the value field to probe a device with.
 pub const ROOMS: [usize; 8] = [32, 64, 128, 256, 512, 1024, 1400, ROOM_BYTES_MAX];
-/// Frames for its owner that wait, of each kind.
+/// Maximum number of queued frames for the owner, per program.
 const TAP_FRAMES: usize = 1 << 13;
-/// Time limit for a box to start, and to report its state.
+/// Time limit for a device to start and report its state.
 const STARTS_WITHIN: Duration = Duration::from_secs(3);
 
-/// Why there is no box.
+/// Reason why an external device could not be opened.
 #[derive(Debug)]
 pub enum NoBox {
     /// The command cannot be run.
     Start(io::Error),
     /// A program does not report its state.
     Silent(Program),
-    /// Its programs differ in cells or rooms.
+    /// The two programs differ in the number of cells or the size of the value field.
     Unlike,
 }
 
@@ -91,21 +92,21 @@ const fn name(program: Program) -> &'static str {
     }
 }
 
-/// Both processes.
+/// External device: a process for each program.
 pub struct Boxed {
     acceptor: Process,
     coordinator: Process,
     room: usize,
-    /// Times that one of them ended.
+    /// Number of times that a process ended by itself.
     forgot: u64,
-    /// For its thread's owner.
+    /// Passed on to the handle of the device's thread.
     leash: Option<Leash>,
 }
 
 impl Boxed {
-    /// Runs the command twice, with the name of a program in place of each `{}`, or else as its
-    /// last word, and queries the capacity of each. Returns the box and the settings for its
-    /// thread.
+    /// Runs the command twice, with the name of a program in place of each `{}`, or else as an
+    /// additional last word, and queries the capacity of each. Returns the device and the settings
+    /// for its thread.
     pub fn open(words: &[String]) -> Result<(Self, Settings), NoBox> {
         let (leash, held) = leash().map_err(NoBox::Start)?;
         let start = |program| {
@@ -141,7 +142,7 @@ impl Boxed {
         Ok((boxed, settings))
     }
 
-    /// Cells and bytes of a room.
+    /// Queries the number of cells and the size of the value field; `None` without a valid answer.
     fn ask(&mut self, program: Program) -> Option<(u32, usize)> {
         let until = Instant::now() + STARTS_WITHIN;
         let mut header = Header::submit(GROUP, Descriptor::NONE, 0);
@@ -170,12 +171,12 @@ impl Boxed {
     }
 }
 
-/// Returns the header of a frame on the side of the box.
+/// Returns the header of a frame on the device's side.
 fn read(frame: &[u8]) -> Option<Header> {
     read_at(frame, PORT).map(|(_, header)| header)
 }
 
-/// Returns the form and the header of a frame where addresses have this port.
+/// Returns the form and the header of a frame whose addresses have this port.
 fn read_at(frame: &[u8], port: u16) -> Option<(Form, Header)> {
     let form = Form::of(frame, port).ok()?;
     let header = frame.get(form.header_at()..)?.first_chunk::<HEADER_BYTES>()?;
@@ -193,8 +194,8 @@ impl Programs for Boxed {
         let event = Event::Frame(from, frame.to_vec());
         let running = self.process(program).is_running();
         let Ok(said) = self.process(program).step(&event, None) else {
-            // One that is down says nothing. A box is one device: when a part of it forgets, all of
-            // it does, and one that is late is not asked to.
+            // A process that has ended sends nothing. Both processes are one device: when one of
+            // them forgets, both must. A late process is waited for instead.
             if running {
                 self.forgot += 1;
                 Program::ALL.into_iter().for_each(|program| self.process(program).end());
@@ -203,13 +204,13 @@ impl Programs for Boxed {
         };
         let mut buffer = [0; FRAME_BYTES_MAX];
         for (port, said) in said {
-            // A frame that was not for it leaves by the other port, and is dropped.
+            // A frame that was not for the device comes back unchanged, and is dropped.
             if said == frame {
                 continue;
             }
             let routed = ROUTES.iter().any(|route| said.starts_with(&route.mac));
             match routed {
-                // The same group, as the box sees it.
+                // Replace the group by the one that the device knows.
                 true => {
                     if let Some(said) = again(&said, &HEARD, self.room, &mut buffer) {
                         sent(port, said);
@@ -222,7 +223,7 @@ impl Programs for Boxed {
 
     fn forget(&mut self) {
         for program in Program::ALL {
-            // One that is down has forgotten.
+            // A process that has ended has already forgotten.
             let _ = self.process(program).step(&Event::Power, None);
         }
     }
@@ -248,20 +249,20 @@ fn again<'a>(frame: &[u8], to: &Address, room: usize, buffer: &'a mut [u8]) -> O
     Form::Udp.write(buffer, &OWN, to, &header, bytes).map(|frame| &*frame)
 }
 
-/// A wire of the cluster as a box sees it.
+/// A wire of the cluster, translated for an external device.
 pub struct Translated<W> {
     wire: W,
-    /// This device's place in the cluster.
+    /// Settings of this device in the cluster.
     place: Settings,
-    /// Size of the rooms that the box was built for.
+    /// Size of the value field on the device's side.
     room: usize,
     arrived: Arrived,
     buffer: Box<[u8]>,
 }
 
 impl<W: Wire> Translated<W> {
-    /// Wraps a wire. `place`: this device's settings in the cluster, with the size of the rooms
-    /// there.
+    /// Wraps a wire. `place` has this device's settings in the cluster, including the size of the
+    /// value field there.
     pub fn new(wire: W, place: Settings, room: usize) -> Self {
         Self {
             wire,
@@ -293,7 +294,7 @@ impl<W: Wire> Wire for Translated<W> {
         let Settings { own, all_hosts: all, decisions, group, form, .. } = self.place;
         let inner = (Form::Udp, GROUP, self.room);
         for frame in self.arrived.iter().take(Arrived::MAX) {
-            // Others' are not looked at: a box would drop them.
+            // Frames of other groups are not translated: the device would drop them.
             let ours = read_at(frame, own.port)
                 .is_some_and(|(seen, header)| seen == form && header.group == group);
             let to = match frame.first_chunk::<6>() {
@@ -319,13 +320,13 @@ impl<W: Wire> Wire for Translated<W> {
     }
 }
 
-/// Returns the address of another station as the other side has it.
+/// Returns the address of another device as the other side sees it.
 const fn other_side(mut station: Address) -> Address {
     station.mac[0] ^= OTHERS;
     station
 }
 
-/// Returns the source of a frame; over raw frames a station has no IP address.
+/// Returns the source of a frame. In a raw frame it has no IP address.
 fn source(frame: &[u8], form: Form) -> Option<Address> {
     address(frame, 6, form, (26, 34))
 }
@@ -347,8 +348,8 @@ fn address(frame: &[u8], mac: usize, form: Form, (ip, port): (usize, usize)) -> 
     })
 }
 
-/// Returns a frame of one side as the other side has it: with the form, the group and the room of
-/// that, and the addresses there. `None`: its value has no room there.
+/// Translates a frame for the other side: its form, group, value field and addresses. Returns
+/// `None` if the value does not fit there.
 fn carry<'a>(
     frame: &[u8],
     form: Form,
@@ -356,7 +357,7 @@ fn carry<'a>(
     (from, to): (Address, impl Fn(Address) -> Address),
     buffer: &'a mut [u8],
 ) -> Option<&'a [u8]> {
-    // A frame that changed on its way votes for nothing, on the other side either.
+    // A corrupted frame must not count as a vote on the other side either.
     if frame.len() < form.room_at() || form.is_whole(frame).is_err() {
         return None;
     }
@@ -393,7 +394,7 @@ mod tests {
         }
     }
 
-    /// Holds what is sent, and gives what is to arrive.
+    /// Wire that records sent frames and delivers prepared ones.
     struct Still(Vec<Vec<u8>>, Vec<Vec<u8>>, std::fs::File);
 
     impl Wire for Still {
@@ -426,7 +427,8 @@ mod tests {
         Header::submit(group, Descriptor::NONE, 0)
     }
 
-    /// From another station to all, and back to it: as if the box were there itself.
+    /// A frame from another device to the group, and the reply to it, are translated as if the
+    /// external device were on the network itself.
     #[test]
     fn a_frame_and_its_answer_cross_the_border() {
         let other = Address { mac: [2, 0, 0, 8, 8, 8], ip: [10, 8, 8, 8], port: 7451 };
@@ -458,8 +460,8 @@ mod tests {
         }
     }
 
-    /// A value that a box has no room for, another group's frame, one for another station, and one
-    /// that was spoiled.
+    /// Not delivered: a value that does not fit, a frame of another group, one for another device,
+    /// and a corrupted one.
     #[test]
     fn what_is_not_for_the_box_does_not_reach_it() {
         let (form, other) = (Form::Udp, station(7));
@@ -485,7 +487,7 @@ mod tests {
             let reached = arrive(&mut translated(form), frame);
             assert!(reached.is_none(), "{number}");
         }
-        // What a box says is no better.
+        // The device's output is checked just as strictly.
         for said in [&[][..], &[3; 41], &[3; 200]] {
             let mut translated = translated(form);
             translated.send(said);

@@ -1,5 +1,5 @@
-//! Coordinator and acceptor of one machine, joined: messages of one to itself or to all reach the
-//! other, too.
+//! Coordinator and acceptor of one machine, combined: messages between them, and to the group, also
+//! reach the other program.
 
 use std::collections::VecDeque;
 
@@ -12,31 +12,31 @@ use quorate_offload::{
 
 use crate::{programs::Programs, settings::Settings};
 
-/// Destination of frames that leave the programs.
+/// Destination of frames sent by the programs.
 pub trait Sink {
-    /// Takes a frame for the owner, from one of the programs, with its origin.
+    /// Receives a frame for the owner from one of the programs, with its origin.
     fn owner(&mut self, program: Program, came: Came, frame: &[u8]);
-    /// Takes a frame for others.
+    /// Receives a frame for the network.
     fn network(&mut self, frame: &[u8]);
 }
 
-/// Both programs. A step is whole when its call returns.
+/// Both programs. A step is complete when its call returns.
 pub struct Host {
     settings: Settings,
     programs: Box<dyn Programs>,
-    /// Frames that the programs sent to each other.
+    /// Frames exchanged between the programs.
     inside: VecDeque<Vec<u8>>,
-    /// Frames that were used up.
+    /// Buffers of processed frames, for reuse.
     spare: Vec<Vec<u8>>,
 }
 
 impl Host {
-    /// Joins programs that have these settings.
+    /// Combines programs with these settings.
     pub fn new(settings: Settings, programs: Box<dyn Programs>) -> Self {
         Self { settings, programs, inside: VecDeque::new(), spare: Vec::new() }
     }
 
-    /// Forgets everything, as after a power cycle ([offload-9]).
+    /// Makes the programs forget everything, as after a power cycle ([offload-9]).
     pub fn forget(&mut self) {
         self.programs.forget();
     }
@@ -46,25 +46,25 @@ impl Host {
         self.programs.forgot()
     }
 
-    /// Returns the counts of frames by reason: the acceptor's, the coordinator's.
+    /// Returns the numbers of frames by reason: the acceptor's, then the coordinator's.
     pub fn counters(&self) -> [Counters; 2] {
         self.programs.counters()
     }
 
-    /// Processes a frame of the owner.
+    /// Processes a frame from the owner.
     pub fn put(&mut self, program: Program, frame: &[u8], sink: &mut impl Sink) {
         self.step(program, (Port::Owner, Came::Inside), frame, sink);
         self.go_on(sink);
     }
 
-    /// Processes a frame of others.
+    /// Processes a frame from the network.
     pub fn arrive(&mut self, frame: &[u8], sink: &mut impl Sink) {
         self.hear(frame, Came::Asked, sink);
         self.go_on(sink);
     }
 
-    /// Delivers the frames that the programs sent to each other, until none is left: a submit makes
-    /// a proposal, that a vote, that a decision.
+    /// Delivers frames between the programs until none is left: a submit leads to a proposal, a
+    /// proposal to a vote, a vote to a decision.
     fn go_on(&mut self, sink: &mut impl Sink) {
         while let Some(frame) = self.inside.pop_front() {
             self.hear(&frame, Came::Inside, sink);
@@ -72,15 +72,15 @@ impl Host {
         }
     }
 
-    /// Passes a frame to the program that handles it. One that neither handles is counted by the
-    /// acceptor, and dropped.
+    /// Passes a frame to the program that handles it. The acceptor counts and drops a frame that
+    /// neither handles.
     fn hear(&mut self, frame: &[u8], came: Came, sink: &mut impl Sink) {
         let from = (Port::Network, came);
         match kind(frame, self.settings.own.port) {
             Some(Type::Submit | Type::Phase2b) => {
                 self.step(Program::Coordinator, from, frame, sink);
             }
-            // For a learner: the owner.
+            // Decisions are for learners, and the learner is the owner.
             Some(Type::Decided) => {
                 let setup = self.settings.setup();
                 let decisions = Setup { heard: self.settings.decisions.mac, ..setup };
@@ -121,14 +121,14 @@ impl Host {
     }
 }
 
-/// Returns a frame's type; the program looks at the rest.
+/// Returns the type of a frame. The program checks the rest.
 fn kind(frame: &[u8], port: u16) -> Option<Type> {
     let form = Form::of(frame, port).ok()?;
     let header: &[u8; HEADER_BYTES] = frame.get(form.header_at()..)?.first_chunk()?;
     Header::read(header).map(|header| header.kind)
 }
 
-/// Returns whether a frame of a program is for this station.
+/// Returns whether a program's frame is addressed to this host.
 fn is_to(frame: &[u8], form: Form, own: &Address) -> bool {
     let mac = frame.starts_with(&own.mac);
     match form {
@@ -164,7 +164,7 @@ mod tests {
         }
     }
 
-    /// Types of what left: for the owner, for others.
+    /// Types of sent frames: to the owner, and to the network.
     #[derive(Default)]
     struct Left {
         owner: Vec<(Program, Came, Type)>,
@@ -173,7 +173,7 @@ mod tests {
 
     impl Sink for Left {
         fn owner(&mut self, program: Program, came: Came, frame: &[u8]) {
-            // To the owner, or to the device and passed on.
+            // Frames to the owner, or to the device and passed on.
             let kind = kind(frame, 47_100).unwrap();
             self.owner.push((program, came, kind));
         }
@@ -201,7 +201,8 @@ mod tests {
         left
     }
 
-    /// One submit: proposal, vote and decision go to others, and each is processed inside, too.
+    /// After a submit, the proposal, the vote and the decision are sent to the network, and each is
+    /// also processed inside.
     #[test]
     fn what_is_for_everybody_is_heard_inside_and_outside() {
         let mut host = Host::new(settings(), Box::new(Reference::new(&settings())));
@@ -226,7 +227,8 @@ mod tests {
         let told = [
             (voter, Came::Inside, Type::Phase2b),
             (giver, Came::Inside, Type::Decided),
-            // To all, and so to its own station: as if another device had counted it.
+            // The decision was sent to the group, and so to the device's own address: as if another
+            // device had counted the votes.
             (voter, Came::Network, Type::Decided),
         ];
         assert_eq!(left.owner, told);

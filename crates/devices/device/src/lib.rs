@@ -2,13 +2,14 @@
 //! memory.
 //!
 //! A [`Software`] is a [`quorate_offload::port::Device`] like any other: requests of its owner are
-//! frames. Its thread holds a [`Host`] (coordinator and acceptor of one machine, joined) and a
-//! [`Wire`] (source and destination of frames of others).
+//! frames. Its thread has a [`Host`] (coordinator and acceptor of one machine, combined) and a
+//! [`Wire`] (sends and receives frames of other devices).
 //!
-//! Reading order: [`settings`] (settings of a device), [`host`] (the programs joined, without
-//! threads), [`wire`] and its kinds [`udp`], [`packet`] and [`loopback`], [`station`] (the right to
-//! have a device at an interface), [`software`] (the owner's handle), and inside `work` (the
-//! thread). Then [`boxed`]: the same with programs that are separate processes, driven by [`pipe`].
+//! Reading order: [`settings`] (settings of a device), [`host`] (both programs combined, without
+//! threads), [`wire`] and its implementations [`udp`], [`packet`] and [`loopback`], [`station`]
+//! (the claim to a device's address at an interface), [`software`] (the owner's handle), and the
+//! private module `work` (the thread). Then [`boxed`]: a device whose programs are separate
+//! processes, which communicate through [`pipe`].
 #![forbid(unsafe_code)]
 
 pub mod boxed;

@@ -1,5 +1,5 @@
-//! Devices of one process on a network in memory, which loses, repeats and reorders as its seed has
-//! it: for tests.
+//! For tests: an in-memory network between devices of one process, which loses, duplicates and
+//! reorders frames by its seed.
 
 use std::{
     io,
@@ -14,10 +14,10 @@ use crate::{
     wire::{Arrived, Wire},
 };
 
-/// Frames that wait at a station at most.
+/// Maximum number of frames queued at a device.
 const QUEUE_MAX: usize = 4096;
 
-/// Queue of a station.
+/// A device's queue.
 #[derive(Debug)]
 struct Station {
     mac: [u8; 6],
@@ -34,12 +34,12 @@ struct State {
     stations: Vec<Station>,
 }
 
-/// The network: clones are the same one.
+/// The network. Clones refer to the same one.
 #[derive(Clone, Debug)]
 pub struct Network(Arc<Mutex<State>>);
 
 impl Network {
-    /// Returns a network that loses, repeats and reorders frames to stations with these chances, in
+    /// Creates a network that loses, duplicates and reorders frames with these probabilities, in
     /// percent.
     pub fn new(seed: u64, lost: u64, repeated: u64, reordered: u64) -> Self {
         Self(Arc::new(Mutex::new(State {
@@ -51,7 +51,7 @@ impl Network {
         })))
     }
 
-    /// Adds a station, which receives frames for this address and for groups.
+    /// Connects a device, which receives frames for this address and for multicast groups.
     pub fn join(&self, mac: [u8; 6]) -> io::Result<Loopback> {
         let wake = Arc::new(Wake::new()?);
         let station = self.lock().stations.len();
@@ -64,7 +64,7 @@ impl Network {
     }
 }
 
-/// One station.
+/// A device's connection to the network.
 #[derive(Debug)]
 pub struct Loopback {
     network: Network,
@@ -104,7 +104,7 @@ impl Wire for Loopback {
         for frame in frames.drain(..count) {
             *arrived.push() = frame;
         }
-        // Under the lock: what is sent later signals again.
+        // Under the lock, so that a later frame signals again.
         if frames.is_empty() {
             self.wake.drain();
         }

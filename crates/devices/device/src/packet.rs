@@ -1,8 +1,8 @@
-//! Devices that talk by raw frames on one interface, through a packet socket: a frame for all is
-//! sent once.
+//! Wire over raw frames on one interface, through a packet socket: a frame for the group is sent
+//! once.
 //!
-//! For machines where no program may be loaded into the kernel; what such a program answers, this
-//! understands, and the other way round.
+//! For machines where no program may be loaded into the kernel. It interoperates with devices in
+//! the kernel.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 
@@ -18,13 +18,13 @@ use crate::{
     wire::{Arrived, Wire},
 };
 
-/// Receive buffer of the kernel for frames that were not taken yet.
+/// Size of the kernel's receive buffer.
 const RECEIVE_BYTES: usize = 4 << 20;
 
-/// A tag of a VLAN.
+/// EtherType of a VLAN tag.
 const TAG: [u8; 2] = [0x81, 0];
 
-/// A socket of an interface.
+/// Wire on a socket of an interface.
 #[derive(Debug)]
 pub struct Packet {
     socket: Raw,
@@ -33,14 +33,15 @@ pub struct Packet {
 }
 
 impl Packet {
-    /// Claims the interface: no other process on this machine has a device of this group at this
-    /// interface, as long as this exists.
+    /// Claims the interface: while this wire exists, no other process on this machine has a device
+    /// of this group there.
     pub fn claim(&mut self, group: u32) -> Result<(), NotOurs> {
         self.station = Some(Station::of_group(self.socket.index(), group)?);
         Ok(())
     }
 
-    /// Receives the frames that arrive at this interface for it, and for these groups of stations.
+    /// Opens a wire that receives the interface's frames for its own address and for these
+    /// multicast groups.
     pub fn open(interface: &str, groups: &[Mac]) -> Result<Self, Failed> {
         let socket = Raw::open(interface, Hears::Nothing, None)?;
         // [offload-16]
@@ -48,8 +49,8 @@ impl Packet {
         for group in groups {
             socket.join(*group)?;
         }
-        // Without the right to it, the machine's default has to do: what finds no room is lost, and
-        // repeated.
+        // Without the privilege, the machine's default has to do: frames that do not fit are lost
+        // and retransmitted.
         let _ = set_socket_recv_buffer_size_force(socket.as_fd(), RECEIVE_BYTES);
         Ok(Self {
             socket,
@@ -61,7 +62,7 @@ impl Packet {
 
 impl Wire for Packet {
     fn send(&mut self, frame: &[u8]) {
-        // What finds no room, or no interface, is lost as on any wire.
+        // Without buffer space or an interface the frame is lost, as on any wire.
         let _ = self.socket.send(frame);
     }
 
@@ -72,7 +73,7 @@ impl Wire for Packet {
             let arrived = arrived.push();
             arrived.extend_from_slice(frame);
             if frame.len() == TAGGED_BYTES {
-                // [offload-16] It counts as if its tag were in it.
+                // [offload-16] The frame counts as if it still had its tag.
                 arrived.extend_from_slice(&TAG);
             }
         }

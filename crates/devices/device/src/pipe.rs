@@ -1,31 +1,31 @@
-//! Protocol of a device that is a process, and the format of vectors: a word of 16 bits,
-//! big-endian, and a frame, again and again.
+//! Protocol of a device that is a process, and format of test vectors: a sequence of 16-bit words,
+//! big-endian, each followed by a frame.
 //!
-//! The word's upper four bits are the port (0 network, 1 owner), the lower twelve the length of the
-//! frame. Into a target, a word of zero without a frame means a power cycle: the device forgets.
-//! Out of a target come the frames that it sent for one frame that went in, and then a word of
-//! zero; so that a difference has its place.
+//! The upper four bits of a word are the port (0 network, 1 owner), the lower twelve the length of
+//! the frame. As input of a device, a zero word without a frame means a power cycle: the device
+//! forgets. The output for one input frame is the frames sent for it, followed by a zero word, so
+//! that a mismatch can be attributed to an input.
 
 use std::io::{self, Read, Write};
 
 use quorate_offload::Port;
 
-/// Longest frame.
+/// Maximum length of a frame.
 pub const FRAME_BYTES_MAX: usize = 0xfff;
 
-/// Input of a device.
+/// Input event of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A frame arrives.
+    /// A frame arrives at a port.
     Frame(Port, Vec<u8>),
-    /// Power goes and comes.
+    /// Power cycle.
     Power,
 }
 
-/// A frame that was sent, and where.
+/// Frame that a device sent, with its port.
 pub type Sent = (Port, Vec<u8>);
 
-/// Reads one event; `None` at the end.
+/// Reads one event; returns `None` at the end of input.
 pub fn read_event(from: &mut impl Read) -> io::Result<Option<Event>> {
     let Some((port, frame)) = read(from)? else {
         return Ok(None);
@@ -36,7 +36,7 @@ pub fn read_event(from: &mut impl Read) -> io::Result<Option<Event>> {
     }))
 }
 
-/// Reads what was sent for one event; `None` at the end.
+/// Reads the frames sent for one event; returns `None` at the end of input.
 pub fn read_answer(from: &mut impl Read) -> io::Result<Option<Vec<Sent>>> {
     let mut sent = Vec::new();
     loop {
@@ -49,7 +49,7 @@ pub fn read_answer(from: &mut impl Read) -> io::Result<Option<Vec<Sent>>> {
     }
 }
 
-/// Reads the port, and the frame if there is one.
+/// Reads the port, and the frame unless the word is zero.
 fn read(from: &mut impl Read) -> io::Result<Option<(Port, Option<Vec<u8>>)>> {
     let mut word = [0; 2];
     match from.read_exact(&mut word[..1]) {
@@ -80,7 +80,7 @@ pub fn write_event(to: &mut impl Write, event: &Event) -> io::Result<()> {
     }
 }
 
-/// Writes what was sent for one event.
+/// Writes the frames sent for one event.
 pub fn write_answer(to: &mut impl Write, sent: &[Sent]) -> io::Result<()> {
     for (port, frame) in sent {
         write(to, *port, frame)?;

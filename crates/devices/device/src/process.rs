@@ -1,9 +1,9 @@
-//! A program of a device as a process of its own: frames go in and come out by pipes
+//! A device's program in a process of its own, which receives and sends frames through pipes
 //! ([`crate::pipe`]).
 //!
-//! It may end or talk nonsense at any time. Then it is killed, and started again, at most once a
-//! second: that is a loss of power, and its owner sees another memory ([offload-9]). One that is
-//! late, however late, still holds its votes: it is waited for until the [`Leash`] is dropped.
+//! The process may end or send garbage at any time. It is then killed and restarted, at most once a
+//! second; the owner sees that as a power loss with new memory ([offload-9]). A late process,
+//! however late, still has its votes: it is waited for until the [`Leash`] is dropped.
 
 use std::{
     io::{self, PipeReader, PipeWriter, Read, Write, pipe},
@@ -20,49 +20,50 @@ use rustix::{
 
 use crate::pipe::{Event, Sent, read_answer, write_event};
 
-/// From the start of one process to that of the next at least.
+/// Minimum time from one start of the process to the next.
 const REST: Duration = Duration::from_secs(1);
-/// From the end of one to the start of the next at least: the group needs the machine meanwhile, to
-/// go on without it.
+/// Minimum time from the end of the process to the next start: meanwhile the group needs the
+/// machine's processor to fail over.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Ends all waits for processes when it is dropped, on any thread.
+/// Ends all waits for processes, on any thread, when it is dropped.
 #[derive(Debug)]
 pub struct Leash(#[expect(dead_code, reason = "its other end sees that it is closed")] PipeWriter);
 
-/// The other end of a [`Leash`].
+/// Receiving end of a [`Leash`].
 #[derive(Clone, Debug)]
 pub(crate) struct Held(Arc<PipeReader>);
 
-/// Returns a leash, and its other end.
+/// Returns a leash and its receiving end.
 pub(crate) fn leash() -> io::Result<(Leash, Held)> {
     let (reader, writer) = pipe()?;
     Ok((Leash(writer), Held(Arc::new(reader))))
 }
 
-/// One program.
+/// One program in a process.
 pub(crate) struct Process {
-    /// The command, and its words.
+    /// The command and its arguments.
     words: Vec<String>,
     held: Held,
     running: Option<Running>,
-    /// Not before, if this one ends.
+    /// Earliest time of a restart.
     again_at: Instant,
 }
 
 impl Process {
-    /// Runs this command.
+    /// Starts the command.
     pub(crate) fn start(words: Vec<String>, held: Held) -> io::Result<Self> {
         let running = Some(Running::start(&words)?);
         Ok(Self { words, held, running, again_at: Instant::now() + REST })
     }
 
-    /// Returns whether it runs, as far as is known.
+    /// Returns whether the process runs, as far as known.
     pub(crate) const fn is_running(&self) -> bool {
         self.running.is_some()
     }
 
-    /// Returns what it sends for one event, or why it sends nothing; `until` then at the latest.
+    /// Passes one event to the process and returns the frames that it sends, or an error. Waits for
+    /// them until `until`, if given.
     pub(crate) fn step(&mut self, event: &Event, until: Option<Instant>) -> io::Result<Vec<Sent>> {
         if self.running.is_none() {
             if Instant::now() < self.again_at {
@@ -81,7 +82,7 @@ impl Process {
         sent
     }
 
-    /// Ends it, if it runs; it forgets.
+    /// Kills the process, if it runs, so that it forgets.
     pub(crate) fn end(&mut self) {
         self.running = None;
         self.again_at = self.again_at.max(Instant::now() + PAUSE);
@@ -105,7 +106,7 @@ impl Running {
         let pipes = child.stdin.take().zip(child.stdout.take());
         let (to, from) = pipes.ok_or(io::ErrorKind::BrokenPipe)?;
         let running = Self { child, to, from };
-        // From here on it is ended whatever happens.
+        // From here on dropping `running` kills the process, also after an error.
         ioctl_fionbio(&running.to, true)?;
         ioctl_fionbio(&running.from, true)?;
         Ok(running)
@@ -127,13 +128,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may already have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A pipe that is waited for, as long as the leash is held, and up to some moment.
+/// Blocking access to a pipe, until the leash is dropped or a deadline passes.
 struct Patient<'a, P>(&'a mut P, PollFlags, &'a Held, Option<Instant>);
 
 impl<P: AsFd> Patient<'_, P> {
@@ -146,7 +147,7 @@ impl<P: AsFd> Patient<'_, P> {
         let mut ready =
             [PollFd::new(&*self.0, self.1), PollFd::new(&*self.2.0, PollFlags::empty())];
         match poll(&mut ready, left.as_ref()) {
-            // Its writer is gone.
+            // The leash was dropped.
             Ok(_) if !ready[1].revents().is_empty() => Err(io::ErrorKind::ConnectionAborted.into()),
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
@@ -198,7 +199,7 @@ mod tests {
 
     #[test]
     fn what_goes_in_comes_out() {
-        // The event itself, and then the end of an answer: what it sends is what it got.
+        // Replies with the event itself and the end of an answer, so it sends what it receives.
         let (mut echo, _leash) = shell("while true; do head -c 62 || exit; printf '\\0\\0'; done");
         for _ in 0..3 {
             assert_eq!(echo.step(&event(), None).unwrap(), [(Port::Network, vec![7; 60])]);
@@ -216,7 +217,7 @@ mod tests {
         }
     }
 
-    /// [offload-9] It holds its votes: only its owner gives it up.
+    /// [offload-9] A late process has votes: only its owner may give it up.
     #[test]
     fn one_that_is_late_is_waited_for_until_its_leash_is_dropped() {
         let (mut process, leash) = shell("exec sleep 600");
@@ -232,7 +233,7 @@ mod tests {
         let hangs = process.step(&event(), Some(Instant::now())).unwrap_err();
         assert_eq!(hangs.kind(), io::ErrorKind::TimedOut);
         assert!(process.running.is_none());
-        // And it is started again when its rest is over.
+        // It is restarted once the minimum time has passed.
         process.again_at = Instant::now();
         assert!(process.step(&event(), None).is_ok());
     }

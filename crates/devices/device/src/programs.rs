@@ -1,5 +1,5 @@
-//! Execution of the two programs of a device: by the reference, in this thread, or by separate
-//! processes ([`crate::boxed`]).
+//! Execution of a device's two programs: by the reference implementation in this thread, or by
+//! separate processes ([`crate::boxed`]).
 
 use quorate_offload::{
     Acceptor, Cells, Coordinator, Counters, Out, Port, out::FRAMES_MAX, port::Program,
@@ -7,9 +7,9 @@ use quorate_offload::{
 
 use crate::{process::Leash, settings::Settings};
 
-/// A coordinator and an acceptor, apart: who joins them hands on what one says to the other.
+/// A coordinator and an acceptor. The caller delivers the frames between them.
 pub trait Programs: Send {
-    /// Passes one frame to one of them; `sent` is called with all that it sends.
+    /// Passes one frame to a program; calls `sent` for each frame that it sends.
     fn step(
         &mut self,
         program: Program,
@@ -18,7 +18,7 @@ pub trait Programs: Send {
         sent: &mut dyn FnMut(Port, &[u8]),
     );
 
-    /// Makes both forget everything, as after a power cycle ([offload-9]).
+    /// Makes both programs forget everything, as after a power cycle ([offload-9]).
     fn forget(&mut self);
 
     /// Returns how often they lost their memory by themselves; never decreases.
@@ -26,17 +26,18 @@ pub trait Programs: Send {
         0
     }
 
-    /// Gives what ends a step that waits, when it is dropped; once, if steps wait at all.
+    /// Returns the leash that ends waiting steps when it is dropped; `None` if steps never wait, or
+    /// after the first call.
     fn leash(&mut self) -> Option<Leash> {
         None
     }
 
-    /// Returns the counts of frames by reason: the acceptor's, the coordinator's. Unknown counts
-    /// are zero.
+    /// Returns the numbers of frames by reason: the acceptor's, then the coordinator's. Unknown
+    /// numbers are zero.
     fn counters(&self) -> [Counters; 2];
 }
 
-/// The reference programs.
+/// Reference implementation of both programs.
 #[derive(Debug)]
 pub struct Reference {
     acceptor: Acceptor<'static>,
@@ -45,17 +46,18 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// Without a boot, not armed, stopped.
+    /// Creates programs without a boot, neither armed nor started.
     ///
     /// # Panics
-    /// If the cells are no power of two, or the room is no room.
+    /// If the number of cells is not a power of two, or the size of the value field is
+    /// invalid.
     pub fn new(settings: &Settings) -> Self {
         let (setup, routes) = (settings.setup(), settings.routes());
         let cells = || Cells::owned(settings.cells, settings.room);
         Self {
             acceptor: Acceptor::new(setup, routes, cells()),
             coordinator: Coordinator::new(setup, routes, settings.decisions(), cells()),
-            // No frame of another length is answered, so it is long enough.
+            // Long enough: only frames of this length are answered.
             buffer: vec![0; settings.frame_bytes() * FRAMES_MAX],
         }
     }

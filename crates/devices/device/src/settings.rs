@@ -2,38 +2,40 @@
 
 use quorate_offload::{Address, Form, Routes, Setup, port::Shape};
 
-/// Fixed for its life.
+/// Settings, fixed for the life of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Hash of cluster, generation and number.
+    /// Hash of cluster, generation and number of the group.
     pub group: u32,
-    /// Cells of each program: a power of two.
+    /// Number of cells of each program: a power of two.
     pub cells: u32,
-    /// Bytes of a value's room: whole words, at most [`quorate_offload::header::ROOM_BYTES_MAX`].
+    /// Size of the value field of a frame in bytes: whole words, at most
+    /// [`quorate_offload::header::ROOM_BYTES_MAX`].
     pub room: usize,
-    /// Form of the bytes around the header.
+    /// Headers that frames have before the device's own header.
     pub form: Form,
-    /// Address where it receives from others, and from its owner.
+    /// Address at which it receives frames from others and from its owner.
     pub own: Address,
-    /// Reaches every device of the group, this one included: a group of stations.
+    /// Multicast address of all devices of the group, this one included.
     pub all_hosts: Address,
-    /// Destination of decisions: all devices, or a group that clients are in, too.
+    /// Destination of decisions: all devices, or a multicast group that also includes clients.
     pub decisions: Address,
-    /// Frames of each program that wait for the owner at most; more votes and decisions are lost,
-    /// and counted.
+    /// Maximum number of queued frames for the owner, per program. Further votes and decisions are
+    /// dropped and counted.
     pub tap_frames: usize,
 }
 
 impl Settings {
-    /// Returns the owner's address. Nothing is sent there: such frames end in the owner's queue.
+    /// Returns the owner's address. It is never used on the network: frames to it go to the owner's
+    /// queue.
     pub fn owner(&self) -> Address {
         let mut owner = self.own;
-        // Locally administered, one station, and not the device's.
+        // A locally administered unicast address, different from the device's.
         owner.mac[0] ^= 4;
         owner
     }
 
-    /// As its owner sees it.
+    /// Returns the settings as the owner needs them.
     pub fn shape(&self) -> Shape {
         Shape {
             group: self.group,
@@ -46,7 +48,7 @@ impl Settings {
         }
     }
 
-    /// As its programs see it.
+    /// Returns the settings as the programs need them.
     pub(crate) fn setup(&self) -> Setup {
         Setup {
             group: self.group,
@@ -57,8 +59,7 @@ impl Settings {
         }
     }
 
-    /// Returns the routes of proposals and votes. They go to all devices, as any of them may lead
-    /// next.
+    /// Returns the routes of proposals and votes: to all devices, since each of them may lead next.
     pub(crate) fn routes(&self) -> Routes {
         Routes::of(&[self.all_hosts]).expect("one route")
     }
@@ -68,7 +69,7 @@ impl Settings {
         Routes::of(&[self.decisions]).expect("one route")
     }
 
-    /// Bytes of a frame.
+    /// Returns the length of a frame in bytes.
     pub fn frame_bytes(&self) -> usize {
         self.form.room_at() + self.room
     }

@@ -1,4 +1,4 @@
-//! The owner's handle of a device that a thread runs.
+//! The owner's handle of a device that runs in a thread.
 
 use std::{
     io,
@@ -26,28 +26,30 @@ use crate::{
     work::{Counted, Said, Shared, work},
 };
 
-/// Calls that wait for the thread at most; more are lost, and repeated by the owner.
+/// Maximum number of calls queued for the thread. Further calls are dropped, and the owner retries
+/// them.
 const CALLS_MAX: usize = 4096;
 
-/// A device in user space. Its thread ends with it.
+/// A device in user space. Dropping it ends its thread.
 pub struct Software {
     settings: Settings,
-    /// Gone when the thread shall end.
+    /// `None` tells the thread to end.
     said: Option<SyncSender<Said>>,
     tap: Taker,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     leash: Option<Leash>,
-    /// The last drain requested, and whether the thread was notified.
+    /// Number of the last requested drain, and whether the thread was notified of it.
     drain: (u64, bool),
 }
 
 impl Software {
-    /// Starts the thread. `wake_owner` is called by it when there is something to take, or a drain
-    /// is over.
+    /// Starts the thread with the reference programs. The thread calls `wake_owner` when there are
+    /// frames for the owner, or a drain has completed.
     ///
     /// # Panics
-    /// If the settings have cells that are no power of two, or a room that is none.
+    /// If the number of cells is not a power of two, or the size of the value field is
+    /// invalid.
     pub fn start(
         settings: Settings,
         wire: impl Wire,
@@ -57,7 +59,7 @@ impl Software {
         Self::start_with(settings, programs, wire, wake_owner)
     }
 
-    /// The same with other programs than the reference, made with these settings.
+    /// Starts the thread with the given programs, created with these settings.
     ///
     /// # Panics
     /// As [`Software::start`].
@@ -95,14 +97,13 @@ impl Software {
         })
     }
 
-    /// Returns the counts of frames by reason, as of the last time that the device had nothing to
-    /// do.
+    /// Returns the numbers of frames by reason, as of the last time that the device was idle.
     pub fn counted(&self) -> Counted {
         let counted = self.shared.counted.lock();
         counted.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Makes it forget everything, as separate boxes do after a power cycle.
+    /// Makes the device forget everything, as an external device does after a power cycle.
     pub fn forget(&mut self) {
         self.say(Said::Forget);
     }
@@ -141,7 +142,7 @@ impl Device for Software {
     }
 
     fn drained(&mut self) -> Drained {
-        // Acquire: what the thread put before is there to be taken.
+        // Acquire: everything that the thread queued before the drain completed can be taken.
         if self.shared.drained.load(Ordering::Acquire) >= self.drain.0 {
             return Drained::Over;
         }
@@ -179,7 +180,7 @@ impl Drop for Software {
         (self.said, self.leash) = (None, None);
         self.shared.wake.signal();
         if let Some(thread) = self.thread.take() {
-            // It panicked: there is no one left to notify.
+            // The thread panicked; there is nothing left to report to.
             let _ = thread.join();
         }
     }

@@ -1,26 +1,26 @@
-//! One device for each station: a lock of the network namespace, which goes with its process,
-//! however that ends.
+//! Claims that limit a machine to one device per address: a lock in the network namespace, which is
+//! released with its process, however that ends.
 //!
-//! Devices at one interface have one address, so two of one group there would receive each other's
-//! frames, and one of them none. The lock is a name among sockets, since those are of a network
-//! namespace, as interfaces are; files are of a mount namespace, and containers that share the
-//! network of their host need not share those.
+//! Devices at one interface have the same address, so of two in the same group one would receive
+//! the frames of both. The lock is a socket name, since those belong to a network namespace, as
+//! interfaces do; files belong to a mount namespace, which containers on the host's network need
+//! not share.
 
 use std::{
     fmt, io,
     os::{linux::net::SocketAddrExt as _, unix::net},
 };
 
-/// The right to be a station, until this goes or the process ends.
+/// Claim to a device's address, until it is dropped or the process ends.
 #[derive(Debug)]
 pub struct Station(#[allow(dead_code, reason = "it is held")] net::UnixDatagram);
 
-/// Why it is not ours.
+/// Reason why a claim failed.
 #[derive(Debug)]
 pub enum NotOurs {
-    /// A process has it.
+    /// Another process has the claim.
     Taken,
-    /// The state cannot be known.
+    /// The claim could not be checked.
     Io(io::Error),
 }
 
@@ -36,13 +36,13 @@ impl fmt::Display for NotOurs {
 impl std::error::Error for NotOurs {}
 
 impl Station {
-    /// Claims the frames of this group, at the interface of this number of the thread's network
+    /// Claims the frames of this group at the interface with this index in the thread's network
     /// namespace.
     pub fn of_group(interface: u32, group: u32) -> Result<Self, NotOurs> {
         Self::named(&format!("quorate/device/{interface}/{group:08x}"))
     }
 
-    /// Claims the programs in the kernel there: an interface has one device of these, whatever its
+    /// Claims the kernel programs at this interface: it can have one such device, whatever its
     /// group.
     pub fn of_programs(interface: u32) -> Result<Self, NotOurs> {
         Self::named(&format!("quorate/device/{interface}/kernel"))
@@ -62,7 +62,7 @@ impl Station {
 mod tests {
     use super::*;
 
-    /// No machine has an interface of these numbers.
+    /// A claim is exclusive until it is dropped. Interfaces with these indexes do not exist.
     #[test]
     fn a_station_is_one_process_s_until_it_goes() {
         let of = |group| Station::of_group(u32::MAX, group);

@@ -1,9 +1,8 @@
-//! The queue to the owner: bounded for each program, and what it had no room for is counted
-//! ([offload-14]).
+//! The queue to the owner: bounded per program, with a count of dropped frames ([offload-14]).
 //!
-//! A channel of the standard library and, for each program, a number of frames in it: the thread
-//! counts up before it sends, the owner down after it took, so the number is never below what is
-//! there.
+//! A channel of the standard library and a counter of its frames per program: the thread increments
+//! it before it sends, the owner decrements it after it receives, so the counter is never below the
+//! number of frames.
 
 use std::sync::{
     Arc,
@@ -13,30 +12,29 @@ use std::sync::{
 
 use quorate_offload::port::{Came, Program};
 
-/// Room that votes and decisions leave to answers: an owner that is behind still controls its
-/// device.
+/// Capacity reserved for answers: an owner that has fallen behind still controls its device.
 const ANSWERS: usize = 256;
 
-/// Counters of both ends.
+/// Counters shared by both ends.
 #[derive(Debug, Default)]
 struct Shared {
     waiting: [AtomicUsize; 2],
     lost: AtomicU64,
 }
 
-/// The thread's end.
+/// Sending end, for the device's thread.
 #[derive(Debug)]
 pub(crate) struct Filler {
     frames: Sender<(Program, Came, Vec<u8>)>,
-    /// Frames that the owner took and gives back.
+    /// Buffers that the owner returns for reuse.
     spare: Receiver<Vec<u8>>,
     shared: Arc<Shared>,
     most: usize,
-    /// A frame was put since the owner was woken.
+    /// Set when a frame was queued since the owner was last woken.
     filled: bool,
 }
 
-/// The owner's end.
+/// Receiving end, for the owner.
 #[derive(Debug)]
 pub(crate) struct Taker {
     frames: Receiver<(Program, Came, Vec<u8>)>,
@@ -44,7 +42,7 @@ pub(crate) struct Taker {
     shared: Arc<Shared>,
 }
 
-/// Returns a queue of this many frames for each program.
+/// Creates a queue with a capacity of `most` frames per program.
 pub(crate) fn tap(most: usize) -> (Filler, Taker) {
     let ((frames, taken), (spare, given)) = (channel(), channel());
     let shared = Arc::<Shared>::default();
@@ -61,7 +59,7 @@ const fn place(program: Program) -> usize {
 }
 
 impl Filler {
-    /// Queues a frame for the owner. `is_answer`: the owner asked for it.
+    /// Queues a frame for the owner. `is_answer`: the owner requested it.
     pub(crate) fn put(&mut self, (program, came): (Program, Came), frame: &[u8], is_answer: bool) {
         let waiting = &self.shared.waiting[place(program)];
         let most = self.most + if is_answer { ANSWERS } else { 0 };
@@ -72,19 +70,19 @@ impl Filler {
             let mut copy = self.spare.try_recv().unwrap_or_default();
             copy.clear();
             copy.extend_from_slice(frame);
-            // An owner that is gone takes nothing.
+            // Fails only if the owner is gone.
             let _ = self.frames.send((program, came, copy));
         }
-        // Also if it was lost: the owner looks for it.
+        // Also after a loss: the owner checks the count.
         self.filled = true;
     }
 
-    /// Notes that there is something other than a frame to look at.
+    /// Requests to wake the owner for another reason than a frame.
     pub(crate) const fn fill(&mut self) {
         self.filled = true;
     }
 
-    /// Returns whether the owner is to be woken, and clears that.
+    /// Returns whether the owner must be woken, and resets the flag.
     pub(crate) fn take_filled(&mut self) -> bool {
         std::mem::take(&mut self.filled)
     }

@@ -1,7 +1,8 @@
-//! Devices that talk by UDP, each datagram to one of them: no multicast is needed, and no rights.
+//! Wire over UDP, with a datagram to each device: it needs neither multicast nor privileges.
 //!
-//! A datagram is the part of a frame after the headers; the 42 bytes before it are made where it
-//! arrives, so that the programs see whole frames ([`Form::Udp`]). The kernel checked its checksum.
+//! A datagram is the part of a frame after the headers. The receiver constructs the 42 bytes before
+//! it, so that the programs see whole frames ([`Form::Udp`]). The kernel has checked the datagram's
+//! checksum.
 //!
 //! On loopback every user of the machine can send, and the kernel reports the true source port:
 //! there only members are accepted ([offload-21]). In other networks all possible senders are
@@ -22,49 +23,49 @@ use quorate_offload::{
 
 use crate::wire::{Arrived, Wire};
 
-/// Returns the address of a device that receives datagrams there.
+/// Returns the address of a device that receives datagrams at `at`.
 pub fn address(at: SocketAddrV4) -> Address {
     let (ip, port) = (at.ip().octets(), at.port());
     let [high, low] = port.to_be_bytes();
     Address {
-        // Locally administered. Two that differ only in the first byte of an IP address differ in
-        // that.
+        // Locally administered. Addresses that differ only in the first byte of the IP have the
+        // same MAC; they differ in `ip`.
         mac: [2, ip[1], ip[2], ip[3], high, low],
         ip,
         port,
     }
 }
 
-/// Returns the address of all devices of a group: see [`Members`].
+/// Returns the address that stands for all devices of a group: see [`Members`].
 pub const fn all_hosts(port: u16) -> Address {
     Address { mac: [3, 0, 0, 0, 0, 1], ip: [224, 0, 0, 1], port }
 }
 
-/// Receivers of frames for all; may be set at any time. Clones are the same one.
+/// Receivers of frames for the group; can be changed at any time. Clones share the list.
 #[derive(Clone, Debug, Default)]
 pub struct Members(Arc<Mutex<Vec<SocketAddrV4>>>);
 
 impl Members {
-    /// Sets the members. The device itself may be among them, and gets nothing by the wire.
+    /// Sets the members. The device itself may be among them, and is sent nothing.
     pub fn set(&self, members: Vec<SocketAddrV4>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = members;
     }
 }
 
-/// A socket.
+/// Wire on a UDP socket.
 #[derive(Debug)]
 pub struct Udp {
     socket: UdpSocket,
     own: SocketAddrV4,
     members: Members,
-    /// Frames of other senders are accepted.
+    /// Frames of senders that are not members are accepted.
     heeds_strangers: bool,
     strangers: u64,
     bytes: Box<[u8]>,
 }
 
 impl Udp {
-    /// Receives datagrams at this address; port 0 is any free one.
+    /// Binds the socket to this address; with port 0 to any free port.
     pub fn bind(at: SocketAddrV4, members: Members) -> io::Result<Self> {
         let socket = UdpSocket::bind(at)?;
         socket.set_nonblocking(true)?;
@@ -81,17 +82,17 @@ impl Udp {
         })
     }
 
-    /// Returns its address for others.
+    /// Returns the address for other devices to send to.
     pub const fn own(&self) -> SocketAddrV4 {
         self.own
     }
 
-    /// Reads one datagram; `None` if there is none.
+    /// Receives one datagram; `None` if there is none.
     fn take(&mut self) -> Option<(usize, SocketAddr)> {
         loop {
             match self.socket.recv_from(&mut self.bytes) {
                 Ok(taken) => return Some(taken),
-                // What an earlier datagram met somewhere, or a signal: the next one may be fine.
+                // An error of an earlier datagram, or a signal: the next one may succeed.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
                 Err(error)
                     if [
@@ -113,7 +114,7 @@ impl Wire for Udp {
         else {
             return;
         };
-        // What the kernel does not take is lost, as on any network.
+        // A datagram that the kernel does not accept is lost, as on any network.
         if frame[0] & 1 == 0 {
             let at = SocketAddrV4::new(
                 Ipv4Addr::new(to[0], to[1], to[2], to[3]),
@@ -173,7 +174,8 @@ mod tests {
 
     use super::*;
 
-    /// [offload-21] A whole frame, from a member and from another sender on the machine.
+    /// [offload-21] On loopback, a frame from a member is accepted, and one from another sender is
+    /// not.
     #[test]
     fn on_loopback_only_members_are_heard() {
         let bind = || {

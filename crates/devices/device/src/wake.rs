@@ -1,4 +1,4 @@
-//! Wakes a thread that waits in `poll`: a descriptor that is readable from a signal on.
+//! Wakes a thread that waits in `poll`, by a descriptor that becomes readable.
 
 use std::{
     io,
@@ -7,7 +7,7 @@ use std::{
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
-/// Readable from the moment it is signalled until it is drained.
+/// A descriptor that is readable from a signal until it is drained.
 #[derive(Debug)]
 pub(crate) struct Wake(OwnedFd);
 
@@ -17,17 +17,18 @@ impl Wake {
         Ok(Self(eventfd(0, flags)?))
     }
 
-    /// Makes it readable. Fails only if the counter is full: it is readable then.
+    /// Makes the descriptor readable. Fails only if the counter is full, and then it already is.
     pub(crate) fn signal(&self) {
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Makes it unreadable until the next signal. The caller looks for work after it drains.
+    /// Makes the descriptor unreadable until the next signal. The caller must check for work
+    /// afterwards.
     pub(crate) fn drain(&self) {
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
 
-    /// Waits until this is signalled or that is readable. An interrupted wait is a short one.
+    /// Waits until this is signalled or `other` is readable. May return early after an interrupt.
     pub(crate) fn wait(&self, other: BorrowedFd<'_>) {
         let mut polled = [PollFd::new(self, PollFlags::IN), PollFd::new(&other, PollFlags::IN)];
         let _ = poll(&mut polled, None);

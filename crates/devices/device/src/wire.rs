@@ -1,8 +1,8 @@
-//! A wire: where frames of other devices come from and go to.
+//! Interface to the network: sends and receives frames of other devices.
 
 use std::os::fd::BorrowedFd;
 
-/// Frames of one wait, in memory that is used again.
+/// Received frames, in reusable buffers.
 #[derive(Debug, Default)]
 pub struct Arrived {
     frames: Vec<Vec<u8>>,
@@ -10,20 +10,20 @@ pub struct Arrived {
 }
 
 impl Arrived {
-    /// Most that are taken before the owner has its turn.
+    /// Maximum number of frames received before the owner's next turn.
     pub const MAX: usize = 32;
 
-    /// Forgets all.
+    /// Removes all frames.
     pub fn clear(&mut self) {
         self.count = 0;
     }
 
-    /// Returns whether there is no room for one more.
+    /// Returns whether the maximum is reached.
     pub fn is_full(&self) -> bool {
         self.count == Self::MAX
     }
 
-    /// Adds one more frame, empty, to be filled.
+    /// Adds an empty frame to be filled.
     pub fn push(&mut self) -> &mut Vec<u8> {
         if self.frames.len() == self.count {
             self.frames.push(Vec::new());
@@ -34,30 +34,29 @@ impl Arrived {
         frame
     }
 
-    /// Removes the last one, which was no frame.
+    /// Removes the last frame, which turned out to be invalid.
     pub fn drop_last(&mut self) {
         self.count = self.count.saturating_sub(1);
     }
 
-    /// Returns all frames.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         self.frames[..self.count].iter().map(Vec::as_slice)
     }
 }
 
-/// Carries whole frames. What cannot be carried is lost: devices repeat nothing, their owners do.
+/// Carries whole frames. An undeliverable frame is lost: owners retransmit, devices do not.
 pub trait Wire: Send + 'static {
-    /// Sends a frame that a program made, to the stations that it names.
+    /// Sends a frame to its destinations.
     fn send(&mut self, frame: &[u8]);
 
-    /// Takes what arrived, as much as there is room for; never waits.
+    /// Receives pending frames, up to the maximum; never blocks.
     fn receive(&mut self, arrived: &mut Arrived);
 
-    /// Frames of the group that were not taken, because of who sent them; never falls.
+    /// Returns the number of frames dropped because of their sender; never decreases.
     fn strangers(&self) -> u64 {
         0
     }
 
-    /// Returns a descriptor that is readable while there is something to receive.
+    /// Returns a descriptor that is readable while frames are pending.
     fn socket(&self) -> BorrowedFd<'_>;
 }

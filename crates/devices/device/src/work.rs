@@ -1,4 +1,5 @@
-//! The thread of a device: the owner's calls first, then a few frames of others, then the next.
+//! A device's thread: handles the owner's calls first, then a few frames from the network, and
+//! repeats.
 
 use std::sync::{
     Arc, Mutex, PoisonError,
@@ -21,42 +22,42 @@ use crate::{
     wire::{Arrived, Wire},
 };
 
-/// Calls of the owner that are carried out before others have a turn.
+/// Maximum number of the owner's calls handled before frames from the network.
 const CALLS_MAX: usize = 256;
 
-/// Message of the owner's handle to the thread.
+/// Message from the owner's handle to the thread.
 #[derive(Debug)]
 pub(crate) enum Said {
     Frame(Program, Vec<u8>),
-    /// A frame for others.
+    /// A frame for the network.
     Sent(Vec<u8>),
-    /// Report this number: no step runs that began before.
+    /// Report this number once no step is running that began before.
     Drain(u64),
-    /// Power goes and comes.
+    /// Power cycle.
     Forget,
 }
 
-/// Counts of frames by reason.
+/// Numbers of frames by reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// In the acceptor.
+    /// Numbers in the acceptor.
     pub acceptor: Counters,
-    /// In the coordinator.
+    /// Numbers in the coordinator.
     pub coordinator: Counters,
-    /// Frames of senders that are not accepted ([`crate::Wire::strangers`]).
+    /// Number of frames from senders that are not accepted ([`crate::Wire::strangers`]).
     pub strangers: u64,
 }
 
-/// State that thread and handle share in addition to their queues.
+/// State shared by thread and handle in addition to their queues.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) wake: Wake,
-    /// The last drain that is over. It is stored after everything that steps before it answered was
-    /// put.
+    /// Number of the last completed drain. It is stored after everything that earlier steps sent
+    /// was queued.
     pub(crate) drained: AtomicU64,
-    /// Times that the programs lost their memory by themselves.
+    /// Number of times that the programs lost their memory by themselves.
     pub(crate) forgot: AtomicU64,
-    /// As of the last time that the thread had nothing to do.
+    /// Numbers as of the last time that the thread was idle.
     pub(crate) counted: Mutex<Counted>,
 }
 
@@ -81,7 +82,7 @@ impl<W: Wire> Sink for Ways<'_, W> {
     }
 }
 
-/// Runs until the handle is gone.
+/// Runs until the handle is dropped.
 pub(crate) fn work(
     settings: &Settings,
     programs: Box<dyn Programs>,

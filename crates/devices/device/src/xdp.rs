@@ -1,16 +1,16 @@
 //! Devices in the kernel: loads, attaches, pins and drives the eBPF programs of
 //! `crates/devices/programs/xdp`.
 //!
-//! The loader is **aya**: it is Rust alone and builds in about 19 s on a machine with two cores and
-//! nothing else installed, where libbpf-rs takes 33 s and wants clang, libelf, zlib and pkg-config;
-//! both load our objects. It has what is needed here: maps that are pinned, runs of a program by
-//! hand, the ring of the tap, links of XDP and tc. The programs are C, since no Rust that is
-//! released compiles to eBPF with the standard tools.
+//! The loader is **aya**: it is pure Rust and builds in about 19 s on a machine with two cores and
+//! nothing else installed, where libbpf-rs takes 33 s and needs clang, libelf, zlib and pkg-config;
+//! both load our objects. It supports what is needed here: pinned maps, test runs of a program, the
+//! ring buffer of the tap, XDP and tc links. The programs are C, since no released Rust compiles to
+//! eBPF with the standard tools.
 //!
 //! Reading order: [`Settings`] (settings of a device), [`Device`] (in the kernel; frames in and
 //! out, counters, the tap), [`control`] (requests of an owner), [`Hook`] (source of frames),
-//! [`Pins`] (a device outlives its owner), [`Host`] (both programs at an interface, in the form of
-//! the port that owners have), [`Health`], [`end_orphans`] (devices of killed owners).
+//! [`Pins`] (a device outlives its owner), [`Host`] (both programs at an interface, with the
+//! interface for owners), [`Health`], [`end_orphans`] (devices of killed owners).
 
 mod claim;
 pub mod compile;

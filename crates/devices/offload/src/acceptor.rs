@@ -1,4 +1,4 @@
-//! The acceptor: votes in one ballot, keeps what it voted for, and promises nothing.
+//! The acceptor: votes in one ballot, stores its votes, and promises nothing.
 
 use crate::{
     Cell, Cells, Counters, Header, Number, Out, PackedBallot, Port, Reason, Routes, Setup, State,
@@ -8,35 +8,35 @@ use crate::{
     header::REPEAT,
 };
 
-/// Record that an acceptor is armed with; changes as one ([offload-17]).
+/// Record that an acceptor is armed with; replaced as a whole ([offload-17]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arm {
-    /// The only ballot that it votes in.
+    /// The only ballot in which the acceptor votes.
     pub ballot: PackedBallot,
-    /// Its own, in the configuration of the ballot's era.
+    /// The acceptor's position in the configuration of the ballot's era.
     pub position: u8,
-    /// Lowest slot that it votes for.
+    /// Lowest slot in which the acceptor votes.
     pub floor: u64,
     /// Destinations of votes.
     pub votes: Routes,
 }
 
-/// Votes, and keeps votes and bytes.
+/// An acceptor. Stores votes and the bytes of their values.
 #[derive(Debug)]
 pub struct Acceptor<'a> {
     device: Device<'a>,
-    /// Destinations of votes when a frame arms it.
+    /// Destinations of votes when a frame arms the acceptor.
     votes: Routes,
     armed: Option<Arm>,
-    /// Highest ballot that it was armed with.
+    /// Highest ballot that the acceptor was armed with.
     last: PackedBallot,
 }
 
 impl<'a> Acceptor<'a> {
-    /// Creates an acceptor without a boot, and not armed.
+    /// Creates an acceptor without a boot, not armed.
     ///
     /// # Panics
-    /// If the room is no multiple of 8, or above 1408 bytes.
+    /// If the size of the value area is not a multiple of 8, or is above 1408 bytes.
     pub fn new(setup: Setup, votes: Routes, cells: Cells<'a>) -> Self {
         Self { device: Device::new(setup, 0, cells), votes, armed: None, last: PackedBallot::NONE }
     }
@@ -48,7 +48,7 @@ impl<'a> Acceptor<'a> {
         self.last = PackedBallot::NONE;
     }
 
-    /// Returns its state.
+    /// Returns the acceptor's state.
     pub fn state(&self) -> State {
         let armed = self.armed.as_ref();
         State {
@@ -61,12 +61,11 @@ impl<'a> Acceptor<'a> {
         }
     }
 
-    /// Returns the setup that it was made with.
     pub(crate) const fn setup(&self) -> &Setup {
         &self.device.setup
     }
 
-    /// Frames, by what became of them.
+    /// Returns the counts of frames, by outcome.
     pub fn counters(&self) -> &Counters {
         &self.device.counters
     }
@@ -81,14 +80,14 @@ impl<'a> Acceptor<'a> {
         self.device.order.begin(boot)
     }
 
-    /// [offload-5] Votes in this ballot from now on.
+    /// [offload-5] Arms the acceptor to vote in this ballot.
     pub fn arm(&mut self, number: Number, arm: Arm) -> Result<(), Reason> {
         self.device.order.admit(number)?;
         if arm.ballot == PackedBallot::NONE || arm.position >= 16 {
             return Err(Reason::Range);
         }
-        // [offload-17] Another record only while drained; the same one again is the answer to a
-        // lost answer.
+        // [offload-17] Another record is accepted only while disarmed; the same one again is a
+        // retry after a lost answer.
         let same = |armed: &Arm| armed.ballot == arm.ballot && armed.position == arm.position;
         if !self.armed.as_ref().is_none_or(same) {
             return Err(Reason::Armed);
@@ -107,7 +106,7 @@ impl<'a> Acceptor<'a> {
         Ok(())
     }
 
-    /// [offload-14] Forgets votes below.
+    /// [offload-14] Raises the floor, and forgets votes below it.
     pub fn raise_floor(&mut self, number: Number, floor: u64) -> Result<(), Reason> {
         self.device.order.admit(number)?;
         if floor < self.device.floor {
@@ -117,7 +116,7 @@ impl<'a> Acceptor<'a> {
         Ok(())
     }
 
-    /// [offload-8] Votes no more. A step is whole, so nothing is left to drain; votes stay to be
+    /// [offload-8] Stops voting. A step is atomic, so nothing is left to drain; votes stay to be
     /// read out.
     pub fn fence(&mut self, number: Number) -> Result<(), Reason> {
         self.device.order.admit(number)?;
@@ -133,12 +132,12 @@ impl<'a> Acceptor<'a> {
         }
     }
 
-    /// Counts a frame that is none, or none of the group.
+    /// Counts a frame that is invalid or from another group.
     pub(crate) fn turn_away(&mut self, reason: Reason) -> Verdict {
         self.device.turn_away(reason)
     }
 
-    /// Processes one frame that is whole, and of the group.
+    /// Processes a valid frame of the group.
     pub(crate) fn on_arrival(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Verdict {
         if let Err(reason) = accept(asked, takes) {
             return self.device.turn_away(reason);
@@ -169,8 +168,8 @@ impl<'a> Acceptor<'a> {
         }
         let cell = self.device.cells.at(slot);
         if cell.holds(armed.ballot, slot) {
-            // What is stored, whatever was asked: another descriptor is seen by who compares
-            // ([count-1]).
+            // Return the stored vote, whatever was proposed: a receiver that compares descriptors
+            // detects a difference ([count-1]).
             let (header, room) = self.device.shown(Header {
                 flags: REPEAT,
                 ..self.answer(Type::Phase2b, armed, &asked.header)
@@ -189,13 +188,13 @@ impl<'a> Acceptor<'a> {
         self.device.cells.put(cell, asked.room);
         let header = self.answer(Type::Phase2b, armed, &asked.header);
         self.device.send_all(asked, &armed.votes, &header, None, out);
-        // To the tap, from where the owner logs it.
+        // To the tap, from which the owner logs it.
         let owner = &self.device.setup.owner;
         self.device.send(asked, Port::Owner, owner, &header, None, out);
         Ok(())
     }
 
-    /// [offload-7] Writes nothing, promises nothing.
+    /// [offload-7] Answers with the vote of a slot. Writes nothing, promises nothing.
     fn on_phase1a(&self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
         let armed = self.armed.as_ref().ok_or(Reason::Disarmed)?;
         let header = self.answer(Type::Phase1b, armed, &asked.header);
@@ -204,8 +203,8 @@ impl<'a> Acceptor<'a> {
         Ok(())
     }
 
-    /// [offload-7] [offload-8] Answers a read: also when disarmed, as the owner reads out what it
-    /// fenced.
+    /// [offload-7] [offload-8] Answers a read, also when disarmed, since the owner reads out votes
+    /// after a fence.
     fn on_read(&self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
         let state = self.state();
         let header = Header {
@@ -228,7 +227,7 @@ impl<'a> Acceptor<'a> {
         Verdict::Taken
     }
 
-    /// [offload-17]
+    /// [offload-17] Carries out a control call of the owner.
     fn on_control(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
         let header = &asked.header;
         let number = header.number();

@@ -1,5 +1,5 @@
-//! Checks that every program makes of a frame before it looks at the contents, in this order; all
-//! devices have the same one.
+//! Checks that every program makes on a frame before it interprets the contents. Their order is the
+//! same for all devices.
 
 use crate::{
     Address, Form, Header, Port, Reason, Setup, Type,
@@ -7,31 +7,31 @@ use crate::{
     header::{COORDINATOR, FLAGS, HEADER_BYTES},
 };
 
-/// A frame of the group that is whole.
+/// A valid frame of the group.
 #[derive(Clone, Copy, Debug)]
 pub struct Admitted<'a> {
     /// Port of arrival.
     pub from: Port,
     /// Form of the frame around the header.
     pub form: Form,
-    /// All of it.
+    /// The whole frame.
     pub frame: &'a [u8],
     /// Header of the frame.
     pub header: Header,
-    /// The value's room.
+    /// The value area.
     pub room: &'a [u8],
 }
 
 impl Admitted<'_> {
-    /// Returns the sender's address; `None` if that is not of a single station. It is only as true
-    /// as the frame.
+    /// Returns the sender's address; `None` if it is not the address of a single station. It is
+    /// only as reliable as the frame.
     pub fn source(&self) -> Option<Address> {
         self.form.from(self.frame)
     }
 }
 
-/// Returns a whole frame of the group for this station, whatever its contents; or why it is none
-/// ([offload-16]).
+/// Returns a valid frame of the group for this station, whatever its contents, or the reason that
+/// it is not one ([offload-16]).
 pub fn arrive<'a>(setup: &Setup, from: Port, frame: &'a [u8]) -> Result<Admitted<'a>, Reason> {
     let form = Form::of(frame, setup.own.port)?;
     let header: &[u8; HEADER_BYTES] =
@@ -47,8 +47,8 @@ pub fn arrive<'a>(setup: &Setup, from: Port, frame: &'a [u8]) -> Result<Admitted
     if !form.has_room(frame, setup.room) {
         return Err(Reason::Length);
     }
-    // [offload-6] [offload-16] Before anything is written: a frame that changed on its way votes
-    // for nothing.
+    // [offload-6] [offload-16] Checked before anything is written: a frame changed in transit
+    // causes no vote.
     let room = &frame[form.room_at()..];
     form.is_whole(frame)?;
     if sum(0, room) != header.sum {
@@ -57,8 +57,8 @@ pub fn arrive<'a>(setup: &Setup, from: Port, frame: &'a [u8]) -> Result<Admitted
     Ok(Admitted { from, form, frame, header, room })
 }
 
-/// Admits a frame, or says why not ([offload-16]). `takes`: whether the program handles such
-/// frames.
+/// Admits a frame, or returns the reason to refuse it ([offload-16]). `takes` returns whether the
+/// program handles such frames.
 pub fn admit<'a>(
     setup: &Setup,
     from: Port,
@@ -70,7 +70,7 @@ pub fn admit<'a>(
     Ok(arrived)
 }
 
-/// Makes the second half of the checks, of a frame that arrived whole.
+/// Makes the second half of the checks, on a frame that passed the first half.
 pub(crate) fn accept(arrived: &Admitted<'_>, takes: fn(&Header) -> bool) -> Result<(), Reason> {
     let header = &arrived.header;
     if !takes(header) {
@@ -108,7 +108,7 @@ const fn has_value(kind: Type) -> bool {
     matches!(kind, Type::Submit | Type::Phase2a | Type::Phase2b | Type::Decided)
 }
 
-/// Fields that have no meaning in such a frame are zero.
+/// Returns whether the fields that have no meaning in such a frame are zero.
 const fn is_plain(header: &Header) -> bool {
     if header.flags & !FLAGS != 0 || header.reason != 0 {
         return false;

@@ -1,4 +1,4 @@
-//! A ring of cells, in the caller's memory or their own: slot i lives in cell i modulo N
+//! A ring of cells, in the caller's memory or their own: slot i is stored in cell i modulo N
 //! ([offload-14]).
 
 use alloc::{vec, vec::Vec};
@@ -9,30 +9,29 @@ use crate::{Descriptor, PackedBallot};
 /// State of one slot in a device, except for the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// Ballot of the vote, or of the proposal; none: never used.
+    /// Ballot of the vote, or of the proposal; no ballot if the cell was never used.
     pub ballot: PackedBallot,
-    /// Which slot it is about.
     pub slot: u64,
-    /// Which value.
+    /// Descriptor of the value.
     pub value: Descriptor,
-    /// One's-complement sum of the room.
+    /// One's-complement sum of the value area.
     pub sum: u16,
-    /// Positions that voted, one bit each. Only those who count use it.
+    /// Positions that voted, one bit each. Only programs that count votes use it.
     pub voters: u16,
 }
 
 impl Cell {
-    /// Never used.
+    /// A cell that was never used.
     pub const EMPTY: Self =
         Self { ballot: PackedBallot::NONE, slot: 0, value: Descriptor::NONE, sum: 0, voters: 0 };
 
-    /// Returns whether it holds this slot in this ballot.
+    /// Returns whether the cell stores this slot in this ballot.
     pub fn holds(&self, ballot: PackedBallot, slot: u64) -> bool {
         self.ballot == ballot && self.slot == slot
     }
 }
 
-/// Memory of the cells, lent or owned.
+/// Memory of the cells, borrowed or owned.
 #[derive(Debug)]
 enum Memory<'a, T> {
     Lent(&'a mut [T]),
@@ -59,7 +58,7 @@ impl<T> DerefMut for Memory<'_, T> {
     }
 }
 
-/// N cells and their rooms, N a power of two.
+/// N cells and their value areas. N is a power of two.
 #[derive(Debug)]
 pub struct Cells<'a> {
     cells: Memory<'a, Cell>,
@@ -68,10 +67,10 @@ pub struct Cells<'a> {
 }
 
 impl Cells<'static> {
-    /// Returns empty cells in memory of their own; allocated here, and never again.
+    /// Creates empty cells in memory of their own; allocated here, and never again.
     ///
     /// # Panics
-    /// If the number of cells is no power of two below 2^32.
+    /// If the number of cells is not a power of two below 2^32.
     pub fn owned(count: u32, room: usize) -> Self {
         assert!(count.is_power_of_two(), "{count} cells");
         let cells = usize::try_from(count).expect("a count of 32 bits");
@@ -84,10 +83,11 @@ impl Cells<'static> {
 }
 
 impl<'a> Cells<'a> {
-    /// Returns empty cells in lent memory. `rooms` has one room for each cell.
+    /// Creates empty cells in borrowed memory. `rooms` has one value area for each cell.
     ///
     /// # Panics
-    /// If the number of cells is no power of two below 2^32, or the rooms are not as many.
+    /// If the number of cells is not a power of two below 2^32, or the number of value areas
+    /// differs.
     pub fn new(cells: &'a mut [Cell], rooms: &'a mut [u8], room: usize) -> Self {
         assert!(cells.len().is_power_of_two(), "{} cells", cells.len());
         assert!(u32::try_from(cells.len()).is_ok(), "{} cells", cells.len());
@@ -103,14 +103,13 @@ impl<'a> Cells<'a> {
         self.rooms.fill(0);
     }
 
-    /// Returns the number of cells.
     pub fn count(&self) -> u32 {
         u32::try_from(self.cells.len()).expect("checked when made")
     }
 
-    /// Returns whether a slot lies within the ring above this floor.
+    /// Returns whether a slot is within the ring above this floor.
     pub(crate) fn is_within(&self, floor: u64, slot: u64) -> bool {
-        // Not `floor + N`, which may not be a number ([offload-6]).
+        // Not `floor + N`, which may overflow ([offload-6]).
         slot >= floor && slot - floor < u64::from(self.count())
     }
 
@@ -119,7 +118,7 @@ impl<'a> Cells<'a> {
         usize::try_from(slot & mask).expect("an index of 32 bits")
     }
 
-    /// Returns the cell for this slot, whatever it holds.
+    /// Returns the cell for this slot, whatever it contains.
     pub(crate) fn at(&self, slot: u64) -> &Cell {
         &self.cells[self.index(slot)]
     }
@@ -129,13 +128,13 @@ impl<'a> Cells<'a> {
         &mut self.cells[index]
     }
 
-    /// Returns the bytes of that cell.
+    /// Returns the value area of the cell for this slot.
     pub(crate) fn room(&self, slot: u64) -> &[u8] {
         let index = self.index(slot);
         &self.rooms[index * self.room..][..self.room]
     }
 
-    /// Writes cell and bytes at once: no reader sees one without the other.
+    /// Writes cell and value area at once: no reader sees one without the other.
     pub(crate) fn put(&mut self, cell: Cell, room: &[u8]) {
         let index = self.index(cell.slot);
         self.cells[index] = cell;

@@ -1,7 +1,7 @@
-//! One's-complement sums, as IP and UDP have them, and the CRC-32C of values.
+//! One's-complement sums, as in IP and UDP, and the CRC-32C of values.
 
 /// Returns the one's-complement sum of bytes as big-endian words of 16 bits, added to an earlier
-/// one. Zero only if everything is.
+/// sum. Zero only if all inputs are zero.
 pub fn sum(before: u16, bytes: &[u8]) -> u16 {
     let mut wide = u64::from(before);
     let (words, rest) = bytes.as_chunks::<2>();
@@ -14,7 +14,7 @@ pub fn sum(before: u16, bytes: &[u8]) -> u16 {
     fold(wide)
 }
 
-/// Returns the sum of words that were added without carry.
+/// Folds a sum that was computed without carry into 16 bits.
 const fn fold(wide: u64) -> u16 {
     let mut wide = wide;
     while wide > 0xffff {
@@ -23,8 +23,8 @@ const fn fold(wide: u64) -> u16 {
     (wide & 0xffff) as u16
 }
 
-/// Returns the field of a UDP header for this sum: the complement, and all ones for zero, which
-/// would mean none.
+/// Returns the field of a UDP header for this sum: the complement, or all ones instead of zero,
+/// which would mean no checksum.
 pub const fn udp(sum: u16) -> u16 {
     match !sum {
         0 => 0xffff,
@@ -32,7 +32,7 @@ pub const fn udp(sum: u16) -> u16 {
     }
 }
 
-/// Returns the CRC-32C of a value, made by its origin and checked by learners.
+/// Returns the CRC-32C of a value, computed by its origin and checked by learners.
 pub fn crc32c(bytes: &[u8]) -> u32 {
     !bytes
         .iter()

@@ -1,35 +1,37 @@
-//! Control: what only the owner may ask, in order ([offload-17]).
+//! Control: calls that only the owner may make, in order ([offload-17]).
 //!
-//! Each call has a number, ⟨device boot, owner boot, counter⟩. A device that has another boot has
-//! forgotten, and refuses; a number that is not above the last is old, and is refused, too. A call
-//! that was refused for another reason has used up its number: it cannot be carried out later.
+//! Each call has a number, ⟨device boot, owner boot, counter⟩. A device with another boot has lost
+//! its memory, and refuses the call; a number that is not above the last is old, and is refused,
+//! too. A call that was refused for another reason has used up its number: it cannot be carried out
+//! later.
 //!
-//! As frames: the device's boot in its field, the owner's boot in that of the origin's boot, the
-//! counter in its field. *Arm* and *start* have ballot, floor or first slot in `slot`, a
-//! coordinator's limit in `voted`, its quorum in `kind`, its members in `origin`. *Done* has the
-//! state: floor in `slot`, next slot in `voted`, bytes of a room in `length`, cells in `crc`.
+//! As frames: the device's boot is in its own field, the owner's boot in the field of the origin's
+//! boot, the counter in its own field. *Arm* and *start* have the ballot, the floor or first slot
+//! in `slot`, a coordinator's limit in `voted`, its quorum in `kind`, its members in `origin`.
+//! *Done* has the state: the floor in `slot`, the next slot in `voted`, the size of the value area
+//! in `length`, the number of cells in `crc`.
 
 use crate::{PackedBallot, Reason};
 
-/// Names one call of an owner.
+/// Number of a control call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Number {
     /// Boot of the addressed device; never 0.
     pub device_boot: u32,
-    /// The owner's process start.
+    /// Boot of the owner's process.
     pub owner_boot: u32,
-    /// Counts the owner's calls.
+    /// Counter of the owner's calls.
     pub counter: u64,
 }
 
 /// State of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
-    /// Boot of the device; 0: none since power came.
+    /// Boot of the device; 0 if none was set since power-up.
     pub boot: u32,
-    /// None: it is not armed.
+    /// Ballot of the armed record; no ballot if the device is not armed.
     pub ballot: PackedBallot,
-    /// Its own, in the configuration of the ballot's era; 0 in a coordinator.
+    /// Position of the device in the configuration of the ballot's era; 0 in a coordinator.
     pub position: u8,
     /// Lowest slot that is not forgotten.
     pub floor: u64,
@@ -39,7 +41,7 @@ pub struct State {
     pub hint: bool,
 }
 
-/// Last call accepted, by process start and number.
+/// Boot of the device, and the last call accepted, by owner boot and counter.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Order {
     boot: u32,
@@ -51,7 +53,7 @@ impl Order {
         self.boot
     }
 
-    /// Sets the boot of a device that forgot everything; it never changes after that.
+    /// Sets the boot of a device that has none. It never changes after that.
     pub(crate) fn begin(&mut self, boot: u32) -> Result<(), Reason> {
         if boot == 0 || (self.boot != 0 && self.boot != boot) {
             return Err(Reason::Boot);
@@ -60,10 +62,10 @@ impl Order {
         Ok(())
     }
 
-    /// [offload-17] Accepts only calls for this boot, and only upwards: an *arm* that is late comes
-    /// after its fence.
+    /// [offload-17] Accepts only calls for this boot with increasing numbers, so a delayed *arm* is
+    /// refused after its fence.
     pub(crate) fn admit(&mut self, number: Number) -> Result<(), Reason> {
-        // [offload-9] A device without a boot takes none.
+        // [offload-9] A device without a boot accepts none.
         if self.boot == 0 || number.device_boot != self.boot {
             return Err(Reason::Boot);
         }

@@ -1,4 +1,4 @@
-//! The coordinator: assigns slots of one ballot, proposes values in them, counts votes.
+//! The coordinator: assigns slots in one ballot, proposes values in them, counts votes.
 
 use crate::{
     Cell, Cells, Counters, Header, Number, Out, PackedBallot, Port, Reason, Routes, Setup, State,
@@ -8,20 +8,20 @@ use crate::{
     header::{COORDINATOR, HINT, REPEAT},
 };
 
-/// Record that a coordinator is started with; changes as one ([offload-17]).
+/// Record that a coordinator is started with; replaced as a whole ([offload-17]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// The only ballot that it assigns slots of.
+    /// The only ballot in which the coordinator assigns slots.
     pub ballot: PackedBallot,
     /// One past the leader's last proposal ([offload-5]).
     pub first: u64,
-    /// The first slot that it does not assign.
+    /// First slot that the coordinator may not assign.
     pub limit: u64,
-    /// Any quorum of this many members decides ([offload-10]).
+    /// Number of members that form a quorum; any of them will do ([offload-10]).
     pub quorum: u8,
     /// Number of positions.
     pub members: u8,
-    /// Votes are volatile where durable ones are wanted: decisions are hints.
+    /// Votes are volatile but the group is durable, so decisions are hints.
     pub hint: bool,
     /// Destinations of proposals.
     pub proposals: Routes,
@@ -29,25 +29,25 @@ pub struct Start {
     pub decisions: Routes,
 }
 
-/// Proposes, counts, and keeps values until the floor passes them.
+/// A coordinator. Stores values until the floor passes them.
 #[derive(Debug)]
 pub struct Coordinator<'a> {
     device: Device<'a>,
-    /// Destinations of proposals when a frame starts it.
+    /// Destinations of proposals when a frame starts the coordinator.
     proposals: Routes,
     decisions: Routes,
     started: Option<Start>,
-    /// Next slot; stays when it is stopped ([offload-12]).
+    /// Next slot to assign; kept when the coordinator is stopped ([offload-12]).
     next: u64,
-    /// Highest ballot that it was started with.
+    /// Highest ballot that the coordinator was started with.
     last: PackedBallot,
 }
 
 impl<'a> Coordinator<'a> {
-    /// Creates a coordinator without a boot, and stopped.
+    /// Creates a coordinator without a boot, stopped.
     ///
     /// # Panics
-    /// If the room is no multiple of 8, or above 1408 bytes.
+    /// If the size of the value area is not a multiple of 8, or is above 1408 bytes.
     pub fn new(setup: Setup, proposals: Routes, decisions: Routes, cells: Cells<'a>) -> Self {
         Self {
             device: Device::new(setup, COORDINATOR, cells),
@@ -67,7 +67,7 @@ impl<'a> Coordinator<'a> {
         self.last = PackedBallot::NONE;
     }
 
-    /// Returns its state.
+    /// Returns the coordinator's state.
     pub fn state(&self) -> State {
         let started = self.started.as_ref();
         State {
@@ -80,24 +80,23 @@ impl<'a> Coordinator<'a> {
         }
     }
 
-    /// Returns the setup that it was made with.
     pub(crate) const fn setup(&self) -> &Setup {
         &self.device.setup
     }
 
-    /// Frames, by what became of them.
+    /// Returns the counts of frames, by outcome.
     pub fn counters(&self) -> &Counters {
         &self.device.counters
     }
 
-    /// [offload-18] Returns one past the last assigned slot: the index of reads that arrived
-    /// before.
+    /// [offload-18] Returns one past the last assigned slot: the index for reads that have arrived.
     pub const fn next(&self) -> u64 {
         self.next
     }
 
-    /// [offload-12] Returns the proposal in a slot, also when stopped. A leader that withdraws
-    /// adopts it; if there is none, none ever left, since values are stored before frames leave.
+    /// [offload-12] Returns the proposal in a slot, also when stopped. A leader that withdraws the
+    /// allocation adopts it. Without one, no proposal ever left the device, since values are stored
+    /// before frames are sent.
     pub fn proposal(&self, slot: u64) -> Option<(&Cell, &[u8])> {
         self.device.held(slot)
     }
@@ -107,34 +106,37 @@ impl<'a> Coordinator<'a> {
         self.device.order.begin(boot)
     }
 
-    /// [offload-5] Assigns slots of this ballot from now on.
+    /// [offload-5] Starts assigning slots in this ballot.
     pub fn start(&mut self, number: Number, start: Start) -> Result<(), Reason> {
         self.device.order.admit(number)?;
         let counts = 1 <= start.quorum && start.quorum <= start.members && start.members <= 16;
         if start.ballot == PackedBallot::NONE || !counts {
             return Err(Reason::Range);
         }
-        // [offload-17] A started one has to be drained first, not merely started with other values.
+        // [offload-17] A running coordinator has to be stopped first, even to be started with the
+        // same record.
         if self.started.is_some() {
             return Err(Reason::Armed);
         }
         if start.ballot < self.last {
             return Err(Reason::Ballot);
         }
-        // [offload-12] A slot that it gave out in this ballot has a value already.
+        // [offload-12] A slot that was assigned in this ballot has a value already.
         if start.first < self.device.floor || (start.ballot == self.last && start.first < self.next)
         {
             return Err(Reason::Floor);
         }
         self.last = start.ballot;
         self.next = start.first;
-        // Slots assigned before were adopted, or it would not be started again: its cells are free.
+        // Slots assigned before were adopted, otherwise it would not be started again: their cells
+        // are free.
         self.device.floor = start.first;
         self.started = Some(start);
         Ok(())
     }
 
-    /// [offload-14] Forgets proposals below, and assigns slots up to this limit. Neither falls.
+    /// [offload-14] Forgets proposals below the floor, and assigns slots up to this limit. Neither
+    /// ever decreases.
     pub fn raise_floor(&mut self, number: Number, floor: u64, limit: u64) -> Result<(), Reason> {
         self.device.order.admit(number)?;
         let start = self.started.as_mut().ok_or(Reason::Disarmed)?;
@@ -147,7 +149,7 @@ impl<'a> Coordinator<'a> {
         Ok(())
     }
 
-    /// [offload-12] Assigns no more slots and counts nothing; `next` and cells stay to be read.
+    /// [offload-12] Stops assigning slots and counting votes; `next` and the cells stay to be read.
     pub fn stop(&mut self, number: Number) -> Result<(), Reason> {
         self.device.order.admit(number)?;
         self.started = None;
@@ -162,7 +164,7 @@ impl<'a> Coordinator<'a> {
         }
     }
 
-    /// Processes one frame that is whole, and of the group.
+    /// Processes a valid frame of the group.
     pub(crate) fn on_arrival(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Verdict {
         if let Err(reason) = accept(asked, takes) {
             return self.device.turn_away(reason);
@@ -179,8 +181,8 @@ impl<'a> Coordinator<'a> {
         self.device.finish(asked, reason, &self.state(), out)
     }
 
-    /// [offload-14] Claims the cell, then raises `next`, as one step. Beyond: full, and the sender
-    /// gets a refusal.
+    /// [offload-14] Claims the cell, then raises `next`, as one step. Beyond the limit or the ring
+    /// it is full, and the sender gets a refusal.
     fn on_submit(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
         let start = self.started.as_ref().ok_or(Reason::Disarmed)?;
         let slot = self.next;
@@ -192,10 +194,10 @@ impl<'a> Coordinator<'a> {
             slot,
             value: asked.header.value,
             sum: asked.header.sum,
-            // Its own proposal is no vote ([offload-10]).
+            // Its own proposal does not count as a vote ([offload-10]).
             voters: 0,
         };
-        // Stored before it leaves ([offload-12]).
+        // Stored before it is sent ([offload-12]).
         self.device.cells.put(cell, asked.room);
         self.next = slot + 1;
         let header = Header { slot, ..self.proposal_header(start, &asked.header) };
@@ -207,8 +209,8 @@ impl<'a> Coordinator<'a> {
     fn on_phase2b(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
         let start = self.started.as_ref().ok_or(Reason::Stale)?;
         let (slot, position) = (asked.header.slot, asked.header.position);
-        // The cell of a slot below the first one may be an earlier start's; its floor is above
-        // that.
+        // The cell of a slot below the first one may belong to an earlier start; the floor excludes
+        // it.
         let given_out = self.device.floor <= slot && slot < self.next;
         let cell = self.device.cells.at(slot);
         let counts = asked.header.ballot == start.ballot && position < start.members;
@@ -223,7 +225,7 @@ impl<'a> Coordinator<'a> {
             return Err(Reason::Stale);
         }
         self.device.cells.at_mut(slot).voters = voters;
-        // Crossed once: more votes later are no second decision.
+        // Crossed once: later votes do not cause a second decision.
         if voters.count_ones() != u32::from(start.quorum) {
             return Ok(());
         }
@@ -242,7 +244,7 @@ impl<'a> Coordinator<'a> {
         Ok(())
     }
 
-    /// [offload-19] Proposes a slot again, as it was: the owner names the oldest undecided one.
+    /// [offload-19] Proposes a slot again, unchanged. The owner names the oldest undecided one.
     fn on_tick(&self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
         let start = self.started.as_ref().ok_or(Reason::Disarmed)?;
         let slot = asked.header.slot;
@@ -257,7 +259,7 @@ impl<'a> Coordinator<'a> {
         Ok(())
     }
 
-    /// [offload-7] [offload-12]
+    /// [offload-7] [offload-12] Answers a read with the proposal of a slot.
     fn on_read(&self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
         let state = self.state();
         let header = Header {
@@ -280,7 +282,7 @@ impl<'a> Coordinator<'a> {
         Verdict::Taken
     }
 
-    /// [offload-17]
+    /// [offload-17] Carries out a control call of the owner.
     fn on_control(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
         let header = &asked.header;
         let number = header.number();

@@ -1,4 +1,5 @@
-//! Common parts of coordinator and acceptor: cells, counters, the order of control, and answers.
+//! Parts common to coordinator and acceptor: cells, counters, the order of control calls, and
+//! answers.
 
 use crate::{
     Address, Cell, Cells, Counters, Descriptor, Header, Out, PackedBallot, Port, Reason, Routes,
@@ -13,7 +14,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Device<'a> {
     pub(crate) setup: Setup,
-    /// The flag in what it says.
+    /// Flag set in all frames of the program.
     pub(crate) role: u16,
     pub(crate) cells: Cells<'a>,
     pub(crate) counters: Counters,
@@ -48,7 +49,7 @@ impl<'a> Device<'a> {
         if reason.passes() { Verdict::Pass } else { Verdict::Taken }
     }
 
-    /// Ends a step: counts, and sends the refusal if one is due.
+    /// Ends a step: counts the outcome, and sends the refusal if one is due.
     pub(crate) fn finish(
         &mut self,
         asked: &Admitted<'_>,
@@ -70,8 +71,8 @@ impl<'a> Device<'a> {
         Verdict::Taken
     }
 
-    /// Sends the frame itself back, which identifies it to the sender; slot, descriptor and room
-    /// are its own.
+    /// Returns the frame itself as a refusal, with its slot, descriptor and value area, so that the
+    /// sender recognizes it.
     fn refuse(
         &self,
         asked: &Admitted<'_>,
@@ -121,15 +122,15 @@ impl<'a> Device<'a> {
         self.send(asked, Port::Owner, &self.setup.owner, &header, None, out);
     }
 
-    /// Returns the contents of a slot's cell, also if it is another ballot's; `None` if it is
-    /// another slot's ([offload-7]).
+    /// Returns the contents of a slot's cell, also of another ballot; `None` if the cell stores
+    /// another slot ([offload-7]).
     pub(crate) fn held(&self, slot: u64) -> Option<(&Cell, &[u8])> {
         let cell = self.cells.at(slot);
         let held = cell.ballot != PackedBallot::NONE && cell.slot == slot;
         held.then(|| (cell, self.cells.room(slot)))
     }
 
-    /// Returns an answer that shows a cell: header and bytes.
+    /// Completes an answer that shows a cell: returns header and bytes.
     pub(crate) fn shown(&self, header: Header) -> (Header, &[u8]) {
         const NOTHING: [u8; ROOM_BYTES_MAX] = [0; ROOM_BYTES_MAX];
         let (voted, value, sum, room) = match self.held(header.slot) {
@@ -154,7 +155,7 @@ impl<'a> Device<'a> {
         }
     }
 
-    /// Sends the frame that arrived, rewritten; with other bytes in its room, or its own.
+    /// Sends the frame that arrived, rewritten; with other bytes in its value area, or its own.
     pub(crate) fn send(
         &self,
         asked: &Admitted<'_>,

@@ -3,20 +3,20 @@
 
 use crate::{Number, PackedBallot, Reason};
 
-/// Bytes before the value.
+/// Length of the header, in bytes.
 pub const HEADER_BYTES: usize = 62;
-/// Longest room for a value; a frame of it fits into an Ethernet frame of 1500 bytes.
+/// Maximum size of the value area; such a frame fits into an Ethernet frame of 1500 bytes.
 pub const ROOM_BYTES_MAX: usize = 1408;
-/// Upper half: whose frame it is; lower half: version 1.
+/// First byte of the header. Upper half: the protocol; lower half: version 1.
 pub const MAGIC: u8 = 0xb1;
 
-/// A decision that counted no durable votes ([offload-10]).
+/// Flag: a decision that counted no durable votes ([offload-10]).
 pub const HINT: u16 = 1;
-/// The frame was sent before.
+/// Flag: the frame was sent before.
 pub const REPEAT: u16 = 2;
-/// A tag stands behind the value. No program here takes such frames.
+/// Flag: a tag follows the value. No program here accepts such frames.
 pub const KEYED: u16 = 4;
-/// To or from a coordinator, where the type alone is ambiguous.
+/// Flag: to or from a coordinator, where the type alone is ambiguous.
 pub const COORDINATOR: u16 = 8;
 /// Flags that may be set.
 pub const FLAGS: u16 = HINT | REPEAT | COORDINATOR;
@@ -25,42 +25,42 @@ pub const FLAGS: u16 = HINT | REPEAT | COORDINATOR;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Type {
-    /// Give this value a slot.
+    /// Requests a slot for this value.
     Submit = 0,
-    /// Which vote does this slot have? No promise is asked for ([offload-7]).
+    /// Requests the vote of a slot, without a promise ([offload-7]).
     Phase1a = 1,
     /// The vote of a slot.
     Phase1b = 2,
-    /// Vote for this value in this slot.
+    /// Requests a vote for this value in this slot.
     Phase2a = 3,
-    /// I voted for it.
+    /// A vote for this value.
     Phase2b = 4,
-    /// A quorum voted for it.
+    /// Reports that a quorum voted for this value.
     Decided = 5,
-    /// No, and why.
+    /// A refusal, with its reason.
     Refused = 6,
-    /// Owner: propose this slot again.
+    /// From the owner: propose this slot again.
     Tick = 7,
-    /// Owner: what does this cell hold?
+    /// From the owner: read this cell.
     Read = 8,
     /// Contents of a cell.
     Cell = 9,
-    /// Owner: arm an acceptor, start a coordinator.
+    /// From the owner: arm an acceptor, or start a coordinator.
     Arm = 10,
-    /// Owner: raise the floor, and a coordinator's limit.
+    /// From the owner: raise the floor, and a coordinator's limit.
     Floor = 11,
-    /// Owner: disarm, or stop.
+    /// From the owner: disarm, or stop.
     Fence = 12,
-    /// Owner: say how it stands.
+    /// From the owner: query the state.
     Ask = 13,
     /// State of the program.
     Done = 14,
-    /// Owner: your boot, if you have none.
+    /// From the owner: set the boot, if there is none.
     Boot = 15,
 }
 
 impl Type {
-    /// All of them, in the order of their numbers.
+    /// All types, in the order of their numbers.
     pub const ALL: [Self; 16] = [
         Self::Submit,
         Self::Phase1a,
@@ -85,25 +85,25 @@ impl Type {
     }
 }
 
-/// Which value it is: equal descriptors mean equal bytes ([value-2]).
+/// Identity of a value: equal descriptors mean equal bytes ([value-2]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Descriptor {
-    /// As in frames of `docs/spec/wire.md`; 0: none.
+    /// As in frames of `docs/spec/wire.md`; 0 is none.
     pub kind: u8,
-    /// The node that named it.
+    /// The node that named the value.
     pub origin: u32,
-    /// Process start of that node.
+    /// Boot of that node's process.
     pub origin_boot: u32,
-    /// Counts within the boot.
+    /// Counter within the boot.
     pub counter: u64,
-    /// Bytes of the value.
+    /// Length of the value, in bytes.
     pub length: u16,
     /// CRC-32C of the value.
     pub crc: u32,
 }
 
 impl Descriptor {
-    /// Nothing.
+    /// No value.
     pub const NONE: Self =
         Self { kind: 0, origin: 0, origin_boot: 0, counter: 0, length: 0, crc: 0 };
 
@@ -114,35 +114,35 @@ impl Descriptor {
     }
 }
 
-/// All fields but the magic, which is always the same.
+/// All fields except the magic, which is constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Type of the frame.
     pub kind: Type,
     /// Position of the sending member, in the configuration of the ballot's era.
     pub position: u8,
     /// Hash of cluster, generation and number.
     pub group: u32,
-    /// Which slot. Control: floor or first slot.
+    /// Slot of the value. In control calls: floor or first slot.
     pub slot: u64,
     /// Ballot of the device's record, or of the proposal.
     pub ballot: PackedBallot,
-    /// Ballot of the vote. Start and floor: the limit. Refusals and states: floor or next slot.
+    /// Ballot of the vote. In start and floor calls: the limit. In refusals and states: floor or
+    /// next slot.
     pub voted: u64,
     /// Reason of a refusal, by number.
     pub reason: u8,
     /// [`HINT`], [`REPEAT`], [`COORDINATOR`].
     pub flags: u16,
-    /// Boot of the device, for diagnosis; boot of the addressed device in control.
+    /// Boot of the device, for diagnosis; boot of the addressed device in control calls.
     pub boot: u32,
-    /// Which value. Control uses some of its fields, as [`crate::control`] says.
+    /// Descriptor of the value. Control calls use some of its fields, see [`crate::control`].
     pub value: Descriptor,
-    /// One's-complement sum of the value's room.
+    /// One's-complement sum of the value area.
     pub sum: u16,
 }
 
 impl Header {
-    /// Returns `None` if the magic is another's.
+    /// Decodes a header; `None` if the magic differs.
     pub fn read(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
         (bytes[0] == MAGIC).then(|| Self {
             kind: Type::of(bytes[1] >> 4),
@@ -166,7 +166,7 @@ impl Header {
         })
     }
 
-    /// Returns its bytes.
+    /// Encodes the header.
     ///
     /// # Panics
     /// If the position has more than four bits.
@@ -191,7 +191,7 @@ impl Header {
         bytes
     }
 
-    /// Returns the number of a call of control.
+    /// Returns the number of a control call.
     pub const fn number(&self) -> Number {
         Number {
             device_boot: self.boot,
@@ -200,7 +200,7 @@ impl Header {
         }
     }
 
-    /// Returns a client's request for a slot for a value. `sum` is that of its room.
+    /// Returns a client's request for a slot for a value. `sum` is that of the value area.
     pub const fn submit(group: u32, value: Descriptor, sum: u16) -> Self {
         Self {
             kind: Type::Submit,
@@ -226,7 +226,7 @@ fn part<const N: usize>(bytes: &[u8; HEADER_BYTES], at: usize) -> [u8; N] {
 mod tests {
     use super::*;
 
-    /// Each byte of the header belongs to one field, and comes back.
+    /// Each byte of the header belongs to one field, and survives a round trip.
     #[test]
     fn every_bit_comes_back() {
         for bit in 8..HEADER_BYTES * 8 {

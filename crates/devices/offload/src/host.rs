@@ -1,12 +1,12 @@
-//! Both programs of a host at one interface: each frame goes to the one that takes it, and frames
-//! for the group are processed inside, too.
+//! Both programs of a host at one interface: each frame goes to the one that handles it, and frames
+//! for the group are processed internally, too.
 //!
-//! A station does not receive what it sends to a group that it is in. So, in the same step, the own
-//! acceptor receives the proposals of the own coordinator, and the own coordinator receives the
-//! votes of the own acceptor. Answers stay inside, except for those to the owner: so no more frames
-//! leave than one program alone would send, and a device that can rewrite one frame and no more, as
-//! programs for kernels do, has no second one to send. Others learn of a decision that the own vote
-//! completed as of anything that is lost: by a heartbeat ([offload-19]).
+//! A station does not receive frames that it sends to its own group. So, in the same step, the
+//! host's acceptor receives the proposals of its coordinator, and the coordinator receives the
+//! votes of the acceptor. Answers stay internal, except for those to the owner: so no more frames
+//! are sent than by one program alone, and a device that can rewrite only one frame, such as a
+//! program in a kernel, never has to send a second one. A decision completed by the host's own vote
+//! reaches other nodes as any lost frame does: by a heartbeat ([offload-19]).
 
 use crate::{
     Acceptor, Coordinator, Out, Port, Setup, Verdict, acceptor,
@@ -17,7 +17,7 @@ use crate::{
 
 /// A coordinator and an acceptor with one setup.
 ///
-/// The acceptor counts what neither takes.
+/// The acceptor counts frames that neither handles.
 #[derive(Debug)]
 pub struct Host<'a> {
     setup: Setup,
@@ -26,32 +26,30 @@ pub struct Host<'a> {
 }
 
 impl<'a> Host<'a> {
-    /// Joins both as they are.
+    /// Joins both programs in their current states.
     ///
     /// # Panics
-    /// If they are not at the same place of the same group.
+    /// If their setups differ.
     pub fn new(coordinator: Coordinator<'a>, acceptor: Acceptor<'a>) -> Self {
         let setup = *coordinator.setup();
         assert_eq!(setup, *acceptor.setup(), "two places");
         Self { setup, coordinator, acceptor }
     }
 
-    /// Returns the coordinator.
     pub const fn coordinator(&self) -> &Coordinator<'a> {
         &self.coordinator
     }
 
-    /// Returns the coordinator, for calls of its owner that are no frames.
+    /// Returns the coordinator, for calls of its owner that are not frames.
     pub const fn coordinator_mut(&mut self) -> &mut Coordinator<'a> {
         &mut self.coordinator
     }
 
-    /// Returns the acceptor.
     pub const fn acceptor(&self) -> &Acceptor<'a> {
         &self.acceptor
     }
 
-    /// Returns the acceptor, for calls of its owner that are no frames.
+    /// Returns the acceptor, for calls of its owner that are not frames.
     pub const fn acceptor_mut(&mut self) -> &mut Acceptor<'a> {
         &mut self.acceptor
     }
@@ -62,7 +60,7 @@ impl<'a> Host<'a> {
         self.acceptor.forget();
     }
 
-    /// Processes one frame. `asked` and `answered` are buffers for messages inside, and are like
+    /// Processes one frame. `asked` and `answered` are buffers for internal messages, as large as
     /// `out`; their former contents are lost.
     pub fn step(
         &mut self,
@@ -92,8 +90,7 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// Passes a program's message to the group on to the program that takes it; a decision has no
-    /// taker.
+    /// Passes a program's message to the group on to the program that handles it, if any.
     fn hear_inside(&mut self, said: &Out<'_>, out: &mut Out<'_>) {
         out.clear();
         let Some(frame) = said.left_for(self.setup.heard) else {
@@ -107,7 +104,7 @@ impl<'a> Host<'a> {
     }
 }
 
-/// Returns the program that takes it: no frame is both's.
+/// Returns the program that handles a frame; no frame is for both.
 fn taker(arrived: &Admitted<'_>) -> Option<Program> {
     if coordinator::takes(&arrived.header) {
         Some(Program::Coordinator)

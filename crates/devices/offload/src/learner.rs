@@ -1,8 +1,8 @@
-//! The learner: counts votes by ballot, descriptor and position, and hands each decided value on
+//! The learner: counts votes by ballot, descriptor and position, and passes each decided value on
 //! once.
 //!
-//! It belongs to an owner, or to a client outside. What it hands on is a *decided* frame for the
-//! owner's port: the tap. Order, and what was lost on the way, are the owner's: it asks an
+//! It belongs to an owner, or to a client outside of the group. It passes values on as *decided*
+//! frames for the owner's port: the tap. Order and lost frames are up to the owner, which asks an
 //! acceptor, or a peer over TCP.
 
 use crate::{
@@ -14,42 +14,42 @@ use crate::{
     header::HINT,
 };
 
-/// Record that a learner counts by; changes as one ([offload-17]).
+/// Record that a learner counts by; replaced as a whole ([offload-17]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count {
     /// The only ballot whose votes count.
     pub ballot: PackedBallot,
-    /// Lowest slot that is wanted.
+    /// Lowest slot to count.
     pub floor: u64,
-    /// Any quorum of this many members decides.
+    /// Number of members that form a quorum; any of them will do.
     pub quorum: u8,
     /// Number of positions.
     pub members: u8,
-    /// Votes of devices are volatile where durable ones are wanted ([offload-10]).
+    /// Votes of devices are volatile but the group is durable ([offload-10]).
     pub hint: bool,
 }
 
-/// Counts, and hands on.
+/// A learner that counts votes and passes decisions on.
 #[derive(Debug)]
 pub struct Learner<'a> {
     device: Device<'a>,
     counting: Option<Count>,
 }
 
-/// Stands in `voters` of what was handed on; a full set, if there are as many members, was handed
-/// on, too.
+/// Value of `voters` after the slot's value was passed on. With 16 members it equals a full set,
+/// which was passed on, too.
 const HANDED_ON: u16 = u16::MAX;
 
 impl<'a> Learner<'a> {
-    /// Counts nothing.
+    /// Creates a learner that does not count yet.
     ///
     /// # Panics
-    /// If the room is no multiple of 8, or above 1408 bytes.
+    /// If the size of the value area is not a multiple of 8, or is above 1408 bytes.
     pub fn new(setup: Setup, cells: Cells<'a>) -> Self {
         Self { device: Device::new(setup, 0, cells), counting: None }
     }
 
-    /// Returns its state.
+    /// Returns the learner's state.
     pub fn state(&self) -> State {
         let counting = self.counting.as_ref();
         State {
@@ -62,7 +62,7 @@ impl<'a> Learner<'a> {
         }
     }
 
-    /// Frames, by what became of them.
+    /// Returns the counts of frames, by outcome.
     pub fn counters(&self) -> &Counters {
         &self.device.counters
     }
@@ -72,12 +72,12 @@ impl<'a> Learner<'a> {
         self.device.held(slot)
     }
 
-    /// Its boot, if it has none yet.
+    /// Sets the learner's boot, if it has none yet.
     pub fn begin(&mut self, boot: u32) -> Result<(), Reason> {
         self.device.order.begin(boot)
     }
 
-    /// [offload-11] Counts in this ballot from now on; another one's votes are forgotten.
+    /// [offload-11] Starts counting votes in this ballot; those of any other are forgotten.
     pub fn count(&mut self, number: Number, count: Count) -> Result<(), Reason> {
         self.device.order.admit(number)?;
         let counts = 1 <= count.quorum && count.quorum <= count.members && count.members <= 16;
@@ -92,7 +92,7 @@ impl<'a> Learner<'a> {
         Ok(())
     }
 
-    /// [offload-14] Forgets the slots below, which are known otherwise.
+    /// [offload-14] Forgets slots below this floor, which are known by other means.
     pub fn raise_floor(&mut self, number: Number, floor: u64) -> Result<(), Reason> {
         self.device.order.admit(number)?;
         if floor < self.device.floor {
@@ -102,7 +102,7 @@ impl<'a> Learner<'a> {
         Ok(())
     }
 
-    /// [offload-8] Stops handing on: later votes are below the promise.
+    /// [offload-8] Stops passing values on: later votes are below the promise.
     pub fn stop(&mut self, number: Number) -> Result<(), Reason> {
         self.device.order.admit(number)?;
         self.counting = None;
@@ -142,7 +142,7 @@ impl<'a> Learner<'a> {
     }
 
     /// [offload-11] Handles a decision counted elsewhere: it suffices where that count decides, and
-    /// nowhere else.
+    /// is ignored otherwise.
     fn on_decided(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
         let count = self.counting.ok_or(Reason::Disarmed)?;
         if count.hint || asked.header.flags & HINT != 0 {
@@ -153,8 +153,8 @@ impl<'a> Learner<'a> {
         Ok(())
     }
 
-    /// Checks that a frame belongs to the count. The first one of a slot whose bytes match its
-    /// value is kept, and its bytes are handed on.
+    /// Checks that a frame belongs to the current count. Stores the first one of a slot whose bytes
+    /// match its descriptor; its bytes are passed on later.
     fn hear(&mut self, count: &Count, asked: &Admitted<'_>) -> Result<(), Reason> {
         let (slot, value) = (asked.header.slot, asked.header.value);
         let within = self.device.cells.is_within(self.device.floor, slot);
@@ -172,7 +172,7 @@ impl<'a> Learner<'a> {
             }
             return Ok(());
         }
-        // The origin's own sum: devices on the way looked at no byte.
+        // The origin's own checksum: devices on the path did not check the bytes.
         let bytes = asked.room.get(..usize::from(value.length)).ok_or(Reason::Value)?;
         if crc32c(bytes) != value.crc {
             return Err(Reason::Checksum);

@@ -1,16 +1,17 @@
-//! Phase 2 outside of nodes: the frame of devices, and the reference programs that every device
-//! equals.
+//! Phase 2 outside of nodes: the frames of devices, and the reference programs to which every
+//! device is equivalent.
 //!
 //! A *device* runs a [`Coordinator`] or an [`Acceptor`] in one ballot, for its *owner*, a node in
 //! user space. The programs here are step functions: a frame goes in, frames come out in the
-//! caller's buffer. They are what programs in a kernel, a switch or an FPGA are compared with, byte
-//! by byte, and they are a device themselves when a thread runs them. A [`Learner`] counts votes
-//! for an owner. `docs/spec/offload.md` has the rules and the byte table.
+//! caller's buffer. Programs in a kernel, a switch or an FPGA are compared with them, byte by byte,
+//! and they form a device themselves when a thread runs them. A [`Learner`] counts votes for an
+//! owner. `docs/spec/offload.md` has the rules and the byte table.
 //!
-//! Reading order: [`header`] (the bytes), [`link`] (Ethernet and UDP around them), [`admit`] (what
-//! every program asks of a frame, in order), [`cells`] (a ring of slots), [`control`] (what only an
-//! owner may ask), the programs, [`host`] (both at one interface), and [`port`] (a device as its
-//! owner has it). No program allocates, reads a clock, or panics on what a frame says.
+//! Reading order: [`header`] (the bytes), [`link`] (Ethernet and UDP around them), [`admit`]
+//! (checks that every program makes on a frame, in order), [`cells`] (a ring of slots), [`control`]
+//! (calls that only an owner may make), the programs, [`host`] (both at one interface), and
+//! [`port`] (a device from its owner's side). No program allocates, reads a clock, or panics
+//! because of a frame's contents.
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::cast_possible_truncation))]
@@ -51,8 +52,8 @@ pub use setup::{Routes, Setup};
 /// Verdict on an incoming frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The frame goes on, unchanged, to the other port: it is not for this program.
+    /// Pass the frame on, unchanged, to the other port: it is not for this program.
     Pass,
-    /// The frame ends here. The answers, if there are any, are in [`Out`].
+    /// The frame ends here. Answers, if there are any, are in [`Out`].
     Taken,
 }

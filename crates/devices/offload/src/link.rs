@@ -1,8 +1,8 @@
-//! Bytes around a header: Ethernet, IPv4 and UDP, or Ethernet alone with a shim of four bytes: a
+//! Bytes around a header: Ethernet, IPv4 and UDP; or Ethernet alone with a shim of four bytes, a
 //! length and a checksum.
 //!
-//! In both forms the header begins at the same place of a word of 64 bits: byte 42 after UDP, byte
-//! 18 in a raw frame.
+//! In both forms the header begins at the same offset within a word of 64 bits: byte 42 after UDP,
+//! byte 18 in a raw frame.
 
 use crate::{
     Header, Reason,
@@ -10,25 +10,25 @@ use crate::{
     header::HEADER_BYTES,
 };
 
-/// The EtherType *local experimental 2* of IEEE 802, for raw frames; experimental 1 has the plane
-/// of packets.
+/// The EtherType *local experimental 2* of IEEE 802, for raw frames; the plane of packets uses
+/// experimental 1.
 pub const ETHER_TYPE: u16 = 0x88b6;
 const ETHER_TYPE_IP: u16 = 0x0800;
-/// Tags of one VLAN, and of one within another.
+/// Tags of a VLAN, and of a VLAN within another.
 const ETHER_TYPES_VLAN: [u16; 2] = [0x8100, 0x88a8];
 const PROTOCOL_UDP: u8 = 17;
-/// Version 4, five words.
+/// Version 4, a header of five words.
 const IP_FIRST: u8 = 0x45;
 const IP_AT: usize = 14;
 const UDP_AT: usize = 34;
 const SHIM_AT: usize = 14;
-/// Fragments: more to come, or not the first. The bit that says "do not" may be set.
+/// Bits of a fragment: more fragments, or an offset. The "don't fragment" bit may be set.
 const FRAGMENT: u16 = 0xbfff;
 
 /// Source or destination of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Address {
-    /// The station, or a group of them.
+    /// Address of a station, or of a group of stations.
     pub mac: [u8; 6],
     /// Not used in raw frames.
     pub ip: [u8; 4],
@@ -37,7 +37,7 @@ pub struct Address {
 }
 
 impl Address {
-    /// Returns whether it is of one station: one that may be answered ([offload-16]).
+    /// Returns whether the address is of a single station, which may be answered ([offload-16]).
     const fn is_single(&self, form: Form) -> bool {
         let mac = self.mac[0] & 1 == 0;
         match form {
@@ -47,8 +47,8 @@ impl Address {
     }
 }
 
-/// Returns the groups of stations of a group of members, in raw frames: all devices; the same, and
-/// clients that learn by themselves ([offload-15]).
+/// Returns the group addresses for a group of members, in raw frames: of all devices, and of all
+/// devices and the clients that learn by themselves ([offload-15]).
 pub const fn stations(group: u32) -> [Address; 2] {
     let [a, b, c, d] = group.to_be_bytes();
     const fn station(mac: [u8; 6]) -> Address {
@@ -64,7 +64,7 @@ pub const fn stations(group: u32) -> [Address; 2] {
 pub enum Form {
     /// Ethernet, IPv4, UDP.
     Udp,
-    /// Ethernet, the length in two bytes, the checksum in two.
+    /// Ethernet, then the length and the checksum in two bytes each.
     Raw,
 }
 
@@ -77,13 +77,13 @@ impl Form {
         }
     }
 
-    /// Returns the offset of the value's room.
+    /// Returns the offset of the value area.
     pub const fn room_at(self) -> usize {
         self.header_at() + HEADER_BYTES
     }
 
-    /// Returns the form of a frame. One whose header is not whole is too short; its room was not
-    /// looked at.
+    /// Returns the form of a frame, without checking the value area. A frame with an incomplete
+    /// header is too short.
     pub fn of(frame: &[u8], port: u16) -> Result<Self, Reason> {
         let form = match word(frame, 12)? {
             ETHER_TYPE_IP => {
@@ -123,7 +123,7 @@ impl Form {
         Ok(())
     }
 
-    /// Returns whether every length matches the frame: nothing follows the room.
+    /// Returns whether every length matches the frame: nothing follows the value area.
     pub(crate) fn has_room(self, frame: &[u8], room: usize) -> bool {
         let payload = HEADER_BYTES + room;
         let says = |at, length| word(frame, at).is_ok_and(|said| usize::from(said) == length);
@@ -134,7 +134,8 @@ impl Form {
             }
     }
 
-    /// Checksums of IP and UDP, or of the shim and all behind it; the latter two must be there.
+    /// Verifies the checksums of IP and UDP, or that of the shim and all that follows; the latter
+    /// two must be present.
     pub fn is_whole(self, frame: &[u8]) -> Result<(), Reason> {
         match self {
             Self::Udp => {
@@ -154,12 +155,11 @@ impl Form {
         }
     }
 
-    /// Returns the destination.
     pub(crate) fn to(frame: &[u8]) -> [u8; 6] {
         core::array::from_fn(|at| frame[at])
     }
 
-    /// Returns the source; `None` if that is no single station's address.
+    /// Returns the source; `None` if it is not the address of a single station.
     pub(crate) fn from(self, frame: &[u8]) -> Option<Address> {
         let mut from =
             Address { mac: core::array::from_fn(|at| frame[6 + at]), ..Address::default() };
@@ -170,16 +170,16 @@ impl Form {
         from.is_single(self).then_some(from)
     }
 
-    /// Rewrites a frame of this form in place: addresses, header, checksums. The room is in it
-    /// already, and has the sum that the header says: it is not summed again.
+    /// Rewrites a frame of this form in place: addresses, header, checksums. The value area is
+    /// already there, with the sum in the header: it is not summed again.
     pub(crate) fn rewrite(self, frame: &mut [u8], from: &Address, to: &Address, header: &Header) {
         frame[..6].copy_from_slice(&to.mac);
         frame[6..12].copy_from_slice(&from.mac);
         let (at, bytes) = (self.header_at(), header.bytes());
         frame[at..at + HEADER_BYTES].copy_from_slice(&bytes);
         if self == Self::Raw {
-            // [offload-16] As UDP has it, but of no addresses: over raw frames there are none but
-            // the link's.
+            // [offload-16] As in UDP, but without addresses: raw frames have only those of the
+            // link.
             let shim = sum(header.sum, &frame[SHIM_AT..SHIM_AT + 2]);
             let whole = udp(sum(shim, &bytes));
             frame[SHIM_AT + 2..SHIM_AT + 4].copy_from_slice(&whole.to_be_bytes());
@@ -200,8 +200,8 @@ impl Form {
         frame[40..42].copy_from_slice(&whole.to_be_bytes());
     }
 
-    /// Writes a whole frame: what a client or an owner sends. `None` if the room is too long, or no
-    /// whole words, or the buffer too short.
+    /// Writes a complete frame, as a client or an owner sends it. Returns `None` if the value area
+    /// is too long or not a multiple of whole words, or the buffer is too short.
     pub fn write<'a>(
         self,
         buffer: &'a mut [u8],

@@ -1,4 +1,4 @@
-//! Frames that a step sends, in the caller's buffer.
+//! Frames sent by a step, in the caller's buffer.
 
 use crate::{Routes, port::Came};
 
@@ -8,12 +8,11 @@ pub enum Port {
     /// All stations of the network.
     #[default]
     Network,
-    /// The node that the device belongs to, and no other.
+    /// The node that owns the device.
     Owner,
 }
 
 impl Port {
-    /// Returns the other port.
     pub const fn other(self) -> Self {
         match self {
             Self::Network => Self::Owner,
@@ -22,11 +21,11 @@ impl Port {
     }
 }
 
-/// One for each route, and for the owner a vote and a decision: a host that decides by its own vote
-/// has both.
+/// Maximum number of frames of a step: one for each route, and for the owner a vote and a decision,
+/// since a host whose own vote decides sends both.
 pub const FRAMES_MAX: usize = Routes::MAX + 2;
 
-/// At most [`FRAMES_MAX`] frames, one behind the other.
+/// At most [`FRAMES_MAX`] frames, stored back to back.
 #[derive(Debug)]
 pub struct Out<'a> {
     bytes: &'a mut [u8],
@@ -38,12 +37,12 @@ pub struct Out<'a> {
 }
 
 impl<'a> Out<'a> {
-    /// Returns an empty list. The buffer has room for [`FRAMES_MAX`] frames of the group.
+    /// Creates an empty list. The buffer must have space for [`FRAMES_MAX`] frames of the group.
     pub const fn new(bytes: &'a mut [u8]) -> Self {
         Self { bytes, used: 0, frames: [(Port::Network, 0); FRAMES_MAX], count: 0, outside: 0 }
     }
 
-    /// Forgets the frames.
+    /// Removes all frames.
     pub const fn clear(&mut self) {
         (self.used, self.count, self.outside) = (0, 0, 0);
     }
@@ -58,8 +57,8 @@ impl<'a> Out<'a> {
         })
     }
 
-    /// Returns the frames for the owner, given the port of the request, each with its origin:
-    /// whether it is about messages between the programs of one device.
+    /// Returns the frames for the owner, each with its origin, given the port of the request:
+    /// whether it concerns messages between the programs of one device.
     pub fn frames_for_owner(&self, from: Port) -> impl Iterator<Item = (Came, &[u8])> {
         let came = move |at| match from {
             Port::Network if at < self.outside => Came::Asked,
@@ -70,7 +69,7 @@ impl<'a> Out<'a> {
         ours.map(move |(at, (_, frame))| (came(at), frame))
     }
 
-    /// Returns the first frame that leaves for this group of stations.
+    /// Returns the first frame that is sent to this group of stations.
     pub(crate) fn left_for(&self, group: [u8; 6]) -> Option<&[u8]> {
         let mut left = self.frames().filter(|(port, frame)| {
             *port == Port::Network && frame.first_chunk::<6>() == Some(&group)
@@ -78,7 +77,7 @@ impl<'a> Out<'a> {
         left.next().map(|(_, frame)| frame)
     }
 
-    /// Adds the frames of another step for the owner.
+    /// Adds the owner's frames of another step.
     pub(crate) fn take_over(&mut self, other: &Out<'_>) {
         for (port, frame) in other.frames() {
             if port == Port::Owner {
@@ -88,7 +87,7 @@ impl<'a> Out<'a> {
         }
     }
 
-    /// Reserves a place for one more frame.
+    /// Allocates space for one more frame.
     ///
     /// # Panics
     /// If the caller's buffer is too small.

@@ -1,16 +1,16 @@
 //! The owner of a device: turns requests of a replica into calls over the port, and puts the frames
 //! of the port in order.
 //!
-//! An [`Owner`] stands between a replica and its device ([`crate::port::Device`]). Requests never
-//! block; they are carried out by [`Owner::turn`], and their outcomes are [`Event`]s. Calls whose
-//! answers are lost are repeated under new numbers ([offload-17]); a device that forgot, or that
+//! An [`Owner`] connects a replica to its device ([`crate::port::Device`]). Requests never block;
+//! they are carried out by [`Owner::turn`], and their outcomes are [`Event`]s. Calls whose answers
+//! are lost are repeated under new numbers ([offload-17]); a device that lost its memory, or that
 //! cannot be read, is [`Event::Lost`] and never a success ([offload-9]). There is no clock, thread
 //! or socket here: time is an argument.
 //!
 //! Reading order: [`event`] (outcomes of requests), [`owner`] (the requests), [`value`] (values
 //! that a device carries), and inside: `voting` (the acceptor: arm, fence), `giving` (the
 //! coordinator: start, withdraw), `upkeep` (duties for a started coordinator), over `call`, `ask`
-//! and `reader` (three kinds of questions, each repeated in its own way).
+//! and `reader` (three kinds of requests to the device, each repeated in its own way).
 #![cfg_attr(not(test), warn(clippy::cast_possible_truncation))]
 
 extern crate alloc;

@@ -1,38 +1,37 @@
-//! The port: a device as its owner has it ([offload-17]). Kernel, switch, FPGA, a thread and the
-//! simulator's are of one kind behind it.
+//! The port: a device from its owner's side ([offload-17]), the same for a kernel, a switch, an
+//! FPGA, a thread and the simulator.
 //!
-//! It is frames, and little else: what an owner asks is a frame into the owner's port of one of
-//! both programs, and answers, what was voted for and what was decided are frames that come out of
-//! it. A device may lose, repeat and reorder them; calls have numbers, and an owner repeats what it
-//! needs an answer to.
+//! It consists of little more than frames: an owner's request is a frame into the owner's port of
+//! one of both programs, and answers, votes and decisions are frames out of it. A device may lose,
+//! repeat and reorder them; calls have numbers, and an owner repeats those whose answers it needs.
 
 use alloc::string::String;
 
 use crate::{Form, reason::COUNTERS};
 
-/// The two programs of a device. Every device here has both; a device that votes only has a
-/// coordinator that no owner starts.
+/// The two programs of a device. Every device here has both; the coordinator of a device that only
+/// votes is never started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Program {
     /// Votes.
     Acceptor,
-    /// Assigns slots, and counts.
+    /// Assigns slots, and counts votes.
     Coordinator,
 }
 
 impl Program {
-    /// Both.
+    /// Both programs.
     pub const ALL: [Self; 2] = [Self::Acceptor, Self::Coordinator];
 }
 
-/// Origin of a frame for the owner, and so its credibility ([offload-21]).
+/// Origin of a frame for the owner, which determines how far it is trusted ([offload-21]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Came {
-    /// From the network, and handed on unchanged: its origin is unknown, whatever address it names.
+    /// From the network, and passed on unchanged: its origin is unknown, whatever address it names.
     Network,
-    /// One of the programs says it, about a frame from the network.
+    /// From one of the programs, in response to a frame from the network.
     Asked,
-    /// One of the programs says it, about what its owner or the other program asked.
+    /// From one of the programs, in response to its owner or the other program.
     Inside,
 }
 
@@ -41,9 +40,9 @@ pub enum Came {
 pub struct Shape {
     /// Hash of cluster, generation and number.
     pub group: u32,
-    /// Cells of each program: a power of two.
+    /// Number of cells of each program: a power of two.
     pub cells: u32,
-    /// Bytes of a value's room: whole words, at most [`crate::header::ROOM_BYTES_MAX`].
+    /// Size of the value area in bytes: whole words, at most [`crate::header::ROOM_BYTES_MAX`].
     pub room: usize,
     /// Form of frames at the owner's port.
     pub form: Form,
@@ -58,75 +57,77 @@ pub struct Shape {
 /// Progress of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drained {
-    /// A step may still run that began before it was asked for.
+    /// A step that began before the drain may still run.
     NotYet,
-    /// None does.
+    /// No such step runs any more.
     Over,
-    /// The state cannot be known: the device is as good as gone.
+    /// The state cannot be known: the device must be treated as gone.
     Unknown,
 }
 
 /// Connection of a device to the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hearing {
-    /// As far as can be known here.
+    /// Connected, as far as can be known here.
     Well,
-    /// Not now; it will again by itself. Why, for people.
+    /// Interrupted, and expected to recover by itself. With the reason, for humans.
     Paused(String),
     /// Permanently lost: the device was removed from its place. Its owner can still query it, and
-    /// reads it out. With the reason, for people.
+    /// reads it out. With the reason, for humans.
     Over(String),
 }
 
 /// A device, to its owner. No call blocks.
 pub trait Device {
-    /// Returns its capacity and addresses.
+    /// Returns the device's capacity and addresses.
     fn shape(&self) -> Shape;
 
     /// Puts a frame into the owner's port of a program, if the device is there.
     fn put(&mut self, program: Program, frame: &[u8]);
 
-    /// Sends a frame of the owner's to other devices, past the own programs: lost as on any wire.
+    /// Sends an owner's frame to other devices, bypassing the device's programs; it may be lost as
+    /// on any wire.
     fn send(&mut self, frame: &[u8]);
 
-    /// Takes the oldest frame for the owner, in place of the buffer's contents. Returns the program
-    /// that it comes from, and its origin.
+    /// Takes the oldest frame for the owner, replacing the buffer's contents. Returns the program
+    /// that sent it, and its origin.
     fn take(&mut self, frame: &mut alloc::vec::Vec<u8>) -> Option<(Program, Came)>;
 
     /// [offload-8] Begins to wait until no step runs that began before now.
     ///
-    /// Once it is over, what those steps answered is lost, or among what [`Device::take`] gives
-    /// before its next `None`. Cells have no number: one that was read before votes were cast, and
-    /// came after, would hide them.
+    /// Once the drain is over, answers of those steps are lost, or among the frames that
+    /// [`Device::take`] returns before its next `None`. Cells have no number: one that was read
+    /// before votes were cast, and arrived afterwards, would hide them.
     fn drain(&mut self);
 
     /// Returns the progress of the last drain.
     fn drained(&mut self) -> Drained;
 
-    /// Returns the number of frames for the owner that were lost for lack of room ([offload-14]);
+    /// Returns the number of frames for the owner that were lost for lack of space ([offload-14]);
     /// never decreases.
     fn lost(&self) -> u64;
 
-    /// Returns how often it is known to have lost its memory since its port was opened
+    /// Returns how often the device is known to have lost its memory since its port was opened
     /// ([offload-9]); never decreases. Most devices cannot know, and their owners learn it from
     /// their answers, or not at all.
     fn forgot(&self) -> u64 {
         0
     }
 
-    /// Returns its connection to the network; some system calls, so for now and then. Most devices
-    /// cannot know.
+    /// Returns the device's connection to the network. Takes some system calls, so call it only
+    /// occasionally. Most devices cannot know.
     fn hearing(&mut self) -> Hearing {
         Hearing::Well
     }
 
-    /// Returns the present name of its interface, if it was renamed since it was found.
+    /// Returns the current name of its interface, if it was renamed since it was found.
     fn moved(&mut self) -> Option<String> {
         None
     }
 
-    /// Frames by what became of them ([offload-16]), of both programs together, by number of
-    /// [`crate::Reason`]; some system calls, so for now and then. What is not known is zero.
+    /// Returns the counts of frames by outcome ([offload-16]), of both programs together, by number
+    /// of [`crate::Reason`]. Takes some system calls, so call it only occasionally. Unknown counts
+    /// are zero.
     fn refused(&mut self) -> [u64; COUNTERS] {
         [0; COUNTERS]
     }

@@ -1,6 +1,7 @@
-//! Why a frame was not carried out, and how often: one reason for each frame.
+//! Reasons that a frame was not carried out, with counts: one reason for each frame.
 
-/// Why a program did not do what a frame asks. The number stands in refusals and counters.
+/// The reason that a program did not carry out a frame. Its number appears in refusals and
+/// counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Reason {
@@ -8,37 +9,37 @@ pub enum Reason {
     None = 0,
     /// Another EtherType, protocol, UDP port or magic: passed on.
     Foreign = 1,
-    /// After a VLAN tag: passed on.
+    /// With a VLAN tag: passed on.
     Vlan = 2,
-    /// After IP options: passed on.
+    /// With IP options: passed on.
     Options = 3,
     /// A fragment: passed on.
     Fragment = 4,
-    /// Frame of another group: passed on.
+    /// From another group: passed on.
     Group = 5,
     /// For another station: passed on.
     Elsewhere = 6,
     /// For another program: passed on.
     Other = 7,
-    /// Shorter or longer than its group's frames, or a length in it lies: dropped.
+    /// Shorter or longer than its group's frames, or with a wrong length field: dropped.
     Length = 8,
     /// A checksum is wrong, or missing: dropped.
     Checksum = 9,
-    /// A bit that has no meaning is set, or one is missing: dropped.
+    /// A bit without a meaning is set, or a required one is missing: dropped.
     Reserved = 10,
-    /// The value is of a kind that devices do not carry, or longer than its room: dropped.
+    /// The value is of a kind that devices do not carry, or longer than its area: dropped.
     Value = 11,
-    /// Only the owner's port may ask this: dropped.
+    /// Only allowed on the owner's port: dropped.
     Port = 12,
-    /// A refusal is due, but the source is no single station's address: dropped.
+    /// A refusal is due, but the source is not the address of a single station: dropped.
     Source = 13,
-    /// Frame of another ballot, of a slot that was not assigned, or counted before: dropped.
+    /// From another ballot, or of a slot that was not assigned or already counted: dropped.
     Stale = 14,
     /// Another descriptor for a slot of this ballot ([count-1]): an alarm; dropped.
     Conflict = 15,
     /// A decision that is only a hint ([offload-10]): dropped.
     Hint = 16,
-    /// Refused: the cell is being written. Only by devices that handle frames side by side.
+    /// Refused: the cell is being written. Only by devices that handle frames concurrently.
     Busy = 17,
     /// Refused: above the window, or the limit.
     Full = 18,
@@ -48,18 +49,18 @@ pub enum Reason {
     Boot = 20,
     /// Refused: the number is not above the last.
     Order = 21,
-    /// Refused: armed already, otherwise.
+    /// Refused: already armed with another record.
     Armed = 22,
     /// Refused: armed with another ballot, or asked to arm with a lower one.
     Ballot = 23,
-    /// Refused: below the floor, or asked to lower it.
+    /// Refused: below the floor, or an attempt to lower it.
     Floor = 24,
-    /// Refused: armed with no ballot, or with a quorum that is none.
+    /// Refused: arming without a ballot, or with an impossible quorum.
     Range = 25,
 }
 
 impl Reason {
-    /// All of them, in the order of their numbers.
+    /// All reasons, in the order of their numbers.
     pub const ALL: [Self; 26] = [
         Self::None,
         Self::Foreign,
@@ -89,7 +90,7 @@ impl Reason {
         Self::Range,
     ];
 
-    /// Returns its name in metrics.
+    /// Returns the name used in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "done",
@@ -121,7 +122,7 @@ impl Reason {
         }
     }
 
-    /// Returns whether the frame goes on to the other port ([offload-16]).
+    /// Returns whether the frame is passed on to the other port ([offload-16]).
     pub const fn passes(self) -> bool {
         (self as u8) >= Self::Foreign as u8 && (self as u8) <= Self::Other as u8
     }
@@ -135,12 +136,12 @@ impl Reason {
 /// Number of counters in a device; those above the reasons stay zero.
 pub const COUNTERS: usize = 32;
 
-/// Frames by reason ([offload-16]).
+/// Counts of frames by reason ([offload-16]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters([u64; COUNTERS]);
 
 impl Counters {
-    /// Counts one more. It does not wrap in the life of a device.
+    /// Counts a frame. The count does not wrap in the life of a device.
     pub(crate) fn count(&mut self, reason: Reason) {
         self.0[reason as usize] += 1;
     }
@@ -150,7 +151,7 @@ impl Counters {
         self.0[reason as usize]
     }
 
-    /// Returns the counter of this number, as frames ask.
+    /// Returns the counter with this number, as requested by frames.
     pub fn at(&self, number: u32) -> Option<u64> {
         self.0.get(usize::try_from(number).ok()?).copied()
     }

@@ -1,17 +1,17 @@
-// The acceptor: votes in one ballot, keeps what it voted for, and promises nothing.
+// The acceptor: votes in one ballot, stores its votes, and promises nothing.
 
 #include <core.p4>
 #include <v1model.p4>
 #include "frame.p4"
 
 control Acceptor(inout headers hdr, inout metadata meta, inout standard_metadata_t standard_metadata) {
-    // The record; its ballot is 0 while the device is not armed.
+    // The record. Its ballot is 0 while the device is not armed.
     register<bit<64>>(1) armed_ballot;
     register<bit<8>>(1) armed_position;
     register<bit<64>>(1) last_ballot;
     register<bit<64>>(1) lowest_slot;
 
-    // Slot i lives in cell i modulo N ([offload-14]). A ballot of 0: never used.
+    // Slot i is in cell i modulo N ([offload-14]). A ballot of 0 marks a cell that was never used.
     register<bit<64>>(CELLS) cell_ballot;
     register<bit<64>>(CELLS) cell_slot;
     register<bit<64>>(CELLS) cell_origin;
@@ -57,7 +57,7 @@ control Acceptor(inout headers hdr, inout metadata meta, inout standard_metadata
         cell_h.write(index, hdr.room.h);
     }
 
-    // What the cell holds of this slot, in whatever ballot; zeros if it holds another.
+    // Shows the cell's contents, whatever their ballot, or zeros if the cell holds another slot.
     action show() {
         bit<64> origin;
         bit<64> counter;
@@ -104,7 +104,7 @@ control Acceptor(inout headers hdr, inout metadata meta, inout standard_metadata
         hdr.room.h = holds ? h : nothing;
     }
 
-    // What every answer has.
+    // Fills in the fields that all answers share.
     action answer(bit<4> what, bit<16> flags) {
         hdr.q.what = what;
         hdr.q.position = position[3:0];
@@ -123,7 +123,7 @@ control Acceptor(inout headers hdr, inout metadata meta, inout standard_metadata
             plain.apply(hdr, meta, standard_metadata);
         }
         if (meta.why == WELL) {
-            // [offload-6] Check and write are one step, the floor read inside it.
+            // [offload-6] Check and write are atomic, including the read of the floor.
             @atomic {
                 order.apply(hdr, meta);
                 armed_ballot.read(ballot, 0);
@@ -135,7 +135,7 @@ control Acceptor(inout headers hdr, inout metadata meta, inout standard_metadata
                 cell_slot.read(held_slot, index);
 
                 if (meta.why != WELL) {
-                    // The number of the call was not in order.
+                    // The call's number was out of order.
                 } else if (hdr.q.what == PHASE2A) {
                     if (ballot == 0) {
                         meta.why = WHY_DISARMED;
@@ -146,7 +146,7 @@ control Acceptor(inout headers hdr, inout metadata meta, inout standard_metadata
                     } else if (hdr.q.slot - lowest >= CELLS) {
                         meta.why = WHY_FULL;
                     } else if (held_ballot == ballot && held_slot == hdr.q.slot) {
-                        // What is stored, whatever was asked.
+                        // Answer with the stored value, whatever was proposed.
                         show();
                         answer(PHASE2B, REPEAT);
                         meta.where = FIRST_ROUTE;
@@ -157,7 +157,7 @@ control Acceptor(inout headers hdr, inout metadata meta, inout standard_metadata
                         meta.where = FIRST_ROUTE_AND_OWNER;
                     }
                 } else if (hdr.q.what == PHASE1A) {
-                    // [offload-7] Writes nothing, promises nothing.
+                    // [offload-7] Neither writes nor promises.
                     if (ballot == 0) {
                         meta.why = WHY_DISARMED;
                     } else {
@@ -175,7 +175,7 @@ control Acceptor(inout headers hdr, inout metadata meta, inout standard_metadata
                             meta.why = WHY_RANGE;
                         } else if (ballot != 0
                                    && (hdr.q.ballot != ballot || hdr.q.position != position[3:0])) {
-                            // [offload-17] Another record only while drained.
+                            // [offload-17] A different record is accepted only after a drain.
                             meta.why = WHY_ARMED;
                         } else if (hdr.q.ballot < last) {
                             meta.why = WHY_BALLOT;
@@ -198,14 +198,14 @@ control Acceptor(inout headers hdr, inout metadata meta, inout standard_metadata
                             lowest_slot.write(0, lowest);
                         }
                     } else if (hdr.q.what == FENCE) {
-                        // [offload-8] Votes no more; what it voted for stays to be read.
+                        // [offload-8] Stops voting; its votes remain readable.
                         ballot = 0;
                         position = 0;
                         armed_ballot.write(0, ballot);
                         armed_position.write(0, position);
                     }
                     if (meta.why == WELL) {
-                        // Finish shows a counter instead of counting.
+                        // Finish reports a counter instead of incrementing one.
                         hdr.q.reason = 0;
                         if (hdr.q.what == ASK) {
                             hdr.q.reason = 0xff;

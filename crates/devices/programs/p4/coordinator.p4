@@ -1,20 +1,20 @@
-// The coordinator: gives out slots of one ballot, proposes values in them, counts votes.
+// The coordinator: allocates slots of one ballot, proposes values in them, and counts votes.
 
 #include <core.p4>
 #include <v1model.p4>
 #include "frame.p4"
 
 control Coordinator(inout headers hdr, inout metadata meta, inout standard_metadata_t standard_metadata) {
-    // The record; its ballot is 0 while the device is stopped.
+    // The record. Its ballot is 0 while the device is stopped.
     register<bit<64>>(1) started_ballot;
-    // Quorum, members, whether decisions are hints.
+    // Quorum, number of members, and whether decisions are hints.
     register<bit<32>>(1) started_quorum;
     register<bit<64>>(1) slot_limit;
     register<bit<64>>(1) last_ballot;
     register<bit<64>>(1) lowest_slot;
     register<bit<64>>(1) next_slot;
 
-    // Slot i lives in cell i modulo N ([offload-14]). A ballot of 0: never used.
+    // Slot i is in cell i modulo N ([offload-14]). A ballot of 0 marks a cell that was never used.
     register<bit<64>>(CELLS) cell_ballot;
     register<bit<64>>(CELLS) cell_slot;
     register<bit<64>>(CELLS) cell_origin;
@@ -29,7 +29,7 @@ control Coordinator(inout headers hdr, inout metadata meta, inout standard_metad
     register<bit<PART>>(CELLS) cell_f;
     register<bit<PART>>(CELLS) cell_g;
     register<bit<PART>>(CELLS) cell_h;
-    // How many voted, and one bit for each position that did.
+    // Number of votes, and one bit for each position that voted.
     register<bit<32>>(CELLS) cell_voters;
 
     Whole() whole;
@@ -63,11 +63,11 @@ control Coordinator(inout headers hdr, inout metadata meta, inout standard_metad
         cell_f.write(index, hdr.room.f);
         cell_g.write(index, hdr.room.g);
         cell_h.write(index, hdr.room.h);
-        // Its own proposal is nobody's vote ([offload-10]).
+        // Its own proposal is not a vote ([offload-10]).
         cell_voters.write(index, 0);
     }
 
-    // What the cell holds of this slot, in whatever ballot; zeros if it holds another.
+    // Shows the cell's contents, whatever their ballot, or zeros if the cell holds another slot.
     action show() {
         bit<64> origin;
         bit<64> counter;
@@ -114,7 +114,7 @@ control Coordinator(inout headers hdr, inout metadata meta, inout standard_metad
         hdr.room.h = holds ? h : nothing;
     }
 
-    // What every answer has.
+    // Fills in the fields that all answers share.
     action answer(bit<4> what, bit<16> flags) {
         hdr.q.what = what;
         hdr.q.position = 0;
@@ -152,9 +152,9 @@ control Coordinator(inout headers hdr, inout metadata meta, inout standard_metad
                     && held_ballot == ballot && held_slot == hdr.q.slot;
 
                 if (meta.why != WELL) {
-                    // The number of the call was not in order.
+                    // The call's number was out of order.
                 } else if (hdr.q.what == SUBMIT) {
-                    // [offload-14] The cell is claimed, then the next slot raised, as one step.
+                    // [offload-14] Claims the cell, then raises the next slot, atomically.
                     if (ballot == 0) {
                         meta.why = WHY_DISARMED;
                     } else if (next >= limit || next - lowest >= CELLS) {
@@ -168,7 +168,7 @@ control Coordinator(inout headers hdr, inout metadata meta, inout standard_metad
                         meta.where = FIRST_ROUTE;
                     }
                 } else if (hdr.q.what == PHASE2B) {
-                    // [offload-10] A position once, for a slot of this start, in exactly this ballot.
+                    // [offload-10] Counts each position once, for a slot of this start and in exactly this ballot.
                     bit<64> shape;
                     bit<64> origin;
                     bit<64> counter;
@@ -193,7 +193,7 @@ control Coordinator(inout headers hdr, inout metadata meta, inout standard_metad
                     } else {
                         voters = (voters | vote) + 0x10000;
                         cell_voters.write(index, voters);
-                        // Crossed once: more votes later are no second decision.
+                        // Equality, so that later votes do not announce the decision again.
                         if (voters[23:16] == quorum[7:0]) {
                             show();
                             answer(DECIDED, COORDINATOR | quorum[31:16]);
@@ -221,12 +221,12 @@ control Coordinator(inout headers hdr, inout metadata meta, inout standard_metad
                             || hdr.q.origin > 16) {
                             meta.why = WHY_RANGE;
                         } else if (ballot != 0) {
-                            // [offload-17] Another record only while drained.
+                            // [offload-17] A different record is accepted only after a drain.
                             meta.why = WHY_ARMED;
                         } else if (hdr.q.ballot < last) {
                             meta.why = WHY_BALLOT;
                         } else if (hdr.q.slot < lowest || (hdr.q.ballot == last && hdr.q.slot < next)) {
-                            // [offload-12] It was given out.
+                            // [offload-12] The slot is already allocated.
                             meta.why = WHY_FLOOR;
                         } else {
                             ballot = hdr.q.ballot;
@@ -253,14 +253,14 @@ control Coordinator(inout headers hdr, inout metadata meta, inout standard_metad
                             slot_limit.write(0, limit);
                         }
                     } else if (hdr.q.what == FENCE) {
-                        // [offload-12] Gives out nothing, counts nothing; the next slot and the cells stay.
+                        // [offload-12] Stops allocating and counting. The next slot and the cells remain.
                         ballot = 0;
                         quorum = 0;
                         started_ballot.write(0, ballot);
                         started_quorum.write(0, quorum);
                     }
                     if (meta.why == WELL) {
-                        // Finish shows a counter instead of counting.
+                        // Finish reports a counter instead of incrementing one.
                         hdr.q.reason = 0;
                         if (hdr.q.what == ASK) {
                             hdr.q.reason = 0xff;

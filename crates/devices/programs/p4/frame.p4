@@ -1,14 +1,15 @@
-// The frame of devices: headers, parser, what every program asks of a frame, checksums, deparser.
+// Device frames: headers, parser, checks common to all programs, checksums, deparser.
 //
-// docs/spec/offload.md, sections 3 and 7, is what this says in P4_16 for v1model; crates/devices/offload is normative.
-// Included by acceptor.p4 and coordinator.p4. A device has two ports: 0 the network's, 1 its owner's. Multicast group 1
-// must reach both, the network's first.
+// Implements docs/spec/offload.md, sections 3 and 7, in P4_16 for v1model; crates/devices/offload is normative.
+// Included by acceptor.p4 and coordinator.p4. A device has two ports: 0 is the network's, 1 its owner's. Multicast
+// group 1 must contain both, the network's first.
 
 #ifndef CELLS
 #define CELLS 65536
 #endif
 
-// The room for a value has eight parts, see room_t: bits of each, and so bytes of all. At most 128 on the interpreter.
+// The value's room has eight parts (room_t): PART is the bits of a part, and so the bytes of the room. At most 128 on
+// the interpreter.
 #ifndef PART
 #define PART 32
 #endif
@@ -46,7 +47,7 @@ const bit<16> REPEAT = 2;
 const bit<16> COORDINATOR = 8;
 const bit<16> NO_FLAG = 0xfff4;
 
-// Reasons; from WHY_BUSY on the sender is told, from WHY_FOREIGN to WHY_OTHER the frame goes on.
+// Reasons. From WHY_BUSY on, the sender is notified; from WHY_FOREIGN to WHY_OTHER, the frame is forwarded.
 const bit<8> WELL = 0;
 const bit<8> WHY_FOREIGN = 1;
 const bit<8> WHY_VLAN = 2;
@@ -73,7 +74,7 @@ const bit<8> WHY_BALLOT = 23;
 const bit<8> WHY_FLOOR = 24;
 const bit<8> WHY_RANGE = 25;
 
-// Where a frame goes.
+// Destinations of a frame.
 const bit<3> NOWHERE = 0;
 const bit<3> ON = 1;
 const bit<3> BACK = 2;
@@ -114,7 +115,7 @@ header shim_t {
     bit<16> checksum;
 }
 
-// What is needed to decide ends with the ballot, at byte 63 behind UDP.
+// The fields needed to decide end with the ballot, at byte 63 of a UDP frame.
 header quorate_t {
     bit<8> magic;
     bit<4> what;
@@ -156,18 +157,18 @@ struct headers {
 }
 
 struct metadata {
-    // Why the frame is not carried out; WELL while it is.
+    // Reason not to process the frame; WELL if there is none so far.
     bit<8> why;
     bit<3> where;
-    // Whether the program handles such frames.
+    // True if the program handles frames of this type.
     bool takes;
-    // Whether only the owner may ask it.
+    // True if only the owner may send frames of this type.
     bool of_owner;
-    // Complement of the room's sum, as a checksum has it.
+    // Complement of the room's sum, as checksums use it.
     bit<16> not_sum;
-    // What a sum with its checksum is.
+    // A sum over data that includes its own checksum.
     bit<16> zero;
-    // The device's boot.
+    // Boot of the device.
     bit<32> boot;
     // From the table below.
     bit<48> own_mac;
@@ -216,7 +217,7 @@ parser FrameParser(packet_in packet,
         }
     }
 
-    // Of the bits before the offset only "do not fragment" may be set.
+    // Of the bits before the fragment offset, only "do not fragment" may be set.
     state whole {
         transition select(hdr.ip.fragment) {
             0 &&& 0xbfff: udp;
@@ -265,7 +266,7 @@ parser FrameParser(packet_in packet,
     }
 }
 
-// A sum that covers its own checksum is zero, in whichever of both forms the checksum is.
+// A sum that covers its own checksum is zero, in either form that a checksum of zero may take.
 control FrameVerify(inout headers hdr, inout metadata meta) {
     apply {
         verify_checksum(hdr.ip.isValid() && hdr.room.isValid(),
@@ -293,9 +294,10 @@ control FrameVerify(inout headers hdr, inout metadata meta) {
     }
 }
 
-// Up to the checksums: a frame of the group that is whole, for this station ([offload-16]).
+// First checks, up to the checksums: the frame belongs to the group, is addressed to this station, and is intact
+// ([offload-16]).
 control Whole(inout headers hdr, inout metadata meta, inout standard_metadata_t standard_metadata) {
-    // Where a device is, and where its frames go: all control values, one entry for each group.
+    // Addresses of the device and destinations of its frames, all control values, one entry for each group.
     action set(bit<48> own_mac, bit<32> own_ip, bit<48> heard_mac,
                bit<48> owner_mac, bit<32> owner_ip, bit<16> owner_port,
                bit<48> first_mac, bit<32> first_ip, bit<16> first_port,
@@ -318,7 +320,7 @@ control Whole(inout headers hdr, inout metadata meta, inout standard_metadata_t 
         meta.why = WHY_GROUP;
     }
 
-    // Those of the conformance vectors: 02:00:00:00:00:01 and its neighbours, 10.0.0.1 and its.
+    // Addresses of the conformance vectors: from 02:00:00:00:00:01 and 10.0.0.1 on.
     table setup {
         key = {
             hdr.q.group: exact;
@@ -380,7 +382,7 @@ control Whole(inout headers hdr, inout metadata meta, inout standard_metadata_t 
     }
 }
 
-// From there to what the frame asks: who may ask it, and that no field says what it cannot.
+// Remaining checks, up to the contents: the sender may send this type, and all fields have legal values.
 control Plain(inout headers hdr, inout metadata meta, inout standard_metadata_t standard_metadata) {
     apply {
         bit<4> what = hdr.q.what;
@@ -408,7 +410,7 @@ control Plain(inout headers hdr, inout metadata meta, inout standard_metadata_t 
     }
 }
 
-// [offload-17] Control in order: for this boot of the device, and upwards only.
+// [offload-17] Accepts control calls only for this boot of the device and in increasing order.
 control Order(inout headers hdr, inout metadata meta) {
     register<bit<32>>(1) device_boot;
     register<bit<32>>(1) owner_boot;
@@ -443,7 +445,7 @@ control Order(inout headers hdr, inout metadata meta) {
     }
 }
 
-// Ends ingress: counts the frame under its reason, or shows a counter, and says where the frame goes.
+// Ends ingress: counts the frame under its reason, or reports a counter, and selects the frame's destination.
 control Finish(inout headers hdr, inout metadata meta, inout standard_metadata_t standard_metadata) {
     register<bit<64>>(32) counters;
 
@@ -451,11 +453,11 @@ control Finish(inout headers hdr, inout metadata meta, inout standard_metadata_t
         if (meta.why >= WHY_FOREIGN && meta.why <= WHY_OTHER) {
             meta.where = ON;
         } else if (meta.why >= WHY_BUSY && meta.of_owner) {
-            // The owner is where the table says, whoever a call claims to be from.
+            // The owner's address comes from the table, whatever source a call claims.
             meta.where = TO_OWNER;
         } else if (meta.why >= WHY_BUSY) {
             meta.where = BACK;
-            // A refusal goes to one station, or nowhere.
+            // A refusal is sent to a single station or dropped.
             if (hdr.ethernet.from[40:40] == 1
                 || (hdr.ip.isValid() && (hdr.ip.from[31:24] == 0 || hdr.ip.from[31:24] >= 224))) {
                 meta.why = WHY_SOURCE;
@@ -466,7 +468,7 @@ control Finish(inout headers hdr, inout metadata meta, inout standard_metadata_t
         }
         bit<64> count;
         if (meta.why == WELL && hdr.q.what == DONE && hdr.q.reason == 0xff) {
-            // Asked: shown, and not counted.
+            // The question itself is not counted.
             hdr.q.reason = 0;
             count = 0;
             if (hdr.q.origin < 32) {
@@ -493,7 +495,8 @@ control Finish(inout headers hdr, inout metadata meta, inout standard_metadata_t
     }
 }
 
-// Addresses, from the table but in refusals; then the checksum of UDP or of the shim, from the header and the room's sum.
+// Fills in addresses, from the table except in refusals, and then the checksum of UDP or of the shim, from the header
+// and the room's sum.
 control FrameEgress(inout headers hdr, inout metadata meta, inout standard_metadata_t standard_metadata) {
     action station(bit<48> mac) {
         hdr.ethernet.to = mac;
@@ -555,7 +558,7 @@ control FrameEgress(inout headers hdr, inout metadata meta, inout standard_metad
                 + (bit<32>)hdr.q.counter[31:16] + (bit<32>)hdr.q.counter[15:0];
             sum = sum + (bit<32>)hdr.q.length + (bit<32>)hdr.q.sum + (bit<32>)hdr.q.sum
                 + (bit<32>)hdr.q.crc[31:16] + (bit<32>)hdr.q.crc[15:0];
-            // The sum stands for the room, and for itself.
+            // The sum stands for the room's bytes, and is also a field of its own.
             sum = (bit<32>)sum[31:16] + (bit<32>)sum[15:0];
             sum = (bit<32>)sum[31:16] + (bit<32>)sum[15:0];
             bit<16> checksum = ~sum[15:0];

@@ -1,18 +1,20 @@
-// The acceptor for a bus of 64 bits: answers while the frame still arrives, and takes an answer back if its end is bad.
+// The acceptor for a 64-bit bus: answers while the frame still arrives, and aborts the answer if the frame turns out
+// invalid.
 //
-// docs/spec/offload.md, sections 3 and 7; crates/devices/offload is normative. The first byte of a frame is in the upper
-// bits of its first word. A gap ends a frame as one that is none; frames begin at least eight words apart, as the
-// shortest ones of Ethernet do. Eleven cycles behind a word its answer leaves, at the network's port (0), the owner's
-// (1), or both; at the last word `m_abort` says that the frame is none, as a MAC says by its check sequence.
+// Implements docs/spec/offload.md, sections 3 and 7; crates/devices/offload is normative. The first byte of a frame is
+// in the upper bits of its first word. A gap makes a frame invalid and ends it; frames begin at least eight words
+// apart, as the shortest Ethernet frames do. The answer to a word leaves eleven cycles after it, at the network's port
+// (0), the owner's (1), or both; at the last word, `m_abort` marks the frame as invalid, as a MAC does for a bad check
+// sequence.
 //
-// Since the header begins at byte 42 or 18, its words are words of the bus: slot, ballot and counter are one each. A
-// raw frame is three words ahead of one of UDP.
+// The header begins at byte 42 or 18, so its words are words of the bus: slot, ballot and counter are one word each. A
+// raw frame is three words ahead of a UDP frame.
 module acceptor64
     import quorate::*;
 #(
-    // Bytes of the room for a value, whole words: frames have 104 more, or 80.
+    // Bytes of a value's room, a multiple of 8. Frames are 104 bytes longer, or 80 if raw.
     parameter int ROOM = 32,
-    // Of the ring, a power of two.
+    // Cells in the ring, a power of two.
     parameter int CELLS = 64,
     parameter logic [31:0] GROUP = 32'h0a0b0c0d,
     parameter logic [15:0] UDP_PORT = 16'd47100,
@@ -27,17 +29,17 @@ module acceptor64
     parameter logic [31:0] SECOND_IP = 32'hef000004
 ) (
     input  logic        clk,
-    // Everything is forgotten: cells one by one, until `ready`.
+    // Erases everything: cells one by one, until `ready`.
     input  logic        rst,
     output logic        ready,
     input  logic        s_valid,
     input  logic        s_last,
-    // Of the last word, 1 to 8; 8 in others.
+    // Bytes in the last word, 1 to 8; 8 in other words.
     input  logic [3:0]  s_bytes,
     input  logic [63:0] s_data,
-    // Where the frame arrives: 0 network, 1 owner.
+    // Port at which the frame arrives: 0 network, 1 owner.
     input  logic        s_port,
-    // Goes through, and says which frame an answer belongs to.
+    // Passed through, to match answers to frames.
     input  logic [31:0] s_tag,
     output logic [1:0]  m_valid,
     output logic        m_last,
@@ -48,7 +50,7 @@ module acceptor64
     output logic [31:0] m_tag
 );
     localparam int INDEX = $clog2(CELLS);
-    // Memories of the device are swept together; there are 32 counters.
+    // The device's memories are cleared together; there are 32 counters.
     localparam int SWEEP = INDEX < 5 ? 5 : INDEX;
 
     if (ROOM < 8 || ROOM > 1408 || ROOM % 8 != 0) $error("a room has 8 to 1408 bytes, in whole words");
@@ -80,7 +82,7 @@ module acceptor64
         slot = h[6];
     end
 
-    // Memories lose nothing by themselves: they are swept behind a reset.
+    // Memories keep their contents through a reset, so they are cleared after it.
     logic [SWEEP-1:0] sweep;
     always_ff @(posedge clk) begin
         if (!ready) sweep <= sweep + 1;
@@ -108,7 +110,7 @@ module acceptor64
         is_voted = is_held && held.ballot == ballot;
     end
 
-    // The slot is there two cycles before it is asked for.
+    // The slot is available two cycles before its cell is needed.
     always_ff @(posedge clk) begin
         if (looks) begin
             held <= cells[slot[INDEX-1:0]];
@@ -116,7 +118,7 @@ module acceptor64
         end
     end
 
-    // ---- What the program says ([offload-5] to [offload-8], [offload-17]), and the record after it.
+    // ---- The program's verdict ([offload-5] to [offload-8], [offload-17]), and the record after it.
 
     logic [7:0] said;
     logic older;
@@ -164,7 +166,7 @@ module acceptor64
         endcase
     end
 
-    // ---- Where the frame goes: known with its tenth word, before its first one leaves.
+    // ---- The frame's route: known with its tenth word, before its first word leaves.
 
     always_comb begin
         way = '0;
@@ -188,7 +190,7 @@ module acceptor64
         bad = admitted >= WHY_LENGTH && admitted <= WHY_PORT;
     end
 
-    // ---- The answer's header and room, before their first byte leaves.
+    // ---- Header and room of the answer, before their first byte leaves.
 
     always_comb begin
         for (int i = 5; i <= 12; i++) made[i] = h[i];
@@ -225,7 +227,7 @@ module acceptor64
         end
     end
 
-    // ---- At the frame's end: what it changes, if it was whole ([offload-16]), and its counter.
+    // ---- End of the frame: changes state if the frame was intact ([offload-16]), and counts it.
 
     logic [7:0] counted;
     logic votes;

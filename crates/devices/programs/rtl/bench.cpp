@@ -1,9 +1,11 @@
-// A core as a program: events on standard input, answers on standard output, frames as close as they may be.
+// Runs a simulated core as a program: events on standard input, answers on standard output, frames as close together as
+// allowed.
 //
-// It is compiled for one core: CORE is the class that Verilator makes, BUS the bits of its bus. Where events stand ready, as in a file, one
-// frame follows the other; before it waits for input, every event that it has read is answered.
+// Compiled for one core: CORE is the class that Verilator generates, BUS the width of its bus in bits. If events are
+// available, as from a file, frames follow each other without pause; before the program waits for input, it has
+// answered every event read.
 //
-// The format is that of crates/devices/device/src/pipe.rs. The core is simulated; nothing here knows what frames mean.
+// The format is that of crates/devices/device/src/pipe.rs. The program does not interpret frames.
 #include <poll.h>
 #include <unistd.h>
 
@@ -26,16 +28,16 @@ namespace {
 using Frame = std::vector<uint8_t>;
 
 constexpr unsigned kBytes = BUS / 8;
-// Words between the beginnings of two frames: the shortest frame of Ethernet.
+// Words between the starts of two frames: the shortest Ethernet frame.
 constexpr unsigned kApart = 64 / kBytes;
-// Cycles until everything that is on its way has left.
+// Cycles after which every frame in flight has left.
 constexpr unsigned kDrain = 40;
-// From the first word in to the first word out; anything else is a fault.
+// Cycles from the first word in to the first word out; any other number is a fault.
 constexpr uint64_t kLatency = BUS == 64 ? 11 : 5;
-// The tag of a frame that never ended: what leaves of it is nobody's.
+// Tag of frames that never ended. Output with this tag is discarded.
 constexpr uint32_t kNobodys = 0xffffffff;
 
-// They come again when the first ones are long gone.
+// A tag is reused only long after the frame that had it is gone.
 uint32_t tag_of(uint64_t number) { return number % kNobodys; }
 
 // The first byte of a word is in its upper bits.
@@ -60,8 +62,8 @@ class Bench {
   public:
     Bench() { reset(0, {}); }
 
-    // Power goes and comes while a frame arrives or is on its way: in another cycle each time, and nothing of it may
-    // count. What arrives before the cells are clean is not heard, to its end.
+    // Power-cycles the core while a frame arrives or is in flight, in a different cycle each time; the frame must have
+    // no effect. Frames that begin before the cells are cleared are ignored to their end.
     void reset(unsigned port, const Frame &frame) {
         drain();
         spoil(port, frame);
@@ -92,7 +94,7 @@ class Bench {
         for (unsigned i = 0; i < kDrain; i++) idle();
     }
 
-    // What was sent for an event: first by the network's port, then by the owner's.
+    // Returns the frames sent for an event: first on the network's port, then on the owner's.
     std::vector<std::pair<unsigned, Frame>> take(uint32_t tag) {
         std::vector<std::pair<unsigned, Frame>> sent;
         for (unsigned port = 0; port < 2; port++) {
@@ -106,8 +108,8 @@ class Bench {
     }
 
   private:
-    // The same frame with a gap, of which nothing may leave as a frame; and with so many zeros behind it that its length
-    // wraps, which may only be handed on. What they change is forgotten in a moment.
+    // Sends the frame with a gap, which must not leave as a frame, and followed by enough zeros that its length wraps,
+    // which may only be forwarded. A reset follows and erases their effects.
     void spoil(unsigned port, const Frame &frame) {
         spoiled_ = frame;
         if (frame.size() > kBytes) {
@@ -124,7 +126,7 @@ class Bench {
         spoiled_.clear();
     }
 
-    // A word of a frame that comes again and again.
+    // Sends one word of a frame that is repeated endlessly.
     void put_nobodys(unsigned port, const Frame &frame, unsigned at) {
         unsigned words = words_of(frame);
         size_t from = words == 0 ? 0 : kBytes * (at % words);
@@ -132,7 +134,7 @@ class Bench {
         put(kNobodys, port, frame, from);
     }
 
-    // With those that are empty, so that the next one is far enough away.
+    // Includes idle words up to the start of the next frame.
     static unsigned words_of(const Frame &frame) {
         unsigned words = (frame.size() + kBytes - 1) / kBytes;
         return words != 0 && words < kApart ? kApart : words;
@@ -163,7 +165,8 @@ class Bench {
         for (unsigned port = 0; port < 2; port++) watch(port);
     }
 
-    // What the bus promises: a frame leaves as it came, each word after as many cycles, whole ones but for the last.
+    // Checks the contract of the bus: a frame leaves without gaps, each word after the same number of cycles, and all
+    // words but the last are full.
     void watch(unsigned port) {
         if (!(core_.m_valid >> port & 1)) {
             if (under_way_[port]) fail("a frame has a gap");
@@ -197,23 +200,23 @@ class Bench {
     unsigned resets_ = 0;
     std::map<uint32_t, uint64_t> begun_;
     Frame open_[2];
-    // By each port: a frame has left in part, and which.
+    // For each port: true while a frame is leaving.
     bool under_way_[2] = {};
     uint32_t tag_[2] = {};
-    // What is no frame, while it arrives.
+    // Malformed frame that is being sent.
     Frame spoiled_;
-    // Behind a reset: nothing may leave.
+    // Set after a reset, while nothing may leave.
     bool is_silent_ = false;
     std::map<std::pair<uint32_t, unsigned>, Frame> done_;
 };
 
-// Standard input, and a word before it is waited for.
+// Standard input. Calls `Settle` before it waits for a word.
 template <typename Settle>
 class Input {
   public:
     explicit Input(Settle settle) : settle_(settle) {}
 
-    // False at the end of the input.
+    // Returns false at the end of the input.
     bool read_event(unsigned &port, Frame &frame) {
         uint8_t word[2];
         size_t got = take(word, 2);
@@ -229,7 +232,7 @@ class Input {
     }
 
   private:
-    // How many bytes there were: fewer only at the end.
+    // Returns the number of bytes read, which is smaller only at the end of the input.
     size_t take(uint8_t *to, size_t count) {
         size_t got = 0;
         while (got < count) {
@@ -268,7 +271,7 @@ void write_answer(const std::vector<std::pair<unsigned, Frame>> &sent) {
 }  // namespace
 
 int main(int argc, char **argv) {
-    // The program's name is the last word.
+    // The program's name is the last word of its help text.
     const char *core = TEXT(CORE);
     if (argc > 1 && strncmp(argv[argc - 1], core + 1, strlen(argv[argc - 1])) != 0) {
         fprintf(stderr, "this core is %s\n", core + 1);
@@ -278,7 +281,8 @@ int main(int argc, char **argv) {
     unsigned port = 0;
     Frame frame, last;
     unsigned last_port = 0;
-    // Answers are written when a frame has surely left: the frames behind it see to that, or the end of the input so far.
+    // Answers are written once their frames have certainly left: after enough later frames, or when no more input is
+    // available.
     constexpr uint64_t kBehind = 64;
     uint64_t next = 0, written = 0;
     auto write_to = [&](uint64_t to) {
@@ -287,7 +291,7 @@ int main(int argc, char **argv) {
     auto settle = [&] {
         bench.drain();
         write_to(next);
-        // Who asked is gone.
+        // The reader has closed the pipe.
         if (fflush(stdout) != 0) exit(1);
     };
     Input input(settle);

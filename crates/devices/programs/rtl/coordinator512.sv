@@ -1,20 +1,20 @@
-// The coordinator for a bus of 512 bits: gives out slots and counts votes while the frame still arrives.
+// The coordinator for a 512-bit bus: allocates slots and counts votes while the frame still arrives.
 //
-// docs/spec/offload.md, sections 3 and 7; crates/devices/offload is normative. The first byte of a frame is in the upper
-// bits of its first word. A gap ends a frame as one that is none; frames may begin in any cycle. Five cycles behind a word
-// its answer leaves, at the network's port (0), the owner's (1), or both; at the last word `m_abort` says that the frame
-// is none, as a MAC says by its check sequence.
+// Implements docs/spec/offload.md, sections 3 and 7; crates/devices/offload is normative. The first byte of a frame is
+// in the upper bits of its first word. A gap makes a frame invalid and ends it; frames may begin in any cycle. The
+// answer to a word leaves five cycles after it, at the network's port (0), the owner's (1), or both; at the last word,
+// `m_abort` marks the frame as invalid, as a MAC does for a bad check sequence.
 //
-// The shortest frames of ours have two words. So one may be stored, three cycles behind its last word, in the very cycle
-// in which the next one reads its cell: that one looks at what is written instead.
+// The shortest device frames have two words. A frame may therefore be stored, three cycles after its last word, in the
+// very cycle in which the next one reads its cell; the next one then uses the data being written.
 module coordinator512
     import quorate::*;
 #(
-    // Bytes of the room for a value, whole words: frames have 104 more, or 80.
+    // Bytes of a value's room, a multiple of 8. Frames are 104 bytes longer, or 80 if raw.
     parameter int ROOM = 32,
-    // Of the ring, a power of two.
+    // Cells in the ring, a power of two.
     parameter int CELLS = 64,
-    // For synthesis: memory512.sv.
+    // For synthesis: see memory512.sv.
     parameter bit COLUMNS = 0,
     parameter logic [31:0] GROUP = 32'h0a0b0c0d,
     parameter logic [15:0] UDP_PORT = 16'd47100,
@@ -29,17 +29,17 @@ module coordinator512
     parameter logic [31:0] SECOND_IP = 32'hef000004
 ) (
     input  logic         clk,
-    // Everything is forgotten: cells one by one, until `ready`.
+    // Erases everything: cells one by one, until `ready`.
     input  logic         rst,
     output logic         ready,
     input  logic         s_valid,
     input  logic         s_last,
-    // Of the last word, 1 to 64; 64 in others.
+    // Bytes in the last word, 1 to 64; 64 in other words.
     input  logic [6:0]   s_bytes,
     input  logic [511:0] s_data,
-    // Where the frame arrives: 0 network, 1 owner.
+    // Port at which the frame arrives: 0 network, 1 owner.
     input  logic         s_port,
-    // Goes through, and says which frame an answer belongs to.
+    // Passed through, to match answers to frames.
     input  logic [31:0]  s_tag,
     output logic [1:0]   m_valid,
     output logic         m_last,
@@ -50,9 +50,9 @@ module coordinator512
     output logic [31:0]  m_tag
 );
     localparam int INDEX = $clog2(CELLS);
-    // Bits of a value's length.
+    // Width of a value's length in bits.
     localparam int LENGTH = $clog2(ROOM + 1);
-    // Memories of the device are swept together; there are 32 counters.
+    // The device's memories are cleared together; there are 32 counters.
     localparam int SWEEP = INDEX < 5 ? 5 : INDEX;
 
     if (ROOM < 8 || ROOM > 1408 || ROOM % 8 != 0) $error("a room has 8 to 1408 bytes, in whole words");
@@ -89,7 +89,7 @@ module coordinator512
         slot = h[6];
     end
 
-    // Memories lose nothing by themselves: they are swept behind a reset.
+    // Memories keep their contents through a reset, so they are cleared after it.
     logic [SWEEP-1:0] sweep;
     always_ff @(posedge clk) begin
         if (!ready) sweep <= sweep + 1;
@@ -109,9 +109,9 @@ module coordinator512
     logic [63:0] owner_counter;
     (* no_rw_check *) logic [63:0] counters[32];
 
-    // ---- The cells ([offload-10], [offload-14]): what decides is read a cycle before what is shown.
+    // ---- The cells ([offload-10], [offload-14]): the part that decides is read a cycle before the part that is shown.
 
-    // The sum is that of the value as an answer has it. Of the slot, the lap.
+    // The sum is that of the value in an answer. Only the lap of the slot is stored.
     typedef struct packed {
         logic [63:0]       ballot;
         logic [63-INDEX:0] lap;
@@ -134,7 +134,7 @@ module coordinator512
     logic [INDEX-1:0] write_at;
     logic gives_out, counts, writes, votes_overtaken, overtaken, is_held, is_given_out;
     always_comb begin
-        // The frame before is stored in the cycle in which this one looks.
+        // The previous frame is stored in the cycle in which this one reads.
         key = overtaken ? written : read;
         is_held = key.ballot != 0 && key.lap == slot[63:INDEX];
         voters = votes_overtaken ? votes_written : votes_read;
@@ -144,7 +144,7 @@ module coordinator512
         held_room = shown.room;
     end
 
-    // ---- What the program says ([offload-5], [offload-10], [offload-12], [offload-14], [offload-17]).
+    // ---- The program's verdict ([offload-5], [offload-10], [offload-12], [offload-14], [offload-17]).
 
     logic [7:0] said, says, judged;
     logic older, crosses, repeats, repeated, differs;
@@ -186,7 +186,7 @@ module coordinator512
         endcase
     end
 
-    // ---- Where the frame goes, and what of it changes.
+    // ---- The frame's route and its rewriting plan.
 
     logic [31:0] sender;
     always_comb sender = b[2].data[511-64*3-16 -: 32];
@@ -202,7 +202,7 @@ module coordinator512
             if (what == TICK && says < WHY_BUSY) plan.to = says == WELL ? 2'b01 : 2'b00;
             else if (of_owner) plan.to = 2'b10;
             else if (what == PHASE2B) begin
-                // [count-1] Whether the values differ is seen a cycle later; an answer that left is taken back then.
+                // [count-1] The values are compared a cycle later; an answer that already leaves is then aborted.
                 plan.to = says == WELL && !repeats && crosses ? 2'b11 : 2'b00;
                 plan.second = 1;
             end else if (says == WELL) plan.to = 2'b01;
@@ -224,7 +224,7 @@ module coordinator512
         plan.ballot = ballot;
         plan.boot = boot;
         plan.flags = 4'd8;
-        // The room's sum is there twice, once for the room.
+        // The room's sum counts twice: for the room, and as a field.
         sum_value = {4'd0, h[9][63:56], 8'd0} + 20'(sum10) + 20'(sum11) + 20'(sum12) + {4'd0, h[12][47:32]};
         plan.sum = sum_value;
         if (says >= WHY_BUSY) begin
@@ -268,7 +268,7 @@ module coordinator512
         end
     end
 
-    // ---- At the frame's end: what it changes, if it was whole ([offload-16]), and its counter.
+    // ---- End of the frame: changes state if the frame was intact ([offload-16]), and counts it.
 
     logic [7:0] counted;
     logic obeys;
@@ -308,7 +308,7 @@ module coordinator512
     always_ff @(posedge clk) begin
         overtaken <= writes && write_at == look;
         written <= write_key;
-        // Its own proposal is nobody's vote.
+        // Its own proposal is not a vote.
         votes_overtaken <= counts && write_at == look;
         votes_written <= voters_after;
 

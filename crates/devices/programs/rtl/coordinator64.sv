@@ -1,18 +1,19 @@
-// The coordinator for a bus of 64 bits: gives out slots and counts votes while the frame still arrives.
+// The coordinator for a 64-bit bus: allocates slots and counts votes while the frame still arrives.
 //
-// docs/spec/offload.md, sections 3 and 7; crates/devices/offload is normative. The first byte of a frame is in the upper
-// bits of its first word. A gap ends a frame as one that is none; frames begin at least eight words apart, as the
-// shortest ones of Ethernet do. Eleven cycles behind a word its answer leaves, at the network's port (0), the owner's
-// (1), or both; at the last word `m_abort` says that the frame is none, as a MAC says by its check sequence.
+// Implements docs/spec/offload.md, sections 3 and 7; crates/devices/offload is normative. The first byte of a frame is
+// in the upper bits of its first word. A gap makes a frame invalid and ends it; frames begin at least eight words
+// apart, as the shortest Ethernet frames do. The answer to a word leaves eleven cycles after it, at the network's port
+// (0), the owner's (1), or both; at the last word, `m_abort` marks the frame as invalid, as a MAC does for a bad check
+// sequence.
 //
-// Since the header begins at byte 42 or 18, its words are words of the bus: slot, ballot and counter are one each. A
-// raw frame is three words ahead of one of UDP.
+// The header begins at byte 42 or 18, so its words are words of the bus: slot, ballot and counter are one word each. A
+// raw frame is three words ahead of a UDP frame.
 module coordinator64
     import quorate::*;
 #(
-    // Bytes of the room for a value, whole words: frames have 104 more, or 80.
+    // Bytes of a value's room, a multiple of 8. Frames are 104 bytes longer, or 80 if raw.
     parameter int ROOM = 32,
-    // Of the ring, a power of two.
+    // Cells in the ring, a power of two.
     parameter int CELLS = 64,
     parameter logic [31:0] GROUP = 32'h0a0b0c0d,
     parameter logic [15:0] UDP_PORT = 16'd47100,
@@ -27,17 +28,17 @@ module coordinator64
     parameter logic [31:0] SECOND_IP = 32'hef000004
 ) (
     input  logic        clk,
-    // Everything is forgotten: cells one by one, until `ready`.
+    // Erases everything: cells one by one, until `ready`.
     input  logic        rst,
     output logic        ready,
     input  logic        s_valid,
     input  logic        s_last,
-    // Of the last word, 1 to 8; 8 in others.
+    // Bytes in the last word, 1 to 8; 8 in other words.
     input  logic [3:0]  s_bytes,
     input  logic [63:0] s_data,
-    // Where the frame arrives: 0 network, 1 owner.
+    // Port at which the frame arrives: 0 network, 1 owner.
     input  logic        s_port,
-    // Goes through, and says which frame an answer belongs to.
+    // Passed through, to match answers to frames.
     input  logic [31:0] s_tag,
     output logic [1:0]  m_valid,
     output logic        m_last,
@@ -48,7 +49,7 @@ module coordinator64
     output logic [31:0] m_tag
 );
     localparam int INDEX = $clog2(CELLS);
-    // Memories of the device are swept together; there are 32 counters.
+    // The device's memories are cleared together; there are 32 counters.
     localparam int SWEEP = INDEX < 5 ? 5 : INDEX;
 
     if (ROOM < 8 || ROOM > 1408 || ROOM % 8 != 0) $error("a room has 8 to 1408 bytes, in whole words");
@@ -80,7 +81,7 @@ module coordinator64
         slot = h[6];
     end
 
-    // Memories lose nothing by themselves: they are swept behind a reset.
+    // Memories keep their contents through a reset, so they are cleared after it.
     logic [SWEEP-1:0] sweep;
     always_ff @(posedge clk) begin
         if (!ready) sweep <= sweep + 1;
@@ -115,7 +116,7 @@ module coordinator64
         given_out = slot >= lowest && slot < next && is_held && held.ballot == ballot;
     end
 
-    // The slot is there two cycles before it is asked for.
+    // The slot is available two cycles before its cell is needed.
     always_ff @(posedge clk) begin
         if (looks) begin
             held <= cells[index];
@@ -125,7 +126,7 @@ module coordinator64
         end
     end
 
-    // ---- What the program says ([offload-5], [offload-10], [offload-12], [offload-14], [offload-17]).
+    // ---- The program's verdict ([offload-5], [offload-10], [offload-12], [offload-14], [offload-17]).
 
     logic [7:0] said;
     logic older, differs, crosses;
@@ -136,7 +137,7 @@ module coordinator64
     logic [31:0] next_boot;
     always_comb begin
         older = h[10][31:0] < owner_boot || (h[10][31:0] == owner_boot && h[11] <= owner_counter);
-        // [count-1] Known with the last word of the header; an answer that left is taken back then.
+        // [count-1] Known with the last word of the header, when an answer that already leaves is aborted.
         differs = (raw || now.at >= 12) && (held.kind != h[9][63:56] || held.length != h[12][63:48]
             || held.origin != h[10][63:32] || held.origin_boot != h[10][31:0] || held.counter != h[11]
             || held.crc != h[12][31:0]);
@@ -203,7 +204,7 @@ module coordinator64
         endcase
     end
 
-    // ---- Where the frame goes: known with its tenth word, before its first one leaves.
+    // ---- The frame's route: known with its tenth word, before its first word leaves.
 
     always_comb begin
         way = '0;
@@ -233,7 +234,7 @@ module coordinator64
             || (admitted == WELL && (said == WHY_STALE || said == WHY_CONFLICT));
     end
 
-    // ---- The answer's header and room, before their first byte leaves.
+    // ---- Header and room of the answer, before their first byte leaves.
 
     always_comb begin
         for (int i = 5; i <= 12; i++) made[i] = h[i];
@@ -272,7 +273,7 @@ module coordinator64
         end
     end
 
-    // ---- At the frame's end: what it changes, if it was whole ([offload-16]), and its counter.
+    // ---- End of the frame: changes state if the frame was intact ([offload-16]), and counts it.
 
     logic [7:0] counted;
     logic obeys, gives_out;
@@ -292,7 +293,7 @@ module coordinator64
             rooms[write_at] <= room;
         end
         if (gives_out || (obeys && what == PHASE2B)) begin
-            // Its own proposal is nobody's vote.
+            // Its own proposal is not a vote.
             voters[index] <= gives_out ? 0 : held_voters | vote;
             votes[index] <= gives_out ? 0 : held_votes + 1;
         end

@@ -1,7 +1,8 @@
-// What arrives on a bus of 512 bits: the header in one place for both forms, sums, and whether the frame is ours and whole.
+// Input stage for a 512-bit bus: the header, in one place for both forms, sums, and whether the frame is addressed to
+// the device and intact.
 //
-// The first word is looked at in one cycle, the first two in the next; what they say is there in the third. The end of
-// a frame is known two cycles behind its last word: `verdict` says then what it was.
+// The first word is examined in one cycle, the first two in the next; the results are available in the third. The end
+// of a frame is known two cycles after its last word, when `verdict` is valid.
 module front512
     import quorate::*;
 #(
@@ -15,7 +16,7 @@ module front512
 ) (
     input  logic         clk,
     input  logic         rst,
-    // Cells are clean: until then nothing is heard, and what had begun before is not heard either.
+    // The cells are cleared. Until then all frames are ignored, including those that began earlier.
     input  logic         ready,
     input  logic         s_valid,
     input  logic         s_last,
@@ -23,49 +24,49 @@ module front512
     input  logic [511:0] s_data,
     input  logic         s_port,
     input  logic [31:0]  s_tag,
-    // The words that came, the last one first.
+    // The latest words, the newest first.
     output beat_t [3:0]  b,
-    // The cell of the first word but one, in the cycle before the header is there.
+    // Set when b[1] is a frame's first word, a cycle before its header is available. `look` is the cell to read.
     output logic         looks,
     output logic [INDEX-1:0] look,
-    // The header, and the frame's first word three cycles old: what the program says is asked for.
+    // The header is available and the frame's first word is three cycles old: the program's verdict is needed.
     output logic         asks,
     output logic [12:5][63:0] h,
     output logic         raw,
-    // As if it ended well.
+    // The verdict if the frame ends well.
     output logic [7:0]   early,
     output logic         of_owner,
-    // Whether one station sent it.
+    // The source is the address of a single station.
     output logic         single,
-    // Sums: origin and its boot, counter, the last word of the header; the first five lanes of IP's header.
+    // Sums: origin and its boot, counter, the last word of the header; the first five lanes of the IP header.
     output logic [17:0]  sum10,
     output logic [17:0]  sum11,
     output logic [17:0]  sum12,
     output logic [18:0]  sum_ip,
-    // The frame's last word is there: what it was, and the value's room.
+    // The frame's last word is available: its verdict, and the value's room.
     output logic         ends,
     output logic [7:0]   verdict,
     output logic [ROOM/8-1:0][63:0] room
 );
     localparam int WORDS = ROOM / 8;
-    // Where the last byte is.
+    // Position of the last byte.
     localparam int UDP_LAST = (103 + ROOM) / 64, RAW_LAST = (79 + ROOM) / 64;
     localparam int UDP_BYTES = (103 + ROOM) % 64 + 1, RAW_BYTES = (79 + ROOM) % 64 + 1;
 
     // ---- The words, and the sums of each eight bytes.
 
-    // A frame has begun that is not heard.
+    // The current frame is being ignored.
     logic deaf, hears, cut;
     logic [4:0] at;
     logic [7:0][63:0] now, first, second;
     logic [7:0][17:0] sums;
     logic [17:0] sum7;
     logic raw_first;
-    // Sums of two are adders of their own: of sums of many, synthesis makes what takes twice the room.
+    // Pairwise sums have adders of their own: from long sums, synthesis makes circuits of twice the area.
     (* keep *) logic [7:0][16:0] upper, lower;
     always_comb begin
         hears = s_valid && ready && !deaf;
-        // [offload-16] A gap is the end of a frame that is none: its beginning would leave before its way is known.
+        // [offload-16] A gap ends a frame as invalid: its beginning would leave before its route is known.
         cut = !s_valid && at != 0;
         for (int i = 0; i < 8; i++) begin
             now[i] = b[0].data[511-64*i -: 64];
@@ -88,7 +89,7 @@ module front512
 
         for (int i = 0; i < 8; i++) begin
             sums[i] <= {1'b0, upper[i]} + {1'b0, lower[i]};
-            // A last word ends with the room, or the frame is none.
+            // The last word must end with the room, or the frame is invalid.
             if (b[0].last && i >= (raw_first ? RAW_BYTES : UDP_BYTES) / 8) sums[i] <= 0;
         end
         sum7 <= sums[7];
@@ -100,7 +101,7 @@ module front512
         end
     end
 
-    // ---- Two words: which frame it is, in the order of the rules.
+    // ---- Two words: type and form of the frame, in the order of the rules.
 
     logic [12:5][63:0] header;
     logic is_udp, ended, lengths, takes, plain, carried, has_value, owned;
@@ -126,7 +127,7 @@ module front512
             || what == BOOT;
         if (COORDINATOR) takes = what == SUBMIT || what == PHASE2B || what == TICK || (owned && header[9][35]);
         else takes = what == PHASE1A || what == PHASE2A || (owned && what != TICK && !header[9][35]);
-        // Unknown flags, a reason, and what has no meaning in such a frame.
+        // Unknown flags, a reason, and fields without a meaning in this type of frame.
         plain = (header[9][47:32] & 16'hfff4) == 0 && header[9][55:48] == 0
             && (position == 0 || what == ARM || what == PHASE2B)
             && !(what == SUBMIT && (header[6] != 0 || header[7] != 0 || header[8] != 0))
@@ -153,7 +154,7 @@ module front512
         else if (!lengths) framing = WHY_LENGTH;
     end
 
-    // Of IP's header: what stays, the checksum and the protocol's lane, all.
+    // Sums over the IP header: its constant part, the lane with checksum and protocol, all of it.
     (* keep *) logic [18:0] ip_stays;
     (* keep *) logic [16:0] ip_rest;
     (* keep *) logic [18:0] ip_addresses;
@@ -193,14 +194,14 @@ module front512
         sum12 = raw ? sums[1] : sums[4];
     end
 
-    // ---- Sums over the whole: of what stands before the room, and of the room.
+    // ---- Sums over the whole frame: up to the room, and over the room.
 
-    // Of the first word all counts that stands behind the checksum of IP, or behind the length of a raw frame, whose slot
-    // has a lane where that checksum is.
+    // The first word counts from the end of the IP checksum, or of the length of a raw frame, whose slot has a lane
+    // where that checksum is.
     logic [17:0] own2;
     (* keep *) logic [18:0] low, middle2, high2;
     (* keep *) logic [19:0] middle, high;
-    // Of 20 lanes, and of 39.
+    // Sums of 20 lanes, and of 39.
     (* keep *) logic [20:0] before_room;
     (* keep *) logic [20:0] of_room, room2;
     logic [21:0] sum_before;
@@ -223,7 +224,7 @@ module front512
             else if (b[1].at == 1) sum_before <= sum_before + {1'b0, before_room};
             sum_room <= (b[1].at < 2 ? 26'd0 : sum_room) + {5'd0, of_room};
         end
-        // Behind the header, or in its word.
+        // After the header, or in its word.
         for (int i = 0; i < WORDS; i++) begin
             if (b[0].valid && raw_first && int'(b[0].at) == (i + 10) / 8) room[i] <= now[(i+10)%8];
             if (b[0].valid && !raw_first && int'(b[0].at) == (i + 13) / 8) room[i] <= now[(i+13)%8];
@@ -237,7 +238,7 @@ module front512
         ends = b[2].valid && b[2].last;
         whole = raw ? int'(b[2].at) == RAW_LAST && int'(b[2].bytes) == RAW_BYTES
             : int'(b[2].at) == UDP_LAST && int'(b[2].bytes) == UDP_BYTES;
-        // The room's sum stands for the room.
+        // The room's sum stands for the room's bytes.
         well = fold({6'd0, sum_room}) == h[12][47:32] && checked && (raw
             ? fold({10'd0, sum_before} + 32'(62 + ROOM) + {16'd0, h[6][63:48]} + {16'd0, h[12][47:32]}) == 16'hffff
             : fold({12'd0, ip_all}) == 16'hffff

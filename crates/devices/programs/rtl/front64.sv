@@ -1,6 +1,7 @@
-// What arrives: words of a frame, sums over them, and whether the frame is ours and whole, in the order of the rules.
+// Input stage: words of a frame, sums over them, and whether the frame is addressed to the device and intact, in the
+// order of the rules.
 //
-// Before a frame's end all that is not known of it yet is taken for good; at the end it is known.
+// Until a frame ends, its missing parts are assumed to be valid; the verdict is final at its end.
 module front64
     import quorate::*;
 #(
@@ -13,7 +14,7 @@ module front64
 ) (
     input  logic         clk,
     input  logic         rst,
-    // Cells are clean: until then nothing is heard, and what had begun before is not heard either.
+    // The cells are cleared. Until then all frames are ignored, including those that began earlier.
     input  logic         ready,
     input  logic         s_valid,
     input  logic         s_last,
@@ -21,23 +22,23 @@ module front64
     input  logic [63:0]  s_data,
     input  logic         s_port,
     input  logic [31:0]  s_tag,
-    // The word that came last, and the one that leaves.
+    // The newest word, and the word that leaves.
     output word_t        now,
     output word_t        leaving,
     output logic [12:0][63:0] words,
     // The value's room, wherever it begins.
     output logic [ROOM/8-1:0][63:0] room,
-    // The header, wherever it begins: words 5 to 12 of a frame of UDP.
+    // The header, wherever it begins: words 5 to 12 of a UDP frame.
     output logic [12:5][63:0] h,
     output logic         raw,
-    // The tenth word is there, or the end; the header is whole; the end.
+    // Set with the tenth word or the end; with the end of the header; at the end.
     output logic         decides,
     output logic         finishes,
     output logic         ends,
-    // The slot is there.
+    // The slot has arrived.
     output logic         looks,
     output logic         of_owner,
-    // Whether one station sent it.
+    // The source is the address of a single station.
     output logic         single,
     output logic [7:0]   admitted
 );
@@ -46,7 +47,7 @@ module front64
 
     word_t [DELAY-1:0] delayed;
     logic [7:0] at, room_at;
-    // A frame has begun that is not heard.
+    // The current frame is being ignored.
     logic deaf, hears, cut;
     logic frame;
     logic [15:0] total;
@@ -56,12 +57,12 @@ module front64
     logic [31:0] upper, lower;
     always_comb begin
         hears = s_valid && ready && !deaf;
-        // [offload-16] A gap is the end of a frame that is none: its beginning would leave before its way is known.
+        // [offload-16] A gap ends a frame as invalid: its beginning would leave before its route is known.
         cut = !s_valid && at != 0;
         masked = s_last ? s_data & ~(64'hffffffffffffffff >> {s_bytes, 3'b000}) : s_data;
         upper = halves(masked[63:32]);
         lower = halves(masked[31:0]);
-        // Before the room it is beyond its end.
+        // Before the room, this index is beyond the room's end.
         room_at = at - (raw ? 8'd10 : 8'd13);
         now = delayed[0];
         leaving = delayed[DELAY-1];
@@ -75,9 +76,9 @@ module front64
         if (hears) begin
             if (at < 13) words[at[3:0]] <= s_data;
             if (room_at < WORDS) room[int'(room_at)] <= s_data;
-            // Longer than every frame, it stays so.
+            // Saturates beyond the length of every valid frame.
             total <= (at == 0 ? 16'd0 : total) + (at != 0 && total[11] ? 16'd0 : {12'd0, s_bytes});
-            // Bytes 14 to 33; from byte 26 on; from byte 14 on; the room in both forms.
+            // Bytes 14 to 33; from byte 26; from byte 14; the room in both forms.
             case (at)
                 0: ip_sum <= 0;
                 1: ip_sum <= {16'd0, masked[15:0]};
@@ -137,7 +138,7 @@ module front64
             || what == BOOT;
         if (COORDINATOR) takes = what == SUBMIT || what == PHASE2B || what == TICK || (of_owner && h[9][35]);
         else takes = what == PHASE1A || what == PHASE2A || (of_owner && what != TICK && !h[9][35]);
-        // Unknown flags, a reason, and what has no meaning in such a frame.
+        // Unknown flags, a reason, and fields without a meaning in this type of frame.
         plain = (h[9][47:32] & 16'hfff4) == 0 && h[9][55:48] == 0
             && (position == 0 || what == ARM || what == PHASE2B)
             && !(what == SUBMIT && (h[6] != 0 || h[7] != 0 || h[8] != 0))

@@ -1,4 +1,5 @@
-// What leaves on a bus of 512 bits: words of a frame four cycles old, with what its plan and its cell say in their places.
+// Output stage for a 512-bit bus: words of a frame four cycles old, with the contents of its plan and its cell
+// inserted.
 module leave512
     import quorate::*;
 #(
@@ -17,12 +18,12 @@ module leave512
 ) (
     input  logic         clk,
     input  logic         rst,
-    // What leaves in the next cycle, and what leaves now, with their plans.
+    // The next word to leave and the word that leaves now, with their plans.
     input  beat_t        comes,
     input  plan_t        coming,
     input  beat_t        leaving,
     input  plan_t        plan,
-    // At a frame's last word: nothing of it may count.
+    // Set at a frame's last word: the frame must be discarded.
     input  logic         bad,
     input  value_t       held,
     input  logic [ROOM/8-1:0][63:0] held_room,
@@ -35,26 +36,26 @@ module leave512
     output logic [31:0]  m_tag
 );
     localparam int WORDS = ROOM / 8;
-    // What all answers have in their sums: the pseudo header, whose length is there twice, magic and group.
+    // Constant part of all checksums: the pseudo header, which repeats the length, magic and group.
     localparam logic [31:0] FIXED = 32'd17 + 32'(2 * (70 + ROOM)) + {16'd0, UDP_PORT} + halves(OWN_IP)
         + {16'd0, MAGIC, 8'd0} + halves(GROUP);
-    // The same of raw ones: their length is there once.
+    // Constant part of the checksums of raw frames, which have the length once.
     localparam logic [31:0] FIXED_RAW = 32'(62 + ROOM) + {16'd0, MAGIC, 8'd0} + halves(GROUP);
 
     function automatic logic [15:0] udp_check(input logic [31:0] sum);
         logic [15:0] check;
         check = ~fold(sum);
-        // Zero would mean none.
+        // A checksum of zero would mean that there is none.
         return check == 0 ? 16'hffff : check;
     endfunction
 
-    // ---- Addresses and checksums, of the first word.
+    // ---- Addresses and checksums, in the first word.
 
     logic [7:0][63:0] came;
     logic [47:0] mac;
     logic [31:0] ip;
     logic [15:0] port, sum0, sum1;
-    // Each an adder: of a sum of many, synthesis makes what takes twice the room.
+    // Pairwise sums have adders of their own: from long sums, synthesis makes circuits of twice the area.
     (* keep *) logic [7:0][16:0] two;
     (* keep *) logic [3:0][17:0] four;
     (* keep *) logic [1:0][18:0] eight;
@@ -89,15 +90,15 @@ module leave512
         sum1 = plan.back ? sum0 : udp_check({11'd0, header} + halves(OWNER_IP) + {16'd0, UDP_PORT});
     end
 
-    // ---- From where each word leaves: it is known a cycle before.
+    // ---- Source of each outgoing word, known a cycle earlier.
     //
-    // The header is words 5 to 12 of a frame of UDP, three earlier in a raw one; the room is behind it.
+    // The header is words 5 to 12 of a UDP frame, three earlier in a raw one; the room follows it.
 
     localparam logic [2:0] CAME = 0, UDP0 = 1, RAW0 = 2, UDP1 = 3, RAW1 = 4, STORED = 5, NOTHING = 6, SPECIAL = 7;
 
     plan_t p;
     logic [7:0][2:0] from, source;
-    // Of the words that begin with the kind of value, as long as that.
+    // For words that begin with the kind of value: as long as that field.
     logic [2:0] from1, source1, from6, source6;
     int room_next, room_now;
     always_comb begin

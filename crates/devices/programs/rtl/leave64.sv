@@ -1,4 +1,4 @@
-// What leaves: the delayed words of a frame, with addresses, header, room and checksums of the answer in their places.
+// Output stage: the delayed words of a frame, with the answer's addresses, header, room and checksums inserted.
 module leave64
     import quorate::*;
 #(
@@ -17,9 +17,9 @@ module leave64
     input  logic         decides,
     input  logic         finishes,
     input  logic         ends,
-    // Without checksums of IP: they are made here.
+    // Without IP checksums, which are computed here.
     input  way_t         decided,
-    // At the end: nothing of it may count.
+    // Set at the end: the frame must be discarded.
     input  logic         bad,
     input  logic [12:5][63:0] made,
     input  logic [ROOM/8-1:0][63:0] made_room,
@@ -45,7 +45,7 @@ module leave64
     function automatic logic [15:0] check(input logic [31:0] sum);
         logic [15:0] complement;
         complement = ~fold(sum);
-        // Zero would mean none.
+        // A checksum of zero would mean that there is none.
         return complement == 0 ? 16'hffff : complement;
     endfunction
     function automatic logic [15:0] udp_check(input logic [31:0] fixed, input logic [31:0] ip, input logic [15:0] port);
@@ -57,10 +57,10 @@ module leave64
         way = decided;
         way.check0 = ~fold(ip_fixed + halves(decided.ip));
         way.check1 = decided.back ? way.check0 : ~fold(ip_fixed + halves(OWNER_IP));
-        // The sum of the room for the room, beside itself.
+        // The room's sum counts twice: for the room, and as a field.
         both_fixed = {16'd0, answer[12][47:32]};
         for (int i = 5; i <= 12; i++) both_fixed = both_fixed + lanes(answer[i]);
-        // Length twice, in the pseudo header too.
+        // The length counts twice, since the pseudo header has it too.
         udp_fixed = both_fixed + 32'd17 + 32'(2 * (70 + ROOM)) + {16'd0, UDP_PORT} + halves(OWN_IP);
         raw_fixed = both_fixed + 32'(62 + ROOM);
     end
@@ -87,10 +87,10 @@ module leave64
     logic [7:0] header_at, room_at;
     logic [63:0] data0, data1;
     always_comb begin
-        // The first word of a long frame leaves in the cycle in which its way is found.
+        // The first word of a long frame leaves in the cycle in which its route is found.
         chosen = decides && leaving.at == 0 && now.frame == leaving.frame ? way : ways[leaving.frame];
         header_at = chosen.raw ? leaving.at + 3 : leaving.at;
-        // Before the room it is beyond its end.
+        // Before the room, this index is beyond the room's end.
         room_at = header_at - 13;
         data0 = leaving.data;
         data1 = leaving.data;

@@ -1,10 +1,10 @@
-// A memory of the cores for a bus of 512 bits: a word is read and one is written in each cycle.
+// Memory of the cores for a 512-bit bus: one read and one write in each cycle.
 //
-// What is written in the cycle in which it is read is read as it was, or as it will be: who asks must not care.
+// A read of the address being written returns the old or the new word; the reader must not depend on which.
 module memory512 #(
     parameter int WIDTH = 1,
     parameter int INDEX = 6,
-    // A memory of its own for each bit. To look at it is the same; deep memories take fewer multiplexers so.
+    // Uses a separate memory for each bit. The behaviour is the same, but deep memories need fewer multiplexers.
     parameter bit COLUMNS = 0
 ) (
     input  logic             clk,

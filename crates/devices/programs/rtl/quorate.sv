@@ -1,7 +1,8 @@
-// What all cores share: a word on its way, the way of a frame, numbers of types and reasons, one's-complement sums.
+// Definitions shared by all cores: words in flight, routes of frames, numbers of types and reasons, one's-complement
+// sums.
 package quorate;
     localparam logic [7:0] MAGIC = 8'hb1;
-    // Words from the first one in to the first one out, but for the register at the end, on a bus of 64 bits.
+    // Delay in words from input to output on a 64-bit bus, without the output register.
     localparam int DELAY = 10;
 
     // Types.
@@ -14,23 +15,23 @@ package quorate;
         WHY_DISARMED = 19, WHY_BOOT = 20, WHY_ORDER = 21, WHY_ARMED = 22, WHY_BALLOT = 23, WHY_FLOOR = 24,
         WHY_RANGE = 25;
 
-    // A word of a frame.
+    // Word of a frame.
     typedef struct packed {
         logic        valid;
         logic        last;
-        // In place of a word that did not come in time: the frame is none, and this is its end.
+        // Replaces a word that did not arrive in time: it ends the frame, which is invalid.
         logic        cut;
         logic [3:0]  bytes;
         logic [63:0] data;
         logic        port;
         logic [31:0] tag;
-        // Which word of its frame, up to 255; the longest room ends in word 188.
+        // Index of the word in its frame, up to 255; the longest room ends in word 188.
         logic [7:0]  at;
-        // Tells a frame from those beside it.
+        // Distinguishes adjacent frames.
         logic        frame;
     } word_t;
 
-    // A word of a frame on a bus of 512 bits.
+    // Word of a frame on a 512-bit bus.
     typedef struct packed {
         logic         valid;
         logic         last;
@@ -39,20 +40,20 @@ package quorate;
         logic [511:0] data;
         logic         port;
         logic [31:0]  tag;
-        // Which word of its frame, up to 31; the longest room ends in word 23.
+        // Index of the word in its frame, up to 31; the longest room ends in word 23.
         logic [4:0]   at;
     } beat_t;
 
-    // What is made of a frame on a bus of 512 bits: it is there three cycles behind its first word, and not for longer
-    // than its last one takes to leave. What is not said here leaves as it came.
+    // Rewriting plan of a frame on a 512-bit bus. It is valid from three cycles after the frame's first word until its
+    // last word has left. Fields that it does not mention leave unchanged.
     typedef struct packed {
-        // Rewritten; else it goes as it came.
+        // Rewrite the frame; otherwise it leaves unchanged.
         logic        answers;
-        // Network, owner.
+        // Output ports: network, owner.
         logic [1:0]  to;
-        // To its sender: the same address on either port.
+        // Return to the sender, whose address is the same on either port.
         logic        back;
-        // By the second route.
+        // Take the second route.
         logic        second;
         logic        raw;
         logic [3:0]  kind;
@@ -63,28 +64,28 @@ package quorate;
         logic [7:0]  reason;
         logic [3:0]  flags;
         logic [31:0] boot;
-        // The value of the cell, or nothing if it holds none.
+        // Insert the cell's value, or zeros if it holds none.
         logic        shows;
         logic        held;
-        // The answer of control.
+        // The frame is an answer to a control call.
         logic        done;
-        // With this number in place of the counter.
+        // Replace the counter by this number.
         logic        counts;
         logic [63:0] counter;
-        // Sum over the kind of value and all that stands behind the boot, the room too.
+        // Sum over the kind of value and everything after the boot, including the room.
         logic [19:0] sum;
-        // Checksums of IP.
+        // IP checksums.
         logic [15:0] check0;
         logic [15:0] check1;
     } plan_t;
 
-    // Where a frame goes, on a bus of 64 bits.
+    // Route of a frame on a 64-bit bus.
     typedef struct packed {
-        // Rewritten; else it goes as it came.
+        // Rewrite the frame; otherwise it leaves unchanged.
         logic        answers;
-        // Network, owner.
+        // Output ports: network, owner.
         logic [1:0]  to;
-        // To its sender: the same address on either port.
+        // Return to the sender, whose address is the same on either port.
         logic        back;
         logic        raw;
         logic        bad;
@@ -95,7 +96,7 @@ package quorate;
         logic [15:0] check1;
     } way_t;
 
-    // Of a value, what stands behind the boot; and its kind.
+    // Fields of a value that follow the boot, and its kind.
     typedef struct packed {
         logic [7:0]  kind;
         logic [31:0] origin;
@@ -106,7 +107,7 @@ package quorate;
         logic [31:0] crc;
     } value_t;
 
-    // What a cell holds, but for the value's bytes and votes that were counted.
+    // Contents of a cell, without the value's bytes and the votes counted.
     typedef struct packed {
         logic [63:0] ballot;
         logic [63:0] slot;

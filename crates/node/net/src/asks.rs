@@ -1,5 +1,4 @@
-//! A bounded queue from any thread of the program to the reactor, which waits for a descriptor and
-//! not for a queue.
+//! A bounded queue from any thread of the program to the reactor, which waits on a file descriptor.
 
 use std::io;
 
@@ -11,21 +10,21 @@ use super::{
     wake::Wake,
 };
 
-/// The side of the program.
+/// The sending end, for threads of the program.
 #[derive(Debug)]
 pub struct Asks<T> {
     queue: SyncSender<T>,
     wake: Arc<Wake>,
 }
 
-/// The side of the reactor.
+/// The receiving end, for the reactor.
 #[derive(Debug)]
 pub struct Asked<T> {
     queue: Receiver<T>,
     wake: Arc<Wake>,
 }
 
-/// A question that is not in the queue.
+/// A request that was not queued.
 #[derive(Debug)]
 pub enum NotPut<T> {
     /// The queue is full.
@@ -34,8 +33,8 @@ pub enum NotPut<T> {
     Gone(T),
 }
 
-/// Returns both sides of a queue; while it is full, callers of [`Asks::put`] wait. Fails without a
-/// descriptor.
+/// Creates a queue of capacity `waiting_max`; [`Asks::put`] blocks while it is full. Fails if no
+/// descriptor is available.
 pub fn asks<T>(waiting_max: usize) -> io::Result<(Asks<T>, Asked<T>)> {
     let wake = Arc::new(Wake::new()?);
     let (sender, receiver) = sync_channel(waiting_max);
@@ -45,7 +44,7 @@ pub fn asks<T>(waiting_max: usize) -> io::Result<(Asks<T>, Asked<T>)> {
 }
 
 impl<T> Asks<T> {
-    /// Queues the question, then signals, so a reader that sees the signal finds the question.
+    /// Queues a request and then signals, so that a reader woken by the signal finds the request.
     /// Returns `false` if the reactor is gone.
     pub fn put(&self, ask: T) -> bool {
         let put = self.queue.send(ask).is_ok();
@@ -53,7 +52,7 @@ impl<T> Asks<T> {
         put
     }
 
-    /// Queues the question without waiting; returns it if the queue is full or the reactor is gone.
+    /// Queues a request without blocking; returns it if the queue is full or the reactor is gone.
     pub fn try_put(&self, ask: T) -> Result<(), NotPut<T>> {
         let put = self.queue.try_send(ask);
         self.wake.signal();
@@ -65,18 +64,18 @@ impl<T> Asks<T> {
 }
 
 impl<T> Asked<T> {
-    /// Returns the descriptor that is readable while a question may wait.
+    /// Returns the descriptor that is readable while a request may be queued.
     pub fn wake(&self) -> &Arc<Wake> {
         &self.wake
     }
 
-    /// Clears the signal before the queue is read: a question queued in between signals again.
-    /// Afterwards take all that are there.
+    /// Clears the signal. Call it before reading the queue, and then read until it is empty: a
+    /// request queued in between signals again.
     pub fn begin(&self) {
         self.wake.drain();
     }
 
-    /// Returns the next question.
+    /// Returns the next request, if there is one.
     pub fn next(&self) -> Option<T> {
         self.queue.try_recv().ok()
     }

@@ -1,17 +1,17 @@
-//! Races at the queue of an embedding program, explored: the same lines as in production, over
-//! primitives of a scheduler that decides who runs when. A thread that waits for what never comes
-//! is a deadlock, which ends a run.
+//! Explores the races at the queue of an embedding program: runs the production code over the
+//! primitives of a scheduler that decides which thread runs next. A thread that waits forever is a
+//! deadlock, which fails the run.
 //!
-//! The model is shown to work by reactors that do one thing too late.
+//! Deliberately broken reactors, which do one step too late, show that the model detects faults.
 
-/// The same things as in production.
+/// Stand-ins for the primitives used in production.
 mod sync {
     pub(super) use shuttle::sync::{Arc, mpsc};
 }
 
 use crate::races::wake;
 
-// By its path, since it is compiled a second time: `super::sync` is the one above here.
+// Included by path because it is compiled a second time; `super::sync` then means the module above.
 #[path = "asks.rs"]
 #[allow(clippy::duplicate_mod, reason = "over other primitives")]
 #[allow(unreachable_pub, reason = "the crate exports it, this module does not")]
@@ -33,7 +33,7 @@ const ASKERS: usize = 3;
 
 type Question = SyncSender<u32>;
 
-/// Threads ask through a queue that is shorter than they are many; each waits for its answer.
+/// All threads get answers although they outnumber the places in the queue; each waits for its own.
 fn everybody_is_answered(turn: impl Fn(&Asked<Question>) -> Vec<Question>) {
     let (program, reactor) = asks::<Question>(ASKERS - 1).unwrap();
     let program = Arc::new(program);
@@ -59,20 +59,20 @@ fn everybody_is_answered(turn: impl Fn(&Asked<Question>) -> Vec<Question>) {
     }
 }
 
-/// Takes all questions, as the front does.
+/// Takes all requests, as the front does.
 fn takes(asked: &Asked<Question>) -> Vec<Question> {
     asked.begin();
     std::iter::from_fn(|| asked.next()).collect()
 }
 
-/// Makes the descriptor unreadable when it is done: what came in between is slept through.
+/// Clears the signal after taking the requests, and so sleeps through any that arrive in between.
 fn drains_late(asked: &Asked<Question>) -> Vec<Question> {
     let all = std::iter::from_fn(|| asked.next()).collect();
     asked.begin();
     all
 }
 
-/// Takes one, and waits for the next signal.
+/// Takes only one request, then waits for the next signal.
 fn takes_one(asked: &Asked<Question>) -> Vec<Question> {
     asked.begin();
     asked.next().into_iter().collect()
@@ -109,7 +109,8 @@ fn nobody_asks_a_reactor_that_is_gone() {
     );
 }
 
-/// A full queue gives the question back; what was taken is answered, and nothing is slept through.
+/// A full queue returns the request to the caller; queued requests are answered, and no signal is
+/// missed.
 #[test]
 fn who_does_not_wait_is_told_that_the_queue_is_full() {
     shuttle::check_random(

@@ -1,4 +1,5 @@
-//! Client connections: sockets for the front's state machines, with back-pressure both ways.
+//! Client connections: sockets for the front's state machines, with back-pressure in both
+//! directions.
 
 mod proving;
 mod unproved;
@@ -25,35 +26,36 @@ use crate::{
     tcp::socket::{self, Moved, Socket},
 };
 
-/// One read of a client that has nothing left over.
+/// Bytes of one read from a client without a backlog.
 const READ_BYTES: usize = 64 << 10;
-/// One round of reading of a client in the middle of a large command.
+/// Bytes read in one round from a client in the middle of a large command.
 const READ_LARGE_BYTES: usize = 1 << 20;
 
-/// All clients.
+/// All client connections.
 #[derive(Debug)]
 pub(crate) struct Clients {
     limits: Limits,
     connections: FxHashMap<ConnectionId, Client>,
-    /// Counts from 1: people see it.
+    /// Starts at 1, because people see the ids.
     next_id: u64,
-    /// Target of every read.
+    /// Buffer for reads.
     scratch: Vec<u8>,
-    /// Unused bytes of all clients.
+    /// Total bytes in the backlogs of all clients.
     backlog_bytes: usize,
-    /// Complaints about clients that hold too much.
+    /// Rate limit of the log line about clients that use too much memory.
     hoarders: Seldom,
-    /// Complaints about connections that were reset.
+    /// Rate limit of the log line about reset connections.
     resets: Seldom,
-    /// Clients that are not read: their front takes nothing at the moment, or all are held.
+    /// Clients that are not read at the moment: their front accepts no input, or reading is
+    /// suspended for all.
     paused: Vec<ConnectionId>,
-    /// The host was full, and is not empty enough again.
+    /// Reading is suspended for all clients, until the pressure on the host is low.
     held: bool,
-    /// Clients that have closed their half, or are being sent off.
+    /// Clients that have half-closed their connection, or whose connection is being closed.
     leaving: Vec<ConnectionId>,
     /// Clients with output to send.
     dirty: Vec<ConnectionId>,
-    /// Connections without proof of identity; their front does not know them.
+    /// Unauthenticated connections, of which the front does not know yet.
     unproved: Unproved,
     pub(crate) stats: Stats,
 }
@@ -62,10 +64,10 @@ pub(crate) struct Clients {
 struct Client {
     socket: Socket,
     token: Token,
-    /// Bytes that the front has not used.
+    /// Bytes that the front has not consumed.
     backlog: Vec<u8>,
     stage: Stage,
-    /// The last byte was received, and the front is not yet notified.
+    /// The last byte was received, but the front has not been notified yet.
     end_untold: bool,
     interest: Interest,
     paused: bool,
@@ -76,9 +78,10 @@ struct Client {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Open,
-    /// The client has sent its last byte; what it asked for is still answered.
+    /// The client has sent its last byte; its requests are still answered.
     HalfClosed,
-    /// Everything is sent; what still comes is discarded until the client closes or this time.
+    /// All output is sent; input is discarded until the client closes the connection, or until this
+    /// time.
     Farewell(Time),
 }
 
@@ -105,7 +108,7 @@ impl Clients {
         self.connections.len() >= self.limits.clients_max
     }
 
-    /// Accepts the clients that wait at the listener of this door, as long as there is room.
+    /// Accepts the clients waiting at the listener of this door, up to the limit.
     pub(crate) fn accept(
         &mut self,
         listener: Listener<'_>,
@@ -159,7 +162,7 @@ impl Clients {
         front.opened(id, ends, &mut requests);
     }
 
-    /// Handles readiness of one of the sockets.
+    /// Handles readiness of a client's socket.
     pub(crate) fn on_ready(
         &mut self,
         id: ConnectionId,
@@ -169,8 +172,8 @@ impl Clients {
         let Some(client) = self.connections.get_mut(&id) else {
             return;
         };
-        // Requests received before the end are still executed, as if the client had waited; after
-        // that no client is left to read an answer.
+        // Requests received before the connection broke are still executed, as if the client had
+        // waited; afterwards no client is left to receive a reply.
         if ready.broken && !(ready.read && client.stage == Stage::Open) {
             return self.close(id, cx);
         }
@@ -183,7 +186,8 @@ impl Clients {
         }
     }
 
-    /// Reads what has come, and what the session holds of it: the poller does not know of that.
+    /// Reads everything that arrived, including data buffered in the TLS session, of which the
+    /// poller does not know.
     fn read_all(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
         self.read(id, cx);
         while self.connections.get(&id).is_some_and(Client::holds_more) {
@@ -195,7 +199,7 @@ impl Clients {
         }
     }
 
-    /// Feeds clients whose front takes input again.
+    /// Feeds clients whose front accepts input again.
     pub(crate) fn resume(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
         for id in std::mem::take(&mut self.paused) {
             self.held = self.is_held(cx.host);
@@ -218,14 +222,14 @@ impl Clients {
         }
     }
 
-    /// Returns whether [`Self::resume`] has something to do at once.
+    /// Returns whether [`Self::resume`] has work now.
     pub(crate) fn can_resume(&self, host: &impl ClientSide) -> bool {
         let ready = |id: &ConnectionId| host.front().ready(*id);
         !self.is_held(host) && self.paused.iter().any(ready)
     }
 
-    /// Returns whether reading from all clients is suspended. Ends well below where it began, since
-    /// each change costs a call per client.
+    /// Returns whether reading is suspended for all clients. It ends well below the level at which
+    /// it began, since each change costs a system call per client.
     fn is_held(&self, host: &impl ClientSide) -> bool {
         if self.held_bytes(host) > self.limits.clients_bytes_max {
             return true;
@@ -237,24 +241,24 @@ impl Clients {
         }
     }
 
-    /// Sends what the front has for its clients.
+    /// Sends the front's output to its clients.
     pub(crate) fn flush(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
         while let Some(id) = cx.host.front_mut().next_dirty() {
             self.dirty.push(id);
         }
-        // Requests of clients that have closed their half may have ended without output.
+        // Requests of half-closed clients may have ended without output.
         self.dirty.extend_from_slice(&self.leaving);
         for id in std::mem::take(&mut self.dirty) {
             self.write(id, cx);
         }
     }
 
-    /// Returns the memory that all clients hold.
+    /// Returns the memory used by all clients.
     fn held_bytes(&self, host: &impl ClientSide) -> usize {
         self.backlog_bytes + host.front().held_bytes()
     }
 
-    /// Closes the clients that hold most of the memory for clients, so that the others continue.
+    /// Closes the clients that use the most memory, so that the others can continue.
     pub(crate) fn shed(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
         let of = self.limits.clients_bytes_max;
         loop {
@@ -281,8 +285,8 @@ impl Clients {
         }
     }
 
-    /// Ends farewells that have lasted long enough, and those who have not proved who they are for
-    /// too long.
+    /// Closes connections whose farewell has lasted long enough, and those that did not
+    /// authenticate in time.
     pub(crate) fn on_time(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
         self.dismiss_late(cx);
         let connections = &self.connections;
@@ -295,7 +299,7 @@ impl Clients {
         }
     }
 
-    /// Returns when [`Self::on_time`] has something to do.
+    /// Returns when [`Self::on_time`] has work next.
     pub(crate) fn next_time(&self) -> Option<Time> {
         let leaving = self.leaving.iter().filter_map(|id| self.connections.get(id));
         let times = leaving.filter_map(|client| match client.stage {
@@ -305,7 +309,7 @@ impl Clients {
         times.chain(self.unproved.next_time()).min()
     }
 
-    /// Stops reading from all clients: accepted requests are being finished.
+    /// Stops reading from all clients; accepted requests are finished.
     pub(crate) fn stop_reading(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
         self.limits.clients_max = 0;
         self.dismiss_all(cx);
@@ -350,8 +354,8 @@ impl Clients {
         let Some(client) = self.connections.get_mut(&id) else {
             return;
         };
-        // In the middle of a large command the front is called less often, for it may look at the
-        // command's beginning each time.
+        // During a large command the front is called less often, because it may parse the command
+        // from its start each time.
         let wanted = client.backlog.len().clamp(READ_BYTES, READ_LARGE_BYTES);
         let mut total = 0;
         while total < wanted {
@@ -369,7 +373,7 @@ impl Clients {
                         continue;
                     }
                     if client.backlog.is_empty() && wanted == READ_BYTES {
-                        // The usual case: the front reads from where the kernel wrote.
+                        // Usual case: the front reads directly from the buffer of the read.
                         return self.feed(id, count, cx);
                     }
                     keep(&mut client.backlog, &self.scratch[..count]);
@@ -382,8 +386,8 @@ impl Clients {
         self.feed(id, 0, cx);
     }
 
-    /// Lets the front have bytes read to where it keeps them; `None` if it did, else how many it
-    /// wants to be given.
+    /// Lets the front read directly into its own buffer; returns `None` if it did, otherwise the
+    /// maximum number of bytes that it accepts.
     fn intake(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) -> Option<usize> {
         let client = self.connections.get_mut(&id)?;
         let mut moved = Moved::Some(0);
@@ -416,7 +420,7 @@ impl Clients {
         None
     }
 
-    /// Gives the front what is left over, or the first `fresh` bytes of the scratch buffer.
+    /// Passes the front the backlog, or the first `fresh` bytes of the scratch buffer.
     fn feed(&mut self, id: ConnectionId, fresh: usize, cx: &mut Cx<'_, impl ClientSide>) {
         let Some(client) = self.connections.get_mut(&id) else {
             return;
@@ -449,7 +453,7 @@ impl Clients {
         }
     }
 
-    /// Reads nothing of this client until [`Self::resume`]; it is not paused yet.
+    /// Stops reading from this client until [`Self::resume`]. It must not be paused yet.
     fn pause(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
         if let Some(client) = self.connections.get_mut(&id) {
             client.paused = true;
@@ -458,7 +462,7 @@ impl Clients {
         }
     }
 
-    /// Handles a client that has sent its last byte. It may still want its answers.
+    /// Handles the last byte of a client, which may still wait for replies.
     fn half_close(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
         let Some(client) = self.connections.get_mut(&id) else {
             return;
@@ -476,7 +480,7 @@ impl Clients {
         }
     }
 
-    /// Notifies the front of the client's end once it has used all data before that.
+    /// Notifies the front of the client's last byte once it has consumed all data before it.
     fn tell_end(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
         if let Some(client) = self.connections.get_mut(&id)
             && client.backlog.is_empty()
@@ -517,7 +521,7 @@ impl Clients {
         self.watch(id, cx);
     }
 
-    /// Ends the connection of a client whose output is sent, if it is broken, half closed or
+    /// Closes the connection of a client whose output is sent, if it is broken, half-closed or
     /// closing.
     fn after_output(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
         let Some(client) = self.connections.get_mut(&id) else {
@@ -535,7 +539,7 @@ impl Clients {
             Stage::HalfClosed if client.paused || cx.host.front().is_busy(id) => {}
             Stage::HalfClosed => self.close(id, cx),
             Stage::Open if cx.host.front().closing(id) => {
-                // Closing at once, with input unread, would destroy the last reply on its way.
+                // Closing at once, with input unread, would discard the last reply in transit.
                 client.socket.finish_writing();
                 let until = cx.now.time.plus_ms(self.limits.farewell_ms);
                 client.stage = Stage::Farewell(until);
@@ -546,7 +550,7 @@ impl Clients {
         }
     }
 
-    /// Watches the socket for what can be done now.
+    /// Registers the socket for the events that are of use now.
     fn watch(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
         let Some(client) = self.connections.get_mut(&id) else {
             return;
@@ -575,15 +579,14 @@ impl Clients {
 }
 
 impl Client {
-    /// Returns whether a read finds data at once.
+    /// Returns whether a read would find data at once.
     fn holds_more(&self) -> bool {
         let takes = !self.paused && self.stage != Stage::HalfClosed;
         takes && self.socket.holds_more()
     }
 }
 
-/// Appends to what is left over. It grows by quarters once it is large, for it is counted by its
-/// length.
+/// Appends to a backlog. A large one grows by quarters, because only its length is accounted for.
 fn keep(backlog: &mut Vec<u8>, bytes: &[u8]) {
     let length = backlog.len();
     if length > READ_LARGE_BYTES && backlog.capacity() - length < bytes.len() {

@@ -1,10 +1,10 @@
-//! The reactor's clock. It counts while the machine is suspended: a lease must not outlive that
-//! ([read-4]).
+//! The reactor's clock. It advances while the machine is suspended, because a lease must not
+//! outlive a suspend ([read-4]).
 
 use quorate_core::time::Time;
 
-/// When the reactor was made. `CLOCK_MONOTONIC`, which `Instant` reads, would stand still in a
-/// suspend.
+/// Time at which the reactor was created. `CLOCK_MONOTONIC`, which `Instant` uses, would stop
+/// during a suspend.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Started(u64);
 
@@ -13,7 +13,7 @@ impl Started {
         Self(boot_us())
     }
 
-    /// Returns the time since then.
+    /// Returns the time since the reactor was created.
     pub(crate) fn elapsed(self) -> Time {
         Time(boot_us().saturating_sub(self.0))
     }
@@ -26,7 +26,7 @@ fn boot_us() -> u64 {
     part(time.tv_sec).saturating_mul(1_000_000).saturating_add(part(time.tv_nsec) / 1000)
 }
 
-/// Returns the time since boot. Elsewhere a suspend is not counted, and the command line takes no
+/// Returns the time since boot. On other systems it excludes suspends, and the command line refuses
 /// leases.
 #[cfg(not(target_os = "linux"))]
 fn boot_us() -> u64 {

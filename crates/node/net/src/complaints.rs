@@ -1,19 +1,19 @@
-//! Says each complaint once, however often the world repeats it.
+//! Logs each distinct problem once, however often it recurs.
 
 use std::collections::BTreeSet;
 
-/// Most complaints remembered; strangers choose how many there are.
+/// Maximum number of problems remembered; remote peers control how many there are.
 const COMPLAINTS_MAX: usize = 256;
 
-/// Complaints already made, by their subject.
+/// Problems already logged, by subject.
 #[derive(Debug, Default)]
 pub(crate) struct Complaints {
     said: BTreeSet<(String, String)>,
 }
 
 impl Complaints {
-    /// Returns whether this is new and should be logged. Once too many complaints were made,
-    /// nothing is new.
+    /// Returns whether this problem is new and should be logged. Once the limit is reached, nothing
+    /// counts as new.
     pub(crate) fn is_new(&mut self, about: &str, what: &str) -> bool {
         if self.said.len() >= COMPLAINTS_MAX {
             return false;
@@ -27,7 +27,7 @@ impl Complaints {
         new
     }
 
-    /// Forgets the complaints about this one; the next is new again.
+    /// Forgets the problems of this subject; the next one is new again.
     pub(crate) fn settle(&mut self, about: &str) {
         self.said.retain(|(other, _)| other != about);
     }

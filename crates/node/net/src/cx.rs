@@ -1,11 +1,11 @@
-//! Context of one call of a part of the reactor.
+//! Context of a call to a part of the reactor.
 
 use crate::{
     host::{Now, PeerSide},
     sources::Sources,
 };
 
-/// The moment, the side of the host that the part serves, and the table of what is watched.
+/// The current time, the side of the host that the part serves, and the table of event sources.
 pub(crate) struct Cx<'a, H: ?Sized + 'a> {
     pub(crate) now: Now,
     pub(crate) host: &'a mut H,

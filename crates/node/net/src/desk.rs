@@ -1,4 +1,4 @@
-//! The operators' desk: who waits for which answer of this node.
+//! Pending requests of operators to this node, with the callers that wait for them.
 
 use std::{collections::BTreeMap, sync::mpsc::SyncSender};
 
@@ -17,41 +17,41 @@ use crate::{
     host::{Now, OperatorSide, Order, Outcome, Wanted},
 };
 
-/// An asker for a snapshot has gone after this: a little more than it waits.
+/// Time after which a caller that requested a snapshot is gone: slightly more than its timeout.
 const SNAPSHOT_MS: u64 = SNAPSHOT_WAIT.as_millis() as u64 + 1000;
-/// The same for what is asked of the group.
+/// Time after which a caller of a group request is gone.
 const GROUP_MS: u64 = GROUP_WAIT.as_millis() as u64 + 1000;
-/// The same for bytes of streams.
+/// Time after which a reader of held stream bytes is gone.
 const HELD_MS: u64 = HELD_WAIT.as_millis() as u64 + 1000;
 
-/// A caller that waits for an answer of the group, and its deadline.
+/// A caller waiting for the result of a group request, and its deadline.
 type GroupAsker = (Time, SyncSender<Result<Answer, GroupError>>);
 
-/// The same for bytes of streams.
+/// A caller waiting for held stream bytes, and its deadline.
 type HeldAsker = (Time, SyncSender<Result<Vec<u8>, HeldError>>);
 
-/// Callers that wait for an answer. Expired callers are skipped.
+/// Callers waiting for results. Expired callers are skipped.
 #[derive(Debug)]
 pub(crate) struct Desk {
     waiting_max: usize,
     transfer: Option<SyncSender<Result<NodeId, Refusal>>>,
-    /// Askers for the end of a probe: all share one attempt.
+    /// Callers waiting for a probe; all share one attempt.
     probes: Vec<SyncSender<Result<Probed, Unanswered>>>,
-    /// Askers for a snapshot, and when they go: all share one attempt.
+    /// Callers waiting for a snapshot, with their deadlines; all share one attempt.
     snapshots: Vec<(Time, SyncSender<Result<Snapshot, SnapshotError>>)>,
-    /// Askers of the group, by the number of what they asked.
+    /// Callers waiting for the group, by request number.
     group: BTreeMap<u64, GroupAsker>,
-    /// Readers of held bytes of streams, by the number of what they asked.
+    /// Readers of held stream bytes, by request number.
     held: BTreeMap<u64, HeldAsker>,
-    /// Numbers up to this one were assigned; none is used again.
+    /// Last request number assigned; numbers are never reused.
     asked: u64,
-    /// To be answered at the end of the turn.
+    /// Questions to be answered at the end of the turn.
     questions: Vec<Question>,
 }
 
 impl Desk {
-    /// Limits the waiting callers to `waiting_max` for the end of a probe, as many for a snapshot,
-    /// for the group, and for bytes of streams.
+    /// Allows `waiting_max` waiting callers each for a probe, for a snapshot, for the group, and
+    /// for stream bytes.
     pub(crate) const fn new(waiting_max: usize) -> Self {
         Self {
             waiting_max,
@@ -65,7 +65,7 @@ impl Desk {
         }
     }
 
-    /// Orders go to the host at once, questions wait for the end of the turn.
+    /// Passes orders to the host at once; questions wait for the end of the turn.
     pub(crate) fn take(&mut self, command: Command, now: Now, host: &mut impl OperatorSide) {
         match command {
             Command::Ask(question) => self.questions.push(question),
@@ -136,7 +136,7 @@ impl Desk {
         }
     }
 
-    /// Answers with the state at the end of the turn.
+    /// Answers all questions with the state at the end of the turn.
     pub(crate) fn answer(
         &mut self,
         host: &mut impl OperatorSide,

@@ -1,7 +1,7 @@
-//! The device of a node, if one is wanted: it votes, assigns slots and counts ([offload-5]).
+//! The optional device of a node: it votes, assigns slots and counts votes ([offload-5]).
 //!
-//! Reading order: [`Kind`] (the wanted device), `ladder` (its substitutes), `kernel`, `place`,
-//! `by_udp`, `boxes` (its steps), `waiting` (how a device wakes the reactor).
+//! Reading order: [`Kind`] (the configured device), `ladder` (its fallbacks), `kernel`, `place`,
+//! `by_udp`, `boxes` (the kinds of candidates), `waiting` (wake-up of the reactor by a device).
 
 mod boxes;
 mod by_udp;
@@ -33,42 +33,43 @@ use by_udp::ByUdp;
 use ladder::{Rung, Rungs};
 pub(crate) use waiting::Waiting;
 
-/// Slots that each program holds.
+/// Number of slots that each program stores.
 const CELLS: u32 = 1 << 12;
-/// Bytes of a value that fits into a frame: with all headers 1512, in an Ethernet frame of 1526.
+/// Payload capacity of a frame: with all headers 1512 bytes, in an Ethernet frame of 1526.
 const ROOM_BYTES: usize = 1408;
-/// Frames that wait for the reactor at most, of a device that is a thread.
+/// Maximum number of frames queued for the reactor by a device that is a thread.
 const TAP_FRAMES: usize = 1 << 13;
 
-/// Device of a node.
+/// Kind of a node's device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Nothing.
+    /// No device.
     #[default]
     Off,
-    /// A thread of its own, by datagrams.
+    /// A thread that uses datagrams.
     Udp,
-    /// A thread of its own, by raw frames.
+    /// A thread that uses raw frames.
     Packet,
-    /// In the kernel: by XDP, by tc, or else the thread by raw frames.
+    /// In the kernel by XDP or tc; falls back to the thread that uses raw frames.
     Kernel,
-    /// In the kernel by tc alone, or else the thread.
+    /// In the kernel by tc only; falls back to the thread.
     Tc,
-    /// A box of its own, or else a thread by the same frames.
+    /// External device processes; falls back to a thread that uses the same frames.
     Box(BoxOf),
 }
 
-/// A box of its own: two processes that map frames to frames, and may stand for whatever does that.
+/// An external device: two processes that map frames to frames, and may represent any hardware that
+/// does.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BoxOf {
     kind: &'static str,
-    /// The command; where a word has `{}`, the name of the program belongs there, and else behind
-    /// the last word.
+    /// The command. The name of the program replaces `{}` in any word, or is appended if no word
+    /// has it.
     words: Vec<String>,
 }
 
 impl BoxOf {
-    /// Parses `process:COMMAND`, `rtl:FOLDER` as Verilator built it, or `p4`, which this binary
+    /// Parses `process:COMMAND`, `rtl:FOLDER` (as built by Verilator), or `p4`, which this binary
     /// runs itself.
     fn named(name: &str) -> Option<Self> {
         let (kind, words) = match name.split_once(':') {
@@ -84,7 +85,7 @@ impl BoxOf {
     }
 }
 
-/// Splits a command at blanks; quotes keep the blanks of a word.
+/// Splits a command at whitespace; quotes protect whitespace within a word.
 fn words(command: &str) -> Vec<String> {
     let (mut words, mut within, mut quote) = (Vec::<String>::new(), false, None);
     for letter in command.chars() {
@@ -109,7 +110,7 @@ fn words(command: &str) -> Vec<String> {
 }
 
 impl Kind {
-    /// Returns the kind of this name.
+    /// Parses the name of a kind.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "off" => Some(Self::Off),
@@ -121,8 +122,7 @@ impl Kind {
         }
     }
 
-    /// Returns the same with all programs of a box run by this command: it becomes what stands
-    /// behind it.
+    /// Makes `launcher` run all programs of an external device: their command is appended to it.
     #[must_use]
     pub fn under(self, launcher: &[String]) -> Self {
         match self {
@@ -133,7 +133,7 @@ impl Kind {
         }
     }
 
-    /// Returns its name in settings.
+    /// Returns the name used in settings.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Box(one) => one.kind,
@@ -154,7 +154,7 @@ impl Kind {
     }
 }
 
-/// Why a node has no device although one is wanted.
+/// Reasons for refusing the configured device.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
     /// Frames of devices carry no keys.
@@ -162,16 +162,16 @@ pub enum Refused {
         "--device {0} has no keys, and other machines can reach this address: anyone who can send frames there could vote as a member"
     )]
     Untrusted(&'static str),
-    /// Datagrams have that port already.
+    /// Datagrams of the plane already use that port.
     #[error("--device udp and --plane {0} both need the UDP port of --peer")]
     PortTaken(&'static str),
-    /// Frames have addresses of IPv4.
+    /// Frames carry IPv4 addresses.
     #[error("--device udp needs one specific IPv4 address at --peer, not {0}")]
     Address(SocketAddr),
     /// Binding the port failed.
     #[error("cannot bind the UDP port of --peer {0}: {1}")]
     Bind(SocketAddr, io::Error),
-    /// The address for peers has no interface by itself.
+    /// No single interface has the address for peers.
     #[error(
         "--device {0} needs --plane-interface: no interface of this machine has the address {1}"
     )]
@@ -199,7 +199,8 @@ pub(crate) struct Bound {
     members: Members,
 }
 
-/// Handles of a device: the ladder for the replica, the feed of members, and the readers that wait.
+/// Handles of a device: the fallback list for the replica, the feed of members, and the descriptors
+/// that wake the reactor.
 pub(crate) struct Started {
     pub(crate) ladder: Box<dyn Ladder>,
     pub(crate) following: Following,
@@ -230,7 +231,7 @@ impl Bound {
         let interface =
             interface_of(wanted, peers).ok_or(Refused::NoInterface(kind.name(), peers))?;
         if interface == LOOPBACK {
-            // So it is for all members, since they reach each other there.
+            // All members share this limit, since they reach each other on this interface.
             let why = "a machine does not hear its own frames, and this interface has no others";
             bound.not.push(format!("not by frames at {LOOPBACK}: {why}"));
             match by_udp.and_then(|at| ByUdp::bind(at, &bound.members)) {
@@ -255,7 +256,8 @@ impl Bound {
         Ok(Some(bound))
     }
 
-    /// Adds a box by this transport, if one is wanted; returns the transport, if not.
+    /// Adds an external device over this transport if one is configured; otherwise returns the
+    /// transport.
     fn push_box(&mut self, kind: &Kind, way: Way) -> Option<Way> {
         let Kind::Box(one) = kind else {
             return Some(way);
@@ -264,7 +266,7 @@ impl Bound {
         None
     }
 
-    /// Starts the ladder of devices.
+    /// Makes the fallback list ready for use.
     pub(crate) fn start(self, identity: &Identity, shared: Arc<Shared>) -> io::Result<Started> {
         let waiting = Arc::new(Waiting::new(shared)?);
         let rungs = Rungs {
@@ -284,8 +286,8 @@ impl Bound {
     }
 }
 
-/// Ends what killed nodes of this cluster left in the kernel of this machine, whatever device this
-/// one wants ([offload-9]).
+/// Removes devices that killed nodes of this cluster left in this machine's kernel, regardless of
+/// the device that this node uses ([offload-9]).
 pub(crate) fn end_orphans(cluster: u128) {
     match quorate_device::xdp::end_orphans(group_of(cluster)) {
         Ok(ended) => {
@@ -293,8 +295,8 @@ pub(crate) fn end_orphans(cluster: u128) {
                 tracing::info!("stopped the device of an earlier process: {}", folder.display());
             }
         }
-        // Who may not look there could not have left anything, but for an earlier process with more
-        // rights.
+        // A process without the right to list them cannot have created any, unless an earlier one
+        // had more rights.
         Err(failed) => tracing::debug!("devices of earlier processes: {failed}"),
     }
 }
@@ -310,7 +312,7 @@ fn group_of(cluster: u128) -> u32 {
     words.fold(0, |hash: u32, word| hash.rotate_left(5) ^ word)
 }
 
-/// Reports the members to a device.
+/// Keeps a device informed of the members.
 #[derive(Debug)]
 pub(crate) struct Following {
     members: Members,
@@ -318,7 +320,7 @@ pub(crate) struct Following {
 }
 
 impl Following {
-    /// Sets the peers that can be reached.
+    /// Sets the addresses of the reachable peers.
     pub(crate) fn follow(&mut self, peers: impl Iterator<Item = SocketAddrV4>) {
         let mut now: Vec<SocketAddrV4> = peers.collect();
         now.sort_unstable();
@@ -354,7 +356,7 @@ mod tests {
         }
     }
 
-    /// The thread that it falls back to receives the same frames.
+    /// The thread that an external device falls back to receives the same frames.
     #[test]
     fn a_box_is_tried_before_the_thread_of_its_way() {
         let kind = Kind::named("process:none").unwrap();

@@ -1,4 +1,4 @@
-//! The gates: the listeners, and whether new connections are taken at each.
+//! Gates: the listeners, and whether each accepts connections at the moment.
 
 use std::{io, net::TcpListener};
 
@@ -14,13 +14,13 @@ use crate::{
 /// Outcome of accepting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Accepted {
-    /// No connection is waiting any more.
+    /// No connection is waiting.
     All,
-    /// As many are connected as may be.
+    /// The connection limit is reached.
     Full,
 }
 
-/// All listeners of a node.
+/// All listeners of a node, with their gates.
 #[derive(Debug)]
 pub(crate) struct Gates {
     listeners: Listeners,
@@ -34,7 +34,7 @@ pub(crate) struct Gates {
     limits: Limits,
 }
 
-/// Acceptance of new connections.
+/// State of accepting connections.
 #[derive(Debug, Default)]
 struct Gate {
     state: GateState,
@@ -45,16 +45,16 @@ struct Gate {
 enum GateState {
     #[default]
     Open,
-    /// Out of descriptors or memory: until then.
+    /// Out of descriptors or memory; paused until this time.
     Paused(Time),
-    /// As many connections as may be.
+    /// The connection limit is reached.
     Full,
-    /// For good.
+    /// Closed permanently.
     Shut,
 }
 
 impl Gates {
-    /// Watches the listeners.
+    /// Registers the listeners with the poller.
     pub(crate) fn new(
         listeners: Listeners,
         limits: Limits,
@@ -85,17 +85,16 @@ impl Gates {
         })
     }
 
-    /// Returns the listener for peers.
     pub(crate) const fn peers(&self) -> &TcpListener {
         &self.listeners.peer
     }
 
-    /// Returns the listener for clients by the network.
+    /// Returns the TCP listener for clients.
     pub(crate) fn clients(&self) -> Option<Listener<'_>> {
         self.listeners.client.as_ref().map(Listener::Tcp)
     }
 
-    /// Returns the listener for clients in the file system.
+    /// Returns the Unix-socket listener for clients.
     pub(crate) fn socket(&self) -> Option<Listener<'_>> {
         let socket = self.listeners.socket.as_ref();
         socket.map(|file| Listener::Unix(&file.listener))
@@ -106,12 +105,12 @@ impl Gates {
         self.listeners.stream.as_ref().map(Listener::Tcp)
     }
 
-    /// Returns the listener for clients that send the bytes of a stream and nothing else.
+    /// Returns the listener for clients that send only the bytes of a stream.
     pub(crate) fn raw_streams(&self) -> Option<Listener<'_>> {
         self.listeners.raw.as_ref().map(Listener::Tcp)
     }
 
-    /// Handles the outcome of accepting peers. Returns whether the gate is closed now.
+    /// Handles the result of accepting peers. Returns whether the gate is closed now.
     pub(crate) fn on_peers(
         &mut self,
         accepted: io::Result<Accepted>,
@@ -122,7 +121,7 @@ impl Gates {
         self.watch(!open, sources)
     }
 
-    /// Handles the outcome of accepting clients. Returns whether the gate is closed now.
+    /// Handles the result of accepting clients. Returns whether the gate is closed now.
     pub(crate) fn on_clients(
         &mut self,
         accepted: io::Result<Accepted>,
@@ -133,7 +132,7 @@ impl Gates {
         self.watch(!open, sources)
     }
 
-    /// Takes new connections again where the reason not to is gone.
+    /// Opens the gates whose reason to be closed is gone. Returns whether any opened.
     pub(crate) fn reopen(
         &mut self,
         now: Time,
@@ -150,14 +149,14 @@ impl Gates {
         self.clients.state == GateState::Full
     }
 
-    /// Returns when [`Self::reopen`] has something to do.
+    /// Returns when [`Self::reopen`] has work next.
     pub(crate) fn next_time(&self) -> Option<Time> {
         let times = [self.peers.next_time(), self.clients.next_time()];
         times.into_iter().flatten().min()
     }
 
     /// Stops accepting clients. The file of the client socket is removed at once: its absence shows
-    /// that the node stops.
+    /// that the node is stopping.
     pub(crate) fn shut_clients(&mut self, sources: &mut Sources) -> io::Result<bool> {
         self.clients.state = GateState::Shut;
         if let Some(token) = self.socket.take() {
@@ -167,7 +166,8 @@ impl Gates {
         self.watch(true, sources)
     }
 
-    /// Watches the listeners whose gates are open, if anything changed; whether it did.
+    /// Registers the listeners whose gates are open with the poller, if anything changed; returns
+    /// `changed`.
     fn watch(&self, changed: bool, sources: &Sources) -> io::Result<bool> {
         if !changed {
             return Ok(false);
@@ -203,7 +203,7 @@ impl Gate {
         }
     }
 
-    /// Handles the outcome of accepting. Returns whether the gate stays open.
+    /// Handles the result of accepting. Returns whether the gate stays open.
     fn settle(
         &mut self,
         whom: &str,

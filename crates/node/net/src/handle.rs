@@ -1,4 +1,4 @@
-//! Interface of other threads to the reactor.
+//! Handle by which other threads reach the reactor.
 
 use std::{
     fmt,
@@ -24,36 +24,36 @@ use crate::{
     stats::Stats,
 };
 
-/// Time limit of an answer.
+/// Timeout of a request that is answered within a turn.
 const ANSWER_WAIT: Duration = Duration::from_secs(2);
-/// Time limit of a probe; the replica gives up earlier.
+/// Timeout of a probe; the replica gives up earlier.
 const PROBE_WAIT: Duration = Duration::from_secs(8);
-/// Time limit of a transfer; the core gives up earlier.
+/// Timeout of a transfer; the core gives up earlier.
 const TRANSFER_WAIT: Duration = Duration::from_secs(10);
 
-/// Time limit of a read of held bytes of a stream.
+/// Timeout of a read of held stream bytes.
 pub(crate) const HELD_WAIT: Duration = Duration::from_secs(10);
 
-/// Time limit of one request for a snapshot: it may take much longer, and the request is then
-/// repeated.
+/// Timeout of one request for a snapshot. A snapshot may take much longer; the caller then repeats
+/// the request.
 pub(crate) const SNAPSHOT_WAIT: Duration = Duration::from_secs(5);
 
-/// Time limit of a request to the group; the replica gives up earlier, unless its clients have more
-/// time than this.
+/// Timeout of a request to the group; the replica gives up earlier, unless the timeout of its
+/// clients is longer than this.
 pub(crate) const GROUP_WAIT: Duration = Duration::from_secs(10);
 
-/// Talks to a running reactor from any thread.
+/// Handle to a running reactor, usable from any thread.
 #[derive(Clone, Debug)]
 pub struct Handle {
     shared: Arc<Shared>,
 }
 
-/// Why leadership was not handed over.
+/// Reason why leadership was not handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransferError {
-    /// Nothing was tried, or the outcome is not known.
+    /// No transfer was attempted, or its outcome is unknown.
     Unanswered(Unanswered),
-    /// The transfer was not accepted, or failed.
+    /// The transfer was refused or failed.
     Refused(Refusal),
 }
 
@@ -78,12 +78,12 @@ impl fmt::Display for TransferError {
 
 impl std::error::Error for TransferError {}
 
-/// Why there is no snapshot.
+/// Reason why there is no snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SnapshotError {
     /// The snapshot is in progress, or its state is unknown.
     Unanswered(Unanswered),
-    /// The snapshot was not begun or failed, with the reason.
+    /// The snapshot was not started or failed, with the reason.
     Failed(String),
 }
 
@@ -98,10 +98,10 @@ impl fmt::Display for SnapshotError {
 
 impl std::error::Error for SnapshotError {}
 
-/// Why nothing came of something that was asked of the group, as far as is known.
+/// Reason why a request to the group had no result, as far as is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GroupError {
-    /// The request was not accepted, or the outcome is unknown.
+    /// The request was not accepted, or its outcome is unknown.
     Unanswered(Unanswered),
     /// The group refused the request.
     Refused(Refused),
@@ -118,10 +118,10 @@ impl fmt::Display for GroupError {
 
 impl std::error::Error for GroupError {}
 
-/// Why bytes of a stream were not read.
+/// Reason why bytes of a stream were not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeldError {
-    /// The question was not taken, or not answered.
+    /// The request was not accepted, or not answered.
     Unanswered(Unanswered),
     /// The bytes cannot be read.
     NotRead(NotRead),
@@ -130,34 +130,34 @@ pub enum HeldError {
 /// Counters of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metrics {
-    /// By the reactor.
+    /// Counters of the reactor.
     pub stats: Stats,
-    /// Everything, in the text format of Prometheus.
+    /// All counters, in the text format of Prometheus.
     pub text: String,
 }
 
-/// Requests to the reactor's thread, each with the channel of its answer.
+/// Requests to the reactor's thread, each with the channel for its result.
 #[derive(Debug)]
 pub(crate) enum Command {
     Ask(Question),
     Probe(SyncSender<Result<Probed, Unanswered>>),
     Transfer(Option<NodeId>, SyncSender<Result<NodeId, Refusal>>),
     Snapshot(Option<Slot>, SyncSender<Result<Snapshot, SnapshotError>>),
-    /// A scrub at this pace; answered as [`Question::Status`].
+    /// Start a scrub at this pace; answered like [`Question::Status`].
     Scrub(Option<u64>, SyncSender<Status>),
-    /// This node's snapshot, to be read by who asked.
+    /// Return this node's snapshot, for the caller to read.
     Backup(SyncSender<Option<Backup>>),
-    /// Bytes of streams are to stay until that is dropped.
+    /// Retain bytes of streams until the returned hold is dropped.
     HoldStreams(Option<StreamHold>, SyncSender<Result<StreamHold, String>>),
-    /// At most this many bytes of an inner stream, from a position on, that this hold holds.
+    /// Read at most this many bytes of an inner stream, from a position on, retained by this hold.
     Held(u64, (StreamName, u64, usize), SyncSender<Result<Vec<u8>, HeldError>>),
-    /// Holds a setting for a number of milliseconds; answered as [`Question::Tuning`].
+    /// Pin a setting for a number of milliseconds; answered like [`Question::Tuning`].
     Hold(Option<Setting>, u64, SyncSender<TuningReport>),
-    /// Something asked of the group, and whether a plan is only to be shown.
+    /// Send a request to the group; the flag asks only for a plan.
     Group(Ask, bool, SyncSender<Result<Answer, GroupError>>),
 }
 
-/// Questions answered at the end of a turn.
+/// Questions, which are answered at the end of a turn.
 #[derive(Debug)]
 pub(crate) enum Question {
     Status(SyncSender<Status>),
@@ -168,16 +168,16 @@ pub(crate) enum Question {
     Users(SyncSender<Option<Users>>),
 }
 
-/// Messages without an answer.
+/// Messages without a response.
 #[derive(Debug)]
 pub(crate) enum News {
-    /// A name was looked up. At most one look-up per peer runs, so these are bounded.
+    /// The result of a name look-up. At most one look-up per peer runs, which bounds their number.
     Resolved(Resolved),
-    /// The file with the keys of datagrams has changed. It is edited by hand.
+    /// A new version of the file with the datagram keys; it is edited by hand.
     Keys(KeyFile),
 }
 
-/// The end of a look-up of a name.
+/// Result of a name look-up.
 #[derive(Debug)]
 pub(crate) struct Resolved {
     pub(crate) node: NodeId,
@@ -185,7 +185,7 @@ pub(crate) struct Resolved {
     pub(crate) addresses: Result<Vec<SocketAddr>, String>,
 }
 
-/// State shared by both sides.
+/// State shared by the handles and the reactor.
 pub(crate) type Shared = Mailbox<Command, News>;
 
 impl Handle {
@@ -198,7 +198,7 @@ impl Handle {
         self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Status(reply)))
     }
 
-    /// Tries whether a linearizable read is served there now.
+    /// Checks whether the node can serve a linearizable read now.
     pub fn probe(&self) -> Result<Probed, Unanswered> {
         self.ask(PROBE_WAIT, Command::Probe)?
     }
@@ -218,34 +218,35 @@ impl Handle {
         self.ask(ANSWER_WAIT, |reply| Command::Hold(setting, ms, reply))
     }
 
-    /// Hands leadership to this node, or to the most advanced follower; names the new leader.
+    /// Transfers leadership to this node, or to the most advanced follower; returns the new leader.
     pub fn transfer(&self, to: Option<NodeId>) -> Result<NodeId, TransferError> {
         self.ask(TRANSFER_WAIT, |reply| Command::Transfer(to, reply))
             .map_err(TransferError::Unanswered)?
             .map_err(TransferError::Refused)
     }
 
-    /// Takes a snapshot at this slot or after it, or at what is applied now. A repeated request for
-    /// the same slot, made because the first outlasted its time limit, gets the same snapshot.
+    /// Takes a snapshot at this slot or a later one; without a slot, at the last one applied. A
+    /// repeated request for the same slot, after the first timed out, gets the same snapshot.
     pub fn snapshot(&self, at: Option<Slot>) -> Result<Snapshot, SnapshotError> {
         self.ask(SNAPSHOT_WAIT, |reply| Command::Snapshot(at, reply))
             .map_err(SnapshotError::Unanswered)?
     }
 
-    /// Begins to read all data of the node, with this limit of bytes per second, to check that it
-    /// is sound; a scrub in progress continues at that pace. The result is in the node's status.
+    /// Starts a scrub, which reads and verifies all data of the node, limited to this many bytes
+    /// per second. A scrub in progress continues at the new pace. The result appears in the node's
+    /// status.
     pub fn scrub(&self, bytes_per_second: Option<u64>) -> Result<Status, Unanswered> {
         self.ask(ANSWER_WAIT, |reply| Command::Scrub(bytes_per_second, reply))
     }
 
-    /// This node's snapshot, to be read at leisure; `None` if it has none.
+    /// Returns this node's snapshot for the caller to read at any pace; `None` if there is none.
     pub fn backup(&self) -> Result<Option<Backup>, Unanswered> {
         self.ask(ANSWER_WAIT, Command::Backup)
     }
 
-    /// Keeps all bytes of streams that snapshots from now on refer to, until the hold is dropped;
-    /// an earlier hold goes on, if it is not over. The inner error says why this node does not have
-    /// them all.
+    /// Retains all bytes of streams that snapshots from now on refer to, until the hold is dropped.
+    /// An earlier hold is continued if it is still valid. The inner error gives the reason why this
+    /// node does not have all of the bytes.
     pub fn hold_streams(
         &self,
         earlier: Option<StreamHold>,
@@ -253,8 +254,8 @@ impl Handle {
         self.ask(ANSWER_WAIT, |reply| Command::HoldStreams(earlier, reply))
     }
 
-    /// Reads at most this many bytes of an inner stream, from this position on, that this hold
-    /// holds.
+    /// Reads at most `bytes_max` bytes of an inner stream, from this position on, retained by this
+    /// hold.
     pub fn held(
         &self,
         hold: &StreamHold,
@@ -267,35 +268,35 @@ impl Handle {
             .map_err(HeldError::Unanswered)?
     }
 
-    /// Returns all information about the members, as the node has applied it.
+    /// Returns all information about the members, as applied on this node.
     pub fn members(&self) -> Result<Members, Unanswered> {
         self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Members(reply)))
     }
 
-    /// Returns what a joining node has to know.
+    /// Returns the data that a joining node needs.
     pub fn charter(&self) -> Result<Charter, Unanswered> {
         self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Charter(reply)))
     }
 
-    /// Returns the users and their rights, as the node has applied them; `None` if it does not know
-    /// them ([access-4]).
+    /// Returns the users and their rights, as applied on this node; `None` if it does not know them
+    /// yet ([access-4]).
     pub fn users(&self) -> Result<Option<Users>, Unanswered> {
         self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Users(reply)))
     }
 
-    /// Asks this of the group. With `dry_run` a plan is only shown, and nothing is done.
+    /// Sends a request to the group. With `dry_run` the plan is returned and nothing is changed.
     pub fn group(&self, ask: Ask, dry_run: bool) -> Result<Answer, GroupError> {
         self.ask(GROUP_WAIT, |reply| Command::Group(ask, dry_run, reply))
             .map_err(GroupError::Unanswered)?
     }
 
-    /// Announces that the file with the keys of datagrams has changed: a new key is accepted at
-    /// once, and used for sending when every peer has it ([pkt-3]).
+    /// Announces a new version of the file with the datagram keys: a new key is accepted at once,
+    /// and used for sending once every peer has it ([pkt-3]).
     pub fn rekey(&self, file: KeyFile) {
         self.shared.tell(News::Keys(file));
     }
 
-    /// Asks the reactor to finish what was accepted and to stop. Returns at once.
+    /// Tells the reactor to finish accepted work and stop. Returns at once.
     pub fn stop(&self) {
         self.shared.stop();
     }

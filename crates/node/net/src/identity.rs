@@ -1,26 +1,25 @@
-//! Identity of a node, and addresses of the others.
+//! Identity of a node, and addresses of its peers.
 
 use quorate_core::node_id::{Member, NodeId};
 use quorate_replica::status::Addresses;
 
-/// Identity of this node, as sent to others.
+/// Identity of this node, as sent to peers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The group.
+    /// Id of the group's cluster.
     pub cluster: u128,
-    /// The node, in its present life.
+    /// The node and its current incarnation.
     pub member: Member,
-    /// Its process start.
+    /// Boot number of its process.
     pub boot: u32,
-    /// Addresses where others reach it.
+    /// Addresses at which peers and clients reach it.
     pub addresses: Addresses,
 }
 
-/// Address where a node of the group listens for peers.
+/// Address at which a node of the group listens for peers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerAddress {
-    /// The node.
     pub node: NodeId,
-    /// `HOST:PORT`.
+    /// Address as `HOST:PORT`.
     pub address: String,
 }

@@ -1,7 +1,7 @@
-//! Questions before the reactor runs. A node without a cluster asks the founder what was founded
-//! ([era-11]); the founder asks all others whether there is a cluster already. A node of a cluster
-//! asks a folder that wants an id whether it is at its stated address, before assigning one. A node
-//! that starts asks the others what they remember of its log ([lie-3]).
+//! Requests that a node makes before its reactor runs. A node without a cluster asks the founder
+//! for the founding record ([era-11]). The founder asks all listed nodes whether there is a cluster
+//! already. A member that is to assign an id checks first that the folder requesting it is at its
+//! stated address. A starting node asks its peers for their memory of its log ([lie-3]).
 
 use std::{
     fmt,
@@ -26,17 +26,17 @@ use quorate_wire::{
 
 use crate::host::Founded;
 
-/// One attempt takes no longer.
+/// Timeout of one attempt.
 const ATTEMPT_MAX: Duration = Duration::from_secs(2);
-/// Between attempts; the question whether to stop is asked at least this often.
+/// Delay between attempts, and maximum interval between checks of `stop`.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Why there is no founding record.
+/// Reason why there is no founding record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JoinError {
-    /// The founder said no, and would say it again.
+    /// The founder refused, and would refuse again.
     Refused(RefusalCode, String),
-    /// The caller wanted no further attempt.
+    /// The caller stopped the attempts.
     Stopped,
 }
 
@@ -51,7 +51,7 @@ impl fmt::Display for JoinError {
 
 impl std::error::Error for JoinError {}
 
-/// Asks at `founder` until there is an answer. `stop` ends it; `progress` receives each new reason
+/// Asks the founder until it answers or `stop` returns true. `progress` receives each new reason
 /// for the delay.
 pub fn join(
     founder: &str,
@@ -82,17 +82,17 @@ pub fn join(
     }
 }
 
-/// Returns whether asking again is of no use.
+/// Returns whether a retry is pointless.
 const fn is_final(code: RefusalCode) -> bool {
-    // The founder may itself be about to found, or to learn its identity.
+    // The founder may itself be about to found the cluster, or to learn its identity.
     !matches!(code, RefusalCode::NotFounded | RefusalCode::Starting | RefusalCode::Other(_))
 }
 
-/// Time that a founder waits for the answers of the others.
+/// Time that a founder waits for the listed nodes.
 pub const FOUNDER_PATIENCE: Duration = ATTEMPT_MAX;
 
-/// Asks listed nodes, all at once, whether they belong to a cluster: those that say so. Who is not
-/// there, or does not answer in time, says nothing.
+/// Asks the listed nodes concurrently whether they belong to a cluster, and returns those that do.
+/// A node that is down or does not answer in time is left out.
 pub fn members_among(
     nodes: &[(NodeId, String)],
     me: NodeId,
@@ -107,8 +107,8 @@ pub fn members_among(
     members
 }
 
-/// Returns whether a member of a cluster answers there. A node without a cluster says so; any other
-/// answer is that of a running node, whatever its verdict on the question.
+/// Returns whether a member of a cluster listens at this address. Only a node without a cluster
+/// answers that it has none; any other answer comes from a running node.
 fn is_member(node: NodeId, address: &str, me: NodeId, trust: Option<&Trust>) -> bool {
     let hello = Hello {
         levels: Levels::SUPPORTED,
@@ -128,8 +128,8 @@ fn is_member(node: NodeId, address: &str, me: NodeId, trust: Option<&Trust>) -> 
     }
 }
 
-/// Checks that the folder with this nonce starts at this address, and waits; returns the problem
-/// otherwise. A node that cannot be dialled now would be an unreachable member.
+/// Checks that the folder with this nonce is starting at this address and waiting for an id;
+/// returns the problem otherwise. A node that cannot be dialled now would be an unreachable member.
 pub fn waits_at(address: &str, nonce: u64, trust: Option<&Trust>) -> Result<(), String> {
     let no_node = NodeId(0);
     let question = Frame::Join(Join { node: no_node, nonce, list_hash: 0 });
@@ -144,13 +144,12 @@ pub fn waits_at(address: &str, nonce: u64, trust: Option<&Trust>) -> Result<(), 
     }
 }
 
-/// Time that a starting node waits for what others remember of it. Running nodes answer at once;
-/// this is for machines that disappeared silently.
+/// Time that a starting node waits for its peers' memory of its log. Running nodes answer at once;
+/// the limit is for machines that disappeared silently.
 pub const RECALL_PATIENCE: Duration = Duration::from_millis(500);
 
-/// [lie-3] Asks these nodes, all at once, what they remember of this one; returns the answers. A
-/// node that is not there, does not answer in time, starts itself, or runs a release that remembers
-/// nothing, gives none.
+/// [lie-3] Asks these nodes concurrently for their memory of this node's log, and returns the
+/// answers. Nodes that are down, slow, starting, or run a release without such a memory, give none.
 pub fn recall(
     nodes: &[(NodeId, String)],
     cluster: u128,
@@ -170,7 +169,7 @@ pub fn recall(
     })
 }
 
-/// Asks all of them at once; what comes within that time.
+/// Asks all nodes concurrently and returns the answers that arrive within `patience`.
 fn ask_all<T: Send + 'static>(
     nodes: &[(NodeId, String)],
     patience: Duration,
@@ -180,17 +179,17 @@ fn ask_all<T: Send + 'static>(
     let (tell, told) = channel();
     for (node, address) in nodes {
         let (node, address, tell, ask) = (*node, address.clone(), tell.clone(), ask.clone());
-        // Not waited for: a name may take long to look up. Without a thread, the question is
-        // skipped.
+        // The thread is not joined, because a name look-up may take long. If no thread can be
+        // started, the node is skipped.
         let asking = thread::Builder::new().name("ask".to_owned());
         let _ = asking.spawn(move || {
-            // The question is over if the receiver is gone.
+            // The send fails if the caller has stopped waiting.
             let _ = tell.send(ask(node, &address));
         });
     }
     drop(tell);
     let mut answers = Vec::new();
-    // Ends when all have answered, or when the time is up.
+    // Ends when every node has answered, or at the deadline.
     while let Ok(answer) = told.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
         answers.extend(answer);
     }
@@ -209,12 +208,12 @@ fn attempt(
     trust: Option<&Trust>,
     stop: &dyn Fn() -> bool,
 ) -> io::Result<Answer> {
-    // Any node of this cluster at that address is taken for the founder.
+    // Any node of this cluster at that address is accepted as the founder.
     let link = dial(founder, trust.map(|trust| trust.peer_out(None)))?;
     exchange(link, request.node, &Frame::Join(request), stop)
 }
 
-/// Sends one question and returns the answer.
+/// Sends one request and returns the answer.
 fn exchange(
     link: Stream,
     from: NodeId,
@@ -250,7 +249,7 @@ fn exchange(
     }
 }
 
-/// Returns whether the error means that nothing came for a while.
+/// Returns whether the error only means that no data arrived for a while.
 fn is_pause(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -276,7 +275,7 @@ fn connect(founder: &str) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// Returns the answer, if it is whole. The decoder bounds how much is ever gathered.
+/// Returns the answer once it is complete. The decoder bounds the bytes that can accumulate.
 fn read_answer(bytes: &[u8]) -> io::Result<Option<Answer>> {
     match decode(bytes, HANDSHAKE_BODY_BYTES_MAX).map_err(io::Error::other)? {
         Decoded::NeedMore(_) => Ok(None),
@@ -287,7 +286,7 @@ fn read_answer(bytes: &[u8]) -> io::Result<Option<Answer>> {
                 class: founding.class,
                 store: founding.store.to_owned(),
                 members: members.map(|(node, address)| (*node, (*address).to_owned())).collect(),
-                // Not sent: the hash in the question says that they are equal.
+                // Not sent: the hash in the request shows that they are equal.
                 terms: Terms::default(),
             })))
         }

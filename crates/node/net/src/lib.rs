@@ -1,8 +1,8 @@
 //! Data planes, and the reactor that owns the sockets.
 //!
-//! Reading order: [`host`] (what the reactor drives; a port of `quorate-node`), [`reactor`] (one
-//! turn), [`tcp`] (the plane), [`plane`] (datagrams next to it), [`clients`], [`join`](mod@join),
-//! [`handle`] (interface of other threads).
+//! Reading order: [`host`] (the reactor's port to `quorate-node`), [`reactor`] (one turn), [`tcp`]
+//! (the plane), [`plane`] (datagrams next to it), [`clients`], [`join`](mod@join), [`handle`]
+//! (access from other threads).
 #![forbid(unsafe_code)]
 
 pub mod clients;

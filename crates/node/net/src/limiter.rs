@@ -1,26 +1,25 @@
-//! Limits repeated lines: logs the first few, is silent for a while, then logs the last one and the
-//! number left out.
+//! Rate-limits repeated log lines: logs the first few, is silent for a while, then logs the latest
+//! with the number left out.
 //!
-//! The last one is never lost: lines describe a state, and the one that was logged last must be
-//! true.
+//! The latest line is never lost: lines describe a state, and the last one logged must be true.
 
 use std::collections::BTreeMap;
 
 use quorate_core::time::Time;
 
-/// Kinds of lines remembered; each caller has a handful.
+/// Maximum number of kinds remembered; each caller has a handful.
 const KINDS_MAX: usize = 256;
 
-/// Decides which lines are said, and when.
+/// Rate limiter of log lines, by kind.
 #[derive(Debug)]
 pub struct Limiter<K, L> {
     every_ms: u64,
     said: BTreeMap<K, Said<L>>,
-    /// When the first of the held lines is due.
+    /// Time at which the first buffered line is due.
     due: Option<Time>,
 }
 
-/// Lines of one kind since a window began.
+/// Lines of one kind in the current window.
 #[derive(Debug)]
 struct Said<L> {
     began: Time,
@@ -30,17 +29,17 @@ struct Said<L> {
 }
 
 impl<K: Ord, L> Limiter<K, L> {
-    /// Returns a limiter with windows of this length.
+    /// Creates a limiter with windows of this length, in milliseconds.
     pub const fn new(every_ms: u64) -> Self {
         Self { every_ms, said: BTreeMap::new(), due: None }
     }
 
-    /// Offers a line of this kind, of which `burst` are logged in a window. It is returned if it is
-    /// to be logged now, with the number of those that were left out before it; else it is held,
-    /// until another one takes its place or the window ends.
+    /// Offers a line of this kind, of which `burst` are logged per window. Returns the line if it
+    /// should be logged now, with the number of lines left out before it. Otherwise buffers it,
+    /// until a later line replaces it or the window ends.
     pub fn offer(&mut self, now: Time, kind: K, burst: u32, line: L) -> Option<(L, u64)> {
         if self.said.len() >= KINDS_MAX && !self.said.contains_key(&kind) {
-            // A kind of which nothing is held, and whose window is over, is as good as new.
+            // A kind without a buffered line whose window has ended can be forgotten.
             let every_ms = self.every_ms;
             self.said.retain(|_, said| {
                 said.held.is_some() || said.left_out > 0 || now < said.began.plus_ms(every_ms)
@@ -65,7 +64,7 @@ impl<K: Ord, L> Limiter<K, L> {
         None
     }
 
-    /// Returns the next held line whose window has ended.
+    /// Returns the next buffered line whose window has ended, with the number left out.
     pub fn next_due(&mut self, now: Time) -> Option<(L, u64)> {
         if self.due.is_none_or(|due| now < due) {
             return None;
@@ -103,7 +102,7 @@ mod tests {
                 said.push((ms, line, left_out));
             }
         }
-        // The last line of a window is said at its end, although it is older than that.
+        // The last line of a window is logged at its end, although it happened earlier.
         let expected = [
             (0, 0, 0),
             (30, 30, 0),
@@ -115,7 +114,8 @@ mod tests {
         assert_eq!(said, expected);
     }
 
-    /// An operator who reads only the last line must not be misled by it.
+    /// The latest line is logged even though it was buffered: an operator who reads only the last
+    /// line must not be misled.
     #[test]
     fn the_last_word_is_said_although_it_was_held() {
         let mut limiter = Limiter::new(1_000);
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(limiter.offer(at_ms(0), "a", 1, 2), None);
         assert_eq!(limiter.offer(at_ms(500), "b", 1, 3), Some((3, 0)));
         assert_eq!(limiter.offer(at_ms(500), "b", 1, 4), None);
-        // One that comes first takes the place of the one that was held.
+        // A line that may be logged replaces the buffered one.
         assert_eq!(limiter.offer(at_ms(1_400), "a", 1, 5), Some((5, 1)));
         assert_eq!(limiter.next_due(at_ms(1_400)), None);
         assert_eq!(limiter.next_due(at_ms(1_500)), Some((4, 0)));
@@ -148,7 +148,8 @@ mod tests {
         assert_eq!(said.count(), KINDS_MAX);
     }
 
-    /// In a cluster that lives for years, nodes come and go under ever new ids.
+    /// Kinds not used for long are forgotten: over the years, nodes join and leave a cluster under
+    /// new ids.
     #[test]
     fn kinds_of_long_ago_make_room() {
         let mut limiter = Limiter::new(1_000);

@@ -1,65 +1,69 @@
-//! The capacity of every queue and the patience of every wait of the network, in one place.
+//! Limits of the network: the capacity of every queue and every timeout, in one place.
 
 use crate::spin::Spin;
 
-/// A handshake that nothing is in the way of.
+/// Duration of an undisturbed handshake.
 const HANDSHAKE_USUAL_MS: u64 = 250;
 
-/// Capacities and time limits of connections.
+/// Capacities and timeouts of connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes waiting towards one peer on the control lane; above it messages to that peer are lost.
-    /// One frame always fits an empty queue.
+    /// Maximum bytes queued for one peer on the control lane; messages beyond it are lost. One
+    /// frame always fits an empty queue.
     pub peer_control_bytes_max: usize,
-    /// The same on the bulk lane.
+    /// Maximum bytes queued for one peer on the bulk lane.
     pub peer_bulk_bytes_max: usize,
-    /// Bytes read from one socket in one turn.
+    /// Maximum bytes read from one socket in one turn.
     pub read_turn_bytes: usize,
-    /// Incoming peer connections that have not said who they are; the oldest makes room.
+    /// Maximum number of incoming peer connections before their greeting; the oldest is closed to
+    /// admit a new one.
     pub strangers_max: usize,
-    /// A handshake, or the farewell after a refusal, takes no longer.
+    /// Timeout of a handshake, and of the farewell after a refusal.
     pub handshake_ms: u64,
-    /// The first retry of a dial waits about this long; it doubles with each further failure.
+    /// Approximate delay of the first retry of a dial; it doubles with each further failure.
     pub dial_retry_min_ms: u64,
-    /// A retry of a dial waits at most this long.
+    /// Maximum delay between dials.
     pub dial_retry_max_ms: u64,
-    /// The node with the lower id does not dial, but asks at this interval why it is not dialled.
+    /// Interval at which a node that is not supposed to dial contacts a peer to learn why that does
+    /// not dial it.
     pub knock_ms: u64,
-    /// A removed node that is connected may stay for this long, to learn what was decided.
+    /// Time for which a removed node may stay connected, to learn what was decided.
     pub parting_ms: u64,
-    /// A peer that acknowledges nothing, keep-alives included, is given up after this. TCP waits
-    /// twice as long before each repetition, so a connection that outlives a partition needs about
-    /// as long again once it heals; a new one needs a round trip.
+    /// Time after which a peer that acknowledges nothing, not even keep-alives, is given up. TCP
+    /// doubles its delay before each retransmission, so a connection that survives a partition
+    /// needs about as long again once that heals; a new connection needs a round trip.
     pub peer_silence_ms: u32,
-    /// Clients that have not proved who they are; the oldest makes room.
+    /// Maximum number of unauthenticated client connections; the oldest is closed to admit a new
+    /// one.
     pub unproved_max: usize,
-    /// A client that has not proved who it is goes after this.
+    /// Time within which a client must authenticate.
     pub prove_ms: u64,
-    /// Client connections at a time; further ones wait in the kernel's queue. Each takes a
+    /// Maximum number of client connections; further ones wait in the kernel's queue. Each takes a
     /// descriptor.
     pub clients_max: usize,
-    /// Bytes of one client that its protocol has not used yet, such as part of a large command.
+    /// Maximum bytes of one client that its protocol has not consumed, such as part of a large
+    /// command.
     pub client_backlog_bytes_max: usize,
-    /// Memory for all clients together: such bytes, and what the host holds for them. Above it no
-    /// client is read; above three quarters of it, at the end of a turn, the client that holds most
-    /// is closed.
+    /// Memory for all clients together: unconsumed input, and the host's memory for clients. Above
+    /// it no client is read; above three quarters of it, at the end of a turn, the client that uses
+    /// the most is closed.
     pub clients_bytes_max: usize,
-    /// Bytes that the kernel buffers towards or from a client that is being closed are discarded
-    /// for this long, so that the last error reaches it.
+    /// Time for which input from a client being closed is discarded, so that the last error reaches
+    /// it.
     pub farewell_ms: u64,
-    /// Accepting pauses for this long when descriptors or memory run out.
+    /// Time for which accepting pauses when descriptors or memory run out.
     pub accept_pause_ms: u64,
-    /// Time limit for accepted work to finish once a stop was requested.
+    /// Timeout for accepted work to finish after a stop was requested.
     pub stop_ms: u64,
-    /// Questions from other threads waiting for the reactor.
+    /// Maximum number of requests from other threads waiting for the reactor.
     pub commands_max: usize,
-    /// Polling before the reactor sleeps.
+    /// Busy polling before the reactor sleeps.
     pub spin: Spin,
 }
 
 impl Limits {
-    /// Returns after what time all nodes that run, can reach this one and dial it have connected: a
-    /// dial into nothing, the longest pause behind it, and the handshake.
+    /// Returns the time after which all nodes that run and can connect to this one have done so: a
+    /// dial without a response, the maximum delay after it, and the handshake.
     pub const fn dialled_ms(&self) -> u64 {
         self.handshake_ms + self.dial_retry_max_ms * 3 / 2 + HANDSHAKE_USUAL_MS
     }

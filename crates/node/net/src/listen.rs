@@ -1,4 +1,4 @@
-//! Binds the addresses of a node: one clear error each, before anything runs.
+//! Binding of a node's addresses: one clear error for each, before anything runs.
 
 use std::{
     fmt::Display,
@@ -26,29 +26,30 @@ use crate::{
     starting::Starting,
 };
 
-/// Connections that the kernel holds until they are accepted; bounded by `net.core.somaxconn`.
+/// Maximum number of connections that wait to be accepted; the kernel caps it at
+/// `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
-/// An address that cannot be listened on.
+/// Failure to listen on an address.
 #[derive(Debug, Error)]
 #[error("cannot listen on {flag} {address}: {reason}")]
 pub struct BindError {
-    /// The command line's flag.
+    /// Flag of the command line that gave the address.
     pub flag: &'static str,
-    /// Its value.
+    /// Value of the flag.
     pub address: String,
-    /// Reason of the failure.
+    /// Reason for the failure.
     #[source]
     pub reason: BindReason,
 }
 
-/// Why an address cannot be listened on.
+/// Reason why the node cannot listen on an address.
 #[derive(Debug, Error)]
 pub enum BindReason {
-    /// Another socket has the port.
+    /// Another socket uses the port.
     #[error("the address is in use by another process")]
     AddressInUse(#[source] io::Error),
-    /// A process answers at the socket file.
+    /// Another process answers at the socket file.
     #[error("the socket is in use by another process")]
     SocketInUse,
     /// No interface of this machine has the address.
@@ -57,16 +58,16 @@ pub enum BindReason {
     /// The operating system forbids it.
     #[error("permission denied")]
     Denied(#[source] io::Error),
-    /// The text is no address.
+    /// The text is not an address.
     #[error("{0}")]
     Malformed(io::Error),
-    /// At the path is a file of another kind.
+    /// A file at the path is not a socket.
     #[error("there is a file that is no socket")]
     NotASocket,
-    /// Strangers would reach it.
+    /// Other machines could connect without authentication.
     #[error("other machines can reach this address, and there is no authentication")]
     Unprotected,
-    /// Something else.
+    /// Another error.
     #[error("{0}")]
     Other(io::Error),
 }
@@ -88,7 +89,7 @@ impl BindReason {
         }
     }
 
-    /// Returns whether another process is in the way.
+    /// Returns whether another process uses the address.
     pub const fn is_in_use(&self) -> bool {
         matches!(self, Self::AddressInUse(_) | Self::SocketInUse)
     }
@@ -112,7 +113,7 @@ impl BindError {
     }
 }
 
-/// The sockets that a node listens on.
+/// Sockets on which a node listens.
 #[derive(Debug)]
 pub struct Listeners {
     pub(crate) peer: TcpListener,
@@ -130,7 +131,7 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    /// Binds `--peer`, `--client` and, if given, `--client-socket`. Port 0 takes a free one.
+    /// Binds `--peer`, `--client` and, if given, `--client-socket`. Port 0 selects a free port.
     pub fn bind(
         peer: &str,
         client: &str,
@@ -197,20 +198,21 @@ impl Listeners {
         bind_tcp(flag, address, &self.protection)
     }
 
-    /// Returns the certificates that peers and clients have to have, if they need any.
+    /// Returns the trust settings for certificates of peers and clients, if certificates are
+    /// required.
     pub const fn trust(&self) -> Option<&Trust> {
         self.protection.trust()
     }
 
-    /// Opens sockets for datagrams next to the listener for peers, as far as they are wanted and
-    /// possible.
+    /// Opens the datagram sockets configured in `wanted`, or the best available ones, next to the
+    /// listener for peers.
     pub fn bind_datagrams(&mut self, wanted: &Wanted) -> Result<(), Refused> {
         self.datagrams = Sockets::open(wanted, self.peer_address)?;
         Ok(())
     }
 
-    /// Opens the socket of a device next to the listener for peers, if one is wanted; after
-    /// [`Self::bind_datagrams`], so that what has no keys is warned of once.
+    /// Opens the socket of the configured device, if any, next to the listener for peers. Call it
+    /// after [`Self::bind_datagrams`], so that there is one warning about frames without keys.
     pub fn bind_device(
         &mut self,
         kind: &device::Kind,
@@ -231,7 +233,8 @@ impl Listeners {
         self.device.take()
     }
 
-    /// Returns how frames travel between this node and its peers, if they support the same.
+    /// Returns the transport of frames between this node and its peers, provided that they support
+    /// the same one.
     pub fn plane(&self) -> Way {
         self.datagrams.as_ref().map_or(Way::Tcp, Sockets::way)
     }
@@ -240,9 +243,9 @@ impl Listeners {
         self.datagrams.take()
     }
 
-    /// Answers at the peer address in the name of this node while it starts, until what is returned
-    /// is dropped. `node` is `None` while it waits for an id; `cluster` is the node's, if that is
-    /// known already.
+    /// Answers at the peer address in the name of this node while it starts, until the returned
+    /// value is dropped. `node` is `None` while it waits for an id; `cluster` is the node's
+    /// cluster, if known.
     pub fn answer_while_starting(
         &self,
         node: impl Into<Option<NodeId>>,
@@ -256,8 +259,8 @@ impl Listeners {
         self.peer_address
     }
 
-    /// Hands over where clients connect, for a protocol that the reactor does not serve; the
-    /// address stays known.
+    /// Takes the listener for clients, for a protocol that the reactor does not serve; the address
+    /// stays known.
     pub const fn take_client(&mut self) -> Option<TcpListener> {
         self.client.take()
     }
@@ -301,7 +304,8 @@ fn bind_tcp(
     protection: &Protection,
 ) -> Result<(TcpListener, SocketAddr), BindError> {
     let bound = TcpListener::bind(address).and_then(|listener| {
-        // The library's 128 is short for a storm of clients: each overflow costs them a second.
+        // The standard library's 128 is too short when many clients connect at once: each overflow
+        // costs them a second.
         rustix::net::listen(&listener, BACKLOG)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
@@ -314,12 +318,12 @@ fn bind_tcp(
     Ok((listener, bound))
 }
 
-/// A Unix socket in the file system; the file goes when this does.
+/// A Unix socket with its file, which is removed on drop.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     pub(crate) listener: UnixListener,
     path: PathBuf,
-    /// Device and inode: a file put there since by another process must not be removed.
+    /// Device and inode, so that a file created since by another process is not removed.
     identity: Option<(u64, u64)>,
 }
 
@@ -335,8 +339,8 @@ impl SocketFile {
         Ok(Self { listener, path: path.to_owned(), identity: identity(path) })
     }
 
-    /// Removes a stale socket file, as a killed process leaves it. It is stale if no process
-    /// answers there.
+    /// Removes the stale socket file of a killed process. A file is stale if no process answers
+    /// there.
     fn make_room(path: &Path) -> Result<(), BindReason> {
         let Ok(found) = fs::symlink_metadata(path) else {
             return Ok(());

@@ -1,5 +1,5 @@
 //! Mailbox of the reactor for other threads: a bounded queue of questions, news, the request to
-//! stop, and a descriptor that wakes it.
+//! stop, and a descriptor that wakes the reactor.
 
 use std::{collections::VecDeque, fmt, io, time::Duration};
 
@@ -11,12 +11,12 @@ use super::{
     wake::Wake,
 };
 
-/// Why there is no answer.
+/// Reason why a question has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unanswered {
     /// The reactor has stopped.
     Stopped,
-    /// Too many questions are waiting.
+    /// Too many questions are queued.
     Busy,
     /// The reactor did not answer in time.
     TimedOut,
@@ -34,7 +34,7 @@ impl fmt::Display for Unanswered {
 
 impl std::error::Error for Unanswered {}
 
-/// State shared by both sides. A question carries the channel of its answer.
+/// State shared by the reactor and its callers. Each question carries the channel for its answer.
 #[derive(Debug)]
 pub(crate) struct Mailbox<Q, N> {
     wake: Wake,
@@ -50,7 +50,7 @@ struct State<Q, N> {
     ended: bool,
 }
 
-/// Messages gathered for the reactor.
+/// Messages taken from the mailbox.
 pub(crate) struct Mail<Q, N> {
     pub(crate) questions: VecDeque<Q>,
     pub(crate) news: Vec<N>,
@@ -64,19 +64,18 @@ impl<Q, N> Mailbox<Q, N> {
         Ok(Arc::new(Self { wake: Wake::new()?, questions_max, state: Mutex::new(state) }))
     }
 
-    /// Returns the descriptor that is readable while mail may be here.
+    /// Returns the descriptor that is readable while there may be mail.
     pub(crate) fn wake(&self) -> &Wake {
         &self.wake
     }
 
-    /// Locks the state. A panic elsewhere cannot leave it half changed: each change is one
+    /// Locks the state. A panic elsewhere cannot leave it inconsistent: each change is one
     /// assignment.
     fn state(&self) -> MutexGuard<'_, State<Q, N>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes everything, and makes the descriptor unreadable: first that, so that what comes in
-    /// between makes it readable again.
+    /// Takes all mail. Clears the signal first, so that mail arriving in between signals again.
     pub(crate) fn take(&self) -> Mail<Q, N> {
         self.wake.drain();
         let mut state = self.state();
@@ -87,13 +86,13 @@ impl<Q, N> Mailbox<Q, N> {
         }
     }
 
-    /// Asks the reactor, and waits for its answer.
+    /// Sends a question to the reactor and waits for its answer.
     pub(crate) fn ask<T>(
         &self,
         patience: Duration,
         question: impl FnOnce(SyncSender<T>) -> Q,
     ) -> Result<T, Unanswered> {
-        // Room for the answer, so that the reactor never waits for an asker.
+        // Capacity for the answer, so that the reactor never blocks on a caller.
         let (reply, answer) = sync_channel(1);
         let mut state = self.state();
         if state.ended {
@@ -111,7 +110,7 @@ impl<Q, N> Mailbox<Q, N> {
         })
     }
 
-    /// Sends news to the reactor. The callers bound how much there is.
+    /// Sends news to the reactor. The callers bound their number.
     pub(crate) fn tell(&self, news: N) {
         let mut state = self.state();
         if !state.ended {
@@ -121,13 +120,13 @@ impl<Q, N> Mailbox<Q, N> {
         self.wake.signal();
     }
 
-    /// Wishes that the reactor stops.
+    /// Requests the reactor to stop.
     pub(crate) fn stop(&self) {
         self.state().stop = true;
         self.wake.signal();
     }
 
-    /// Ends the mailbox without further answers: callers learn of that at once, as their channels
+    /// Closes the mailbox without answering: waiting callers notice at once, because their channels
     /// are dropped.
     pub(crate) fn end(&self) {
         let mut state = self.state();

@@ -1,11 +1,12 @@
-//! Races at the reactor's mailbox, explored: the same lines as in production, over primitives of a
-//! scheduler that decides who runs when. A thread that waits for what never comes is a deadlock,
-//! which ends a run.
+//! Explores the races at the reactor's mailbox: runs the production code over the primitives of a
+//! scheduler that decides which thread runs next. A thread that waits forever is a deadlock, which
+//! fails the run.
 //!
-//! Each model is shown to work by a reactor that does one thing too late, or not at all.
+//! Deliberately broken reactors, which do one step too late or not at all, show that each model
+//! detects faults.
 
-/// The same things as in production; nothing of them ever times out, so that no time-out hides a
-/// wake-up that was lost.
+/// Stand-ins for the primitives used in production. They never time out, so that no timeout hides a
+/// lost wake-up.
 mod sync {
     pub(super) use std::sync::PoisonError;
 
@@ -14,7 +15,7 @@ mod sync {
 
 use crate::races::wake;
 
-// By its path, since it is compiled a second time: `super::sync` is the one above here.
+// Included by path because it is compiled a second time; `super::sync` then means the module above.
 #[path = "mailbox.rs"]
 #[allow(clippy::duplicate_mod, reason = "over other primitives")]
 #[allow(unreachable_pub, reason = "the crate exports it, this module does not")]
@@ -42,7 +43,8 @@ fn fails(model: impl Fn() + Send + Sync + 'static) -> bool {
     panic::catch_unwind(explore).is_err()
 }
 
-/// A reactor that answers 7 to everything until it was asked to stop and has received the news.
+/// A reactor that answers 7 to every question until it has received the news and the request to
+/// stop.
 fn react(mailbox: &Box, late: impl Fn(&Box)) {
     let (mut stop, mut heard) = (false, 0);
     while !stop || heard == 0 {
@@ -57,7 +59,8 @@ fn react(mailbox: &Box, late: impl Fn(&Box)) {
     }
 }
 
-/// Two threads ask, one looks up a name, one wishes that it stops, at any moments.
+/// Two threads ask, one sends a look-up result and one requests a stop, in any order; all of them
+/// finish.
 fn everybody_hears(reactor: impl Fn(&Box)) {
     let mailbox = Mailbox::new(1).unwrap();
     let start = |work: fn(&Box)| {
@@ -91,8 +94,8 @@ fn everybody_who_asks_is_answered_or_told_that_it_is_over() {
     );
 }
 
-/// The descriptor is made unreadable after everything was taken: what came in between is slept
-/// through.
+/// A reactor that clears the signal after taking the mail sleeps through messages that arrived in
+/// between.
 #[test]
 fn a_reactor_that_drains_late_is_found() {
     assert!(fails(|| {
@@ -103,7 +106,7 @@ fn a_reactor_that_drains_late_is_found() {
     }));
 }
 
-/// A caller that asks while the reactor ends without a reply waits forever.
+/// A caller that asks while the reactor ends without closing the mailbox waits forever.
 #[test]
 fn a_reactor_that_ends_without_a_word_is_found() {
     assert!(fails(|| everybody_hears(|mailbox| react(mailbox, |_| ()))));

@@ -10,7 +10,7 @@ use rustix::event::{
     epoll::{self, EventData, EventFlags},
 };
 
-/// Most events taken in one turn; the rest stays ready.
+/// Maximum number of events taken in one turn; the others stay ready.
 const EVENTS_MAX: usize = 1024;
 
 /// Events for which a descriptor is watched.
@@ -23,7 +23,7 @@ pub(crate) struct Interest {
 impl Interest {
     pub(crate) const READ: Self = Self { read: true, write: false };
     pub(crate) const WRITE: Self = Self { read: false, write: true };
-    /// Errors and hang-ups are reported all the same.
+    /// No events except errors and hang-ups, which are always reported.
     pub(crate) const NOTHING: Self = Self { read: false, write: false };
 
     fn flags(self) -> EventFlags {
@@ -40,11 +40,11 @@ pub(crate) struct Ready {
     pub(crate) token: u64,
     pub(crate) read: bool,
     pub(crate) write: bool,
-    /// Both directions are gone; reading and writing report why.
+    /// The connection is closed in both directions; a read or write returns the reason.
     pub(crate) broken: bool,
 }
 
-/// Events of one wait; reused.
+/// Reusable buffer for the events of one wait.
 pub(crate) struct Events {
     raw: Vec<epoll::Event>,
     pub(crate) ready: Vec<Ready>,
@@ -87,7 +87,7 @@ impl Poller {
         Ok(epoll::modify(&self.epoll, source, EventData::new_u64(token), interest.flags())?)
     }
 
-    /// Waits for events, at most this long; `None`: forever. Puts them into `events`.
+    /// Waits for events, at most `us` microseconds; `None`: forever. Stores them in `events`.
     pub(crate) fn wait(&self, us: Option<u64>, events: &mut Events) -> io::Result<()> {
         let Events { raw, ready } = events;
         raw.clear();

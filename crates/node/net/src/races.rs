@@ -1,6 +1,6 @@
-//! Substitutes for the operating system in the models of races.
+//! Stand-ins for the operating system in the models of races.
 
-/// An eventfd.
+/// Stand-in for an eventfd.
 pub(crate) mod wake {
     use std::io;
 

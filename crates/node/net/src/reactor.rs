@@ -1,4 +1,5 @@
-//! One thread that owns all sockets, the clock and the order of things within a turn.
+//! The reactor: one thread that owns all sockets and the clock, and fixes the order of work within
+//! a turn.
 
 use std::{
     io,
@@ -29,20 +30,20 @@ use crate::{
     tcp::peers::Peers,
 };
 
-/// Settings that a reactor is started with.
+/// Settings of a reactor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Identity of this node.
     pub identity: Identity,
-    /// All nodes of the group; this one may be among them.
+    /// All nodes of the group; may include this one.
     pub peers: Vec<PeerAddress>,
-    /// Capacities and waits.
+    /// Capacities and timeouts.
     pub limits: Limits,
-    /// Seed of the jitter of retries; different on every node and start.
+    /// Seed for the jitter of retries; different on every node and at every start.
     pub seed: u64,
 }
 
-/// The loop around a [`Host`].
+/// The event loop around a [`Host`].
 #[derive(Debug)]
 pub struct Reactor<H> {
     host: H,
@@ -55,18 +56,18 @@ pub struct Reactor<H> {
     stats: Stats,
     started: Started,
     spinning: Spinning,
-    /// When the host wants to be polled at the latest.
+    /// Latest time of the next poll of the host.
     host_wake: Option<Time>,
-    /// Reports members to the device, if there is one.
+    /// Feed of members for the device, if there is one.
     device: Option<Following>,
-    /// Time limit for accepted work to finish once a stop was requested.
+    /// Timeout for accepted work to finish after a stop was requested.
     stop_ms: u64,
-    /// Set once a stop was asked for: when patience ends.
+    /// Deadline of a requested stop.
     stop_by: Option<Time>,
     _end: EndGuard,
 }
 
-/// Notifies waiting threads that no answer will come, however the reactor ends.
+/// Fails the requests of waiting threads, however the reactor ends.
 #[derive(Debug)]
 struct EndGuard(Arc<Shared>);
 
@@ -77,7 +78,7 @@ impl Drop for EndGuard {
 }
 
 impl<H: Host> Reactor<H> {
-    /// Takes over the listeners and the host. Nothing happens before [`Self::run`].
+    /// Creates a reactor from the listeners and the host. It does nothing until [`Self::run`].
     pub fn new(
         settings: Settings,
         mut listeners: Listeners,
@@ -135,15 +136,15 @@ impl<H: Host> Reactor<H> {
         Ok((reactor, Handle::new(shared)))
     }
 
-    /// Turns until a stop was asked for and everything accepted is finished; gives the host back.
+    /// Runs turns until a stop was requested and all accepted work is finished; returns the host.
     pub fn run(mut self) -> io::Result<H> {
         let mut events = Events::new();
         while self.turn(&mut events)? {}
         Ok(self.host)
     }
 
-    /// Runs one turn; returns `false` after the last. The order is the design's (§5): arrivals, the
-    /// protocol, sends, then the write, then output of clients.
+    /// Runs one turn; returns `false` after the last. The order is that of the design (§5):
+    /// received data, the protocol, sends, the log write, output to clients.
     fn turn(&mut self, events: &mut Events) -> io::Result<bool> {
         self.wait(events)?;
         let now = self.clock();
@@ -182,8 +183,8 @@ impl<H: Host> Reactor<H> {
         Ok(!self.is_finished(now))
     }
 
-    /// Runs this. If what is counted has grown by it, the hop is stamped with the time at which it
-    /// began: what left is there before it ends.
+    /// Runs `run`. If `counted` grew, stamps the trace point with the time before the run, since
+    /// the data left before its end.
     fn stamping(&mut self, hop: Hop, counted: impl Fn(&Self) -> u64, run: impl FnOnce(&mut Self)) {
         let (began, before) = (self.host.hops().map(|hops| hops.now_ns()), counted(self));
         run(self);
@@ -195,7 +196,7 @@ impl<H: Host> Reactor<H> {
         }
     }
 
-    /// Waits for events: polls for them as long as that is likely to pay off, then sleeps.
+    /// Waits for events: polls as long as that is likely to pay off, then sleeps.
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
         let began = self.time();
         let patience_us = self.patience_us(began);
@@ -249,9 +250,9 @@ impl<H: Host> Reactor<H> {
         Now { time: self.time(), wall_ms: u64::try_from(wall.as_millis()).unwrap_or(u64::MAX) }
     }
 
-    /// Returns how long the reactor may wait for events; `None` without a limit.
+    /// Returns the maximum time to wait for events; `None` without a limit.
     fn patience_us(&self, now: Time) -> Option<u64> {
-        // The end of a turn may have made work for the next.
+        // The end of a turn may have created work for the next.
         let place_free = self.gates.waits_for_room() && !self.clients.is_full();
         if place_free || self.peers.has_unsent() || self.clients.can_resume(&self.host) {
             return Some(0);
@@ -268,13 +269,13 @@ impl<H: Host> Reactor<H> {
     }
 
     fn on_ready(&mut self, ready: Ready, now: Now) -> io::Result<()> {
-        // A source may have gone by what an earlier event of this turn did.
+        // The source may have been removed by an earlier event of this turn.
         let Some(source) = self.sources.of(ready) else {
             return Ok(());
         };
         match source {
             Source::Mail => self.on_mail(now),
-            // `Host::poll` is called in each turn.
+            // `Host::poll` runs in every turn.
             Source::Host => {}
             Source::PeerListener => return self.accept_peers(now),
             Source::ClientListener

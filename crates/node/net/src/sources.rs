@@ -1,5 +1,5 @@
-//! Event sources of the reactor: every watched descriptor has a place in one table, and an event
-//! names the place.
+//! Event sources of the reactor: every watched descriptor has an entry in one table, and an event
+//! names the entry.
 
 use std::{io, os::fd::AsFd};
 
@@ -9,47 +9,47 @@ use slotmap::{Key as _, KeyData, SlotMap, new_key_type};
 use crate::poller::{Events, Interest, Poller, Ready};
 
 new_key_type! {
-    /// A place in the table. The table may reuse a freed place, but under another token: an event
-    /// reported for the former source has no owner.
+    /// Key of an entry. A freed entry may be reused, but under another token, so an event for the
+    /// former source finds none.
     pub(crate) struct Token;
 
-    /// One connection with a peer; never that of another one, even when its place is used again.
+    /// Key of a connection with a peer. Keys are never reused, even when the entry is.
     pub(crate) struct LinkId;
 }
 
-/// Which socket of a plane of packets.
+/// Socket of a plane of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hears {
-    /// Datagrams for this node alone.
+    /// The socket for datagrams addressed to this node.
     One,
-    /// The group.
+    /// The socket of the group.
     Group,
 }
 
-/// Watched sources.
+/// Kinds of watched sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// Other threads left something for the reactor.
+    /// Mail from other threads.
     Mail,
-    /// The host has news.
+    /// Completed work of the host.
     Host,
     PeerListener,
     ClientListener,
-    /// The listener in the file system.
+    /// The Unix-socket listener for clients.
     ClientSocket,
     /// The listener for clients of byte streams.
     StreamListener,
-    /// The listener for bytes of a stream and nothing else.
+    /// The listener for clients that send only the bytes of a stream.
     RawListener,
     Link(LinkId),
     /// A socket of a plane of packets.
     Datagrams(Hears),
     Client(ConnectionId),
-    /// A client that has not proved who it is.
+    /// An unauthenticated client connection.
     Unproved(ConnectionId),
 }
 
-/// The table, and the kernel's side of it.
+/// The table of sources, and the poller.
 #[derive(Debug)]
 pub(crate) struct Sources {
     poller: Poller,
@@ -61,7 +61,7 @@ impl Sources {
         Ok(Self { poller: Poller::new()?, table: SlotMap::with_key() })
     }
 
-    /// Watches a descriptor. The caller that closes it removes the source.
+    /// Watches a descriptor. The caller must remove the source when it closes the descriptor.
     pub(crate) fn add(
         &mut self,
         fd: impl AsFd,
@@ -76,19 +76,19 @@ impl Sources {
         added.map(|()| token)
     }
 
-    /// Watches it for something else.
+    /// Changes the events for which a descriptor is watched.
     pub(crate) fn change(&self, fd: impl AsFd, token: Token, interest: Interest) -> io::Result<()> {
         self.poller.change(fd, token.data().as_ffi(), interest)
     }
 
-    /// Its descriptor means something else from now on.
+    /// Changes the meaning of a watched descriptor.
     pub(crate) fn becomes(&mut self, token: Token, source: Source) {
         if let Some(place) = self.table.get_mut(token) {
             *place = source;
         }
     }
 
-    /// Its descriptor is being closed, which ends the kernel's interest.
+    /// Removes a source whose descriptor is being closed; closing it ends the kernel's interest.
     pub(crate) fn remove(&mut self, token: Token) {
         self.table.remove(token);
     }
@@ -98,7 +98,7 @@ impl Sources {
         self.table.get(KeyData::from_ffi(ready.token).into()).copied()
     }
 
-    /// Waits for events, at most this long; `None` without an end. Puts them into `events`.
+    /// Waits for events, at most `us` microseconds; `None`: forever. Stores them in `events`.
     pub(crate) fn wait(&self, us: Option<u64>, events: &mut Events) -> io::Result<()> {
         self.poller.wait(us, events)
     }
@@ -114,8 +114,8 @@ mod tests {
         Source::Client(ConnectionId(number))
     }
 
-    /// Two sockets are ready in one turn, and what the first does ends the second and opens a
-    /// third.
+    /// Two sockets are ready in one turn; handling the first closes the second and opens a third,
+    /// which must not get the second's event.
     #[test]
     fn an_event_of_a_source_that_is_gone_is_not_taken_for_its_successors() {
         let mut sources = Sources::new().unwrap();

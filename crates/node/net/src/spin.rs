@@ -1,26 +1,26 @@
-//! Polling of the reactor before it sleeps. Waking a thread costs more than a short wait: an
-//! interrupt and, on a virtual machine, an exit to the host on each side. A lone command pays for
-//! that at every hop.
+//! Busy polling of the reactor before it sleeps. Waking a thread costs more than a short wait: an
+//! interrupt and, on a virtual machine, an exit to the host on each side. A lone command pays that
+//! at every step.
 //!
-//! The thread yields its CPU between polls, so nothing that is ready to run waits for it. If the
-//! CPU is returned late, others need it, and the thread stops polling for a while.
+//! The thread yields its CPU between polls, so no runnable thread waits for it. If the CPU is
+//! returned late, other threads need it, and the reactor stops polling for a while.
 
 use quorate_core::time::Time;
 
 /// Setting of `--spin`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spin {
-    /// While recent waits were short and nothing else needs the CPU.
+    /// Poll while recent waits were short and no other thread needs the CPU.
     #[default]
     Auto,
-    /// Never.
+    /// Never poll.
     Off,
-    /// Always, for this many microseconds.
+    /// Always poll for this many microseconds.
     Us(u32),
 }
 
 impl Spin {
-    /// A longer wait is worth sleeping through.
+    /// Maximum polling time; sleeping through longer waits costs little.
     pub const US_MAX: u32 = 1000;
 
     /// Parses the form of the command line: `auto`, `off`, or microseconds up to [`Self::US_MAX`].
@@ -36,28 +36,28 @@ impl Spin {
     }
 }
 
-/// Longer than a hop between two processes that are awake, and about the cost of a wake-up.
+/// Polling time of [`Spin::Auto`], in microseconds: longer than a step between two running
+/// processes, and about the cost of a wake-up.
 const AUTO_US: u64 = 50;
-/// A wait that the thread slept through counts as short up to this many times [`AUTO_US`], as it
-/// includes the wake-up.
+/// Factor of [`AUTO_US`] up to which a wait with sleep counts as short, as it includes the wake-up.
 const SLEPT_TIMES: u64 = 3;
-/// Polling needs this many short waits among the last 16.
+/// Number of short waits among the last 16 that polling requires.
 const SHORT_MIN: u32 = 4;
-/// After a turn that worked longer than this a wake-up costs little compared to the work, and the
-/// CPU is worth more to others.
+/// Work of a turn, in microseconds, above which the thread sleeps at once: compared to it a wake-up
+/// costs little, and the CPU is worth more to others.
 const TURN_US: u64 = 100;
-/// If a yield takes longer than this, others need the CPU.
+/// Duration of a yield, in microseconds, that shows that others need the CPU.
 const AWAY_US: u64 = 500;
-/// Then there is no polling for this many times as long, which bounds what polling can cost.
+/// Factor of the yield's duration for which polling then stops, which bounds the cost of polling.
 const REST_TIMES: u64 = 50;
 
-/// The memory of one thread's waits.
+/// Recent waits of one thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Spinning {
     wanted: Spin,
-    /// One bit for each of the last waits: whether it was short.
+    /// One bit for each of the last 16 waits, set if it was short.
     short: u16,
-    /// When the last wait ended.
+    /// Time at which the last wait ended.
     woke: Time,
     rests_until: Time,
 }
@@ -79,14 +79,14 @@ impl Spinning {
         }
     }
 
-    /// Notes that a wait that began then has ended; `slept` says whether the thread slept.
+    /// Records the end of a wait that began at `began`; `slept` if the thread slept.
     pub(crate) const fn waited(&mut self, began: Time, now: Time, slept: bool) {
         self.woke = now;
         let longest = if slept { AUTO_US * SLEPT_TIMES } else { AUTO_US };
         self.short = self.short << 1 | (now.since_us(began) <= longest) as u16;
     }
 
-    /// Notes that a yield took this long; returns whether to stop polling because of it.
+    /// Records the duration of a yield; returns whether to stop polling because of it.
     pub(crate) fn was_away(&mut self, now: Time, us: u64) -> bool {
         if us < AWAY_US {
             return false;
@@ -95,8 +95,8 @@ impl Spinning {
         true
     }
 
-    /// Returns what [`Spin::Auto`] does now and why, for people; `None` if it simply sleeps, or if
-    /// the operator chose.
+    /// Describes the current behaviour of [`Spin::Auto`] and its reason; `None` if it only sleeps,
+    /// or if the operator chose a setting.
     pub(crate) fn why(&self, now: Time) -> Option<String> {
         let why = match (self.wanted, self.for_us(now)) {
             (Spin::Off | Spin::Us(_), _) => return None,
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(after(&[]).for_us(now), 0);
         assert_eq!(after(&[(20, false); 3]).for_us(now), 0);
         assert_eq!(after(&[(20, false); 4]).for_us(now), AUTO_US);
-        // Being woken took most of it.
+        // The wake-up took most of it.
         assert_eq!(after(&[(150, true); 4]).for_us(now), AUTO_US);
         assert_eq!(after(&[(151, true); 16]).for_us(now), 0);
         let mut idle = after(&[(20, false); 16]);

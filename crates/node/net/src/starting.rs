@@ -1,5 +1,6 @@
-//! Answers at the peer address while the node starts: it may wait for a founder, or read its log,
-//! for long. A caller learns at once that the node is there, and whether it belongs to a cluster.
+//! Answers at the peer address while the node starts, which may take long: it may wait for a
+//! founder, or read its log. Callers learn at once that the node is starting, and whether it
+//! belongs to a cluster.
 
 use std::{
     collections::VecDeque,
@@ -23,16 +24,16 @@ use crate::tcp::{
     socket::{self, Moved, Socket},
 };
 
-/// Connections at a time; the oldest makes room.
+/// Maximum number of connections; the oldest is closed to admit a new one.
 const CONNECTIONS_MAX: usize = 16;
-/// A connection takes no longer.
+/// Timeout of a connection.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Accepting pauses for this long when descriptors run out.
+/// Time for which accepting pauses when descriptors run out.
 const PAUSE: Duration = Duration::from_millis(100);
 const READ_BYTES: usize = 4 << 10;
 
-/// A thread that answers; it ends when this is dropped, and what waits at the listener then is the
-/// next one's.
+/// Thread that answers at the peer address. Dropping this ends it; connections still waiting at the
+/// listener are left to its next user.
 #[derive(Debug)]
 pub struct Starting {
     shared: Arc<Shared>,
@@ -42,23 +43,23 @@ pub struct Starting {
 #[derive(Debug)]
 struct Shared {
     known: Mutex<Known>,
-    /// Readable when the thread is to end.
+    /// Readable once the thread has to end.
     end: OwnedFd,
 }
 
-/// Facts for the answers.
+/// Data for the answers.
 #[derive(Clone, Copy, Debug)]
 struct Known {
-    /// `None` while it waits for an id.
+    /// The node's id; `None` while it waits for one.
     node: Option<NodeId>,
     /// The cluster, once it is known.
     cluster: Option<u128>,
-    /// Nonce with which the folder asks for an id, if it does.
+    /// Nonce with which the folder requests an id, if it does.
     nonce: Option<u64>,
 }
 
 impl Starting {
-    /// Answers in the name of this node.
+    /// Starts to answer in the name of this node.
     pub(crate) fn answer(
         listener: &TcpListener,
         node: Option<NodeId>,
@@ -83,18 +84,18 @@ impl Starting {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Announces that the node belongs to this cluster.
+    /// Sets the cluster of this node.
     pub fn belongs_to(&self, cluster: u128) {
         self.shared.known().cluster = Some(cluster);
     }
 
-    /// Announces that the folder asks for an id with this nonce: a node that dials back learns
-    /// whether it reached this one ([`crate::waits_at`]).
+    /// Sets the nonce with which the folder requests an id. A node that dials back can then verify
+    /// that it reached this one ([`crate::waits_at`]).
     pub fn waits_with(&self, nonce: u64) {
         self.shared.known().nonce = Some(nonce);
     }
 
-    /// Announces that the folder has this id.
+    /// Sets the id of the folder's node.
     pub fn is(&self, node: NodeId) {
         self.shared.known().node = Some(node);
     }
@@ -102,16 +103,16 @@ impl Starting {
 
 impl Drop for Starting {
     fn drop(&mut self) {
-        // The counter can only be full if it is readable.
+        // The write fails only if the counter is full, and then the descriptor is readable anyway.
         let _ = rustix::io::write(&self.shared.end, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
-            // If it panicked, it has said why; nothing depends on it.
+            // If the thread panicked, that was reported; nothing depends on it.
             let _ = thread.join();
         }
     }
 }
 
-/// The thread's own.
+/// State of the thread.
 struct Room {
     listener: TcpListener,
     shared: Arc<Shared>,
@@ -142,7 +143,7 @@ impl Room {
         }
     }
 
-    /// Returns which connections can be read; `None` at the end.
+    /// Returns for each connection whether it is readable; `None` to end the thread.
     fn wait(&self, now: Instant) -> Option<Vec<bool>> {
         let deadlines = self.connections.iter().map(|connection| connection.deadline);
         let next = deadlines.chain(self.paused_until).min();
@@ -154,7 +155,7 @@ impl Room {
         if self.paused_until.is_none() {
             fds.push(PollFd::new(&self.listener, PollFlags::IN));
         }
-        // Any error here would repeat: then no answer is sent, as if the address were unused.
+        // Any error here would recur, so the thread stops answering, as if the address were unused.
         match poll(&mut fds, patience.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(_) => return None,
@@ -200,7 +201,7 @@ impl Room {
 }
 
 impl Connection {
-    /// Reads, and answers if it can. Whether it goes on.
+    /// Reads, and answers if possible. Returns whether to keep the connection.
     fn go_on(&mut self, shared: &Shared) -> bool {
         let mut goes_on = self.go_on_once(shared);
         while goes_on && self.socket.holds_more() {
@@ -216,7 +217,7 @@ impl Connection {
             Moved::Ended(_) => return false,
         }
         if self.answered {
-            // Until it has read the answer and closes, or its time is up.
+            // The peer still has to read the answer and close, until the deadline.
             self.inbox.discard();
             return true;
         }
@@ -237,7 +238,7 @@ impl Connection {
             return false;
         };
         self.outbox.push(&encoded.header, Body::Bytes(&encoded.body));
-        // It is short, and the first thing that this socket sends: it fits.
+        // It is short, and the first data on this socket: it fits.
         let sent = matches!(self.outbox.write(&mut self.socket, usize::MAX), Moved::Some(_));
         self.socket.finish_writing();
         sent
@@ -275,7 +276,7 @@ impl Shared {
 }
 
 fn timespec(wait: Duration) -> Timespec {
-    // Rounded up: to wake up early is to look in vain.
+    // Rounded up: an early wake-up would find nothing due.
     let wait = wait + Duration::from_millis(1);
     wait.try_into().unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 })
 }

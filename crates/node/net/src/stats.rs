@@ -1,4 +1,4 @@
-//! Counters of what the network did; plain numbers, read through [`crate::Handle::metrics`].
+//! Counters of the network; plain numbers, read through [`crate::Handle::metrics`].
 
 use std::fmt::Write as _;
 
@@ -40,24 +40,24 @@ stats! {
     peer_bytes_in,
     /// Bytes sent to peers.
     peer_bytes_out,
-    /// Frames received by datagrams, of all that were received.
+    /// Frames received in datagrams; included in the frames received.
     frames_in_datagrams,
-    /// Frames that left by datagrams, counted for each peer, of all that left.
+    /// Frames sent in datagrams, counted for each peer; included in the frames sent.
     frames_out_datagrams,
     /// Datagrams received.
     datagrams_in,
-    /// Datagrams sent; one to a group is one.
+    /// Datagrams sent; a datagram to a group counts once.
     datagrams_out,
     /// Datagrams dropped because the device was full.
     datagrams_dropped,
-    /// Times that the socket was full, and datagrams waited.
+    /// Number of times that datagrams waited because the socket was full.
     datagrams_blocked,
-    /// Calls that sent datagrams and failed.
+    /// Failed system calls to send datagrams.
     datagrams_failed,
     /// Frames in datagrams that were malformed, not their sender's, or from a peer that is not
     /// connected.
     datagram_frames_refused,
-    /// System calls that took datagrams.
+    /// System calls that received datagrams.
     calls_datagram_read,
     /// System calls that sent datagrams.
     calls_datagram_write,
@@ -79,17 +79,17 @@ stats! {
     clients_accepted,
     /// Clients disconnected.
     clients_closed,
-    /// Clients closed because they held most of the memory for clients.
+    /// Clients disconnected because they used most of the memory for clients.
     clients_shed,
-    /// Clients whose connection was reset, for want of words.
+    /// Client connections reset on an error that their protocol cannot express.
     clients_reset,
-    /// Times that the node left a client's input unread because it was busy.
+    /// Number of times that the node was too busy to read a client's input.
     client_holds,
     /// Bytes received from clients.
     client_bytes_in,
     /// Bytes sent to clients.
     client_bytes_out,
-    /// Times that accepting paused.
+    /// Number of times that accepting connections was paused.
     accept_pauses,
     /// System calls that waited for events, or polled for them.
     calls_wait,

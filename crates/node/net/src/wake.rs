@@ -1,4 +1,4 @@
-//! Wakes a reactor: a descriptor that is readable from a signal on.
+//! Wake-up of a reactor: a descriptor that becomes readable when signalled.
 
 use std::{
     io,
@@ -7,7 +7,7 @@ use std::{
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Readable from the moment it is signalled until it is drained.
+/// A descriptor that is readable from a signal until it is drained.
 #[derive(Debug)]
 pub struct Wake(OwnedFd);
 
@@ -18,12 +18,13 @@ impl Wake {
         Ok(Self(eventfd(0, flags)?))
     }
 
-    /// Makes it readable. Fails only if the counter is full: it is readable then.
+    /// Makes the descriptor readable. The write fails only if the counter is full, and then it is
+    /// readable anyway.
     pub fn signal(&self) {
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Makes it unreadable until the next signal.
+    /// Makes the descriptor unreadable until the next signal.
     pub fn drain(&self) {
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }

@@ -21,7 +21,8 @@ pub(crate) fn founded(founding: &Founding) -> Founded {
     }
 }
 
-/// The founder's answer to a node without a cluster. A yes is durable when this returns.
+/// Answers a node without a cluster on behalf of the founder. An admission is durable when this
+/// returns.
 pub(crate) fn admit<H: Home>(identity: &mut Identity<H>, join: Join) -> Result<Founded, Refused> {
     let refused = |code, reason: String| Err(Refused { code, reason });
     let founding = identity.founding();
@@ -48,7 +49,7 @@ pub(crate) fn admit<H: Home>(identity: &mut Identity<H>, join: Join) -> Result<F
         Err(error @ IdentityError::AlreadyAdmitted { .. }) => {
             refused(RefusalCode::DuplicateNode, error.to_string())
         }
-        // Worth another attempt.
+        // The node may retry.
         Err(error) => refused(RefusalCode::Other(0), error.to_string()),
     }
 }

@@ -1,8 +1,8 @@
-//! Start of a node's process, from an identity to a host that a reactor can run: the same in
+//! Start of a node's process, from an identity to a host that a reactor can run; the same in
 //! production and in the simulator.
 //!
-//! The start is counted, durably. A node that may have forgotten votes takes a new incarnation,
-//! durably, before its log is opened in it. Only then is any message sent.
+//! The start is counted, durably. A node that may have forgotten votes durably takes a new
+//! incarnation before its log is opened. Only then is any message sent.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -28,19 +28,19 @@ use crate::{
     node_host::NodeHost,
 };
 
-/// Something that happens while a node starts.
+/// Step of a node's start, for reports.
 #[derive(Clone, Copy, Debug)]
 pub enum Step<'a> {
-    /// The disk of the log is opened; the text has its driver and the reason.
+    /// The disk of the log is open; the text has its driver and the reason.
     Disk(&'a str),
     /// Progress of reading the log.
     Reading(Reading),
     /// The last stop was unclean and votes may be forgotten, so the node starts in this new
     /// incarnation.
     Forgot(Incarnation),
-    /// The log lost votes, in these places.
+    /// The log lost votes, at these places.
     Lost(&'a [String]),
-    /// Votes were lost, so the node continues in this new incarnation.
+    /// Because votes were lost, the node continues in this new incarnation.
     Replaced(Incarnation),
     /// The log is open, with these findings.
     Recovered(&'a Recovery),
@@ -57,16 +57,15 @@ pub trait Starter {
     /// Reports a step of the start.
     fn hear(&mut self, step: Step<'_>);
 
-    /// [lie-3] Asks the others for their memory of this node, without waiting for those that do not
-    /// answer soon.
+    /// [lie-3] Asks the peers for their memory of this node, without waiting for slow ones.
     fn recall(&mut self, question: &Question<'_>) -> Vec<(NodeId, Memory)>;
 
-    /// Disk space is missing, as described by the error. Returns when it is worth another try;
-    /// false if the start is to end instead.
+    /// Waits for disk space, whose lack the error describes. Returns true to retry, and false to
+    /// abort the start.
     fn wait_for_room(&mut self, error: &BootError) -> bool;
 }
 
-/// Question of a starting node to the others.
+/// Question of a starting node to its peers.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
     /// The cluster.
@@ -81,16 +80,16 @@ pub struct Question<'a> {
 pub struct Parts<S, F> {
     /// State machine that executes the commands.
     pub service: S,
-    /// Returns the slot below which the service has everything, durably: a log that knows less has
-    /// lost its end. Asked only where a service is never ahead of its log.
+    /// Returns the slot below which the service has everything, durably: a log that ends earlier
+    /// has lost its end. Called only in groups whose services never get ahead of the log.
     pub stored_to: fn(&mut S) -> Slot,
-    /// The protocol of the clients.
+    /// The protocol front for clients.
     pub front: F,
     /// Listener for events of the running node.
     pub listener: Box<dyn Listener>,
 }
 
-/// Why a node does not start.
+/// Reason why a node does not start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BootError {
     /// The identity cannot be changed.
@@ -101,11 +100,11 @@ pub enum BootError {
     Members(Invalid),
     /// The replica cannot continue from the recovered state.
     Replica(OpenError),
-    /// Another node's memory of this one is too far ahead of the folder ([lie-4]).
+    /// A peer's memory of this node is too far ahead of the folder ([lie-4]).
     FarBehind {
-        /// The other node.
+        /// The peer.
         by: NodeId,
-        /// The other node's memory of this one.
+        /// The peer's memory of this node.
         remembered: Memory,
         /// State in the folder.
         own: Memory,
@@ -115,7 +114,7 @@ pub enum BootError {
 }
 
 impl BootError {
-    /// Returns whether the error is a lack of disk space: the same may work later.
+    /// Returns whether the error is a lack of disk space, so that a retry may succeed.
     pub fn is_full(&self) -> bool {
         match self {
             Self::Identity(error) => error.is_full(),
@@ -161,8 +160,8 @@ impl From<LogError> for BootError {
 /// Starts a process of this node: counts the start, opens the log, rebuilds the state of the node,
 /// and combines it with a service and a front.
 ///
-/// A new process start is recorded first ([volatile-1]); a node that may have forgotten votes
-/// returns in a new incarnation, any other one in its present one ([volatile-3]). Its clock begins
+/// The process start is recorded first ([volatile-1]). A node that may have forgotten votes returns
+/// in a new incarnation, any other one in its present one ([volatile-3]). The node's clock starts
 /// at zero.
 pub fn boot<H: Home, S: StateMachine, F: Front>(
     mut identity: Identity<H>,
@@ -182,7 +181,7 @@ pub fn boot<H: Home, S: StateMachine, F: Front>(
     let leased_us = options.leases.map_or(0, |leases| leases.duration_us);
     options.silent_us = for_room(starter, |_| Ok(identity.may_grant(leased_us)?))?;
     if identity.is_made_here() {
-        // [lie-6] No other node can know this group yet, or this node of it.
+        // [lie-6] No other node can know this group yet, or this node as its member.
         options.alone_us = 0;
     }
     let replica =
@@ -190,22 +189,22 @@ pub fn boot<H: Home, S: StateMachine, F: Front>(
     Ok(NodeHost::new(replica, front, identity, listener))
 }
 
-/// State of a node that is to continue without the others ([era-10]).
+/// State of a node that is to continue without its peers ([era-10]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alone {
-    /// Slots below are decided, as the node knows.
+    /// All slots below are known to be decided.
     pub decided_to: Slot,
-    /// Its own votes count as decided up to here, the first slot for which it has none.
+    /// Slot up to which its own votes count as decided: the first slot without a vote.
     pub counted_to: Slot,
-    /// Votes after that hole, which do not count: up to here.
+    /// End of its votes; those after the first hole do not count.
     pub voted_to: Slot,
     /// Damaged places of its log, with the findings.
     pub damaged: Vec<String>,
 }
 
-/// As [`boot`], for a node that will never communicate with the others again: its votes count as
-/// decided, up to the first slot for which it has none. On a copy of the node only: what it applies
-/// then may never have been decided.
+/// Starts a node that will never communicate with its peers again, as [`boot`] does otherwise: its
+/// votes count as decided, up to the first slot without one. Use it only on a copy of the node,
+/// because it may apply values that were never decided.
 pub fn boot_alone<H: Home, S: StateMachine, F: Front>(
     mut identity: Identity<H>,
     parts: Parts<S, F>,
@@ -226,7 +225,7 @@ pub fn boot_alone<H: Home, S: StateMachine, F: Front>(
     Ok((host, alone))
 }
 
-/// [era-10] Own votes above `decided_to` count as decided, up to the first hole.
+/// [era-10] Counts own votes above `decided_to` as decided, up to the first hole.
 fn count_own_votes(recovery: &mut Recovery) -> Alone {
     let decided_to = recovery.hard.decided_to;
     let mut to = decided_to;
@@ -250,8 +249,8 @@ fn count_own_votes(recovery: &mut Recovery) -> Alone {
     }
 }
 
-/// Retries until there is space: a full disk is no reason to leave a cluster that waits for this
-/// node's votes.
+/// Retries an attempt until there is disk space: a full disk is no reason to leave a cluster that
+/// waits for this node's votes.
 fn for_room<T>(
     starter: &mut dyn Starter,
     mut attempt: impl FnMut(&mut dyn Starter) -> Result<T, BootError>,
@@ -268,7 +267,8 @@ fn for_room<T>(
     }
 }
 
-/// [volatile-1] After an unclean stop a node of a volatile group has forgotten votes.
+/// [volatile-1] Takes a new incarnation if the node may have forgotten votes: in a volatile group,
+/// after an unclean stop.
 fn take_incarnation<H: Home>(
     identity: &mut Identity<H>,
     last: LastStop,
@@ -281,8 +281,8 @@ fn take_incarnation<H: Home>(
     Ok(())
 }
 
-/// [disk-8], [volatile-1] A log that lost votes makes a new incarnation, with which it is opened
-/// again.
+/// [disk-8], [volatile-1] Opens the log. If it lost votes, takes a new incarnation and opens the
+/// log again in it.
 fn open_log<H: Home>(
     identity: &mut Identity<H>,
     last: LastStop,
@@ -298,10 +298,10 @@ fn open_log<H: Home>(
     let damage = recovery.damage.as_ref().filter(|damage| damage.forgotten);
     let mut places = damage.map_or_else(Vec::new, |damage| damage.places.clone());
     let written = Written { incarnation: identity.incarnation(), to: recovery.whole_to };
-    // Nothing was sent in this start.
+    // The current start is excluded, because nothing was sent in it.
     let own = Memory { written, boot: identity.boot() - 1 };
     let mut heard = own;
-    // [lie-3] A folder that claims never to have run may be a copy from before.
+    // [lie-3] A folder that claims never to have run may be an older copy.
     for (by, remembered) in recall(identity, starter) {
         if !own.fell_behind(remembered) {
             continue;
@@ -309,7 +309,7 @@ fn open_log<H: Home>(
         if !own.may_pass(remembered) {
             return Err(BootError::FarBehind { by, remembered, own });
         }
-        // [lie-4] Anything no longer on its disk is forgotten.
+        // [lie-4] Everything that is no longer on its disk counts as forgotten.
         heard = heard.max(remembered);
         places.push(format!(
             "node {by} remembers {remembered}, and this folder ends with {own}: the disk lost writes that it had \
@@ -404,7 +404,7 @@ mod tests {
         }
     }
 
-    /// [era-10] After a hole the order is unknown.
+    /// [era-10] Own votes count up to the first hole, because the order after it is unknown.
     #[test]
     fn own_votes_count_up_to_the_first_hole() {
         for (votes, counted) in [

@@ -15,19 +15,19 @@ use crate::{
     identity::{self, Founding, IdentityError},
 };
 
-/// File that is locked while a process has the folder.
+/// File that a process locks while it uses the folder.
 pub const LOCK: &str = "lock";
-/// Mark of a folder while its contents are replaced by the recovered ones.
+/// File that marks a folder whose contents are being replaced by recovered ones.
 pub(crate) const RECOVERING: &str = "recovering";
-/// Mark of a folder while a backup is restored into it, before its identity is written.
+/// File that marks a folder into which a backup is being restored, before its identity is written.
 pub(crate) const RESTORING: &str = "restoring";
 
-/// A data folder, which stays locked while this lives.
+/// A data folder, locked until this value is dropped.
 #[derive(Debug)]
 pub struct LockedFolder {
     files: DataFolder,
     lock: File,
-    /// Minimum duration of a flush: for measurements.
+    /// Minimum duration of a flush, for measurements.
     flush: Duration,
     /// Disk driver.
     engine: Want,
@@ -40,7 +40,7 @@ impl LockedFolder {
         file.try_exists().map_err(|error| failed("look for", &file, &error))
     }
 
-    /// Refuses a folder that cannot become a node's, as it holds other things. Nothing is written.
+    /// Fails if a folder cannot become a node's because it has other contents. Writes nothing.
     pub fn refuse_foreign(folder: &Path) -> Result<(), IdentityError> {
         if folder.exists() {
             refuse_foreign(folder)?;
@@ -48,8 +48,8 @@ impl LockedFolder {
         Ok(())
     }
 
-    /// Refuses a folder into which no backup can be restored: there is a node in it, or anything
-    /// else except leftovers of an attempt to restore one. Nothing is written.
+    /// Fails if a backup cannot be restored into a folder because it belongs to a node, or has
+    /// contents other than those of an unfinished restore. Writes nothing.
     pub fn refuse_used(folder: &Path) -> Result<(), IdentityError> {
         if Self::holds_identity(folder)? {
             let folder = folder.to_owned();
@@ -61,7 +61,8 @@ impl LockedFolder {
         }
     }
 
-    /// As [`LockedFolder::create`], also for a folder in which a restore was interrupted.
+    /// Locks a folder like [`LockedFolder::create`], and also one in which a restore was
+    /// interrupted.
     pub(crate) fn create_to_restore(folder: &Path) -> Result<Self, IdentityError> {
         if !folder.join(RESTORING).exists() {
             return Self::create(folder);
@@ -82,8 +83,8 @@ impl LockedFolder {
         Self::locked(folder)
     }
 
-    /// Creates the folder if it is missing, and locks it. It must hold nothing but leftovers of an
-    /// earlier attempt to make it a node's.
+    /// Creates the folder if it is missing, and locks it. It may only contain leftovers of an
+    /// unfinished attempt to create a node in it.
     pub fn create(folder: &Path) -> Result<Self, IdentityError> {
         if !folder.exists() {
             fs::create_dir_all(folder).map_err(|error| failed("create", folder, &error))?;
@@ -98,7 +99,7 @@ impl LockedFolder {
         }
         refuse_foreign(folder)?;
         let locked = Self::locked(folder)?;
-        // Another process may have been first between the look and the lock.
+        // Another process may have created an identity between the check and the lock.
         if Self::holds_identity(folder)? {
             return Err(exists());
         }
@@ -114,14 +115,14 @@ impl LockedFolder {
         })
     }
 
-    /// Sets the disk driver, and the minimum duration of a flush: for measurements.
+    /// Sets the disk driver, and the minimum duration of a flush for measurements.
     #[must_use]
     pub fn with_disk(self, engine: Want, flush: Duration) -> Self {
         Self { flush, engine, ..self }
     }
 
-    /// Reads which node the folder belongs to, without locking or changing anything, for the
-    /// offline tools.
+    /// Reads the founding record of a folder, without locking or changing anything, for the offline
+    /// tools.
     pub fn peek(folder: &Path) -> Result<Founding, IdentityError> {
         identity::peek(&DataFolder::new(folder), folder)
     }
@@ -154,7 +155,7 @@ impl Home for LockedFolder {
         Ok(disk)
     }
 
-    /// Kept in the lock file, which exists even in a folder without an identity.
+    /// Reads the nonce from the lock file, which exists even in a folder without an identity.
     fn nonce(&self) -> Result<Option<u64>, DiskError> {
         let mut bytes = Vec::new();
         let mut file = &self.lock;
@@ -164,8 +165,8 @@ impl Home for LockedFolder {
         Ok(bytes.try_into().map(u64::from_le_bytes).ok())
     }
 
-    /// Written in place, as another file of this name would not be the one that is locked: a crash
-    /// may leave a part, which is none.
+    /// Writes the nonce in place, because a new file of this name would not be the locked one. A
+    /// crash may leave a partial nonce, which counts as none.
     fn keep_nonce(&mut self, nonce: u64) -> Result<(), DiskError> {
         let path = self.path().join(LOCK);
         let mut file = &self.lock;
@@ -190,7 +191,7 @@ pub(crate) fn sync_folder(folder: &Path) -> Result<(), IdentityError> {
     sync().map_err(|error| failed("sync", folder, &error))
 }
 
-/// The lock is the kernel's and is released with the process, however that ends.
+/// Locks the folder with a kernel lock, which is released however the process ends.
 fn lock(folder: &Path) -> Result<File, IdentityError> {
     let file = folder.join(LOCK);
     let lock = File::options().create(true).truncate(false).read(true).write(true).open(&file);
@@ -215,7 +216,8 @@ fn refuse_recovering(folder: &Path) -> Result<(), IdentityError> {
     }
 }
 
-/// A folder without an identity may hold nothing but leftovers of an attempt to make one.
+/// Fails if a folder without an identity has contents other than leftovers of an attempt to create
+/// one.
 fn refuse_foreign(folder: &Path) -> Result<(), IdentityError> {
     let foreign = |found| Err(IdentityError::Foreign { folder: folder.to_owned(), found });
     if !folder.is_dir() {
@@ -229,7 +231,7 @@ fn refuse_foreign(folder: &Path) -> Result<(), IdentityError> {
     for entry in entries {
         let name = entry.map_err(|error| failed("read", folder, &error))?.file_name();
         let made = Family::all().map(Family::made_file);
-        // A mark that was not durable marks nothing.
+        // A temporary file of a mark that was not renamed has no meaning.
         let mut replaced = [identity::FILE, identity::BOOK_FILE, RESTORING].into_iter().chain(made);
         let ours = [LOCK, "lost+found"].iter().any(|ours| name == *ours)
             || replaced.any(|file| name == file || name == *temporary(file));

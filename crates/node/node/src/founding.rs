@@ -1,8 +1,8 @@
 //! First start of a node: it founds a cluster, joins the one that its founder has founded
-//! ([era-11]), or joins an existing one, under an id that the log assigns ([join-2]).
+//! ([era-11]), or joins an existing one under an id assigned by the log ([join-2]).
 //!
-//! The connections and requests between nodes are the caller's part. The files written, and their
-//! order, are defined here.
+//! Connections and requests between nodes are left to the caller. This module defines the files
+//! written, and their order.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -17,28 +17,28 @@ use crate::{
     terms::Terms,
 };
 
-/// The operator's wishes at the first start.
+/// Settings of the operator for the first start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// This node, the group's class and its store, if given.
     pub expected: Expected,
     /// All members and their addresses for peers; empty if not given.
     pub cluster: BTreeMap<NodeId, String>,
-    /// The store of a new cluster for which none is named.
+    /// Store of a new cluster if the operator named none.
     pub store_default: String,
-    /// Auxiliaries and quorum rule: the same on all nodes.
+    /// Auxiliaries and quorum rule; the same on all nodes.
     pub terms: Terms,
 }
 
 /// Role of a node without an identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Founds the cluster.
+    /// The node founds the cluster.
     Founder {
         /// This node.
         node: NodeId,
     },
-    /// Asks the founder.
+    /// The node joins through the founder.
     Joiner {
         /// This node.
         node: NodeId,
@@ -48,8 +48,8 @@ pub enum Role {
 }
 
 impl Wanted {
-    /// Returns the role: the lowest id of the list founds; `None` if the list does not determine
-    /// which entry this node is.
+    /// Returns the role of this node. The node with the lowest id in the list is the founder.
+    /// `None` if the list does not determine which entry this node is.
     pub fn role(&self) -> Option<Role> {
         let Some((first, address)) = self.cluster.first_key_value() else {
             let node = self.expected.node.unwrap_or(NodeId(1));
@@ -66,8 +66,8 @@ impl Wanted {
     }
 }
 
-/// [era-11] Founding: the listed members with weight 1 each, or this node alone, which listens for
-/// peers at `peer`. `cluster` and `nonce` are random.
+/// [era-11] Founds a cluster of the listed members with weight 1 each, or of this node alone, which
+/// listens for peers at `peer`. `cluster` and `nonce` are random.
 pub fn found<H: Home>(
     home: H,
     wanted: &Wanted,
@@ -94,8 +94,8 @@ pub fn found<H: Home>(
     Identity::create(home, founding)
 }
 
-/// A node that may ask its founder: its nonce is durable ([join-2]), so that after a crash on the
-/// way it asks as the same folder.
+/// A node ready to join through its founder. Its nonce is durable ([join-2]), so that after a crash
+/// it asks as the same folder.
 #[derive(Debug)]
 pub struct Joining<H> {
     home: H,
@@ -104,7 +104,7 @@ pub struct Joining<H> {
 }
 
 impl<H: Home> Joining<H> {
-    /// Uses the nonce of an earlier attempt, or else `fresh`, a random one.
+    /// Prepares a join with the nonce of an earlier attempt, or else with `fresh`, a random one.
     pub fn prepare(mut home: H, node: NodeId, fresh: u64) -> Result<Self, IdentityError> {
         let nonce = durable_nonce(&mut home, fresh)?;
         Ok(Self { home, node, nonce })
@@ -119,31 +119,31 @@ impl<H: Home> Joining<H> {
         }
     }
 
-    /// The founder has answered.
+    /// Creates the identity from the founder's answer.
     pub fn finish(self, wanted: &Wanted, founded: Founded) -> Result<Identity<H>, JoiningError> {
         compare(&wanted.expected, &founded)?;
-        // The founder's: it compared the hash.
+        // Equal to the founder's, which compared the hash.
         let terms = wanted.terms.clone();
         let founding = founding_of(Founded { terms, ..founded }, self.node, self.nonce);
         Ok(Identity::create(self.home, founding)?)
     }
 }
 
-/// Answer to a node that joins a group which was founded by others ([join-2]).
+/// Answer to a node that joins a group founded by other nodes ([join-2]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joined {
     /// Id of the node.
     pub node: NodeId,
     /// Founding record of the group, the same for every node.
     pub founded: Founded,
-    /// Present nodes and their addresses.
+    /// Current nodes and their addresses.
     pub book: AddressBook,
     /// The id was assigned to a learner.
     pub learns: bool,
 }
 
-/// A node that may ask a group for an id: its nonce is durable ([join-2]), so that after a crash on
-/// the way it asks as the same folder, and gets the same id.
+/// A node ready to request an id from a group. Its nonce is durable ([join-2]), so that after a
+/// crash it asks as the same folder and gets the same id.
 #[derive(Debug)]
 pub struct Newcomer<H> {
     home: H,
@@ -151,7 +151,7 @@ pub struct Newcomer<H> {
 }
 
 impl<H: Home> Newcomer<H> {
-    /// Uses the nonce of an earlier attempt, or else `fresh`, a random one.
+    /// Prepares a request with the nonce of an earlier attempt, or else with `fresh`, a random one.
     pub fn prepare(mut home: H, fresh: u64) -> Result<Self, IdentityError> {
         let nonce = durable_nonce(&mut home, fresh)?;
         Ok(Self { home, nonce })
@@ -162,7 +162,8 @@ impl<H: Home> Newcomer<H> {
         self.nonce
     }
 
-    /// The group has answered; the node is to become `role`, unless its id is a learner's.
+    /// Creates the identity from the group's answer. The node will take `role`, unless its id is a
+    /// learner's.
     pub fn finish(
         self,
         wanted: &Wanted,
@@ -186,12 +187,13 @@ impl<H: Home> Newcomer<H> {
 
 fn durable_nonce(home: &mut impl Home, fresh: u64) -> Result<u64, IdentityError> {
     let nonce = home.nonce()?.unwrap_or(fresh);
-    // Also an existing one: the process that wrote it may have died before it was durable.
+    // An existing nonce is written too: the process that wrote it may have died before it was
+    // durable.
     home.keep_nonce(nonce)?;
     Ok(nonce)
 }
 
-/// Checks that the group matches the operator's wishes.
+/// Checks that the group matches the operator's settings.
 fn compare(expected: &Expected, founded: &Founded) -> Result<(), JoiningError> {
     let Expected { class, store, .. } = expected;
     if let Some(class) = class.filter(|class| *class != founded.class) {
@@ -223,10 +225,10 @@ fn founding_of(founded: Founded, node: NodeId, nonce: u64) -> Founding {
     }
 }
 
-/// Why a node that was let in does not join.
+/// Reason why an admitted node does not join.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JoiningError {
-    /// The cluster was founded with other settings than requested.
+    /// The cluster was founded with other settings than those requested.
     Differs {
         /// The setting that differs, as on the command line.
         what: &'static str,
@@ -258,13 +260,14 @@ impl From<IdentityError> for JoiningError {
     }
 }
 
-/// The members as `--cluster` has them.
+/// Formats the members as for `--cluster`.
 pub fn list_text(members: &BTreeMap<NodeId, String>) -> String {
     let entry = |(node, address): (&NodeId, &String)| format!("{node}={address}");
     members.iter().map(entry).collect::<Vec<_>>().join(",")
 }
 
-/// FNV-1a of the list in its canonical form, and of the terms: detects differences by mistake.
+/// Returns the FNV-1a hash of the list in its canonical form and of the terms, which detects
+/// accidental differences.
 pub fn list_hash(members: &BTreeMap<NodeId, String>, terms: &Terms) -> u64 {
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let text = list_text(members) + &terms.to_string();

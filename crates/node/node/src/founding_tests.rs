@@ -1,4 +1,4 @@
-//! First starts: the state kept by an interrupted one, and refusals.
+//! First starts: the state left by interrupted ones, and refusals.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,7 +40,7 @@ fn joined() -> Joined {
     Joined { node: NodeId(4), founded: founded(), book, learns: false }
 }
 
-/// Accepts any settings of the cluster, under the id that it assigns.
+/// Returns settings that accept any cluster and any id.
 fn anything() -> Wanted {
     Wanted { store_default: "lsm".to_owned(), ..Wanted::default() }
 }
@@ -60,7 +60,8 @@ fn the_lowest_of_the_list_founds_and_the_others_ask_it() {
     assert_eq!(unnamed.role(), founder(1));
 }
 
-/// [join-2] A crash between the founder's yes and the identity must not make the node a stranger.
+/// [join-2] A folder keeps its nonce, so a crash between the founder's answer and the identity does
+/// not turn it into an unknown folder.
 #[test]
 fn a_folder_keeps_its_nonce() {
     let folder = tempfile::tempdir().unwrap();
@@ -83,8 +84,8 @@ fn two_processes_cannot_join_with_one_folder() {
     assert!(matches!(problem, IdentityError::InUse { .. }), "{problem}");
 }
 
-/// [join-2] The nonce sent to a founder never changes, however often the start is interrupted, with
-/// power cut each time.
+/// [join-2] The nonce sent to a founder never changes, however often the start is interrupted by a
+/// power loss.
 #[test]
 fn a_nonce_that_was_spoken_is_never_another_one() {
     for seed in 0..200 {
@@ -121,7 +122,7 @@ fn a_node_that_was_promised_something_else_does_not_join() {
     assert!(matches!(refused, JoiningError::Differs { what: "store", .. }));
 }
 
-/// The id that the operator names is the one that was reserved, or none.
+/// A newcomer joins only under the id that its operator named, if any.
 #[test]
 fn a_newcomer_joins_only_what_its_operator_meant() {
     let prepare = || Newcomer::prepare(MemoryDisk::new(), 1).unwrap();
@@ -179,7 +180,7 @@ fn a_first_start_that_was_interrupted_is_repeated_or_done() {
                     assert_eq!(identity.book(), &joined().book);
                 }
                 assert_eq!(identity.begin_boot(), Ok(LastStop::Never));
-                // The log's folder is known to be a new one.
+                // The folder of the log is known to be new.
                 let mut disk = identity.home_mut().open_disk(&mut |_| {}).unwrap();
                 let made = quorate_log::disk::Source::made(&mut disk, Family::Log).unwrap();
                 assert_eq!(made, Some(FileId::new(Family::Log, 0)));

@@ -4,38 +4,39 @@ use std::path::Path;
 
 use quorate_log::disk::{Disk, DiskError, MemoryDisk, SmallFiles};
 
-/// A place that belongs to one node for good, and to one process at a time. Production has a locked
-/// folder, tests and the simulator a disk in memory.
+/// A place that belongs permanently to one node, and to one process at a time. In production it is
+/// a locked folder; in tests and in the simulator, a disk in memory.
 pub trait Home: SmallFiles {
     /// The disk of the log.
     type Disk: Disk;
 
-    /// Returns the path, for messages.
+    /// Returns the path for messages.
     fn path(&self) -> &Path;
 
-    /// Opens the disk of the log, which is not open. `tell` is given the driver and the reason for
-    /// its choice.
+    /// Opens the disk of the log, which must not be open. `tell` receives the driver and the reason
+    /// for its choice.
     ///
     /// # Errors
-    /// The disk cannot be used.
+    /// If the disk cannot be used.
     fn open_disk(&mut self, tell: &mut dyn FnMut(&str)) -> Result<Self::Disk, DiskError>;
 
-    /// Returns the number by which the founder distinguishes this home from others with the same
-    /// node id ([era-11]), if there is one. It may not be durable, if the process that wrote it did
-    /// not end well.
+    /// Returns the nonce by which the founder distinguishes this home from others with the same
+    /// node id ([era-11]), if there is one. It may not be durable if the process that wrote it was
+    /// killed.
     ///
     /// # Errors
-    /// There may be one, but it cannot be read.
+    /// If there may be a nonce that cannot be read.
     fn nonce(&self) -> Result<Option<u64>, DiskError>;
 
-    /// Writes that number, durably when this returns. After a crash within there may be none.
+    /// Writes the nonce, durably when this returns. After a crash during the write there may be
+    /// none.
     ///
     /// # Errors
-    /// The result of [`Home::nonce`] is unknown from now on, until a call succeeds.
+    /// After an error the result of [`Home::nonce`] is undefined until a call succeeds.
     fn keep_nonce(&mut self, nonce: u64) -> Result<(), DiskError>;
 }
 
-/// The small file that holds the nonce on a disk in memory.
+/// The small file with the nonce on a disk in memory.
 const NONCE: &str = "nonce";
 
 impl Home for MemoryDisk {

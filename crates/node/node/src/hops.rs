@@ -1,5 +1,5 @@
-//! The stamps of a node ([`quorate_replica::hops`]) by the clock of its machine, and the file that
-//! they are left in.
+//! Trace points of a node ([`quorate_replica::hops`]), stamped by the machine's clock, and the file
+//! in which they are saved.
 
 use std::{fs, io, path::Path};
 
@@ -9,10 +9,10 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::home::Home;
 
-/// File with the stamps in the folder of a stopped node, if stamping was enabled.
+/// File in the folder of a stopped node with its stamps, if stamping was enabled.
 const FILE: &str = "hops";
 
-/// Returns an empty ring, stamped by a clock that is common to all processes of a machine.
+/// Returns an empty ring whose clock is common to all processes of a machine.
 pub fn ring() -> Hops {
     Hops::new(monotonic_ns)
 }
@@ -24,12 +24,12 @@ pub fn monotonic_ns() -> u64 {
     part(time.tv_sec).saturating_mul(1_000_000_000).saturating_add(part(time.tv_nsec))
 }
 
-/// Leaves them in the folder.
+/// Saves the stamps in the folder.
 pub(crate) fn leave(hops: &Hops, home: &mut impl Home) -> Result<(), DiskError> {
     home.replace(FILE, hops.text().as_bytes())
 }
 
-/// Reads the stamps that a node left in its folder, in order of time.
+/// Reads the stamps saved in a node's folder, ordered by time.
 pub fn left_in(folder: &Path) -> io::Result<Vec<Stamp>> {
     let text = fs::read_to_string(folder.join(FILE))?;
     let mut stamps: Vec<Stamp> = text.lines().filter_map(Stamp::parse).collect();

@@ -1,6 +1,6 @@
-//! Host driven by the reactor: a replica and its client protocol, without any sockets.
+//! The host that a reactor drives: a replica and its client protocol, without any sockets.
 //!
-//! A [`Host`] has three sides, one for each kind of counterpart; each part of the reactor sees only
+//! A [`Host`] has three sides, one for each kind of counterpart. Each part of the reactor sees only
 //! the side that it serves.
 
 use std::{
@@ -37,153 +37,155 @@ use quorate_wire::{Join, Lane, RefusalCode};
 
 use crate::{identity::AddressBook, terms::Terms};
 
-/// The clocks of one turn. Read by the reactor only.
+/// The clocks of one turn, read only by the reactor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
-    /// Monotonic, since the reactor was made; counts while the machine is suspended.
+    /// Monotonic time since the reactor was created; advances while the machine is suspended.
     pub time: Time,
     /// Unix time in milliseconds.
     pub wall_ms: u64,
 }
 
 impl Now {
-    /// Returns a turn at this moment, which can send to peers.
+    /// Returns a turn at this time, which can send to peers.
     pub fn turn(self, plane: &mut dyn Plane) -> Turn<'_> {
         Turn { time: self.time, wall_ms: self.wall_ms, plane }
     }
 }
 
-/// A peer that can be talked to.
+/// A connected peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerUp {
-    /// Who.
     pub member: Member,
-    /// Number of its process start.
+    /// Boot number of its process.
     pub boot: u32,
-    /// Levels that it supports ([level-4]).
+    /// Levels supported by the peer ([level-4]).
     pub levels: Levels,
-    /// Addresses that it listens on.
+    /// Addresses on which the peer listens.
     pub addresses: Addresses,
 }
 
-/// The founder's record; the owned form of [`quorate_wire::Founding`].
+/// The founding record; the owned form of [`quorate_wire::Founding`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Founded {
-    /// The group's id.
+    /// Id of the group's cluster.
     pub cluster: u128,
-    /// The group's class.
+    /// Durability class of the group.
     pub class: Class,
-    /// The group's store, as on the command line.
+    /// Store of the group, as on the command line.
     pub store: String,
-    /// The first members and where they listen for peers.
+    /// The founding members and their addresses for peers.
     pub members: Vec<(NodeId, String)>,
-    /// On which terms they founded it.
+    /// Auxiliaries and quorum rule of the founding.
     pub terms: Terms,
 }
 
 /// Information for a node that joins later ([join-2]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Charter {
-    /// The node that sent it.
+    /// The node that provides the information.
     pub node: NodeId,
     /// Founding record of the group, the same for every node.
     pub founded: Founded,
-    /// Present nodes and their addresses.
+    /// Current nodes and their addresses.
     pub book: AddressBook,
 }
 
-/// Why a node may not join.
+/// Refusal of a node that wants to join.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// For programs.
+    /// Reason, for programs.
     pub code: RefusalCode,
-    /// For people.
+    /// Reason, for people.
     pub reason: String,
 }
 
 /// The side of a host that peers see.
 pub trait PeerSide {
-    /// A peer's control lane is up. Called again, after `peer_down`, when it reconnects.
+    /// Handles the connection of a peer's control lane. Called again, after `peer_down`, when the
+    /// peer reconnects.
     fn peer_up(&mut self, now: Now, peer: &PeerUp);
 
-    /// The peer disconnected.
+    /// Handles the disconnection of a peer.
     fn peer_down(&mut self, now: Now, node: NodeId);
 
-    /// More than half of the others say that this node was removed from the cluster: it was absent
-    /// when that was decided, and will not learn of it from the log ([member-1]).
+    /// Handles the report of more than half of the peers that this node was removed from the
+    /// cluster. The node was absent when that was decided, and will not learn of it from the log
+    /// ([member-1]).
     fn told_removed(&mut self, now: Now);
 
-    /// A frame from a peer whose handshake is done.
+    /// Handles a frame from a peer whose handshake is complete.
     fn frame(&mut self, turn: &mut Turn<'_>, lane: Lane, received: Received<'_>);
 
-    /// A node without a cluster asks for the founding record.
+    /// Answers a node without a cluster that requests the founding record.
     fn admit(&mut self, join: Join) -> Result<Founded, Refused>;
 
-    /// [lie-3] Returns the memory of a node that starts.
+    /// [lie-3] Returns this node's memory of a starting node's log.
     fn recall(&self, node: NodeId) -> Memory;
 
-    /// Returns the levels that this node may speak: none below the level that the group uses, as
-    /// far as it has applied that ([level-7]). Asked in each turn.
+    /// Returns the levels that this node may use: none below the level that the group uses, as
+    /// applied here ([level-7]). Called in each turn.
     fn levels(&self) -> Levels;
 
-    /// Returns the nodes with an id and their addresses, if changed since the last call. Asked in
-    /// each turn.
+    /// Returns the nodes that have an id, with their addresses, if changed since the last call.
+    /// Called in each turn.
     fn take_table(&mut self) -> Option<PeerTable>;
 }
 
 /// The side of a host that clients see: its front.
 pub trait ClientSide {
-    /// The protocol that the clients speak.
+    /// The protocol front for clients.
     type Front: Front;
 
-    /// The front, to look at.
+    /// Returns the front for reading.
     fn front(&self) -> &Self::Front;
 
-    /// The front, for calls that ask nothing of the replica.
+    /// Returns the front for calls that need no access to the replica.
     fn front_mut(&mut self) -> &mut Self::Front;
 
-    /// Returns the front, and its access to the replica at this moment.
+    /// Returns the front, and its access to the replica at this time.
     fn front_and_requests(&mut self, now: Now) -> (&mut Self::Front, impl Requests);
 
-    /// Returns the pressure of pending client requests. While it is [`Pressure::High`], and until
-    /// it is [`Pressure::Low`] again, no client is read.
+    /// Returns the pressure of pending client requests. Clients are not read from
+    /// [`Pressure::High`] until [`Pressure::Low`].
     fn pressure(&self) -> Pressure;
 }
 
-/// Something that an operator wants done.
+/// Request of an operator.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Order {
-    /// Try whether a linearizable read is served here now; ends with [`Outcome::Probed`]. One
-    /// attempt at a time: ordered again before its end, it is the same attempt.
+    /// Check whether a linearizable read is served here now; ends with [`Outcome::Probed`]. A
+    /// repeated order joins the attempt in progress.
     Probe,
     /// Hand leadership to this node, or to the most advanced follower; ends with
     /// [`Outcome::Transferred`].
     Transfer(Option<NodeId>),
     /// Take a snapshot at this slot or a later one, or at the applied slot; ends with
-    /// [`Outcome::Snapshot`]. Ordered again before its end, it is the same attempt.
+    /// [`Outcome::Snapshot`]. A repeated order joins the attempt in progress.
     Snapshot(Option<Slot>),
-    /// Read all data of this node, to verify it: at most this number of bytes a second. The result
-    /// is in the status. Ordered again, the same scrub continues at the new pace.
+    /// Read and verify all data of this node, at most at this number of bytes per second. The
+    /// result appears in the status. A repeated order continues the same scrub at the new pace.
     Scrub(Option<u64>),
-    /// Hold batch and window at these values until then; `None` ends that. Takes effect at once.
+    /// Hold batch and window at these values until this time; `None` ends the hold. Takes effect at
+    /// once.
     Hold(Option<Setting>, Time),
-    /// Ask this of the group; ends with [`Outcome::Group`].
+    /// Send a request to the group; ends with [`Outcome::Group`].
     Group {
-        /// A number that was never used before.
+        /// Request number, never reused.
         asked: u64,
-        /// The question.
+        /// The request.
         ask: Ask,
-        /// A plan is only shown, and nothing is done.
+        /// Only return the plan; change nothing.
         dry_run: bool,
     },
-    /// Read bytes of an inner stream that a backup holds; ends with [`Outcome::Held`].
+    /// Read bytes of an inner stream retained for a backup; ends with [`Outcome::Held`].
     Held(Wanted),
 }
 
-/// Bytes of an inner stream that a backup wants.
+/// Bytes of an inner stream to read for a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// A number that was never used before.
+    /// Request number, never reused.
     pub asked: u64,
     /// Number of the hold.
     pub hold: u64,
@@ -198,11 +200,11 @@ pub struct Wanted {
 /// Result of an [`Order`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Result of the attempt to read.
+    /// Result of the read attempt.
     Probed(Probed),
-    /// The new leader, or why leadership stayed.
+    /// The new leader, or the reason why leadership did not change.
     Transferred(Result<NodeId, Refusal>),
-    /// The snapshot that this node has, or why it has none.
+    /// The snapshot that this node has, or the reason why it has none.
     Snapshot(Result<Snapshot, String>),
     /// Result of [`Order::Group`] with this number.
     Group(u64, Result<Answer, asking::Refused>),
@@ -210,21 +212,22 @@ pub enum Outcome {
     Held(u64, Result<Vec<u8>, NotRead>),
 }
 
-/// A snapshot of the node's, with the metadata of a backup.
+/// A snapshot of this node, with the metadata of a backup.
 #[derive(Debug)]
 pub struct Backup {
-    /// The snapshot; its files are kept while this lives.
+    /// The snapshot; its files are retained until this value is dropped.
     pub snapshot: Held,
     /// Founding record of the group, the same for every node.
     pub founded: Founded,
-    /// Ids from here on are unassigned.
+    /// Lowest unassigned id.
     pub next_id: u32,
     /// The data folder.
     pub folder: PathBuf,
 }
 
 impl Backup {
-    /// Returns the header of the backup, and a reader of its files. Bytes of streams are not in it.
+    /// Returns the header of the backup, and a reader of its files. The bytes of streams are not
+    /// included.
     pub fn header(&self) -> Result<(Header, PartFiles), Unreadable> {
         let mut files = PartFiles { folder: self.folder.clone(), open: None };
         let header = Header {
@@ -241,7 +244,8 @@ impl Backup {
         Ok((header, files))
     }
 
-    /// Returns the header of a backup with the bytes of streams, and their table.
+    /// Returns the header of a backup that includes the bytes of streams, a reader of its files,
+    /// and the table of streams.
     pub fn header_with_streams(&self) -> Result<(Header, PartFiles, Table), Unreadable> {
         let (mut header, mut files) = self.header()?;
         let table = self.snapshot.streams(&mut files)?;
@@ -252,7 +256,7 @@ impl Backup {
     }
 }
 
-/// The files of snapshots in a data folder, one of them open.
+/// Reader of the snapshot files in a data folder, one of them open.
 #[derive(Debug)]
 pub struct PartFiles {
     folder: PathBuf,
@@ -282,76 +286,75 @@ pub trait OperatorSide {
     /// Returns the information that a joining node needs.
     fn charter(&self) -> Charter;
 
-    /// Returns this node's snapshot, for another thread to read; `None` if it has none.
+    /// Returns this node's snapshot, for another thread to read; `None` if there is none.
     fn backup(&mut self) -> Option<Backup>;
 
-    /// Keeps all bytes of streams that snapshots from now on refer to, until the hold is dropped;
-    /// an earlier hold continues, if it is not over.
+    /// Retains all bytes of streams that snapshots from now on refer to, until the hold is dropped.
+    /// An earlier hold is continued if it is still valid.
     ///
     /// # Errors
-    /// The reason why this node does not have them all.
+    /// The reason why this node does not have all of the bytes.
     fn hold_streams(&mut self, now: Now, earlier: Option<StreamHold>)
     -> Result<StreamHold, String>;
 
-    /// Returns batch and window, with the reasons for them.
+    /// Returns the current batch and window, with the reasons.
     fn tuning(&self) -> TuningReport;
 
-    /// Everything about the members, as this node has applied it.
+    /// Returns all information about the members, as applied on this node.
     fn members(&self) -> Members;
 
-    /// Returns the access rights, as this node has applied them; `None`: not known ([access-4]).
+    /// Returns the access rights, as applied on this node; `None` if it does not know them
+    /// ([access-4]).
     fn users(&self) -> Option<Users>;
 
     /// Appends the host's metrics in the text format of Prometheus.
     fn metrics(&self, out: &mut String);
 
-    /// Begins an operator's order.
+    /// Starts an operator's request.
     fn order(&mut self, now: Now, order: Order);
 
-    /// Returns the next outcome of an order; each is returned once.
+    /// Returns the next outcome of a request; each is returned once.
     fn next_outcome(&mut self) -> Option<Outcome>;
 }
 
-/// One replica with its front. All calls are made on the reactor's thread and return without
-/// waiting.
+/// One replica with its front. All calls are made on the reactor's thread and do not block.
 ///
 /// One turn calls, in this order: the sides, for input; `poll`; then the peers' queues are sent;
 /// then `submit`; then the clients' output is sent; then `end_turn`. Hence a leader's messages are
-/// on their way before its own write begins (design §5).
+/// in flight before its own log write begins (design §5).
 pub trait Host: PeerSide + ClientSide + OperatorSide {
-    /// Collects completions of the log, runs due work, decides on messages.
+    /// Collects completed log writes, runs due work, and decides on messages.
     fn poll(&mut self, turn: &mut Turn<'_>);
 
-    /// Submits the gathered records to the log.
+    /// Submits the collected records to the log.
     fn submit(&mut self, now: Now);
 
-    /// The turn is over, and took until `now`. When `poll` has to be called at the latest; a time
-    /// that has passed means at once.
+    /// Ends the turn, which lasted until `now`. Returns the latest time for the next `poll`; a past
+    /// time means at once.
     fn end_turn(&mut self, now: Time) -> Option<Time>;
 
-    /// A clock that shows the time of the turns, to be read within one. Called once, before the
-    /// first.
+    /// Sets a clock that shows the current time within a turn. Called once, before the first turn.
     fn lend_clock(&mut self, clock: Clock) {
         let _ = clock;
     }
 
-    /// Returns the recorder of command hops, if enabled.
+    /// Returns the recorder of trace points of commands, if enabled.
     fn hops(&mut self) -> Option<&mut Hops> {
         None
     }
 
-    /// A device that this node owns from now on ([offload-5]).
+    /// Sets the devices that this node owns from now on ([offload-5]).
     fn lend_device(&mut self, devices: Box<dyn Ladder>) {
         let _ = devices;
     }
 
-    /// Descriptors that become readable when the log, or an applying thread, has news. Asked once.
-    /// `poll` makes them unreadable again.
+    /// Returns the descriptors that become readable when the log or an applying thread has
+    /// completed work. Called once. `poll` makes them unreadable again.
     fn wake_fds(&self) -> Vec<BorrowedFd<'_>>;
 
-    /// Accepts nothing new, and finishes everything accepted.
+    /// Stops accepting requests, and finishes those accepted.
     fn stop(&mut self, now: Now);
 
-    /// Returns whether everything accepted is finished, the log's mark of a clean stop included.
+    /// Returns whether everything accepted is finished, including the log's mark of a clean stop.
     fn stopped(&self) -> bool;
 }

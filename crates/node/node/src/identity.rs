@@ -1,4 +1,4 @@
-//! Identity of a home's node: one small file, replaced as a whole, never edited.
+//! Identity of a home's node: one small file, always replaced as a whole.
 //!
 //! It holds the data that must be durable before the first message of a process: the counters of
 //! [volatile-1], the mark of a clean stop [volatile-4], and the nodes that the founder has admitted
@@ -26,17 +26,17 @@ use self::{
 };
 use crate::{home::Home, terms::Terms};
 
-/// The name of the file.
+/// Name of the identity file.
 pub(crate) const FILE: &str = "identity";
 pub(crate) use self::book::FILE as BOOK_FILE;
-/// Maximum number of founding members and of admitted nodes; bounds the data that a stranger can
-/// make a folder hold.
+/// Maximum number of founding members and of admitted nodes; it bounds the data that strangers can
+/// cause a folder to store.
 pub const NODES_MAX: usize = 1024;
 
-/// Founding record: given to a folder at its first start, and fixed ever after.
+/// Founding record of a folder, written at its first start and never changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Founding {
-    /// Random, chosen by the founder.
+    /// Random id, chosen by the founder.
     pub cluster: u128,
     /// This node.
     pub node: NodeId,
@@ -44,44 +44,44 @@ pub struct Founding {
     pub class: Class,
     /// Name of the service's store, such as `lsm` or `memory`.
     pub store: String,
-    /// Peer address of each founding member; each has weight 1. A node that joined later is not
-    /// among them.
+    /// Peer addresses of the founding members, each of weight 1. Nodes that joined later are not
+    /// included.
     pub members: BTreeMap<NodeId, String>,
-    /// Chosen at random by this folder, so that the founder knows it from another folder that
+    /// Random number of this folder, by which the founder distinguishes it from another folder that
     /// claims the same node id.
     pub join_nonce: u64,
     /// Auxiliaries and quorum rule.
     pub terms: Terms,
 }
 
-/// The operator's wishes at a later start; `None` was not given.
+/// Settings of the operator to compare with the identity; `None` if not given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expected {
-    /// `--node`
+    /// Value of `--node`.
     pub node: Option<NodeId>,
-    /// `--durability`
+    /// Value of `--durability`.
     pub class: Option<Class>,
-    /// `--store`
+    /// Value of `--store`.
     pub store: Option<String>,
-    /// The newest level that the release supports, if that is not [`Level::NEWEST`]: a test stands
-    /// for an earlier one.
+    /// The newest level that the release supports, if not [`Level::NEWEST`]: tests use it to
+    /// simulate earlier releases.
     pub supports: Option<Level>,
 }
 
 /// End of the previous process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LastStop {
-    /// There was none.
+    /// There was no previous process.
     Never,
-    /// All votes and promises were written, then the mark.
+    /// All votes and promises were written, followed by the mark.
     Clean,
-    /// Killed, or lost power.
+    /// The process was killed, or lost power.
     Unclean,
 }
 
 impl LastStop {
-    /// Returns whether the node may have forgotten votes or promises, and is a new member from now
-    /// on: in a volatile group they are written only at a clean stop ([volatile-1], [volatile-4]).
+    /// Returns whether the node may have forgotten votes or promises, and so becomes a new member:
+    /// in a volatile group they are written only at a clean stop ([volatile-1], [volatile-4]).
     pub fn forgets(self, class: Class) -> bool {
         self == Self::Unclean && class == Class::Volatile
     }
@@ -92,14 +92,14 @@ impl LastStop {
 pub struct Identity<H> {
     home: H,
     state: State,
-    /// Lower bound of the next process's incarnation and start, if this one has found out that its
+    /// Minimum incarnation and boot number of the next process, if this one has found that its
     /// folder fell behind.
     owed: Option<(Incarnation, u32)>,
-    /// Created by this process.
+    /// The identity was created by this process.
     made_here: bool,
     book: AddressBook,
     book_unsaved: bool,
-    /// Why the book could not be read, if it could not.
+    /// Reason why the address book could not be read, if so.
     book_lost: Option<String>,
 }
 
@@ -109,10 +109,10 @@ struct State {
     boot: u32,
     incarnation: Incarnation,
     clean: bool,
-    /// The longest lease that any process of this node may have granted.
+    /// Maximum length of any lease that a process of this node may have granted.
     leased_us: u64,
     admitted: BTreeMap<NodeId, u64>,
-    /// The node joined, and has not yet taken this role.
+    /// Role that the node joins as, until it has taken it.
     joins: Option<As>,
     /// The node was removed from the group.
     removed: bool,
@@ -121,18 +121,18 @@ struct State {
 }
 
 impl<H: Home> Identity<H> {
-    /// Makes an unused home that of the node in `founding`.
+    /// Creates the identity of the node in `founding` in an unused home.
     pub fn create(home: H, founding: Founding) -> Result<Self, IdentityError> {
         Self::create_at(home, founding, Level::BASE)
     }
 
-    /// As `create`, with contents that need this level already ([level-10]).
+    /// Creates an identity like `create`, for contents that already need this level ([level-10]).
     pub fn create_at(home: H, founding: Founding, level: Level) -> Result<Self, IdentityError> {
         let book = AddressBook::founded(&founding.members);
         Self::make(home, founding, None, book, level)
     }
 
-    /// Creates the identity of a node that joins a group which was founded by others, to take this
+    /// Creates the identity of a node that joins a group founded by other nodes, and will take this
     /// role in it. `book` has their addresses.
     pub fn join(
         home: H,
@@ -159,12 +159,12 @@ impl<H: Home> Identity<H> {
             let folder = home.path().to_owned();
             return Err(IdentityError::Exists { folder });
         }
-        // A start that finds the identity knows by this that a log without segments is a new one.
+        // With these marks, a later start recognizes a log without segments as new.
         for family in Family::all() {
             made::write(&mut home, FileId::new(family, 0))?;
         }
         if joins.is_some() {
-            // A start that finds the identity finds the other nodes by the book.
+            // A later start finds the other nodes by the book.
             book.write(&mut home)?;
         }
         let mut identity = Self {
@@ -190,7 +190,7 @@ impl<H: Home> Identity<H> {
         Ok(identity)
     }
 
-    /// Reads the identity of the home, and compares it with the expected one.
+    /// Reads the identity of the home, and compares it with the operator's settings.
     pub fn open(home: H, expected: &Expected) -> Result<Self, IdentityError> {
         let state = read(&home, home.path())?;
         let supports = expected.supports.unwrap_or(Level::NEWEST);
@@ -243,43 +243,43 @@ impl<H: Home> Identity<H> {
         &self.state.founding
     }
 
-    /// Returns the home of the node.
     pub fn home(&self) -> &H {
         &self.home
     }
 
-    /// Returns the home of the node, to open its disk.
+    /// Returns the home for changing it, such as opening its disk.
     pub fn home_mut(&mut self) -> &mut H {
         &mut self.home
     }
 
-    /// Returns this node in its present incarnation.
+    /// Returns this node in its current incarnation.
     pub fn member(&self) -> Member {
         Member { node: self.state.founding.node, incarnation: self.state.incarnation }
     }
 
-    /// Returns whether this process made the folder that of a node.
+    /// Returns whether this process created the identity.
     pub fn is_made_here(&self) -> bool {
         self.made_here
     }
 
-    /// Counts process starts ([volatile-1]).
+    /// Returns the boot number, which counts process starts ([volatile-1]).
     pub fn boot(&self) -> u32 {
         self.state.boot
     }
 
-    /// Counts losses of memory ([volatile-1]).
+    /// Returns the incarnation, which counts losses of memory ([volatile-1]).
     pub fn incarnation(&self) -> Incarnation {
         self.state.incarnation
     }
 
-    /// Returns the seed of this process's time-outs: different on every node and start; not secret.
+    /// Returns the seed for this process's timeouts: different on every node and at every start,
+    /// but not secret.
     pub fn seed(&self) -> u64 {
         let Founding { join_nonce, node, .. } = self.state.founding;
         join_nonce ^ (u64::from(self.state.boot) << 32) ^ u64::from(node.0)
     }
 
-    /// The founder's table of admitted nodes.
+    /// Returns the nodes admitted by this founder, with their nonces.
     pub fn admitted(&self) -> &BTreeMap<NodeId, u64> {
         &self.state.admitted
     }
@@ -289,18 +289,18 @@ impl<H: Home> Identity<H> {
         &self.book
     }
 
-    /// Why the founding addresses stand in for the book that was here, if they do.
+    /// Returns the reason why the founding addresses replace a damaged book, if they do.
     pub fn book_lost(&self) -> Option<&str> {
         self.book_lost.as_deref()
     }
 
-    /// The nodes of the group listen there from now on. Durable with [`Self::save_book`].
+    /// Sets the addresses of the group's nodes. They become durable with [`Self::save_book`].
     pub fn set_book(&mut self, book: AddressBook) {
         self.book = book;
         self.book_unsaved = true;
     }
 
-    /// Writes the book down, durably, if it changed.
+    /// Writes the address book durably, if it changed.
     pub fn save_book(&mut self) -> Result<(), IdentityError> {
         if self.book_unsaved {
             self.book.write(&mut self.home)?;
@@ -309,12 +309,12 @@ impl<H: Home> Identity<H> {
         Ok(())
     }
 
-    /// Returns the role that this node is to take, if it joined and has not taken it.
+    /// Returns the role that this node joins as, until it has taken it.
     pub fn joins(&self) -> Option<As> {
         self.state.joins
     }
 
-    /// Marks the role of joining as taken: from now on operators manage it.
+    /// Marks the role of joining as taken; operators manage it from now on.
     pub fn mark_joined(&mut self) -> Result<(), IdentityError> {
         self.change(|state| {
             state.joins = None;
@@ -340,7 +340,7 @@ impl<H: Home> Identity<H> {
         self.state.level
     }
 
-    /// [level-8] Permits contents that need this level: durable when this returns, so that no
+    /// [level-8] Permits contents that need this level. Durable when this returns, so that no
     /// earlier release ever reads them.
     pub fn mark_level(&mut self, level: Level) -> Result<(), IdentityError> {
         if level <= self.state.level {
@@ -352,8 +352,8 @@ impl<H: Home> Identity<H> {
         })
     }
 
-    /// Counts this start, and consumes the mark of a clean stop, both durably, before the first
-    /// message ([volatile-1], [volatile-4]). Returns how the last process ended.
+    /// Counts this start and consumes the mark of a clean stop, both durably, before the first
+    /// message ([volatile-1], [volatile-4]). Returns how the previous process ended.
     pub fn begin_boot(&mut self) -> Result<LastStop, IdentityError> {
         let last = match (self.state.boot, self.state.clean) {
             (0, _) => LastStop::Never,
@@ -368,13 +368,13 @@ impl<H: Home> Identity<H> {
         Ok(last)
     }
 
-    /// Votes or promises may be forgotten: from now on this is a new member ([volatile-1]).
+    /// Makes the node a new member, because votes or promises may be forgotten ([volatile-1]).
     pub fn new_incarnation(&mut self) -> Result<Incarnation, IdentityError> {
         self.rise_above(Memory::default())
     }
 
-    /// [lie-4] The same where the folder may have forgotten incarnations and starts, too, because
-    /// others remember these.
+    /// [lie-4] Makes the node a new member above the incarnations and starts that its peers
+    /// remember, which the folder may have forgotten.
     pub fn rise_above(&mut self, remembered: Memory) -> Result<Incarnation, IdentityError> {
         let next = next_incarnation(self.state.incarnation.max(remembered.written.incarnation))?;
         let boot = remembered.boot.checked_add(1).ok_or(IdentityError::Exhausted("boot"))?;
@@ -385,9 +385,9 @@ impl<H: Home> Identity<H> {
         Ok(next)
     }
 
-    /// [lie-5] Reserves a new incarnation and start, above the remembered ones, for the next
-    /// process: durable when this returns. This one continues in its present incarnation, without a
-    /// vote.
+    /// [lie-5] Reserves a new incarnation and boot number, above the remembered ones, for the next
+    /// process; durable when this returns. This process continues in its present incarnation,
+    /// without a vote.
     pub fn owe(&mut self, remembered: Memory) -> Result<(), IdentityError> {
         let before = self.owed;
         let next = next_incarnation(self.state.incarnation.max(remembered.written.incarnation))?;
@@ -400,7 +400,7 @@ impl<H: Home> Identity<H> {
         saved
     }
 
-    /// Marks a clean stop: all votes and promises are on stable storage, and there will be no more
+    /// Marks a clean stop: all votes and promises are on stable storage, and no more will follow
     /// ([volatile-4]).
     pub fn mark_clean(&mut self) -> Result<(), IdentityError> {
         self.change(|state| {
@@ -409,8 +409,9 @@ impl<H: Home> Identity<H> {
         })
     }
 
-    /// The founder lets a node in ([era-11]): durable when this returns. The same folder may ask
-    /// again; another folder with the same node id is refused, because the first one's votes count.
+    /// Admits a node, as its founder ([era-11]); durable when this returns. The same folder may ask
+    /// again. Another folder with the same node id is refused, because the votes of the first one
+    /// count.
     pub fn admit(&mut self, node: NodeId, nonce: u64) -> Result<(), IdentityError> {
         match self.state.admitted.get(&node) {
             Some(known) if *known == nonce => Ok(()),
@@ -423,9 +424,9 @@ impl<H: Home> Identity<H> {
         }
     }
 
-    /// [read-4] Permits this process to grant leases of that length: durable when this returns, so
-    /// that a later one knows, regardless of its settings. Returns the length that earlier ones may
-    /// have granted.
+    /// [read-4] Permits this process to grant leases of this length; durable when this returns, so
+    /// that a later process knows it regardless of its settings. Returns the length that earlier
+    /// processes may have granted.
     pub fn may_grant(&mut self, us: u64) -> Result<u64, IdentityError> {
         let before = self.state.leased_us;
         if us > before {
@@ -437,7 +438,7 @@ impl<H: Home> Identity<H> {
         Ok(before)
     }
 
-    /// Changes the state on disk, then in memory: a change that could not be saved did not happen.
+    /// Changes the state and saves it. If the save fails, the state is restored.
     fn change(
         &mut self,
         edit: impl FnOnce(&mut State) -> Result<(), IdentityError>,
@@ -452,8 +453,8 @@ impl<H: Home> Identity<H> {
         saved
     }
 
-    /// Rewrites the file of this name, durably: the disk does not return the bytes written. The
-    /// copy in memory is the last one saved, and nothing else ([scrub-1]).
+    /// Rewrites the file of this name durably, because the disk does not return the bytes written.
+    /// The copy in memory equals the last one saved ([scrub-1]).
     pub fn rewrite(&mut self, name: &str) -> Result<(), IdentityError> {
         match name {
             FILE => self.save(),
@@ -478,7 +479,7 @@ fn next_incarnation(last: Incarnation) -> Result<Incarnation, IdentityError> {
     next.ok_or(IdentityError::Exhausted("incarnation"))
 }
 
-/// Reads the founding record of a home, perhaps while a process uses it: for the offline tools.
+/// Reads the founding record of a home, possibly while a process uses it, for the offline tools.
 /// `folder` is its name in errors.
 pub fn peek(files: &impl SmallFiles, folder: &Path) -> Result<Founding, IdentityError> {
     Ok(read(files, folder)?.founding)

@@ -1,4 +1,4 @@
-//! Identities: persistence, refusals, and their texts.
+//! Identities: persistence, refusals, and their text format.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -62,7 +62,8 @@ fn an_identity_survives_its_process() {
     assert_eq!(LockedFolder::peek(folder.path()), Ok(founding()));
 }
 
-/// [lie-4] An incarnation that others know of is not reused, even if the folder has lost it.
+/// [lie-4] A new incarnation is above those that peers remember, even if the folder has forgotten
+/// them.
 #[test]
 fn a_new_incarnation_is_above_those_that_were_heard_of() {
     let folder = tempfile::tempdir().unwrap();
@@ -75,8 +76,8 @@ fn a_new_incarnation_is_above_those_that_were_heard_of() {
     assert_eq!((identity.incarnation(), identity.boot()), (Incarnation(6), 8));
 }
 
-/// [lie-5] The process keeps its incarnation, whatever else it writes, and the next one has
-/// another.
+/// [lie-5] The process keeps its incarnation, whatever else it writes, and the next process takes
+/// the reserved one.
 #[test]
 fn an_incarnation_that_is_owed_is_that_of_the_next_process() {
     let folder = tempfile::tempdir().unwrap();
@@ -90,7 +91,8 @@ fn an_incarnation_that_is_owed_is_that_of_the_next_process() {
     assert_eq!((identity.incarnation(), identity.boot()), (Incarnation(1), 8));
 }
 
-/// [volatile-4] A mark that were found twice would let a node vote that has forgotten.
+/// [volatile-4] A mark found twice would let a node vote that has forgotten votes; so one start
+/// consumes it.
 #[test]
 fn the_mark_of_a_clean_stop_is_used_up_by_one_start() {
     let folder = tempfile::tempdir().unwrap();
@@ -167,7 +169,7 @@ fn another_node_class_or_store_is_refused_by_name() {
     assert!(open(folder.path(), &same).is_ok());
 }
 
-/// [era-11] A node that lost its folder has forgotten its votes; it may not return under its id.
+/// [era-11] A node that lost its folder has forgotten its votes, and may not return under its id.
 #[test]
 fn a_node_is_admitted_with_one_folder_only() {
     let folder = tempfile::tempdir().unwrap();
@@ -192,13 +194,13 @@ fn a_crash_while_saving_changes_nothing() {
         fs::write(folder.path().join("identity.new"), &text[..cut]).unwrap();
         assert_eq!(reopen(folder.path()).boot(), 1);
     }
-    // At the very first save there is only the temporary file.
+    // During the very first save there is only the temporary file.
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("identity.new"), &text[..9]).unwrap();
     create(folder.path(), founding()).unwrap();
 }
 
-/// A save that fails changes nothing in memory either.
+/// A failed save leaves the state in memory unchanged.
 #[test]
 fn a_change_that_cannot_be_saved_did_not_happen() {
     let folder = tempfile::tempdir().unwrap();
@@ -248,7 +250,7 @@ fn the_first_format_stays_readable() {
     assert!(matches!(error, IdentityError::Newer { .. }));
 }
 
-/// [level-8] An earlier release stops at the first line, a later one at the number; neither changes
+/// [level-8] An earlier release stops at the first line, a later one at the level; neither changes
 /// a byte.
 #[test]
 fn a_folder_that_needs_a_higher_level_is_refused_and_left_as_it_is() {
@@ -281,8 +283,8 @@ fn book() -> AddressBook {
     }
 }
 
-/// [join-2] A node that joined is none of the founding members, and knows the addresses of the
-/// others and its future role.
+/// [join-2] A joined node is not a founding member, and knows its peers' addresses and the role
+/// that it will take.
 #[test]
 fn a_node_that_joined_finds_the_others_and_goes_on() {
     let folder = tempfile::tempdir().unwrap();
@@ -303,7 +305,8 @@ fn a_node_that_joined_finds_the_others_and_goes_on() {
     assert_eq!((identity.joins(), identity.book()), (None, &moved));
 }
 
-/// The book is a hint: the founding members replace the entries that are lost.
+/// A damaged book does not prevent a start: it is a hint, and the founding members replace lost
+/// entries.
 #[test]
 fn a_damaged_book_keeps_no_node_from_starting() {
     let folder = tempfile::tempdir().unwrap();
@@ -315,7 +318,7 @@ fn a_damaged_book_keeps_no_node_from_starting() {
     assert!(identity.book_lost().unwrap().contains("checksum"));
 }
 
-/// A crash between the two files of a joiner leaves a folder that joins again.
+/// A crash between the two files of a joining node leaves a folder that can join again.
 #[test]
 fn a_book_without_an_identity_is_no_foreign_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -325,7 +328,8 @@ fn a_book_without_an_identity_is_no_foreign_file() {
     create(folder.path(), founding()).unwrap();
 }
 
-/// [member-1] The id is spent; the contents of the folder no longer belong to any node.
+/// [member-1] A removed node does not start again: its id is never reused, and the folder no longer
+/// belongs to any node.
 #[test]
 fn a_removed_node_does_not_start_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -339,6 +343,6 @@ fn a_removed_node_does_not_start_again() {
     assert_eq!(refused, expected);
     assert!(refused.to_string().contains("was removed from its cluster"));
     assert!(refused.hint().contains("empty folder"), "{}", refused.hint());
-    // The offline tools still read it.
+    // The offline tools can still read it.
     assert_eq!(LockedFolder::peek(folder.path()), Ok(founding()));
 }

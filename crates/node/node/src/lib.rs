@@ -1,7 +1,7 @@
 //! A node without its sockets: its identity, its start, and the host that a reactor drives.
 //!
-//! Nothing here has a clock, a thread or a socket, so that the reactor and the simulator run the
-//! same lines.
+//! This crate has no clock, thread or socket, so that the reactor and the simulator run the same
+//! code.
 #![forbid(unsafe_code)]
 
 mod admission;

@@ -1,6 +1,6 @@
 //! The log service: commands that change nothing and are answered with their slot.
 //!
-//! Its cost is the cost of replication. `quorate bench log` measures it.
+//! Its cost is that of replication alone, which `quorate bench log` measures.
 
 pub mod classes;
 mod frame_clients;
@@ -23,13 +23,13 @@ use classes::Asked;
 use frames::{Found, LENGTH_BYTES, Status};
 use introduction::QUESTION;
 
-/// The store's name in a folder of this service: none.
+/// Name of the store in a folder of this service, which has none.
 pub const STORE: &str = "none";
-/// Bytes of a reply: the slot of the command.
+/// Size of a reply: the slot of the command.
 pub const REPLY_BYTES: usize = 8;
-/// Commands of one connection that wait for their reply; then it is not read any more.
+/// Maximum number of unanswered commands of one connection; at the limit it is not read.
 const OPEN_MAX: usize = 4096;
-/// Maximum bytes of replies that a client does not take; then it is not read any more.
+/// Maximum bytes of unsent replies of one client; at the limit it is not read.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
 /// A service without state.
@@ -47,7 +47,7 @@ impl StateMachine for NoState {
         true
     }
 
-    /// Without state there are no items.
+    /// Returns no items, because there is no state.
     fn next_image(&mut self, _: usize, _: &mut dyn FnMut(&[u8])) -> Imaged {
         Imaged::End
     }
@@ -69,12 +69,12 @@ impl StateMachine for NoState {
 #[derive(Clone, Debug)]
 enum Ended {
     Done([u8; REPLY_BYTES]),
-    /// In memory at a quorum, in this slot, and not decided yet.
+    /// In memory at a quorum in this slot, but not decided yet.
     InMemory(Slot),
     Failed(Failure),
-    /// The request asked for the introduction of this node.
+    /// The client requested the introduction of this node.
     Asked,
-    /// The state reported to a client of devices.
+    /// State of the log, for a client of devices.
     Stands(Box<[u8; lent::STAND_BYTES]>),
     /// The request was accepted.
     Taken,
@@ -82,14 +82,14 @@ enum Ended {
     Class(&'static str),
 }
 
-/// A client.
+/// A client connection.
 #[derive(Debug, Default)]
 struct Connection {
-    /// Identity that the client proved.
+    /// Authenticated identity of the client.
     who: Who,
     /// Commands without a sent reply, oldest first.
     open: VecDeque<Option<Ended>>,
-    /// The number of the oldest of them.
+    /// Number of the oldest of these commands.
     first: u64,
     output: Vec<u8>,
     dirty: bool,
@@ -125,7 +125,7 @@ impl Connection {
         !self.output.is_empty() || self.ending
     }
 
-    /// Replies go out in the order of the commands.
+    /// Queues replies in the order of the commands.
     fn answer(&mut self, introduction: &str) {
         while let Some(Some(ended)) = self.open.front() {
             match ended {
@@ -158,18 +158,18 @@ pub struct FrameFront {
     /// Introduction of this node.
     introduction: String,
     connections: BTreeMap<ConnectionId, Connection>,
-    /// Connection of each command, and its number there.
+    /// Connection of each command, and the command's number in it.
     tags: Tags<(ConnectionId, u64)>,
     dirty: VecDeque<ConnectionId>,
-    /// Commands that were refused for want of a role, since the start.
+    /// Commands refused since the start because the client lacked the role.
     forbidden: u64,
-    /// Connections that wait.
+    /// Connections that wait until the access rights are known.
     patient: Vec<ConnectionId>,
     patience: Patience,
 }
 
 impl FrameFront {
-    /// A front without connections, of a node of this version and class.
+    /// Creates a front without connections, for a node of this version and class.
     pub fn new(version: &str, durability: &str) -> Self {
         Self {
             introduction: introduction::text(version, STORE, durability),
@@ -183,7 +183,7 @@ impl FrameFront {
     }
 }
 
-/// Takes commands from the input while there is space; returns the number of bytes used.
+/// Accepts commands from the input while there is capacity; returns the number of bytes consumed.
 fn take_commands(
     id: ConnectionId,
     client: &mut Connection,
@@ -194,7 +194,7 @@ fn take_commands(
     requests: &mut dyn Requests,
 ) -> usize {
     let bytes_max = requests.command_bytes_max();
-    // [access-2] All that there is to ask for changes the log.
+    // [access-2] Every request of this protocol changes the log.
     let users = requests.users();
     let role = users.and_then(|users| users.role(&client.who, None));
     let may = role >= Some(Role::Writer);
@@ -217,7 +217,8 @@ fn take_commands(
             }
             Found::TooLong if QUESTION.starts_with(&input[used..]) => break,
             Found::TooLong if input[used..].starts_with(&lent::MAGIC) => {
-                // [offload-22] A client that gets a name binds it to bytes, and is trusted.
+                // [offload-22] A client that is lent a name binds it to bytes, so it must be
+                // trusted.
                 let may = role >= Some(Role::Admin);
                 match frame_clients::take(&input[used..], bytes_max, may, requests) {
                     frame_clients::Taken::Incomplete => break,
@@ -261,7 +262,7 @@ fn take_commands(
     if client.ending { input.len() } else { used }
 }
 
-/// Puts a client on the list of those that something is to be done for.
+/// Adds a client to the list for the reactor, if it needs attention.
 fn mark(id: ConnectionId, client: &mut Connection, dirty: &mut VecDeque<ConnectionId>) {
     if client.wants_attention() && !client.dirty {
         client.dirty = true;
@@ -311,7 +312,7 @@ impl Front for FrameFront {
             },
             Completion::InMemory(tag, slot) => (tag, Ended::InMemory(slot)),
             Completion::Failed(tag, failure) => (tag, Ended::Failed(failure)),
-            // Never requested here.
+            // This front never makes such requests.
             Completion::Registered(tag, _) | Completion::Readable(tag) | Completion::Read(tag) => {
                 (tag, Ended::Failed(Failure::Unknown))
             }
@@ -440,8 +441,8 @@ mod tests {
         }
     }
 
-    /// [class-2] After a word, replies to later commands wait for more; those to earlier ones do
-    /// not.
+    /// [class-2] After a class word, replies to later commands wait for that class; those to
+    /// earlier ones do not.
     #[test]
     fn the_class_is_that_of_the_commands_behind_the_word() {
         let mut bytes = Vec::new();

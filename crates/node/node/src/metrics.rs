@@ -14,7 +14,7 @@ use quorate_replica::{
     status::{Activity, Peer, Snapshot, Status, Streams},
 };
 
-/// Counters whose field is their name.
+/// Appends counters named after the fields that hold them.
 macro_rules! totals {
     ($out:expr, $prefix:literal, $from:expr, { $($field:ident: $help:literal,)+ }) => {{
         let from = $from;
@@ -46,7 +46,7 @@ pub(crate) fn render<D: Disk, S: StateMachine>(
     });
 }
 
-/// Appends the lines for operators that were dropped.
+/// Appends the number of dropped log lines.
 pub(crate) fn lines_dropped(count: u64, out: &mut String) {
     let name = "stderr_lines_dropped_total";
     let help = "Log lines dropped because standard error was full or its reader too slow.";
@@ -121,7 +121,7 @@ fn scrub(scrub: &ScrubStatus, out: &mut String) {
     );
 }
 
-/// The front's figures of clients.
+/// Figures about clients, from the front.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Clients {
     pub(crate) connections: usize,
@@ -231,7 +231,7 @@ fn gauges(status: &Status, clients: Clients, out: &mut String) {
     }
 }
 
-/// Without a device, all values are 0.
+/// Appends the metrics of a device; without a device, all values are 0.
 fn device(device: Option<&DeviceStatus>, out: &mut String) {
     let none = DeviceStatus::default();
     let is = device.unwrap_or(&none);
@@ -290,7 +290,7 @@ fn members(status: &Status, out: &mut String) {
         (_, false) => "voter",
     };
     let peers = status.peers.iter();
-    // A removed node knows itself, and is no member.
+    // A removed node still lists itself, but is not a member.
     let own = |peer: &&Peer| !(status.removed && peer.member.node == status.member.node);
     let roles: Vec<&str> = peers.filter(own).map(role).collect();
     for name in ["voter", "learner", "auxiliary"] {
@@ -400,14 +400,15 @@ fn counters<D: Disk, S: StateMachine>(replica: &Replica<D, S>, out: &mut String)
     });
 }
 
-/// A histogram in seconds, as Prometheus has them: each bucket counts those before it, too. One
-/// bucket for each doubling of the time: a quarter of the classes that are counted.
+/// Appends the histogram of command latencies, in seconds. As Prometheus requires, each bucket
+/// includes the earlier ones. There is one bucket per doubling of the latency: a quarter of the
+/// classes counted.
 fn latencies(counters: &Counters, out: &mut String) {
     let name = "command_latency_seconds";
     let help = "Seconds from acceptance to reply of commands from this node's clients.";
     head(out, name, help, "histogram");
     let mut sum = 0;
-    // The last class includes all longer ones.
+    // The last class includes all longer latencies.
     for (under_us, count) in counters.command_latencies.iter().take(CLASSES - 1) {
         sum += count;
         if under_us.is_power_of_two() {
@@ -423,7 +424,7 @@ fn latencies(counters: &Counters, out: &mut String) {
     );
 }
 
-/// Writes the histogram of the log's writes.
+/// Appends the histogram of log write times.
 fn flush_times(times: &Durations, out: &mut String) {
     let name = "disk_flush_seconds";
     let help = "Seconds until log writes were on stable storage.";
@@ -547,7 +548,7 @@ mod tests {
         assert!(text.ends_with("quorate_disk_flush_seconds_count 3\n"), "{text}");
     }
 
-    /// The metrics of alerts are always present, whatever their values.
+    /// Metrics used by alerts are always present, whatever their values.
     #[test]
     fn a_node_says_whether_it_is_removed_behind_or_sent_a_snapshot() {
         let mut status = status();

@@ -1,4 +1,4 @@
-//! Host driven by the reactor: a replica with its service, a front, and the folder's identity.
+//! The host driven by the reactor: a replica with its service, a front, and the folder's identity.
 
 use std::{
     collections::BTreeMap,
@@ -50,38 +50,39 @@ pub struct NodeHost<H: Home, S: StateMachine, F> {
     replica: Replica<H::Disk, S>,
     front: F,
     identity: Identity<H>,
-    /// Readable when the front has something to poll for.
+    /// Descriptors that become readable when the front has to be polled.
     wakes: Vec<Box<dyn AsFd>>,
-    /// The incarnation in which each node was met last. A hello proves nothing, so a higher one
-    /// counts only until the node itself is back.
+    /// Incarnation in which each node last connected. A hello proves nothing, so a higher one
+    /// counts only until the node itself reconnects.
     incarnations: BTreeMap<NodeId, Incarnation>,
     listener: Box<dyn Listener>,
     /// Time of the last turn.
     time: Time,
     /// Time of the last turn as Unix time in milliseconds.
     wall_ms: u64,
-    /// The network was given the addresses of the last process.
+    /// The network has received the addresses of the previous process.
     told: bool,
-    /// Most peers say that this node was removed.
+    /// Most peers claim that this node was removed.
     told_removed: bool,
-    /// When to write the identity, which lags behind the decisions.
+    /// Time of the next write of the identity, which lags behind the decisions.
     write_at: Option<Time>,
-    /// A level that this release does not support, of which a peer spoke.
+    /// A level used by a peer that this release does not support.
     too_old: Option<Level>,
-    /// This node was once further than it is; the folder does not record that yet.
+    /// Memory by which this node fell behind, while the folder does not record it yet.
     fell_behind: Option<Memory>,
 }
 
 impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
-    /// Joins the parts of a node that was booted.
+    /// Combines the parts of a booted node.
     pub(crate) fn new(
         mut replica: Replica<H::Disk, S>,
         front: F,
         identity: Identity<H>,
         listener: Box<dyn Listener>,
     ) -> Self {
-        // [access-4] A founding member at its first start has gone by no older table. All others
-        // look for it now: they will be asked as soon as there is a client.
+        // [access-4] A founding member at its first start has used no older table of users. All
+        // other nodes look for the table now, because it will be needed as soon as a client
+        // connects.
         if identity.is_made_here() && identity.joins().is_none() {
             replica.begins_without_users();
         }
@@ -106,21 +107,21 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         }
     }
 
-    /// The front is polled when this descriptor becomes readable, too.
+    /// Adds a descriptor that makes the reactor poll the front when it becomes readable.
     #[must_use]
     pub fn woken_by(mut self, wake: impl AsFd + 'static) -> Self {
         self.wakes.push(Box::new(wake));
         self
     }
 
-    /// Enables stamps of the hops of commands ([`Host::hops`]).
+    /// Enables stamps of the trace points of commands ([`Host::hops`]).
     #[must_use]
     pub fn stamping(mut self, hops: Hops) -> Self {
         self.replica.lend_hops(hops);
         self
     }
 
-    /// The replica.
+    /// Returns the replica.
     pub fn replica(&self) -> &Replica<H::Disk, S> {
         &self.replica
     }
@@ -130,7 +131,8 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         &self.identity
     }
 
-    /// [volatile-4] Marks a clean stop, durably, after the reactor's end: everything is written.
+    /// [volatile-4] Marks a clean stop, durably. Called after the reactor has ended, when
+    /// everything is written.
     pub fn finish(mut self) -> Result<(), IdentityError> {
         if let Some(hops) = self.replica.hops() {
             hops::leave(hops, self.identity.home_mut())?;
@@ -138,16 +140,16 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         if self.replica.stopped_cleanly() { self.identity.mark_clean() } else { Ok(()) }
     }
 
-    /// Follows the applied state of the group. Returns whether the address book changed.
+    /// Adopts the applied state of the group. Returns whether the address book changed.
     fn follow_group(&mut self) -> bool {
         let Some(table) = self.replica.take_peer_table() else {
             return false;
         };
-        // After an era, too: this node may have been promoted, or removed.
+        // Also after a change of era: this node may have been promoted or removed.
         self.write_at = Some(self.time);
         let at = self.replica.applied_to();
         let known = self.identity.book();
-        // A node that reads its log, or catches up, passes through old states once more.
+        // A node that reads its log or catches up passes through old states again.
         if at < known.at {
             return false;
         }
@@ -159,8 +161,8 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         true
     }
 
-    /// Writes the decisions about this node that outlive this process. A full disk may have space
-    /// later.
+    /// Writes decisions about this node that must outlive the process. After a failure, such as a
+    /// full disk, it retries later.
     fn note_group(&mut self, now: Time) -> Result<(), IdentityError> {
         if self.write_at.is_none_or(|at| now < at) {
             return Ok(());
@@ -182,7 +184,7 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         Ok(())
     }
 
-    /// [lie-5] Makes the next process another incarnation, whichever peers it can ask then.
+    /// [lie-5] Reserves another incarnation for the next process, whichever peers that can reach.
     fn note_fell_behind(&mut self, now: Time) -> Result<(), IdentityError> {
         if let Some(remembered) = self.replica.take_fell_behind() {
             self.fell_behind = Some(remembered.max(self.fell_behind.unwrap_or_default()));
@@ -199,15 +201,15 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         }
     }
 
-    /// [level-8] Marks the folder, durably, before it holds contents that need this level. Returns
-    /// whether it may.
+    /// [level-8] Marks the folder, durably, before it gets contents that need this level. Returns
+    /// whether it may get them.
     fn mark_level(&mut self, level: Level) -> bool {
         if level <= self.identity.level() {
             return true;
         }
         let newest = self.replica.levels().newest;
         if level > newest {
-            // It was raised to that while this node was away, or while it was another release.
+            // The level was raised while this node was down, or ran another release.
             if self.too_old.replace(level) != Some(level) {
                 self.listener.notice(&format!(
                     "the cluster is at level {level}, and this release supports {newest} at most: install the release \
@@ -228,8 +230,8 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         }
     }
 
-    /// A peer with the cluster's id may claim to be any node: only members are remembered after
-    /// they disconnect.
+    /// Forgets the incarnations of non-members if there are too many: a peer with the cluster's id
+    /// may claim to be any node.
     fn forget_strangers(&mut self) {
         if self.incarnations.len() > NODES_MAX {
             let configuration = self.replica.node().configuration();
@@ -237,9 +239,8 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         }
     }
 
-    /// Returns the reason why no leader can ever be elected, if there is one: too many members
-    /// returned without their votes ([volatile-1]), and the remaining quorum cannot decide to
-    /// readmit them.
+    /// Returns the reason why no leader can ever be elected, if so: too many members returned
+    /// without their votes ([volatile-1]), and the remaining ones are too few to readmit them.
     fn lost_quorum(&self, status: &Status) -> Option<String> {
         if status.class != Class::Volatile || status.leader.is_some() {
             return None;
@@ -268,7 +269,7 @@ impl<H: Home, S: StateMachine, F: Front> PeerSide for NodeHost<H, S, F> {
         let Member { node, incarnation } = peer.member;
         self.incarnations.insert(node, incarnation);
         self.forget_strangers();
-        // [level-8] It may send a snapshot of a group at this level.
+        // [level-8] The peer may send a snapshot of a group at this level.
         self.mark_level(peer.levels.lowest);
         let (member, boot, newest) = (peer.member, peer.boot, peer.levels.newest);
         self.replica.peer_up(now.time, member, boot, newest, peer.addresses.clone());
@@ -284,8 +285,8 @@ impl<H: Home, S: StateMachine, F: Front> PeerSide for NodeHost<H, S, F> {
     }
 
     fn frame(&mut self, turn: &mut Turn<'_>, _: Lane, received: Received<'_>) {
-        // [level-8] A message that cannot be kept is as good as lost, and is repeated. Answers
-        // about logs are not kept.
+        // [level-8] A message whose level cannot be marked is dropped, and the sender repeats it.
+        // Answers about logs are not stored, so they need no mark.
         let kept = !matches!(received.frame, Frame::Recalled { .. });
         if kept && !self.mark_level(level_of(&received.frame)) {
             return;
@@ -408,7 +409,7 @@ impl<H: Home, S: StateMachine, F: Front> OperatorSide for NodeHost<H, S, F> {
     fn next_outcome(&mut self) -> Option<Outcome> {
         let replica = &mut self.replica;
         let mut probed = replica.take_probe();
-        // [access-4] Before the table of users is known, clients would still be refused.
+        // [access-4] Clients would be refused until the table of users is known.
         if probed == Some(Probed::Served) && replica.users().is_none() {
             probed = Some(Probed::Unconfirmed);
         }
@@ -433,7 +434,7 @@ impl<H: Home, S: StateMachine, F: Front> Host for NodeHost<H, S, F> {
         front.poll(&mut requests);
         drop(requests);
         self.replica.poll(time, wall_ms, turn.plane, &mut self.front);
-        // Replies that are there go to their connections.
+        // Passes the available replies to their connections.
         while self.replica.deliver(time, wall_ms, &mut self.front) {}
     }
 

@@ -1,4 +1,4 @@
-//! A node's host: the requests of its front to the reactor.
+//! A node's host: requests of its front to the reactor.
 
 use quorate_core::{
     ballot::Ballot,
@@ -38,7 +38,7 @@ impl StateMachine for Nothing {
     fn query(&self, _: &[u8], _: u64, _: &mut Vec<u8>) {}
 }
 
-/// A front that has something to do, or not.
+/// A front that can be set to have work or not.
 #[derive(Default)]
 struct Eager {
     is_eager: bool,
@@ -78,7 +78,7 @@ impl Front for Eager {
     }
 }
 
-/// Small sizes; all notifications are ignored.
+/// Starter with small sizes, which ignores all reports.
 struct Quiet;
 
 impl Starter for Quiet {
@@ -116,7 +116,7 @@ impl Plane for NoPeers {
     }
 }
 
-/// Returns the founding record of node 1 in a group of this size.
+/// Returns the founding record of node 1 in a group of this many nodes.
 fn founding(nodes: u32) -> Founding {
     let members = (1..=nodes).map(|node| (NodeId(node), format!("a:{node}")));
     Founding {
@@ -139,13 +139,13 @@ fn parts() -> Parts<Nothing, Eager> {
     }
 }
 
-/// Boots node 1 of a group of this size, on this disk.
+/// Boots node 1 of a group of this many nodes, on this disk.
 fn host(disk: MemoryDisk, nodes: u32) -> NodeHost<MemoryDisk, Nothing, Eager> {
     let identity = Identity::create(disk, founding(nodes)).unwrap();
     boot(identity, parts(), &mut Quiet).unwrap()
 }
 
-/// A start at which another node remembers this of the node's log.
+/// Starter in whose start a peer has this memory of the node's log.
 struct Told(Option<Memory>);
 
 impl Starter for Told {
@@ -164,9 +164,10 @@ impl Starter for Told {
     }
 }
 
-/// [lie-4] The log is whole, as far as its disk shows, and peers remember more of it, a later
-/// incarnation or a later start: the node takes an incarnation and a start above all of them; also
-/// if its folder claims never to have run. It does not start where that would be too far.
+/// [lie-4] A log that is intact as far as its disk shows, while peers remember more of it, a later
+/// incarnation or a later start: the node takes an incarnation and a boot number above all of them,
+/// even if its folder claims never to have run. It does not start if they are too far above its
+/// own.
 #[test]
 fn a_folder_that_went_back_starts_in_another_incarnation() {
     let disk = MemoryDisk::new();
@@ -181,7 +182,7 @@ fn a_folder_that_went_back_starts_in_another_incarnation() {
         (remembered(1, 1_000, 3), Some((2, 4))),
         (remembered(4, 0, 3), Some((5, 5))),
         (remembered(5, 1_000, 3), Some((6, 6))),
-        // A later process than all that the folder knows of.
+        // A later process than any that the folder knows.
         (remembered(6, 0, 9), Some((7, 10))),
         (remembered(u32::MAX, 1_000, 10), None),
         (remembered(7, 0, u32::MAX - 1), None),
@@ -242,11 +243,12 @@ fn the_folder_is_marked_before_a_raise_is_taken_in() {
     assert_eq!(marked(), "quorate identity 2, level 9");
 }
 
-/// No other event would wake the reactor: a client that reads sends nothing meanwhile.
+/// A front with more work gets the next turn at once: no other event would wake the reactor,
+/// because a client that reads sends nothing meanwhile.
 #[test]
 fn a_front_that_has_more_to_do_gets_the_next_turn_at_once() {
     let mut host = host(MemoryDisk::new(), 1);
-    // Once it has nothing to do by itself, only the front decides.
+    // Once the node itself has no work, only the front decides.
     let idle = (1..1_000).map(|turn| Time(turn * 10)).find(|now| {
         let now = Now { time: *now, wall_ms: 0 };
         host.poll(&mut now.turn(&mut NoPeers));

@@ -1,10 +1,10 @@
 //! Recovery of a cluster that lost its majority permanently: it continues with the data of one
 //! node, as another cluster ([era-10]).
 //!
-//! All work is done on a copy: the votes above the known decided slot count, up to the first hole;
-//! the service applies them; its state then becomes a new folder, as that of a backup does
-//! (`restoring`). Only then the old folder's contents are replaced, step by step, and if that is
-//! interrupted, the next attempt ends it. Until the first step the old node is unchanged.
+//! All work is done on a copy. Votes above the known decided slot count, up to the first hole, and
+//! the service applies them. Its state then becomes a new folder, as that of a backup does
+//! (`restoring`). Only then are the old folder's contents replaced, step by step. If that switch is
+//! interrupted, the next attempt completes it. Until its first step the old node is unchanged.
 
 use std::{
     fs, io,
@@ -19,36 +19,36 @@ use crate::{
     identity::{self, IdentityError},
 };
 
-/// Work folder, within the folder.
+/// Work folder, inside the node's folder.
 const WORK: &str = "recover";
-/// First half of the switch: the old contents are moved aside.
+/// Mark of the first half of the switch: the old contents are moved aside.
 const OUT: &[u8] = b"out\n";
-/// Second half: the new contents are moved in.
+/// Mark of the second half of the switch: the new contents are moved in.
 const IN: &[u8] = b"in\n";
 
-/// A folder that is being recovered; locked.
+/// A locked folder that is being recovered.
 #[derive(Debug)]
 pub struct Recovering {
     home: LockedFolder,
 }
 
-/// State at the beginning of an attempt.
+/// State at the start of an attempt.
 #[derive(Debug)]
 pub enum Begun {
-    /// The node is as it was.
+    /// The node is unchanged.
     Anew(Recovering),
-    /// An earlier attempt was cut off within its switch: it is over now, and this is a node of the
-    /// new cluster.
+    /// An earlier attempt was interrupted during its switch. The switch is complete now, and the
+    /// folder belongs to a node of the new cluster.
     Ended,
 }
 
-/// Returns the error of a failed operation.
+/// Returns a conversion of an I/O error for a failed operation on `path`.
 fn doing(what: &'static str, path: &Path) -> impl Fn(io::Error) -> IdentityError {
     move |error| failed(what, path, &error)
 }
 
 impl Recovering {
-    /// Locks the folder, and ends the switch of an earlier attempt, or removes its leftovers.
+    /// Locks the folder, and completes the switch of an earlier attempt or removes its leftovers.
     pub fn begin(folder: &Path) -> Result<Begun, IdentityError> {
         let cut_off = folder.join(RECOVERING).exists();
         if !cut_off && !LockedFolder::holds_identity(folder)? {
@@ -77,22 +77,22 @@ impl Recovering {
         self.folder().join(WORK)
     }
 
-    /// Returns the folder of the old node's copy.
+    /// Returns the folder with the copy of the old node.
     pub fn copy(&self) -> PathBuf {
         self.work().join("copy")
     }
 
-    /// Returns the folder in which the new node is made.
+    /// Returns the folder in which the new node is created.
     pub fn new_folder(&self) -> PathBuf {
         self.work().join("new")
     }
 
-    /// Returns the folder of the old node's files afterwards.
+    /// Returns the folder to which the old node's files are moved.
     fn old(&self) -> PathBuf {
         self.work().join("old")
     }
 
-    /// Gives up: the node is unchanged.
+    /// Removes the work folder; the node stays unchanged.
     pub fn clear(&self) -> Result<(), IdentityError> {
         let work = self.work();
         match fs::remove_dir_all(&work) {
@@ -103,7 +103,7 @@ impl Recovering {
         }
     }
 
-    /// Copies the node's files.
+    /// Copies all files of the node.
     pub fn copy_all(&self) -> Result<PathBuf, IdentityError> {
         let (work, copy) = (self.work(), self.copy());
         fs::create_dir(&work).map_err(doing("create", &work))?;
@@ -114,7 +114,7 @@ impl Recovering {
         Ok(copy)
     }
 
-    /// Everything in the folder that is the node's.
+    /// Returns the names of everything in the folder that belongs to the node.
     fn names(&self) -> Result<Vec<std::ffi::OsString>, IdentityError> {
         let folder = self.folder();
         let entries = fs::read_dir(folder).map_err(doing("read", folder))?;
@@ -128,14 +128,14 @@ impl Recovering {
                 names.push(name);
             }
         }
-        // Without its identity the folder has no owner: that file is moved first, in case the rest
-        // is interrupted.
+        // The identity is moved first, because without it the folder has no owner if the rest is
+        // interrupted.
         names.sort_by_key(|name| name != identity::FILE);
         Ok(names)
     }
 
-    /// Replaces the old node by the new one, which is complete in its folder, permanently. Returns
-    /// the folder with the old node's files.
+    /// Replaces the old node permanently by the complete new one. Returns the folder with the old
+    /// node's files.
     pub fn finish(mut self) -> Result<PathBuf, IdentityError> {
         let copy = self.copy();
         fs::remove_dir_all(&copy).map_err(doing("remove", &copy))?;
@@ -147,7 +147,7 @@ impl Recovering {
         self.switch()
     }
 
-    /// Both halves of the switch, as far as they are to be made.
+    /// Performs the remaining halves of the switch. Returns the folder with the old node's files.
     fn switch(&mut self) -> Result<PathBuf, IdentityError> {
         let folder = self.folder().to_owned();
         let (new, old) = (self.new_folder(), self.old());
@@ -169,7 +169,7 @@ impl Recovering {
                 names.push(entry.map_err(doing("read", &new))?.file_name());
             }
             names.retain(|name| name != LOCK);
-            // Last of all: with it the folder is a node's.
+            // The identity is moved last: with it the folder belongs to a node.
             names.sort_by_key(|name| name == identity::FILE);
             for name in names {
                 if name == *identity::FILE {
@@ -197,7 +197,7 @@ impl Recovering {
     }
 }
 
-/// Files of nodes that were recovered lie in folders with such names.
+/// Prefix of the folders with the files of recovered nodes.
 const OLD: &str = "before-recover";
 
 fn free_name(folder: &Path) -> PathBuf {
@@ -211,7 +211,7 @@ fn rename(from: &Path, to: &Path) -> Result<(), IdentityError> {
     fs::rename(from, to).map_err(doing("rename", from))
 }
 
-/// Links are followed: their targets are copied.
+/// Copies a file or a folder with its contents. Links are followed and their targets copied.
 fn copy_tree(from: &Path, to: &Path) -> Result<(), IdentityError> {
     let kind = fs::metadata(from).map_err(doing("look at", from))?;
     if !kind.is_dir() {
@@ -247,7 +247,7 @@ mod tests {
         }
     }
 
-    /// A node's folder of this cluster, with files.
+    /// Creates a node's folder of this cluster, with files.
     fn node(folder: &Path, cluster: u128) {
         let home = LockedFolder::create(folder).unwrap();
         Identity::create(home, founding(cluster)).unwrap();
@@ -295,7 +295,7 @@ mod tests {
         let old = recovering.finish().unwrap();
         assert_eq!(old, folder.join("before-recover-1"));
         is_new(folder);
-        // And once more.
+        // A second attempt.
         let recovering = anew(folder);
         recovering.copy_all().unwrap();
         node(&recovering.new_folder(), 3);
@@ -304,7 +304,7 @@ mod tests {
         is_of(&folder.join("before-recover-1"), 1);
     }
 
-    /// Before the switch the node is unchanged.
+    /// An attempt interrupted before the switch leaves the node unchanged.
     #[test]
     fn an_attempt_that_is_cut_off_before_the_switch_leaves_no_trace() {
         let folder = tempfile::tempdir().unwrap();
@@ -322,7 +322,8 @@ mod tests {
         is_of(folder, 1);
     }
 
-    /// A switch that is cut off at any point lets no node start, and the next attempt ends it.
+    /// While a switch is interrupted at any point no node can start, and the next attempt completes
+    /// it.
     #[test]
     fn a_switch_that_is_cut_off_anywhere_is_ended() {
         for phase in [OUT, IN] {

@@ -1,9 +1,9 @@
 //! Restores a backup into a folder, as a new cluster of one ([restore-1]); `streams` fills its
 //! store of byte streams.
 //!
-//! All of the backup was checked before. A mark is written first and the identity last: until then
-//! the folder has no owner, and another attempt starts over; from then on an ordinary start finds
-//! all that it needs, a snapshot and a log that begins with it.
+//! The whole backup was checked earlier. A mark is written first and the identity last. Until then
+//! the folder has no owner, and another attempt starts over. Afterwards an ordinary start finds all
+//! that it needs: a snapshot and a log that begins with it.
 
 mod streams;
 
@@ -30,13 +30,13 @@ use crate::{
     terms::Terms,
 };
 
-/// Reasons why a backup was not restored. Nothing was left, or only files that another attempt
-/// removes.
+/// Reasons why a backup was not restored. The folder is empty, or has only files that another
+/// attempt removes.
 #[derive(Debug)]
 pub enum RestoreError {
-    /// The folder cannot be used, or not be written to.
+    /// The folder cannot be used, or cannot be written.
     Folder(IdentityError),
-    /// The backup changed since it was checked.
+    /// The backup has changed since it was checked.
     Backup(Bad),
 }
 
@@ -63,8 +63,8 @@ impl From<Bad> for RestoreError {
     }
 }
 
-/// Makes the folder that of the new cluster's one node. `from` is the backup once more, from its
-/// beginning; `nonce` is random.
+/// Turns the folder into that of the new cluster's only node. `from` reads the backup again from
+/// its start; `nonce` is random.
 pub fn restore<R: Read>(
     folder: &Path,
     from: R,
@@ -76,12 +76,12 @@ pub fn restore<R: Read>(
     home.replace(RESTORING, b"").map_err(IdentityError::from)?;
     let filled = fill(&mut home, from, checked, group);
     if filled.is_err() {
-        // Leftovers are removed by the next attempt.
+        // If this fails, the next attempt removes the leftovers.
         let _ = clear(folder).and_then(|()| remove_mark(folder));
     }
     filled?;
     let founding = Founding {
-        // A majority of one.
+        // The usual terms: a majority of one.
         terms: Terms::default(),
         cluster: group.cluster,
         node: group.node,
@@ -96,7 +96,7 @@ pub fn restore<R: Read>(
     Ok(())
 }
 
-/// Everything but the identity.
+/// Creates everything except the identity.
 fn fill<R: Read>(
     home: &mut LockedFolder,
     from: R,
@@ -134,7 +134,7 @@ fn fill<R: Read>(
     Ok(())
 }
 
-/// Restores a backup that has no streams, or not their bytes.
+/// Restores a backup without streams, or without their bytes.
 fn without_streams<R: Read>(
     from: R,
     checked: &Checked,
@@ -150,7 +150,7 @@ fn without_streams<R: Read>(
     )
 }
 
-/// The file that is being written.
+/// Writer of the files of the backup, one of them open.
 struct PartFiles<'a> {
     folder: &'a Path,
     open: Option<(FileId, File)>,
@@ -187,7 +187,7 @@ impl PartFiles<'_> {
     }
 }
 
-/// Removes the files of an attempt that did not end.
+/// Removes the files of an unfinished attempt.
 fn clear(folder: &Path) -> Result<(), IdentityError> {
     let ignore_missing = |result: io::Result<()>| match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -1,12 +1,12 @@
 //! The streams' front: client connections as state machines, without sockets.
 //!
-//! The protocol is `docs/spec/streams-client.md`, its codec [`quorate_wire::streams`]. A connection
-//! (`connection`) makes one request after the other; its requests to the replica go through
-//! [`StreamRequests`](quorate_replica::stream_front::StreamRequests). No byte of a stream is queued
-//! here on its way in: bytes that the replica has no space for are not taken. On its way out a
-//! connection holds at most [`OUTPUT_BYTES_MAX`], and requests more once that is sent (`reading`
-//! decides the next request). Connections of the raw port (`raw`) have no frames: bytes in, counts
-//! out. [`Doors`] combines two fronts in one node.
+//! The protocol is specified in `docs/spec/streams-client.md`; its codec is
+//! [`quorate_wire::streams`]. A connection (`connection`) makes one request at a time, and reaches
+//! the replica through [`StreamRequests`](quorate_replica::stream_front::StreamRequests). No stream
+//! byte is queued here on its way in: bytes for which the replica has no space are not consumed. On
+//! its way out a connection buffers at most [`OUTPUT_BYTES_MAX`], and requests more once that is
+//! sent (`reading` decides the next request). Connections of the raw port (`raw`) have no frames:
+//! bytes in, counts out. [`Doors`] combines two fronts in one node.
 
 mod access;
 mod client;

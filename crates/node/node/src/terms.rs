@@ -1,8 +1,8 @@
 //! Terms on which a cluster is founded: the auxiliaries among the listed nodes, and the quorum
 //! rule.
 //!
-//! All nodes are given the same. They are part of the hash by which a founder checks that a node
-//! has the same list, and kept in the identity.
+//! They are configured on every node. They are included in the hash by which a founder checks that
+//! a node has the same list, and stored in the identity.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,15 +19,15 @@ use quorate_core::{
 /// The terms of a founding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
-    /// Founding members that are sent no values while the others are enough ([aux-1]).
+    /// Founding members that get no values while the other members are sufficient ([aux-1]).
     pub auxiliaries: BTreeSet<NodeId>,
     /// Quorum rule.
     pub rule: QuorumRule,
 }
 
 impl Terms {
-    /// The founding configuration of these members, each of weight 1; checked: quorums meet, and
-    /// without auxiliaries there is one ([era-4]).
+    /// Returns the founding configuration of these members, each with weight 1. Fails unless
+    /// quorums intersect and exist without the auxiliaries ([era-4]).
     pub fn configuration<'a>(
         &self,
         members: impl IntoIterator<Item = &'a NodeId>,
@@ -51,7 +51,7 @@ impl Terms {
         *self == Self::default()
     }
 
-    /// Why members cannot be founded on these terms, for people; `None` if they can.
+    /// Explains why members cannot be founded on these terms; `None` if they can.
     pub fn trouble(&self, members: &BTreeMap<NodeId, String>) -> Option<String> {
         let invalid = self
             .configuration(members.keys(), Class::Durable)
@@ -69,7 +69,7 @@ impl Terms {
     }
 }
 
-/// `auxiliary 3, quorum flexible:2,2`; empty for the usual terms.
+/// Formats terms like `auxiliary 3, quorum flexible:2,2`; the usual terms are empty.
 impl fmt::Display for Terms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut words: Vec<String> =

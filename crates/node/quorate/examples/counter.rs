@@ -1,10 +1,11 @@
-//! A replicated counter. Run three of them, each in its own terminal:
+//! A replicated counter. Run three replicas, each in its own terminal:
 //!
 //! ```text
 //! cargo run --example counter -- 1      # and 2, and 3
 //! ```
 //!
-//! Type a number to add it; an empty line asks. Kill any one of them: the other two go on.
+//! Type a number to add it, or an empty line to query the count. Kill any one of them: the other two
+//! continue.
 #![allow(clippy::print_stdout, reason = "it talks to a person")]
 
 use std::{error::Error, io::stdin};
@@ -15,7 +16,8 @@ struct Counter(i64);
 
 impl StateMachine for Counter {
     fn apply(&mut self, _: CommandId, command: &[u8], reply: &mut Vec<u8>) {
-        // Every node executes the same commands in the same order, so all of them count alike.
+        // Every node executes the same commands in the same order, so all of them reach the same
+        // count.
         let amount = str::from_utf8(command).ok().and_then(|text| text.parse::<i64>().ok());
         self.0 = self.0.wrapping_add(amount.unwrap_or(0));
         reply.extend_from_slice(self.0.to_string().as_bytes());

@@ -1,4 +1,4 @@
-//! A backup of a node, for a program that passes it on.
+//! Backups of a node, for a program that stores or forwards them.
 
 use std::{io, time::Instant};
 
@@ -8,16 +8,16 @@ use quorate_replica::backup::Encoded;
 
 use crate::error::Error;
 
-/// Word after a backup and its length, and before a checksum, in the files of `etcdctl snapshot
-/// save`. A restore recognizes such a file by it.
+/// Magic word that follows a backup and its length, and precedes a checksum, in the files of
+/// `etcdctl snapshot save`. A restore recognizes such a file by it.
 pub const ENVELOPE_WORD: &[u8; 8] = b"QUORATE1";
 
-/// Maximum time of a snapshot, in seconds.
+/// Timeout for a snapshot, in seconds.
 const SNAPSHOT_WAIT_S: u64 = 600;
 
-/// Takes a snapshot of this node at this slot or a later one, and passes it on as a backup, piece
-/// by piece: the bytes that `quorate backup` writes and `quorate restore` reads, without those of
-/// byte streams. Blocks, also in `each`, which sets the pace. Returns the number of bytes.
+/// Takes a snapshot of this node at this slot or a later one, and passes it to `each` as a backup,
+/// piece by piece: the bytes that `quorate backup` writes and `quorate restore` reads, except those
+/// of byte streams. Blocks, also in `each`, which sets the pace. Returns the number of bytes.
 pub fn backup(
     handle: &Handle,
     at: Slot,

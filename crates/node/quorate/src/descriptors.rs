@@ -1,31 +1,31 @@
-//! Shares of the process's file descriptors, so that no part starves another: a log without one for
-//! its next segment, or a store without one for its next table, stops a node.
+//! Shares of the process's file descriptors, so that no component starves another: a log that
+//! cannot open its next segment, or a store that cannot open its next table, stops the node.
 
 use quorate_replica::group::NODES_MAX;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::error::Error;
 
-/// Standard streams, listeners, rings, timers, locks; and files that are open briefly.
+/// Standard streams, listeners, rings, timers and locks, and files that are open briefly.
 const OWN: usize = 32;
-/// The segment that is written to, the next, the one being made, some that are read.
+/// Log segments: the current one, the next, the one being created, and some being read.
 const LOG: usize = 32;
 /// Connections of operators.
 const ADMIN: usize = 64;
-/// Tables that the store reads and writes while it merges them.
+/// Tables that the store reads and writes during a merge.
 const STORE_AT_WORK: usize = 64;
-/// Connections per other node: two lanes, each with a connection that replaces it.
+/// Connections per peer: two lanes, each with a connection that replaces it.
 const PER_PEER: usize = 4;
-/// With fewer descriptors for each purpose a node is of no use.
+/// Minimum share of each purpose; with fewer descriptors a node is of no use.
 const FEW: usize = 16;
 const CLIENTS_MAX: usize = 10_000;
 const STORE_FILES_MAX: usize = 4096;
 const STRANGERS_MAX: usize = 64;
 
-/// Open files and connections beyond those that every node needs.
+/// Limits on open files and connections, beyond those that every node needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptors {
-    /// Connections of clients.
+    /// Client connections.
     pub clients: usize,
     /// Connections to the peer address that are not authenticated yet.
     pub strangers: usize,
@@ -34,14 +34,14 @@ pub struct Descriptors {
 }
 
 impl Default for Descriptors {
-    /// Shares of a process with enough descriptors.
+    /// Returns the shares of a process with enough descriptors.
     fn default() -> Self {
         Self { clients: CLIENTS_MAX, strangers: STRANGERS_MAX, store_files: 256 }
     }
 }
 
 impl Descriptors {
-    /// Shares out `limit` of them in a node of a cluster of `nodes`.
+    /// Divides `limit` descriptors among the purposes of a node in a cluster of `nodes`.
     pub fn share(limit: usize, nodes: usize) -> Result<Self, Error> {
         let peers = PER_PEER * nodes.saturating_sub(1);
         let fixed = OWN + LOG + ADMIN + STORE_AT_WORK + peers;
@@ -55,7 +55,7 @@ impl Descriptors {
         };
         let strangers = (free / 8).clamp(FEW, STRANGERS_MAX);
         let store_files = (free / 4).clamp(FEW, STORE_FILES_MAX);
-        // Nodes that join while it runs.
+        // Reserved for nodes that join while this one runs.
         let more = PER_PEER * NODES_MAX.saturating_sub(nodes);
         let more = more.min((free - 3 * FEW) / 8);
         Ok(Self {
@@ -66,9 +66,8 @@ impl Descriptors {
     }
 }
 
-/// Raises the soft limit on open files to the hard one, logs that, and returns the new limit. The
-/// low default limit exists for programs that cannot handle large descriptors, not to save
-/// anything.
+/// Raises the soft limit on open files to the hard limit, logs the change, and returns the new
+/// limit. The default soft limit is low only for programs that cannot handle large descriptors.
 pub fn raise_descriptor_limit() -> usize {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: maximum, maximum };
@@ -103,8 +102,8 @@ mod tests {
         }
     }
 
-    /// A cluster grows while its nodes run; where there are enough descriptors, all that there can
-    /// be have some.
+    /// A cluster grows while its nodes run: with enough descriptors, the maximum number of nodes is
+    /// provided for.
     #[test]
     fn nodes_that_join_later_find_descriptors() {
         for (limit, nodes) in [(1024, 1), (4096, 3), (20_000, 3)] {

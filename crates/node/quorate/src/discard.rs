@@ -1,6 +1,6 @@
 //! A start that discards the contents of the folder. They are moved aside until the new node is
-//! founded or admitted, and moved back if it is not: a node must not lose its votes for a start
-//! that others refuse.
+//! founded or admitted, and moved back on failure: a node must not lose its votes for a start that
+//! its peers refuse.
 
 use std::{
     fs,
@@ -20,15 +20,14 @@ pub(crate) struct Discarded {
 }
 
 impl Discarded {
-    /// Moves the contents of a node's folder aside; nothing if there is none. The node must not
-    /// run.
+    /// Moves the contents of a node's folder aside, if it has any. The node must not be running.
     pub(crate) fn take(folder: &Path) -> Result<Self, Error> {
         let mut aside = folder.as_os_str().to_owned();
         aside.push(".discarded");
         let discarded = Self { folder: folder.to_owned(), aside: aside.into(), settled: false };
         if LockedFolder::holds_identity(folder)? {
             let _locked = LockedFolder::open(folder)?;
-            // Left by a start that was cut off after the founding.
+            // Left over from a start that was interrupted after the founding.
             discarded.forget()?;
             fs::rename(folder, &discarded.aside)
                 .map_err(|error| Error::io("move the folder aside", &error))?;
@@ -46,7 +45,7 @@ impl Discarded {
         }
     }
 
-    /// Removes the former contents: the folder is a new node's.
+    /// Removes the former contents, because the folder now belongs to a new node.
     pub(crate) fn settled(mut self) -> Result<(), Error> {
         self.settled = true;
         self.forget()

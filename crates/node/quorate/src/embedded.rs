@@ -1,4 +1,4 @@
-//! A replica inside a program: built, asked, stopped.
+//! A replica embedded in a program: building, using and stopping it.
 
 use std::{
     ops::Deref,
@@ -56,7 +56,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Creates the builder of a replica with this data folder; a cluster of one unless configured
+    /// Creates a builder for a replica with this data folder; a cluster of one unless configured
     /// otherwise.
     pub fn new(data: impl Into<PathBuf>) -> Self {
         Self {
@@ -77,7 +77,8 @@ impl Builder {
         self
     }
 
-    /// Sets all members: id, and address for peers as `HOST:PORT`. The same on every node.
+    /// Sets all members by id, with their peer addresses as `HOST:PORT`. It must be the same on
+    /// every node.
     #[must_use]
     pub fn cluster<A: Into<String>>(mut self, members: impl IntoIterator<Item = (u32, A)>) -> Self {
         let member = |(node, address): (u32, A)| (NodeId(node), address.into());
@@ -85,9 +86,9 @@ impl Builder {
         self
     }
 
-    /// Discards the contents of the folder: this is a new node, of a new cluster that all its
-    /// members begin at once. While members of the old cluster run, the start is refused, and the
-    /// folder is unchanged.
+    /// Discards the contents of the folder: this is a new node of a new cluster, which all its
+    /// members start at the same time. While members of the old cluster are running, the start is
+    /// refused and the folder stays unchanged.
     #[must_use]
     pub fn start_empty(mut self, start_empty: bool) -> Self {
         self.start_empty = start_empty;
@@ -108,31 +109,31 @@ impl Builder {
         self
     }
 
-    /// Sets the address at which the program itself serves clients, if it does: sent to the other
-    /// members, and shown in their status.
+    /// Sets the address at which the program itself serves clients, if it does. The other members
+    /// learn it, and status shows it.
     #[must_use]
     pub fn client(mut self, address: impl Into<String>) -> Self {
         self.client = address.into();
         self
     }
 
-    /// Sets the device that votes, assigns slots and counts for this node while it can
-    /// (`docs/operate/devices.md`). `place` names its interface, and says whether the network is
-    /// trusted, which it must be beyond loopback.
+    /// Sets the device that votes, assigns slots and counts votes for this node while it can
+    /// (`docs/operate/devices.md`). `place` names its interface and states whether the network is
+    /// trusted, which is required beyond loopback.
     #[must_use]
     pub fn device(mut self, kind: Device, place: Place) -> Self {
         self.device = (kind, place);
         self
     }
 
-    /// Sets the durability class, for the whole group and its life; durable by default.
+    /// Sets the durability class of the group, which is permanent; durable by default.
     #[must_use]
     pub fn durability(mut self, class: Class) -> Self {
         self.settings.class = Some(class);
         self
     }
 
-    /// Sets a flag that ends a start that still waits for its founder or for disk space, with the
+    /// Sets a flag that aborts a start that is waiting for its founder or for disk space, with the
     /// code [`STOPPED`].
     #[must_use]
     pub fn give_up_when(mut self, set: Arc<AtomicBool>) -> Self {
@@ -140,23 +141,23 @@ impl Builder {
         self
     }
 
-    /// Sets the protection from strangers: certificates, or the assurance that the network is
-    /// trusted. Without either, the node listens on loopback only.
+    /// Sets the protection against unauthorized access: certificates, or the statement that the
+    /// network is trusted. Without either, the node listens on loopback only.
     #[must_use]
     pub fn protection(mut self, protection: Protection) -> Self {
         self.settings.protection = protection;
         self
     }
 
-    /// Everything else.
+    /// Changes any other setting.
     #[must_use]
     pub fn settings(mut self, change: impl FnOnce(&mut Settings)) -> Self {
         change(&mut self.settings);
         self
     }
 
-    /// Opens the folder, joins the cluster and starts the node's thread, on which the service is
-    /// made and stays. Waits for the founder at the first start of a cluster.
+    /// Opens the folder, joins the cluster and starts the node's thread, which creates and owns the
+    /// service. Waits for the founder at the first start of a cluster.
     pub fn start<S: StateMachine + 'static>(
         self,
         service: impl FnOnce() -> S + Send + 'static,
@@ -170,8 +171,8 @@ impl Builder {
             .spawn(move || match self.run(service, front, wake, &started) {
                 Ok(()) => Ok(()),
                 Err(error) => {
-                    // Either the caller still waits for the start, or it gets the error at the
-                    // stop.
+                    // Either the caller still waits for the start, or it gets the error when it
+                    // stops the replica.
                     let _ = started.try_send(Err(error.clone()));
                     Err(error)
                 }
@@ -247,7 +248,7 @@ impl Builder {
     }
 }
 
-/// A running replica. Any number of threads may send requests at once, see [`Local`].
+/// A running replica. Any number of threads may send requests concurrently, see [`Local`].
 #[derive(Debug)]
 pub struct Embedded {
     handle: Handle,
@@ -264,7 +265,7 @@ impl Deref for Embedded {
 }
 
 impl Embedded {
-    /// Asks it, from any thread, also while this is elsewhere.
+    /// Returns the handle for requests, usable from any thread and after this value has moved.
     pub fn local(&self) -> &Local {
         &self.local
     }
@@ -274,7 +275,7 @@ impl Embedded {
         self.handle.status()
     }
 
-    /// Returns the handle for further questions and orders: metrics, transfer of leadership.
+    /// Returns the handle for other operations: metrics, transfer of leadership.
     pub fn handle(&self) -> &Handle {
         &self.handle
     }

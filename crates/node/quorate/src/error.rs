@@ -1,4 +1,4 @@
-//! Errors of a node's start: message, detail, hint.
+//! Errors of a node's start, each with a code, a message and a hint.
 
 use std::{fmt, io};
 
@@ -7,7 +7,7 @@ use quorate_net::BindError;
 use quorate_node::{boot::BootError, founding::JoiningError, identity::IdentityError};
 use quorate_wire::RefusalCode;
 
-/// Code of the error of a start that was stopped on request.
+/// Error code of a start that was stopped on request.
 pub const STOPPED: &str = "stopped";
 
 /// An error, with a code for programs and a message for people.
@@ -115,7 +115,7 @@ impl From<BindError> for Error {
     }
 }
 
-/// The founder's refusal.
+/// Converts the founder's refusal.
 pub(crate) fn join_refused(code: RefusalCode, reason: &str) -> Error {
     let hint = match code {
         RefusalCode::ListDiffers => "give all nodes the same --cluster",

@@ -1,5 +1,5 @@
-//! The data folder at start: opened, founded, filled by joining the founder, or by joining a
-//! cluster that exists.
+//! The data folder at start: opened, founded, or filled by joining the founder or an existing
+//! cluster.
 
 use quorate_core::node_id::NodeId;
 use quorate_net::{FOUNDER_PATIENCE, JoinError, join, members_among};
@@ -15,31 +15,31 @@ use crate::{
     settings::Settings,
 };
 
-/// State of a folder before a start: the steps still needed to make it a node's.
+/// State of a folder before a start, and thereby the steps needed until it belongs to a node.
 #[expect(clippy::large_enum_variant, reason = "there is one, for a moment")]
 pub enum Folder {
-    /// Already a node's; locked.
+    /// It belongs to a node, and is locked.
     Known(Identity<LockedFolder>),
-    /// Empty, and this node founds the cluster.
+    /// Empty; this node founds the cluster.
     Founder {
         /// This node.
         node: NodeId,
     },
-    /// Empty, and the founder has to be asked.
+    /// Empty; the founder must be asked for the cluster's data.
     Joiner {
         /// This node.
         node: NodeId,
         /// The founder's address for peers.
         founder: String,
     },
-    /// Empty, and a cluster has to be asked for an id.
+    /// Empty; an existing cluster must assign an id.
     Newcomer {
         /// Role that the node is to take.
         role: As,
     },
 }
 
-/// Callbacks while a folder becomes a node's.
+/// Callbacks while a folder is set up for a node.
 pub struct Settling<'a> {
     /// Actual address of the node for peers.
     pub peer: &'a str,
@@ -47,13 +47,13 @@ pub struct Settling<'a> {
     pub stop: &'a dyn Fn() -> bool,
     /// Reports the cause of a wait.
     pub waiting: &'a mut dyn FnMut(&str),
-    /// Asks a cluster for an id, with this nonce, until there is an answer: `None` if a stop was
-    /// requested before.
+    /// Requests an id from a cluster with this nonce, until there is a response; `None` if a stop
+    /// was requested first.
     pub join: &'a mut dyn FnMut(u64) -> Result<Option<Joined>, Error>,
 }
 
 impl Folder {
-    /// Looks at the folder. Nothing is written.
+    /// Examines the folder without writing to it.
     pub fn open(settings: &Settings) -> Result<Self, Error> {
         let wanted = settings.wanted();
         if LockedFolder::holds_identity(&settings.data)? {
@@ -69,7 +69,7 @@ impl Folder {
             }
             return Ok(Self::Known(identity));
         }
-        // A fault of the folder is reported before any port is bound or any founder is asked.
+        // A problem with the folder is reported before a port is bound or a founder is contacted.
         LockedFolder::refuse_foreign(&settings.data)?;
         if let Some(role) = settings.join {
             return Ok(Self::Newcomer { role });
@@ -82,7 +82,8 @@ impl Folder {
         }
     }
 
-    /// Returns the node that owns the folder, or will; `None` if a cluster has to assign the id.
+    /// Returns the node that owns the folder, or will own it; `None` if a cluster has to assign the
+    /// id.
     pub fn node(&self) -> Option<NodeId> {
         match self {
             Self::Known(identity) => Some(identity.founding().node),
@@ -91,7 +92,7 @@ impl Folder {
         }
     }
 
-    /// The cluster that the folder belongs to, if it does.
+    /// Returns the cluster of the node that owns the folder.
     pub fn cluster(&self) -> Option<u128> {
         match self {
             Self::Known(identity) => Some(identity.founding().cluster),
@@ -99,7 +100,7 @@ impl Folder {
         }
     }
 
-    /// Returns the number of nodes of the cluster, present or planned, as far as is known.
+    /// Returns the number of nodes of the cluster, current or planned, as far as is known.
     pub fn nodes(&self, settings: &Settings) -> usize {
         let listed = settings.cluster.len().max(1);
         match self {
@@ -108,7 +109,7 @@ impl Folder {
         }
     }
 
-    /// Returns the address at which peers expect this node, if there are others.
+    /// Returns the address at which peers expect this node, if it has peers.
     pub fn listed_address(&self, settings: &Settings) -> Option<String> {
         let peers = match self {
             Self::Known(identity) => &identity.book().peers,
@@ -119,7 +120,7 @@ impl Folder {
         peers.get(&node).filter(|_| listed).cloned()
     }
 
-    /// Makes the folder this node's; `None` if a stop was requested before.
+    /// Sets the folder up for this node; `None` if a stop was requested first.
     pub fn settle(
         self,
         settings: &Settings,
@@ -149,7 +150,7 @@ impl Folder {
     }
 }
 
-/// The stored membership wins.
+/// Warns if the configured membership differs from the stored one, which takes precedence.
 fn warn_about_list(settings: &Settings, founding: &Founding) {
     if !settings.cluster.is_empty() && settings.cluster != founding.members {
         tracing::warn!(
@@ -167,9 +168,9 @@ fn warn_about_list(settings: &Settings, founding: &Founding) {
     }
 }
 
-/// An empty folder may be a lost one: then the others have a cluster, and this node would found
-/// another at the same addresses. Nodes that are down do not answer; they will not follow this node
-/// either.
+/// Refuses to found a cluster if a configured member already belongs to one: an empty folder may be
+/// a lost one, and this node would found a second cluster at the same addresses. Members that are
+/// down do not respond, but they will not follow this node either.
 fn refuse_second_cluster(settings: &Settings, node: NodeId) -> Result<(), Error> {
     let others = settings.cluster.iter().filter(|(other, _)| **other != node);
     let others: Vec<_> = others.map(|(other, at)| (*other, at.clone())).collect();
@@ -190,7 +191,7 @@ fn refuse_second_cluster(settings: &Settings, node: NodeId) -> Result<(), Error>
     ))
 }
 
-/// Asks the founder; `None` if a stop was requested before it answered.
+/// Joins through the founder; `None` if a stop was requested before it responded.
 fn ask_founder(
     settings: &Settings,
     node: NodeId,
@@ -214,11 +215,11 @@ fn create(settings: &Settings) -> Result<LockedFolder, IdentityError> {
     Ok(LockedFolder::create(&settings.data)?.with_disk(settings.engine, settings.disk_flush))
 }
 
-/// Random bytes of the operating system.
+/// Returns random bytes from the operating system.
 pub fn random<const N: usize>() -> Result<[u8; N], Error> {
     let mut bytes = [0; N];
     let flags = rustix::rand::GetRandomFlags::empty();
-    // Up to 256 bytes are returned as a whole, or not at all.
+    // The kernel returns up to 256 bytes completely, or none.
     rustix::rand::getrandom(&mut bytes, flags)
         .map_err(|error| Error::io("ask for random bytes", &error.into()))?;
     Ok(bytes)

@@ -1,5 +1,5 @@
-//! Lines for operators on standard error: one for each change, with its cause and its meaning, and
-//! none more often than needed.
+//! Log lines for operators on standard error: one for each change, with its cause and its meaning,
+//! and rate-limited.
 //!
 //! The level indicates the urgency: error needs a person now, warn needs one tomorrow, info is a
 //! change of state. `docs/operate.md` lists the lines; a test keeps the two consistent.
@@ -18,17 +18,18 @@ use tracing::Level;
 
 use crate::stderr;
 
-/// Lines of one kind beyond their burst wait for this long.
+/// Interval, in milliseconds, at which lines of one kind are logged beyond their burst.
 const EVERY_MS: u64 = 10_000;
-/// An election is up to five lines; constant repetition is no news.
+/// Burst for lines about leadership: an election takes up to five, and further ones rarely add
+/// anything.
 const LEADERSHIP_BURST: u32 = 20;
 const PROGRESS_BURST: u32 = 6;
 
-/// A line, without time and node.
+/// A log line, without time and node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
     level: Level,
-    /// The event; the part before the first colon is the same each time.
+    /// Description of the event; the part before the first colon is constant per event.
     text: String,
     ballot: Option<Ballot>,
 }
@@ -38,11 +39,11 @@ pub(crate) struct Line {
 pub(crate) struct Journal {
     node: NodeId,
     limiter: Limiter<&'static str, Line>,
-    /// Reason why there is no leader, as last reported to this node.
+    /// Last known reason why there is no leader.
     unled: Option<String>,
-    /// Last reported leader.
+    /// The last known leader.
     leader: Option<(NodeId, Ballot)>,
-    /// Last ballot of this node, and the time when it began.
+    /// Last ballot in which this node campaigned, and the start of the campaign.
     campaign: Option<(Ballot, Time)>,
     without_vote: bool,
 }
@@ -52,7 +53,7 @@ impl Listener for Journal {
         tracing::error!("{notice}");
     }
 
-    /// Settings that are only probed, for a few batches, are logged at trace level.
+    /// Logs a change of settings; probes, which last a few batches, are logged at trace level.
     fn change(&mut self, change: &Change) {
         let Change { from, to, reason } = change;
         if reason.is_probing() {
@@ -339,7 +340,7 @@ impl Journal {
             ),
             Explanation::StepsDown { ballot, why } => {
                 self.leader = None;
-                // Another node leads, or campaigns: a transfer looks like this from here.
+                // Another node leads or campaigns: on this node a transfer looks like this.
                 let level = match why {
                     End::HigherBallot { .. } => Level::INFO,
                     _ => Level::WARN,
@@ -386,7 +387,7 @@ impl Journal {
 }
 
 /// Returns the limiter's category of an event and its burst. The last line of a category is never
-/// dropped: an event and the one that ends it share a category.
+/// dropped, so an event and the one that ends it share a category.
 const fn kind(event: &Event) -> (&'static str, u32) {
     match event {
         Event::Leadership(_) | Event::Role { .. } => ("leadership", LEADERSHIP_BURST),
@@ -415,7 +416,7 @@ const fn kind(event: &Event) -> (&'static str, u32) {
     }
 }
 
-/// Long times in seconds, short ones in milliseconds.
+/// Formats long times in seconds and short ones in milliseconds.
 fn time(ms: u64) -> String {
     match ms {
         10_000.. => format!("{} s", ms / 1000),
@@ -517,7 +518,7 @@ mod tests {
         assert_eq!((line.level, &*line.text), (Level::ERROR, expected));
     }
 
-    /// The operators' book and the journal have the same lines.
+    /// The operators' manual and the journal have the same lines.
     #[test]
     fn the_operators_book_has_every_line() {
         let progress = Progress {

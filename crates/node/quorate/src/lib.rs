@@ -2,10 +2,10 @@
 //!
 //! Implement [`StateMachine`], give it to a [`Builder`], and every node of the cluster executes the
 //! same commands in the same order; acknowledged commands survive any minority of failures, and, in
-//! a durable group, the loss of power on all nodes at once. `examples/counter.rs` is a whole
+//! a durable group, the loss of power on all nodes at once. `examples/counter.rs` is a complete
 //! program.
 //!
-//! The crate also holds the parts that the `quorate` binary and an embedding program share:
+//! The crate also contains the parts that the `quorate` binary and an embedding program share:
 //! [`Settings`], the data folder from first start to recovery ([`Folder`], [`open`]), and the
 //! [`NodeHost`] that a reactor drives.
 #![forbid(unsafe_code)]
@@ -43,7 +43,7 @@ pub mod members {
     };
 }
 
-/// Hashes of passwords: too slow for a thread that has something else to do.
+/// Password hashing. It is slow, so call it on a thread that may block.
 pub mod password {
     pub use quorate_access::{password::*, users::NOBODYS};
 }

@@ -16,31 +16,32 @@ use quorate_replica::front::{
 
 use crate::error::Error;
 
-/// Requests that may wait for the reactor; more wait in their callers.
+/// Maximum number of requests queued for the reactor; further callers block.
 const WAITING_MAX: usize = 4096;
-/// Local queries in one turn: each may look at thousands of keys, and others wait meanwhile.
+/// Maximum number of local queries per turn: each may read thousands of keys while other requests
+/// wait.
 const LOCAL_QUERIES_MAX: usize = 8;
 
 /// A request of the program.
 pub(crate) enum Wanted {
-    /// Order and execute.
+    /// Order a command and execute it.
     Execute(Vec<u8>),
-    /// As `Execute`, for a command that contains the time at which it was taken.
+    /// Order a command that is made from the time at which it is accepted, and execute it.
     ExecuteAt(Box<dyn FnOnce(u64) -> Vec<u8> + Send>),
-    /// As `Execute`, once in a session.
+    /// Order a command and execute it once per session and number.
     ExecuteOnce(Sequenced, Vec<u8>),
     /// Register a session.
     Register,
-    /// Ask, linearizably.
+    /// Run a linearizable query.
     Query(Vec<u8>),
-    /// Ask the local state as it stands.
+    /// Query the current local state.
     QueryLocal(Vec<u8>),
     /// Wait until the access rights are known.
     Access,
 }
 
 impl Wanted {
-    /// [access-4] [time-4] Returns whether this has to wait: for the group's clock, or for the
+    /// [access-4] [time-4] Returns whether the request has to wait for the group's clock or for the
     /// access rights.
     fn waits(&self, requests: &dyn Requests) -> bool {
         match self {
@@ -54,7 +55,7 @@ impl Wanted {
 /// Result of a request.
 #[derive(Debug)]
 pub(crate) enum Done {
-    /// The service's reply.
+    /// Reply of the service.
     Reply(Vec<u8>),
     /// A session was registered.
     Session(SessionId),
@@ -62,7 +63,7 @@ pub(crate) enum Done {
 
 type Hears = dyn FnOnce(Result<Done, Failure>) + Send;
 
-/// Callback for the outcome of a request: called exactly once.
+/// Callback for the outcome of a request, called exactly once.
 pub(crate) struct Answer(Option<Box<Hears>>);
 
 impl Answer {
@@ -76,14 +77,14 @@ impl Answer {
         }
     }
 
-    /// Drops the callback: the program is notified by other means.
+    /// Drops the callback without calling it: the program is notified by other means.
     pub(crate) fn withdraw(mut self) {
         self.0 = None;
     }
 }
 
 impl Drop for Answer {
-    /// The node dropped the request: the outcome is unknown.
+    /// Reports the outcome as unknown, because the node dropped the request.
     fn drop(&mut self) {
         if let Some(hears) = self.0.take() {
             hears(Err(Failure::Unknown));
@@ -91,7 +92,7 @@ impl Drop for Answer {
     }
 }
 
-/// A request, with the callback for its answer.
+/// A request, with the callback for its outcome.
 pub(crate) struct Ask {
     wanted: Wanted,
     answer: Answer,
@@ -108,13 +109,14 @@ type Hear = dyn FnMut(&[u8], &[u8]) + Send;
 /// State shared by both ends.
 #[derive(Default)]
 struct Shared {
-    /// Access rights, as the node knows them; `None`: not known yet.
+    /// Access rights as this node knows them; `None` until it knows them.
     users: RwLock<Option<Users>>,
-    /// Listener for notices of commands.
+    /// Listener for notices of applied commands.
     hears: Mutex<Option<Box<Hear>>>,
 }
 
-/// Asks the replica in this process, from any thread. Clones ask the same one.
+/// Handle for requests to the replica in this process, usable from any thread. Clones reach the
+/// same replica.
 #[derive(Clone)]
 pub struct Local {
     asks: Arc<Asks<Ask>>,
@@ -127,9 +129,9 @@ impl fmt::Debug for Local {
     }
 }
 
-/// Both ends of requests to a node that is run by hand ([`crate::open`]), such as one with
-/// additional fronts: the requesting end, and the front for the node. Its [`LocalFront::wake`] must
-/// be added to the node's.
+/// Creates both ends for requests to a node that the caller runs ([`crate::open`]), such as one
+/// with additional fronts: the requesting end, and the front for the node. [`LocalFront::wake`]
+/// must be added to the node's wakes.
 pub fn local() -> Result<(Local, LocalFront), Error> {
     let (asks, asked) = asks(WAITING_MAX).map_err(|error| Error::io("make an eventfd", &error))?;
     let shared = Arc::<Shared>::default();
@@ -139,24 +141,24 @@ pub fn local() -> Result<(Local, LocalFront), Error> {
 }
 
 impl Local {
-    /// Orders this command and executes it on every node, once; the service's reply. Blocks.
+    /// Orders a command, executes it once on every node, and returns the service's reply. Blocks.
     pub fn execute(&self, command: impl Into<Vec<u8>>) -> Result<Vec<u8>, NotDone> {
         self.ask(Wanted::Execute(command.into()))
     }
 
-    /// Asks the service; reflects every command acknowledged before, on any node. Blocks.
+    /// Runs a query that reflects every command acknowledged earlier on any node. Blocks.
     pub fn query(&self, query: impl Into<Vec<u8>>) -> Result<Vec<u8>, NotDone> {
         self.ask(Wanted::Query(query.into()))
     }
 
-    /// Asks the service as this node has it: at once, perhaps stale.
+    /// Queries this node's copy of the state: fast, but possibly stale.
     pub fn query_local(&self, query: impl Into<Vec<u8>>) -> Result<Vec<u8>, NotDone> {
         self.ask(Wanted::QueryLocal(query.into()))
     }
 
-    /// As [`Local::execute`], without waiting: `done` is called with the outcome, once, on the
-    /// node's thread, which it must neither block nor end by a panic. If the queue is full or the
-    /// node is gone, the error is returned here, and `done` is not called.
+    /// Submits a command without blocking, otherwise like [`Local::execute`]. `done` is called once
+    /// with the outcome, on the node's thread, and must neither block nor panic. If the queue is
+    /// full or the node is gone, the error is returned here and `done` is not called.
     pub fn submit(
         &self,
         command: impl Into<Vec<u8>>,
@@ -165,10 +167,10 @@ impl Local {
         self.put(Wanted::Execute(command.into()), done)
     }
 
-    /// As [`Local::submit`], for a command with a deadline: `make` gets this node's time, Unix time
-    /// in milliseconds, and makes it. That is the group's clock ([time-3]), which the program's own
-    /// is not; until the node knows it, the command waits, and those after it ([time-4]). `make`
-    /// runs on the node's thread, as `done` does.
+    /// Submits a command with a deadline, otherwise like [`Local::submit`]: `make` gets the time as
+    /// Unix milliseconds and returns the command. The time is that of the group's clock ([time-3]),
+    /// which differs from the program's clock. Until the node knows it, this command and all later
+    /// ones wait ([time-4]). `make` runs on the node's thread, as `done` does.
     pub fn submit_at(
         &self,
         make: impl FnOnce(u64) -> Vec<u8> + Send + 'static,
@@ -177,8 +179,8 @@ impl Local {
         self.put(Wanted::ExecuteAt(Box::new(make)), done)
     }
 
-    /// As [`Local::submit`], but executed once in a session, however often and through whichever
-    /// node it is sent ([session-2]).
+    /// Submits a command that is executed once in its session, however often and through whichever
+    /// node it is sent ([session-2]); otherwise like [`Local::submit`].
     pub fn submit_once(
         &self,
         at: Sequenced,
@@ -188,7 +190,8 @@ impl Local {
         self.put(Wanted::ExecuteOnce(at, command.into()), done)
     }
 
-    /// As [`Local::query`], without waiting; `done` as for [`Local::submit`].
+    /// Submits a query without blocking, otherwise like [`Local::query`]; `done` as for
+    /// [`Local::submit`].
     pub fn submit_query(
         &self,
         query: impl Into<Vec<u8>>,
@@ -197,7 +200,8 @@ impl Local {
         self.put(Wanted::Query(query.into()), done)
     }
 
-    /// As [`Local::query_local`], without waiting; `done` as for [`Local::submit`].
+    /// Submits a query of this node's state without blocking, otherwise like
+    /// [`Local::query_local`]; `done` as for [`Local::submit`].
     pub fn submit_query_local(
         &self,
         query: impl Into<Vec<u8>>,
@@ -214,8 +218,8 @@ impl Local {
         }
     }
 
-    /// [access-1] Returns the role of an authenticated client, or nothing if it has no rights.
-    /// `Err`: this node does not know yet ([access-4]).
+    /// [access-1] Returns the role of an authenticated client, or `None` if it has no rights. Fails
+    /// while this node does not know the access rights ([access-4]).
     pub fn role(&self, who: &Who) -> Result<Option<Role>, NotDone> {
         let users = self.shared.users.read();
         let users = users.unwrap_or_else(PoisonError::into_inner);
@@ -223,8 +227,8 @@ impl Local {
         Ok(users.role(who, None))
     }
 
-    /// Waits until [`Local::role`] can answer; `done` as for [`Local::submit`]. Requests made after
-    /// this one wait with it.
+    /// Calls `done` once [`Local::role`] can answer, as for [`Local::submit`]. Later requests wait
+    /// until then as well.
     pub fn submit_access(
         &self,
         done: impl FnOnce(Result<Vec<u8>, NotDone>) + Send + 'static,
@@ -233,8 +237,8 @@ impl Local {
     }
 
     /// Sets the listener for notices of applied commands
-    /// ([`StateMachine::take_notices`](crate::StateMachine::take_notices)), called on the node's
-    /// thread, which it must neither block nor end by a panic.
+    /// ([`StateMachine::take_notices`](crate::StateMachine::take_notices)). It is called on the
+    /// node's thread, and must neither block nor panic.
     pub fn listen(&self, hears: impl FnMut(&[u8], &[u8]) + Send + 'static) {
         let slot = self.shared.hears.lock();
         *slot.unwrap_or_else(PoisonError::into_inner) = Some(Box::new(hears));
@@ -261,12 +265,12 @@ impl Local {
 
     fn wait(&self, wanted: Wanted) -> Result<Done, NotDone> {
         let (tell, told) = sync_channel(1);
-        // A caller that gave up is ignored.
+        // A send to a caller that gave up fails, and is ignored.
         let answer = Answer::new(move |result| drop(tell.try_send(result)));
         if !self.asks.put(Ask { wanted, answer }) {
             return Err(NotDone(Failure::Stopping));
         }
-        // If the node is gone with the request, the outcome is unknown.
+        // If the node dropped the request, the outcome is unknown.
         told.recv().unwrap_or(Err(Failure::Unknown)).map_err(NotDone)
     }
 }
@@ -278,8 +282,8 @@ fn reply(done: Done) -> Vec<u8> {
     }
 }
 
-/// Why there is no reply. [`Failure::Unknown`] means that it may have been executed, and
-/// [`Failure::NoSession`] the same of a number that was sent before.
+/// Reason why there is no reply. [`Failure::Unknown`] means that the command may have been
+/// executed; so does [`Failure::NoSession`] for a number that was sent before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotDone(pub Failure);
 
@@ -321,15 +325,15 @@ struct Open {
     answer: Answer,
 }
 
-/// The reactor's side of a program's requests.
+/// The reactor's end for a program's requests.
 pub struct LocalFront {
     asks: Asked<Ask>,
     open: BTreeMap<Tag, Open>,
     last: u64,
-    /// Something may be left for the next turn.
+    /// Requests may be left for the next turn.
     has_more: bool,
     shared: Arc<Shared>,
-    /// The version of the users that are in there.
+    /// Version of the access rights in `shared`; `None` while they are unknown.
     users_version: Option<u64>,
     /// A request that waits for the group's clock or for the access rights.
     held: Option<Ask>,
@@ -356,19 +360,19 @@ impl LocalFront {
         }
     }
 
-    /// Readable while requests may wait: the node has to look after it.
+    /// Returns the descriptor that is readable while requests may wait. The node must watch it.
     pub fn wake(&self) -> &Arc<Wake> {
         self.asks.wake()
     }
 
-    /// [access-2] Copies the access rights, if they changed.
+    /// [access-2] Copies the access rights if they have changed.
     fn follow_users(&mut self, requests: &dyn Requests) {
         let version = requests.users_version();
         if self.users_version == Some(version) {
             return;
         }
         let users = requests.users().cloned();
-        // It may be known any moment, and that is no change of the table.
+        // The rights may become known at any time, and that does not change the version.
         self.users_version = users.is_some().then_some(version);
         let shared = self.shared.users.write();
         *shared.unwrap_or_else(PoisonError::into_inner) = users;
@@ -381,7 +385,7 @@ impl LocalFront {
         let (taken, query) = match wanted {
             Wanted::Execute(command) => (write(requests, tag, &command), None),
             Wanted::ExecuteAt(make) => {
-                // [time-2] The node that takes the command makes its deadlines.
+                // [time-2] The node that accepts the command sets its deadlines.
                 let command = make(requests.wall_ms());
                 (write(requests, tag, &command), None)
             }
@@ -455,7 +459,7 @@ impl Front for LocalFront {
             Completion::Written(tag, reply) => (tag, Ok(Done::Reply(reply.to_vec()))),
             Completion::Failed(tag, failure) => (tag, Err(failure)),
             Completion::Registered(tag, session) => (tag, Ok(Done::Session(session))),
-            // Never requested here.
+            // This front never makes such requests.
             Completion::InMemory(tag, _) | Completion::Read(tag) => (tag, Err(Failure::Unknown)),
             Completion::Readable(tag) => {
                 let mut reply = Vec::new();

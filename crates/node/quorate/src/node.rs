@@ -1,4 +1,4 @@
-//! Opens a folder with an identity as a node that a reactor can run.
+//! Opens a data folder with an identity as a node that a reactor can run.
 
 use std::{path::PathBuf, thread, time::Duration};
 
@@ -25,22 +25,22 @@ use crate::{error::Error, journal::Journal, settings::Settings};
 /// Retry interval of a start that waits for disk space.
 const ROOM_WAIT: Duration = Duration::from_millis(250);
 
-/// Progress while a node is opened.
+/// Step of opening a node, for progress reports.
 #[derive(Clone, Copy, Debug)]
 pub enum Opening<'a> {
     /// A disk driver was chosen; the text has its name and the reason.
     Disk(&'a str),
     /// Progress of reading the log.
     ReadingLog(Reading),
-    /// Waits for the condition in the text.
+    /// Waiting for the condition in the text.
     Waiting(&'a str),
 }
 
 /// Callbacks of the program that starts a node.
 pub struct Starter<'a> {
-    /// Reports steps that take time.
+    /// Reports the steps that take time.
     pub tell: &'a mut dyn FnMut(Opening<'_>),
-    /// Returns whether to abandon the start.
+    /// Returns whether to abort the start.
     pub stop: &'a dyn Fn() -> bool,
 }
 
@@ -75,13 +75,13 @@ pub fn open<S: StateMachine, F: Front>(
     Ok((host, net))
 }
 
-/// A start with these settings, whose steps are reported and logged.
+/// A start with these settings, which reports and logs its steps.
 struct Production<'a, 's> {
     settings: &'a Settings,
-    /// Addresses that this node listens on.
+    /// Addresses on which this node listens.
     addresses: &'a Addresses,
     log_folder: PathBuf,
-    /// Last reported reason of waiting for disk space.
+    /// Last reported reason for waiting for disk space.
     told: String,
     starter: &'a mut Starter<'s>,
 }
@@ -121,7 +121,7 @@ impl BootStarter for Production<'_, '_> {
         options.leases = settings.leases.then_some(leases);
         options.alone_us = Limits::default().dialled_ms() * 1_000;
         let node = options.member.node;
-        // The list of an earlier start may lack it.
+        // The list from an earlier start may lack this address.
         if let Some(own) = options.addresses.get_mut(&node) {
             *own = self.addresses.clone();
         }
@@ -171,7 +171,7 @@ impl BootStarter for Production<'_, '_> {
     }
 }
 
-/// Logs the records that the log recovered, and its losses.
+/// Logs the number of recovered records and the losses.
 fn tell_recovered(recovery: &Recovery) {
     let Recovery { hard, records, torn_tail_bytes, damage, .. } = recovery;
     tracing::info!(

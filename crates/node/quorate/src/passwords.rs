@@ -1,5 +1,5 @@
-//! Checks of passwords, on a thread of their own: each takes tens of milliseconds, which would
-//! block the reactor.
+//! Password checks on a thread of their own: each takes tens of milliseconds, which would block the
+//! reactor.
 
 use std::{
     fmt, io,
@@ -13,8 +13,8 @@ use std::{
 use quorate_access::{Checker, password};
 use quorate_net::{Asked, Asks, Wake, asks};
 
-/// Maximum number of waiting passwords. More are refused: a client that guesses delays others for a
-/// few seconds at most.
+/// Maximum number of passwords queued. Further ones are refused, so a client that guesses delays
+/// others by a few seconds at most.
 const WAITING_MAX: usize = 64;
 
 struct Job {
@@ -23,32 +23,33 @@ struct Job {
     password: Vec<u8>,
 }
 
-/// The reactor's side.
+/// The reactor's end.
 pub struct Passwords {
     jobs: SyncSender<Job>,
     verdicts: Asked<(u64, bool)>,
-    /// Given to the thread, and not judged: while there are none, nothing is looked at.
+    /// Passwords sent to the thread without a verdict yet; at zero the queue of verdicts is not
+    /// read.
     open: usize,
 }
 
 impl fmt::Debug for Passwords {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Never the waiting passwords.
+        // The queued passwords must never be printed.
         f.write_str("Passwords")
     }
 }
 
 impl Passwords {
-    /// Starts the thread. It ends when this does.
+    /// Starts the thread, which ends when the returned value is dropped.
     pub fn start() -> io::Result<Self> {
         let (jobs, waiting) = sync_channel(WAITING_MAX);
-        // A reactor that hangs blocks this thread, and no other.
+        // A blocked reactor blocks this thread, and no other.
         let (told, verdicts) = asks(WAITING_MAX)?;
         thread::Builder::new().name("passwords".to_owned()).spawn(move || work(&waiting, &told))?;
         Ok(Self { jobs, verdicts, open: 0 })
     }
 
-    /// Readable when there may be a verdict.
+    /// Returns the descriptor that is readable when there may be a verdict.
     pub fn wake(&self) -> &Arc<Wake> {
         self.verdicts.wake()
     }

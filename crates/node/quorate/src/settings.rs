@@ -14,82 +14,85 @@ use quorate_tls::Protection;
 
 use crate::descriptors::Descriptors;
 
-/// The settings of a node, from a command line or from a program that embeds it.
+/// Settings of a node, from a command line or from a program that embeds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The data folder; made at the first start.
+    /// The data folder, created at the first start.
     pub data: PathBuf,
-    /// Id of this node; found in the folder after the first start.
+    /// Id of this node, read from the folder after the first start.
     pub node: Option<NodeId>,
-    /// All members and their addresses for peers. Needed at the first start of a cluster of more
-    /// than one; later the stored membership wins. Empty if not given.
+    /// Peer addresses of all members. Needed at the first start of a cluster of more than one;
+    /// later the stored membership takes precedence. Empty if not given.
     pub cluster: BTreeMap<NodeId, String>,
-    /// Role to take in an existing cluster, which the node joins; `None`: it founds one, or is one
-    /// of `cluster`. Fixed once the folder is a node's.
+    /// Role to take in an existing cluster that the node joins; `None` if it founds a cluster or is
+    /// one of `cluster`. Fixed once the folder belongs to a node.
     pub join: Option<As>,
-    /// Auxiliaries and quorum rule: the same on all nodes, at the first start.
+    /// Auxiliaries and quorum rule; the same on all nodes at the first start.
     pub terms: Terms,
-    /// A leader sends proposals to just a quorum, and to all members when an answer is late.
+    /// A leader sends proposals only to a quorum, and to all members when a response is late.
     pub thrifty: bool,
-    /// Path of votes to the node when it leads.
+    /// Path of votes to this node when it leads.
     pub votes: Votes,
-    /// Policy for raising feature levels when it leads.
+    /// Policy for raising the feature level when this node leads.
     pub raising: Raising,
-    /// The class of the group, fixed at its first start; `None` means the present one, or durable.
+    /// Durability class of the group, fixed at its first start; `None` means the present one, or
+    /// durable.
     pub class: Option<Class>,
-    /// The name of the service's store, fixed at the first start; `None` means the present one.
+    /// Name of the service's store, fixed at the first start; `None` means the present one.
     pub store: Option<String>,
-    /// The store of a new cluster for which none is named.
+    /// Store of a new cluster if `store` is not given.
     pub store_default: String,
-    /// A leader speaks at least this often.
+    /// Maximum interval between messages from a leader, in milliseconds.
     pub heartbeat_ms: u64,
-    /// An election starts after a silence drawn from this range.
+    /// Range of the random silence, in milliseconds, after which an election starts.
     pub election_ms: (u64, u64),
-    /// A leader reads by leases ([read-4]). The same on all nodes.
+    /// A leader serves reads by leases ([read-4]); the same on all nodes.
     pub leases: bool,
-    /// By how much a clock may be fast or slow, in parts per million.
+    /// Maximum drift of a clock in either direction, in parts per million.
     pub clock_drift_ppm: u64,
-    /// Maximum wait of a request.
+    /// Timeout of a request, in milliseconds.
     pub client_timeout_ms: u64,
-    /// Largest command.
+    /// Maximum size of a command.
     pub command_bytes_max: usize,
-    /// Log space prepared ahead of need, in addition to the segment in use: a burst within it does
-    /// not wait for the disk. One segment of 64 MiB at least.
+    /// Log space prepared ahead of need, in addition to the current segment: a burst that fits in
+    /// it does not wait for the disk. At least one segment of 64 MiB.
     pub log_ready_bytes: u64,
-    /// A snapshot is taken when the log has grown by this multiple of the last one's size.
+    /// Growth of the log that triggers a snapshot, as a multiple of the last snapshot's size.
     pub snapshot_ratio: u32,
-    /// Above this size the log is not kept for nodes that lag: they are sent a snapshot.
+    /// Log size above which lagging nodes get a snapshot, because the log is no longer retained for
+    /// them.
     pub log_bytes_max: u64,
-    /// Maximum bytes per second of snapshots, written and sent together; `None`: unlimited.
+    /// Maximum transfer rate of snapshots, written and sent together; `None` means unlimited.
     pub transfer_bytes_per_second: Option<u64>,
     /// Schedule and speed of scrubs, which read all data of the node to verify it.
     pub scrub: ScrubOptions,
     /// Size of a new segment of the log.
     pub log_segment_bytes: u64,
-    /// Limits of open files and connections.
+    /// Limits on open files and connections.
     pub descriptors: Descriptors,
-    /// Maximum unparsed input of one client that the front may have to see at once.
+    /// Maximum unparsed input of one client that the front may need to see at once.
     pub client_input_bytes_max: usize,
     /// Memory for the replies and requests of all clients.
     pub client_memory_bytes: usize,
-    /// Tuning of batch and window. The number of nodes in it does not matter.
+    /// Tuning of batch and window; its number of nodes is ignored.
     pub tuning: Tuning,
-    /// Minimum duration of a flush of the log: for measurements. Zero is the actual disk.
+    /// Minimum duration of a log flush, for measurements. Zero leaves the disk's own speed.
     pub disk_flush: Duration,
-    /// Timestamps of the hops of commands are recorded, and written to the folder at the end: for
-    /// measurements.
+    /// Record timestamps of the trace points of commands and write them to the folder at the end,
+    /// for measurements.
     pub hops: bool,
-    /// Polling for the next event before the node sleeps: off, or its duration.
+    /// Busy polling before the node sleeps: off, or its duration.
     pub spin: Spin,
     /// Disk driver for the log and for the store of streams.
     pub engine: Want,
-    /// Protection from strangers. Without certificates, only this machine may reach the node,
-    /// unless the network is declared trusted.
+    /// Protection against unauthorized access. Without certificates, only this machine can reach
+    /// the node, unless the network is declared trusted.
     pub protection: Protection,
 }
 
 impl Settings {
-    /// A cluster of one in this folder, with the defaults of `quorate start`.
+    /// Returns the settings for a cluster of one in this folder, with the defaults of `quorate
+    /// start`.
     pub fn new(data: impl Into<PathBuf>) -> Self {
         Self {
             data: data.into(),

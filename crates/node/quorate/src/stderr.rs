@@ -1,6 +1,6 @@
-//! Standard error of a process that must not wait for its reader: lines pass through a bounded
-//! queue to a thread of their own. A line that finds no space, or that cannot be written, is
-//! dropped and counted; nothing here ends the process.
+//! Standard error for a process that must not wait for its reader: lines pass through a bounded
+//! queue to a thread of their own. A line that does not fit or cannot be written is dropped and
+//! counted; no failure here ends the process.
 
 use std::{
     collections::VecDeque,
@@ -10,12 +10,12 @@ use std::{
     time::Duration,
 };
 
-/// Maximum bytes of lines that wait for the thread.
+/// Maximum total size of the queued lines.
 const BYTES_MAX: usize = 1 << 20;
 
 static LINES: OnceLock<Lines> = OnceLock::new();
 
-/// Moves all writes to [`Stderr`] to a thread of their own, from now on.
+/// Moves all writes to [`Stderr`] to a thread of their own from now on.
 pub fn detach() -> io::Result<()> {
     if LINES.get().is_some() {
         return Ok(());
@@ -28,14 +28,14 @@ pub fn detach() -> io::Result<()> {
     Ok(())
 }
 
-/// Waits until all lines are written, but no longer than this.
+/// Waits until all lines are written, but at most for `within`.
 pub fn drain(within: Duration) {
     if let Some(lines) = LINES.get() {
         lines.drain(within);
     }
 }
 
-/// Returns how many lines were dropped.
+/// Returns the number of lines dropped.
 pub fn dropped() -> u64 {
     LINES.get().map_or(0, |lines| lines.lock().dropped)
 }
@@ -69,7 +69,7 @@ struct Lines(Arc<(Mutex<Queue>, Condvar)>);
 #[derive(Debug, Default)]
 struct Queue {
     lines: VecDeque<Box<[u8]>>,
-    /// Total of all lines, including the one that is being written.
+    /// Total size of all lines, including the one being written.
     bytes: usize,
     dropped: u64,
 }
@@ -79,7 +79,7 @@ impl Lines {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends a line, or drops it.
+    /// Appends a line, or drops it if the queue is full.
     fn push(&self, line: &[u8]) {
         let mut queue = self.lock();
         if queue.bytes + line.len() > BYTES_MAX {
@@ -92,8 +92,8 @@ impl Lines {
         self.0.1.notify_all();
     }
 
-    /// Writes lines forever. Once it has caught up after a loss, `report` receives the number of
-    /// lines that were dropped since the last report.
+    /// Writes lines forever. Once it has caught up after a loss, it passes the number of lines
+    /// dropped since the last report to `report`.
     fn run(&self, mut out: impl Write, report: impl Fn(u64)) {
         let mut reported = 0;
         loop {
@@ -136,7 +136,7 @@ mod tests {
 
     use super::*;
 
-    /// A reader that takes a line, or fails, on command.
+    /// A fake standard error that accepts a line, or fails, on command.
     struct Reader {
         verdicts: Receiver<io::Result<()>>,
         read: Sender<Vec<u8>>,
@@ -171,7 +171,7 @@ mod tests {
         Stage { lines, verdicts, read, reports }
     }
 
-    /// The writer continues although nothing is read, and the lines kept are read in order.
+    /// A stalled reader does not block the process, and reads the retained lines in order.
     #[test]
     fn a_reader_that_stands_still_costs_lines_and_no_time() {
         let Stage { lines, verdicts, read, reports } = stage();

@@ -1,6 +1,6 @@
-//! What three nodes do per command: messages, batches, writes and flushes, on an exact schedule.
+//! Work of three nodes per command: messages, batches, writes and flushes, on an exact schedule.
 //!
-//! Real replicas and logs on a simulated network and disks in memory, so that equal code gives
+//! Real replicas and logs on a simulated network and disks in memory, so that equal code results in
 //! equal counts. `cargo bench -p quorate-replica --bench cluster -- [--case NAME]`; one line per
 //! case: `case=… commands=… messages=… batches=… writes=… flushes=…`, sums over all nodes.
 #![allow(clippy::print_stdout, reason = "a report")]
@@ -15,7 +15,7 @@ use quorate_replica::{
 const COMMANDS: u64 = 2048;
 const COMMAND: [u8; 64] = [b'x'; 64];
 
-/// Name, class, commands outstanding, whether the leader accepts them.
+/// Name, class, number of outstanding commands, and whether the leader accepts them.
 const CASES: [(&str, Class, u64, bool); 5] = [
     ("durable.window-1", Class::Durable, 1, true),
     ("durable.window-64", Class::Durable, 64, true),
@@ -24,7 +24,7 @@ const CASES: [(&str, Class, u64, bool); 5] = [
     ("volatile.window-64", Class::Volatile, 64, true),
 ];
 
-/// Remembers nothing.
+/// A service without state.
 struct Sink;
 
 impl StateMachine for Sink {
@@ -63,7 +63,8 @@ fn run(name: &str, class: Class, window: u64, by_leader: bool) {
     let tag = cluster.write(accepts, &COMMAND);
     finish(&mut cluster, accepts, &[tag]);
     let before = counts(&cluster, accepts);
-    // Groups, each written when the one before is answered: no count hangs on who is first.
+    // Groups of commands, each sent when the previous one is answered, so that no count depends on
+    // which one is first.
     for _ in 0..COMMANDS / window {
         let tags: Vec<Tag> = (0..window).map(|_| cluster.write(accepts, &COMMAND)).collect();
         finish(&mut cluster, accepts, &tags);

@@ -1,4 +1,4 @@
-//! Execution of decided values by the service, and the state that is kept about it.
+//! Applies decided values to the service, and tracks the service's position, health and metadata.
 
 pub(crate) mod access;
 pub(crate) mod applier;
@@ -38,22 +38,22 @@ use crate::{
     service::{LoadError, Metadata, StateMachine, Weight},
 };
 
-/// A turn of this duration applies nothing more: peers wait for votes and heartbeats. A single
-/// value is never divided, and each turn applies one.
+/// Time after which a turn applies nothing more, since peers wait for votes and heartbeats. A value
+/// is never split, and each turn applies at least one.
 const TURN_US: u64 = 10_000;
-/// Bytes charged to the apply budget for a value without bytes.
+/// Bytes charged to the apply budget for a value without payload.
 const CHARGE_BYTES: usize = 64;
 
-/// The service, with everything in front of it.
+/// The service, its sessions and its queue of decided values.
 pub(crate) struct Applying<S> {
     applier: Applier<S>,
     history: History,
-    /// Maximum of bytes that are applied in one turn.
+    /// Maximum number of bytes applied in one turn.
     turn_bytes: usize,
     pace: Pace,
-    /// Limit of waiting completions, in bytes, above which nothing more is applied.
+    /// Size of the waiting completions, in bytes, above which nothing more is applied.
     completion_bytes: usize,
-    /// A snapshot was taken in, or the service made empty.
+    /// The service loaded a snapshot or was reset to empty.
     reloaded: bool,
     /// The service restarted at an earlier position.
     went_back: bool,
@@ -82,18 +82,18 @@ impl<S: StateMachine> Applying<S> {
         self.applier.condition()
     }
 
-    /// Returns the next event for an operator, if any.
+    /// Returns the next event to report to the operator, if any.
     pub(crate) fn news(&mut self) -> Option<Event> {
         let applied_to = self.applied_to();
         self.applier.condition_mut().news(applied_to)
     }
 
-    /// Returns the reason why the service does not serve as it should, if any.
+    /// Returns why the service does not work normally, if so.
     pub(crate) fn trouble(&self) -> Option<String> {
         self.condition().trouble(self.applied_to())
     }
 
-    /// Returns whether queries are allowed.
+    /// Returns whether queries may run.
     pub(crate) fn answers(&self) -> bool {
         self.condition().answers(self.applied_to())
     }
@@ -108,7 +108,7 @@ impl<S: StateMachine> Applying<S> {
         if self.condition().is_down() { Err(Failure::Unavailable) } else { Ok(()) }
     }
 
-    /// Returns whether too many decided entries are waiting for more to be decided.
+    /// Returns whether too many decided values are queued to accept more.
     pub(crate) fn is_full(&self) -> bool {
         self.applier.is_full()
     }
@@ -121,8 +121,8 @@ impl<S: StateMachine> Applying<S> {
         self.applier.service_mut()
     }
 
-    /// Returns whether the service has everything below [`Applying::applied_to`], committed, and
-    /// works.
+    /// Returns whether the service works and has committed everything below
+    /// [`Applying::applied_to`].
     pub(crate) fn is_whole(&self) -> bool {
         self.condition().takes() && self.applier.is_committed()
     }
@@ -132,23 +132,23 @@ impl<S: StateMachine> Applying<S> {
         self.applier.metadata()
     }
 
-    /// Returns whether the service itself, loading or not, reported that it accepts work.
+    /// Returns whether the service reported that it accepts work, even while it loads a snapshot.
     pub(crate) fn service_takes(&self) -> bool {
         self.condition().said_takes()
     }
 
-    /// Sets the reason why the service's state may be wrong, if it may ([differ-2]).
+    /// Sets or clears the reason why the service's state may be wrong ([differ-2]).
     pub(crate) fn set_doubt(&mut self, why: Option<String>) {
         self.applier.condition_mut().set_doubt(why);
     }
 
-    /// Marks the service as loading a snapshot, or waiting for one; until [`Applying::loaded`] it
-    /// is down.
+    /// Marks the service as loading a snapshot, or waiting for one. It is down until
+    /// [`Applying::loaded`] is called.
     pub(crate) fn set_loading(&mut self, why: String) {
         self.applier.condition_mut().set_loading(why);
     }
 
-    /// Records that the service is now the state after all slots below `at`, with `meta` as its
+    /// Records that a snapshot was loaded: the state after all slots below `at`, with `meta` as its
     /// metadata.
     pub(crate) fn loaded(&mut self, at: Slot, meta: Metadata) {
         self.applier.go_on_at(at, meta);
@@ -156,8 +156,8 @@ impl<S: StateMachine> Applying<S> {
         self.reloaded = true;
     }
 
-    /// Resets the service, which has a part of a snapshot that cannot be read to its end: it
-    /// becomes empty.
+    /// Resets the service to empty after a snapshot that it has loaded in part turned out to be
+    /// unreadable.
     pub(crate) fn begin_again(&mut self) -> Result<(), LoadError> {
         let service = self.applier.service_mut();
         service.begin_load()?;
@@ -173,28 +173,28 @@ impl<S: StateMachine> Applying<S> {
         self.applier.streams()
     }
 
-    /// Returns the table of streams, to be notified of their events.
+    /// Returns the table of streams mutably.
     pub(crate) fn streams_mut(&mut self) -> &mut Table {
         self.applier.streams_mut()
     }
 
-    /// Returns whether, since the last call, the state was replaced by one that does not follow
-    /// from the applied slots.
+    /// Returns whether the state was replaced since the last call by one that does not follow from
+    /// the applied slots.
     pub(crate) fn take_loaded(&mut self) -> bool {
         std::mem::take(&mut self.reloaded)
     }
 
-    /// Returns the table and eras of the group as of the last applied slot.
+    /// Returns the group's table and eras as of the last applied slot.
     pub(crate) fn membership(&self) -> &Membership {
         self.applier.membership()
     }
 
-    /// Returns how long a command takes on the state as it stands.
+    /// Returns how long a command would take on the current state.
     pub(crate) fn weigh(&self, command: &[u8]) -> Weight {
         self.applier.weigh(command)
     }
 
-    /// [level-9] Returns whether the group uses the level that this command of the service needs.
+    /// [level-9] Returns whether the group's level covers this command of the service.
     pub(crate) fn has_level(&self, command: &[u8]) -> bool {
         self.applier.has_level(command)
     }
@@ -204,7 +204,8 @@ impl<S: StateMachine> Applying<S> {
         self.applier.access()
     }
 
-    /// [access-4] Marks the table as fresh as of a read that was just confirmed.
+    /// [access-4] Marks the table of users as known: a read that was just confirmed shows that it
+    /// is current.
     pub(crate) fn know_access(&mut self) {
         self.applier.know_access();
     }
@@ -213,7 +214,7 @@ impl<S: StateMachine> Applying<S> {
         self.applier.sessions()
     }
 
-    /// Returns the digest of everything that was applied.
+    /// Returns the digest of everything applied.
     pub(crate) fn digest(&self) -> &Digest {
         self.applier.digest()
     }
@@ -223,7 +224,7 @@ impl<S: StateMachine> Applying<S> {
         &self.history
     }
 
-    /// Checks the service's health; returns its remark on a recovery.
+    /// Checks the service's health. If it has recovered, returns its note about that.
     pub(crate) fn tend(&mut self) -> Option<String> {
         let before = self.applied_to();
         let note = self.applier.tend();
@@ -241,19 +242,20 @@ impl<S: StateMachine> Applying<S> {
         self.applier.time()
     }
 
-    /// [time-1] Returns the time that a leader with this clock proposes, if a deadline is due by
-    /// it.
+    /// [time-1] Returns the time that a leader with this clock proposes, if a deadline has passed
+    /// by then.
     pub(crate) fn stamp(&self, clock_ms: u64) -> Option<u64> {
         let deadline = self.applier.service().next_deadline(clock_ms);
         self.time().stamp(clock_ms, deadline)
     }
 
-    /// Asks the service for its housekeeping.
+    /// Collects the housekeeping commands that the service wants to have proposed.
     pub(crate) fn due(&mut self, each: &mut dyn FnMut(&[u8])) {
         self.applier.service_mut().due(each);
     }
 
-    /// Asks the service a query; `Unavailable` if its state may be older than clients have seen.
+    /// Runs a query; returns `Unavailable` if the state may be older than one that clients have
+    /// seen.
     pub(crate) fn query(
         &self,
         query: &[u8],
@@ -269,12 +271,12 @@ impl<S: StateMachine> Applying<S> {
         ask(self.applier.service(), query, wall_ms, reply)
     }
 
-    /// Queues these slots as decided. In slot order, without gaps.
+    /// Queues decided slots. Called in slot order, without gaps.
     pub(crate) fn decided(&mut self, range: SlotRange, value: Value) {
         self.applier.decided(range, value);
     }
 
-    /// Returns whether something can be applied immediately.
+    /// Returns whether a value can be applied immediately.
     pub(crate) fn has_work(
         &self,
         decided_to: Slot,
@@ -292,9 +294,9 @@ impl<S: StateMachine> Applying<S> {
         completions.bytes() < self.completion_bytes && self.condition().takes()
     }
 
-    /// Applies the decided slots below `decided_to`, within a budget; `again`: something may have
-    /// been applied in this turn. Returns the slots that are to be read from the log before it can
-    /// go on, if it waits for that.
+    /// Applies the decided slots below `decided_to`, within a budget; `again` means that this turn
+    /// may have applied some already. If the next values are not in memory, returns the slots to
+    /// read from the log.
     pub(crate) fn run(
         &mut self,
         decided_to: Slot,
@@ -331,13 +333,13 @@ impl<S: StateMachine> Applying<S> {
         None
     }
 
-    /// Returns the maximum size of a batch in bytes, so that executing it does not hold up a turn.
+    /// Returns the largest batch, in bytes, whose execution does not hold up a turn.
     pub(crate) fn batch_bytes_max(&self) -> usize {
         self.pace.bytes_max()
     }
 
-    /// Returns the known bytes of the next value, as far as that is the same for all callers. Bytes
-    /// of content that is a no-op here are not looked up.
+    /// Returns the bytes of the next value where they are the same for all callers. Does not look
+    /// up bytes of content that is a no-op here.
     fn bytes_to_apply(
         &self,
         range: SlotRange,
@@ -352,8 +354,8 @@ impl<S: StateMachine> Applying<S> {
         }
     }
 
-    /// Applies the values read back from the log, as far as they are still next and decided so.
-    /// Returns the slots whose bytes are needed and are not in the log, if it stopped at such.
+    /// Applies values read back from the log, as long as they are next and match the decision. If
+    /// it stops at slots whose bytes the log does not have, returns these slots.
     pub(crate) fn run_from_log(
         &mut self,
         decided_to: Slot,
@@ -369,7 +371,7 @@ impl<S: StateMachine> Applying<S> {
             if !self.condition().takes() {
                 break;
             }
-            // A slot that was decided in this process is applied as decided, not as last recorded.
+            // The decision made in this process counts, not the value last recorded.
             if let Some(told) = self.applier.told(range.from)
                 && told != value
             {
@@ -383,9 +385,8 @@ impl<S: StateMachine> Applying<S> {
                 && self.streams().appends(stream, offset, range)
                 && payload.as_ref().is_some_and(|payload| payload.len() as u64 != range.len())
             {
-                // [disk-8] Content that this node had applied already was recorded without its
-                // bytes, and then the service lost that state. Only a peer's log can have the
-                // bytes.
+                // [disk-8] This node recorded the content without its bytes because it had applied
+                // it; then the service lost that state. Only a peer's log can have the bytes.
                 if payload.as_ref().is_some_and(|bytes| bytes.is_empty()) {
                     return Some(range);
                 }
@@ -401,7 +402,7 @@ impl<S: StateMachine> Applying<S> {
         None
     }
 
-    /// Applies this; if the service fails it takes nothing more.
+    /// Applies a value; after a failure of the service it applies nothing more.
     fn apply(
         &mut self,
         range: SlotRange,
@@ -414,8 +415,9 @@ impl<S: StateMachine> Applying<S> {
         }
     }
 
-    /// Ends a run of applications: a persistent service makes it one atomic unit. `logged`: every
-    /// slot below is in the log of this node, on stable storage, where that matters.
+    /// Commits the values applied since the last commit; a persistent service makes them one atomic
+    /// unit. All slots below `logged` are in this node's log, on stable storage where the class
+    /// requires it.
     pub(crate) fn commit(&mut self, logged: Option<Slot>, front: &mut dyn Front) {
         if let Some(to) = logged {
             self.applier.service_mut().logged(to);
@@ -427,7 +429,7 @@ impl<S: StateMachine> Applying<S> {
     }
 }
 
-/// Returns whether the turn has lasted long enough.
+/// Returns whether the turn has used up its time.
 fn is_long(to: &Listeners<'_>) -> bool {
     to.clock.is_some_and(|clock| clock.now().since_us(to.now) >= TURN_US)
 }

@@ -1,9 +1,9 @@
-//! Backups: a snapshot as one file, from which a new cluster of one can be made ([restore-1]).
+//! Backups: a snapshot as one file, from which a new cluster of one node can be made ([restore-1]).
 //!
-//! `file` parses and writes the file; `held` reads a node's own snapshot while its files stay;
-//! `brought` makes a backup of data from outside any cluster; `checked` is a file that was verified
-//! completely; `founded` is the snapshot that a new cluster begins with. `docs/spec/snapshot.md`
-//! has the format.
+//! `file` parses and writes the file. `held` reads a node's own snapshot and keeps its files
+//! meanwhile. `brought` makes a backup of data from outside any cluster. `checked` is a completely
+//! verified file. `founded` is the snapshot with which a new cluster begins. The format is in
+//! `docs/spec/snapshot.md`.
 
 mod brought;
 mod checked;

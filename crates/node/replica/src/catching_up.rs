@@ -1,4 +1,4 @@
-//! Catch-up of nodes that are behind: this one from its log and its peers, peers from this one.
+//! Catch-up: this node catches up from its log and its peers, and serves peers that lag.
 
 mod repair;
 mod serving;
@@ -34,36 +34,37 @@ use crate::{
     },
 };
 
-/// Bytes charged for a message without bytes.
+/// Bytes charged to the budget for a message without payload.
 const CHARGE_BYTES: usize = 64;
 
-/// Values missing on this node, and values missing on its peers.
+/// Values missing on this node, and values that peers requested from it.
 pub(crate) struct CatchingUp {
-    /// Votes of an earlier process whose bytes are still to be read; nothing else until then.
+    /// Votes of an earlier process whose bytes are still to be read back; until then the node sends
+    /// nothing.
     unread_votes: VecDeque<SlotRange>,
     repair: Repair,
     serving: Serving,
-    /// A peer's buffer was full, or the budget was used up: go on then.
+    /// Time to serve peers again after a peer's buffer was full or the budget was used up.
     retry_at: Option<Time>,
-    /// Maximum of bytes sent to peers in one turn.
+    /// Maximum number of bytes sent to peers in one turn.
     turn_bytes: usize,
-    /// Maximum of waiting requests of peers.
+    /// Maximum number of queued requests of peers.
     questions_max: usize,
 }
 
 /// Outcome of an attempt to serve a peer.
 enum Served {
-    /// Number of bytes sent.
+    /// The value was sent; it is charged with this number of bytes.
     Sent(usize),
-    /// The peer's buffer is full.
+    /// The value was not sent: the peer's buffer is full, or it does not need the value.
     NoRoom,
     /// The bytes are not in memory.
     NotHere,
 }
 
 impl CatchingUp {
-    /// Starts with the votes whose bytes are to be read back. An unanswered repair request is
-    /// repeated after `retry_ms`.
+    /// Creates the state with the votes whose bytes are to be read back. An unanswered repair
+    /// request is repeated after `retry_ms`.
     pub(crate) fn new(unread_votes: VecDeque<SlotRange>, retry_ms: u64, limits: &Limits) -> Self {
         Self {
             unread_votes,
@@ -75,12 +76,12 @@ impl CatchingUp {
         }
     }
 
-    /// Begins a turn: work that waited for it goes on.
+    /// Begins a turn, in which peers are served again.
     pub(crate) fn begin_turn(&mut self) {
         self.retry_at = None;
     }
 
-    /// Returns the time at which a peer is to be served again.
+    /// Returns the time at which to serve peers again.
     pub(crate) fn retry_at(&self) -> Option<Time> {
         self.retry_at
     }
@@ -90,24 +91,24 @@ impl CatchingUp {
         self.repair.wake_at()
     }
 
-    /// [value-3] Returns the first votes from before the restart that claim to have the bytes. They
-    /// are read back before this node sends anything.
+    /// [value-3] Returns the first votes from before the restart whose bytes should be in the log.
+    /// They are read back before this node sends anything.
     pub(crate) fn unread_votes(&self) -> Option<SlotRange> {
         self.unread_votes.front().copied()
     }
 
-    /// Returns the number of slots in unread votes.
+    /// Returns the number of slots of unread votes.
     pub(crate) fn unread_slots(&self) -> u64 {
         self.unread_votes.iter().map(|votes| votes.len()).sum()
     }
 
-    /// Drops the unread votes: they cannot be read back, this node's votes are void, and nothing
-    /// waits for them.
+    /// Drops the unread votes. They cannot be read back, this node's votes are void, and no work
+    /// depends on them.
     pub(crate) fn forget_votes(&mut self) {
         self.unread_votes.clear();
     }
 
-    /// Votes were read back.
+    /// Passes the bytes of votes that were read back to `contents`.
     pub(crate) fn on_votes_read(&mut self, values: Values, contents: &mut Contents) {
         let Some(mut wanted) = self.unread_votes.pop_front() else {
             return;
@@ -126,16 +127,16 @@ impl CatchingUp {
         }
     }
 
-    /// Returns the part of `range` that can be read from the log: nothing after lost slots.
+    /// Returns the part of `range` that can be read from the log: it ends before the first lost
+    /// slot.
     pub(crate) fn readable(&self, range: SlotRange) -> SlotRange {
         let missing = self.repair.first().filter(|first| *first < range.to);
         SlotRange::new(range.from, missing.unwrap_or(range.to))
     }
 
-    /// [disk-8] Records lost slots. Slots decided in this process are fetched from peers; earlier
-    /// ones that the core has not reached yet are the core's to learn. A vote that is still open
-    /// has its bytes in memory; if this process ends before it is decided, the next one has
-    /// forgotten it.
+    /// [disk-8] Records lost slots. This part fetches slots decided in this process from peers; the
+    /// core learns earlier ones that it has not reached yet. An open vote still has its bytes in
+    /// memory; if this process ends before the decision, the next one does not know the vote.
     pub(crate) fn lose(
         &mut self,
         lost: &[SlotRange],
@@ -166,7 +167,7 @@ impl CatchingUp {
         self.repair.misses(range)
     }
 
-    /// Returns the first lost slot and the number of unanswered requests for it.
+    /// Returns the first lost slot and the number of consecutive unanswered requests.
     pub(crate) fn lost_value(&self) -> Option<(Slot, u32)> {
         Some((self.repair.first()?, self.repair.fruitless()))
     }
@@ -176,7 +177,7 @@ impl CatchingUp {
         self.repair.missing_slots()
     }
 
-    /// Records that the values lost in these slots are logged again.
+    /// Records that the values lost in these slots are in the log again.
     pub(crate) fn repaired(
         &mut self,
         range: SlotRange,
@@ -188,7 +189,7 @@ impl CatchingUp {
         protocol.later(Input::Missing(self.repair.first()));
     }
 
-    /// Records that the log begins with `start` now: lost slots below it are not needed any more.
+    /// Records that the log now begins with `start`: lost slots below it are no longer needed.
     pub(crate) fn begins_at(&mut self, start: Slot, protocol: &mut Protocol) {
         self.repair.repaired(SlotRange::new(Slot::FIRST, start));
         protocol.later(Input::Missing(self.repair.first()));
@@ -215,13 +216,13 @@ impl CatchingUp {
         }
     }
 
-    /// Queues slots for a peer that is behind, all of them decided here.
+    /// Queues slots, all of them decided here, for a peer that lags.
     pub(crate) fn start_serving(&mut self, to: NodeId, range: SlotRange) {
         self.serving.start(to, range);
     }
 
-    /// Handles a peer's request for the bytes of a value that was proposed in this slot. They are
-    /// sent immediately, or read back from the log first.
+    /// Handles a peer's request for the bytes of a value that was proposed in this slot: sends them
+    /// immediately, or queues the request to read them from the log.
     pub(crate) fn on_question(
         &mut self,
         from: NodeId,
@@ -248,19 +249,19 @@ impl CatchingUp {
         out.send_all(NodeSet::one(from), Lane::Bulk, &frame, payload.as_ref());
     }
 
-    /// Drops a disconnected peer: it will ask again.
+    /// Drops the slots queued for a disconnected peer; it will repeat its request.
     pub(crate) fn stop_serving(&mut self, node: NodeId) {
         self.serving.stop(node);
     }
 
-    /// Begins to read the next bytes that a peer looks for. If they cannot be read now, it asks
-    /// again.
+    /// Starts reading the next bytes that a peer requested. If they cannot be read, the peer
+    /// repeats its request.
     pub(crate) fn read_for_peers<D: Disk>(&mut self, now: Time, storing: &mut Storing<D>) {
         if storing.may_read(now, Kind::Payload)
             && let Some((to, value, slot)) = self.serving.next_payload()
         {
             let purpose = Purpose::Payload(to, value, slot);
-            // Of a run of content more than the first byte is wanted.
+            // The peer needs more than the first byte of a run of content.
             let more = match value {
                 Value::Content { .. } => STREAM_PIECE_BYTES_MAX as u64,
                 _ => 1,
@@ -269,7 +270,7 @@ impl CatchingUp {
         }
     }
 
-    /// Sends peers the slots that they lack, each in turn, from memory; starts to read those that
+    /// Sends peers the slots that they lack, round-robin, from memory; starts reading those that
     /// are not in memory.
     pub(crate) fn serve<D: Disk>(
         &mut self,
@@ -312,7 +313,7 @@ impl CatchingUp {
         let Some((range, value)) = history.find(slot) else {
             return Served::NotHere;
         };
-        // A run may be longer than a frame.
+        // A run of content may be longer than a frame.
         let most = match value {
             Value::Content { .. } => slot.plus(STREAM_PIECE_BYTES_MAX as u64),
             _ => range.to,
@@ -325,7 +326,7 @@ impl CatchingUp {
         self.teach(to, range, value, payload.as_ref(), out)
     }
 
-    /// Sends one decided value, as far as the peer is to be sent it.
+    /// Sends a peer the part of a decided value that is next for it.
     fn teach(
         &mut self,
         to: NodeId,
@@ -357,8 +358,8 @@ impl CatchingUp {
         Served::Sent(bytes.max(CHARGE_BYTES))
     }
 
-    /// Sends a value that was read from the log to the peer that lacks it. Returns `false` if the
-    /// peer has no room for it, so that reading on would be wasted.
+    /// Sends values read from the log to the peer that lacks them. Returns `false` if the peer's
+    /// buffer is full, so that reading on would be wasted.
     pub(crate) fn on_read_to_serve(
         &mut self,
         to: NodeId,
@@ -366,12 +367,11 @@ impl CatchingUp {
         out: &mut Outbox<'_>,
     ) -> bool {
         if values.is_empty() {
-            // Not on disk yet, or damaged: the peer asks again, here or elsewhere.
+            // Not on disk yet, or damaged: the peer repeats its request, here or at another node.
             self.serving.stop(to);
         }
         for (range, value, body) in values {
-            // [snap-5] Of content that was placed the peer looks for the bytes by position, if it
-            // needs them.
+            // [snap-5] For placed content, the peer fetches the bytes by position if it needs them.
             let bytes = match body {
                 Body::Bytes(bytes) => Some(bytes),
                 Body::Places(_) => None,
@@ -386,7 +386,8 @@ impl CatchingUp {
     }
 }
 
-/// Returns the bytes of a part of a run of content; `None` if it is all of it, or no such run.
+/// Returns the bytes of a part of a run of content; `None` if the part is the whole run, or the
+/// value is no such run.
 fn part_of(
     payload: &Payload,
     value: &Value,
@@ -402,7 +403,7 @@ fn part_of(
     Some(Payload::new(part.to_vec()))
 }
 
-/// Sends bytes of a stream; the peer requests the rest again if they do not fit into one frame.
+/// Sends bytes of a stream. If they do not fit into one frame, the peer requests the rest.
 pub(crate) fn send_stream_bytes(
     to: NodeId,
     stream: StreamName,
@@ -415,8 +416,7 @@ pub(crate) fn send_stream_bytes(
     out.send(to, Lane::Bulk, &frame);
 }
 
-/// Sends the bytes that a peer requested as they were read from the log, or that they were not
-/// there.
+/// Answers a peer's request with the bytes read from the log, or reports that they are not there.
 pub(crate) fn answer(to: NodeId, wanted: Value, values: &Values, out: &mut Outbox<'_>) {
     if let Value::Content { stream, offset } = wanted {
         let found = values

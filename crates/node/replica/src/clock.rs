@@ -1,17 +1,17 @@
-//! The host's clock, for those few moments when the time of the turn is too old ([read-4],
+//! The host's clock, for those few moments when the turn's timestamp is too old ([read-4],
 //! [read-6]).
 
 use std::{fmt, sync::Arc};
 
 use quorate_core::time::Time;
 
-/// A clock that can be read within a turn. It shows the same time as that of the turns, never goes
-/// back, and counts while the machine is suspended.
+/// Clock that can be read within a turn. It matches the timestamps of turns, never goes back, and
+/// counts while the machine is suspended.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Fn() -> Time + Send + Sync>);
 
 impl Clock {
-    /// Creates a clock from this function.
+    /// Creates a clock that reads the time with this function.
     pub fn new(read: impl Fn() -> Time + Send + Sync + 'static) -> Self {
         Self(Arc::new(read))
     }

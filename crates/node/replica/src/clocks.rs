@@ -1,8 +1,8 @@
 //! The group's clock, and the members' wall clocks that it follows ([time-3], [time-4]).
 //!
-//! Everything is kept as an offset: the reading of a clock minus this node's steady clock. An
-//! offset does not go stale as time passes, so two of them can be compared although their readings
-//! arrived at different times.
+//! Every clock is stored as an offset: its reading minus this node's steady clock. An offset does
+//! not go stale as time passes, so two offsets can be compared although their readings arrived at
+//! different times.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,39 +13,40 @@ use quorate_core::{
     time::Time,
 };
 
-/// A wall clock that is further off the group's than this is reported.
+/// A wall clock is reported if it differs from the group's by more than this.
 const REPORT_MS: u64 = 1_000;
-/// A clock is reported after it was off for this long; a process that stood still has old answers
-/// to read first.
+/// A clock is reported only after it was off for this long: a process that was suspended has old
+/// heartbeat answers to read first.
 const REPORT_AFTER_MS: u64 = 2_000;
-/// A clock whose last word is older than this is reported no more.
+/// A clock without a reading for this long is no longer reported.
 const KNOWN_FOR_MS: u64 = 60_000;
 /// A clock whose last reading is older than this does not count for the group's time.
 const FRESH_MS: u64 = 2_000;
-/// A reading arrives late, never early: of this many latest readings of a clock, the one that was
-/// the least late counts.
+/// Number of latest readings of a clock of which the highest counts: readings arrive late, never
+/// early.
 const WORDS: usize = 8;
-/// The clocks are compared at least this often.
+/// Maximum interval between comparisons of the clocks.
 const LOOK_MS: u64 = 100;
-/// The group's clock begins once all members' are known, or those of a quorum after this long.
+/// Time after which a new leader starts the group's clock with the clocks of a quorum; earlier,
+/// only if those of all members are known.
 const BEGIN_MS: u64 = 500;
 /// Interval at which the group's clock follows the median of the members'.
 const SLEW_MS: u64 = 1_000;
-/// Step ahead per interval: small, since it shortens lives.
+/// Maximum step forward per interval: small, since it lets deadlines pass sooner.
 const AHEAD_MS: i64 = 1;
-/// Step back per interval.
+/// Maximum step back per interval.
 const BACK_MS: i64 = 10;
 
-/// A wall clock that is off, or right again, as far as the group can judge.
+/// A wall clock that is off, or right again, as this node sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Off {
-    /// The clock's node.
+    /// Node that has the clock.
     pub node: NodeId,
     /// Offset in milliseconds: positive if ahead, negative if behind.
     pub ms: i64,
 }
 
-/// The last words of another node about one clock.
+/// Latest readings of one clock, received from another node.
 #[derive(Debug, Default)]
 struct Words {
     offsets: VecDeque<i64>,
@@ -53,7 +54,7 @@ struct Words {
 }
 
 impl Words {
-    /// Takes a word; 0 is none.
+    /// Adds a reading; 0 means that there is none.
     fn take(&mut self, now: Time, shown_ms: u64) {
         if shown_ms > 0 {
             self.offsets.truncate(WORDS - 1);
@@ -66,7 +67,7 @@ impl Words {
         self.offsets.iter().copied().max()
     }
 
-    /// Returns the offset unless the last word is older than this.
+    /// Returns the offset unless the last reading is older than `ms`.
     fn within(&self, now: Time, ms: u64) -> Option<i64> {
         self.offset().filter(|_| now < self.at.plus_ms(ms))
     }
@@ -81,21 +82,21 @@ fn shown(now: Time, offset: i64) -> u64 {
     (now.0 / 1000).saturating_add_signed(offset)
 }
 
-/// The words of a node that answers heartbeats.
+/// Readings from a node that answers heartbeats.
 #[derive(Debug, Default)]
 struct Answers {
     wall: Words,
     group: Words,
 }
 
-/// A member's clock, and the group's as far as that member knows it.
+/// A member's wall clock, and its reading of the group's clock if it has one.
 struct Voice {
     weight: u64,
     wall: i64,
     group: Option<i64>,
 }
 
-/// The time for which this node leads.
+/// Period in which this node leads.
 #[derive(Debug)]
 struct Reign {
     since: Time,
@@ -107,22 +108,22 @@ struct Reign {
 /// The group's clock, and the readings of the members' clocks.
 #[derive(Debug, Default)]
 pub(crate) struct Clocks {
-    /// This node's wall clock.
+    /// Offset of this node's wall clock.
     own: i64,
-    /// The group's clock; `None`: not known yet.
+    /// Offset of the group's clock; `None` if it is not known yet.
     group: Option<i64>,
-    /// Group time as stated by leaders.
+    /// Readings of the group's clock received from leaders.
     said: Words,
     reign: Option<Reign>,
-    /// Members that answer this node's heartbeats.
+    /// Readings from members that answer this node's heartbeats.
     answered: BTreeMap<NodeId, Answers>,
     look_at: Time,
-    /// Clocks that are off: since when, by how much, and whether that was reported.
+    /// Clocks that are off, each with the time since when, the offset, and whether it was reported.
     off: BTreeMap<NodeId, (Time, i64, bool)>,
 }
 
 impl Clocks {
-    /// Takes a reading of this node's wall clock.
+    /// Updates the reading of this node's wall clock.
     pub(crate) fn turn(&mut self, now: Time, wall_ms: u64) {
         let own = offset(now, wall_ms);
         if own.abs_diff(self.own) > LOOK_MS {
@@ -131,15 +132,15 @@ impl Clocks {
         self.own = own;
     }
 
-    /// Takes an answer to a heartbeat: the reading of the node's wall clock, and its reading of the
-    /// group's; 0: not stated.
+    /// Adds the readings from a node's answer to a heartbeat: its wall clock, and the group's clock
+    /// as it knows it; 0 if not stated.
     pub(crate) fn on_answer(&mut self, now: Time, from: NodeId, wall_ms: u64, group_ms: u64) {
         let answers = self.answered.entry(from).or_default();
         answers.wall.take(now, wall_ms);
         answers.group.take(now, group_ms);
     }
 
-    /// Takes the leader's reading of the group's clock; 0: it does not know yet.
+    /// Adds the leader's reading of the group's clock; 0 if the leader does not know it yet.
     pub(crate) fn on_leader(&mut self, now: Time, group_ms: u64) {
         self.said.take(now, group_ms);
         self.group = self.said.offset().or(self.group);
@@ -155,12 +156,12 @@ impl Clocks {
         self.group.map_or(0, |group| shown(now, group))
     }
 
-    /// [time-4] Says whether deadlines can be made.
+    /// [time-4] Returns whether the group's clock is known, so that deadlines can be set.
     pub(crate) fn is_known(&self) -> bool {
         self.group.is_some()
     }
 
-    /// Returns the time; by this node's own clock while the group's is not known.
+    /// Returns the group's time, or this node's wall clock while the group's is not known.
     pub(crate) fn now_ms(&self, now: Time) -> u64 {
         shown(now, self.group.unwrap_or(self.own))
     }
@@ -174,8 +175,8 @@ impl Clocks {
         self.reign.as_ref().is_some_and(|reign| reign.settled)
     }
 
-    /// Compares the clocks, if it is time to, and returns the changes to report. The group's time
-    /// is `time_ms`.
+    /// Compares the clocks, if that is due, and returns the changes to report. `time_ms` is the
+    /// group's time as applied.
     pub(crate) fn look(
         &mut self,
         now: Time,
@@ -190,7 +191,7 @@ impl Clocks {
         self.look_at = now.plus_ms(LOOK_MS);
         self.answered.retain(|_, answers| answers.wall.within(now, KNOWN_FOR_MS).is_some());
         if leads != self.reign.is_some() {
-            // Nothing from before counts: words of another reign may be long over.
+            // Earlier readings do not count: those from another leadership may be long outdated.
             self.answered.clear();
             self.said.offsets = self.group.into_iter().collect();
             self.reign = leads.then_some(Reign { since: now, settled: false, slew_at: now });
@@ -198,12 +199,12 @@ impl Clocks {
         if leads {
             self.lead(now, member, configuration);
         }
-        // The group's clock has shown its time already.
+        // The group's clock does not fall behind the time that was applied already.
         self.group = self.group.map(|group| group.max(offset(now, time_ms)));
         self.judge(now, member.node, leads)
     }
 
-    /// [time-3] Begins the group's clock, or lets it follow the members'.
+    /// [time-3] Starts the group's clock, or lets it follow the median of the members' clocks.
     fn lead(&mut self, now: Time, own: Member, configuration: &Configuration) {
         let Some(voices) = self.voices(now, own, configuration) else {
             return;
@@ -227,7 +228,7 @@ impl Clocks {
         }
     }
 
-    /// Returns the voices of the members with a fresh word, if they are a phase-2 quorum.
+    /// Returns the clocks of the members with recent readings, if they are a phase-2 quorum.
     fn voices(&self, now: Time, own: Member, configuration: &Configuration) -> Option<Vec<Voice>> {
         let (mut voices, mut heard) = (Vec::new(), MemberSet::default());
         for (at, voter) in configuration.members().iter().enumerate() {
@@ -271,16 +272,16 @@ impl Clocks {
         news
     }
 
-    /// Returns the clocks that are off, as far as this node knows: all to a leader, to others
-    /// their own.
+    /// Returns the clocks that were reported as off: all that a leader knows of, on other nodes
+    /// only their own.
     pub(crate) fn off(&self) -> impl Iterator<Item = Off> + '_ {
         let told = self.off.iter().filter(|(_, (_, _, told))| *told);
         told.map(|(node, (_, ms, _))| Off { node: *node, ms: *ms })
     }
 }
 
-/// Returns the median of these offsets by weight: of two the one that is behind, so that nothing
-/// ends early because of the other.
+/// Returns the weighted median of these offsets: of two the lower one, so that nothing expires
+/// early because of the other.
 fn middle(offsets: impl Iterator<Item = (i64, u64)>) -> Option<i64> {
     let mut offsets: Vec<_> = offsets.collect();
     offsets.sort_unstable();
@@ -294,12 +295,12 @@ fn middle(offsets: impl Iterator<Item = (i64, u64)>) -> Option<i64> {
 }
 
 impl Off {
-    /// Says whether that is worth a warning.
+    /// Returns whether the difference is worth a warning.
     pub const fn is_off(&self) -> bool {
         self.ms.unsigned_abs() > REPORT_MS
     }
 
-    /// Returns "2.5 s ahead of the group's clock", for people.
+    /// Returns the difference as text, such as "2.5 s ahead of the group's clock".
     pub fn text(&self) -> String {
         let tenths = self.ms.unsigned_abs().saturating_add(50) / 100;
         let (seconds, tenths) = (tenths / 10, tenths % 10);
@@ -317,13 +318,13 @@ mod tests {
     const UNIX_MS: u64 = 1_700_000_000_000;
     const HOURS: i64 = 7_200_000;
 
-    /// Node 1 of a group, at a moment of its steady clock; readings are offsets of a clock.
+    /// Node 1 of a group at some time of its steady clock; readings are offsets.
     struct One {
         clocks: Clocks,
         nodes: u32,
         leads: bool,
         ms: u64,
-        /// Its wall clock's, and the group's time.
+        /// Offsets of its wall clock and of the group's time.
         own: i64,
         time_ms: u64,
     }
@@ -362,7 +363,8 @@ mod tests {
             news
         }
 
-        /// Follows a leader that states its reading, `late_ms` later.
+        /// Follows a leader that states its reading of the group's clock; it arrives `late_ms`
+        /// later.
         fn follow(&mut self, off: i64, late_ms: u64) {
             (self.leads, self.ms) = (false, self.ms + 20);
             self.look();
@@ -381,7 +383,7 @@ mod tests {
         }
     }
 
-    /// [time-3] The slower of two clocks counts: late, never early.
+    /// [time-3] The slower of two clocks counts, so that deadlines pass late rather than early.
     #[test]
     fn the_groups_clock_begins_with_the_median_of_all_or_in_the_end_of_a_quorum() {
         for (own, others, expected) in [
@@ -391,7 +393,7 @@ mod tests {
             (0, &[(2, HOURS, None), (3, 0, None)], Some(0)),
             (HOURS, &[(2, 0, None)], None),
             (0, &[], None),
-            // Strangers and learners have no say.
+            // Learners, and nodes that are not members, do not count.
             (0, &[(2, 0, None), (8, HOURS, None), (9, HOURS, None)], None),
         ] {
             let mut one = One::new(3, own);
@@ -419,7 +421,7 @@ mod tests {
         one.own = -HOURS;
         one.lead(4_000, &[(2, -HOURS, None), (3, -HOURS, None)]);
         assert_eq!(one.reading(), Some(-29));
-        // Words of long ago move nothing.
+        // Old readings have no effect.
         one.lead(10_000, &[]);
         assert_eq!(one.reading(), Some(-39));
     }
@@ -455,7 +457,7 @@ mod tests {
         one.ms += 100_000;
         one.look();
         assert_eq!(one.reading(), Some(-2));
-        // It is never behind what the group has applied.
+        // The group's clock is never behind the time that was applied.
         one.ms += 100;
         one.time_ms = shows(one.ms, 7);
         one.look();

@@ -1,5 +1,5 @@
-//! Notifications to the front: ended requests, in order, with their replies in one buffer. Also
-//! those to operators, which are few.
+//! Queue of notifications to fronts: ended requests, in order, with their replies in one buffer.
+//! Also the few results for operators.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -16,7 +16,7 @@ use crate::{
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// Length of the reply in the reply buffer.
+    /// Executed; the length of the reply in the reply buffer.
     Written(usize),
     InMemory(Slot),
     Registered(SessionId),
@@ -25,7 +25,7 @@ enum Outcome {
     Failed(Failure),
 }
 
-/// A batch of ended requests, taken out to notify a front.
+/// Ended requests, taken out of the queue to notify a front.
 #[derive(Debug, Default)]
 pub struct Ended {
     list: VecDeque<(Tag, Outcome)>,
@@ -34,13 +34,13 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// Takes the next one.
+    /// Removes and returns the next completion.
     pub fn next_completion(&mut self) -> Option<Completion<'_>> {
         let (tag, outcome) = self.list.pop_front()?;
         Some(self.completion(tag, outcome))
     }
 
-    /// Takes the next completion that was not forgotten in the meantime.
+    /// Returns the next completion whose request the front has not dropped in the meantime.
     pub(crate) fn next_wanted(
         &mut self,
         queue: &mut Completions,
@@ -76,23 +76,24 @@ impl Ended {
     }
 }
 
-/// The queue. Bounded by its users: nothing is applied while [`Completions::bytes`] is at the
-/// limit, and everything else ends a request that was itself in a bounded queue.
+/// Queue of completions. Its users bound it: nothing is applied while [`Completions::bytes`] is at
+/// the limit, and everything else ends a request that was in a bounded queue itself.
 #[derive(Debug, Default)]
 pub(crate) struct Completions {
     ended: Ended,
-    /// Requests that their front has dropped.
+    /// Requests that their front dropped.
     forgotten: BTreeSet<Tag>,
     open: usize,
-    /// [offload-9] This node's device does not answer: the reason why it found no leader in time.
+    /// [offload-9] This node's device does not answer, so requests that found no quorum in time
+    /// fail for this reason.
     device_is_late: bool,
-    /// A part of the queue was taken out, and its front is being notified.
+    /// The queue was taken out, and a front is being notified.
     telling: bool,
-    /// Operators' requests that can be judged by the state applied here now.
+    /// Operators' requests that can be judged by the state applied now.
     judged: VecDeque<u64>,
-    /// Results of operators' requests to the group, by number.
+    /// Results of operators' requests to the group, by request number.
     group: VecDeque<(u64, Result<Reply, Failure>)>,
-    /// Replies that wait until their commands are on stable storage at a quorum.
+    /// Replies held until their commands are on stable storage at a quorum.
     outlasting: Outlasting,
     /// Stream requests that are ready, or failed.
     streams: VecDeque<(StreamTag, Result<(), Failure>)>,
@@ -104,12 +105,12 @@ impl Completions {
         self.open += 1;
     }
 
-    /// Requests that have not ended.
+    /// Returns the number of requests that have not ended.
     pub(crate) fn open(&self) -> usize {
         self.open
     }
 
-    /// Returns the number of bytes waiting.
+    /// Returns the size of the waiting completions in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.ended.replies.len() + self.ended.list.len() * size_of::<(Tag, Outcome)>()
     }
@@ -121,25 +122,25 @@ impl Completions {
         }
     }
 
-    /// [less-2] Reports that the command of this request is in memory at a quorum, in that slot.
+    /// [less-2] Reports that the command of this request is in memory at a quorum, in this slot.
     pub(crate) fn in_memory(&mut self, tag: Tag, slot: Slot) {
         if self.ends(tag) {
             self.ended.list.push_back((tag, Outcome::InMemory(slot)));
         }
     }
 
-    /// [class-2] Holds a reply until the command in that slot is on stable storage at a quorum, or
-    /// not known to be at the deadline.
+    /// [class-2] Holds a reply until the command in this slot is on stable storage at a quorum, or
+    /// until the deadline.
     pub(crate) fn hold(&mut self, tag: Tag, slot: Slot, until: Time, reply: &[u8]) {
         self.outlasting.hold(tag, slot, until, reply);
     }
 
-    /// Returns the replies that wait for durability.
+    /// Returns the replies held until they are durable.
     pub(crate) fn outlasting(&mut self) -> &mut Outlasting {
         &mut self.outlasting
     }
 
-    /// [class-2] Sends the replies that waited for slots below `to`.
+    /// [class-2] Sends the replies held for slots below `to`.
     pub(crate) fn lasts(&mut self, to: Slot) {
         self.outlasting.lasts(to);
         while let Some((tag, reply)) = self.outlasting.next_told() {
@@ -147,12 +148,12 @@ impl Completions {
         }
     }
 
-    /// Returns the deadline of the first held reply.
+    /// Returns the earliest deadline of a held reply.
     pub(crate) fn lasting_deadline(&self) -> Option<Time> {
         self.outlasting.deadline()
     }
 
-    /// [last-4] Ends the replies that have waited for that too long; returns their number.
+    /// [last-4] Fails the requests whose held replies are overdue; returns their number.
     pub(crate) fn expire_lasting(&mut self, now: Time) -> u64 {
         let mut expired = 0;
         while let Some(tag) = self.outlasting.next_overdue(now) {
@@ -193,8 +194,8 @@ impl Completions {
         }
     }
 
-    /// Marks a read as about to run at its place. Returns `false` if no client waits for it: it
-    /// must not run.
+    /// Completes a read that is about to run between commands. Returns `false` if the front dropped
+    /// it: then it must not run.
     pub(crate) fn read(&mut self, tag: Tag) -> bool {
         let wanted = self.ends(tag);
         if wanted {
@@ -218,12 +219,12 @@ impl Completions {
         self.group.pop_front()
     }
 
-    /// [offload-9] Notes whether this node's device does not answer.
+    /// [offload-9] Records whether this node's device fails to answer.
     pub(crate) const fn note_late_device(&mut self, is_late: bool) {
         self.device_is_late = is_late;
     }
 
-    /// Ends a pending request without a reply; returns `false` if it waited for none.
+    /// Ends a pending request with a failure; returns `false` if no client waits for it.
     pub(crate) fn fail(&mut self, waiter: Waiter, failure: Failure) -> bool {
         let failure = match failure {
             Failure::NoQuorum if self.device_is_late => Failure::Voteless,
@@ -246,8 +247,8 @@ impl Completions {
         }
     }
 
-    /// Drops the front's interest in this request. One that is not open is not remembered for
-    /// longer than others are open.
+    /// Drops a request of the front: its completion is removed or will be. A tag without an open
+    /// request is forgotten once no requests are open.
     pub(crate) fn forget(&mut self, tag: Tag) {
         if let Some(at) = self.ended.list.iter().position(|(ended, _)| *ended == tag) {
             self.remove(at);
@@ -277,7 +278,7 @@ impl Completions {
         wanted
     }
 
-    /// Takes all that ended; `None` if nothing did.
+    /// Takes all ended requests out of the queue; `None` if there are none.
     pub(crate) fn take(&mut self) -> Option<Ended> {
         self.telling = !self.ended.list.is_empty();
         self.telling.then(|| std::mem::take(&mut self.ended))
@@ -321,7 +322,8 @@ mod tests {
         assert_eq!((completions.open(), completions.bytes()), (0, 0));
     }
 
-    /// A front may close a connection because of an event.
+    /// While a front is being notified of some requests, it may drop others, for example by closing
+    /// a connection.
     #[test]
     fn request_forgotten_while_others_are_told_is_not_told() {
         let mut completions = Completions::default();

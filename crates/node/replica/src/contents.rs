@@ -1,11 +1,11 @@
-//! The port for values' bytes, by descriptor and slot range: hold, pin, fetch, release, read back.
+//! Store of values' bytes, by descriptor and slot range: store, pin, fetch, release, read back.
 //!
-//! The protocol orders descriptors; only this file and those below know what kinds of bytes there
-//! are and where they are stored. A batch has all its bytes or none, the same in every slot. A kind
-//! whose values cover ranges of slots, with some of their bytes here and some not, is one more arm
-//! in each operation: the available bytes of a range are returned as its first part. Content of
-//! streams is of that kind; if the table of streams makes content a no-op in any case, its bytes
-//! are not needed ([stream-4]).
+//! The protocol orders descriptors; only this file and its submodules know which kinds of bytes
+//! exist and where they are stored. A batch has all its bytes or none, the same in every slot.
+//! Content of streams covers a range of slots, of which some bytes may be available and others not:
+//! each operation then returns the available bytes as the first part of the range. If the table of
+//! streams makes content a no-op in any case, its bytes are not needed ([stream-4]). Another kind
+//! of value needs one more arm in each operation.
 
 mod fetches;
 pub(crate) mod payloads;
@@ -38,7 +38,7 @@ use crate::{
 pub(crate) enum Bytes {
     /// The value has no bytes, or they are not needed.
     None,
-    /// The bytes.
+    /// The bytes are in memory.
     Here(Payload),
     /// The bytes are on stable storage, in the store of streams.
     Placed,
@@ -46,20 +46,20 @@ pub(crate) enum Bytes {
     Missing,
 }
 
-/// The bytes of a value, as a frame brought them.
+/// Bytes of a value as a frame delivered them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Brought<'a> {
     pub(crate) bytes: &'a [u8],
-    /// Their checksum, if it is known.
+    /// Checksum of the bytes, if it is known.
     pub(crate) check: Option<u32>,
-    /// The same bytes, if they can be kept without a copy.
+    /// The same bytes as a payload, if they can be stored without a copy.
     pub(crate) body: Option<&'a Payload>,
 }
 
 impl Brought<'_> {
-    /// Returns whether these are the bytes of the value in these slots ([value-2]); for a value
-    /// without bytes, whether there are none. Content may have none: the table of streams knows
-    /// whether it needs them.
+    /// Returns whether these are the value's bytes in these slots ([value-2]); for a value without
+    /// bytes, whether there are none. Content may have no bytes, since the table of streams decides
+    /// whether it needs any.
     pub(crate) fn is_of(&self, value: &Value, range: SlotRange) -> bool {
         match value {
             Value::Batch(name) => payloads::matches(name, self.bytes, self.check),
@@ -70,7 +70,7 @@ impl Brought<'_> {
         }
     }
 
-    /// Returns the bytes of a part of the slots; `None` if `self` does not cover all of them.
+    /// Returns the bytes of a part of the slots; `None` if `self` does not cover the whole range.
     pub(crate) fn part(self, whole: SlotRange, part: SlotRange) -> Option<Self> {
         if self.bytes.is_empty() {
             return Some(self);
@@ -81,7 +81,7 @@ impl Brought<'_> {
         Some(Self { bytes: bytes.filter(|_| sound)?, check: None, body: None })
     }
 
-    /// Returns the bytes to be kept: shared if they can be, else copied.
+    /// Returns the bytes for storing: shared if possible, otherwise copied.
     pub(crate) fn to_payload(self) -> Payload {
         match self.body {
             Some(body) => body.clone(),
@@ -90,24 +90,25 @@ impl Brought<'_> {
     }
 }
 
-/// Error: bytes from elsewhere do not match and were not kept.
+/// Error: received bytes do not match their value and were not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mismatched;
 
-/// The bytes of all values that this node may need.
+/// Bytes of all values that this node may need.
 pub(crate) struct Contents {
     payloads: Payloads,
     runs: Runs,
-    /// Content whose bytes are not needed, whatever the table says: this node voted for it without
-    /// them before its start, and the table may be older than the vote; or a full replica said so
-    /// ([aux-5]).
+    /// Content whose bytes are not needed, whatever the table says. Either this node voted for it
+    /// without them before its start, and the table may be older than the vote; or a full replica
+    /// stated it ([aux-5]).
     bare: Vec<(SlotRange, Value)>,
     fetches: Fetches,
 }
 
 impl Contents {
-    /// Creates the store of bytes. Open slots may need `pinned_bytes_max`; `recent_bytes_max` more
-    /// are kept for peers. An unanswered request is repeated after `retry_ms`.
+    /// Creates an empty store. Open slots may use `pinned_bytes_max` bytes; up to
+    /// `recent_bytes_max` more are retained for peers. An unanswered request is repeated after
+    /// `retry_ms`.
     pub(crate) fn new(
         pinned_bytes_max: usize,
         recent_bytes_max: usize,
@@ -127,23 +128,23 @@ impl Contents {
         &self.runs
     }
 
-    /// Returns the same mutably, to keep more of them, or less.
+    /// Returns the bytes of streams mutably.
     pub(crate) fn runs_mut(&mut self) -> &mut Runs {
         &mut self.runs
     }
 
-    /// Returns whether there is room for `more` bytes of open slots.
+    /// Returns whether open slots have capacity for `more` bytes.
     pub(crate) fn has_room(&self, more: usize) -> bool {
         self.payloads.has_room(more + self.runs.excess_bytes())
     }
 
-    /// Returns the same for slots that have to wait for others.
+    /// Returns whether slots that wait for earlier ones have capacity for `more` bytes.
     pub(crate) fn has_room_ahead(&self, more: usize) -> bool {
         self.payloads.has_room_ahead(more + self.runs.excess_bytes())
     }
 
-    /// Returns the first part of these slots for which the value's bytes are here: all of them if
-    /// it has no bytes. Content that is not needed and content that is here are returned as
+    /// Returns the first part of these slots for which the value's bytes are available: all of them
+    /// if it has no bytes. Content that is not needed and content that is available are returned as
     /// separate parts, since they are recorded separately.
     pub(crate) fn held(&self, value: &Value, range: SlotRange, streams: &Table) -> SlotRange {
         let to = match *value {
@@ -162,13 +163,13 @@ impl Contents {
         SlotRange::new(range.from, to)
     }
 
-    /// Returns whether nothing is missing in these slots.
+    /// Returns whether the value's bytes are available in all of these slots.
     pub(crate) fn holds(&self, value: &Value, range: SlotRange, streams: &Table) -> bool {
         self.held(value, range, streams) == range
     }
 
-    /// Returns the first part of these slots whose bytes are here, or needless, in one way; and in
-    /// which.
+    /// Returns the first part of these slots whose bytes have the same availability, and that
+    /// availability.
     pub(crate) fn first_part(
         &self,
         value: &Value,
@@ -203,8 +204,8 @@ impl Contents {
         }
     }
 
-    /// Returns the value's bytes in these slots, for a peer that may need bytes that this node does
-    /// not need any more; `None` if they are not in memory.
+    /// Returns the value's bytes in these slots for a peer, which may need bytes that this node no
+    /// longer needs; `None` if they are not in memory.
     pub(crate) fn recent(&self, value: &Value, range: SlotRange) -> Option<Payload> {
         match *value {
             Value::Batch(ref name) => self.payloads.get(name).cloned(),
@@ -227,15 +228,14 @@ impl Contents {
         }
     }
 
-    /// Keeps the bytes of a batch that has no slot yet.
+    /// Stores the bytes of a batch that has no slot yet.
     pub(crate) fn offer(&mut self, value: &Value, payload: Payload) {
         if let Value::Batch(name) = *value {
             self.payloads.insert(name, payload);
         }
     }
 
-    /// Keeps bytes that are known to be the value's: those of a batch in whichever slots it may
-    /// get.
+    /// Stores bytes that are known to be the value's. Those of a batch count for any slot.
     pub(crate) fn insert(&mut self, value: &Value, range: SlotRange, payload: Payload) {
         match *value {
             Value::Batch(name) => self.payloads.insert(name, payload),
@@ -247,7 +247,7 @@ impl Contents {
         }
     }
 
-    /// Keeps bytes that a peer sent, and that were not here, if they are the value's.
+    /// Stores bytes that a peer sent, if they are the value's and were missing.
     pub(crate) fn keep(
         &mut self,
         value: &Value,
@@ -282,7 +282,7 @@ impl Contents {
         SlotRange::new(range.from, to)
     }
 
-    /// [aux-5] Records a full replica's statement that content of this stream at positions below
+    /// [aux-5] Records a full replica's statement that this stream's content at positions below
     /// `below`, in slots from `from` on, is not needed. Returns the requested content that this
     /// settles, even if only its first part is settled.
     pub(crate) fn settle(&mut self, stream: StreamName, below: u64, from: Slot) -> Vec<Value> {
@@ -305,7 +305,7 @@ impl Contents {
         settled
     }
 
-    /// Keeps bytes that were read back from the log, of slots that are still open.
+    /// Stores bytes of open slots that were read back from the log.
     pub(crate) fn restore(&mut self, value: &Value, range: SlotRange, bytes: Vec<u8>) {
         if bytes.is_empty() && matches!(value, Value::Content { .. }) {
             self.bare.push((range, *value));
@@ -315,24 +315,24 @@ impl Contents {
         self.pin(value, range);
     }
 
-    /// [disk-5] Records that the bytes of slots that are still open were placed, according to the
-    /// log: they are in the store.
+    /// [disk-5] Records that bytes of open slots were placed, according to the log: they are in the
+    /// store of streams.
     pub(crate) fn restore_placed(&mut self, value: &Value, range: SlotRange) {
         if let Value::Content { stream, offset } = *value {
             self.runs.placed(stream, positions(offset, range));
         }
     }
 
-    /// Pins the value's bytes, which open slots may need: those that are here stay until the slots
-    /// are decided without them, or released.
+    /// Pins the value's bytes, which these open slots may need. Available bytes stay until the
+    /// slots are released, or another value is decided in them.
     pub(crate) fn pin(&mut self, value: &Value, range: SlotRange) {
         if let Value::Batch(name) = value {
             self.payloads.pin(range.from, *name);
         }
     }
 
-    /// Records that the value is decided in these slots: its bytes stay, and they need no others
-    /// any more.
+    /// Records that the value is decided in these slots: its bytes stay, and the slots need no
+    /// others.
     pub(crate) fn decided(&mut self, value: &Value, range: SlotRange) {
         match value {
             Value::Batch(name) => self.payloads.decided(range.from, Some(*name)),
@@ -343,15 +343,15 @@ impl Contents {
         self.fetches.forget_below(range.to);
     }
 
-    /// Slots below are applied, or will be applied from the log: they need no bytes any more.
+    /// Releases the bytes of slots below `slot`: they are applied, or will be applied from the log.
     pub(crate) fn release_below(&mut self, slot: Slot) {
         self.payloads.unpin_below(slot);
         self.bare.retain(|(range, _)| range.to > slot);
     }
 
-    /// Fetches the value's bytes for open slots; `from` should have them; with `patience`, those of
-    /// streams should be in flight. Returns the part that is here, and stays; peers are asked for
-    /// the rest.
+    /// Fetches the value's bytes for open slots from peers, first from `from`, which should have
+    /// them. `patience` means that bytes of streams may be in flight, so requests for them wait.
+    /// Returns the part that is available, which stays.
     pub(crate) fn fetch(
         &mut self,
         now: Time,
@@ -367,15 +367,15 @@ impl Contents {
         }
         let missing = SlotRange::new(held.to, range.to);
         if !missing.is_empty() {
-            // Bytes of streams are on their way from the owner, or were.
+            // The owner of the stream sends its bytes, or has sent them.
             let patience = patience && matches!(value, Value::Content { .. });
             self.fetches.start(now, *value, missing, from, patience);
         }
         held
     }
 
-    /// Records that more of the value's bytes are here. Returns the slots in which they were being
-    /// fetched, if they were: there they stay.
+    /// Records that more of the value's bytes are available. Returns the slots for which they were
+    /// being fetched, if any: there they stay.
     pub(crate) fn found(&mut self, now: Time, value: &Value, streams: &Table) -> Option<SlotRange> {
         let wanted = self.fetches.wanted(value)?;
         let held = self.held(value, wanted, streams);
@@ -387,22 +387,22 @@ impl Contents {
         Some(held)
     }
 
-    /// Returns all content of which bytes are being fetched.
+    /// Returns all content whose bytes are being fetched.
     pub(crate) fn wanted_content(&self) -> Vec<Value> {
         self.fetches.content()
     }
 
-    /// Returns the content of this stream of which bytes are being fetched.
+    /// Returns the content of this stream whose bytes are being fetched.
     pub(crate) fn wanted_of(&self, stream: StreamName) -> Vec<Value> {
         self.fetches.of_stream(stream)
     }
 
-    /// Returns the slots of the value in which its bytes are being fetched, if they are.
+    /// Returns the slots for which the value's bytes are being fetched, if any.
     pub(crate) fn wanted(&self, value: &Value) -> Option<SlotRange> {
         self.fetches.wanted(value)
     }
 
-    /// Records that one of `peers` that was asked does not have them.
+    /// Records that one of `peers` peers does not have the requested bytes.
     pub(crate) fn not_there(&mut self, now: Time, value: &Value, peers: usize) {
         self.fetches.not_there(now, value, peers);
     }
@@ -457,7 +457,8 @@ mod tests {
         })
     }
 
-    /// Creates a store with room for `pinned` bytes of open slots, and for the newest of others.
+    /// Creates a store with capacity for `pinned` bytes of open slots, and for the newest other
+    /// ones.
     fn contents(pinned: usize) -> Contents {
         Contents::new(pinned, 0, Runs::new(100, 50), 10)
     }
@@ -493,8 +494,9 @@ mod tests {
         assert_eq!(nothing, Bytes::None);
     }
 
-    /// [stream-4] Content that is not needed is kept apart from content that is here: a vote for
-    /// both together would have to be wrong about one. Positions of content are slots minus 0 here.
+    /// [stream-4] Content that is not needed is reported apart from content that is available: a
+    /// vote for both together would be wrong about one of them. Positions of content equal slots
+    /// here.
     #[test]
     fn of_content_the_part_that_nobody_needs_is_told_apart() {
         let mut contents = contents(1000);
@@ -531,7 +533,7 @@ mod tests {
         assert_eq!(bare, Bytes::None, "it was voted for without bytes");
         assert!(contents.holds(&CONTENT, slots(22, 30), &streams));
         assert!(!contents.holds(&CONTENT, slots(22, 31), &streams));
-        // The next position is 6 here: the table's end and the vote follow one another.
+        // The next position is 6, where the part that the table settles and the earlier vote meet.
         contents.restore(&CONTENT, slots(6, 7), Vec::new());
         let needless = contents.needless(&CONTENT, slots(2, 9), &streams);
         assert_eq!(needless, slots(2, 7));
@@ -547,8 +549,8 @@ mod tests {
         assert_eq!(contents.recent(&CONTENT, slots(7, 9)).unwrap()[..], [7, 8], "a peer may");
     }
 
-    /// [aux-5] An auxiliary knows no stream. A full replica's statement settles the content that it
-    /// fetches: this stream's, below the position, in the slots that are meant, and nothing else.
+    /// [aux-5] An auxiliary knows no stream. A full replica's statement settles the content that
+    /// the auxiliary fetches only for this stream, below the position, and in the slots meant.
     #[test]
     fn what_is_needless_elsewhere_is_not_looked_for() {
         let streams = Table::default();
@@ -581,7 +583,7 @@ mod tests {
         assert_eq!(part.wanted(&CONTENT), Some(slots(25, 30)));
     }
 
-    /// [value-2]
+    /// [value-2] Bytes that do not match their value are not stored.
     #[test]
     fn bytes_of_another_value_are_not_kept() {
         let mut contents = contents(100);
@@ -593,7 +595,7 @@ mod tests {
         assert!(contents.holds(&value, range, &Table::default()));
     }
 
-    /// Each pin ends once: by a release, or because something else is decided there.
+    /// Each pin ends once: by a release, or because another value is decided in the slot.
     #[test]
     fn what_is_pinned_stays_until_each_of_its_slots_is_released() {
         let mut contents = contents(3);
@@ -603,7 +605,7 @@ mod tests {
         contents.pin(&value, slots(7, 8));
         contents.pin(&CONTENT, slots(8, 20));
         let pinned = |contents: &mut Contents| {
-            // Whatever is not pinned makes way for the newest.
+            // Unpinned bytes make way for the newest.
             contents.insert(&other, slots(5, 6), Payload::new(b"other".to_vec()));
             contents.insert(&batch(b"newest"), slots(5, 6), Payload::new(b"newest".to_vec()));
             assert!(!contents.holds(&other, slots(1, 2), &Table::default()));
@@ -620,7 +622,7 @@ mod tests {
         contents.release_below(Slot(8));
     }
 
-    /// [value-4]
+    /// [value-4] Only missing bytes are fetched, and fetched bytes stay.
     #[test]
     fn only_what_is_missing_is_fetched_and_it_stays() {
         let mut contents = contents(3);

@@ -1,5 +1,5 @@
-//! The device of this node, if it has one: orders of the core become calls of its owner, and events
-//! of the device become inputs of the core ([offload-5]–[offload-19]).
+//! The device of this node, if it has one: passes orders of the core to the device's owner, and
+//! events of the device to the core ([offload-5]–[offload-19]).
 
 use quorate_core::{
     ballot::Ballot,
@@ -23,145 +23,145 @@ use crate::{
     payload::Payload,
 };
 
-/// A device that could not take something is left alone for this long, in milliseconds.
+/// Time in milliseconds for which a device is not used after it failed to take something.
 const REST_MS: u64 = 1_000;
-/// Interval of searches for a device while there is none, in milliseconds.
+/// Interval in milliseconds of searches for a device while this node has none.
 const CLIMB_MS: u64 = 5_000;
-/// Interval of checks that a device receives from the network, in milliseconds.
+/// Interval in milliseconds of checks that a device still receives from the network.
 const LOOK_MS: u64 = 500;
-/// [offload-9] Time for which a device whose votes count may be late before it is given up, in
-/// microseconds.
+/// [offload-9] Time in microseconds after which a device whose votes count is given up if it does
+/// not answer.
 ///
-/// A late device still holds its votes: the machine is busy, a virtual machine is paused or moved,
-/// an operator stopped the box. Such pauses take seconds. To wait costs one silent member, and the
-/// others go on; to give up is permanent, and as many members as the loss budget end the group. So
-/// the bound only has to be shorter than an operator's patience with a box that hangs.
+/// A late device still has its votes: the machine is busy, a virtual machine is paused or migrated,
+/// or an operator stopped the device process. Such pauses take seconds. Waiting costs one silent
+/// member, and the others continue. Giving up is permanent, and losing more devices than the loss
+/// budget ends the group. So the bound only has to be shorter than an operator's patience with a
+/// hung device.
 const LATE_US: u64 = 30_000_000;
-/// Reason reported for such a device.
+/// Reason reported for a device that is late.
 const LATE: &str = "the device does not answer";
 
-/// A device with its owner, as a process lends them to its replica.
+/// A device with its owner, as the process attaches them to its replica.
 pub struct Lent {
     /// Kind of device: one word.
     pub kind: &'static str,
     /// Human-readable description of the device.
     pub name: String,
-    /// Its port.
+    /// The device's port.
     pub device: Box<dyn Device + Send>,
-    /// This process's side of it.
+    /// The owner: this process's side of the device.
     pub owner: Owner,
 }
 
-/// The devices that a process could have, the best first.
+/// Devices that a process may use, in order of preference.
 pub trait Ladder: Send {
-    /// Returns the first device that can be had now, or the reason why there is none. `lost`: the
-    /// reason why the last one was removed from its place, which is gone by now. It is called again
-    /// after a while.
+    /// Returns the first device that is available now, or the reason why none is. `lost` is the
+    /// reason why the last device, which is gone by now, was removed from the network. Called again
+    /// at intervals while there is none.
     fn climb(&mut self, lost: Option<&str>) -> Result<Lent, String>;
 }
 
 /// Events from a device, in order.
 #[derive(Debug)]
 pub(crate) enum News {
-    /// Bytes of a value that are available here.
+    /// Bytes of a value that the device has.
     Bytes(Value, SlotRange, Payload),
     /// An input of the core.
     Word(Word),
-    /// There is a device to be used, with this many cells; 0: it is not to be used.
+    /// Number of slots that a usable device can hold; 0 if there is none.
     Use(u64),
-    /// [offload-11] A decision, as counted by a coordinator in this ballot, for nodes without a
-    /// vote.
+    /// [offload-11] A decision counted by a coordinator in this ballot, for nodes without a vote.
     Told(Ballot, Held),
-    /// A value that the device did not take: the core is to be asked again.
+    /// A value that the device did not take: the core is asked again.
     Back(Value),
 }
 
 /// Status of a device, as shown in `status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceStatus {
-    /// Kind of device: one word; none where there is none.
+    /// Kind of device: one word; empty if there is none.
     pub kind: &'static str,
     /// Human-readable description of the device.
     pub name: String,
     /// The core uses the device now.
     pub used: bool,
-    /// The ballot that its acceptor votes in.
+    /// Ballot in which the device's acceptor votes.
     pub armed: Option<Ballot>,
-    /// The first slot that its coordinator was started with, while it assigns slots.
+    /// First slot with which its coordinator was started, while it assigns slots.
     pub gives_from: Option<Slot>,
-    /// Number of slots that it holds.
+    /// Number of slots that the device can hold.
     pub cells: u32,
-    /// Bytes of its room for a value.
+    /// Capacity of a frame for a value, in bytes.
     pub room: usize,
-    /// Its boot.
+    /// Boot number of the device.
     pub boot: u32,
-    /// Votes seen of this and the devices before it.
+    /// Votes seen from this device and earlier ones.
     pub votes: u64,
-    /// Slots that they were seen to assign.
+    /// Slots assigned by this device and earlier ones, as seen here.
     pub given: u64,
-    /// Decisions that they were seen to count.
+    /// Decisions counted by this device and earlier ones, as seen here.
     pub counted: u64,
     /// Times that a coordinator was revoked.
     pub taken_back: u64,
-    /// Values of this node's that were offered to another member's device.
+    /// Values of this node that were offered to another member's device.
     pub offered: u64,
-    /// Values that were too long for their frames, and went by connections.
+    /// Values sent over connections because they were too long for a frame.
     pub outgrown: u64,
-    /// Frames for this node that the present one had no room for.
+    /// Frames for this node that the present device dropped for lack of space.
     pub lost: u64,
-    /// Frames by their outcome in this and the devices before it, by number of
+    /// Frames received by this device and earlier ones, by outcome, indexed by
     /// [`quorate_offload::Reason`].
     pub refused: [u64; COUNTERS],
-    /// Remark on its present state: its interface has another name, it votes for nothing, or no
-    /// votes are requested of it.
+    /// Remark on the device's state: its interface was renamed, it votes for nothing, or no votes
+    /// are requested from it.
     pub note: Option<String>,
-    /// Reason why the device is not used, or not any more.
+    /// Reason why the device is not used, or no longer.
     pub why: Option<String>,
 }
 
-/// Returns the reasons why frames are not obeyed: all of [`DeviceStatus::refused`], except those
-/// that were obeyed.
+/// Returns the reasons for refusing frames, which index [`DeviceStatus::refused`]; leaves out the
+/// entry for frames that were not refused.
 pub fn device_reasons() -> impl Iterator<Item = Reason> {
     let reasons = Reason::ALL.into_iter();
     reasons.filter(|reason| *reason != Reason::None)
 }
 
-/// A device, and its owner.
+/// A device with its owner and the state of its use.
 struct Unit {
     device: Box<dyn Device + Send>,
     owner: Owner,
     armed: Option<Ballot>,
     started: Option<(Ballot, Slot)>,
     limit: Slot,
-    /// [offload-9] It was fenced since this process began.
+    /// [offload-9] The device was fenced since this process started.
     is_fenced: bool,
-    /// The core knows of the device.
+    /// The core knows that the device may be used.
     is_offered: bool,
-    /// The device is left alone until then.
+    /// The device is not used until this time.
     rests_until: Time,
     /// The device is closed permanently.
     is_closed: bool,
-    /// [offload-9] It owes answers, and the core knows.
+    /// [offload-9] The device owes answers, and the core knows it.
     is_late: bool,
     looks: u64,
     hears: Hears,
     offers: Offers,
     idling: Idling,
-    /// Values refused by the devices before this one.
+    /// Frames by outcome at the devices before this one.
     refused_before: [u64; COUNTERS],
 }
 
-/// State of the device's place in the network.
+/// State of the device's connection to the network.
 struct Hears {
     look_at: Time,
-    /// The interface's name, if it is another now.
+    /// New name of the interface, if it was renamed.
     moved: Option<String>,
     is_paused: bool,
-    /// Reason why it was removed from its place.
+    /// Reason why the device was removed from the network.
     over: Option<String>,
 }
 
-/// The device of a node.
+/// The device of this node, if any, and the search for one.
 #[derive(Default)]
 pub(crate) struct Devices {
     unit: Option<Unit>,
@@ -173,7 +173,7 @@ pub(crate) struct Devices {
 }
 
 impl Devices {
-    /// Gives this node a device from now on, or the reason why it has none.
+    /// Sets the devices to choose from, and takes the first one that is available.
     pub(crate) fn lend(&mut self, ladder: Box<dyn Ladder>) {
         self.ladder = Some(ladder);
         self.climb(None);
@@ -195,7 +195,7 @@ impl Devices {
         }
     }
 
-    /// Returns the totals of all devices of this node: counts never decrease.
+    /// Takes the totals of all devices of this node, which never decrease, into a new status.
     fn counts_so_far(&mut self) -> DeviceStatus {
         let DeviceStatus { votes, given, counted, taken_back, offered, outgrown, refused, .. } =
             self.status.take().unwrap_or_default();
@@ -211,7 +211,7 @@ impl Devices {
         }
     }
 
-    /// Takes ownership of a device. It is fenced before use, whatever an earlier owner did
+    /// Takes ownership of a device. The device is fenced before use, whatever an earlier owner did
     /// ([offload-9]).
     fn own(&mut self, lent: Lent) {
         let Lent { kind, name, device, mut owner } = lent;
@@ -246,7 +246,7 @@ impl Devices {
         });
     }
 
-    /// Returns whether there is none, and never will be.
+    /// Returns whether this node has no device and never will.
     pub(crate) const fn is_none(&self) -> bool {
         self.unit.is_none() && self.ladder.is_none()
     }
@@ -256,19 +256,20 @@ impl Devices {
         self.status.as_ref()
     }
 
-    /// [offload-9] Returns the reason why this node can neither promise nor vote for now, if its
+    /// [offload-9] Returns the reason why this node can neither promise nor vote at present, if its
     /// device is late.
     pub(crate) fn late(&self) -> Option<&'static str> {
         self.unit.as_ref().is_some_and(|unit| unit.is_late).then_some(LATE)
     }
 
-    /// Returns the maximum size of a batch that fits into a frame, if there is a device.
+    /// Returns the capacity of a frame for a batch, in bytes, if there is a device.
     pub(crate) fn room(&self) -> Option<usize> {
         let unit = self.unit.as_ref()?;
         Some(unit.device.shape().room)
     }
 
-    /// Returns the place where clients reach it, if it accepts raw frames and assigns slots.
+    /// Returns the address at which clients reach the device, if it accepts raw frames and assigns
+    /// slots.
     pub(crate) fn place(&self) -> Option<Place> {
         let unit = self.unit.as_ref().filter(|unit| unit.started.is_some())?;
         let Shape { form: Form::Raw, group, room, own, .. } = unit.device.shape() else {
@@ -277,7 +278,7 @@ impl Devices {
         Some(Place { group, room: u16::try_from(room).ok()?, station: own.mac })
     }
 
-    /// Returns whether more can be submitted.
+    /// Returns whether the device can take more values.
     pub(crate) fn has_room(&self) -> bool {
         self.unit.as_ref().is_none_or(|unit| unit.started.is_none() || unit.owner.has_room())
     }
@@ -312,8 +313,8 @@ impl Devices {
         }
     }
 
-    /// Notes the size of a value about to be proposed: while values longer than a frame carries
-    /// arrive, devices are left alone ([offload-15]).
+    /// Records the size of a value about to be proposed. While values arrive that are too long for
+    /// a frame, the device is not used ([offload-15]).
     pub(crate) fn note_proposed(&mut self, now: Time, bytes: usize) {
         let Some(unit) = &mut self.unit else { return };
         if bytes <= unit.device.shape().room {
@@ -339,14 +340,14 @@ impl Devices {
         };
         let done = unit.owner.submit(value, bytes);
         if let Err(NotSubmitted::NotCarried(_)) = done {
-            // [offload-15] It goes by connections, and so does everything for a while.
+            // [offload-15] The value goes over connections, and so do all others for a while.
             unit.rests_until = now.plus_ms(REST_MS);
         }
         done
     }
 
-    /// [offload-15] Offers a value of this node to the coordinator of the leader of this ballot, if
-    /// one was seen recently. Returns whether it was offered.
+    /// [offload-15] Offers a value of this node to the coordinator of this ballot's leader, if one
+    /// was seen recently. Returns whether it was offered.
     pub(crate) fn offer(&mut self, now: Time, ballot: Ballot, offer: &Offer) -> bool {
         let Some(unit) = self.unit.as_mut().filter(|unit| unit.may_be_used()) else {
             return false;
@@ -363,37 +364,36 @@ impl Devices {
         offered
     }
 
-    /// Takes an offered value that was not seen in time: it goes by connections.
+    /// Returns an offered value that was not seen in time, to be sent over connections instead.
     pub(crate) fn next_late(&mut self, now: Time) -> Option<Offer> {
         self.unit.as_mut()?.offers.next_late(now)
     }
 
-    /// Drops the offers: another member leads than the one that values were offered to, or none
-    /// does.
+    /// Drops the offers: the leader to which they were made does not lead any more.
     pub(crate) fn forget_offers(&mut self) {
         if let Some(unit) = &mut self.unit {
             unit.offers.forget();
         }
     }
 
-    /// Prepares a clean stop ([offload-8]).
+    /// Stops using the device for a clean stop ([offload-8]).
     pub(crate) fn close(&mut self) {
         if let Some(unit) = &mut self.unit {
             unit.is_closed = true;
         }
     }
 
-    /// Lets the owner process the device's messages, and does the work that is due. The results are
-    /// reported in order.
+    /// Lets the owner process the device's messages, does the work that is due, and reports the
+    /// results in order.
     ///
-    /// A node without a vote learns by the counts of others ([offload-11]).
+    /// A node without a vote learns decisions from the counts of others ([offload-11]).
     pub(crate) fn turn(&mut self, now: Time, group: &Surroundings, mut tell: impl FnMut(News)) {
         self.step_down(now);
         let Some(unit) = &mut self.unit else { return };
         let status = self.status.get_or_insert_default();
         unit.look(now, status);
         unit.owner.listen(!group.has_vote);
-        // [offload-10] Nothing is lost with hints.
+        // [offload-10] Losing votes that are mere hints is harmless.
         unit.owner.bear(if group.is_durable { 0 } else { LATE_US });
         unit.owner.turn(now, &mut *unit.device, &mut self.events);
         let mut lost = None;
@@ -409,7 +409,7 @@ impl Devices {
                 tell(News::Word(Word::Late));
             }
         }
-        // What answers now and then is late again in a moment.
+        // A device that answers only now and then will soon be late again.
         unit.is_late &= now < unit.rests_until;
         let may = unit.is_fenced && unit.may_be_used() && now >= unit.rests_until;
         if lost.is_none() && may != unit.is_offered {
@@ -438,15 +438,15 @@ impl Devices {
                 tell(News::Back(value));
             }
             self.unit = match (self.unit.take(), lost_power) {
-                // [offload-9] In a durable group its votes were hints: it is owned anew, and fenced
-                // first.
+                // [offload-9] In a durable group its votes were hints: this node takes ownership
+                // again, and fences the device first.
                 (Some(mut unit), Some(found)) => {
                     unit.own_again(now, found);
                     status.boot = unit.owner.device_boot();
                     Some(unit)
                 }
-                // Another one may do better: where votes of the lost one counted, the core uses
-                // none any more.
+                // Another device may do better. If the votes of the lost one counted, the core uses
+                // no device any more.
                 _ => {
                     self.climb_at = Some(now.plus_ms(CLIMB_MS));
                     None
@@ -455,12 +455,12 @@ impl Devices {
         }
     }
 
-    /// Replaces a device that receives nothing any more, once the core is done with it; where there
-    /// is none, searches for one at intervals.
+    /// Replaces a device that was removed from the network, once the core is done with it; searches
+    /// for a device at intervals if there is none.
     fn step_down(&mut self, now: Time) {
         if let Some(unit) = self.unit.take_if(|unit| unit.is_left()) {
             let Unit { device, hears, .. } = unit;
-            // Its place is free before the next one looks for one.
+            // Free the device's place before the search for the next one.
             drop(device);
             self.climb(Some(&hears.over.unwrap_or_default()));
         }
@@ -490,7 +490,7 @@ impl Unit {
         !self.is_closed && !self.hears.is_paused && self.hears.over.is_none()
     }
 
-    /// Returns whether it was removed from its place and nothing is pending.
+    /// Returns whether the device was removed from the network and nothing is pending.
     fn is_left(&self) -> bool {
         let is_over = self.hears.over.is_some() && self.is_fenced && !self.is_closed;
         is_over && !self.is_offered && self.armed.is_none() && self.started.is_none()
@@ -506,7 +506,7 @@ impl Unit {
         for (all, (before, since)) in
             (status.refused.iter_mut()).zip(self.refused_before.iter().zip(refused))
         {
-            // What cannot be read now is not forgotten.
+            // Counts that cannot be read now keep their last value.
             *all = (*all).max(before + since);
         }
         self.hears.moved = self.device.moved();
@@ -530,7 +530,7 @@ impl Unit {
         moved.or(idles)
     }
 
-    /// Takes ownership again after a power cycle: the device has lost its state.
+    /// Takes ownership again after a power cycle, in which the device lost its state.
     fn own_again(&mut self, now: Time, found: u32) {
         self.owner = self.owner.after_power(found);
         self.owner.disarm();
@@ -539,7 +539,7 @@ impl Unit {
         self.rests_until = now.plus_ms(REST_MS);
     }
 
-    /// Processes one event; returns the reason why the device is lost, if the event says so.
+    /// Processes one event; returns the reason if the device is lost.
     fn hear(
         &mut self,
         now: Time,
@@ -553,7 +553,7 @@ impl Unit {
             Event::Fenced { ballot: of, mut votes } => {
                 self.is_fenced = true;
                 if let Some(ballot) = self.armed.take() {
-                    // [offload-8] Votes of another ballot are an earlier owner's and void now: this
+                    // [offload-8] Votes of another ballot are an earlier owner's and void: this
                     // owner's were read out.
                     if of != Some(ballot) {
                         votes.clear();
@@ -579,11 +579,11 @@ impl Unit {
                     tell(News::Word(Word::Given { ballot, slot, value }));
                 }
             }
-            // [offload-20] No client is answered on this event: only a node that applied the slots
-            // before may answer.
+            // [offload-20] No client is answered on this event, since only a node that applied all
+            // earlier slots may answer.
             Event::Decided { ballot, slot, value } => {
-                // [offload-10] Where votes of devices are hints nothing is counted, whatever a
-                // frame says.
+                // [offload-10] Where votes of devices are hints, nothing is counted, whatever a
+                // frame claims.
                 status.counted += u64::from(!group.is_durable);
                 self.offers.heard(now, ballot, &value);
                 let range = SlotRange::one(slot);
@@ -604,8 +604,8 @@ impl Unit {
                 for held in given {
                     let (slot, value) = at_hand(held, tell);
                     let at = usize::try_from(slot.0 - from.0).unwrap_or(usize::MAX);
-                    // Holes in between belong to no value; both lists are in order and bounded by
-                    // the cells.
+                    // Holes contain no value; both lists are in order and bounded by the number of
+                    // cells.
                     rest.resize(at, None);
                     rest.push(Some(value));
                 }
@@ -627,7 +627,8 @@ impl Unit {
             }
             Event::Next { next, .. } => tell(News::Word(Word::Next { slot: next })),
             Event::ArmRefused { reason, .. } => {
-                // The order counts as armed: it is fenced, and asked again later ([offload-5]).
+                // The order counts as armed: the device is fenced, and asked again later
+                // ([offload-5]).
                 status.why = Some(format!("the device refused to be armed: {reason:?}"));
                 self.rests_until = now.plus_ms(REST_MS);
             }
@@ -636,7 +637,7 @@ impl Unit {
         None
     }
 
-    /// Offers the values that waited for the device to the core again.
+    /// Returns the values that waited for the device to the core.
     fn give_back(&mut self, tell: &mut impl FnMut(News)) {
         for (value, _) in self.owner.withdraw() {
             tell(News::Back(value));
@@ -644,7 +645,7 @@ impl Unit {
     }
 }
 
-/// Reports the bytes of a value held by a device, then returns the value.
+/// Reports the bytes of a value that a device has, then returns the value.
 pub(crate) fn at_hand(held: Held, tell: &mut impl FnMut(News)) -> (Slot, Value) {
     let Held { slot, value, bytes } = held;
     if value.has_bytes() {

@@ -1,12 +1,12 @@
-//! The end of a replica: finish accepted requests, hand over, write everything to disk
-//! ([volatile-4]).
+//! Clean stop of a replica: finish accepted requests, hand over leadership, write everything to
+//! disk ([volatile-4]).
 
 use quorate_core::{effect::Refusal, input::Input, node_id::NodeId, time::Time};
 use quorate_log::disk::Disk;
 
 use crate::{devices::Devices, protocol::Protocol, storing::Storing};
 
-/// Maximum time that a stop waits for another node to lead. This is a courtesy to clients, not a
+/// Maximum time to wait for another node to lead. The handover is a courtesy to clients, not a
 /// matter of safety: a node that cannot hand over stops anyway.
 const HAND_OVER_MS: u64 = 5_000;
 
@@ -15,27 +15,28 @@ const HAND_OVER_MS: u64 = 5_000;
 enum Stop {
     /// No stop was requested.
     Running,
-    /// Accepts nothing new; accepted requests end, by then at the latest.
+    /// Accepts nothing new; accepted requests end by this deadline.
     Finishing(Time),
     /// Hands over leadership, until this deadline at the latest.
     HandingOver(Time),
-    /// [offload-8] Waits until its device votes no more and was read out, by then at the latest.
+    /// [offload-8] Waits until the device has stopped voting and was read out, until this deadline
+    /// at the latest.
     LeavingDevice(Time),
-    /// Says nothing any more; the last records are on their way to the disk.
+    /// Sends nothing more; the last records are being written.
     Writing,
     /// Everything is written.
     Done,
 }
 
-/// A clean stop, and transfers of leadership: one is part of the other.
+/// Clean stop, and transfers of leadership, which are a part of it.
 #[derive(Debug)]
 pub(crate) struct Ending {
     stop: Stop,
     /// Result of the last transfer, until it is taken.
     transfer_ended: Option<Result<NodeId, Refusal>>,
-    /// Time that accepted requests have to end.
+    /// Time that accepted requests have to end, in milliseconds.
     finish_ms: u64,
-    /// The device may vote on for all that is known here.
+    /// The device may still be voting, as far as is known here.
     device_votes_on: bool,
 }
 
@@ -44,7 +45,7 @@ impl Ending {
         Self { stop: Stop::Running, transfer_ended: None, finish_ms, device_votes_on: false }
     }
 
-    /// Begins a clean stop, unless it has begun.
+    /// Begins a clean stop, unless one has begun.
     pub(crate) fn begin(&mut self, now: Time) {
         if self.stop == Stop::Running {
             self.stop = Stop::Finishing(now.plus_ms(self.finish_ms));
@@ -56,8 +57,8 @@ impl Ending {
         self.stop != Stop::Running
     }
 
-    /// [volatile-4] Returns whether nothing may be sent: no promise and no vote may follow the last
-    /// record.
+    /// [volatile-4] Returns whether nothing may be sent any more: no promise and no vote may follow
+    /// the last record.
     pub(crate) fn is_silent(&self) -> bool {
         matches!(self.stop, Stop::Writing | Stop::Done)
     }
@@ -72,13 +73,13 @@ impl Ending {
         self.stop == Stop::Done
     }
 
-    /// [volatile-4] Returns whether everything is written, and nothing votes for this node any
-    /// more.
+    /// [volatile-4] Returns whether everything is written, and no device still votes for this node.
     pub(crate) fn is_clean(&self) -> bool {
         self.is_done() && !self.device_votes_on
     }
 
-    /// Asks the core to hand leadership to this node, or to the most advanced follower ([live-4]).
+    /// Requests that the core hand leadership to this node, or to the most advanced follower
+    /// ([live-4]).
     pub(crate) fn transfer(&mut self, to: Option<NodeId>, protocol: &mut Protocol) {
         self.transfer_ended = None;
         protocol.later(Input::Transfer { to });
@@ -89,13 +90,13 @@ impl Ending {
         self.transfer_ended = Some(result);
     }
 
-    /// Takes the result of a transfer.
+    /// Takes the result of the last transfer.
     pub(crate) fn take_transfer_result(&mut self) -> Option<Result<NodeId, Refusal>> {
         self.transfer_ended.take()
     }
 
-    /// Goes on with a stop. `idle`: all requests have ended; `alone`: there is no node to hand over
-    /// to. `true`: requests that are still open are to be ended now.
+    /// Advances a stop. `idle` returns whether all requests have ended; `alone` means that there is
+    /// no node to hand over to. Returns `true` if requests that are still open must be ended now.
     pub(crate) fn advance<D: Disk>(
         &mut self,
         now: Time,
@@ -108,8 +109,8 @@ impl Ending {
         match self.stop {
             Stop::Finishing(deadline) if idle() || now >= deadline => {
                 if protocol.leads() && !alone {
-                    // A courtesy: without it the others wait for an election time-out. A handover
-                    // in flight will do.
+                    // A courtesy: without it the other nodes wait for an election timeout. A
+                    // handover in flight is enough.
                     if !protocol.node().is_handing_over() {
                         self.transfer(None, protocol);
                     }
@@ -158,7 +159,7 @@ impl Ending {
         storing.close(protocol.node().hard_state());
     }
 
-    /// Returns the time at which the stop goes on at the latest.
+    /// Returns the deadline of the current step of a stop.
     pub(crate) fn deadline(&self) -> Option<Time> {
         match self.stop {
             Stop::Finishing(at) | Stop::HandingOver(at) | Stop::LeavingDevice(at) => Some(at),

@@ -1,7 +1,7 @@
-//! Fields of this crate's encodings: big-endian, taken off the front, bounded by the remaining
-//! bytes.
+//! Decoding of fields of this crate's formats: big-endian, taken from the front, bounded by the
+//! remaining bytes.
 
-/// The remaining bytes.
+/// Bytes that are still to be decoded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 

@@ -1,38 +1,38 @@
-//! Fitness of this node to lead, as its log and its service see it, for the core, which hands over,
+//! Fitness of this node to lead, as its log and its service see it: for the core, which hands over,
 //! and for operators ([live-3], [live-6]).
 
 use quorate_core::{fitness::Fitness, slot::Slot, time::Time};
 
-/// A node whose trouble is over is not trusted with leadership immediately: a shortage often
-/// recurs.
+/// Time for which a node is not trusted with leadership after its trouble has ended, since a
+/// shortage often recurs.
 const SETTLES_MS: u64 = 5_000;
 
-/// A node that starts with more slots to apply is far behind from the start.
+/// A starting node with more than this many slots to apply is far behind.
 const FAR_SLOTS: u64 = 4096;
-/// A running node is far behind when a decided slot has waited here for longer.
+/// A running node is far behind when it has not applied a decided slot for this time.
 const FAR_MS: u64 = 2_000;
-/// Leadership is not handed to a node in which a slot has waited for this long: a leader that is
-/// far behind must not hand over to a node that is about to be.
+/// Leadership is not handed to a node that has not applied a decided slot for this time: a leader
+/// that is far behind must not hand over to a node that soon will be.
 const LAGS_MS: u64 = 1_000;
-/// The lag is over when a decided slot was applied within this time.
+/// The lag has ended when a decided slot is applied within this time.
 const NEAR_MS: u64 = 500;
 
 /// Lag of this node in applying decided slots ([live-6]).
 #[derive(Debug)]
 pub(crate) struct Lag {
-    /// Slots below were known to be decided then.
+    /// A time, and the end of the slots known to be decided at that time.
     sample: (Time, Slot),
     far: bool,
 }
 
 impl Lag {
-    /// Starts with the decided and applied slots at the start.
+    /// Creates the state from the decided and applied slots at the start.
     pub(crate) fn new(now: Time, decided_to: Slot, applied_to: Slot) -> Self {
         let far = applied_to.plus(FAR_SLOTS) < decided_to;
         Self { sample: (now, decided_to), far }
     }
 
-    /// Returns this node's fitness, by its present lag.
+    /// Returns this node's fitness according to its present lag.
     pub(crate) fn look(&mut self, now: Time, decided_to: Slot, applied_to: Slot) -> Fitness {
         let (at, to) = self.sample;
         let waits = applied_to < to;
@@ -51,17 +51,17 @@ impl Lag {
     }
 }
 
-/// Obstacles between this node and leading.
+/// Fitness of this node to lead, and the obstacles.
 #[derive(Debug)]
 pub(crate) struct Fit {
     fitness: Fitness,
     /// Reason why the log cannot write, if it cannot.
     log: Option<&'static str>,
-    /// The last trouble, for people; kept while the node settles.
+    /// Description of the last trouble, retained while the node settles.
     why: String,
-    /// After the end of its trouble, it is fit from then on.
+    /// End of the time for which the node settles after trouble.
     settled_at: Time,
-    /// The node has been fit. Obstacles to fitness after a start are not reported as trouble.
+    /// The node has been fit once. Obstacles right after a start are not reported as trouble.
     was_fit: bool,
 }
 
@@ -76,8 +76,8 @@ impl Fit {
         }
     }
 
-    /// Updates the obstacles of the log and the service, and the fitness by the lag. Returns the
-    /// fitness if it is news to the core.
+    /// Updates the fitness from the state of the log, the service and the lag. Returns the fitness
+    /// if it has changed.
     pub(crate) fn look(
         &mut self,
         now: Time,
@@ -109,7 +109,7 @@ impl Fit {
         (self.fitness != before).then_some(self.fitness)
     }
 
-    /// Returns the reason why a leader hands over, if it does.
+    /// Returns the reason why a leader hands over, if it must.
     pub(crate) fn gives_way(&self) -> Option<&str> {
         self.fitness.gives_way().then_some(&*self.why)
     }
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(fit.look(at_ms(5_010), None, || None, Fitness::Fit), Some(Fitness::Fit));
     }
 
-    /// [live-6] A node that lags is brought no leadership until it does not.
+    /// [live-6] A node that lags is handed no leadership until it has caught up.
     #[test]
     fn a_node_that_lags_settles_for_as_long() {
         let mut fit = Fit::new();
@@ -165,7 +165,8 @@ mod tests {
         assert_eq!(look(3, Fitness::Fit), Some(Fitness::Fit));
     }
 
-    /// [live-6] A node is far behind by slots at the start, by time afterwards, and not to and fro.
+    /// [live-6] A node is far behind by slots at the start and by time afterwards, without
+    /// flapping.
     #[test]
     fn a_node_is_far_behind_until_it_keeps_up() {
         use Fitness::{FarBehind, Fit, Settling};

@@ -1,22 +1,23 @@
-//! The port for clients of devices ([offload-22]): such a client submits and learns by frames
-//! itself, and asks the replica for its name, for the state of the log, and for lost values.
+//! Port for clients of devices ([offload-22]). Such a client submits and learns by frames, and asks
+//! the replica for its name, for the state of the log, and for lost values.
 
 use quorate_wire::frame_clients::{Name, Stand};
 
 use crate::outcome::Failure;
 
-/// Requests of these clients. All calls are answered immediately.
+/// Requests of clients of devices. All calls return immediately.
 pub trait FrameClients {
     /// Assigns an unused name.
     fn lend(&mut self) -> Result<Name, Failure>;
 
-    /// Returns the applied position of this node, and of this name's session in it.
+    /// Returns this node's applied position, and that of this name's session in it.
     fn stand(&self, name: Name) -> Stand;
 
-    /// Proposes to register this name's session. [`Failure::NoQuorum`]: another node leads.
+    /// Proposes to register this name's session. Fails with [`Failure::NoQuorum`] if another node
+    /// leads.
     fn register(&mut self, name: Name) -> Result<(), Failure>;
 
-    /// Proposes a batch. The name is bound to these bytes permanently ([value-2]): clients that may
-    /// offer are trusted as much as clients that send frames to devices.
+    /// Proposes a batch. This binds the name to these bytes permanently ([value-2]): clients that
+    /// may offer are trusted as much as clients that send frames to devices.
     fn offer(&mut self, name: Name, counter: u64, bytes: &[u8]) -> Result<(), Failure>;
 }

@@ -1,7 +1,7 @@
-//! The front port: a client protocol's requests to a replica, and its answers.
+//! Front port: a client protocol's requests to a replica, and the replica's answers.
 //!
-//! A front is a set of connection state machines without sockets. The reactor feeds it bytes; the
-//! front calls [`Requests`]; the replica answers with [`Completion`]s, in any order.
+//! A front is a set of connection state machines without sockets. The reactor passes bytes to it,
+//! the front calls [`Requests`], and the replica answers with [`Completion`]s in any order.
 
 use quorate_access::{Users, Who};
 use quorate_core::level::Level;
@@ -14,7 +14,7 @@ use crate::{
     stream_front::{StreamEvent, StreamRequests},
 };
 
-/// Door for clients, of a node's several: each has an address and a protocol of its own.
+/// Kind of client listener. A node may have several, each with its own address and protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Door {
     /// Commands of the service.
@@ -22,18 +22,18 @@ pub enum Door {
     Commands,
     /// Byte streams, framed.
     Streams,
-    /// The bytes of one stream, and nothing else.
+    /// Raw bytes of one stream.
     StreamsRaw,
 }
 
-/// The ends of a client's connection, for people to read.
+/// Endpoints of a client's connection, in readable form.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Endpoints {
-    /// Door that accepted the connection.
+    /// Listener that accepted the connection.
     pub door: Door,
     /// Address of the client.
     pub peer: String,
-    /// Local address that the client connected to.
+    /// Local address to which the client connected.
     pub local: String,
     /// Identity that the client proved when it connected.
     pub who: Who,
@@ -50,10 +50,10 @@ pub trait Requests {
     /// Like [`Requests::write`], but exactly once within a client's session.
     fn write_once(&mut self, tag: Tag, at: Sequenced, command: &[u8]) -> Result<(), Failure>;
 
-    /// Like one of the two above, but answered when it survives a crash of all nodes: when it is on
-    /// stable storage at a quorum, whatever class the group decides by ([class-2]). If that cannot
-    /// be confirmed in time: [`Failure::NotLasting`]. In a group that does not use the required
-    /// level: [`Failure::Level`], and nothing is executed.
+    /// Like one of the two above, but answered when the command survives a crash of all nodes: when
+    /// it is on stable storage at a quorum, whatever the class of the group ([class-2]). Fails with
+    /// [`Failure::NotLasting`] if that cannot be confirmed in time. Fails with [`Failure::Level`],
+    /// and executes nothing, in a group that does not use the required level.
     fn write_lasting(
         &mut self,
         tag: Tag,
@@ -64,10 +64,10 @@ pub trait Requests {
         Err(Failure::Level)
     }
 
-    /// Like [`Requests::write`], but answered as soon as a quorum has it in memory, whatever class
-    /// the group decides by ([class-2]): with [`Completion::InMemory`], or, if the group decided
-    /// first, as ever. In a group that does not use the required level: [`Failure::Level`], and
-    /// nothing is executed.
+    /// Like [`Requests::write`], but answered as soon as the command is in memory at a quorum,
+    /// whatever the class of the group ([class-2]): with [`Completion::InMemory`], or as usual if
+    /// the group decided it first. Fails with [`Failure::Level`], and executes nothing, in a group
+    /// that does not use the required level.
     fn write_early(&mut self, tag: Tag, command: &[u8]) -> Result<(), Failure> {
         let _ = (tag, command);
         Err(Failure::Level)
@@ -76,31 +76,32 @@ pub trait Requests {
     /// Registers a client session.
     fn register(&mut self, tag: Tag) -> Result<(), Failure>;
 
-    /// Requests a linearizable read; the completion states when it may run.
+    /// Requests a linearizable read; the completion reports when it may run.
     fn read(&mut self, tag: Tag) -> Result<(), Failure>;
 
-    /// Requests a read that misses nothing acknowledged more than `most_ms` ago ([read-6]); the
-    /// completion states when it may run. [`Failure::Stale`] if that cannot be confirmed in time.
+    /// Requests a read that misses nothing acknowledged more than `most_ms` milliseconds ago
+    /// ([read-6]); the completion reports when it may run. Fails with [`Failure::Stale`] if that
+    /// cannot be confirmed in time.
     fn read_within(&mut self, tag: Tag, most_ms: u64) -> Result<(), Failure> {
         let _ = most_ms;
         self.read(tag)
     }
 
-    /// Requests a linearizable read at its place among the commands: [`Front::read_now`] is called
-    /// when all commands requested before it, and none requested after it, are executed. It sends
-    /// nothing of its own, but it may cost a place in the log.
+    /// Requests a linearizable read in order with the commands: [`Front::read_now`] is called when
+    /// all commands requested before it, and none requested after it, are executed. It needs no
+    /// messages of its own, but may use up a slot.
     fn read_in_order(&mut self, tag: Tag) -> Result<(), Failure>;
 
-    /// Drops interest in the requests with this tag (their connection closed). They may be executed
-    /// all the same.
+    /// Drops the requests with this tag, since their connection was closed. They may still be
+    /// executed.
     fn forget(&mut self, tag: Tag);
 
-    /// Queries the local state, as it is. If the service cannot answer, nothing is appended.
+    /// Queries the current local state. On failure, appends nothing.
     fn query(&mut self, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure>;
 
-    /// Runs the query of the read of this tag on the local state, when it may run. The condition
-    /// that allowed it is checked once more after the query ([read-4]): on [`Failure::Overtaken`]
-    /// nothing was appended, and the read is to be requested again.
+    /// Runs the query of the read with this tag on the local state, once the read may run. The
+    /// condition that allowed the read is checked again after the query ([read-4]): on
+    /// [`Failure::Overtaken`] nothing was appended, and the read must be requested again.
     fn answer(&mut self, tag: Tag, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure> {
         let _ = tag;
         self.query(query, reply)
@@ -120,16 +121,16 @@ pub trait Requests {
         Some(&NO_USERS)
     }
 
-    /// Returns a number that changes whenever the result of [`Requests::users`] may.
+    /// Returns a number that changes whenever the result of [`Requests::users`] may have changed.
     fn users_version(&self) -> u64 {
         0
     }
 
-    /// Returns the reading of the group's clock ([time-3]), Unix time in milliseconds; by this
-    /// node's own while that is not known.
+    /// Returns the reading of the group's clock ([time-3]) as Unix time in milliseconds, or that of
+    /// this node's own clock while the group's is not known.
     fn wall_ms(&self) -> u64;
 
-    /// [time-4] Says whether the group's clock is known, so that deadlines can be made.
+    /// [time-4] Returns whether the group's clock is known, so that deadlines can be set.
     fn knows_clock(&self) -> bool {
         true
     }
@@ -137,29 +138,29 @@ pub trait Requests {
     /// Returns the size of the largest accepted command, in bytes.
     fn command_bytes_max(&self) -> usize;
 
-    /// Returns the requests for clients of devices, if such clients are possible.
+    /// Returns the port for clients of devices, if such clients are possible.
     fn frame_clients(&mut self) -> Option<&mut dyn FrameClients> {
         None
     }
 
-    /// Returns the requests for byte streams, if there are any.
+    /// Returns the port for byte streams, if streams are available.
     fn streams(&mut self) -> Option<&mut dyn StreamRequests> {
         None
     }
 }
 
-/// The service's state at one moment.
+/// State of the service between two commands.
 pub trait State {
-    /// Asks the service a query.
+    /// Runs a query and appends its reply.
     fn query(&self, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure>;
 }
 
-/// [access-4] [time-4] Maximum time that requests wait, from the first of them, until the access
-/// rules and the group's clock are known: as long as for a leader.
+/// [access-4] [time-4] Maximum time that requests wait, counted from the first of them, until the
+/// access rules and the group's clock are known: the same as for a leader.
 const PATIENCE_MS: u64 = 5_000;
 
-/// Waiting time, started once per process. It counts what a clock goes ahead, up to a bound at a
-/// time: the clock of a node jumps when it learns the group's ([time-3]).
+/// Time spent waiting, started once per process. Each call adds the time since the last one, up to
+/// a bound, because a node's clock jumps when it learns the group's ([time-3]).
 #[derive(Debug, Default)]
 pub struct Patience {
     /// Last reading of the clock, in milliseconds.
@@ -176,12 +177,12 @@ impl Patience {
     }
 }
 
-/// Counters of refused clients.
+/// Counts of refused requests and logins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refused {
-    /// Requests of those whose role is not enough ([access-2]).
+    /// Requests of clients whose role does not allow them ([access-2]).
     pub forbidden: u64,
-    /// Passwords that did not fit.
+    /// Wrong passwords.
     pub wrong_passwords: u64,
 }
 
@@ -191,8 +192,9 @@ pub trait Front {
     fn opened(&mut self, connection: ConnectionId, ends: Endpoints, requests: &mut dyn Requests);
 
     /// Passes received bytes. Returns the number consumed; the rest is passed again with the bytes
-    /// that follow. Consuming none although output or open requests are at their limit is
-    /// back-pressure: the reactor stops reading that socket until [`Front::ready`] says otherwise.
+    /// that follow. A front whose output or open requests are at their limit may consume none. This
+    /// is back-pressure: the reactor stops reading that socket until [`Front::ready`] returns
+    /// `true`.
     fn received(
         &mut self,
         connection: ConnectionId,
@@ -200,9 +202,9 @@ pub trait Front {
         requests: &mut dyn Requests,
     ) -> usize;
 
-    /// Called when bytes can be read of this connection, and none are left over. A front that knows
-    /// their use may have them read to their final place, with one call of `read`, which returns
-    /// the number read.
+    /// Called when bytes can be read from this connection and none are left over. A front that
+    /// knows where the bytes belong may have them read to their final place with one call of
+    /// `read`, which returns the number of bytes read.
     fn intake(
         &mut self,
         connection: ConnectionId,
@@ -213,8 +215,8 @@ pub trait Front {
         Intake::AtMost(usize::MAX)
     }
 
-    /// Handles the end of a client's input: it has sent its last byte, and all were consumed. It
-    /// may still want its answers.
+    /// Handles the end of a client's input: the client has sent its last byte, and all were
+    /// consumed. It may still expect replies.
     fn half_closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
         let _ = (connection, requests);
     }
@@ -225,28 +227,28 @@ pub trait Front {
     /// Handles the end of a request.
     fn completed(&mut self, completion: Completion<'_>, requests: &mut dyn Requests);
 
-    /// Runs a read of [`Requests::read_in_order`] now; [`Completion::Read`] follows with the
-    /// completions of the commands around it. `state` is between them.
+    /// Runs a read requested with [`Requests::read_in_order`]. [`Completion::Read`] follows with
+    /// the completions of the commands around it. `state` is the service's state between them.
     fn read_now(&mut self, tag: Tag, state: &dyn State) {
         let _ = (tag, state);
     }
 
-    /// Reports that a request of [`Requests::streams`] ended, or that a piece owned by this node
-    /// advanced.
+    /// Reports that a request of [`Requests::streams`] ended, or that an inner stream owned by this
+    /// node advanced.
     fn streamed(&mut self, event: StreamEvent<'_>, requests: &mut dyn Requests) {
         let _ = (event, requests);
     }
 
-    /// Delivers a notice of an applied command to the clients that listen to that subject.
+    /// Delivers a notice of an applied command to the clients that subscribed to this subject.
     fn notice(&mut self, subject: &[u8], message: &[u8]) {
         let _ = (subject, message);
     }
 
-    /// Takes the next connection that has output, or is to be closed, since the last call.
+    /// Returns the next connection that has new output, or is to be closed, since the last call.
     fn next_dirty(&mut self) -> Option<ConnectionId>;
 
-    /// Returns the next output of this connection: the same until [`Front::sent`] is called, or
-    /// longer. More may follow once it is sent; an empty slice means that there is none.
+    /// Returns the next output of this connection: the same until [`Front::sent`] is called,
+    /// possibly longer. More may follow once it is sent; an empty slice means that there is none.
     fn output(&mut self, connection: ConnectionId) -> &[u8];
 
     /// Records that the first `count` bytes of the output were sent.
@@ -266,19 +268,19 @@ pub trait Front {
         }
     }
 
-    /// Returns the bytes of memory that connections hold: replies, requests, and preparations of
-    /// these. The front observes the bound of all of them while it works, and the reactor enforces
-    /// it between turns.
+    /// Returns the memory used by all connections, in bytes: replies, requests, and requests in
+    /// preparation. The front observes the limit while it works, and the reactor enforces it
+    /// between turns.
     fn held_bytes(&self) -> usize {
         0
     }
 
-    /// Returns the counters of refused clients since the start.
+    /// Returns the counts of refusals since the start.
     fn refused(&self) -> Refused {
         Refused::default()
     }
 
-    /// Returns the bytes held for one connection.
+    /// Returns the memory used by one connection, in bytes.
     fn held_bytes_of(&self, connection: ConnectionId) -> usize {
         let _ = connection;
         0
@@ -287,8 +289,8 @@ pub trait Front {
     /// Returns whether the connection is to be closed once its output is sent.
     fn closing(&self, connection: ConnectionId) -> bool;
 
-    /// Returns the reason why the connection is to be reset, in a protocol that has no words for
-    /// it.
+    /// Returns the reason why the connection is to be reset, for a protocol that cannot report
+    /// errors.
     fn broken(&self, connection: ConnectionId) -> Option<&str> {
         let _ = connection;
         None
@@ -300,31 +302,31 @@ pub trait Front {
     /// Returns whether replies to this connection's requests are pending.
     fn is_busy(&self, connection: ConnectionId) -> bool;
 
-    /// Requests that wait for the replica: 0 once all is answered.
+    /// Returns the number of requests that wait for the replica; 0 once all are answered.
     fn open_requests(&self) -> usize;
 
     /// Returns the number of open connections.
     fn connections(&self) -> usize;
 
-    /// Called once a turn: for a front whose requests do not arrive by connections, or that makes
+    /// Called once a turn, for a front whose requests do not come from connections, or that makes
     /// further requests once output was sent.
     fn poll(&mut self, requests: &mut dyn Requests) {
         let _ = requests;
     }
 
-    /// Returns whether the next turn should begin immediately: there is something to poll for, or
-    /// to send.
+    /// Returns whether the next turn should begin immediately, because there is something to poll
+    /// for or to send.
     fn is_eager(&self) -> bool {
         false
     }
 
-    /// Returns the latest time of the next wanted turn, Unix time in milliseconds.
+    /// Returns when the next turn should begin at the latest, as Unix time in milliseconds.
     fn wake_ms(&self) -> Option<u64> {
         None
     }
 }
 
-/// Decision on the readable input of a connection.
+/// Decision on how to read a connection's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Intake {
     /// The input was read.
@@ -333,8 +335,8 @@ pub enum Intake {
     AtMost(usize),
 }
 
-/// Owners of tags, for a front that allocates tags. A tag is not reused for a long time, so a late
-/// event of a forgotten request has no owner.
+/// Map from tags to their owners, for a front that allocates tags. A tag is not reused for a long
+/// time, so a late event of a forgotten request has no owner.
 #[derive(Debug)]
 pub struct Tags<T> {
     owners: SlotMap<DefaultKey, T>,
@@ -352,7 +354,7 @@ impl<T> Tags<T> {
         Tag(self.owners.insert(owner).data().as_ffi())
     }
 
-    /// Returns the owner of a tag; `None` if it was never allocated, or is released.
+    /// Returns the owner of a tag; `None` if the tag was never allocated, or was released.
     pub fn get(&self, tag: Tag) -> Option<&T> {
         self.owners.get(KeyData::from_ffi(tag.0).into())
     }
@@ -362,12 +364,13 @@ impl<T> Tags<T> {
         self.owners.get_mut(KeyData::from_ffi(tag.0).into())
     }
 
-    /// Releases a tag. `None`: it was never allocated, or was released before.
+    /// Releases a tag and returns its owner; `None` if the tag was never allocated, or was released
+    /// before.
     pub fn take(&mut self, tag: Tag) -> Option<T> {
         self.owners.remove(KeyData::from_ffi(tag.0).into())
     }
 
-    /// Tags that are given.
+    /// Returns the number of allocated tags.
     pub fn open(&self) -> usize {
         self.owners.len()
     }

@@ -1,10 +1,10 @@
-//! Members of the group: the ids that were assigned, the nodes' addresses, the plan in progress.
-//! Replicated: it follows from the log alone, and is part of every snapshot ([snap-1], [member-2]).
+//! Members of the group: assigned ids, the nodes' addresses, and the plan in progress. Replicated
+//! state: it follows from the log alone and is part of every snapshot ([snap-1], [member-2]).
 //!
-//! Weights are the core's, by reconfigurations. Everything else about a member is here, changed by
-//! commands (`command`) that travel in batches as those of clients do, and are executed by every
-//! node alike. A plan names the target weights; the leader moves towards them one step at a time
-//! (`steering`, `planner`).
+//! Weights belong to the core and change by reconfigurations. Everything else about a member is
+//! here. It is changed by commands (`command`), which travel in batches like those of clients and
+//! are executed by every node alike. A plan contains the target weights; the leader moves towards
+//! them one step at a time (`steering`, `planner`).
 
 pub mod asking;
 mod codec;
@@ -28,58 +28,59 @@ use quorate_wire::checksum;
 pub use self::command::{As, Command, Denied, Granted, Reply};
 pub use self::planner::Goal;
 
-/// Maximum of ids that are assigned and not removed, founding members included. Bounds the memory
-/// on every node that strangers who may join can use.
+/// Maximum number of ids that are assigned and not removed, including founding members. Bounds the
+/// memory that strangers who may join can use on every node.
 pub const NODES_MAX: usize = 64;
-/// Longest address.
+/// Maximum length of an address in bytes.
 pub const ADDRESS_BYTES_MAX: usize = 256;
-/// [member-4] The level from which the table itself refuses to give an address twice.
+/// [member-4] Level from which on the table itself refuses to assign an address twice.
 const ADDRESSES_SINCE: Level = Level(10);
-/// Longest description of a plan.
+/// Maximum length of a plan's description in bytes.
 const WHAT_BYTES_MAX: usize = 256;
 
-/// A node that has an id in this group.
+/// Entry of a node that has an id in this group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Known {
-    /// Distinguishes the folder that joined under this id from others ([join-2]); `None`: the id is
-    /// kept for a node that has not joined yet, or is a founding member's.
+    /// Identifies the folder that joined under this id ([join-2]). `None`: the id is reserved for a
+    /// node that has not joined yet, or belongs to a founding member.
     pub nonce: Option<u64>,
     /// Address for peers.
     pub peer: String,
     /// Intended or present role.
     pub role: As,
-    /// Priority as leader: among several candidates the highest leads.
+    /// Priority as leader: of several candidates, the one with the highest priority leads.
     pub priority: u32,
     /// The node is a founding member.
     pub founding: bool,
 }
 
 impl Known {
-    /// Returns whether a folder has this id; otherwise it is reserved for a later node.
+    /// Returns whether a node uses this id; otherwise it is reserved.
     pub const fn has_come(&self) -> bool {
         self.founding || self.nonce.is_some()
     }
 }
 
-/// Weights that are wanted.
+/// Target weights and roles of the members, and nodes to remove.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// The slot of the command that made it.
+    /// Slot of the command that made the plan.
     pub id: u64,
-    /// The weights.
+    /// Target weights.
     pub goal: Goal,
-    /// Changes of roles and of the quorum rule, made when the weights are reached.
+    /// Changes of roles and of the quorum rule, made once the weights are reached.
     pub then: Vec<Change>,
-    /// Nodes that leave the group when they have no weight: their ids are spent ([member-1]).
+    /// Nodes to remove from the group once they have no weight; their ids are never used again
+    /// ([member-1]).
     pub leaving: Vec<NodeId>,
     /// The operator's request, for display.
     pub what: String,
 }
 
 impl Plan {
-    /// Returns the remaining changes of roles and of the rule, to be made after this
-    /// configuration's weights. A rule that does not meet the one in force is reached over one that
-    /// meets both ([era-4]).
+    /// Returns the changes of roles and of the rule that remain after this configuration's weights.
+    /// If quorums of the target rule do not intersect those of the rule in force, a rule whose
+    /// quorums intersect both comes in between ([era-4]).
     pub fn left(&self, configuration: &Configuration) -> Vec<Change> {
         let mut left = Vec::new();
         for change in &self.then {
@@ -102,12 +103,13 @@ impl Plan {
         left
     }
 
-    /// Returns whether everything but removals has reached its target.
+    /// Returns whether everything except removals has reached its target.
     pub fn is_reached(&self, configuration: &Configuration) -> bool {
         has_weights(configuration, &self.goal) && self.left(configuration).is_empty()
     }
 
-    /// Returns the same plan for the nodes' present members: some forgot their votes since.
+    /// Returns the same plan with the nodes' present members, since some may have forgotten their
+    /// votes.
     pub fn renewed(&self, now: impl Fn(Member) -> Member) -> Self {
         let goal = self.goal.iter();
         let role = |change: &Change| match *change {
@@ -134,7 +136,7 @@ impl Plan {
         self.goal != other.goal && *self == renewed
     }
 
-    /// Returns the configuration at the end, if it is valid.
+    /// Returns the final configuration, if it is valid.
     fn end(&self, from: &Configuration) -> Result<Configuration, Invalid> {
         let weighed = planner::reached_by(from, &self.goal)?;
         let left = self.left(&weighed);
@@ -142,7 +144,7 @@ impl Plan {
     }
 }
 
-/// Returns a rule whose quorums are those of both the rule in force and the wanted one.
+/// Returns a rule whose quorums satisfy both the rule in force and the target rule.
 fn between(configuration: &Configuration, wanted: QuorumRule) -> Option<QuorumRule> {
     let most = u32::try_from(configuration.weight() / 2 + 1).ok()?;
     let thresholds = |rule| match rule {
@@ -157,11 +159,11 @@ fn between(configuration: &Configuration, wanted: QuorumRule) -> Option<QuorumRu
 /// A plan that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// Its number.
+    /// Number of the plan.
     pub id: u64,
     /// The plan reached its goal.
     pub reached: bool,
-    /// Slot of the end: the last change of the plan, or the command that cancelled it.
+    /// Slot in which it ended: that of the plan's last change, or of the command that cancelled it.
     pub at: Slot,
 }
 
@@ -169,9 +171,9 @@ pub struct Ended {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Group {
     nodes: BTreeMap<NodeId, Known>,
-    /// Nonces of removed nodes: a node that presents one again learns that it was removed.
+    /// Nonces of removed nodes: a node that presents its nonce again learns that it was removed.
     gone: BTreeMap<u64, NodeId>,
-    /// The next id that was never assigned.
+    /// Lowest id that was never assigned.
     next: u32,
     plan: Option<Plan>,
     ended: Option<Ended>,
@@ -179,7 +181,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// Returns the group as it was founded.
+    /// Creates the table of a group with these founding members.
     pub fn founded(members: impl IntoIterator<Item = (NodeId, String)>) -> Self {
         let known = |(node, peer)| {
             let known = Known { peer, founding: true, ..Known::default() };
@@ -190,7 +192,7 @@ impl Group {
         Self { nodes, next: last.saturating_add(1), ..Self::default() }
     }
 
-    /// Nodes that have an id, in order.
+    /// Iterates over the nodes that have an id, in order.
     pub fn nodes(&self) -> impl Iterator<Item = (NodeId, &Known)> {
         self.nodes.iter().map(|(node, known)| (*node, known))
     }
@@ -200,7 +202,7 @@ impl Group {
         self.nodes.get(&node)
     }
 
-    /// Returns the next id that was never assigned.
+    /// Returns the lowest id that was never assigned.
     pub fn next_id(&self) -> u32 {
         self.next
     }
@@ -210,14 +212,14 @@ impl Group {
         self.level
     }
 
-    /// Returns the same group at a level from which it begins: that of a backup ([level-10]).
+    /// Returns the group with another initial level: that of a backup ([level-10]).
     #[must_use]
     pub fn at_level(self, level: Level) -> Self {
         Self { level, ..self }
     }
 
-    /// [level-5] Returns a checksum of the nodes that have joined, for a leader that asked all of
-    /// them.
+    /// [level-5] Returns a checksum of the ids of the nodes that joined. A raise contains the
+    /// checksum of the nodes that the leader asked.
     pub fn nodes_sum(&self) -> u32 {
         let come = self.nodes.iter().filter(|(_, known)| known.has_come());
         let ids: Vec<u8> = come.flat_map(|(node, _)| node.0.to_be_bytes()).collect();
@@ -225,8 +227,8 @@ impl Group {
     }
 
     /// [level-5] Executes a decided raise that was proposed in this era; returns whether it counts.
-    /// It does not if the group has other nodes than the leader asked, or if the level is not the
-    /// next.
+    /// It does not if the group has nodes other than those that the leader asked, or if `to` is not
+    /// the next level.
     pub fn raise(&mut self, era: Era, nodes: u32, to: Level, eras: &Eras) -> bool {
         let counts = era == eras.era() && nodes == self.nodes_sum() && to == self.level.next();
         if counts {
@@ -245,7 +247,7 @@ impl Group {
         self.ended
     }
 
-    /// Executes a command that was decided in `slot`, with these eras in force before it.
+    /// Executes a command that was decided in `slot`, with the eras in force before it.
     /// Deterministic; a refusal is a reply.
     pub fn execute(&mut self, slot: Slot, command: &[u8], eras: &Eras) -> Reply {
         let Some(command) = Command::decode(command) else {
@@ -266,8 +268,8 @@ impl Group {
         }
     }
 
-    /// [member-4] Refuses a command by which a second node would be at the address of one that is
-    /// there. Only a learner may join at the address of a voter, to replace it.
+    /// [member-4] Refuses a command that would put a second node at the address of another one.
+    /// Only a learner may join at the address of a voter, to replace it.
     pub fn check_addresses(&self, command: &Command, eras: &Eras) -> Result<(), Denied> {
         match command {
             Command::Allocate { nonce: None, peer, .. } => self.check_free(peer, |_, _| true),
@@ -288,7 +290,8 @@ impl Group {
         }
     }
 
-    /// [member-4] Refuses the address of a node that is there, among those that `counts`.
+    /// [member-4] Refuses an address that is in use by one of the nodes for which `counts` returns
+    /// `true`.
     fn check_free(
         &self,
         peer: &str,
@@ -328,7 +331,7 @@ impl Group {
         }
         let by_nonce = |(_, known): &(&NodeId, &mut Known)| nonce.is_some() && known.nonce == nonce;
         if let Some((node, known)) = self.nodes.iter_mut().find(by_nonce) {
-            // The same folder asks again: perhaps from elsewhere.
+            // The same folder asks again, perhaps from another address.
             known.peer = peer;
             return Ok(Granted::Node(*node));
         }
@@ -345,7 +348,7 @@ impl Group {
             nonce.is_none() && !known.has_come() && known.peer == peer
         };
         if let Some((node, known)) = self.nodes.iter_mut().find(kept) {
-            // Kept for the same one already: an operator asks again.
+            // The id is already reserved for this address: an operator asks again.
             known.role = role;
             return Ok(Granted::Node(*node));
         }
@@ -374,9 +377,9 @@ impl Group {
         Ok(Granted::Done)
     }
 
-    /// Adopts a plan. If two operators act concurrently, the second one's plan was made for an
-    /// outdated state. The plan in progress may only be renewed, and keeps its number: its end is
-    /// being waited for.
+    /// Adopts a plan. If two operators act concurrently, the second plan was made for an outdated
+    /// state and is refused. The plan in progress may only be renewed, and keeps its number, since
+    /// callers wait for its end.
     fn adopt(&mut self, slot: Slot, mut plan: Plan, named: Era, eras: &Eras) -> Reply {
         if let Some(other) = &self.plan {
             if !plan.renews(other) {
@@ -395,8 +398,8 @@ impl Group {
         if let Some(node) = unknown.into_iter().find(|node| !self.nodes.contains_key(node)) {
             return Err(Denied::UnknownNode(node));
         }
-        // The outcome does not depend on the node that searches, or on a search that may grow
-        // better.
+        // The outcome must not depend on the node that searches, or on a later version of the
+        // search. So only the final configuration is checked.
         let last = plan.end(eras.current());
         let heavy = |weight: &u32| *weight > planner::WEIGHT_WANTED_MAX;
         let keeps_leaving = plan.leaving.iter().any(|node| {
@@ -423,7 +426,8 @@ impl Group {
         }
     }
 
-    /// Applies the eras after this slot: removed nodes leave the table, a fulfilled plan has ended.
+    /// Applies the eras after this slot: drops removed nodes from the table, and ends a plan that
+    /// is fulfilled.
     pub fn look(&mut self, at: Slot, eras: &Eras) {
         let spent = |node: NodeId| eras.identity(node).is_some_and(|id| id.spent);
         let gone = self.nodes.extract_if(.., |node, _| spent(*node));
@@ -445,13 +449,13 @@ pub fn has_weights(configuration: &Configuration, goal: &Goal) -> bool {
     goal_of(configuration).iter().eq(wanted)
 }
 
-/// Returns every member of the configuration with its weight: the initial goal of a plan.
+/// Returns the weights of all members of the configuration: the initial goal of a plan.
 pub fn goal_of(configuration: &Configuration) -> Goal {
     let members = configuration.members().iter();
     members.map(|voter| (voter.member, voter.weight)).collect()
 }
 
-/// Returns the weights with one member replaced, removed or added.
+/// Returns the goal with the weight of one member changed; a weight of 0 removes the member.
 pub fn with(mut goal: Goal, member: Member, weight: u32) -> Goal {
     goal.insert(member, weight);
     goal.retain(|_, weight| *weight > 0);
@@ -485,7 +489,8 @@ mod tests {
         }
     }
 
-    /// [join-2] Asked again, the same folder gets the same id; another one another.
+    /// [join-2] The same folder gets the same id when it asks again; another folder gets another
+    /// id.
     #[test]
     fn an_id_is_given_out_once_per_nonce_and_never_again() {
         let (mut group, _) = group();
@@ -506,7 +511,7 @@ mod tests {
         assert_eq!(run(&mut group, 8, &allocate(Some(11), Some(9))), unknown);
     }
 
-    /// An operator that asks again for the same machine does not use up another id.
+    /// An operator that reserves an id for the same address again does not use up another id.
     #[test]
     fn an_id_is_kept_once_for_one_address() {
         let (mut group, _) = group();
@@ -522,7 +527,7 @@ mod tests {
         assert_eq!(group.known(NodeId(4)).unwrap().role, As::Learner);
         let five = Ok(Granted::Node(NodeId(5)));
         assert_eq!(run(&mut group, 3, &keep("b:1", As::Voter)), five);
-        // Once a node joined, the address may belong to another one: a machine whose folder is
+        // Once a node has joined, another one may have its address: a machine whose folder was
         // lost.
         let come = Command::Allocate {
             nonce: Some(7),
@@ -537,7 +542,7 @@ mod tests {
         assert_eq!(run(&mut group, 6, &keep("n2:1", As::Voter)), seven);
     }
 
-    /// [member-4] Below the level the table executes all of it, as an older release does.
+    /// [member-4] Below the level, the table executes such commands, as an older release does.
     #[test]
     fn the_address_of_a_node_is_given_to_no_other_voter() {
         let at = |level| group().0.at_level(Level(level));
@@ -572,8 +577,8 @@ mod tests {
         assert_eq!(replaced, Ok(Granted::Plan(4)));
     }
 
-    /// [level-5] A raise counts for the nodes that the leader asked, and one level at a time; a
-    /// release before levels keeps its table as ever until then.
+    /// [level-5] A raise counts only for the nodes that the leader asked, and for one level at a
+    /// time. Until the first raise, the table is encoded as by releases without levels.
     #[test]
     fn a_raise_counts_for_the_nodes_and_the_era_that_were_asked() {
         let (mut group, configuration) = group();
@@ -585,7 +590,7 @@ mod tests {
         for level in [7, 8, 10, u16::MAX] {
             assert!(!group.raise(era, sum, Level(level), &eras), "{level}");
         }
-        // In the meantime a node joined, or a weight changed.
+        // Meanwhile a node joined, or a weight changed.
         let mut with_four = group.clone();
         run(&mut with_four, 1, &allocate(None, None)).unwrap();
         assert_eq!(with_four.nodes_sum(), sum, "an id that is kept is no node");
@@ -615,7 +620,7 @@ mod tests {
         assert_eq!(run(&mut group, 99, &allocate(Some(99), None)), Err(Denied::Full));
     }
 
-    /// A removed node learns of its removal and gets no other id; a request may have been in flight
+    /// A removed node learns of its removal and gets no other id, even if its request was in flight
     /// for long.
     #[test]
     fn a_removed_node_gets_no_other_id() {
@@ -664,8 +669,8 @@ mod tests {
         assert_eq!(run(&mut group, 7, &plan(0, &Goal::new())), Err(Denied::Impossible));
     }
 
-    /// [volatile-2] A node that a plan names forgets its votes: the plan goes on with the member
-    /// that it is now.
+    /// [volatile-2] If a node of the plan forgets its votes, the plan continues with the node's new
+    /// member.
     #[test]
     fn a_plan_is_renewed_for_a_node_that_forgot_and_for_nothing_else() {
         let (mut group, configuration) = group();

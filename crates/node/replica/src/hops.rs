@@ -1,32 +1,32 @@
-//! Timestamps of a command's hops through this node: for the picture that `quorate bench log
+//! Timestamps of a command's path through this node, for the picture that `quorate bench log
 //! --trace` draws.
 //!
-//! Stamps are kept in a ring of a fixed size, which overwrites the oldest: nothing is allocated
-//! once it is made. A node without stamps enabled has no ring, and pays one branch for each place
-//! that would stamp.
+//! Stamps are stored in a ring of fixed size, which overwrites the oldest; nothing is allocated
+//! after its creation. A node without stamps has no ring, and pays one branch at each place that
+//! could stamp.
 
 use std::fmt::Write as _;
 
 use quorate_core::slot::Slot;
 
-/// Event that is stamped.
+/// Event on a command's path that is stamped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Hop {
-    /// The thread has events to look at: it slept or polled until now.
+    /// The thread has events to process, after it slept or polled.
     Woke,
-    /// A client's command was read and taken.
+    /// A client's command was read and accepted.
     Command,
     /// A frame of a peer was read.
     Frame,
-    /// The leader assigned the slot to the batch, and queued its proposal.
+    /// The leader assigned a slot to the batch, and queued its proposal.
     Proposed,
     /// The vote was appended to the log.
     Recorded,
-    /// The vote may be sent: where it must be durable, it is.
+    /// The vote may be sent; where it must be durable, it is.
     Voted,
-    /// The turn's frames begin to leave.
+    /// The turn starts to send its frames.
     Sending,
-    /// A write to the disk was begun, with the vote for the slot in it.
+    /// A write to the disk was started that contains the vote for the slot.
     Writing,
     /// This node's record of the slot is on disk.
     Written,
@@ -34,12 +34,12 @@ pub enum Hop {
     Decided,
     /// The slot was applied.
     Applied,
-    /// The turn's replies begin to leave.
+    /// The turn starts to send its replies.
     Replying,
 }
 
 impl Hop {
-    /// All hops, in the order in which a turn meets them.
+    /// All hops, in the order in which they occur in a turn.
     pub const ALL: [Self; 12] = [
         Self::Woke,
         Self::Command,
@@ -55,7 +55,7 @@ impl Hop {
         Self::Replying,
     ];
 
-    /// Returns the name, one word.
+    /// Returns the name, a single word.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Woke => "woke",
@@ -74,14 +74,14 @@ impl Hop {
     }
 }
 
-/// A timestamp of one hop.
+/// Timestamp of one hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// Nanoseconds by the clock of the ring.
+    /// Time in nanoseconds by the clock of the ring.
     pub at_ns: u64,
-    /// Event that is stamped.
+    /// Event that was stamped.
     pub hop: Hop,
-    /// Slot, where it is known.
+    /// Slot, if it is known.
     pub slot: Option<Slot>,
 }
 
@@ -99,10 +99,10 @@ impl Stamp {
     }
 }
 
-/// The last stamps of a node.
+/// The latest stamps of a node.
 #[derive(Clone, Debug)]
 pub struct Hops {
-    /// Clock shared by all nodes and clients that are compared.
+    /// Clock in nanoseconds, shared by all nodes and clients that are compared.
     clock: fn() -> u64,
     ring: Box<[Stamp]>,
     stamped: usize,
@@ -110,7 +110,7 @@ pub struct Hops {
 }
 
 impl Hops {
-    /// Stamps that are kept.
+    /// Number of stamps that the ring can hold.
     pub const KEPT: usize = 1 << 16;
 
     /// Creates an empty ring with this clock, in nanoseconds.
@@ -119,7 +119,7 @@ impl Hops {
         Self { clock, ring: vec![none; Self::KEPT].into(), stamped: 0, next_write: 0 }
     }
 
-    /// Returns the time of its clock.
+    /// Returns the current time in nanoseconds by the clock of the ring.
     pub fn now_ns(&self) -> u64 {
         (self.clock)()
     }
@@ -135,15 +135,15 @@ impl Hops {
         self.stamped += 1;
     }
 
-    /// Writes below this one were begun, the last of them with the votes for all slots below that
-    /// one.
+    /// Records that all writes before number `next` were started, the last of them with the votes
+    /// for slots below `voted_to`.
     pub(crate) fn writes(&mut self, next: u64, voted_to: Slot) {
         if std::mem::replace(&mut self.next_write, next) < next {
             self.stamp(Hop::Writing, Some(Slot(voted_to.0.saturating_sub(1))));
         }
     }
 
-    /// Returns all stamps, the oldest first: a line each.
+    /// Returns all stamps, the oldest first, one per line.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for number in self.stamped.saturating_sub(Self::KEPT)..self.stamped {

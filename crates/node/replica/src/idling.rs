@@ -1,5 +1,5 @@
-//! Detection of an idle device, for operators: its own node cannot know the reason, but it sees the
-//! activity of the group.
+//! Detection of an idle device, for operators. The device's node cannot know the reason, but it
+//! sees the activity of the group.
 
 use quorate_core::{node_id::NodeId, slot::Slot, time::Time};
 
@@ -8,7 +8,7 @@ const PATIENCE_MS: u64 = 3_000;
 /// Minimum number of slots decided in that time.
 const SLOTS: u64 = 64;
 
-/// State of the group around a device's node.
+/// State of the group, as seen by the node that has the device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Surroundings {
     /// The node is a voter.
@@ -17,18 +17,18 @@ pub(crate) struct Surroundings {
     pub(crate) is_durable: bool,
     /// The node leads.
     pub(crate) leads: bool,
-    /// Present leader.
+    /// Present leader, if known.
     pub(crate) leader: Option<NodeId>,
-    /// Slots below are decided.
+    /// First slot that is not decided.
     pub(crate) decided_to: Slot,
 }
 
-/// Start of the idleness, with the slots decided then.
+/// Start of each kind of idleness, with the decided slots at that time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Idling {
-    /// Armed, and without a vote.
+    /// The device is armed and has not voted since.
     votes: Option<(Time, Slot)>,
-    /// The device could be used, and is not armed.
+    /// The device could be used and has not been armed since.
     armed: Option<(Time, Slot)>,
 }
 
@@ -38,7 +38,7 @@ impl Idling {
         self.votes = None;
     }
 
-    /// Returns a remark on the device, if any. `used`, `armed`: its present state.
+    /// Returns a remark on the device, if it is idle. `used` and `armed` are its present state.
     pub(crate) fn note(
         &mut self,
         now: Time,
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(idling.note(at(0), &group(1), idle), None);
         let said = idling.note(at(3_000), &group(65), idle).unwrap();
         assert!(said.starts_with("node 7, which leads, asks for no votes"), "{said}");
-        // One that leads itself, and one that is not a voter.
+        // The node leads itself; the node is not a voter.
         for other in [
             Surroundings { leads: true, ..group(65) },
             Surroundings { has_vote: false, ..group(65) },

@@ -1,17 +1,16 @@
-//! Histogram of command latencies: a fixed number of classes, so that counting costs next to
-//! nothing, and numbers of different nodes and times can be added and subtracted.
+//! Histogram of command latencies. The number of classes is fixed, so counting is cheap, and
+//! histograms of different nodes and times can be added and subtracted.
 
 use std::fmt;
 
-/// Classes per doubling of the time.
+/// Number of classes per doubling of the time.
 const QUARTERS: u64 = 4;
-/// The shortest time that is distinguished from another, as a power of two of microseconds.
+/// Width of the first classes, as a power of two of microseconds.
 const FINEST_BITS: u32 = 2;
-/// The last class begins at 58.7 seconds.
+/// Number of classes; the last one begins at 58.7 seconds.
 pub const CLASSES: usize = 88;
 
-/// Commands by how long they took. A class is never wider than a quarter of the time at which it
-/// begins.
+/// Command counts by latency. A class is never wider than a quarter of its lower bound.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Latencies([u64; CLASSES]);
 
@@ -29,8 +28,8 @@ impl fmt::Debug for Latencies {
 }
 
 impl Latencies {
-    /// Counts `commands` of one batch, which took even times from the shortest to the longest, both
-    /// in microseconds.
+    /// Counts `commands` of one batch, whose latencies are spread evenly from the shortest to the
+    /// longest, both in microseconds.
     pub fn add(&mut self, commands: u64, shortest_us: u64, longest_us: u64) {
         let (first, last) = (class(shortest_us), class(longest_us));
         let span = longest_us.saturating_sub(shortest_us).max(1);
@@ -38,7 +37,8 @@ impl Latencies {
         for number in first..last {
             let under = upper_edge_us(number).saturating_sub(shortest_us);
             let share = u128::from(commands) * u128::from(under) / u128::from(span);
-            // This share of all was answered before; the rest is in the classes that follow.
+            // This share of all commands is below the upper edge; the rest is in the following
+            // classes.
             let share = u64::try_from(share).unwrap_or(u64::MAX).min(commands);
             let here = share.saturating_sub(commands - left);
             self.0[number] += here;
@@ -48,7 +48,7 @@ impl Latencies {
     }
 
     /// Iterates over the classes: the upper bound in microseconds, and the number of commands. The
-    /// last class includes all longer times.
+    /// last class includes all longer latencies.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let counts = self.0.iter().enumerate();
         counts.map(|(number, count)| (upper_edge_us(number), *count))
@@ -97,7 +97,7 @@ mod tests {
         let mut latencies = Latencies::default();
         latencies.add(1, 100, 100);
         assert_eq!(some(&latencies), [(112, 1)]);
-        // From 96 to 192: equal numbers in each sixteen microseconds.
+        // From 96 to 192 us: equal numbers in each 16 us.
         let mut latencies = Latencies::default();
         latencies.add(60, 96, 192);
         assert_eq!(some(&latencies), [(112, 10), (128, 10), (160, 20), (192, 20)]);

@@ -1,9 +1,9 @@
 //! One replica: core, log, plane and service joined in one loop.
 //!
-//! A service is a [`StateMachine`]: commands in, replies out, the same on every node. A [`Replica`]
-//! orders the commands with its peers, keeps them on disk, and executes each exactly once. It has
-//! no sockets, no clock and no threads; its driver brings those: the reactor in production, the
-//! simulator in tests, or [`testing::Cluster`], a whole group in one thread:
+//! A service is a [`StateMachine`]: it executes commands and returns replies, the same on every
+//! node. A [`Replica`] orders the commands with its peers, stores them on disk, and executes each
+//! exactly once. It has no sockets, no clock and no threads. Its driver provides those: the reactor
+//! in production, the simulator in tests, or [`testing::Cluster`], a whole group in one thread:
 //!
 //! ```
 //! use quorate_core::{node_id::NodeId, record::Class};
@@ -28,7 +28,7 @@
 //! let leader = cluster.leader().expect("just elected");
 //! let tag = cluster.write(leader, &[3]);
 //! cluster.crash(leader);
-//! // The node that accepted it is gone, and with it the answer; another node takes the next one.
+//! // The reply is lost with the node that accepted the command; another node accepts the next one.
 //! let other = NodeId(1 + leader.0 % 3);
 //! let tag = cluster.write(other, &[4]);
 //! assert!(cluster.run_until(5_000, |cluster| cluster.outcome(other, tag).is_some()));
@@ -37,23 +37,23 @@
 //!
 //! # The life of a command
 //!
-//! A front calls [`Requests::write`]; the command waits with its kind (`proposing/gather`). When
-//! fewer than a window of this node's batches are in flight, `proposing/origin` numbers all that
-//! waits as one batch of its session, and offers it to the leader: itself, or a peer
-//! (`proposing/forwarded`). The core gives it a slot (`protocol`); `replica/egress` sends the
+//! A front calls [`Requests::write`], and the command waits with others (`proposing/gather`). When
+//! fewer than a window of this node's batches are in flight, `proposing/origin` makes all waiting
+//! commands the next numbered batch of its session, and offers it to the leader: itself, or a peer
+//! (`proposing/forwarded`). The core assigns a slot (`protocol`). `replica/egress` sends the
 //! proposal with its bytes (`contents`) and appends the vote to the log (`storing`). When the core
-//! says that the slot is decided, `applying` asks its sessions whether it is the batch's turn,
-//! executes its commands, and the origin's clients get their replies (`completions`). Whatever may
-//! have been lost is offered again, and executed once all the same.
+//! reports that the slot is decided, `applying` checks with its sessions that it is the batch's
+//! turn, and executes its commands. The origin's clients get their replies (`completions`). A batch
+//! that may have been lost is offered again, and is still executed only once.
 //!
 //! # Reading order
 //!
-//! Ports: [`service`], [`front`], [`stream_front`], [`plane`]. The order of a turn: [`replica`],
-//! and below it the sources of input: `ingress`, `egress`, `disk`, `requests`. The parts that it
-//! joins, in the order of a command: `proposing`, `contents`, `storing`, `applying`, `completions`.
-//! Reads: `reading`. Nodes that are behind: `catching_up`, `peers`. Size of batches and number in
-//! flight: `tuning`. Start and end: [`open`], `ending`. Reports to operators: [`status`],
-//! `observing`, [`hops`]. Capacities: [`limits`].
+//! Ports: [`service`], [`front`], [`stream_front`], [`plane`]. Order of a turn: [`replica`], and
+//! below it the sources of input: `ingress`, `egress`, `disk`, `requests`. Parts on the path of a
+//! command, in order: `proposing`, `contents`, `storing`, `applying`, `completions`. Reads:
+//! `reading`. Nodes that lag: `catching_up`, `peers`. Size of batches and number in flight:
+//! `tuning`. Start and stop: [`open`], `ending`. Reports to operators: [`status`], `observing`,
+//! [`hops`]. Capacities: [`limits`].
 #![forbid(unsafe_code)]
 
 mod applying;

@@ -1,51 +1,53 @@
-//! The capacity of every queue of a replica; in bytes where a queue holds bytes.
+//! Capacity of every queue of a replica, in bytes where a queue stores bytes.
 
-/// Maximum of open batches of one origin ([session-2]).
+/// Maximum number of open batches of one origin ([session-2]).
 pub const OPEN_BATCHES_MAX: usize = 64;
 
-/// Cost of a waiting command beyond its bytes: tag, deadline and bookkeeping. Charged, so that a
-/// flood of empty commands is bounded too.
+/// Cost of a waiting command beyond its bytes: tag, deadline and bookkeeping. It bounds a flood of
+/// empty commands, too.
 pub const COMMAND_OVERHEAD_BYTES: usize = 64;
 
-/// Capacities of a replica. These never influence what is executed, so nodes may differ in them;
-/// limits that must be equal everywhere are in [`crate::applying::sessions`].
+/// Capacities of a replica. They never influence the results of execution, so nodes may differ in
+/// them; limits that must be equal everywhere are in [`crate::applying::sessions`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Own batches in flight; while the window is full the next batch grows.
+    /// Maximum number of this node's batches in flight; while the window is full, the next batch
+    /// grows.
     pub window_batches: usize,
-    /// A batch is closed at this size; one larger command travels alone.
+    /// Size at which a batch is closed; a larger command travels alone.
     pub batch_bytes: usize,
     /// Commands accepted but not yet in a batch.
     pub pending_bytes: usize,
-    /// Replies and notices that the front has not taken; no more is applied while they are above.
+    /// Replies and notices that the front has not taken; above this limit nothing more is applied.
     pub completion_bytes: usize,
-    /// Replies of one batch, which is applied as a whole: the replies beyond are dropped, and their
+    /// Replies of one batch, which is applied as a whole. Further replies are dropped, and their
     /// clients get an unknown outcome.
     pub reply_bytes: usize,
-    /// Reads and session registrations waiting at a time, each.
+    /// Maximum number of waiting reads, and of waiting session registrations.
     pub waiting_requests: usize,
-    /// Payloads that undecided or unapplied slots need. Above it, proposals of others are dropped
-    /// and own ones wait.
+    /// Payloads that undecided or unapplied slots need. Above this limit, proposals of other nodes
+    /// are dropped and own ones wait.
     pub payload_bytes: usize,
-    /// Applied or superseded payloads, kept for slow followers.
+    /// Applied or superseded payloads, retained for slow followers.
     pub recent_bytes: usize,
-    /// Bytes of streams that arrived and are not applied yet.
+    /// Bytes of streams that have arrived and are not applied yet.
     pub stream_bytes: usize,
     /// Window of one stream, in bytes ([stream-8]).
     pub stream_window_bytes: usize,
-    /// Batches of other nodes that wait for a free slot at the leader.
+    /// Batches of other nodes that wait at the leader for a free slot.
     pub forwarded_bytes: usize,
-    /// Records not yet on disk. Above it nothing new is proposed or voted for.
+    /// Records that are not on disk yet. Above this limit nothing new is proposed or voted for.
     pub log_backlog_bytes: u64,
-    /// Decided entries that wait to be applied in memory; above it proposals of others are dropped.
+    /// Maximum number of decided entries waiting in memory to be applied; above it, proposals of
+    /// other nodes are dropped.
     pub decided_entries: usize,
     /// Bytes read from the log in one turn.
     pub log_read_bytes: usize,
     /// Bytes applied in one turn.
     pub apply_bytes: usize,
-    /// Bytes of catch-up sent in one turn.
+    /// Catch-up bytes sent in one turn.
     pub serve_bytes: usize,
-    /// Catch-up ranges and payload requests of peers waiting to be served.
+    /// Maximum number of waiting catch-up ranges and payload requests of peers.
     pub serve_requests: usize,
 }
 
@@ -76,8 +78,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Returns the limits, with those that would stop a replica from working raised to the least
-    /// that works.
+    /// Raises limits that would stop a replica from working to the lowest values that work.
     pub fn at_least(mut self, command_bytes_max: usize) -> Self {
         let one = command_bytes_max.saturating_add(1024);
         self.window_batches = self.window_batches.clamp(1, OPEN_BATCHES_MAX);

@@ -1,4 +1,4 @@
-//! Reports of this replica to operators: events, notices, its lag.
+//! Reports of this replica to operators: events, notices, and its lag.
 
 pub mod events;
 mod pace;
@@ -27,14 +27,14 @@ use crate::{
     status::{Progress, Reign},
 };
 
-/// Observations that are not reported yet.
+/// Observations of this replica, and events that are not reported yet.
 #[derive(Debug)]
 pub(crate) struct Observing {
     watch: Watch,
     promises: Promises,
     events: Events,
     reigns: Reigns,
-    /// The first rule that was found broken.
+    /// First broken rule that was found.
     alarm: Option<Alarm>,
 }
 
@@ -54,12 +54,12 @@ impl Observing {
         self.events.push(event);
     }
 
-    /// Takes the oldest event that was not read yet.
+    /// Takes the oldest event that was not reported yet.
     pub(crate) fn next_event(&mut self) -> Option<Event> {
         self.events.next()
     }
 
-    /// Records the present leader, as far as this node knows.
+    /// Records the present leader, as far as this node knows it.
     pub(crate) fn led(&mut self, now: Time, leader: Option<NodeId>, ballot: Ballot) {
         self.reigns.look(now, leader, ballot);
     }
@@ -69,8 +69,8 @@ impl Observing {
         self.reigns.seen(now)
     }
 
-    /// Takes note that a rule was broken somewhere. The first alarm stays in the status; where nodes
-    /// differ, until a graver one.
+    /// Records a broken rule. The status shows the first one; an alarm that nodes differ gives way
+    /// to a graver one.
     pub(crate) fn raise(&mut self, alarm: Alarm, counters: &mut Counters) {
         counters.alarms += 1;
         self.events.push(Event::Alarm(alarm));
@@ -79,7 +79,7 @@ impl Observing {
         }
     }
 
-    /// Returns the first rule that was found broken.
+    /// Returns the first broken rule that was found.
     pub(crate) fn alarm(&self) -> Option<&Alarm> {
         self.alarm.as_ref()
     }
@@ -94,37 +94,37 @@ impl Observing {
         self.promises.look(now, promised, own);
     }
 
-    /// Returns a notice to the operator about that promise.
+    /// Returns the notice about this node's promise, if the operator should act.
     pub(crate) fn notice(&self, now: Time) -> Option<String> {
         self.promises.notice(now)
     }
 
-    /// Takes the notice, once.
+    /// Takes the notice about this node's promise; it is returned once.
     pub(crate) fn take_notice(&mut self, now: Time) -> Option<String> {
         self.promises.take_news(now)
     }
 
-    /// Records that a write of the log ended, after this long.
+    /// Records that a write of the log ended, and its duration.
     pub(crate) fn on_written(&mut self, took_us: u64, bytes: usize) {
         self.watch.on_written(took_us, bytes, &mut self.events);
     }
 
-    /// Returns whether the replica should be checked now, and schedules the next check.
+    /// Returns whether a check of the replica is due, and schedules the next one.
     pub(crate) fn take_look(&mut self, now: Time) -> bool {
         self.watch.take_due(now)
     }
 
-    /// Checks the present state.
+    /// Checks the replica's present state, and queues events.
     pub(crate) fn look(&mut self, now: Time, sight: &Sight<'_>) {
         self.watch.look(now, sight, &mut self.events);
     }
 
-    /// Returns the activity that keeps this node from being level with the others, if any.
+    /// Returns the activity that keeps this node from being caught up, if any.
     pub(crate) fn progress(&self, now: Time, standing: &Standing) -> Option<Progress> {
         self.watch.progress(now, standing)
     }
 
-    /// Returns the growth of the log in bytes per second.
+    /// Returns the growth rate of the log in bytes per second.
     pub(crate) fn log_growth(&self, now: Time, written_bytes: u64) -> Option<u64> {
         self.watch.growth(now, written_bytes)
     }

@@ -1,9 +1,9 @@
-//! Values of this node in flight to another member's coordinator by frames ([offload-15]).
+//! Values that this node sent to another member's coordinator by frames ([offload-15]).
 //!
 //! A frame avoids the path through the leader's process. Its arrival is not acknowledged, and a
-//! coordinator that was revoked receives nothing: a value that is not seen as voted for or decided
-//! within some milliseconds is sent over a connection, and so is everything after it until the
-//! coordinator is seen again. A leader drops duplicates.
+//! revoked coordinator receives nothing. So a value that is not seen as voted for or decided within
+//! some milliseconds is sent over a connection, and so are all later values until the coordinator
+//! is seen again. The leader drops duplicates.
 
 use std::collections::VecDeque;
 
@@ -11,30 +11,31 @@ use quorate_core::{ballot::Ballot, time::Time, value::Value};
 
 use crate::payload::Payload;
 
-/// Maximum of offers in flight.
+/// Maximum number of offers in flight.
 const OFFERS_MAX: usize = 256;
 /// Time after which an unseen value is late, in milliseconds.
 const LATE_MS: u64 = 5;
-/// A coordinator that was not seen for this long is not relied on, in milliseconds.
+/// Time after which a coordinator that was not seen is no longer used, in milliseconds.
 const HEARD_MS: u64 = 1_000;
 
-/// Something that the leader should propose.
+/// A value that the leader should propose.
 #[derive(Clone, Debug)]
 pub(crate) struct Offer {
     pub(crate) value: Value,
     pub(crate) payload: Option<Payload>,
 }
 
-/// All offers in flight, the oldest first, each with the time at which it is late.
+/// Offers in flight, the oldest first, each with the time at which it is late.
 #[derive(Default)]
 pub(crate) struct Offers {
     list: VecDeque<(Time, Offer)>,
-    /// Ballot of the last coordinator seen, with the time.
+    /// Ballot of the coordinator seen last, and the time.
     heard: Option<(Ballot, Time)>,
 }
 
 impl Offers {
-    /// Returns whether the coordinator of this ballot assigns slots, as far as is known.
+    /// Returns whether a value may be offered: the coordinator of this ballot was seen recently,
+    /// and the queue is not full.
     pub(crate) fn may_go(&self, now: Time, ballot: Ballot) -> bool {
         let lately = |(heard, at): (Ballot, Time)| heard == ballot && now < at.plus_ms(HEARD_MS);
         self.list.len() < OFFERS_MAX && self.heard.is_some_and(lately)
@@ -45,7 +46,7 @@ impl Offers {
         self.list.push_back((now.plus_ms(LATE_MS), offer));
     }
 
-    /// Records that a value has a slot in this ballot.
+    /// Records that a value was seen with a slot in this ballot.
     pub(crate) fn heard(&mut self, now: Time, ballot: Ballot, value: &Value) {
         self.heard = Some((ballot, now));
         if let Some(at) = self.list.iter().position(|(_, known)| known.value == *value) {
@@ -53,21 +54,21 @@ impl Offers {
         }
     }
 
-    /// Takes the oldest offer that is late, to be sent another way. The following ones are, too,
-    /// until the coordinator is seen again.
+    /// Takes the oldest offer that is late, to be sent over a connection. Later values are sent
+    /// that way, too, until the coordinator is seen again.
     pub(crate) fn next_late(&mut self, now: Time) -> Option<Offer> {
         let (_, late) = self.list.pop_front_if(|(late_at, _)| *late_at <= now)?;
         self.heard = None;
         Some(late)
     }
 
-    /// Drops all offers: another node leads, or this one.
+    /// Drops all offers: the leader has changed.
     pub(crate) fn forget(&mut self) {
         self.list.clear();
         self.heard = None;
     }
 
-    /// Returns the time at which the oldest is late.
+    /// Returns the time at which the oldest offer is late.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         self.list.front().map(|(late_at, _)| *late_at)
     }
@@ -109,7 +110,7 @@ mod tests {
         assert!(!offers.may_go(Time(1), ballot(1)) && offers.wake_at().is_none());
     }
 
-    /// [offload-15] Each is seen or late, once.
+    /// [offload-15] Each value is either seen or late, once.
     #[test]
     fn what_is_not_seen_goes_another_way_and_so_does_what_follows() {
         let mut offers = Offers::default();

@@ -1,4 +1,4 @@
-//! Options for the start of a replica, and errors of it.
+//! Options of a replica, and errors of its start.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -17,14 +17,14 @@ use crate::{
     scrubbing::ScrubOptions, snapshots::trimming::SnapshotOptions, status::Addresses,
 };
 
-/// Time-outs between nodes.
+/// Timeouts between nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// A leader speaks at least this often.
+    /// Maximum interval between messages of a leader.
     pub heartbeat_ms: u64,
-    /// The silence after which an election starts is drawn at random; it lasts at least this long.
+    /// Minimum of the random silence after which an election starts.
     pub election_min_ms: u64,
-    /// The silence after which an election starts lasts at most this long.
+    /// Maximum of the random silence after which an election starts.
     pub election_max_ms: u64,
 }
 
@@ -38,66 +38,66 @@ impl Default for Timeouts {
     }
 }
 
-/// Options of a replica; constant while it runs.
+/// Options of a replica, constant while it runs.
 #[derive(Clone, Debug)]
 pub struct ReplicaOptions {
-    /// The group's id.
+    /// Id of the group.
     pub cluster: u128,
     /// This node and its incarnation ([volatile-1]).
     pub member: Member,
     /// Number of this process start; never used before by this node ([value-2]).
     pub boot: u32,
-    /// Time-outs between nodes.
+    /// Timeouts between nodes.
     pub timeouts: Timeouts,
-    /// Seed of randomised time-outs; different on every node and start.
+    /// Seed of randomised timeouts; different on every node and start.
     pub seed: u64,
-    /// Largest command taken, in bytes.
+    /// Largest accepted command, in bytes.
     pub command_bytes_max: usize,
-    /// A request that is not done by then fails.
+    /// Time after which an unfinished request fails.
     pub client_timeout_ms: u64,
-    /// Maximum of a leader's proposals in flight.
+    /// Maximum number of a leader's proposals in flight.
     pub inflight_max: usize,
-    /// Slots at or above `decided_to + window_slots` are refused ([p2-3]).
+    /// Number of slots above `decided_to` that are accepted; higher ones are refused ([p2-3]).
     pub window_slots: u64,
-    /// Leases, if the leader reads by them ([read-4]); for a node with a clock
+    /// Leases for reads at the leader ([read-4]); only for a node with a clock
     /// ([`crate::Replica::lend_clock`]).
     pub leases: Option<Leases>,
-    /// Time for which an earlier process may have granted a lease, in microseconds; 0 if it cannot
+    /// Time in microseconds for which an earlier process may have granted a lease; 0 if it cannot
     /// have.
     pub silent_us: u64,
-    /// Time that it waits for others to connect before it leads as a quorum by itself ([lie-6]), in
-    /// microseconds; 0 if its process made the folder of a new group.
+    /// Time in microseconds that the node waits for others to connect before it leads as a quorum
+    /// by itself ([lie-6]); 0 if this process created the folder for a new group.
     pub alone_us: u64,
     /// Maximum drift of a clock, in parts per million.
     pub clock_drift_ppm: u64,
     /// Capacity of every queue.
     pub limits: Limits,
-    /// Known addresses of the founding members, this node included.
+    /// Known addresses of the founding members, including this node.
     pub addresses: BTreeMap<NodeId, Addresses>,
     /// Peer addresses of the founding members, as configured on every node of the group.
     pub founding_peers: BTreeMap<NodeId, String>,
-    /// Settings of the tuner of batch and window. Without it they stay as `limits` has them.
+    /// Settings of the tuner of batch and window. Without a tuner both stay as set in `limits`.
     pub tuning: Option<Settings>,
-    /// Schedule of snapshots and of trimming.
+    /// When snapshots are taken and the log is trimmed.
     pub snapshots: SnapshotOptions,
     /// Memory limits of the store of streams.
     pub stream_limits: StoreLimits,
-    /// Layout of its files, if there are none yet.
+    /// Layout of the store's files, used only if there are none yet.
     pub stream_layout: Layout,
     /// The founding configuration ([era-11]).
     pub founding: Configuration,
-    /// A leader sends proposals to just a quorum, and to all nodes when an answer is late.
+    /// A leader sends proposals only to a quorum, and to all nodes if an answer is late.
     pub thrifty: bool,
     /// Route of votes to this node when it leads.
     pub votes: Votes,
-    /// The newest level that it supports; below that of this release only in tests, where it stands
-    /// for an earlier one.
+    /// Highest level that this node supports. Tests set a lower one to stand for an earlier
+    /// release.
     pub supports: Level,
-    /// Level that the folder may hold already ([level-8]).
+    /// Level that the folder's data may already require ([level-8]).
     pub marked: Level,
-    /// Handling of levels when it leads.
+    /// When this node raises the level as a leader.
     pub raising: Raising,
-    /// Schedule of scrubs, which read all its data to check whether it is sound.
+    /// Schedule of scrubs, which read all data to check whether it is intact.
     pub scrub: ScrubOptions,
 }
 
@@ -113,7 +113,8 @@ impl ReplicaOptions {
             command_bytes_max: defaults::COMMAND_BYTES_MAX,
             client_timeout_ms: defaults::CLIENT_TIMEOUT_MS,
             inflight_max: 256,
-            // Content takes a slot for each byte; the bytes in flight are bounded by the proposals.
+            // Content takes a slot for each byte; the number of proposals bounds the bytes in
+            // flight.
             window_slots: 32 << 20,
             leases: None,
             silent_us: 0,
@@ -142,12 +143,12 @@ impl ReplicaOptions {
 pub enum OpenError {
     /// The log lost votes or promises: the node must return with its next incarnation ([disk-8]).
     Forgotten {
-        /// Damaged places.
+        /// Damaged places of the log.
         places: Vec<String>,
     },
     /// The service's metadata cannot be read.
     Metadata(Unreadable),
-    /// The base of the log, as written by the replica, cannot be read.
+    /// The replica's note in the base of the log cannot be read.
     Base,
     /// The files of snapshots cannot be listed.
     Snapshots(DiskError),

@@ -1,5 +1,5 @@
-//! Frames on their way to the plane: frames that it has no room for are counted, and repeated by
-//! the protocol.
+//! Sends frames to the plane. Frames for which the plane has no space are counted, and the protocol
+//! repeats them.
 
 use quorate_core::{
     node_id::{Member, NodeId},
@@ -13,11 +13,11 @@ use crate::{
     plane::{Body, Plane},
 };
 
-/// Delay of a retry after a refusal. Long enough not to spin, short enough not to be felt: a slot
-/// frees within a disk write.
+/// Delay before a retry after a refusal: long enough not to spin, short enough not to be noticed,
+/// since space becomes free within a disk write.
 pub(crate) const RETRY_MS: u64 = 2;
 
-/// The plane, for the time of one call.
+/// The plane, borrowed for one call.
 pub(crate) struct Outbox<'a> {
     from: Member,
     plane: &'a mut dyn Plane,
@@ -27,23 +27,23 @@ pub(crate) struct Outbox<'a> {
 }
 
 impl<'a> Outbox<'a> {
-    /// Frames are from this member.
+    /// Creates an outbox for frames from this member.
     pub(crate) fn new(from: Member, plane: &'a mut dyn Plane, counters: &'a mut Counters) -> Self {
         Self { from, plane, logged: 0, counters }
     }
 
-    /// Frames say that this node's log is on stable storage up to this write ([lie-1]).
+    /// Lets frames state that this node's log is on stable storage up to this write ([lie-1]).
     pub(crate) fn saying(self, logged: u64) -> Self {
         Self { logged, ..self }
     }
 
-    /// Hands a frame to the plane; `false` if it had no room.
+    /// Passes a frame to the plane; returns `false` if the plane had no space for it.
     pub(crate) fn send(&mut self, to: NodeId, lane: Lane, frame: &Frame<'_>) -> bool {
         !self.send_all(NodeSet::one(to), lane, frame, None).is_empty()
     }
 
-    /// Hands a frame to the plane for each of these nodes; those for which it had room. `payload`
-    /// is the same as the bytes in the frame, if those are shared.
+    /// Passes a frame to the plane for each of these nodes; returns those for which the plane had
+    /// space. `payload` contains the same bytes as the frame, if they are shared.
     pub(crate) fn send_all(
         &mut self,
         to: NodeSet,
@@ -67,7 +67,7 @@ impl<'a> Outbox<'a> {
         {
             self.counters.payload_bytes_sent.add(*sent, length);
         }
-        // A frame that a plane cannot carry at all is lost, like one that it has no room for.
+        // A frame that a plane can never carry is lost like one for which it has no space.
         self.dropped(to, sent.unwrap_or_default())
     }
 
@@ -78,8 +78,8 @@ impl<'a> Outbox<'a> {
         room
     }
 
-    /// Returns the same for callers that have an alternative if it could not; a refusal is not
-    /// counted.
+    /// Returns whether a frame of this length could be sent, for callers with an alternative: a
+    /// refusal is not counted.
     pub(crate) fn fits(&self, to: NodeId, lane: Lane, bytes: usize) -> bool {
         self.plane.has_room(to, lane, bytes)
     }
@@ -106,7 +106,8 @@ mod tests {
     use super::*;
     use crate::plane::TooLarge;
 
-    /// A plane of packets: a frame longer than one never fits, and node 3 has no room.
+    /// A plane of packets: a frame longer than a packet never fits, and there is never space for
+    /// node 3.
     struct Packets(Vec<(NodeId, usize)>);
 
     const PACKET_BYTES: usize = 1400;

@@ -1,9 +1,9 @@
 //! Replies that wait until their commands would survive a crash of all nodes ([class-2]): executed
 //! commands, in the order of their slots.
 //!
-//! This is only the queue. The core determines which slots last
-//! ([`quorate_core::input::Input::Last`]); commands that need no more than the group's class never
-//! get here.
+//! This is only the queue. The core determines which slots are durable
+//! ([`quorate_core::input::Input::Last`]). Commands for which the group's class is enough are never
+//! queued here.
 
 use std::collections::VecDeque;
 
@@ -11,19 +11,19 @@ use quorate_core::{level::Level, slot::Slot, time::Time};
 
 use crate::outcome::Tag;
 
-/// Level of a group whose members can be asked about their disks ([level-9]).
+/// Level from which on members can be asked about their disks ([level-9]).
 pub(crate) const LEVEL: Level = Level(9);
-/// Level of a group whose members can be asked about their memory ([level-9]).
+/// Level from which on members can be asked about their memory ([level-9]).
 pub(crate) const EARLY_LEVEL: Level = Level(10);
 
-/// Path by which a command is answered at another class than the group's.
+/// Means by which a command is confirmed at another class than the group's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// The command is at that class when it is decided: nothing else is waited for.
+    /// The decision itself confirms the command at that class.
     Decided,
-    /// Members are asked.
+    /// The members are asked.
     Asked,
-    /// Members might not understand the question.
+    /// The members cannot be asked, since they might not understand the question.
     Closed,
 }
 
@@ -35,36 +35,37 @@ struct Held {
     bytes: usize,
 }
 
-/// The queue of replies.
+/// Replies that wait for durability, in the order of their slots.
 #[derive(Debug, Default)]
 pub(crate) struct Outlasting {
     held: VecDeque<Held>,
-    /// Their replies, one after the other.
+    /// Bytes of the replies, one after the other.
     replies: VecDeque<u8>,
-    /// Everything below lasts, as far as this process knows.
+    /// Slots below are on stable storage at a quorum, as far as this process knows.
     lasts_to: Slot,
-    /// End of the last question to the core.
+    /// End of the slots that the core was last asked about.
     asked_to: Slot,
 }
 
 impl Outlasting {
-    /// Holds the reply to the command in this slot, which is not before those that wait.
+    /// Holds the reply to the command in this slot, which must not be lower than those that already
+    /// wait.
     pub(crate) fn hold(&mut self, tag: Tag, slot: Slot, until: Time, reply: &[u8]) {
         self.replies.extend(reply);
         self.held.push_back(Held { tag, slot, until, bytes: reply.len() });
     }
 
-    /// Returns whether nothing waits.
+    /// Returns whether no reply waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
-    /// Returns the number of bytes that wait.
+    /// Returns the size of the waiting replies in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.replies.len() + self.held.len() * size_of::<Held>()
     }
 
-    /// Returns the next question to the core, if it is new.
+    /// Returns the end of the slots to ask the core about, if it was not asked yet.
     pub(crate) fn question(&mut self) -> Option<Slot> {
         let to = self.held.back()?.slot.next();
         if to <= self.asked_to {
@@ -74,12 +75,12 @@ impl Outlasting {
         Some(to)
     }
 
-    /// Records that all slots below last.
+    /// Records that all slots below `to` are on stable storage at a quorum.
     pub(crate) fn lasts(&mut self, to: Slot) {
         self.lasts_to = self.lasts_to.max(to);
     }
 
-    /// Takes the next reply that need not wait any more.
+    /// Takes the next reply whose slot is on stable storage at a quorum.
     pub(crate) fn next_told(&mut self) -> Option<(Tag, Vec<u8>)> {
         let lasts_to = self.lasts_to;
         let held = self.held.pop_front_if(|held| held.slot < lasts_to)?;
@@ -88,7 +89,7 @@ impl Outlasting {
         Some((held.tag, reply))
     }
 
-    /// Takes the next request that has waited too long.
+    /// Takes the next request whose deadline has passed.
     pub(crate) fn next_overdue(&mut self, now: Time) -> Option<Tag> {
         let held = self.held.pop_front_if(|held| held.until <= now)?;
         self.replies.drain(..held.bytes);

@@ -1,5 +1,4 @@
-//! A payload: the bytes of a value, held by reference by the log, the store and the queues to
-//! peers.
+//! Payload: the bytes of a value, shared by the log, the store and the queues to peers.
 
 use std::{
     fmt,
@@ -10,24 +9,24 @@ use std::{
 use quorate_log::disk::Blocks;
 use quorate_stream::store::Bulk;
 
-/// Bytes that do not change any more. A copy is another reference to the same bytes.
+/// Immutable, reference-counted bytes. A copy is another reference to the same bytes.
 #[derive(Clone)]
 pub struct Payload(Kept);
 
 #[derive(Clone)]
 enum Kept {
     Plain(Arc<Vec<u8>>),
-    /// Blocks that a disk can write from.
+    /// Blocks from which a disk can write.
     Bulk(Blocks),
 }
 
 impl Payload {
-    /// Shares these bytes from now on. They are not copied.
+    /// Makes a payload of these bytes without copying them.
     pub fn new(bytes: Vec<u8>) -> Self {
         Self(Kept::Plain(Arc::new(bytes)))
     }
 
-    /// Returns the number of references: 1 if these bytes are not shared.
+    /// Returns the number of references: 1 if the bytes are not shared.
     pub fn holders(&self) -> usize {
         match &self.0 {
             Kept::Plain(bytes) => Arc::strong_count(bytes),
@@ -35,7 +34,7 @@ impl Payload {
         }
     }
 
-    /// Returns the CRC-32C of the bytes; that of large payloads is cached.
+    /// Returns the CRC-32C of the bytes, which is cached for large payloads.
     pub fn checksum(&self) -> u32 {
         match &self.0 {
             Kept::Plain(bytes) => quorate_wire::checksum(bytes),

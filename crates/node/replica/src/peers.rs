@@ -1,4 +1,4 @@
-//! Peers that can be talked to, where they listen, and whether they have applied the same.
+//! Connected peers, their addresses, and whether their applied state is the same.
 
 mod comparison;
 
@@ -22,19 +22,20 @@ use crate::{
 
 pub(crate) use self::comparison::Doubt;
 
-/// Maximum of nodes whose addresses are kept: all that can be members, and as many former ones.
+/// Maximum number of nodes whose addresses are stored: all that can be members, and as many former
+/// ones.
 const ADDRESSES_MAX: usize = 2 * NODES_MAX;
 
-/// Other nodes, as far as this one knows them.
+/// Other nodes, as far as this node knows them.
 pub(crate) struct Peers {
     connected: BTreeMap<NodeId, Member>,
-    /// The process starts of those.
+    /// Addresses of nodes, connected or not.
     addresses: BTreeMap<NodeId, Addresses>,
     comparison: Comparison,
 }
 
 impl Peers {
-    /// Starts without connections; an earlier process had this doubt.
+    /// Creates the state without connections; `doubt` is that of an earlier process.
     pub(crate) fn new(
         now: Time,
         addresses: BTreeMap<NodeId, Addresses>,
@@ -47,8 +48,8 @@ impl Peers {
     /// Marks the member as connected.
     pub(crate) fn connect(&mut self, member: Member, addresses: Addresses) {
         self.connected.insert(member.node, member);
-        // A client with the cluster's id may claim any node's: the memory for disconnected nodes is
-        // bounded.
+        // A client with the cluster's id may claim the id of any node, so the memory for
+        // disconnected nodes is bounded.
         if self.addresses.len() >= ADDRESSES_MAX && !self.addresses.contains_key(&member.node) {
             let connected = &self.connected;
             let gone = |node: &&NodeId| !connected.contains_key(*node);
@@ -76,12 +77,12 @@ impl Peers {
         self.connected.len()
     }
 
-    /// Returns whether some incarnation of this node is connected.
+    /// Returns whether any incarnation of this node is connected.
     pub(crate) fn has(&self, node: NodeId) -> bool {
         self.connected.contains_key(&node)
     }
 
-    /// Returns the incarnation of this node that is connected.
+    /// Returns the connected incarnation of this node.
     pub(crate) fn member(&self, node: NodeId) -> Option<Member> {
         self.connected.get(&node).copied()
     }
@@ -106,12 +107,13 @@ impl Peers {
         self.addresses.get(&node)
     }
 
-    /// Returns the addresses of a node, empty where unknown.
+    /// Returns the addresses of a node; empty where unknown.
     pub(crate) fn address(&self, node: NodeId) -> Addresses {
         self.addresses.get(&node).cloned().unwrap_or_default()
     }
 
-    /// Members of the configuration that `own` can talk to, itself included, and all members.
+    /// Returns the number of members of the configuration that `own` is connected to, including
+    /// itself, and that of all members.
     pub(crate) fn reachable(&self, own: Member, configuration: &Configuration) -> (usize, usize) {
         let members = configuration.members();
         let reachable = members.iter().filter(|voter| {
@@ -120,7 +122,7 @@ impl Peers {
         (reachable.count(), members.len())
     }
 
-    /// Compares a peer's applied state. Returns an alarm if it is known to differ.
+    /// Compares a peer's applied state with this node's. Returns an alarm if they differ.
     pub(crate) fn heard(&mut self, from: NodeId, claim: Claim, own: &Digest) -> Option<Alarm> {
         self.comparison.heard(from, claim, own)
     }
@@ -130,8 +132,8 @@ impl Peers {
         self.comparison.doubt(own, members)
     }
 
-    /// Compares the peers' claims with the state applied here by now; returns an alarm if they
-    /// differ. Periodically sends all peers this node's applied position.
+    /// Compares claims of peers that were ahead with the state applied since; returns an alarm if
+    /// they differ. Periodically sends this node's claim to all peers.
     pub(crate) fn compare(
         &mut self,
         now: Time,

@@ -1,4 +1,4 @@
-//! The plane port: a replica's frames to its peers, and those received from them.
+//! Plane port: a replica's frames to its peers, and those received from them.
 
 use std::fmt;
 
@@ -14,15 +14,15 @@ use quorate_wire::{Frame, Lane};
 
 use crate::payload::Payload;
 
-/// Moves frames to peers. It may lose, delay, repeat and reorder them, and never invents one
-/// ([model-1]); it does not know what they mean.
+/// Transport of frames to peers. It may lose, delay, repeat and reorder frames, but never invents
+/// one ([model-1]); it does not interpret them.
 pub trait Plane {
-    /// Returns whether a frame of this length could be sent to the node now: for callers that would
+    /// Returns whether a frame of this length could be sent to the node now, for callers that would
     /// otherwise remove it from a queue.
     fn has_room(&self, to: NodeId, lane: Lane, bytes: usize) -> bool;
 
     /// Sends one whole frame, its header and its body, to each of these nodes. Returns those that
-    /// accepted it; the others are not connected, or their queues are full: for them the message is
+    /// accepted it. The others are not connected, or their queues are full: for them the message is
     /// lost, and the protocol repeats it.
     fn send(
         &mut self,
@@ -32,24 +32,24 @@ pub trait Plane {
         body: Body<'_>,
     ) -> Result<NodeSet, TooLarge>;
 
-    /// Values of this ballot's leader below this slot are decided. Called once a turn, before the
-    /// frames of that turn are sent.
+    /// Reports that values of this ballot's leader below `decided_to` are decided. Called once a
+    /// turn, before that turn's frames are sent.
     fn told(&mut self, ballot: Ballot, decided_to: Slot) {
         let _ = (ballot, decided_to);
     }
 
-    /// Sets the voters from now on: they may be asked for values that others missed ([learn-1]).
+    /// Sets the present voters, which may be asked for values that other nodes missed ([learn-1]).
     fn voters(&mut self, configuration: &Configuration) {
         let _ = configuration;
     }
 }
 
-/// Content after a frame's header.
+/// Content of a frame after its header.
 #[derive(Clone, Copy, Debug)]
 pub enum Body<'a> {
-    /// Bytes that the plane copies if it keeps them.
+    /// Bytes that the plane must copy to retain them.
     Bytes(&'a [u8]),
-    /// Bytes that the plane may keep by reference until all have them.
+    /// Bytes that the plane may retain by reference until all nodes have them.
     Shared(&'a Payload),
 }
 
@@ -63,11 +63,11 @@ impl Body<'_> {
     }
 }
 
-/// Error: this plane never carries a frame of this length, however empty its queues are. The frame
-/// was not sent.
+/// Error: this plane never carries a frame of this length, even with empty queues. The frame was
+/// not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLarge {
-    /// The longest frame that it carries, in bytes.
+    /// Length of the longest frame that the plane carries, in bytes.
     pub bytes_max: usize,
 }
 
@@ -80,19 +80,19 @@ impl fmt::Display for TooLarge {
 
 impl std::error::Error for TooLarge {}
 
-/// A frame as it arrived.
+/// A received frame.
 #[derive(Clone, Debug)]
 pub struct Received<'a> {
-    /// Sender.
+    /// Sender of the frame.
     pub from: Member,
-    /// Content.
+    /// Content of the frame.
     pub frame: Frame<'a>,
-    /// CRC-32C of the frame's body, if the receiver has compared it with the bytes.
+    /// CRC-32C of the frame's body, if the receiver has verified it.
     pub body_check: Option<u32>,
-    /// The sender's log is on stable storage up to this write, as the frame states ([lie-1]); 0:
-    /// not stated.
+    /// Write up to which the sender's log is on stable storage, as stated in the frame ([lie-1]); 0
+    /// if not stated.
     pub logged: u64,
-    /// The body, if it arrived in a buffer of its own: it can be kept without a copy.
+    /// The body, if it arrived in a buffer of its own and can be retained without a copy.
     pub body: Option<&'a Payload>,
 }
 
@@ -103,13 +103,13 @@ impl<'a> Received<'a> {
     }
 }
 
-/// The present moment of a replica: the time, and the means to send.
+/// Time of a replica's turn, and the plane to send on.
 pub struct Turn<'a> {
     /// Monotonic time.
     pub time: Time,
     /// Unix time in milliseconds.
     pub wall_ms: u64,
-    /// The way to the peers.
+    /// Plane to the peers.
     pub plane: &'a mut dyn Plane,
 }
 

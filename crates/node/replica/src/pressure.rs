@@ -1,32 +1,31 @@
 //! Back-pressure on clients: reading stops before the queue is longer than the next batches can
 //! use.
 //!
-//! A queue longer than that makes nothing faster. Input that is left in the sockets costs the
-//! clients patience and this node nothing; input that is read beyond a bound has to be parsed in
-//! order to be refused.
+//! A longer queue makes nothing faster. Input left in the sockets costs clients time and this node
+//! nothing, but input read beyond a limit has to be parsed before it can be refused.
 
 use std::cmp::Reverse;
 
 use crate::{limits::Limits, outcome::ConnectionId};
 
-/// Number of the largest batches that may wait while one is being formed.
+/// Number of full batches that may wait while one is being formed.
 const BATCHES: usize = 4;
-/// Small batches are no reason for a short queue.
+/// Minimum of the limit on waiting bytes, so that small batches do not make the queue short.
 const BYTES_MIN: usize = 4 << 20;
 
-/// Fill state of this node's queues of requests.
+/// Fill level of this node's queues of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pressure {
     /// All clients may be read.
     Low,
-    /// Clients that are being read may go on.
+    /// Clients that are being read may continue.
     Medium,
-    /// No client should be read: there is work for a while.
+    /// No client should be read: the queued work will last for a while.
     High,
 }
 
 impl Pressure {
-    /// Returns the pressure of a queue that holds `waits` and is bounded by `bound`.
+    /// Returns the pressure of a queue with `waits` bytes and a limit of `bound`.
     pub(crate) fn of(waits: usize, bound: usize) -> Self {
         if waits > bound {
             Self::High
@@ -38,9 +37,9 @@ impl Pressure {
     }
 }
 
-/// Returns the client to close if all clients together hold too much of the memory for them: the
-/// one that holds most, the oldest of several, with its bytes. It begins at three quarters of
-/// `bytes_max`, so that clients that read their replies find room below it.
+/// Returns the client to close if all clients together use too much memory: the one that uses the
+/// most, or the oldest of several, and its bytes. This starts at three quarters of `bytes_max`, so
+/// that clients that read their replies have space left.
 pub fn heaviest(
     held_bytes: usize,
     bytes_max: usize,
@@ -52,8 +51,9 @@ pub fn heaviest(
     clients.max_by_key(|(client, bytes)| (*bytes, Reverse(*client)))
 }
 
-/// Returns the bytes of waiting commands above which no client is read. At most half of the bytes
-/// at which a node refuses: input that was read before the pressure was noticed finds room.
+/// Returns the size of waiting commands, in bytes, above which no client is read. It is at most
+/// half of the limit for refusing commands, so that input read before the pressure was noticed
+/// still fits.
 pub(crate) fn bound(limits: &Limits) -> usize {
     let batches = limits.batch_bytes.saturating_mul(BATCHES);
     batches.max(BYTES_MIN).min(limits.pending_bytes / 2)

@@ -1,4 +1,4 @@
-//! Commands on their way to a slot: gathered, numbered as batches, offered to the leader.
+//! Commands on their way to a slot: gathered, numbered as batches, and offered to the leader.
 
 pub(crate) mod batch;
 mod fitting;
@@ -27,29 +27,29 @@ use crate::{
     },
 };
 
-/// Interval at which the leader checks deadlines, and asks its service for housekeeping.
+/// Interval at which the leader checks deadlines and asks its service for housekeeping.
 const DUE_MS: u64 = 10;
-/// [time-1] Minimum interval of the leader's statements of the time.
+/// [time-1] Minimum interval between the leader's time stamps.
 const STAMP_MS: u64 = 50;
-/// A stamp of time that was not applied after this long is lost.
+/// Time after which a time stamp that was not applied counts as lost.
 const STAMP_LOST_MS: u64 = 1000;
 
-/// Commands that are to be proposed: this node's own, and at the leader those of others.
+/// Commands to be proposed: this node's own, and at the leader those of other nodes.
 pub(crate) struct Proposing {
     origin: Origin,
     forwarded: Forwarded,
-    /// Maximum of bytes of batches of others that wait here.
+    /// Maximum size of waiting batches of other nodes, in bytes.
     forwarded_bytes_max: usize,
-    /// Largest command taken.
+    /// Largest accepted command, in bytes.
     command_bytes_max: usize,
     /// Time of the next check of the service for due work.
     due_at: Time,
-    /// Last time that this leader stated, and when.
+    /// Last time that this leader stamped, and when.
     stamped: Option<(u64, Time)>,
 }
 
 impl Proposing {
-    /// Starts without accepted requests.
+    /// Creates the state without accepted requests.
     pub(crate) fn new(
         now: Time,
         origin: Origin,
@@ -71,7 +71,7 @@ impl Proposing {
         &mut self.origin
     }
 
-    /// Returns the same, immutably.
+    /// Returns the requests accepted by this node, for reading.
     pub(crate) fn own(&self) -> &Origin {
         &self.origin
     }
@@ -81,7 +81,7 @@ impl Proposing {
         self.command_bytes_max
     }
 
-    /// Takes a command of a client.
+    /// Accepts a client's command.
     pub(crate) fn accept(
         &mut self,
         now: Time,
@@ -105,7 +105,7 @@ impl Proposing {
         Pressure::of(self.origin.waiting_bytes(), self.origin.waiting_bound())
     }
 
-    /// Returns the time at which a leader asks its service for due work.
+    /// Returns the time at which the leader next asks its service for due work.
     pub(crate) fn due_at(&self) -> Time {
         self.due_at
     }
@@ -119,7 +119,7 @@ impl Proposing {
         due
     }
 
-    /// Returns whether a leader may state the time, given the group's time.
+    /// Returns whether the leader may stamp the time now, given the group's time.
     pub(crate) fn may_stamp(&self, now: Time, group_ms: u64) -> bool {
         self.stamped.is_none_or(|(ms, at)| {
             let wait_ms = match ms <= group_ms {
@@ -130,12 +130,13 @@ impl Proposing {
         })
     }
 
-    /// Records the stated time.
+    /// Records a time stamp.
     pub(crate) fn stamped(&mut self, now: Time, ms: u64) {
         self.stamped = Some((ms, now));
     }
 
-    /// Sets the ballot of the present leader, or none. `newly`: this node has just begun to lead.
+    /// Sets the ballot of the present leader, or none. `newly` means that this node has just been
+    /// elected.
     pub(crate) fn on_role(&mut self, now: Time, leader: Option<Ballot>, newly: bool) {
         self.forwarded.restart(leader);
         if newly {
@@ -147,22 +148,23 @@ impl Proposing {
         }
     }
 
-    /// Takes a value of another node that is to be proposed here; `false` if there is no room.
+    /// Queues a value of another node that is to be proposed here; returns `false` if the queue is
+    /// full.
     pub(crate) fn take_forwarded(&mut self, value: Value, payload: Option<Payload>) -> bool {
         self.forwarded.push(value, payload, self.forwarded_bytes_max)
     }
 
-    /// Returns whether proposing this value again would change nothing.
+    /// Returns whether proposing this value again would have no effect.
     pub(crate) fn knows(&self, value: &Value) -> bool {
         self.forwarded.knows(value)
     }
 
-    /// Returns the size of the next value of another node.
+    /// Returns the size of the next queued value of another node.
     pub(crate) fn next_forwarded_bytes(&self) -> Option<usize> {
         self.forwarded.next_bytes()
     }
 
-    /// Takes the next value of another node.
+    /// Takes the next queued value of another node.
     pub(crate) fn pop_forwarded(&mut self) -> Option<Offer> {
         let (value, payload) = self.forwarded.pop()?;
         Some(Offer { value, payload })
@@ -178,14 +180,14 @@ impl Proposing {
         self.forwarded.decided(value);
     }
 
-    /// Sends this node's batches to the leader whole: batching has two levels.
+    /// Sends this node's batches to the leader, which proposes each of them as one value.
     pub(crate) fn forward(&mut self, now: Time, ways: &mut Ways<'_, '_>) {
         while let Some(late) = ways.devices.next_late(now) {
-            // Without room it is as good as lost, and offered again with all others.
+            // If it does not fit, it is as good as lost, and is offered again with all others.
             ways.connect(&late);
         }
         while let Some(bytes) = self.origin.next_bytes(now) {
-            // First the room, then the batch: one that was formed cannot be undone.
+            // The space is checked before the batch is formed, since that cannot be undone.
             if !ways.out.has_room(ways.leader, Lane::Control, HEADER_BYTES + bytes) {
                 self.origin.hold(now.plus_ms(RETRY_MS));
                 return;
@@ -197,7 +199,7 @@ impl Proposing {
                 ways.connect(&offer);
             }
             if let Offer { value, payload: Some(payload) } = offer {
-                // The leader's proposal may arrive without the bytes: they are from here.
+                // The leader's proposal may arrive without the bytes, since they come from here.
                 ways.contents.offer(&value, payload);
             }
         }
@@ -210,11 +212,11 @@ pub(crate) struct Ways<'a, 'b> {
     pub(crate) leader: NodeId,
     /// Ballot of the leader.
     pub(crate) ballot: Ballot,
-    /// Path by frames, to its device.
+    /// This node's device, which sends frames to the leader's device.
     pub(crate) devices: &'a mut Devices,
-    /// Bytes that the leader need not send back stay here.
+    /// Store for the batches' bytes, so that the leader need not send them back.
     pub(crate) contents: &'a mut Contents,
-    /// Path by its connection.
+    /// Connection to the leader.
     pub(crate) out: &'a mut Outbox<'b>,
 }
 

@@ -1,4 +1,4 @@
-//! The protocol core of this replica, with the inputs that wait for a call which can also send.
+//! The protocol core of this replica, with the inputs queued for a call that can also send.
 
 use std::collections::VecDeque;
 
@@ -10,18 +10,18 @@ use quorate_core::{
     time::Time,
 };
 
-/// The core as the other parts meet it: they read it, and leave inputs for it. Only the replica
-/// steps it.
+/// The core as the other parts see it: they read its state and queue inputs. Only the replica steps
+/// it.
 pub(crate) struct Protocol {
     node: Node,
-    /// Empty between two steps; kept for its memory.
+    /// Empty between two steps; retained to reuse its memory.
     effects: Effects,
     inbox: VecDeque<Input>,
-    /// Next tick of the core.
+    /// Time of the core's next tick.
     wake: Time,
     /// Role of this node, as known to the other parts.
     role: Role,
-    /// The latest time that was read within a turn: the core's never goes back.
+    /// Latest time that was read within a turn: the core's time never goes back.
     read_at: Time,
 }
 
@@ -37,7 +37,7 @@ impl Protocol {
         }
     }
 
-    /// Records that the clock was read anew within this turn.
+    /// Records that the clock was read again within this turn.
     pub(crate) fn clock_was_read(&mut self, now: Time) {
         self.read_at = self.read_at.max(now);
     }
@@ -56,12 +56,12 @@ impl Protocol {
         std::mem::replace(&mut self.role, role) == Role::Leader
     }
 
-    /// Leaves an input for the next call that can also send.
+    /// Queues an input for the next call that can also send.
     pub(crate) fn later(&mut self, input: Input) {
         self.inbox.push_back(input);
     }
 
-    /// Takes the oldest of those.
+    /// Takes the oldest queued input.
     pub(crate) fn next_input(&mut self) -> Option<Input> {
         self.inbox.pop_front()
     }
@@ -70,12 +70,12 @@ impl Protocol {
         !self.inbox.is_empty()
     }
 
-    /// Drops the queued inputs: nothing is sent any more.
+    /// Drops the queued inputs, since nothing is sent any more.
     pub(crate) fn clear_inputs(&mut self) {
         self.inbox.clear();
     }
 
-    /// Sets the time of the core's next tick; before it, there is none.
+    /// Sets the time of the core's next tick.
     pub(crate) fn set_wake(&mut self, at: Time) {
         self.wake = at;
     }
@@ -93,8 +93,8 @@ impl Protocol {
         due
     }
 
-    /// Passes one event to the core. Returns the hard state before it, and the core's effects; the
-    /// latter are returned to [`Protocol::recycle`].
+    /// Passes one input to the core. Returns the hard state before it, and the core's effects,
+    /// which the caller returns with [`Protocol::recycle`].
     pub(crate) fn step(&mut self, now: Time, input: Input) -> (HardState, Effects) {
         let before = self.node.hard_state();
         let now = now.max(self.read_at);
@@ -103,7 +103,7 @@ impl Protocol {
         (before, effects)
     }
 
-    /// Recycles the effects of a step, which are carried out.
+    /// Takes back the effects of a step, once they were carried out, to reuse their memory.
     pub(crate) fn recycle(&mut self, effects: Effects) {
         self.effects = effects;
     }

@@ -1,5 +1,5 @@
-//! Reads: those of clients, linearizable or within a bound, and the one that says whether this node
-//! is ready.
+//! Reads: those of clients, linearizable or with a bound on staleness, and the probe that shows
+//! whether this node is ready.
 
 mod bounded;
 mod confirmations;
@@ -23,22 +23,22 @@ use crate::{
     wake::earliest,
 };
 
-/// Reads that wait for a confirmation, or for slots that are to be applied before they run.
+/// Reads that wait for a confirmation, or for slots that must be applied before they run.
 pub(crate) struct Reading {
     reads: Reads,
     bounded: Bounded,
     probe: Probe,
-    /// The read that shows that users are known ([access-4]).
+    /// Read that confirms that the table of users is current ([access-4]).
     of_access: Probe,
-    /// Linearizable reads of a leader go by its lease where it has one ([read-4]).
+    /// A leader serves linearizable reads by its lease, if it has one ([read-4]).
     leases: bool,
     /// Maximum by which this node's clock may be slow, in parts per million.
     drift_ppm: u64,
-    /// A read that has not run by then fails.
+    /// Time in milliseconds after which a read that has not run fails.
     timeout_ms: u64,
-    /// A question without an answer is given up after this.
+    /// Time in milliseconds after which an unanswered request for confirmation is given up.
     patience_ms: u64,
-    /// Maximum of waiting reads.
+    /// Maximum number of waiting reads.
     waiting_max: usize,
 }
 
@@ -63,7 +63,7 @@ impl Reading {
         }
     }
 
-    /// Takes a client's read, or says that there is no room.
+    /// Queues a client's read; returns [`Failure::Busy`] if the queue is full.
     pub(crate) fn accept(&mut self, now: Time, waiter: Waiter) -> Result<(), Failure> {
         if self.len() >= self.waiting_max {
             return Err(Failure::Busy);
@@ -72,8 +72,9 @@ impl Reading {
         Ok(())
     }
 
-    /// Queues a client's read with a bound of staleness ([read-6]), or refuses it for want of room.
-    /// It waits no longer than the bound, or a question, takes.
+    /// Queues a client's read with a bound on staleness ([read-6]), or refuses it if the queue is
+    /// full. The read waits for its bound or for the time of a request for confirmation, whichever
+    /// is longer, but no longer than its timeout.
     pub(crate) fn accept_within(
         &mut self,
         now: Time,
@@ -83,7 +84,7 @@ impl Reading {
         if self.len() >= self.waiting_max {
             return Err(Failure::Busy);
         }
-        // A slow clock shows less than has passed.
+        // A slow clock shows less time than has passed.
         let part = u128::from(1_000_000 - self.drift_ppm);
         let most_us = u128::from(most_ms) * part / 1000;
         let most_us = u64::try_from(most_us).unwrap_or(u64::MAX);
@@ -96,12 +97,12 @@ impl Reading {
         self.reads.len() + self.bounded.len()
     }
 
-    /// Returns whether reads are waiting that a lease could answer.
+    /// Returns whether reads are waiting that a lease could serve.
     pub(crate) fn wants_lease(&self) -> bool {
         self.leases && self.reads.are_waiting()
     }
 
-    /// Runs reads by the leader's lease. Returns their number.
+    /// Releases reads by the leader's lease; returns their number.
     pub(crate) fn leased(&mut self, leased: LeasedRead) -> u64 {
         self.reads.leased(leased)
     }
@@ -111,24 +112,24 @@ impl Reading {
         Pressure::of(self.len(), self.waiting_max / 2)
     }
 
-    /// Returns the question to ask for clients' reads now, if there is one.
+    /// Returns the request for confirmation of clients' reads to send now, if any.
     pub(crate) fn next_question(&mut self, now: Time) -> Option<ReadToken> {
         let wanted = self.bounded.wants_question(now);
         self.reads.next_question(now, self.patience_ms, wanted)
     }
 
-    /// Returns the question to ask for the probe now, if there is one.
+    /// Returns the request for confirmation of the probe to send now, if any.
     pub(crate) fn next_probe_question(&mut self, now: Time) -> Option<ReadToken> {
         self.probe.next_question(now)
     }
 
-    /// Returns the same for the read that confirms the access rules.
+    /// Returns the request for confirmation of the access rules to send now, if any.
     pub(crate) fn next_access_question(&mut self, now: Time) -> Option<ReadToken> {
         self.of_access.next_question(now)
     }
 
-    /// [access-4] Returns whether a read that began after the last call that returned `true` has
-    /// found everything applied that it has to show. A read is in flight from here on.
+    /// [access-4] Returns whether everything is applied that a read must show which began after the
+    /// last call that returned `true`. If not, begins such a read, unless one is in flight.
     pub(crate) fn shows_access(&mut self, now: Time, applied_to: Slot) -> bool {
         self.of_access.settle(now, applied_to);
         let shown = self.of_access.take() == Some(Probed::Served);
@@ -138,8 +139,8 @@ impl Reading {
         shown
     }
 
-    /// Handles the answer to a question: reads may run once everything below `slot` is applied.
-    /// Returns whether clients' reads waited for it.
+    /// Handles a confirmation: its reads may run once everything below `slot` is applied. Returns
+    /// whether it was for clients' reads.
     pub(crate) fn confirmed(&mut self, token: ReadToken, slot: Slot) -> bool {
         self.probe.confirmed(token, slot);
         self.of_access.confirmed(token, slot);
@@ -150,12 +151,12 @@ impl Reading {
         asked_at.is_some()
     }
 
-    /// [read-6] Records that everything acknowledged before `asked_at` is below `slot`.
+    /// [read-6] Records that everything acknowledged before `asked_at` is in slots below `slot`.
     pub(crate) fn is_fresh(&mut self, asked_at: Time, slot: Slot) {
         self.bounded.confirmed(asked_at, slot);
     }
 
-    /// Handles a refused question: it is asked again, after a delay.
+    /// Handles a refused request for confirmation, which is repeated after a delay.
     pub(crate) fn failed(&mut self, now: Time, token: ReadToken) {
         self.probe.failed(now, token);
         self.of_access.failed(now, token);
@@ -168,12 +169,12 @@ impl Reading {
         self.bounded.on_new_ballot();
     }
 
-    /// Lets those reads run that waited for `applied_to`.
+    /// Releases the reads that waited for slots below `applied_to`.
     pub(crate) fn release(&mut self, applied_to: Slot, completions: &mut Completions) {
         self.reads.release(applied_to, completions);
     }
 
-    /// Runs the reads for which the applied state is fresh enough.
+    /// Releases the reads for which the applied state is recent enough.
     pub(crate) fn release_within(
         &mut self,
         now: Time,
@@ -183,35 +184,35 @@ impl Reading {
         self.bounded.release(now, applied_to, completions);
     }
 
-    /// Ends reads whose time is up; says how many.
+    /// Ends the reads that timed out; returns their number.
     pub(crate) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         self.reads.expire(now, completions) + self.bounded.expire(now, completions)
     }
 
-    /// Begins an attempt to read, unless one is in flight; where requests are `refused`, it has
-    /// ended.
+    /// Starts a probe, unless one is in flight. With `refused`, it ends immediately with this
+    /// result.
     pub(crate) fn probe(&mut self, now: Time, refused: Option<Probed>) {
         self.probe.begin(now, refused);
     }
 
-    /// Ends the attempt if it is served, or if its time is up.
+    /// Ends the probe if it could be served, or if it timed out.
     pub(crate) fn settle_probe(&mut self, now: Time, applied_to: Slot) {
         self.probe.settle(now, applied_to);
     }
 
-    /// Takes the result of the last attempt.
+    /// Takes the result of the last probe.
     pub(crate) fn take_probe(&mut self) -> Option<Probed> {
         self.probe.take()
     }
 
-    /// Returns the time at which clients' reads are due for work, without answers from others.
+    /// Returns when clients' reads need work without further input.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
         let ask = self.reads.may_ask_at();
         let ask = ask.filter(|_| self.bounded.wants_question(now));
         earliest([self.reads.wake_at(self.patience_ms), self.bounded.wake_at(), ask])
     }
 
-    /// Returns the same for the probe.
+    /// Returns when the probe needs work without further input.
     pub(crate) fn probe_at(&self) -> Option<Time> {
         earliest([self.probe.wake_at(), self.of_access.wake_at()])
     }

@@ -1,14 +1,15 @@
-//! The loop of one replica: its parts, and the order of a turn. No socket, clock or thread.
+//! The main loop of one replica: its parts, and the order of a turn. It has no socket, clock or
+//! thread.
 //!
-//! The caller hands in frames, requests and the time, calls [`Replica::poll`], delivers the
-//! completions, flushes the plane's buffers, and then calls [`Replica::submit`]: the leader sends
-//! before it writes, so that no client waits for two disks in a row.
+//! The caller passes frames, requests and the time, calls [`Replica::poll`], delivers the
+//! completions, flushes the plane's buffers, and then calls [`Replica::submit`]. The leader sends
+//! before it writes, so that no client waits for two disks one after the other.
 //!
-//! Each part owns its state, and borrows for one call what it needs of others. They are joined
-//! here; each source of input has a file of its own below: peers' frames (`ingress`), effects of
-//! the core (`egress`), completions of the disk (`disk`), clients' requests (`requests`). `witness`
-//! has other nodes' statements on their logs; `report` the status of the replica, `start` and
-//! `ending` its start and end.
+//! Each part owns its state, and borrows what it needs of the others for one call. The parts are
+//! joined here. Each source of input has a file of its own: peers' frames (`ingress`), effects of
+//! the core (`egress`), completions of the disk (`disk`), and clients' requests (`requests`).
+//! `witness` has other nodes' statements about their logs, `report` the status of the replica, and
+//! `start` and `ending` its start and end.
 
 mod differing;
 mod disk;
@@ -80,10 +81,10 @@ use crate::{
     wake::earliest,
 };
 
-/// Decisions received by frames are kept if they are less than this many slots ahead.
+/// Decisions received by frames are used only if they are less than this many slots ahead.
 const TOLD_AHEAD: u64 = 1 << 12;
 
-/// A small file by its name, with its content.
+/// Name and content of a small file.
 type Recalled = (&'static str, Result<Option<Vec<u8>>, DiskError>);
 
 /// One replica: core, log and service joined.
@@ -91,41 +92,42 @@ pub struct Replica<D: Disk, S: StateMachine> {
     cluster: u128,
     member: Member,
     boot: u32,
-    /// Slots at or above `decided_to + window_slots` are refused ([p2-3]).
+    /// Number of slots above `decided_to` that are accepted; higher ones are refused ([p2-3]).
     window_slots: u64,
     protocol: Protocol,
     peers: Peers,
-    /// Statements of other nodes on their logs.
+    /// Statements of other nodes about their logs.
     witness: Witness,
     /// Reminders for nodes that just connected ([lie-3]).
     reminders: Vec<(NodeId, Memory)>,
     /// Earlier statement of this node that its log does not fulfil ([lie-5]).
     fell_behind: Option<Memory>,
-    /// Names given by a later process of this node were searched for below this slot ([lie-7]).
+    /// End of the slots that were searched for names assigned by a later process of this node
+    /// ([lie-7]).
     names_seen_to: Slot,
-    // A command's way.
+    // Parts on the path of a command.
     proposing: Proposing,
     contents: Contents,
     storing: Storing<D>,
     applying: Applying<S>,
     completions: Completions,
-    // The path of a stream.
+    // Part on the path of a stream.
     streaming: Streaming,
     // Other parts.
     reading: Reading,
-    /// Clock for leases and reads with a bound; without one there are none.
+    /// Clock for leases and for reads with a bound on staleness, which are impossible without it.
     clock: Option<Clock>,
-    /// Wall clocks, and the group's clock.
+    /// Wall clocks and the group's clock.
     clocks: Clocks,
     catching_up: CatchingUp,
     snapshots: Snapshots,
     steering: Steering,
-    /// Levels that other nodes support, and operators that wait for one.
+    /// Levels that other nodes support, and operators that wait for a raise.
     rising: Rising,
     scrubbing: Scrubbing,
-    /// A small file that was read back.
+    /// Small file that was read from disk.
     recalled: Option<Recalled>,
-    /// The level at the last check.
+    /// Level at the last check.
     raised_to: Option<Level>,
     ending: Ending,
     fit: Fit,
@@ -135,22 +137,22 @@ pub struct Replica<D: Disk, S: StateMachine> {
     turns: Turns,
     observing: Observing,
     tuning: Tuning,
-    /// Phase 2 elsewhere, if this node has a device.
+    /// This node's device, if any, which may run phase 2.
     devices: Devices,
-    /// Names that clients of devices were lent ([offload-22]).
+    /// Number of names assigned to clients of devices ([offload-22]).
     names_lent: u32,
-    /// Choice of the route of votes, unless it is configured.
+    /// Choice of the route of votes, unless the route is configured.
     routing: Option<Routing>,
     counters: Counters,
     /// Timestamps of hops, if enabled.
     hops: Option<Box<Hops>>,
     rings: Rings,
-    /// The configuration that the plane knows.
+    /// Era of the configuration that the plane was last given.
     voters_of: Option<Era>,
 }
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// Marks a peer as connected: its handshake is done.
+    /// Marks a peer as connected, after its handshake.
     pub fn peer_up(
         &mut self,
         now: Time,
@@ -170,7 +172,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.protocol.later(Input::Connected(member));
         self.streaming.peer_up(member.node, boot);
         if self.protocol.node().leader() == Some(member.node) {
-            // What was on the old connection may be lost.
+            // Offers sent on the old connection may be lost.
             self.proposing.origin().on_new_ballot();
         }
     }
@@ -187,8 +189,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Does all work that is due: timers, completed writes, decisions, new proposals. Reads that
-    /// have a place among the commands run in `front` meanwhile; it gets all other results by
+    /// Does all work that is due: timers, completed writes, decisions, new proposals. Runs reads
+    /// that are ordered among the commands in `front`, which gets all other results from
     /// [`Replica::deliver`]. `wall_ms` is Unix time in milliseconds.
     pub fn poll(&mut self, now: Time, wall_ms: u64, plane: &mut dyn Plane, front: &mut dyn Front) {
         let wall_ms = self.look_at_clocks(now, wall_ms);
@@ -224,7 +226,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.ask_reads(now, plane);
         self.drain_inbox(now, plane);
         self.turn_device(now);
-        // A group of one in memory has decided its latest proposal already.
+        // A volatile group of one has already decided its latest proposal.
         self.apply(now, wall_ms, true, front);
         self.judge_asks(now);
         self.answer_raises(now);
@@ -246,8 +248,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [access-4] Serves requests for the access rules while this node does not know them: a
-    /// linearizable read shows whether it has applied everything that it may have acted on before.
+    /// [access-4] If a caller needs the access rules and they are not known, lets a linearizable
+    /// read show that this node has applied everything that it may have acted on before.
     fn look_at_access(&mut self, now: Time) {
         if !self.applying.access().is_wanted() || self.is_open().is_err() {
             return;
@@ -263,8 +265,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.note_writes(now);
     }
 
-    /// Ends the turn: `now` is later than its beginning by its cost. Returns the time at which
-    /// [`Replica::poll`] is due, as [`Replica::wake_at`] does.
+    /// Ends the turn; `now` is the time at its end. Returns the time at which [`Replica::poll`] is
+    /// due, as [`Replica::wake_at`] does.
     pub fn end_turn(&mut self, now: Time) -> Option<Time> {
         self.watch(now);
         self.choose_route(now);
@@ -281,7 +283,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let refitted = origin.set_room(now, self.devices.room());
         let batch_bytes = setting.batch_bytes.min(self.applying.batch_bytes_max());
         let changed = origin.set_batching(batch_bytes, setting.window) || refitted;
-        // There may be room now for waiting commands.
+        // Waiting commands may fit into a batch now.
         if changed && waiting > 0 {
             self.turns.end(now, Some(now));
             return Some(now);
@@ -290,7 +292,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         wake_by
     }
 
-    /// [plane-3] Chooses the route of votes from now on.
+    /// [plane-3] Chooses the route of votes.
     fn choose_route(&mut self, now: Time) {
         let node = self.protocol.node();
         let leads = node.role() == Role::Leader;
@@ -303,11 +305,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Returns the time at which [`Replica::poll`] is due at the latest, without an event; in the
-    /// past if there is work left.
+    /// Returns the time at which [`Replica::poll`] is due at the latest if there is no event; a
+    /// past time if there is work left.
     pub fn wake_at(&self, now: Time) -> Option<Time> {
         if self.ending.is_silent() {
-            // Only the disk is waited for.
+            // Only the disk is pending.
             return match self.ending.is_writing() {
                 true if self.storing.all_written() => Some(now),
                 true => self.storing.short_retry(),
@@ -346,8 +348,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         ])
     }
 
-    /// Returns the end of the executable slots: none for an auxiliary that has forgotten earlier
-    /// ones.
+    /// Returns the end of the slots that may be executed. An auxiliary that has forgotten earlier
+    /// slots executes none.
     fn executable_to(&self) -> Slot {
         let node = self.protocol.node();
         match node.is_hollow() {
@@ -356,10 +358,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Returns the first slot that may need bytes in memory: all below are decided, and are
-    /// applied, or read from the log if they are ever applied. An auxiliary that has forgotten
-    /// earlier slots applies nothing, and a service in trouble nothing now. A service that is ahead
-    /// of a log that lost its end has applied slots that are still to be voted for here.
+    /// Returns the first slot whose bytes may be needed in memory. All earlier slots are decided,
+    /// and are applied already or will be read from the log. An auxiliary that has forgotten
+    /// earlier slots applies nothing, and neither does a service in trouble. A service that is
+    /// ahead of its log, which lost its end, has applied slots for which this node must still vote.
     fn needed_from(&self) -> Slot {
         let applies = !self.protocol.node().is_hollow() && !self.applying.condition().is_stuck();
         let decided_to = self.protocol.node().decided_to();
@@ -377,14 +379,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 && self.applying.has_work(decided_to, &self.contents, &self.completions))
     }
 
-    /// Returns whether the node must stay silent: its earlier votes are not read yet, or the last
-    /// ones are being written.
+    /// Returns whether the node must not send: its earlier votes are not read yet, or its last ones
+    /// are being written.
     fn is_silent(&self) -> bool {
         self.catching_up.unread_votes().is_some() || self.ending.is_silent()
     }
 
-    /// Returns whether proposals of others must wait: this node could not keep up with writing or
-    /// applying.
+    /// Returns whether proposals of other nodes must wait because this node cannot keep up with
+    /// writing or applying.
     fn is_overloaded(&self) -> bool {
         self.storing.is_behind() || self.applying.is_full()
     }
@@ -415,7 +417,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.counters.requests_timed_out += commands + reads + lasting;
     }
 
-    /// Applies the decided slots, within a budget, and runs the reads that waited for them.
+    /// Applies the decided slots, within a budget, and releases the reads that waited for them.
     fn apply(&mut self, now: Time, wall_ms: u64, again: bool, front: &mut dyn Front) {
         self.tend();
         if !self.streaming.keeping.has_room() {
@@ -435,7 +437,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.applied(now, front);
     }
 
-    /// Borrows the parts that applying needs: its input, and the listeners of its output.
+    /// Borrows the parts that applying needs: the source of its input, and the listeners of its
+    /// output.
     fn lend_to_apply<'a>(
         &'a mut self,
         now: Time,
@@ -470,21 +473,20 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.release_reads();
     }
 
-    /// [class-2] Asks members while a client waits until the applied commands are on stable storage
-    /// at a quorum.
+    /// [class-2] Asks the members about their disks while clients wait until applied commands are
+    /// on stable storage at a quorum.
     fn ask_what_lasts(&mut self) {
         if self.completions.outlasting().is_empty() {
             return;
         }
-        // What was decided when others were asked for may have been applied since.
+        // Slots confirmed earlier may have been applied since.
         self.completions.lasts(Slot(0));
         if let Some(to) = self.completions.outlasting().question() {
             self.protocol.later(Input::Last { to });
         }
     }
 
-    /// [last-5] Returns the path by which a command is answered when it is on stable storage at a
-    /// quorum.
+    /// [last-5] Returns the means of confirming that a command is on stable storage at a quorum.
     fn way_to_last(&self) -> Way {
         match self.protocol.node().configuration().class() {
             Class::Durable => Way::Decided,
@@ -493,7 +495,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [less-5] Returns the path by which a command is answered when it is in memory at a quorum.
+    /// [less-5] Returns the means of confirming that a command is in memory at a quorum.
     fn way_to_hear_early(&self) -> Way {
         match self.protocol.node().configuration().class() {
             Class::Volatile => Way::Decided,
@@ -508,7 +510,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Looks after the service: the node goes on voting whatever happens to it.
+    /// Checks the service's health. The node goes on voting whatever happens to the service.
     fn tend(&mut self) {
         if let Some(why) = self.applying.tend() {
             self.observing.tell(Event::ServiceBack { why });
@@ -522,8 +524,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if !self.applying.condition().is_stuck() {
             return;
         }
-        // Decided values are in the log, and are read from there when they can be applied: memory
-        // for them must not keep this node from voting.
+        // Decided values are in the log, and are read from there when they can be applied. Their
+        // memory must not keep this node from voting.
         self.contents.release_below(self.protocol.node().decided_to());
     }
 
@@ -535,7 +537,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             let condition = applying.condition();
             let cannot = condition.is_stuck() || condition.doubt().is_some();
             let trouble = cannot.then(|| applying.trouble()).flatten();
-            // A leader without room for streams gives them no slots.
+            // A leader without space for streams gives them no slots.
             let waits = keeping.is_full() || !keeping.has_room();
             let streams = keeping.short().filter(|_| waits);
             let streams = streams.map(|why| format!("no room for byte streams: {why}"));
@@ -560,14 +562,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.clocks.now_ms(self.read_clock(now)).max(time_ms)
     }
 
-    /// Returns the present time: the process may have stood still since its turn began, and the
-    /// input that it reads now was sent later.
+    /// Returns the current time. The process may have been suspended since its turn began, so the
+    /// input that it reads now may have been sent later.
     fn read_clock(&self, now: Time) -> Time {
         self.clock.as_ref().map_or(now, |clock| clock.now().max(now))
     }
 
-    /// [session-3] Proposes due work as the leader: time reaches the service by the log, from the
-    /// leader alone.
+    /// [session-3] If this node leads, proposes due work. Time reaches the service only through the
+    /// log, stamped by the leader.
     fn take_due(&mut self, now: Time, plane: &mut dyn Plane) {
         if !self.protocol.leads() || !self.proposing.take_due(now) {
             return;
@@ -587,7 +589,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.propose_value(now, Offer { value, payload }, plane);
         }
         let origin = self.proposing.origin();
-        // Whatever clients may send: a command that was accepted once must be able to end.
+        // This limit does not depend on the one for clients' commands, since housekeeping must be
+        // able to end whatever an accepted command began.
         let max = largest_command(self.storing.log());
         self.applying.due(&mut |command| {
             if command.len() <= max {
@@ -659,8 +662,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.step(now, Input::Propose { value, slots: 1 }, plane);
     }
 
-    /// Assigns a device to this node from now on: phase 2 of its group may run there ([offload-5]),
-    /// if one is available.
+    /// Sets the devices to choose from: phase 2 of the group may run on this node's device
+    /// ([offload-5]), if one is available.
     pub fn lend_device(&mut self, devices: Box<dyn Ladder>) {
         self.devices.lend(devices);
     }
@@ -683,7 +686,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.devices.turn(now, &group, |news| match news {
             News::Bytes(value, range, payload) => contents.insert(&value, range, payload),
             News::Told(ballot, held) => {
-                // What is far away is learned in its turn.
+                // Decisions far ahead are learned later, in order.
                 if !(decided_to..decided_to.plus(TOLD_AHEAD)).contains(&held.slot) {
                     return;
                 }
@@ -701,8 +704,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.completions.note_late_device(self.devices.late().is_some());
     }
 
-    /// [offload-15] Submits a value of the core to the device; if the device has no room for it,
-    /// the core is asked again.
+    /// [offload-15] Submits a value of the core to the device. If the device cannot take it, the
+    /// core is asked again.
     fn submit_to_device(&mut self, now: Time, value: Value, plane: &mut dyn Plane) {
         let slot = SlotRange::one(Slot(0));
         let payload = self.contents.recent(&value, slot);
@@ -712,12 +715,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Sets the clock to read where the time of the turn is too old. Called before the first turn.
+    /// Sets the clock for moments when the turn's timestamp is too old. Called before the first
+    /// turn.
     pub fn lend_clock(&mut self, clock: Clock) {
         self.clock = Some(clock);
     }
 
-    /// Stamps the hops of commands here into this ring from now on.
+    /// Enables timestamps of commands' hops, stored in this ring.
     pub fn lend_hops(&mut self, hops: Hops) {
         self.hops = Some(Box::new(hops));
     }
@@ -733,8 +737,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [read-4] Lets waiting reads run without a question while this node seems to hold a lease.
-    /// The time of the turn may be long past, so this is no more than a guess: the clock is read
+    /// [read-4] Releases waiting reads without a request for confirmation while this node seems to
+    /// hold a lease. The turn's timestamp may be old, so this is only a guess; the clock is read
     /// after the query.
     fn read_by_lease(&mut self, now: Time) {
         if !self.reading.wants_lease() || self.clock.is_none() {
@@ -769,7 +773,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Serves peers that catch up, and sends this node's own requests; within a budget per turn.
+    /// Serves peers that catch up, and sends this node's own requests, within a budget per turn.
     fn help_peers(&mut self, now: Time, plane: &mut dyn Plane) {
         let mut out = Outbox::new(self.member, plane, &mut self.counters);
         self.contents.ask(now, &self.peers, &mut out);
@@ -779,7 +783,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.catching_up.serve(now, &self.peers, from, &mut self.storing, &mut out);
     }
 
-    /// Snapshots are taken, sent, received and loaded; the log is trimmed.
+    /// Takes, sends, receives and loads snapshots, and trims the log.
     fn keep_snapshots(&mut self, now: Time, plane: &mut dyn Plane) {
         let others = self.keep_streams(now, plane);
         let streams_kept_to = self.streaming.keeping.kept_to(self.applying.streams());
@@ -795,7 +799,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.checkpoint_streams(self.snapshots.wants_streams_kept_to());
     }
 
-    /// Lends snapshots the parts that they read and act on.
+    /// Calls `act` with the snapshots and the parts that they use.
     fn with_snapshots(
         &mut self,
         now: Time,
@@ -818,7 +822,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         act(&mut self.snapshots, &mut around);
     }
 
-    /// Nodes that have applied different values must not go on in silence.
+    /// Compares applied states with the peers, so that nodes which applied different values do not
+    /// continue unnoticed.
     fn compare_histories(&mut self, now: Time, plane: &mut dyn Plane) {
         let logged = self.says_of_log();
         let mut out = Outbox::new(self.member, plane, &mut self.counters).saying(logged);
@@ -871,8 +876,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.observing.look(now, &sight);
     }
 
-    /// Returns whether clients should be read. Without a leader they should: their requests may
-    /// have to be answered with an error, and in time.
+    /// Returns whether clients should be read. Without a leader they should, because their requests
+    /// may have to fail in time.
     pub fn pressure(&self) -> Pressure {
         if self.protocol.node().leader().is_none() {
             return Pressure::Low;
@@ -880,7 +885,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.proposing.pressure().max(self.reading.pressure())
     }
 
-    /// Tries whether a linearizable read is served here now. The end of it:
+    /// Starts a probe: would a linearizable read be served here now? The result is taken with
     /// [`Replica::take_probe`].
     pub fn probe(&mut self, now: Time) {
         let condition = self.applying.condition();
@@ -893,13 +898,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.reading.probe(now, refused);
     }
 
-    /// Takes the result of the attempt.
+    /// Takes the result of the probe, once it has ended.
     pub fn take_probe(&mut self) -> Option<Probed> {
         self.reading.take_probe()
     }
 
-    /// Begins a clean stop: nothing new is taken. The caller goes on driving the replica until
-    /// [`Replica::is_stopped`], and only then marks the stop as clean.
+    /// Begins a clean stop: nothing new is accepted. The caller continues to drive the replica
+    /// until [`Replica::is_stopped`], and only then marks the stop as clean.
     pub fn stop(&mut self, now: Time) {
         self.ending.begin(now);
     }
@@ -909,25 +914,26 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.ending.is_done()
     }
 
-    /// Returns whether a stop that has ended may be marked as clean: not if the log failed, or
-    /// votes were forgotten or may be.
+    /// Returns whether a finished stop may be marked as clean. It may not if the log failed, or if
+    /// votes were or may have been forgotten.
     pub fn stopped_cleanly(&self) -> bool {
         self.ending.is_clean() && self.storing.failure().is_none()
     }
 
-    /// Hands leadership to this node, or to the most advanced follower ([live-4]). The end of it:
-    /// [`Replica::take_transfer_result`].
+    /// Hands leadership to this node, or to the most advanced follower ([live-4]). The result is
+    /// taken with [`Replica::take_transfer_result`].
     pub fn transfer(&mut self, _now: Time, to: Option<NodeId>) {
         self.ending.transfer(to, &mut self.protocol);
     }
 
-    /// Takes the result of a transfer.
+    /// Takes the result of a transfer, once it has ended.
     pub fn take_transfer_result(&mut self) -> Option<Result<NodeId, Refusal>> {
         self.ending.take_transfer_result()
     }
 
-    /// Takes a snapshot at this slot or after it, or at the applied position; also if the service
-    /// persists itself on a disk. The result is taken by [`Replica::take_snapshot_answer`].
+    /// Takes a snapshot at or after this slot, by default at the applied position, even if the
+    /// service persists itself on a disk. The result is taken with
+    /// [`Replica::take_snapshot_answer`].
     pub fn snapshot_now(&mut self, at: Option<Slot>) {
         let applied_to = self.applying.applied_to();
         let refused = if self.ending.is_requested() {
@@ -948,19 +954,20 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Takes the result: the snapshot is complete and named by the base of the log, or an error.
+    /// Takes the result of a requested snapshot: the snapshot, which is complete and referenced by
+    /// the base of the log, or an error.
     pub fn take_snapshot_answer(&mut self) -> Option<Result<Snapshot, String>> {
         self.snapshots.take_answer()
     }
 
-    /// Returns this node's snapshot, if it has one, for another thread to read: its files stay as
-    /// long as the value lives.
+    /// Returns this node's snapshot, if it has one, to be read by another thread. Its files stay
+    /// while the value lives.
     pub fn hold_snapshot(&mut self) -> Option<Held> {
         self.snapshots.hold()
     }
 
-    /// Holds batch and window at these values until then, or at the nearest that work, whatever the
-    /// tuner would do; `None` ends that.
+    /// Fixes batch and window at these values until then, or at the nearest possible ones,
+    /// overriding the tuner; `None` ends that.
     pub fn hold_setting(&mut self, now: Time, setting: Option<Setting>, until: Time) {
         self.tuning.hold(now, setting, until);
     }

@@ -1,11 +1,11 @@
-//! Statistics on a leader's rings: how often one was laid, how often one made no progress, and
+//! Statistics of a leader's rings: how often a ring was set up, how often one made no progress, and
 //! which nodes were left out of the next.
 
 use quorate_core::{explanation::Explanation, node_set::NodeSet};
 
 use crate::counters::Counters;
 
-/// The last ring, and whether it broke.
+/// The last ring, and whether it failed to make progress.
 #[derive(Debug, Default)]
 pub(crate) struct Rings {
     laid: NodeSet,
@@ -13,7 +13,7 @@ pub(crate) struct Rings {
 }
 
 impl Rings {
-    /// Counts an explanation of the core.
+    /// Counts the events of rings among the core's explanations.
     pub(crate) fn note(&mut self, explanation: &Explanation, counters: &mut Counters) {
         match explanation {
             Explanation::RingLaid { nodes, .. } => {
@@ -27,7 +27,7 @@ impl Rings {
                 counters.rings_broken += 1;
                 self.broken = self.laid;
             }
-            // Another leader's rings are not this one's.
+            // Rings of another leader do not belong to this one's statistics.
             Explanation::StepsDown { .. } => *self = Self::default(),
             _ => {}
         }
@@ -51,7 +51,7 @@ mod tests {
         };
         let breaks = Explanation::RingBreaks { ballot, slot: Slot(1) };
         rings.note(&laid(&[1, 2, 3]), &mut counters);
-        // Laid anew for another reason: no node is to blame.
+        // The ring was set up again for another reason: no node is to blame.
         rings.note(&laid(&[1, 4, 3]), &mut counters);
         rings.note(&breaks, &mut counters);
         rings.note(&laid(&[1, 2, 3]), &mut counters);

@@ -1,8 +1,8 @@
-//! Timing of a raise of the group's level: the levels of the other nodes' releases, and the
+//! Timing of a raise of the group's level: the levels that other nodes' releases support, and the
 //! conditions that this node waits for ([level-4], [level-6]).
 //!
-//! Only the state; the replica asks and proposes (`replica/levels`), the group's table decides
-//! whether a raise counts.
+//! This is only the state. The replica asks the nodes and proposes the raise (`replica/levels`),
+//! and the group's table decides whether it counts.
 
 use std::collections::BTreeMap;
 
@@ -10,20 +10,20 @@ use quorate_core::{level::Level, node_id::NodeId, time::Time, witness};
 
 use crate::defaults;
 
-/// A proposed raise without a result is proposed again after this time.
+/// Time in milliseconds after which a proposed raise without a result is proposed again.
 const RETRY_MS: u64 = 1_000;
-/// An operator is answered after this, whatever has become of it.
+/// Time in milliseconds after which an operator is answered in any case.
 const ANSWER_MS: u64 = 10_000;
-/// Maximum of disconnected nodes that are remembered.
+/// Maximum number of disconnected nodes that are remembered.
 const HEARD_MAX: usize = 128;
 
-/// Handling of levels by a leader without an operator.
+/// Policy of a leader for raising the level without an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Raising {
-    /// The leader raises nothing: an operator does.
+    /// The leader does not raise the level; an operator does.
     Hold,
-    /// The leader raises the level this many milliseconds after it met the last node in its present
-    /// release.
+    /// The leader raises the level this many milliseconds after its first contact with the last
+    /// node that was upgraded.
     After(u64),
 }
 
@@ -44,11 +44,11 @@ impl Raising {
     }
 }
 
-/// Levels that this process knows of another node.
+/// Level that another node supports, as known to this process.
 #[derive(Clone, Copy, Debug)]
 struct Heard {
     newest: Level,
-    /// Time of the first contact at this level.
+    /// Time of the first contact with that level.
     since: Time,
     connected: bool,
 }
@@ -56,17 +56,17 @@ struct Heard {
 /// Levels of the other nodes, and pending raises.
 #[derive(Debug)]
 pub(crate) struct Rising {
-    /// The newest level that this release supports.
+    /// Highest level that this release supports.
     supports: Level,
     raising: Raising,
     /// Start of this process.
     begun: Time,
     heard: BTreeMap<NodeId, Heard>,
-    /// All connected nodes may receive the end of this log ([lie-1]).
+    /// All connected nodes understand statements about the end of this node's log ([lie-1]).
     all_witness: bool,
-    /// Level that the folder may hold already ([level-8]).
+    /// Level that the folder's data may already require ([level-8]).
     marked: Level,
-    /// Level to mark the folder with.
+    /// Level with which the folder must be marked.
     to_mark: Option<Level>,
     /// Earliest time of the next proposal.
     retry_at: Time,
@@ -93,20 +93,21 @@ impl Rising {
         self.supports
     }
 
-    /// [level-4] Records that a process of this node is connected, and the level that it supports.
+    /// [level-4] Records that a process of this node is connected, and the highest level that it
+    /// supports.
     pub(crate) fn met(&mut self, now: Time, node: NodeId, newest: Level) {
         let same = self.heard.get(&node).filter(|heard| heard.newest == newest);
         let since = same.map_or(now, |heard| heard.since);
         let heard = Heard { newest, since, connected: true };
         self.heard.insert(node, heard);
-        // A client with the cluster's id may claim any node's.
+        // A client with the cluster's id may claim the id of any node.
         if self.heard.len() > HEARD_MAX {
             self.heard.retain(|_, heard| heard.connected);
         }
         self.look_for_witnesses();
     }
 
-    /// Marks a node as disconnected: the release that it will return with is unknown.
+    /// Marks a node as disconnected, since the release with which it will return is not known.
     pub(crate) fn lost(&mut self, node: NodeId) {
         if let Some(heard) = self.heard.get_mut(&node) {
             heard.connected = false;
@@ -120,26 +121,27 @@ impl Rising {
             && connected.all(|heard| heard.newest >= witness::SINCE);
     }
 
-    /// [lie-1] Returns whether all connected nodes understand the end of this node's log.
+    /// [lie-1] Returns whether all connected nodes understand statements about the end of this
+    /// node's log.
     pub(crate) fn all_witness(&self) -> bool {
         self.all_witness
     }
 
-    /// [lie-3] Returns whether this node, which is connected, understands a reminder, and this
-    /// release does.
+    /// [lie-3] Returns whether this release and the connected process of this node both understand
+    /// reminders.
     pub(crate) fn may_remind(&self, node: NodeId) -> bool {
         self.supports >= witness::SINCE && self.newest_of(node) >= Some(witness::SINCE)
     }
 
-    /// Returns the newest level that this node's connected process supports; `None` if it is not
+    /// Returns the highest level that this node's connected process supports; `None` if it is not
     /// connected.
     pub(crate) fn newest_of(&self, node: NodeId) -> Option<Level> {
         let heard = self.heard.get(&node).filter(|heard| heard.connected)?;
         Some(heard.newest)
     }
 
-    /// [level-6] Returns the time at which these nodes have had their present levels for long
-    /// enough; `None`: nothing happens without an operator.
+    /// [level-6] Returns the time at which these nodes will have had their present levels for long
+    /// enough; `None` if only an operator raises the level.
     pub(crate) fn due_at(&self, others: impl Iterator<Item = NodeId>) -> Option<Time> {
         let Raising::After(ms) = self.raising else {
             return None;
@@ -149,7 +151,7 @@ impl Rising {
         Some(last.plus_ms(ms))
     }
 
-    /// Returns whether an operator waits for it.
+    /// Returns whether an operator waits for a level.
     pub(crate) fn is_asked(&self) -> bool {
         !self.asked.is_empty()
     }
@@ -159,20 +161,21 @@ impl Rising {
         self.asked.push((asked, to, now.plus_ms(ANSWER_MS)));
     }
 
-    /// Takes the operators whose level is reached.
+    /// Removes and returns the operators whose level is reached.
     pub(crate) fn reached(&mut self, level: Level) -> Vec<u64> {
         let done = self.asked.extract_if(.., |(_, to, _)| *to <= level);
         done.map(|(asked, ..)| asked).collect()
     }
 
-    /// Takes the operators to be notified that the level was not reached in time; all of them, if
-    /// this node does not lead any more.
+    /// Removes and returns the operators whose level was not reached in time; all of them if this
+    /// node does not lead any more.
     pub(crate) fn given_up(&mut self, now: Time, leads: bool) -> Vec<u64> {
         let over = self.asked.extract_if(.., |(_, _, until)| !leads || now >= *until);
         over.map(|(asked, ..)| asked).collect()
     }
 
-    /// [level-8] Returns whether the folder may hold this; otherwise its owner is asked to mark it.
+    /// [level-8] Returns whether the folder's data may require this level. If not, requests that
+    /// the folder be marked with it.
     pub(crate) fn may_hold(&mut self, level: Level) -> bool {
         if level > self.marked {
             self.to_mark = Some(level);
@@ -180,22 +183,22 @@ impl Rising {
         level <= self.marked
     }
 
-    /// Takes the level to mark the folder with.
+    /// Takes the level with which the folder must be marked.
     pub(crate) fn take_to_mark(&mut self) -> Option<Level> {
         self.to_mark.take()
     }
 
-    /// Records that the folder is marked durably.
+    /// Records that the folder is durably marked.
     pub(crate) fn marked(&mut self, level: Level) {
         self.marked = self.marked.max(level);
     }
 
-    /// Records that a raise was executed: the next may follow immediately.
+    /// Records that a raise was executed, so that the next may follow immediately.
     pub(crate) fn came_through(&mut self) {
         self.retry_at = Time(0);
     }
 
-    /// Returns whether a raise may be proposed now; the next one has to wait.
+    /// Returns whether a raise may be proposed now, and delays the next one.
     pub(crate) fn take_turn(&mut self, now: Time) -> bool {
         let may = now >= self.retry_at;
         if may {
@@ -219,7 +222,7 @@ mod tests {
         Rising::new(at(0), Level(9), Level(8), raising)
     }
 
-    /// [level-4] The level of a disconnected process does not count for the next one.
+    /// [level-4] The level of a disconnected process does not count.
     #[test]
     fn a_word_counts_as_long_as_its_connection() {
         let mut rising = rising(Raising::Hold);
@@ -232,7 +235,8 @@ mod tests {
         assert_eq!(rising.newest_of(NODE), Some(Level(8)));
     }
 
-    /// [level-6] A connection that breaks is no upgrade; another release is.
+    /// [level-6] The delay counts from the last node that returned with another release; a mere
+    /// reconnection does not restart it.
     #[test]
     fn it_counts_from_the_last_node_that_came_in_another_release() {
         let due = |rising: &Rising| rising.due_at([NODE, NodeId(3)].into_iter());
@@ -252,7 +256,7 @@ mod tests {
         assert_eq!(due(&rising), Some(at(1_500)));
     }
 
-    /// [level-8]
+    /// [level-8] Data that requires a level is not stored before the folder is marked with it.
     #[test]
     fn nothing_is_held_before_the_folder_is_marked() {
         let mut rising = rising(Raising::Hold);

@@ -1,9 +1,9 @@
-//! Route of votes to a leader, where it is chosen: straight, or by a ring ([ring-1], [plane-3]).
+//! Choice of the route of votes to a leader: directly, or by a ring ([ring-1], [plane-3]).
 //!
-//! A ring spares the leader all votes but one, and takes a hop for each of its members. It pays
-//! where the leader is busy mostly with votes: the prediction is the hops of a proposal and its
-//! vote, each as long as a busy leader makes it. Where all nodes share two processors it never does
-//! (`docs/performance.md`).
+//! A ring spares the leader all votes but one, and takes a hop for each of its members. It pays off
+//! if the leader is mostly busy with votes. The prediction is the number of hops of a proposal and
+//! its vote, each as long as a busy leader makes it. If all nodes share two processors, a ring
+//! never pays off (`docs/performance.md`).
 
 use quorate_core::{laying::Route, message::Message, time::Time};
 use quorate_tuner::Choice;
@@ -15,7 +15,7 @@ use crate::tuning::moment;
 pub enum Votes {
     /// Always this route.
     Set(Route),
-    /// Straight, or by a ring, whichever is predicted to be faster.
+    /// Directly or by a ring, whichever is predicted to be faster.
     Auto,
 }
 
@@ -34,7 +34,7 @@ impl Votes {
         }
     }
 
-    /// Returns the initial route of a leader.
+    /// Returns the initial route for a leader.
     pub(crate) fn first(&self) -> Route {
         match self {
             Self::Set(route) => route.clone(),
@@ -47,7 +47,7 @@ impl Votes {
 const LOOK_US: u64 = 100_000;
 /// Weight of the newest check in the average.
 const NEWEST: f64 = 0.3;
-/// Cost to a leader of reading and counting a vote.
+/// Cost to a leader of reading and counting a vote, in microseconds.
 const VOTE_US: f64 = 6.0;
 /// Upper bound of the estimated load.
 const BUSY_MAX: f64 = 0.98;
@@ -58,20 +58,20 @@ enum Way {
     Ring,
 }
 
-/// The choice, with its inputs.
+/// The chosen route, with the measurements behind it.
 #[derive(Debug)]
 pub(crate) struct Routing {
     choice: Choice<Way>,
     /// Start of this turn.
     began: Option<Time>,
     looked_at: Time,
-    /// Busy time since then.
+    /// Busy time since the last check, in microseconds.
     busy_us: u64,
     messages: u64,
-    /// Busy share of each second, recently.
+    /// Recent share of busy time, averaged.
     busy: f64,
     messages_s: f64,
-    /// Nanoseconds of a microsecond's way: what the two would cost.
+    /// Predicted hops of the two routes, in millionths of an idle leader's hop.
     costs: [u64; 2],
 }
 
@@ -89,7 +89,7 @@ impl Routing {
         }
     }
 
-    /// Counts a message.
+    /// Counts a message, if it is a vote.
     pub(crate) const fn on_message(&mut self, message: &Message) {
         if matches!(message, Message::Phase2b(_) | Message::RingVote(_)) {
             self.messages += 1;
@@ -100,15 +100,15 @@ impl Routing {
         self.began.get_or_insert(now);
     }
 
-    /// Ends a turn: `now` is later by its cost.
+    /// Ends a turn; `now` is the time at its end.
     pub(crate) fn end_turn(&mut self, now: Time) {
         if let Some(began) = self.began.take() {
             self.busy_us += now.since_us(began);
         }
     }
 
-    /// Checks the choice, if it is time, as the leader of this many voters, or not as a leader.
-    /// Returns the wanted route, if it is new.
+    /// Reconsiders the choice, if that is due and this node leads that many voters. Returns the
+    /// route, if it has changed.
     pub(crate) fn look(&mut self, leads: bool, voters: usize, now: Time) -> Option<Route> {
         let us = now.since_us(self.looked_at);
         if us < LOOK_US {
@@ -135,12 +135,12 @@ impl Routing {
         }
     }
 
-    /// Returns the time of a proposal and its votes by each route, in nanoseconds: their hops, each
-    /// as long as the leader's queue makes it.
+    /// Predicts the hops of a proposal and its votes by each route, in millionths of an idle
+    /// leader's hop: a busy leader's queue lengthens each hop.
     fn predict(&self, voters: usize) -> [u64; 2] {
         let others = voters.saturating_sub(1).max(1) as f64;
-        // A ring is a majority; its first member receives the proposal, each of the others the one
-        // before.
+        // A ring is a majority; its first member receives the proposal, and each of the others the
+        // message of the one before.
         let ring_hops = (voters / 2 + 1) as f64;
         let star_s = match self.choice.chosen() {
             Way::Star => self.messages_s,
@@ -177,8 +177,8 @@ impl Routing {
 mod tests {
     use super::*;
 
-    /// Checks each 100 ms with a leader of this load and this many votes a second; returns when it
-    /// changed its choice.
+    /// Checks every 100 ms with a leader of this load and this number of votes per second; returns
+    /// when the choice changed.
     fn looks(
         routing: &mut Routing,
         voters: usize,
@@ -208,21 +208,23 @@ mod tests {
         assert!(routing.why().starts_with("auto: votes come straight"));
     }
 
-    /// [plane-3] Nine members' votes fill a leader: then hops are cheaper than a queue. And it does
-    /// not go back because its queue is gone.
+    /// [plane-3] Votes of nine members keep a leader busy, so that hops are cheaper than its queue.
+    /// The choice does not flap when the queue has gone.
     #[test]
     fn a_leader_that_is_busy_with_votes_wants_a_ring() {
         let mut routing = Routing::new(Time(0));
         assert_eq!(looks(&mut routing, 9, 0.95, 120_000, 0).len(), 1);
         assert_eq!(routing.route(), Route::Ring);
-        // 120 000 votes of 8 members are 15 000 messages of a ring, and 0.63 of a processor less.
+        // 120 000 votes/s of 8 members become 15 000 messages/s of a ring, which saves 0.63 of a
+        // processor.
         assert!(looks(&mut routing, 9, 0.32, 15_000, 10).is_empty());
-        // With few votes, they are sent straight again.
+        // With few votes, they are sent directly again.
         assert_eq!(looks(&mut routing, 9, 0.05, 100, 20).len(), 1);
         assert_eq!(routing.route(), Route::Star);
     }
 
-    /// Three members' ring has no more hops, and saves one message of two.
+    /// The ring of three members has no more hops than the direct route, and saves one message of
+    /// two.
     #[test]
     fn a_busy_leader_of_three_takes_a_ring_only_for_its_votes() {
         let mut routing = Routing::new(Time(0));

@@ -1,9 +1,9 @@
-//! Reads all data of this node, a piece at a time and at a limited rate, and has damage repaired
+//! Scrubs: read all data of this node in small portions at a limited rate, and have damage repaired
 //! where possible. The rules are in `docs/spec/scrub.md`.
 //!
-//! This part knows the next step and the findings (`report`); reading and repair are done by the
-//! owners of the data: the log and its repair, the store of streams, the snapshots, the service.
-//! `replica/scrub.rs` joins them.
+//! This part determines the next step and collects the findings (`report`). Reading and repair are
+//! done by the owners of the data: the log and its repair, the store of streams, the snapshots, and
+//! the service. `replica/scrub.rs` connects them.
 
 pub(crate) mod files;
 pub mod report;
@@ -18,26 +18,27 @@ use self::{
 };
 use crate::snapshots::allowance::Allowance;
 
-/// Default bytes that a scrub reads per second.
+/// Default rate of a scrub in bytes per second.
 pub const BYTES_PER_SECOND: u64 = 32 << 20;
-/// Minimum rate.
+/// Minimum rate in bytes per second.
 pub const BYTES_PER_SECOND_MIN: u64 = 64 << 10;
-/// Bytes of one read of the store of streams.
+/// Bytes of one read from the store of streams.
 pub(crate) const PIECE_BYTES: usize = 256 << 10;
-/// Maximum of places reported in one life of a process.
+/// Maximum number of damaged places that a process reports.
 const TOLD_MAX: usize = 4096;
-/// Delay of a retry if a read lacks descriptors or room in a queue.
+/// Delay of a retry in milliseconds, if a read lacks file descriptors or space in a queue.
 const SHORT_MS: u64 = 100;
-/// Number of attempts to read doubtful slots: after three failed reads in a row the log takes the
-/// data for lost.
+/// Maximum number of attempts to read doubtful slots: after three consecutive failed reads the log
+/// counts the data as lost.
 const TRIES_MAX: u32 = 4;
 
 /// Schedule and rate of a node's own scrubs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScrubOptions {
-    /// From the end of one scrub to the next; `None`: only on request.
+    /// Interval in milliseconds from the end of one scrub to the start of the next; `None`: only on
+    /// request.
     pub every_ms: Option<u64>,
-    /// Bytes that are read in a second.
+    /// Maximum number of bytes read per second.
     pub bytes_per_second: u64,
 }
 
@@ -47,15 +48,16 @@ impl Default for ScrubOptions {
     }
 }
 
-/// Start of the interval to the next scrub, Unix time in milliseconds.
+/// Start of the interval before the next scrub, as Unix time in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Since {
     pub(crate) ms: u64,
-    /// The last one ended then. If not, there was none, and the node began to count.
+    /// The last scrub ended then. If `false`, there was none, and the node started to wait for its
+    /// first one.
     pub(crate) ended: bool,
 }
 
-/// Returns whether the due time is too late to be right, whatever a clock once said.
+/// Returns whether the due time is too late to be plausible, which happens if a clock was wrong.
 const fn is_absurd(due_ms: u64, wall_ms: u64, every_ms: u64) -> bool {
     due_ms > wall_ms.saturating_add(every_ms)
 }
@@ -63,13 +65,13 @@ const fn is_absurd(due_ms: u64, wall_ms: u64, every_ms: u64) -> bool {
 /// Next step of a scrub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Begin with this kind.
+    /// Start with this kind of data.
     Begin(Kind),
-    /// Read the next piece of this kind.
+    /// Read the next portion of this kind.
     Read(Kind),
 }
 
-/// A scrub that goes on.
+/// A scrub in progress.
 #[derive(Debug)]
 struct Run {
     kind: Kind,
@@ -78,15 +80,15 @@ struct Run {
     /// Earliest time of the next read.
     not_before: Time,
     doubtful: VecDeque<Doubt>,
-    /// The range that is being read.
+    /// Slots that are being read.
     asked: Option<Doubt>,
 }
 
-/// Slots of the log that are read together, and of which damage may have taken some.
+/// Slots of the log that are read together, because damage may have destroyed some of them.
 #[derive(Clone, Copy, Debug)]
 struct Doubt {
     slots: SlotRange,
-    /// The damage, by its place in the list of findings.
+    /// Index of the damage in the list of findings.
     found: Option<usize>,
     tried: u32,
 }
@@ -97,27 +99,27 @@ pub(crate) struct Scrubbing {
     options: ScrubOptions,
     run: Option<Run>,
     report: ScrubStatus,
-    /// [scrub-4] Places that were reported.
+    /// [scrub-4] Damaged places that were reported.
     told: BTreeSet<(Kind, String)>,
-    /// The next one is due then, Unix time.
+    /// Time at which the next scrub is due, as Unix time in milliseconds.
     due_ms: Option<u64>,
     /// Next position to read in the store of streams.
     pub(crate) streams_at: Option<(StreamName, u64)>,
     /// End of the part of the snapshot that was read.
     pub(crate) snapshot_to: u64,
-    /// The small file that is read.
+    /// Small files that are read.
     pub(crate) files: Files,
-    /// The node has an identity, which one in tests may lack.
+    /// The node has an identity; nodes in tests may lack one.
     pub(crate) has_identity: bool,
-    /// A file that only the node can write anew.
+    /// File that only the node can rewrite.
     pub(crate) unmended: Option<Keeper>,
-    /// Files of the service are damaged, and all of them are not read yet.
+    /// Files of the service are damaged, and the rest of them are not read yet.
     pub(crate) store_damaged: bool,
 }
 
 impl Scrubbing {
-    /// Creates the part. `since`: start of the interval to the next scrub, as written by an earlier
-    /// process.
+    /// Creates the state. `since` is the start of the interval before the next scrub, as recorded
+    /// by an earlier process.
     pub(crate) fn new(options: ScrubOptions, since: Option<Since>) -> Self {
         Self {
             options,
@@ -151,7 +153,8 @@ impl Scrubbing {
         self.run.is_none() && waits
     }
 
-    /// Begins one at this pace, or the usual one; one that goes on gets the pace.
+    /// Starts a scrub at this rate, by default at the configured one. A scrub in progress continues
+    /// at this rate.
     pub(crate) fn begin(&mut self, now: Time, wall_ms: u64, bytes_per_second: Option<u64>) {
         let pace = bytes_per_second.unwrap_or(self.options.bytes_per_second);
         let pace = pace.max(BYTES_PER_SECOND_MIN);
@@ -172,8 +175,8 @@ impl Scrubbing {
         self.report.begin(wall_ms);
     }
 
-    /// Begins the next scrub if it is due. Returns whether the node begins its first interval now,
-    /// as it never scrubbed: that is to be written down.
+    /// Starts the next scrub if it is due. Returns whether the first interval starts now, because
+    /// the node has never scrubbed; the caller records that.
     pub(crate) fn look(&mut self, now: Time, wall_ms: u64) -> bool {
         let Some(every) = self.options.every_ms else {
             return false;
@@ -183,7 +186,7 @@ impl Scrubbing {
                 self.due_ms = Some(wall_ms.saturating_add(every));
                 return true;
             }
-            // A clock that went back far must not put it off for years.
+            // A clock that was set back far must not delay the scrub for years.
             Some(due) if is_absurd(due, wall_ms, every) => {
                 self.due_ms = Some(wall_ms.saturating_add(every));
             }
@@ -210,7 +213,7 @@ impl Scrubbing {
         })
     }
 
-    /// Returns the time of the next step, if only time is in the way.
+    /// Returns the time of the next step, if only the rate or a pause delays it.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
         let run = self.run.as_ref()?;
         let at = run.allowance.wake_at().unwrap_or(now).max(run.not_before);
@@ -223,14 +226,14 @@ impl Scrubbing {
         }
     }
 
-    /// Pauses: nothing can be read for a moment.
+    /// Pauses the scrub, since nothing can be read at the moment.
     pub(crate) fn wait(&mut self, now: Time) {
         if let Some(run) = &mut self.run {
             run.not_before = now.plus_ms(SHORT_MS);
         }
     }
 
-    /// Counts the bytes read of this kind.
+    /// Counts bytes of this kind that were read, towards the rate.
     pub(crate) fn read(&mut self, kind: Kind, bytes: u64) {
         self.report.add(kind, bytes);
         if let Some(run) = &mut self.run {
@@ -238,12 +241,12 @@ impl Scrubbing {
         }
     }
 
-    /// Counts bytes of a reader that keeps the pace itself.
+    /// Counts bytes of a reader that limits its rate itself.
     pub(crate) fn read_apart(&mut self, kind: Kind, bytes: u64) {
         self.report.add(kind, bytes);
     }
 
-    /// Ends a kind of which all was read. Returns whether it was the last one.
+    /// Ends a kind of data that was read completely. Returns whether it was the last one.
     pub(crate) fn end_kind(&mut self, wall_ms: u64) -> bool {
         let Some(run) = &mut self.run else {
             return false;
@@ -263,15 +266,15 @@ impl Scrubbing {
         }
     }
 
-    /// Records damage; returns its place in the list of findings, and whether it is new
-    /// ([scrub-4]).
+    /// Records damage; returns its index in the list of findings, and whether it was not reported
+    /// before ([scrub-4]).
     pub(crate) fn found(&mut self, found: Found) -> (Option<usize>, bool) {
         let key = (found.kind, found.what.clone());
         let news = self.told.len() < TOLD_MAX && self.told.insert(key);
         (self.report.found(found), news)
     }
 
-    /// Queues slots of the log to be read: that determines which of them are lost.
+    /// Queues slots of the log to be read, to determine which of them are lost.
     pub(crate) fn doubt(&mut self, found: Option<usize>, slots: Vec<SlotRange>) {
         if let Some(run) = &mut self.run {
             let doubts = slots.into_iter().map(|slots| Doubt { slots, found, tried: 0 });
@@ -279,21 +282,21 @@ impl Scrubbing {
         }
     }
 
-    /// Returns the first of them, unless some are being read.
+    /// Returns the first queued slots, unless others are being read.
     pub(crate) fn doubtful(&self) -> Option<SlotRange> {
         let run = self.run.as_ref().filter(|run| run.asked.is_none())?;
         run.doubtful.front().map(|doubt| doubt.slots)
     }
 
-    /// Records that the first of them are being read.
+    /// Marks the first queued slots as being read.
     pub(crate) fn asked(&mut self) {
         if let Some(run) = &mut self.run {
             run.asked = run.doubtful.pop_front();
         }
     }
 
-    /// Records the slots that were read, and which of them are lost; or `failed`, and nothing is
-    /// known.
+    /// Records the result of reading these slots: the lost ones, or that the read `failed` and
+    /// shows nothing.
     pub(crate) fn answered(&mut self, lost: &[SlotRange], failed: bool) {
         let Some(run) = &mut self.run else { return };
         let Some(mut doubt) = run.asked.take() else {
@@ -307,19 +310,19 @@ impl Scrubbing {
         }
     }
 
-    /// Returns whether slots are still to be read.
+    /// Returns whether slots are queued or being read.
     pub(crate) fn doubts(&self) -> bool {
         self.run.as_ref().is_some_and(|run| run.asked.is_some() || !run.doubtful.is_empty())
     }
 
-    /// Updates the needs of a finding.
+    /// Updates what the repair of a finding needs.
     pub(crate) fn needs(&mut self, found: Option<usize>, needs: Needs) {
         if let Some(found) = found {
             self.report.needs(found, needs);
         }
     }
 
-    /// Returns the status, with the fate of each finding as `fate` says.
+    /// Returns the status, with the fate of each finding as determined by `fate`.
     pub(crate) fn status(&self, mut fate: impl FnMut(&Needs) -> Fate) -> ScrubStatus {
         let mut status = self.report.clone();
         for found in &mut status.found {
@@ -337,7 +340,8 @@ impl Scrubbing {
 mod tests {
     use super::*;
 
-    /// A clock that was years ahead when it was written down, and is right again.
+    /// A due time recorded by a clock that was years ahead does not delay scrubs once the clock is
+    /// right.
     #[test]
     fn a_clock_that_was_wrong_puts_no_scrub_off_for_years() {
         let options = ScrubOptions { every_ms: Some(1_000), ..ScrubOptions::default() };

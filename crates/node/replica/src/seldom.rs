@@ -1,11 +1,11 @@
-//! Says something that may happen very often, because strangers choose how often, once a second.
+//! Logs an event at most once a second; remote peers control how often it occurs.
 
 use quorate_core::time::Time;
 
-/// The pause between two lines.
+/// Minimum interval between two log lines, in milliseconds.
 const PAUSE_MS: u64 = 1000;
 
-/// State of the limit: when a line was last logged, and how many were not since.
+/// Rate limit of a log line: when it may be logged again, and how many lines were suppressed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seldom {
     silent_until: Time,
@@ -16,7 +16,7 @@ impl Seldom {
     /// Returns whether a line may be logged now, with the number of lines suppressed since the last
     /// one.
     pub fn say(&mut self, now: Time) -> Option<u64> {
-        // A clock that was set back does not silence for longer.
+        // A clock that was set back does not extend the silence.
         let until = self.silent_until.min(now.plus_ms(PAUSE_MS));
         if now < until {
             self.untold += 1;

@@ -1,15 +1,16 @@
-//! Snapshots of this node's state, and their uses: the log is trimmed, a restart reads a snapshot
-//! and a tail, a peer that is far behind receives one ([snap-1], [trim-1]).
+//! Snapshots of this node's state and their uses: they allow trimming the log, a restart reads a
+//! snapshot and the rest of the log, and a peer that is far behind receives one ([snap-1],
+//! [trim-1]).
 //!
 //! A snapshot is a stream (`stream`, `header`), cut into chunks (`layout`) that are stored in files
 //! of their own; `writing` and `reading` access them. It is of this node's state (`taking`), or a
-//! peer's (`fetching`, `receiving`). A snapshot that is durable and complete counts when the base
-//! of the log names it (`note`): that is the one switch ([snap-2], [trim-3]). Then the service
-//! loads it (`loading`), peers receive it (`serving`), and the log is trimmed (`trimming`).
+//! peer's (`fetching`, `receiving`). A durable and complete snapshot becomes valid when the base of
+//! the log references it (`note`), and in no other way ([snap-2], [trim-3]). Then the service loads
+//! it (`loading`), peers receive it (`serving`), and the log is trimmed (`trimming`).
 //!
-//! A service in memory is loaded from its node's snapshot at a start. One that persists itself on a
-//! disk has no need of one for itself: the log is trimmed up to its synced position ([store-1]),
-//! and a snapshot is made when a peer needs one.
+//! A service in memory is loaded from its node's snapshot at a start. A service that persists
+//! itself on a disk needs none for itself: the log is trimmed up to its synced position
+//! ([store-1]), and a snapshot is taken when a peer needs one.
 
 pub(crate) mod allowance;
 mod asking;
@@ -61,12 +62,12 @@ use self::{
 pub(crate) use self::{manifest::Manifest, note::Note, renewal::Renewal};
 use crate::{backup::Held, status::Snapshot};
 
-/// Pause after a failure before the next attempt.
+/// Delay in milliseconds before the next attempt after a failure.
 const PAUSE_MS: u64 = 10_000;
 
-/// Time after which a node knows whether it needs a snapshot.
+/// Time in milliseconds after a start by which a node knows whether it needs a snapshot.
 const RESUME_MS: u64 = 30_000;
-/// Files that are removed in one turn.
+/// Maximum number of files removed in one turn.
 const RETIRED_MAX: usize = 4;
 
 /// The snapshot that is being written.
@@ -91,95 +92,95 @@ impl Job {
     }
 }
 
-/// A base of the log that is on its way to the disk.
+/// A new base of the log that is being written.
 struct Switch {
     start: Slot,
     note: Note,
-    /// A peer's snapshot becomes this node's state, if it is still ahead of it.
+    /// Header of a peer's snapshot that becomes this node's state, if it is still ahead of it.
     install: Option<Header>,
-    /// The log begins later than before.
+    /// The base moves the start of the log forward.
     trims: bool,
 }
 
-/// Snapshots of this node, with the transfers in progress.
+/// Snapshots of this node, and the transfers in progress.
 pub(crate) struct Snapshots {
     options: SnapshotOptions,
     cluster: u128,
-    /// The eras where the log begins.
+    /// Eras at the start of the log.
     eras: Eras,
-    /// Reconfigurations that were decided from there on, and applied.
+    /// Applied reconfigurations since the start of the log.
     changes: VecDeque<(Slot, Value)>,
-    /// The snapshot that the base of the log names.
+    /// Snapshot referenced by the base of the log.
     own: Option<Manifest>,
-    /// The number of the next part; no number is ever used twice.
+    /// Number of the next part; no number is used twice.
     next_part: u64,
     job: Option<Job>,
-    /// A snapshot whose files were begun by an earlier process: it is looked through first.
+    /// A snapshot that an earlier process started to receive: its files are checked first.
     resuming: Option<Box<Receiving>>,
-    /// Given up, with operations in flight.
+    /// Writers of abandoned snapshots with operations in flight.
     ending: Vec<Writer>,
     switch: Option<Switch>,
     fetching: Fetching,
     serving: Serving,
     reads: Reads,
     loading: Option<Loading>,
-    /// Start of a peer's log, which begins after the slots that this one's has lost.
+    /// Start of a peer's log, which begins after slots that this node's log has lost.
     for_lost: Option<Slot>,
-    /// A snapshot at this slot or after it is requested.
+    /// Slot at or after which a peer needs a snapshot.
     wanted: Option<Slot>,
-    /// [trim-1] Slots below are not needed in the log of this node as an auxiliary.
+    /// [trim-1] Slots below are not needed in the log of this node, which is an auxiliary.
     forget: Option<Slot>,
     /// Operators' requests and their result.
     asking: Asking,
-    /// Files that nothing needs.
+    /// Files that are no longer needed.
     idle: VecDeque<FileId>,
-    /// Snapshots that other threads read: their files stay until then.
+    /// Snapshots that other threads read: their files stay meanwhile.
     held: Vec<(Manifest, Weak<()>)>,
     allowance: Allowance,
-    /// Earliest time of the next transfer, after a failure to receive one.
+    /// Earliest time of the next transfer to this node, after one has failed.
     not_before: Time,
-    /// Earliest time of the next snapshot, after a failure to take one: a node that cannot may
-    /// still receive one.
+    /// Earliest time of the next snapshot of this node's state, after one has failed: such a node
+    /// may still receive one.
     take_at: Time,
-    /// Data received by an earlier process is kept until then, in case it is needed.
+    /// Time until which data received by an earlier process is retained, in case it is needed.
     resume_until: Time,
     /// Earliest time of the next load.
     load_at: Time,
     /// Time of the next check for due work.
     look_at: Time,
-    /// Time at which work that waits for its turn or its allowance goes on.
+    /// Time at which work continues that waits for its turn or the rate limit.
     go_on_at: Option<Time>,
-    /// The store of streams has all slots below.
+    /// The store of streams has everything below this slot.
     streams_kept_to: Slot,
-    /// The log would begin here, if it had this.
+    /// Slot at which the log could begin if the store of streams had everything below it.
     streams_wanted_to: Option<Slot>,
-    /// The service has a part of a snapshot that turned out to be damaged.
+    /// The service has loaded a part of a snapshot that turned out to be damaged.
     spoiled: bool,
-    /// The service was asked to sync slots below.
+    /// The service was asked to sync everything below this slot.
     syncing_to: Slot,
-    /// Slots below were decided before this process started.
+    /// End of the slots decided before this process started.
     replay_to: Slot,
-    /// State of the chunk that was scrubbed last.
+    /// Result of the last chunk that was scrubbed.
     scrubbed: Option<turn::Scrubbed>,
-    /// The service's files are damaged, and to be replaced.
+    /// Replacement of the service's files, if they are damaged.
     renewal: Renewal,
 }
 
-/// State that a replica takes from the base of its log at a start.
+/// State that a replica reads from the base of its log at a start.
 pub(crate) struct Begun {
     pub(crate) eras: Eras,
-    /// Slots below are missing without a replacement.
+    /// Slots below the start of the log are missing without a replacement.
     pub(crate) hollow: bool,
     own: Option<Manifest>,
     replay_to: Slot,
 }
 
-/// The base of the log makes no sense to this version.
+/// Error: this version cannot decode the base of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadNote;
 
-/// Reads the note of the base. Without one, everything begins with the founding. The log has
-/// decided the slots below `replay_to`.
+/// Decodes the note in the base of the log; without one, the state is that of the founding. The log
+/// has decided the slots below `replay_to`.
 pub(crate) fn begin(
     note: &[u8],
     replay_to: Slot,
@@ -195,13 +196,14 @@ pub(crate) fn begin(
 }
 
 impl Snapshots {
-    /// Returns the start of the log as it would be without the store of streams.
+    /// Returns the slot at which the log could begin if the store of streams had everything below
+    /// it.
     pub(crate) fn wants_streams_kept_to(&self) -> Option<Slot> {
         self.streams_wanted_to
     }
 
-    /// Continues from the content of the base. Files that are not named are removed; a transfer
-    /// that an earlier process began is continued.
+    /// Creates the state from the content of the base. Removes files that are not referenced, and
+    /// continues a transfer that an earlier process started.
     pub(crate) fn new<D: Disk>(
         now: Time,
         options: SnapshotOptions,
@@ -220,7 +222,7 @@ impl Snapshots {
         let resuming = resuming.filter(|receiving| receiving.target.at > start);
         let files = files.iter().map(|info| info.file);
         let own_end = begun.own.as_ref().map_or(0, Manifest::parts_end);
-        // Numbers only grow. What is of an earlier transfer than the files are is of no use.
+        // Numbers only increase, so a record of a transfer that is older than the files is useless.
         let resuming = resuming.filter(|receiving| {
             let first = receiving.as_manifest().first_part;
             let behind = files.clone().map(|file| file.number).filter(|number| *number >= first);
@@ -274,8 +276,7 @@ impl Snapshots {
         })
     }
 
-    /// Records a decided value, which matters here if it is a reconfiguration. After damage that
-    /// may be an old one.
+    /// Records a decided value if it is a reconfiguration. After damage that may be an earlier one.
     pub(crate) fn decided(&mut self, slot: Slot, value: Value) {
         if !matches!(value, Value::Reconfigure { .. }) {
             return;
@@ -286,7 +287,7 @@ impl Snapshots {
         }
     }
 
-    /// Returns the size of the log above which it is not kept for nodes that are behind.
+    /// Returns the size of the log in bytes above which it is trimmed even if nodes lag.
     pub(crate) fn log_bytes_max(&self) -> u64 {
         self.options.log_bytes_max
     }
@@ -296,7 +297,7 @@ impl Snapshots {
         self.own.map(|own| Snapshot { at: own.at, bytes: own.bytes })
     }
 
-    /// Returns the same for another thread to read, at leisure.
+    /// Returns this node's snapshot for another thread to read; its files stay meanwhile.
     pub(crate) fn hold(&mut self) -> Option<Held> {
         let own = self.own?;
         let hold = Arc::new(());
@@ -304,31 +305,32 @@ impl Snapshots {
         Some(Held::new(own, hold))
     }
 
-    /// Returns the eras at a slot that the log has, and that is applied.
+    /// Returns the eras at an applied slot that the log still has.
     fn eras_at(&self, slot: Slot) -> Eras {
         let below = self.changes.iter().filter(|(at, _)| *at < slot);
         replay(self.eras.clone(), below)
     }
 
-    /// Requests a snapshot at this slot or after it: no log has the missing slots ([catch-2]).
+    /// Requests a snapshot at or after this slot, since no log has the missing slots ([catch-2]).
     pub(crate) fn need(&mut self, from: Slot) {
         self.fetching.need(from);
     }
 
-    /// [trim-1] Makes the log begin here, without a replacement of earlier slots.
+    /// [trim-1] Moves the start of the log to this slot, without a replacement of earlier slots.
     pub(crate) fn forget(&mut self, to: Slot) {
         self.forget = Some(to);
         self.look_at = Time(0);
     }
 
-    /// Requests the same for slots that were decided here and that the log has lost ([disk-8]).
+    /// Requests a snapshot at or after this slot to replace slots that were decided here and that
+    /// the log has lost ([disk-8]).
     pub(crate) fn need_for_lost(&mut self, from: Slot) {
         self.for_lost = self.for_lost.max(Some(from));
         self.fetching.need(from);
     }
 
-    /// Records an operator's request for a snapshot at this slot or after it, which is applied. The
-    /// result is taken by [`Snapshots::take_answer`].
+    /// Records an operator's request for a snapshot at or after this applied slot. The result is
+    /// taken with [`Snapshots::take_answer`].
     pub(crate) fn ask(&mut self, at: Slot) {
         self.asking.ask(at);
         if self.job.is_none() {
@@ -341,12 +343,12 @@ impl Snapshots {
         self.asking.fail(why);
     }
 
-    /// Takes the result.
+    /// Takes the result of operators' requests.
     pub(crate) fn take_answer(&mut self) -> Option<Result<Snapshot, String>> {
         self.asking.take_answer()
     }
 
-    /// Returns the snapshot that is being taken: its slot, and the bytes of its stream that exist.
+    /// Returns the snapshot that is being taken: its slot, and the bytes of its stream so far.
     pub(crate) fn taking(&self) -> Option<Snapshot> {
         match &self.job {
             Some(Job::Taking(taking)) => Some(taking.writer.so_far()),
@@ -354,8 +356,8 @@ impl Snapshots {
         }
     }
 
-    /// Returns the progress of the peer's snapshot that is being received, because it is needed:
-    /// bytes that are here, and all.
+    /// Returns the progress of a needed snapshot that is being received: the bytes received, and
+    /// the total.
     pub(crate) fn receiving(&self) -> Option<(u64, u64)> {
         match &self.job {
             Some(Job::Receiving(receiving)) if self.fetching.needed().is_some() => {
@@ -371,8 +373,9 @@ impl Snapshots {
         self.fetching.lose(node);
     }
 
-    /// Returns the snapshot that this node can offer to a peer that needs one at `needed` or after
-    /// it, if any. One after the slots applied here cannot be made: the peer will ask again.
+    /// Returns the snapshot that this node can offer to a peer that needs one at or after `needed`.
+    /// If there is none, it takes one, but only if `needed` is applied here; the peer will ask
+    /// again.
     pub(crate) fn offer(&mut self, start: Slot, applied_to: Slot, needed: Slot) -> Offer {
         let useful = |own: &&Manifest| own.at >= start && own.at >= needed;
         match self.own.as_ref().filter(useful) {
@@ -389,8 +392,8 @@ impl Snapshots {
         }
     }
 
-    /// Handles a request of a peer that has everything below `offset` of that snapshot. Returns
-    /// `false` if it cannot have more of it here.
+    /// Handles a request of a peer that has everything below `offset` of a snapshot. Returns
+    /// `false` if the peer cannot get more of it here.
     pub(crate) fn on_ask(
         &mut self,
         now: Time,
@@ -406,12 +409,12 @@ impl Snapshots {
         self.serving.learns(now, node, from);
     }
 
-    /// Handles a peer's offer.
+    /// Handles a peer's offer of a snapshot.
     pub(crate) fn on_offer(&mut self, now: Time, from: NodeId, offer: Offer) {
         self.fetching.on_offer(now, from, offer);
     }
 
-    /// Returns whether nothing is in progress or requested.
+    /// Returns whether no work is in progress or requested.
     fn is_quiet(&self) -> bool {
         let works = self.job.is_some()
             || self.resuming.is_some()
@@ -424,7 +427,7 @@ impl Snapshots {
         !works && !wanted && !left && !self.renewal.is_under_way()
     }
 
-    /// Returns the time of the next work here.
+    /// Returns the time of the next work on snapshots.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
         let received = match &self.job {
             Some(Job::Receiving(receiving)) => receiving.writer.bytes(),
@@ -448,13 +451,13 @@ impl Snapshots {
         ])
     }
 
-    /// Abandons an unfinished snapshot: its files are removed when nothing uses them.
+    /// Abandons an unfinished snapshot; its files are removed once they are not in use.
     fn abandon(&mut self, writer: Writer) {
         self.next_part = self.next_part.max(writer.parts_end());
         self.ending.push(writer);
     }
 
-    /// Removes files that nothing needs, as far as nothing reads them.
+    /// Removes files that are no longer needed, unless they are being read.
     fn sweep<D: Disk>(&mut self, disk: &mut D) {
         let ended = self.ending.extract_if(.., |writer| !writer.is_busy());
         for writer in ended {

@@ -18,24 +18,24 @@ use crate::{
     counters::Counters, devices::DeviceStatus, latencies::Latencies, scrubbing::report::ScrubStatus,
 };
 
-/// One member or known peer, as seen from a node.
+/// A member or known peer, as seen from a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// The peer.
+    /// Node and incarnation of the peer.
     pub member: Member,
-    /// 0 for a learner.
+    /// Weight of its votes; 0 for a learner.
     pub weight: u32,
-    /// A member that gets no payload while it is not needed.
+    /// The peer is an auxiliary, which gets no payload while it is not needed.
     pub auxiliary: bool,
-    /// The peer was seen recently, or is this node.
+    /// The peer was in contact recently, or is this node.
     pub connected: bool,
-    /// Slots behind the leader; known to the leader only.
+    /// Number of slots that it is behind the leader; known only to the leader.
     pub lag: Option<u64>,
-    /// Bytes of values that this node sent it since it started, in proposals and in answers.
+    /// Bytes of values sent to it since this node started, in proposals and in answers.
     pub payload_bytes_sent: u64,
-    /// The leader sends it proposals; known to the leader only.
+    /// The leader sends it proposals; known only to the leader.
     pub engaged: Option<bool>,
-    /// Addresses, as known to this node.
+    /// Addresses of the peer, as known to this node.
     pub addresses: Addresses,
     /// Path of frames to the peer.
     pub plane: PeerPlane,
@@ -44,32 +44,32 @@ pub struct Peer {
 /// Path of frames to a peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeerPlane {
-    /// Path of protocol frames; bulk goes by connections.
+    /// Path of protocol frames; bulk data is sent over connections.
     pub way: Way,
-    /// Source of raw frames from the interface, if there are any.
+    /// Means by which raw frames are received from the interface, if they are used.
     pub frames: Option<&'static str>,
-    /// The round trip of the last probe, if there are probes.
+    /// Round-trip time of the last probe in microseconds, if there are probes.
     pub rtt_us: Option<u64>,
-    /// Reason why a better path that was wanted is not used.
+    /// Reason why a better configured path is not used.
     pub why: Option<String>,
 }
 
-/// A way to a peer, or the plane that is wanted; the better one is the greater.
+/// Path of frames to a peer, or the configured choice. Better paths compare as greater.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Way {
-    /// Connections alone.
+    /// Connections only.
     #[default]
     Tcp,
-    /// Frames of the protocol by datagrams to it alone; the rest by connections.
+    /// Protocol frames by datagrams to each peer, everything else over connections.
     Udp,
     /// Like [`Way::Udp`], but bytes for several peers are passed from one to the next.
     Chain,
     /// Like [`Way::Udp`], but bytes for several peers are sent to an IP multicast group, once.
     Multicast,
-    /// Like [`Way::Udp`], but without IP: frames of our own EtherType on one interface.
+    /// Like [`Way::Udp`], but without IP: frames with our own EtherType on one interface.
     Ethernet,
-    /// Connections, datagrams to each, a chain or a group, whichever is predicted to be the fastest
-    /// ([plane-3]).
+    /// Connections, datagrams to each peer, a chain or a group, whichever is predicted to be
+    /// fastest ([plane-3]).
     Auto,
 }
 
@@ -78,7 +78,7 @@ impl Way {
     pub const ALL: [Self; 6] =
         [Self::Tcp, Self::Udp, Self::Chain, Self::Multicast, Self::Ethernet, Self::Auto];
 
-    /// Returns the path of this name.
+    /// Returns the path with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|way| way.name() == name)
     }
@@ -109,37 +109,38 @@ pub struct Addresses {
     pub stream: String,
 }
 
-/// Byte streams, as a node has them.
+/// State of byte streams on a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Streams {
     /// Number of named streams.
     pub named: usize,
     /// Number of streams open for writing.
     pub open: usize,
-    /// Bytes of the disk that hold bytes of streams; trimmed bytes count for a while.
+    /// Space on disk that stream bytes occupy; trimmed bytes count for a while.
     pub used_bytes: u64,
-    /// Bytes of the files in which they lie.
+    /// Size of the files of the store in bytes.
     pub file_bytes: u64,
-    /// Bytes that are kept and lacking here, or that a restart would not find yet ([here-1]).
+    /// Number of retained bytes that this node lacks, or that a restart would not find yet
+    /// ([here-1]).
     pub missing_bytes: u64,
-    /// The node may lack some: until that is known, it holds nothing for others.
+    /// The node may lack bytes. Until that is settled, it does not count as having them.
     pub lacks: bool,
-    /// The store waits for room or descriptors.
+    /// The store waits for space or file descriptors.
     pub short: bool,
-    /// Reason why this node accepts no bytes of clients, if so.
+    /// Reason why this node accepts no bytes from clients, if so.
     pub stopped: Option<String>,
 }
 
-/// Commands, counted since the process started.
+/// Command counts since the process started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Commands executed here, of clients of all nodes.
+    /// Commands executed here, from clients of all nodes.
     pub applied: u64,
     /// Commands of this node's clients that were executed and answered.
     pub answered: u64,
-    /// The time from acceptance to the answer of all of those together, in microseconds.
+    /// Total time from acceptance to reply of the answered commands, in microseconds.
     pub answered_us: u64,
-    /// Latencies of those commands.
+    /// Latencies of the answered commands.
     pub latencies: Latencies,
 }
 
@@ -154,12 +155,12 @@ impl Traffic {
     }
 }
 
-/// Start of a leadership, or its end.
+/// Start or end of a leadership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reign {
-    /// The leader; `None` if there is none.
+    /// Leader; `None` if there is none.
     pub leader: Option<NodeId>,
-    /// Ballot of the leader; the last one if there is no leader.
+    /// Ballot of the leader, or of the last one.
     pub ballot: Ballot,
     /// Milliseconds since then.
     pub ago_ms: u64,
@@ -168,41 +169,41 @@ pub struct Reign {
 /// Present batching of commands, with the reasons.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TuningReport {
-    /// Knowledge, predictions and choice of the tuner.
+    /// Estimates, predictions and choice of the tuner.
     pub report: Report,
     /// Setting in force.
     pub setting: Setting,
-    /// The setting was set from outside.
+    /// The setting was fixed by an operator.
     pub held: bool,
 }
 
-/// Activity that keeps a node from being level with the others.
+/// Activity that keeps a node from being caught up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Activity {
-    /// Reads back the bytes that it voted for before its restart; says nothing until then.
+    /// The node reads the bytes of its votes from before its restart, and sends nothing until then.
     ReadingVotes,
-    /// Receives a peer's snapshot, because no log has the slots that it lacks.
+    /// The node receives a peer's snapshot, because no log has the slots that it lacks.
     ReceivingSnapshot,
-    /// Fetches the slots that its log has lost from its peers.
+    /// The node fetches slots that its log has lost from its peers.
     Repairing,
-    /// Executes again the slots of its log that its service has not kept.
+    /// The node executes slots of its log again that its service has not stored.
     Replaying,
-    /// Learns and executes the slots decided without it.
+    /// The node learns and executes slots decided without it.
     CatchingUp,
 }
 
-/// Progress of an activity. The numbers are slots, or bytes: [`Activity::counts_bytes`].
+/// Progress of an activity, in slots or bytes (see [`Activity::counts_bytes`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Kind of activity.
     pub activity: Activity,
-    /// Start.
+    /// Position at which the activity started.
     pub from: u64,
     /// Present position.
     pub at: u64,
-    /// End, as far as it is known.
+    /// Position at which it will end, as far as is known.
     pub to: u64,
-    /// Recent rate; `None` while it is unknown.
+    /// Recent rate per second; `None` if it is not known.
     pub per_second: Option<u64>,
     /// Elapsed time in milliseconds.
     pub ms: u64,
@@ -217,7 +218,7 @@ impl Progress {
         percent.map_or(100, |percent| percent as u64)
     }
 
-    /// Returns the remaining time at the present rate.
+    /// Returns the remaining time in seconds at the present rate.
     pub fn seconds_left(&self) -> Option<u64> {
         let left = self.to.saturating_sub(self.at);
         let rate = self.per_second.filter(|rate| *rate > 0)?;
@@ -250,7 +251,7 @@ impl Activity {
         matches!(self, Self::ReceivingSnapshot)
     }
 
-    /// Returns the activity of this name.
+    /// Returns the activity with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|activity| activity.name() == name)
     }
@@ -289,132 +290,133 @@ impl fmt::Display for Progress {
     }
 }
 
-/// The disk under the log.
+/// Use of the disk that has the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskUse {
-    /// Free space; `None` if it is unknown.
+    /// Free space in bytes; `None` if it is not known.
     pub free_bytes: Option<u64>,
-    /// Growth of the log over the last minute.
+    /// Growth of the log in bytes per second, over the last minute.
     pub log_bytes_per_second: Option<u64>,
     /// Durations of log writes until they were on stable storage, since the start.
     pub flush_times: Durations,
 }
 
 impl DiskUse {
-    /// Returns the time until the disk is full at the present growth of the log.
+    /// Returns the time in seconds until the disk is full at the present growth of the log.
     pub fn full_in_seconds(&self) -> Option<u64> {
         self.free_bytes?.checked_div(self.log_bytes_per_second?)
     }
 }
 
-/// A snapshot: the state after all slots below one.
+/// A snapshot: the state after all slots below `at`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The snapshot has everything below.
+    /// First slot that the snapshot does not contain.
     pub at: Slot,
-    /// Bytes of its stream.
+    /// Length of the snapshot's stream in bytes.
     pub bytes: u64,
 }
 
-/// A plan in progress, in short; [`crate::group::asking::Underway`] has its steps.
+/// Summary of a plan in progress; [`crate::group::asking::Underway`] has its steps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanStatus {
-    /// Its number.
+    /// Number of the plan.
     pub id: u64,
     /// The operator's request.
     pub what: String,
-    /// Obstacle that the plan waits for; known to the leader only.
+    /// Condition that the plan waits for; known only to the leader.
     pub waits: Option<String>,
 }
 
 /// Level that a node's release supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LevelOf {
-    /// The node.
+    /// Id of the node.
     pub node: NodeId,
-    /// The newest level; `None`: it is not connected.
+    /// Highest supported level; `None` if the node is not connected.
     pub newest: Option<Level>,
 }
 
-/// The feature level ([level-1]).
+/// Feature levels of the group ([level-1]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LevelStatus {
     /// Level in use by the group.
     pub level: Level,
-    /// The newest that this node's release supports.
+    /// Highest level that this node's release supports.
     pub supports: Level,
-    /// Every node that belongs to the group, itself included, in order of ids.
+    /// All nodes of the group, including this one, in order of ids.
     pub nodes: Vec<LevelOf>,
-    /// Obstacles to the next level, a line each; known to the leader only.
+    /// Obstacles to the next level, one per line; known only to the leader.
     pub held_back: Vec<String>,
-    /// Milliseconds until the leader raises it, if nothing intervenes; known to the leader only.
+    /// Time in milliseconds until the leader raises the level, if no obstacle arises; known only to
+    /// the leader.
     pub raise_in_ms: Option<u64>,
 }
 
-/// A node's view.
+/// Status of a node, as the node itself sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// The group that it belongs to.
+    /// Id of the group.
     pub cluster: u128,
-    /// This node.
+    /// This node and its incarnation.
     pub member: Member,
     /// Present role.
     pub role: Role,
-    /// Present leader.
+    /// Present leader, if known.
     pub leader: Option<NodeId>,
     /// Number of the configuration in force.
     pub era: Era,
-    /// Its quorum rule.
+    /// Quorum rule of the configuration.
     pub quorum: QuorumRule,
-    /// The feature level of the group, and those that its nodes support.
+    /// Feature level of the group, and the levels that its nodes support.
     pub level: LevelStatus,
     /// Membership change in progress.
     pub plan: Option<PlanStatus>,
     /// The node was removed from the group permanently ([member-1]).
     pub removed: bool,
-    /// The ballot that it leads or follows.
+    /// Ballot in which this node leads or follows.
     pub ballot: Ballot,
-    /// Slots below are decided.
+    /// First slot that is not decided.
     pub decided_to: Slot,
-    /// Slots below are applied.
+    /// First slot that is not applied.
     pub applied_to: Slot,
-    /// Slots below are durable here.
+    /// First slot that is not durable on this node.
     pub durable_to: Slot,
-    /// The group's class.
+    /// Class of the group.
     pub class: Class,
-    /// Size of the log on disk.
+    /// Size of the log on disk in bytes.
     pub log_bytes: u64,
-    /// The log begins with this slot; a snapshot, or the service's own disk, has earlier ones.
+    /// First slot of the log; a snapshot, or the service's own disk, has earlier ones.
     pub log_start: Slot,
     /// This node's snapshot, if it has one.
     pub snapshot: Option<Snapshot>,
-    /// The one that is being taken, as far as it is.
+    /// Snapshot that is being taken, as far as it is written.
     pub snapshot_taking: Option<Snapshot>,
-    /// Disk use of the log.
+    /// Use of the disk that has the log.
     pub disk: DiskUse,
-    /// Byte streams, as it has them.
+    /// Byte streams on this node.
     pub streams: Streams,
-    /// Commands, since the process started.
+    /// Command counts since the process started.
     pub traffic: Traffic,
-    /// Leaders as seen by this node since its start: the last changes, the oldest first.
+    /// Latest changes of leader seen by this node since its start, the oldest first.
     pub reigns: Vec<Reign>,
-    /// Activity that keeps it from being level with the others, if any.
+    /// Activity that keeps this node from being caught up, if any.
     pub progress: Option<Progress>,
-    /// Reason why it does not vote or serve, if so.
+    /// Reason why this node does not vote or serve, if so.
     pub error: Option<String>,
-    /// Notices that need attention, whether or not the node serves.
+    /// Notices for the operator, whether or not the node serves.
     pub notices: Vec<String>,
-    /// While it leads: the nodes of the ring of votes, itself last; empty if votes are sent
-    /// straight.
+    /// Nodes of the ring of votes while this node leads, itself last; empty if votes are sent
+    /// directly.
     pub ring: Vec<NodeId>,
-    /// The scrub that goes on, or the last one.
+    /// Scrub in progress, or the last one.
     pub scrub: ScrubStatus,
-    /// Choices that the node made by itself, with the reasons, a line each: the path of its frames,
+    /// Choices that the node made by itself, with reasons, one per line: the path of its frames,
     /// and the route of votes to it ([plane-3]).
     pub choices: Vec<String>,
-    /// Its device, if it was lent one.
+    /// Status of the device, if this node ever had one.
     pub device: Option<DeviceStatus>,
-    /// All nodes that belong to the group or are connected, itself included, in order of ids.
+    /// All nodes that belong to the group or are connected, including this one, in order of ids.
     pub peers: Vec<Peer>,
 }
 

@@ -1,9 +1,9 @@
-//! Changes towards the wanted members: operators' unanswered requests, and a leader's steps for a
-//! plan, one change after another ([member-2], [cast-6]).
+//! Membership changes in progress: operators' unanswered requests, and the leader's next step of a
+//! plan, one change at a time ([member-2], [cast-6]).
 //!
-//! Only the state: each step is computed from the configuration in force (`group/planner`), so that
-//! a new leader continues the plan of the previous one. The replica asks and steps
-//! (`replica/members`).
+//! This is only the state. Each step is computed from the configuration in force (`group/planner`),
+//! so that a new leader continues the plan of the previous one. The replica judges requests and
+//! takes the steps (`replica/members`).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -23,16 +23,17 @@ use crate::{
     },
 };
 
-/// Delay before a proposed change without a result is tried again.
+/// Delay in milliseconds before a proposed change without a result is tried again.
 const RETRY_MS: u64 = 20;
-/// Leadership is handed over for a plan, or for a priority, this often at most.
+/// Minimum interval in milliseconds between handovers of leadership for a plan or a priority.
 const HAND_OVER_MS: u64 = 2_000;
-/// Commands that a leader wants by itself are proposed this often at most.
+/// Minimum interval in milliseconds between commands that a leader proposes on its own.
 const COMMAND_MS: u64 = 1_000;
-/// Interval at which a leader checks whether another node should lead, or be reinstated.
+/// Interval in milliseconds at which a leader checks whether another node should lead, or be
+/// readmitted.
 pub(crate) const LOOK_MS: u64 = 250;
 
-/// The way of a plan, as computed for one era.
+/// Path of a plan, as computed for one era.
 #[derive(Debug)]
 struct Way {
     plan: u64,
@@ -43,47 +44,48 @@ struct Way {
 /// Membership changes in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Steering {
-    /// Operators' requests that wait until this node has applied the slots decided before
-    /// ([read-7]), by number; with `true` a request is only to be shown.
+    /// Operators' requests, by number, that wait until this node has applied the slots decided
+    /// before ([read-7]); with `true` for a dry run.
     unjudged: BTreeMap<u64, (Ask, bool)>,
-    /// Waiting operators, by the number of their request, with the steps that they are to be shown.
+    /// Steps to show to each waiting operator, by the number of the request.
     asked: BTreeMap<u64, Vec<Step>>,
     answers: VecDeque<(u64, Result<Answer, Refused>)>,
     way: Option<Way>,
-    /// Earliest time of the next proposal in that era.
+    /// Last era in which a change was tried, and earliest time of the next attempt in it.
     tried: (Era, Time),
-    /// Leadership stays at least this long where it is, unless a request or a plan moves it.
+    /// Minimum time in milliseconds for which leadership stays in place, unless a request or a plan
+    /// moves it.
     bounce_ms: u64,
     /// Earliest time of the next check.
     pub(crate) look_at: Time,
-    /// Leadership is not handed over again before, whatever for.
+    /// Earliest time of the next handover, for whatever reason.
     hand_over_at: Time,
-    /// Leadership stays here until then, unless requested ([live-4]). A plan counts as a request,
-    /// and its heir stays.
+    /// Leadership stays with this node until then, unless a request moves it ([live-4]). A plan
+    /// counts as a request, and leadership that it moved stays.
     pub(crate) stays_until: Time,
-    /// No command of the leader's own is proposed before this time.
+    /// Earliest time of the next command that the leader proposes on its own.
     command_at: Time,
-    /// Obstacle that the plan waits for, for display.
+    /// Condition that the plan waits for, for display.
     waits: Option<String>,
-    /// The last attempt of this leader to propose failed, as it moved into an era without a casting
-    /// vote.
+    /// In its last turn the leader could not propose, because it moves to another era without a
+    /// casting vote.
     pausing: bool,
-    /// The version of the group that was last sent as a table of peers.
+    /// Version of the group's table that was last returned as a table of peers.
     pub(crate) told: Option<u64>,
 }
 
 impl Steering {
-    /// Keeps leadership where it is for `bounce_ms`, unless requested.
+    /// Creates the state; leadership stays in place for `bounce_ms` unless a request moves it.
     pub(crate) fn new(bounce_ms: u64) -> Self {
         Self { bounce_ms, ..Self::default() }
     }
 
-    /// Returns whether the next change is to be tried in this era.
+    /// Returns whether to try the next change in this era.
     pub(crate) fn is_due(&self, now: Time, era: Era) -> bool {
         era != self.tried.0 || now >= self.tried.1
     }
 
-    /// Records an attempt in this era, or an obstacle to it.
+    /// Records an attempt in this era, successful or not.
     pub(crate) fn tried(&mut self, now: Time, era: Era) {
         self.tried = (era, now.plus_ms(RETRY_MS));
     }
@@ -93,7 +95,7 @@ impl Steering {
         self.tried.1
     }
 
-    /// Returns whether the leader may propose a command of its own; the next one has to wait.
+    /// Returns whether the leader may propose a command on its own, and delays the next one.
     pub(crate) fn may_command(&mut self, now: Time) -> bool {
         let may = now >= self.command_at;
         if may {
@@ -102,27 +104,27 @@ impl Steering {
         may
     }
 
-    /// Keeps an operator's request until it can be judged.
+    /// Stores an operator's request until it can be judged.
     pub(crate) fn judge_later(&mut self, asked: u64, ask: Ask, dry_run: bool) {
         self.unjudged.insert(asked, (ask, dry_run));
     }
 
-    /// Takes a request that waited to be judged, if it did.
+    /// Removes and returns a request that waits to be judged, if there is one with this number.
     pub(crate) fn take_unjudged(&mut self, asked: u64) -> Option<(Ask, bool)> {
         self.unjudged.remove(&asked)
     }
 
-    /// Makes this operator wait for the result of a command.
+    /// Lets an operator wait for the result of a command, with the steps to show then.
     pub(crate) fn wait(&mut self, asked: u64, steps: Vec<Step>) {
         self.asked.insert(asked, steps);
     }
 
-    /// Answers a request immediately.
+    /// Answers a request.
     pub(crate) fn answer(&mut self, asked: u64, answer: Result<Answer, Refused>) {
         self.answers.push_back((asked, answer));
     }
 
-    /// Handles the end of a command of the group that an operator requested.
+    /// Handles the result of a command that an operator requested.
     pub(crate) fn on_ended(&mut self, asked: u64, ended: Result<Reply, Failure>) {
         let steps = self.asked.remove(&asked).unwrap_or_default();
         let answer = match ended {
@@ -140,13 +142,13 @@ impl Steering {
         self.answers.pop_front()
     }
 
-    /// Returns the obstacle that the plan waits for, as far as this node leads.
+    /// Returns the condition that the plan waits for, as known to a leader.
     pub(crate) fn waits(&self) -> Option<&str> {
         self.waits.as_deref()
     }
 
-    /// Records the obstacle that the plan waits for. The set of live nodes may change: the steps
-    /// are computed again.
+    /// Records the condition that the plan waits for. Meanwhile the set of live nodes may change,
+    /// so the steps will be computed again.
     pub(crate) fn wait_for(&mut self, why: String) {
         self.waits = Some(why);
         self.way = None;
@@ -157,18 +159,17 @@ impl Steering {
         self.waits = None;
     }
 
-    /// Returns whether present proposals had to wait for an era ([cast-5]).
+    /// Returns whether proposals are waiting for a change of era ([cast-5]).
     pub(crate) fn is_pausing(&self) -> bool {
         self.pausing
     }
 
-    /// Sets whether this turn could propose nothing, as this leader moves into an era; or proposed
-    /// everything that there was.
+    /// Sets whether the leader could not propose in this turn, because it moves to another era.
     pub(crate) fn set_pausing(&mut self, pauses: bool) {
         self.pausing = pauses;
     }
 
-    /// Returns whether leadership may be handed over; the next attempt has to wait.
+    /// Returns whether leadership may be handed over, and delays the next handover.
     pub(crate) fn may_hand_over(&mut self, now: Time) -> bool {
         let may = now >= self.hand_over_at;
         if may {
@@ -177,7 +178,7 @@ impl Steering {
         may
     }
 
-    /// Restarts when this node begins to lead: nothing computed before matters.
+    /// Resets the state of a node that was just elected, since nothing computed before matters.
     pub(crate) fn restart(&mut self, now: Time) {
         self.way = None;
         self.waits = None;
@@ -210,8 +211,8 @@ impl Steering {
         Some(way.changes.iter().copied().collect())
     }
 
-    /// Returns the rest of the steps computed for the previous era, if they led here; otherwise new
-    /// ones.
+    /// Returns the rest of the steps computed for the previous era if they led to this one;
+    /// otherwise computes new ones.
     fn changes(
         &mut self,
         plan: &Plan,
@@ -238,7 +239,8 @@ impl Steering {
     }
 }
 
-/// Returns the display of a plan: its changes with the weights after each, then the leaving nodes.
+/// Returns the steps of a plan for display: its changes, with the weights after each, then the
+/// removals.
 pub(crate) fn shown(
     configuration: &Configuration,
     changes: &[Change],

@@ -1,4 +1,4 @@
-//! The log of this replica: appended records, the times of writes, and reads.
+//! The log of this replica: appending records, the timing of writes, and reads.
 
 pub(crate) mod reads;
 
@@ -17,24 +17,26 @@ use crate::{
     storing::reads::{Kind, LogReads, Purpose},
 };
 
-/// A log that lacks room or descriptors looks for them this often, however quiet it is.
+/// Interval in milliseconds at which a log that lacks space or file descriptors tries again, even
+/// without input.
 const SHORT_RETRY_MS: u64 = 100;
-/// Time without room, or a descriptor, after which a log counts as unable to write: trimming may
-/// make room sooner.
+/// Time in milliseconds without space or a file descriptor after which the log counts as unable to
+/// write: trimming may free space sooner.
 const SHORT_MS: u64 = 100;
-/// Time after which a pending write, or segment, makes a log count as unable to write. Disks that
-/// are busy take less; some stand still for longer, and recover.
+/// Time in milliseconds after which a pending write, or segment, makes the log count as unable to
+/// write. Busy disks are faster than that; some stall for longer, and recover.
 const HANGS_MS: u64 = 700;
-/// Maximum time that records linger in a log that nothing waits for.
+/// Maximum time in milliseconds for which records linger in the log if nothing waits for them.
 const LINGER_MS: u64 = 5;
 
 /// Bytes of a value as stored in a record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Written<'a> {
-    /// The bytes, or none.
+    /// The bytes themselves; empty if the value has none.
     Bytes(&'a [u8]),
-    /// [disk-5] Where they are in the store of streams, on stable storage; none for decided content
-    /// that is looked for as far as it is kept ([snap-5]).
+    /// [disk-5] Places of the bytes in the store of streams, where they are on stable storage.
+    /// Empty for decided content whose bytes the store will fetch if they are still retained
+    /// ([snap-5]).
     Places(&'a [u8]),
 }
 
@@ -42,36 +44,36 @@ pub(crate) enum Written<'a> {
 pub(crate) struct Storing<D: Disk> {
     log: Log<D>,
     reads: LogReads,
-    /// Number of the last record of the core that was appended.
+    /// Number of the core's last appended record.
     last_record: RecordSeq,
-    /// Records up to this one are on stable storage.
+    /// Number of the last record on stable storage.
     persisted_to: RecordSeq,
     /// Reason why nothing is appended any more, if so: the log failed permanently, or votes were
     /// forgotten.
     failure: Option<String>,
-    /// Last failure of the log to read back.
+    /// Error of the last failed read.
     read_failure: Option<String>,
     /// Deadline for writing lingering records.
     write_by: Option<Time>,
-    /// The log lacks room or descriptors: it tries again then.
+    /// Time at which a log that lacks space or file descriptors tries again.
     short_retry_at: Time,
-    /// While records wait to be written: the last completed write, with the time of its completion.
+    /// While records wait to be written: the last completed write, and the time since when it was
+    /// the last.
     waits: Option<(u64, Time)>,
-    /// Maximum of bytes that wait to be written before nothing new is accepted.
+    /// Maximum number of bytes waiting to be written before nothing new is accepted.
     backlog_bytes_max: u64,
-    /// Maximum of bytes that are read in one turn.
+    /// Maximum number of bytes read in one turn.
     read_bytes_max: usize,
 }
 
-/// Outcome of a request to find the lost slots of a range.
+/// Outcome of a request to determine which slots of a range are lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     Yes,
     /// The log cannot answer at the moment.
     NotNow,
     /// None of these slots is needed from the disk: they were trimmed, or their latest records are
-    /// in memory, and not written yet. In a group in memory they may stay there until there is a
-    /// request.
+    /// still in memory. In a volatile group they may stay there until they are requested.
     Needless,
 }
 
@@ -97,23 +99,23 @@ impl<D: Disk> Storing<D> {
         &self.log
     }
 
-    /// Returns the log, for its own operations: its start, and the disk that it shares.
+    /// Returns the log for its own operations: its start, and the disk that it shares.
     pub(crate) fn log_mut(&mut self) -> &mut Log<D> {
         &mut self.log
     }
 
     /// Returns the reason why nothing is appended any more, if so: the log failed permanently, or
-    /// votes were forgotten outside of it.
+    /// votes were forgotten elsewhere.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
 
-    /// Returns the last failure of the log to read back.
+    /// Returns the error of the last failed read, if no read has succeeded since.
     pub(crate) fn read_failure(&self) -> Option<&str> {
         self.read_failure.as_deref()
     }
 
-    /// Stops appending; returns `false` if that was so before.
+    /// Stops appending; returns `false` if it was stopped before.
     pub(crate) fn fail(&mut self, why: String) -> bool {
         let first = self.failure.is_none();
         if first {
@@ -127,7 +129,7 @@ impl<D: Disk> Storing<D> {
         self.log.backlog_bytes() as u64 > self.backlog_bytes_max
     }
 
-    /// Appends a record of the core, which speaks of the slots in `range`.
+    /// Appends a record of the core about the slots in `range`.
     pub(crate) fn append(
         &mut self,
         seq: RecordSeq,
@@ -142,8 +144,8 @@ impl<D: Disk> Storing<D> {
         self.write(seq, record, written, hard)
     }
 
-    /// Appends the first part of a record of the core; the rest follows under its number, and
-    /// both are on stable storage when that is.
+    /// Appends the first part of a record of the core. The rest follows under the record's number,
+    /// and both parts count as stable once the rest is.
     pub(crate) fn append_before(
         &mut self,
         seq: RecordSeq,
@@ -156,8 +158,8 @@ impl<D: Disk> Storing<D> {
         self.write(self.last_record, record, written, hard)
     }
 
-    /// Appends a record that is not the core's: it bears the number of the last one, and releases
-    /// nothing.
+    /// Appends a record that is not the core's, under the number of the last one. Its completion is
+    /// not reported to the core.
     pub(crate) fn append_beside(
         &mut self,
         record: &Record,
@@ -184,8 +186,8 @@ impl<D: Disk> Storing<D> {
         }
     }
 
-    /// Processes the completions of the disk. Returns the last record on stable storage, if it is
-    /// new.
+    /// Processes the completions of the disk. Returns the number of the last record on stable
+    /// storage, if it has changed.
     pub(crate) fn poll(&mut self, now: Time) -> Result<Option<RecordSeq>, LogError> {
         if self.short_retry().is_some_and(|at| at <= now) {
             self.log.try_again();
@@ -202,14 +204,14 @@ impl<D: Disk> Storing<D> {
         Ok(Some(persisted_to))
     }
 
-    /// Writes up to this one have ended.
+    /// Returns the number of the last write up to which all have ended.
     pub(crate) fn written_to(&self) -> u64 {
         let oldest = self.log.writes().next();
         let next = oldest.map_or(self.log.next_seq(), |(seq, _)| seq);
         next.saturating_sub(1)
     }
 
-    /// Checks how long the appended records have waited.
+    /// Updates how long the appended records have waited.
     fn look(&mut self, now: Time) {
         let written_to = self.written_to();
         self.waits = if self.all_written() {
@@ -220,8 +222,8 @@ impl<D: Disk> Storing<D> {
         };
     }
 
-    /// [live-3] Returns the reason why this log cannot write; `None` while it can, or failed
-    /// permanently. It causes no wake-up: heartbeats and time-outs come often enough.
+    /// [live-3] Returns the reason why this log cannot write; `None` while it can, or if it failed
+    /// permanently. It causes no wake-up, since heartbeats and timeouts are frequent enough.
     pub(crate) fn trouble(&self, now: Time) -> Option<&'static str> {
         let (_, since) = self.waits?;
         let waited_us = now.since_us(since);
@@ -234,7 +236,7 @@ impl<D: Disk> Storing<D> {
         }
     }
 
-    /// Starts writing the appended records; without lingering if their completion is awaited.
+    /// Starts writing the appended records; they do not linger if their completion is awaited.
     pub(crate) fn submit(&mut self, now: Time, awaited: bool) {
         if self.log.lingers() {
             let due = *self.write_by.get_or_insert(now.plus_ms(LINGER_MS));
@@ -249,7 +251,7 @@ impl<D: Disk> Storing<D> {
         self.look(now);
     }
 
-    /// Writes everything, with this hard state at the end: nothing follows.
+    /// Writes everything, with this final hard state.
     pub(crate) fn close(&mut self, hard: HardState) {
         if self.failure.is_none() {
             self.log.checkpoint(hard);
@@ -262,8 +264,8 @@ impl<D: Disk> Storing<D> {
         self.log.is_idle() || self.failure.is_some()
     }
 
-    /// Reads as much of `range` back as the log can be trusted with, if no read for this is in
-    /// flight.
+    /// Starts reading `range`, as far as the log is up to date there, unless a read of this kind is
+    /// in flight.
     pub(crate) fn read(&mut self, now: Time, purpose: Purpose, range: SlotRange) {
         let range = self.reads.readable(range);
         if !range.is_empty() && self.reads.may_start(now, purpose.kind()) {
@@ -271,9 +273,9 @@ impl<D: Disk> Storing<D> {
         }
     }
 
-    /// Asks which of these slots, of which the log reads all with any one of them, are lost.
+    /// Requests which of these slots are lost. The log reads all of them with any one of them.
     pub(crate) fn ask_whether_lost(&mut self, now: Time, slots: SlotRange) -> Asked {
-        // The log may have been trimmed since they were found.
+        // The log may have been trimmed since the slots were found.
         let left = SlotRange::new(slots.from.max(self.log.start()), slots.to);
         let Some(slot) = self.reads.first_written(left) else {
             return Asked::Needless;
@@ -289,7 +291,7 @@ impl<D: Disk> Storing<D> {
         }
     }
 
-    /// Writes the hard state once more, as its record is damaged.
+    /// Writes the hard state again, since its record is damaged.
     pub(crate) fn restate(&mut self, hard: HardState) {
         if self.failure.is_none() {
             self.log.checkpoint(hard);
@@ -306,7 +308,7 @@ impl<D: Disk> Storing<D> {
         self.reads.wait(kind, until);
     }
 
-    /// Takes the next read that has ended.
+    /// Takes the next completed read.
     pub(crate) fn next_read(&mut self) -> Option<(Purpose, ReadDone)> {
         while let Some(done) = self.log.next_read() {
             if let Some(purpose) = self.reads.ended(done.token) {
@@ -316,19 +318,19 @@ impl<D: Disk> Storing<D> {
         None
     }
 
-    /// Records the result of a read. Returns the failure to report, if it is new.
+    /// Handles the result of a read. Returns the error to report, if it is new.
     pub(crate) fn note_read(&mut self, done: &ReadDone) -> Option<String> {
         let Err(error) = &done.result else {
             self.read_failure = None;
             return None;
         };
         if matches!(error, LogError::BelowStart { .. }) {
-            // It was trimmed in the meantime: a snapshot has it.
+            // The slots were trimmed meanwhile, so a snapshot covers them.
             return None;
         }
         let lost = !done.lost.is_empty();
         let news = self.read_failure.is_none() || lost;
-        // What is lost is repaired; anything else may succeed the next time.
+        // Lost data is repaired; after any other error the next read may succeed.
         self.read_failure = (!lost).then(|| error.to_string());
         news.then(|| error.to_string())
     }
@@ -343,19 +345,19 @@ impl<D: Disk> Storing<D> {
         self.write_by
     }
 
-    /// Returns the time at which a log that lacks a resource tries again: a disk does not report
-    /// when it has room again.
+    /// Returns the time at which a log that lacks a resource tries again, since a disk does not
+    /// report when space becomes free.
     pub(crate) fn short_retry(&self) -> Option<Time> {
         self.log.is_short().then_some(self.short_retry_at)
     }
 }
 
-/// Returns the size of the largest batch: it must fit into one record, and into one frame.
+/// Returns the maximum length of a batch: it must fit into one record and one frame.
 pub(crate) fn batch_bytes_max<D: Disk>(log: &Log<D>) -> usize {
     log.record_bytes_max().min(BODY_BYTES_MAX)
 }
 
-/// Returns the size of the largest command that any batch has room for.
+/// Returns the maximum length of a command that fits into a batch.
 pub(crate) fn largest_command<D: Disk>(log: &Log<D>) -> usize {
     batch_bytes_max(log).saturating_sub(OVERHEAD_BYTES)
 }

@@ -1,11 +1,11 @@
 //! Byte streams of this replica: the pieces that it owns, its proposals as a leader, and the
 //! readers.
 //!
-//! The path of a byte: a client gives it to this node (`owning`; bytes not sent yet are in `open`),
-//! which keeps it among all bytes of streams (`contents/runs`) and sends it to every node that
-//! takes bulk; the leader assigns slots to the bytes that it holds (`offering`); nodes vote as for
-//! any value; decided bytes go through the table (`applying`) into the store, and the owner's
-//! client is notified of the progress.
+//! The path of a byte: a client puts it into this node (`owning`; bytes not sent yet are in
+//! `open`), which stores it with all bytes of streams (`contents/runs`) and sends it to every node
+//! that stores bytes. The leader assigns slots to the bytes that it has (`offering`), and nodes
+//! vote as for any value. Decided bytes pass through the table (`applying`) into the store, and the
+//! owner's client is notified of the progress.
 
 pub(crate) mod holding;
 pub(crate) mod keeping;
@@ -35,14 +35,14 @@ use crate::{
     wake::earliest,
 };
 
-/// Interval at which a leader checks streams for bytes beyond their retention.
+/// Interval in milliseconds at which a leader checks streams for bytes beyond their retention.
 const RETAIN_MS: u64 = 1000;
-/// Less than this is not worth a command: a chunk of the store.
+/// Minimum number of bytes for which a trim is proposed: a chunk of the store.
 const RETAIN_BYTES: u64 = 256 << 10;
-/// Into how many parts an age is cut.
+/// Number of parts into which the maximum age of bytes is divided for checks.
 const AGE_PARTS: u64 = 64;
 
-/// Maximum of waits for bytes that are not there yet.
+/// Maximum number of waits for bytes that are not available yet.
 const WAITS_MAX: usize = 4096;
 
 /// Event for a front of streams.
@@ -63,22 +63,22 @@ pub(crate) struct Streaming {
     pub(crate) owning: Owning,
     pub(crate) offering: Offering,
     pub(crate) keeping: Keeping,
-    /// Fronts that wait for a position of a stream.
+    /// Positions of streams that fronts wait for.
     waits: BTreeMap<Name, Vec<(u64, StreamTag)>>,
     told: VecDeque<Told>,
-    /// Effects applied in this turn, processed at its end.
+    /// Bytes appended in this turn, processed at its end.
     pub(crate) appended: Vec<Appended>,
     pub(crate) runs: Vec<(StreamName, SlotRange, bool)>,
     pub(crate) done: Vec<(Waiter, quorate_stream::Reply)>,
-    /// Process of each connected peer.
+    /// Process start of each connected peer.
     boots: BTreeMap<NodeId, u32>,
-    /// Maximum of this node's proposals in flight, of all kinds.
+    /// Maximum number of this node's proposals in flight, of all kinds.
     inflight_max: usize,
-    /// Clients gave bytes since the last check.
+    /// Clients have put bytes since the last check.
     fresh: bool,
-    /// Time of a leader's next check of retention, and of its last statement of the time.
+    /// Time of the leader's next check of retention.
     retain_at: Time,
-    /// A stream may have, or come to have, bytes beyond its retention.
+    /// A stream may have, or get, bytes beyond its retention.
     retains: bool,
     aged_at: Option<Time>,
 }
@@ -108,7 +108,7 @@ impl Streaming {
         }
     }
 
-    /// Marks a peer as connected, in this process of its.
+    /// Marks this process of a peer as connected.
     pub(crate) fn peer_up(&mut self, node: NodeId, boot: u32) {
         self.boots.insert(node, boot);
         self.owning.peer_up(node);
@@ -119,7 +119,7 @@ impl Streaming {
         self.boots.remove(&node);
     }
 
-    /// Returns the next stream whose owner is lost; `own` is this node, in this process.
+    /// Returns the next stream whose owner is lost; `own` is this node and its process start.
     pub(crate) fn next_lost(
         &mut self,
         now: Time,
@@ -135,13 +135,14 @@ impl Streaming {
         self.offering.next_lost(now, applied_to, streams, boot)
     }
 
-    /// Returns the proposals in flight up to which one more of a stream is made: commands keep the
-    /// other half.
+    /// Returns the number of proposals in flight up to which streams may add further ones: commands
+    /// keep the other half.
     pub(crate) fn inflight_max(&self) -> usize {
         (self.inflight_max / 2).max(1)
     }
 
-    /// [trim-2] Returns the leader's request, if any, that enforces the retention of streams.
+    /// [trim-2] Returns the commands, if any, by which the leader enforces the retention of
+    /// streams.
     pub(crate) fn take_retention(
         &mut self,
         now: Time,
@@ -155,7 +156,7 @@ impl Streaming {
         let trim = |(name, before): (&Name, u64)| Command::Trim { name: name.clone(), before };
         let mut commands: Vec<Command> = streams.overfull(RETAIN_BYTES).map(trim).collect();
         if let Some(age_ms) = streams.shortest_age() {
-            // As finely as the table remembers it, and no finer.
+            // As often as the table's resolution of age requires.
             let every = (age_ms / AGE_PARTS).max(RETAIN_MS);
             if self.aged_at.is_none_or(|at| now >= at.plus_ms(every)) {
                 self.aged_at = Some(now);
@@ -166,27 +167,27 @@ impl Streaming {
         commands
     }
 
-    /// Returns the time of a leader's next check of retention.
+    /// Returns the time of the leader's next check of retention, if one is needed.
     pub(crate) fn retain_at(&self) -> Option<Time> {
         self.retains.then_some(self.retain_at)
     }
 
-    /// Records that clients gave bytes.
+    /// Records that clients have put bytes.
     pub(crate) fn note_fresh(&mut self) {
         self.fresh = true;
     }
 
-    /// Returns whether there are fresh bytes that were not processed.
+    /// Returns whether there are new bytes or events to process.
     pub(crate) fn has_fresh(&self) -> bool {
         self.fresh || !self.told.is_empty()
     }
 
-    /// Marks the fresh bytes as processed.
+    /// Marks the new bytes as processed.
     pub(crate) fn take_fresh(&mut self) {
         self.fresh = false;
     }
 
-    /// Returns the time of the next due work, without an event.
+    /// Returns when the next work is due without further input.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
         earliest([self.owning.wake_at(), self.offering.wake_at(now), self.keeping.wake_at()])
     }
@@ -208,7 +209,7 @@ impl Streaming {
         self.told.pop_front()
     }
 
-    /// Takes the wait for a position, or says that there is no room.
+    /// Queues a wait for a position of a stream; returns [`Failure::Busy`] if there are too many.
     pub(crate) fn wait(
         &mut self,
         tag: StreamTag,
@@ -224,7 +225,7 @@ impl Streaming {
         Ok(())
     }
 
-    /// Drops the waits under this tag.
+    /// Drops the waits with this tag.
     pub(crate) fn forget(&mut self, tag: StreamTag) {
         self.waits.retain(|_, waits| {
             waits.retain(|(_, waiting)| *waiting != tag);
@@ -249,7 +250,7 @@ impl Streaming {
         });
     }
 
-    /// Ends all waits: this node stops, or cannot apply any more.
+    /// Ends all waits with this failure, because this node stops or cannot apply any more.
     pub(crate) fn end_all(&mut self, failure: Failure) {
         for (_, waits) in std::mem::take(&mut self.waits) {
             for (_, tag) in waits {
@@ -258,12 +259,12 @@ impl Streaming {
         }
     }
 
-    /// Returns whether the applied commands concern streams.
+    /// Returns whether commands or content of streams were applied.
     pub(crate) fn has_applied(&self, streams: &Table) -> bool {
         !self.runs.is_empty() || !self.done.is_empty() || streams.has_changes()
     }
 
-    /// Processes the effects of applied slots on streams. Returns the work for the store.
+    /// Processes the effects of applied slots on streams. Returns the changes for the store.
     pub(crate) fn applied(
         &mut self,
         now: Time,
@@ -318,7 +319,7 @@ impl Streaming {
         });
     }
 
-    /// [stream-6] Handles the end of a piece at the exact position of its close.
+    /// [stream-6] Handles the end of a piece, at the exact position where it was closed.
     fn on_closed(&mut self, stream: StreamName, end: u64) {
         let Some(ended) = self.owning.closed(stream, end) else {
             return;
@@ -329,7 +330,7 @@ impl Streaming {
         }
     }
 
-    /// Handles a new table: a snapshot was loaded.
+    /// Handles a new table of streams after a snapshot was loaded.
     pub(crate) fn loaded(&mut self, now: Time, streams: &Table, runs: &mut Runs) {
         self.retains = true;
         runs.retain(|stream| streams.may_be_open(stream));

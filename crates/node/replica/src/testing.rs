@@ -1,6 +1,7 @@
-//! A whole cluster in one thread, for tests: real replicas and logs, a network and disks in memory.
+//! A whole cluster in one thread, for tests: real replicas and logs, with a network and disks in
+//! memory.
 //!
-//! Deterministic: equal seeds and equal calls give equal runs. Time moves from event to event.
+//! Deterministic: equal seeds and equal calls give equal runs. Time advances from event to event.
 
 pub mod backups;
 mod front;
@@ -42,27 +43,28 @@ use crate::{
 
 pub use self::front::{Heard, Outcome};
 
-/// Apparent duration of a slow node's turn at every reading of its clock.
+/// Apparent duration of a slow node's turn in microseconds, at every reading of its clock.
 const SLOWLY_US: u64 = 50_000;
 /// Unix time of the simulated start, in milliseconds.
 const WALL_START_MS: u64 = 1_700_000_000_000;
-/// A replica that is polled this often without time passing does not become idle.
+/// Maximum number of polls of a replica without time passing; beyond it, the replica counts as
+/// never idle.
 const TURNS_MAX: u32 = 10_000;
 
-/// Faults of the simulated world.
+/// Delays, faults and sizes of the simulated environment.
 #[derive(Clone, Debug)]
 pub struct Knobs {
-    /// A frame takes at least this long.
+    /// Minimum delay of a frame.
     pub delay_min_us: u64,
-    /// A frame takes at most this long. Frames of one lane between two nodes stay in order.
+    /// Maximum delay of a frame. Frames of one lane between two nodes stay in order.
     pub delay_max_us: u64,
     /// Lost frames per thousand.
     pub loss_per_mille: u64,
     /// Duration of a disk operation.
     pub disk_us: u64,
-    /// Capacity of a node's buffer towards one peer and lane.
+    /// Capacity of a node's buffer towards one peer and lane, in bytes.
     pub plane_bytes: usize,
-    /// Size of a log segment, if it is not the default: for starts from here on.
+    /// Size of a log segment for later starts, if it is not the default.
     pub segment_bytes: Option<u64>,
 }
 
@@ -80,7 +82,7 @@ impl Default for Knobs {
     }
 }
 
-/// One node: the state that survives a crash, and the rest.
+/// A node: the state that survives a crash, and its running replica.
 struct Seat<S: StateMachine> {
     disk: MemoryDisk,
     boot: u32,
@@ -88,13 +90,14 @@ struct Seat<S: StateMachine> {
     replica: Option<Replica<MemoryDisk, S>>,
     plane: Buffers,
     ledger: Ledger,
-    /// Advance of the next clock reading over the start of the turn, in microseconds.
+    /// Amount in microseconds by which the next clock reading is ahead of the turn's start.
     ahead: Arc<AtomicU64>,
-    /// The same of the reading after a query.
+    /// Amount in microseconds by which the clock reading after the next query is ahead of the
+    /// turn's start.
     after_query: Arc<AtomicU64>,
-    /// The clock shows that every turn lasts long.
+    /// The clock shows that every turn takes long.
     slow: Arc<AtomicBool>,
-    /// Disk operations in flight: when they complete, by id.
+    /// Completion times of the disk operations in flight, by id.
     disk_done: BTreeMap<u64, Time>,
     dirty: bool,
 }
@@ -120,11 +123,11 @@ impl<S: StateMachine> Seat<S> {
 }
 
 thread_local! {
-    /// A query has run since the last reading of a clock.
+    /// A query has run since a clock was last read.
     static QUERIED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Notes that a query runs: [`Cluster::set_stall_after_query`].
+/// Records that a query runs, for [`Cluster::set_stall_after_query`].
 pub fn note_query() {
     QUERIED.set(true);
 }
@@ -138,18 +141,18 @@ struct InFlight {
 
 /// A whole group in one thread.
 pub struct Cluster<S: StateMachine> {
-    /// Faults of the world; may be changed at any time.
+    /// Environment of the nodes; may be changed at any time.
     pub knobs: Knobs,
     /// Options of every node, except its identity.
     pub options: ReplicaOptions,
     make: Box<dyn FnMut(NodeId) -> S>,
     seats: BTreeMap<NodeId, Seat<S>>,
     links: BTreeMap<(Time, u64), (NodeId, InFlight)>,
-    /// Arrival of the last frame of each link: links keep the order.
+    /// Arrival time of the last frame on each link, since links preserve the order.
     link_busy: BTreeMap<(NodeId, NodeId, Lane), Time>,
     cut: BTreeSet<(NodeId, NodeId)>,
     now: Time,
-    /// The present time, for clocks.
+    /// Present time, shared with the nodes' clocks.
     shown: Arc<AtomicU64>,
     frames: u64,
     tags: u64,
@@ -157,7 +160,8 @@ pub struct Cluster<S: StateMachine> {
 }
 
 impl<S: StateMachine> Cluster<S> {
-    /// Nodes 1 to `count`, all of them voters and running; `make` builds a service for each start.
+    /// Creates nodes 1 to `count`, all of them voters and running; `make` creates a service for
+    /// each start.
     pub fn new(
         count: u32,
         class: Class,
@@ -179,7 +183,7 @@ impl<S: StateMachine> Cluster<S> {
         ReplicaOptions::new(7, Member::first(1), 0, founding)
     }
 
-    /// Creates a cluster with other options, and nothing running yet.
+    /// Creates a cluster with other options, in which no node runs yet.
     pub fn with_options(
         options: ReplicaOptions,
         seed: u64,
@@ -195,7 +199,7 @@ impl<S: StateMachine> Cluster<S> {
             links: BTreeMap::new(),
             link_busy: BTreeMap::new(),
             cut: BTreeSet::new(),
-            // Not zero: a replica must not depend on where time starts.
+            // Not zero, since a replica must not depend on where time starts.
             now: Time(1_000_000),
             shown: Arc::new(AtomicU64::new(1_000_000)),
             frames: 0,
@@ -204,13 +208,13 @@ impl<S: StateMachine> Cluster<S> {
         }
     }
 
-    /// Adds a node that was no founding member, with an empty disk; not started.
+    /// Adds a node that is not a founding member, with an empty disk; it does not run yet.
     pub fn add(&mut self, node: NodeId) {
         let before = self.seats.insert(node, Seat::new());
         assert!(before.is_none(), "node {node} exists already");
     }
 
-    /// Gives a node that does not run this disk, of its life number `boot`, from its next start on.
+    /// Replaces the disk of a stopped node, and the number of its last process start.
     pub fn put_disk(&mut self, node: NodeId, disk: MemoryDisk, boot: u32) {
         assert!(!self.runs(node), "node {node} runs");
         disk.set_manual(true);
@@ -218,7 +222,7 @@ impl<S: StateMachine> Cluster<S> {
         (seat.disk, seat.boot) = (disk, boot);
     }
 
-    /// Sends a request to the group at a node; returns the result, once it is known there.
+    /// Sends a request to the group at a node; waits for the result and returns it.
     pub fn ask_group(&mut self, node: NodeId, ask: Ask) -> Result<Answer, Refused> {
         self.tags += 1;
         let (now, asked) = (self.now, self.tags);
@@ -247,19 +251,18 @@ impl<S: StateMachine> Cluster<S> {
         Clock::new(read)
     }
 
-    /// Makes all turns of this node last long, at every reading of its clock, from now on.
+    /// Makes all turns of this node appear long, at every reading of its clock.
     pub fn set_slow(&mut self, node: NodeId, slow: bool) {
         self.seat(node).slow.store(slow, Relaxed);
     }
 
-    /// Makes this node stand still for this time between the beginning of a turn and the next
-    /// reading of its clock.
+    /// Suspends this node for this time between the start of a turn and the next reading of its
+    /// clock.
     pub fn set_stall(&mut self, node: NodeId, stall_ms: u64) {
         self.seat(node).ahead.store(stall_ms * 1000, Relaxed);
     }
 
-    /// Makes this node stand still for this time after the next query that is noted with
-    /// [`note_query`].
+    /// Suspends this node for this time after the next query that [`note_query`] records.
     pub fn set_stall_after_query(&mut self, node: NodeId, stall_ms: u64) {
         self.seat(node).after_query.store(stall_ms * 1000, Relaxed);
     }
@@ -273,7 +276,7 @@ impl<S: StateMachine> Cluster<S> {
         self.seats.get_mut(&node).expect("a node of this cluster")
     }
 
-    /// Starts a node: its next boot.
+    /// Starts a node as its next process.
     pub fn start(&mut self, node: NodeId) {
         let service = (self.make)(node);
         let (now, segment_bytes) = (self.now, self.knobs.segment_bytes);
@@ -287,7 +290,7 @@ impl<S: StateMachine> Cluster<S> {
         options.boot = seat.boot;
         options.seed = u64::from(node.0) << 32 | u64::from(seat.boot);
         let mut log_options = LogOptions::new(options.cluster, node, seat.incarnation);
-        // Small, so that starting a node is cheap; larger records get a batch of their own.
+        // Small, so that starting a node is cheap; larger records get a write of their own.
         log_options.write_bytes_max = 32 << 10;
         log_options.segment_bytes = segment_bytes.unwrap_or(log_options.segment_bytes);
         if options.founding.class() == Class::Volatile {
@@ -302,19 +305,19 @@ impl<S: StateMachine> Cluster<S> {
         self.connect_all();
     }
 
-    /// Puts the next start of this node into its next incarnation ([volatile-1]).
+    /// Makes the node start as its next incarnation, the next time ([volatile-1]).
     pub fn forget_votes(&mut self, node: NodeId) {
         self.seat(node).incarnation.0 += 1;
     }
 
-    /// Cuts a node's power: writes that were not flushed are kept, torn or lost.
+    /// Cuts a node's power: unflushed writes are complete, torn or lost.
     pub fn crash(&mut self, node: NodeId) {
         let seed = self.roll();
         self.seat(node).disk.crash(seed);
         self.end(node);
     }
 
-    /// Ends a node's process alone: its writes survive.
+    /// Ends only the process of a node: its writes survive.
     pub fn kill(&mut self, node: NodeId) {
         self.seat(node).disk.complete_all();
         self.end(node);
@@ -346,7 +349,7 @@ impl<S: StateMachine> Cluster<S> {
         self.connect_all();
     }
 
-    /// Cuts a node off from all others, or heals that.
+    /// Cuts a node off from all others, or reconnects it.
     pub fn isolate(&mut self, node: NodeId, cut: bool) {
         let others: Vec<_> = self.seats.keys().copied().filter(|other| *other != node).collect();
         for other in others {
@@ -387,7 +390,7 @@ impl<S: StateMachine> Cluster<S> {
         }
     }
 
-    /// Returns a number that the seed and the calls before determine.
+    /// Returns a number that depends on the seed and on the calls before.
     pub fn roll(&mut self) -> u64 {
         self.dice.word()
     }
@@ -413,7 +416,7 @@ impl<S: StateMachine> Cluster<S> {
         seat.replica.as_mut().expect("the node runs")
     }
 
-    /// Polls a node, which sends over this plane.
+    /// Polls a node with this plane.
     pub fn poll_over(&mut self, node: NodeId, plane: &mut dyn Plane) {
         let now = self.now;
         let seat = self.seat(node);
@@ -421,12 +424,12 @@ impl<S: StateMachine> Cluster<S> {
         replica.poll(now, 0, plane, &mut seat.ledger);
     }
 
-    /// Returns a node's disk, to break it.
+    /// Returns a node's disk, to inject faults.
     pub fn disk(&self, node: NodeId) -> &MemoryDisk {
         &self.seats[&node].disk
     }
 
-    /// Returns a node that leads and that a quorum follows.
+    /// Returns a leader that a quorum follows.
     pub fn leader(&self) -> Option<NodeId> {
         let follows = |leader: NodeId, node: NodeId| {
             let replica = self.seats.get(&node).and_then(|seat| seat.replica.as_ref());
@@ -444,7 +447,7 @@ impl<S: StateMachine> Cluster<S> {
         nodes.find(|node| self.runs(*node) && leads(*node))
     }
 
-    /// Hands a request to a node's front.
+    /// Makes a request as a node's front.
     pub fn request(
         &mut self,
         node: NodeId,
@@ -461,7 +464,7 @@ impl<S: StateMachine> Cluster<S> {
         tag
     }
 
-    /// Asks something about streams of a node's replica, under a tag of its own.
+    /// Makes a request on streams at a node, under a new tag.
     pub fn streams<T>(
         &mut self,
         node: NodeId,
@@ -482,58 +485,59 @@ impl<S: StateMachine> Cluster<S> {
         self.seat(node).ledger.take_heard()
     }
 
-    /// Reads through this node with a bound of staleness.
+    /// Starts a read at this node with a bound on staleness.
     pub fn read_within(&mut self, node: NodeId, most_ms: u64, query: &[u8]) -> Tag {
         let tag = self.request(node, |requests, tag| requests.read_within(tag, most_ms));
         self.seat(node).ledger.asks(tag, query);
         tag
     }
 
-    /// Writes through this node.
+    /// Starts a write at this node.
     pub fn write(&mut self, node: NodeId, command: &[u8]) -> Tag {
         self.request(node, |requests, tag| requests.write(tag, command))
     }
 
-    /// Writes through this node within a client's session.
+    /// Starts a write at this node within a client's session.
     pub fn write_once(&mut self, node: NodeId, at: Sequenced, command: &[u8]) -> Tag {
         self.request(node, |requests, tag| requests.write_once(tag, at, command))
     }
 
-    /// Writes through this node, to be answered when the command is on stable storage at a quorum.
+    /// Starts a write at this node that is answered once the command is on stable storage at a
+    /// quorum.
     pub fn write_lasting(&mut self, node: NodeId, command: &[u8]) -> Tag {
         self.request(node, |requests, tag| requests.write_lasting(tag, None, command))
     }
 
-    /// Writes through this node, to be answered when the command is in memory at a quorum.
+    /// Starts a write at this node that is answered once the command is in memory at a quorum.
     pub fn write_early(&mut self, node: NodeId, command: &[u8]) -> Tag {
         self.request(node, |requests, tag| requests.write_early(tag, command))
     }
 
-    /// Registers a new client session through this node.
+    /// Registers a new client session at this node.
     pub fn register(&mut self, node: NodeId) -> Tag {
         self.request(node, |requests, tag| requests.register(tag))
     }
 
-    /// Sends a linearizable query through this node.
+    /// Starts a linearizable read at this node.
     pub fn read(&mut self, node: NodeId, query: &[u8]) -> Tag {
         let tag = self.request(node, |requests, tag| requests.read(tag));
         self.seat(node).ledger.asks(tag, query);
         tag
     }
 
-    /// Sends a query through this node, between the writes requested before and after it.
+    /// Starts a read at this node that runs between the writes requested before and after it.
     pub fn read_in_order(&mut self, node: NodeId, query: &[u8]) -> Tag {
         let tag = self.request(node, |requests, tag| requests.read_in_order(tag));
         self.seat(node).ledger.asks(tag, query);
         tag
     }
 
-    /// Returns the result of a request through this node, if it ended.
+    /// Returns the result of a request at this node, if it has ended.
     pub fn outcome(&self, node: NodeId, tag: Tag) -> Option<&Outcome> {
         self.seats[&node].ledger.outcome(tag)
     }
 
-    /// Lets things happen until `done`, for at most `ms` milliseconds. Whether it is done.
+    /// Runs the cluster until `done`, for at most `ms` milliseconds; returns whether it is done.
     pub fn run_until(&mut self, ms: u64, mut done: impl FnMut(&mut Self) -> bool) -> bool {
         let end = self.now.plus_ms(ms);
         self.settle();
@@ -552,7 +556,7 @@ impl<S: StateMachine> Cluster<S> {
         }
     }
 
-    /// Lets things happen for that long.
+    /// Runs the cluster for `ms` milliseconds.
     pub fn run_ms(&mut self, ms: u64) {
         self.run_until(ms, |_| false);
     }
@@ -611,7 +615,7 @@ impl<S: StateMachine> Cluster<S> {
         }
     }
 
-    /// Turns every node that has something to do until all are at rest.
+    /// Runs turns of all nodes that have work, until none has.
     fn settle(&mut self) {
         let mut turns = 0;
         while let Some(node) = self.seats.iter().find(|(_, seat)| seat.dirty).map(|(node, _)| *node)
@@ -626,7 +630,7 @@ impl<S: StateMachine> Cluster<S> {
         }
     }
 
-    /// Does the work of the reactor after an event.
+    /// Runs one turn of a node, as the reactor does after an event.
     fn turn(&mut self, node: NodeId) {
         let (now, wall_ms, disk_us) = (self.now, self.wall_ms(), self.knobs.disk_us);
         let seat = self.seat(node);
@@ -649,7 +653,7 @@ impl<S: StateMachine> Cluster<S> {
         }
     }
 
-    /// Puts each frame of a buffer on its way.
+    /// Puts each frame of a buffer on its link.
     fn post(&mut self, from: NodeId, boot: u32, to: NodeId, lane: Lane, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let Ok(Decoded::Frame { used, .. }) = decode(bytes, BODY_BYTES_MAX) else {
@@ -673,7 +677,7 @@ impl<S: StateMachine> Cluster<S> {
         self.frames
     }
 
-    /// Drops the frames in flight, on one lane or on both.
+    /// Drops the frames in flight, on one lane or on all.
     pub fn lose_in_flight(&mut self, lane: Option<Lane>) {
         self.links.retain(|_, (_, frame)| lane.is_some_and(|lane| lane != frame.lane));
     }

@@ -1,7 +1,7 @@
-//! Input of the tuner from this replica: a translation of names and clocks, no decisions.
+//! Input of the tuner from this replica: translates names and clocks, and decides nothing.
 //!
-//! Batch and window determine when a command leaves and with which others. Whatever the tuner makes
-//! of it, the decided commands and their order do not change.
+//! Batch and window determine when a command is sent and together with which others. Whatever the
+//! tuner chooses, the decided commands and their order do not change.
 
 use std::collections::VecDeque;
 
@@ -10,10 +10,10 @@ use quorate_tuner::{Bounds, Change, Done, Moment, Report, Setting, Settings, Tun
 
 use crate::counters::{Completed, Totals};
 
-/// Maximum of changes that were not read yet; the oldest make room.
+/// Maximum number of changes that were not reported yet; the oldest ones are dropped.
 const CHANGES_MAX: usize = 64;
 
-/// A write of the log on its way.
+/// A write of the log in flight.
 #[derive(Clone, Copy, Debug)]
 struct Write {
     seq: u64,
@@ -27,23 +27,23 @@ pub(crate) struct Tuning {
     tuner: Tuner,
     possible: Bounds,
     class: Class,
-    /// Set from outside; in force until it is undone, or until then.
+    /// Setting fixed by an operator, in force until it is cleared or until this time.
     held: Option<(Setting, Time)>,
     began: Option<Time>,
     totals: Totals,
-    /// A peer's place is its number.
+    /// Peers; the tuner knows each by its index.
     peers: Vec<NodeId>,
     writes: VecDeque<Write>,
     changes: VecDeque<Change>,
 }
 
-/// Returns this time on the tuner's clock.
+/// Converts a time to the tuner's clock.
 pub(crate) const fn moment(time: Time) -> Moment {
     Moment(time.0.saturating_mul(1000))
 }
 
 impl Tuning {
-    /// Creates the tuner. `possible` bounds settings from outside, too.
+    /// Creates the tuner. `possible` also limits settings fixed by an operator.
     pub(crate) fn new(settings: Settings, possible: Bounds, class: Class) -> Self {
         Self {
             tuner: Tuner::new(settings),
@@ -64,7 +64,7 @@ impl Tuning {
         held.unwrap_or_else(|| self.tuner.setting())
     }
 
-    /// Holds a setting, to measure its effect; `None` lets the tuner decide again.
+    /// Fixes a setting, to measure its effect; `None` lets the tuner decide again.
     pub(crate) fn hold(&mut self, now: Time, setting: Option<Setting>, until: Time) {
         self.held = setting.map(|setting| (self.possible.clamp(setting), until));
         match self.held {
@@ -93,7 +93,7 @@ impl Tuning {
         self.began.get_or_insert(now);
     }
 
-    /// Records that a message was handed to the plane.
+    /// Records that a message was passed to the plane.
     pub(crate) fn on_sent(&mut self, now: Time, to: NodeId, message: &Message, bytes: usize) {
         match message {
             Message::Phase2a(proposal) => {
@@ -108,7 +108,7 @@ impl Tuning {
         }
     }
 
-    /// Counts a message.
+    /// Records that a message was received.
     pub(crate) fn on_message(&mut self, now: Time, from: NodeId, message: &Message) {
         match message {
             Message::Phase2b(vote) => {
@@ -136,20 +136,20 @@ impl Tuning {
         }
     }
 
-    /// Restarts after a change of the leader or of the connections.
+    /// Restarts measurements after a change of the leader or of the connections.
     pub(crate) fn on_peers_changed(&mut self) {
         self.tuner.on_peers_changed();
     }
 
-    /// Records that a write of the log began.
+    /// Records that a write of the log started.
     pub(crate) fn on_write(&mut self, now: Time, seq: u64, bytes: usize) {
         if self.writes.back().is_none_or(|last| last.seq < seq) {
             self.writes.push_back(Write { seq, began: now, bytes });
         }
     }
 
-    /// Records that every write up to this one is on stable storage; `each` receives its duration,
-    /// in microseconds, and its bytes.
+    /// Records that every write up to this one is on stable storage. Passes the duration of each in
+    /// microseconds, and its size in bytes, to `each`.
     pub(crate) fn on_written(&mut self, now: Time, seq: u64, mut each: impl FnMut(u64, usize)) {
         while let Some(write) = self.writes.pop_front_if(|write| write.seq <= seq) {
             self.tuner.on_flush(moment(write.began), moment(now), write.bytes);
@@ -162,7 +162,7 @@ impl Tuning {
         self.writes.front().map(|write| write.began)
     }
 
-    /// Records that an own batch was executed, and its replies are in flight.
+    /// Records that a batch of this node was executed and its replies are in flight.
     pub(crate) fn on_completed(&mut self, now: Time, completed: &Completed) {
         let done = Done {
             accepted_first: moment(completed.accepted_first),
@@ -174,7 +174,7 @@ impl Tuning {
         self.tuner.on_done(moment(now), &done);
     }
 
-    /// Ends the turn. Returns the setting in force from now on.
+    /// Ends the turn; returns the setting in force from now on.
     pub(crate) fn end_turn(
         &mut self,
         now: Time,

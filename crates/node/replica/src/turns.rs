@@ -1,25 +1,24 @@
 //! Lateness of this node's turns, as reported to the core ([live-5]): the duration of a turn, and
-//! the delay of the next one after its due time.
+//! the delay of the next one.
 
 use quorate_core::time::Time;
 
-/// A turn that is late by less is on time.
+/// Lateness in microseconds below which a turn counts as on time.
 const ON_TIME_US: u64 = 5_000;
 
-/// The last turn.
+/// The present or last turn, and how late it was.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     began: Time,
     ended: Time,
-    /// Latest due time of the next turn.
+    /// Time at which the next turn is due.
     due: Option<Time>,
-    /// Lateness of this turn.
+    /// Lateness of this turn in microseconds.
     late_us: u64,
 }
 
 impl Turns {
-    /// Begins a turn, or continues it. Returns its lateness in microseconds, if that is relevant;
-    /// once.
+    /// Begins a turn, or continues it. If it is late, returns its lateness in microseconds, once.
     pub(crate) fn begin(&mut self, now: Time) -> Option<u64> {
         if now <= self.began {
             return None;
@@ -30,13 +29,13 @@ impl Turns {
         Some(self.late_us).filter(|late| *late >= ON_TIME_US)
     }
 
-    /// Returns the time without a turn before this one, in microseconds: events in that time may
-    /// have happened at its beginning.
+    /// Returns the time without a turn before this one, in microseconds. Events may have happened
+    /// at the beginning of that time.
     pub(crate) const fn late_us(&self) -> u64 {
         self.late_us
     }
 
-    /// Ends the turn at this time; the next one is due by then.
+    /// Ends the turn at this time; `due` is the time of the next one.
     pub(crate) fn end(&mut self, now: Time, due: Option<Time>) {
         self.ended = now.max(self.began);
         self.due = due;
@@ -56,7 +55,7 @@ mod tests {
         let mut turns = Turns::default();
         assert_eq!(turns.begin(ms(1_000)), None, "the first is due whenever it comes");
         turns.end(ms(1_001), Some(ms(1_020)));
-        // Woken by something before it was due.
+        // An event woke the node before the turn was due.
         assert_eq!(turns.begin(ms(1_010)), None);
         turns.end(ms(1_011), Some(ms(1_020)));
         assert_eq!(turns.begin(ms(1_220)), Some(201_000));

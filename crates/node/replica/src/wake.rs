@@ -2,9 +2,9 @@
 
 use quorate_core::time::Time;
 
-/// Returns the earliest of these times; `None` if there is none. A loop without branches: an
-/// equivalent chain of iterators costs more instructions, and so does a call: it is used at several
-/// places after every event.
+/// Returns the earliest of these times; `None` if there is none. This is a loop without branches,
+/// because it runs at several places after every event: an equivalent chain of iterators costs more
+/// instructions, and so does a call.
 #[inline(always)]
 pub(crate) fn earliest<const N: usize>(times: [Option<Time>; N]) -> Option<Time> {
     const NEVER: Time = Time(u64::MAX);

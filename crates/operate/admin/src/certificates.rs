@@ -1,54 +1,52 @@
-//! When the certificates of a node begin and end, and what is said of that.
+//! Validity of a node's certificates, and the warnings and errors derived from it.
 
 use quorate_tls::{Validity, names::NodeName};
 use serde::{Deserialize, Serialize};
 
 use crate::units;
 
-/// Less than this is said to people.
+/// Days before expiry at which warnings start.
 pub const SOON_DAYS: i64 = 30;
 const DAY_S: i64 = 24 * 3600;
-/// Suffix of an authority's name.
+/// Suffix of the name of every authority in [`CertificateView::what`].
 const AUTHORITY: &str = "authority";
 
-/// State of a certificate, the worst last.
+/// Validity of a certificate, from best to worst.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// Nothing to report.
     #[default]
     Valid,
-    /// It has less than [`SOON_DAYS`] left.
+    /// Fewer than [`SOON_DAYS`] days are left.
     ExpiresSoon,
-    /// An expired authority, next to a valid one.
+    /// An expired authority that a valid one has replaced.
     Superseded,
-    /// Its validity begins later.
     NotYetValid,
     Expired,
 }
 
-/// One of them.
+/// A certificate and its validity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CertificateView {
     /// `node`, `server`, `nodes' authority` or `clients' authority`.
     pub what: String,
-    /// The first second in which it is valid, since 1970.
+    /// First second of validity, Unix time.
     #[serde(default)]
     pub begins_unix_s: i64,
-    /// The last second in which it is valid, since 1970.
+    /// Last second of validity, Unix time.
     pub ends_unix_s: i64,
-    /// Whole days until then; negative afterwards.
+    /// Whole days until expiry; negative once expired.
     pub days_left: i64,
     #[serde(default)]
     pub state: State,
 }
 
-/// Whole days from one second to another, since 1970.
+/// Returns the whole days until expiry, rounded down; negative once expired.
 pub const fn days_left(ends_unix_s: i64, now_unix_s: i64) -> i64 {
     (ends_unix_s - now_unix_s).div_euclid(DAY_S)
 }
 
-/// When something happens, in UTC.
+/// Formats a Unix time as date and time in UTC.
 pub fn utc(unix_s: i64) -> String {
     let at = u64::try_from(unix_s).unwrap_or_default();
     let (hour, minute, second) = (at / 3600 % 24, at / 60 % 60, at % 60);
@@ -56,7 +54,7 @@ pub fn utc(unix_s: i64) -> String {
 }
 
 impl CertificateView {
-    /// As it looks at this second.
+    /// Creates the view of a certificate as of `now_unix_s`.
     pub fn at(what: &str, valid: Validity, now_unix_s: i64) -> Self {
         let days_left = days_left(valid.ends_unix_s, now_unix_s);
         let state = match () {
@@ -74,8 +72,8 @@ impl CertificateView {
         }
     }
 
-    /// All that a node or a client has, as they look at this second: of several authorities, the
-    /// valid one is enough.
+    /// Creates the views of all certificates of a node or client. An expired authority is
+    /// superseded if another one of the same kind is valid.
     pub fn all<'a>(
         certificates: impl IntoIterator<Item = (&'a str, Validity)>,
         now_unix_s: i64,
@@ -101,7 +99,7 @@ impl CertificateView {
         self.what.ends_with(AUTHORITY)
     }
 
-    /// Returns a warning for people while it still works.
+    /// Returns a warning about a certificate that still works.
     pub fn warning(&self) -> Option<String> {
         let Self { what, days_left, .. } = self;
         match self.state {
@@ -116,8 +114,8 @@ impl CertificateView {
         }
     }
 
-    /// Why it does not work, what that breaks, and what to do, if it does not. `own`: the node that
-    /// has it.
+    /// Returns an error if the certificate is not valid now: the cause, the consequence and the
+    /// remedy. `own` is the node that uses it.
     pub fn error(&self, own: &NodeName) -> Option<String> {
         let what = &self.what;
         let (since, breaks) = (self.since()?, self.breaks());
@@ -131,7 +129,7 @@ impl CertificateView {
         ))
     }
 
-    /// Since or until when it does not work; `None` if it works.
+    /// Describes since or until when the certificate is invalid; `None` if it is valid.
     pub fn since(&self) -> Option<String> {
         match self.state {
             State::Expired => Some(format!("expired on {}", utc(self.ends_unix_s))),
@@ -143,19 +141,20 @@ impl CertificateView {
         }
     }
 
-    /// Describes what fails without it.
+    /// Describes what fails without this certificate.
     pub fn breaks(&self) -> &'static str {
         match &*self.what {
             "node" => "running connections continue, but other nodes refuse new ones",
             "server" => "running connections continue, but clients and operators refuse new ones",
-            // Nodes look at the dates of what an authority has signed, and not at its own.
+            // Nodes check the dates of certificates that an authority signed, but not the
+            // authority's own.
             _ => {
                 "running connections continue, but redis-cli, curl and others that check an authority's dates refuse new ones"
             }
         }
     }
 
-    /// The command that creates a new one, and what to do with what it creates.
+    /// Returns the command that creates a new certificate, and what to do with its files.
     pub fn remedy(&self, own: &NodeName) -> (String, &'static str) {
         let NodeName { cluster, node } = own;
         match self.is_authority() {
@@ -222,7 +221,7 @@ mod tests {
         assert!(authority.contains("'quorate cert init --cluster orders --renew'"));
     }
 
-    /// After an authority was exchanged, the old one may expire.
+    /// Once an authority was replaced, the old one may expire.
     #[test]
     fn an_expired_authority_beside_a_valid_one_is_a_warning() {
         let states = |of: &[(&'static str, i64)]| {

@@ -25,16 +25,16 @@ use ureq::{
 
 use crate::view::ProgressView;
 
-/// Far more than a status has.
+/// Largest accepted response; a status is far smaller.
 const RESPONSE_BYTES_MAX: u64 = 4 << 20;
 
-/// This process's certificate, if it has one: it talks to one cluster.
+/// TLS configuration of this process, which connects to one cluster only.
 static TLS: OnceLock<TlsConfig> = OnceLock::new();
 
-/// From now on nodes are asked by TLS, with this certificate. Once in a process; whatever is said
-/// later is ignored.
+/// Makes all later requests use TLS with this certificate. Only the first call in a process has an
+/// effect.
 pub fn use_certificate(files: &ClientFiles) -> Result<(), BadFiles> {
-    // What is wrong with the files is said by who knows them best.
+    // `ClientTrust` has the best error messages for bad files.
     ClientTrust::load(files)?;
     let certificates = |path: &Path| {
         let bytes =
@@ -61,11 +61,11 @@ pub fn use_certificate(files: &ClientFiles) -> Result<(), BadFiles> {
     Ok(())
 }
 
-/// Name and password of this process, as HTTP has them.
+/// Basic authorization header of this process.
 static LOGIN: OnceLock<HeaderValue> = OnceLock::new();
 
-/// From now on nodes are asked with this name and password. Once in a process; `false`: no header
-/// can have them.
+/// Makes all later requests send this name and password. Only the first call in a process has an
+/// effect. Returns false if a header cannot represent them.
 pub fn use_login(name: &str, password: &str) -> bool {
     let text = format!("Basic {}", Base64::encode_string(format!("{name}:{password}").as_bytes()));
     let Ok(mut value) = HeaderValue::from_str(&text) else {
@@ -76,25 +76,23 @@ pub fn use_login(name: &str, password: &str) -> bool {
     !name.contains(':')
 }
 
-/// Why there is no answer.
+/// Reasons why a request got no response.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The address cannot be reached, or the connection broke.
+    /// Connecting failed, or the connection broke.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// The time is over.
     #[error("no answer in time")]
     TimedOut,
-    /// An unknown host name.
     #[error("the name has no address")]
     NoAddress,
-    /// Something else answers there.
+    /// The peer does not speak HTTP.
     #[error("the answer is not HTTP")]
     NotHttp(#[source] ureq::Error),
-    /// More than any node says.
+    /// The response exceeds 4 MiB.
     #[error("the answer is too large")]
     TooLarge,
-    /// No `HOST:PORT`.
+    /// The address is not `HOST:PORT`.
     #[error("not an address: {0}")]
     BadAddress(String, #[source] ureq::http::Error),
 }
@@ -102,7 +100,7 @@ pub enum Error {
 impl From<ureq::Error> for Error {
     fn from(error: ureq::Error) -> Self {
         match error {
-            // It hung up before it had said all.
+            // The peer closed the connection before the response was complete.
             ureq::Error::Io(error) if error.kind() == ErrorKind::UnexpectedEof => {
                 Self::NotHttp(error.into())
             }
@@ -118,14 +116,13 @@ impl From<ureq::Error> for Error {
 /// An HTTP response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
-    /// The code of HTTP.
+    /// HTTP status code.
     pub status: u16,
-    /// All of it.
     pub body: String,
 }
 
 impl Response {
-    /// The body as JSON, or the error that the node reported.
+    /// Parses the body as JSON, or returns the error that the node reported.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
         if self.status != 200 {
             return Err(Refusal::read(self));
@@ -143,15 +140,15 @@ impl Response {
 /// An error reported by a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refusal {
-    /// For programs.
+    /// Machine-readable code.
     pub code: String,
-    /// For people.
+    /// Human-readable message.
     pub message: String,
     /// Advice; may be empty.
     pub hint: String,
-    /// Which node, if it says so.
+    /// Responding node, if it reported its id.
     pub node: Option<u32>,
-    /// Progress of the activity that keeps it from serving.
+    /// Progress of the activity that keeps the node from serving.
     pub progress: Option<Box<ProgressView>>,
 }
 
@@ -171,14 +168,14 @@ impl Refusal {
     }
 }
 
-/// `GET path`.
+/// Sends `GET path`.
 pub fn get(address: &str, path: &str, wait: Duration) -> Result<Response, Error> {
     let request = asked(Request::get(uri(address, path)?)).body(());
     answer(agent(wait).run(request.map_err(bad(address))?)?)
 }
 
-/// `GET path` of an answer that may be large: its beginning is waited for, the rest is the
-/// caller's. An answer that is no success comes whole.
+/// Sends `GET path` for a large response. Waits for its head only; the caller reads the body. A
+/// response other than 200 is read completely.
 pub fn stream(
     address: &str,
     path: &str,
@@ -193,7 +190,7 @@ pub fn stream(
     }
 }
 
-/// `POST path` with a JSON body.
+/// Sends `POST path` with a JSON body.
 pub fn post(address: &str, path: &str, body: &str, wait: Duration) -> Result<Response, Error> {
     let request = asked(Request::post(uri(address, path)?));
     let request = request.header(CONTENT_TYPE, "application/json");
@@ -201,7 +198,7 @@ pub fn post(address: &str, path: &str, body: &str, wait: Duration) -> Result<Res
     answer(agent(wait).run(request)?)
 }
 
-/// With name and password, if there are any.
+/// Adds the authorization header if a login is set.
 fn asked(request: Builder) -> Builder {
     match LOGIN.get() {
         Some(login) => request.header(AUTHORIZATION, login),
@@ -219,8 +216,8 @@ fn bad(address: &str) -> impl FnOnce(ureq::http::Error) -> Error {
     |error| Error::BadAddress(address.to_owned(), error)
 }
 
-/// One request, one connection: nothing of the environment, such as a proxy, is between a node and
-/// who asks it.
+/// Returns an agent for a single request on a connection of its own. It ignores proxies from the
+/// environment.
 fn agent(wait: Duration) -> Agent {
     let config = builder().timeout_global(Some(wait));
     config.build().new_agent()
@@ -255,7 +252,7 @@ mod tests {
 
     const WAIT: Duration = Duration::from_secs(20);
 
-    /// Serves this answer to the first client, and hangs up.
+    /// Starts a server that sends these bytes to the first client and closes the connection.
     fn answering(bytes: Vec<u8>) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -267,7 +264,7 @@ mod tests {
                 line.clear();
                 client.read_line(&mut line).unwrap();
             }
-            // Who asked may not want it all.
+            // The client may close before it has read everything.
             let _ = client.get_mut().write_all(&bytes);
         });
         address
@@ -291,7 +288,7 @@ mod tests {
     fn who_cannot_be_asked_is_an_error_with_its_reason() {
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = silent.local_addr().unwrap().to_string();
-        // It is connected to, and never answers.
+        // This listener accepts connections but never responds.
         let short = Duration::from_millis(50);
         assert!(matches!(get(&address, "/", short), Err(Error::TimedOut)));
         drop(silent);

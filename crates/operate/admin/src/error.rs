@@ -1,15 +1,15 @@
-//! The document that all commands and pages use for errors.
+//! JSON error document, used by all commands and pages.
 
 use serde::Serialize;
 
 use crate::view::ProgressView;
 
-/// An error as JSON: `{"error":{"code","message","hint"}}`. A node that cannot serve adds its id,
-/// and the progress of the activity that keeps it from serving.
+/// JSON error: `{"error":{"code","message","hint"}}`. A node that cannot serve adds its id and the
+/// progress of the activity that keeps it from serving.
 #[derive(Debug, Serialize)]
 pub struct ErrorDocument<'a> {
     error: ErrorBody<'a>,
-    /// Which node says so, where nothing else of it can be told.
+    /// Responding node, set only while it cannot report a status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -24,18 +24,17 @@ struct ErrorBody<'a> {
 }
 
 impl<'a> ErrorDocument<'a> {
-    /// An error without a node.
+    /// Creates an error without a node.
     pub const fn new(code: &'a str, message: &'a str, hint: &'a str) -> Self {
         Self { error: ErrorBody { code, message, hint }, node: None, progress: None }
     }
 
-    /// The document.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("texts and numbers are always JSON")
     }
 }
 
-/// `{"error":{"code","message","hint"}}`
+/// Returns `{"error":{"code","message","hint"}}`.
 pub fn error_json(code: &str, message: &str, hint: &str) -> String {
     ErrorDocument::new(code, message, hint).to_json()
 }

@@ -1,4 +1,4 @@
-//! Request of a folder that wants to join a cluster, and the answer.
+//! Request of a data folder to join a cluster, and the response.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,61 +6,63 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JoinRequest {
-    /// Tells the folder from others: 16 hexadecimal digits, the same each time it asks.
+    /// Identifier of the folder, the same on every retry: 16 hexadecimal digits.
     pub nonce: String,
-    /// Its address for peers, `HOST:PORT`. It is dialled there before it gets an id.
+    /// Peer address of the new node, `HOST:PORT`. The serving node dials it before it assigns an
+    /// id.
     pub peer: String,
     /// `voter`, `learner` or `auxiliary`.
     #[serde(rename = "as")]
     pub role: String,
-    /// The id that was reserved for it; else the one that was reserved for its address, if there is
-    /// one.
+    /// Id reserved for this folder. Without it, the id reserved for its peer address is used, if
+    /// there is one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub node: Option<u32>,
-    /// The address under which it reached the node that it asks.
+    /// Address at which the new node reached the serving node.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub via: Option<String>,
 }
 
-/// Answer of `POST /join`.
+/// Response to `POST /join`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinAnswer {
-    /// The cluster, 32 hexadecimal digits.
+    /// Cluster id, 32 hexadecimal digits.
     pub cluster: String,
-    /// The id of the folder.
+    /// Id assigned to the folder.
     pub node: u32,
     /// `durable` or `volatile`.
     pub durability: String,
-    /// The store of the cluster's service.
+    /// Store of the cluster's service.
     pub store: String,
-    /// The members at the founding, as every node was told then.
+    /// Founding members, exactly as recorded at the founding.
     pub founding: Vec<Place>,
-    /// Auxiliaries among them.
+    /// Founding members that are auxiliaries.
     pub auxiliaries: Vec<u32>,
-    /// The quorum rule: `majority` or `flexible:Q1,Q2`.
+    /// Quorum rule: `majority` or `flexible:Q1,Q2`.
     pub quorum: String,
-    /// Every slot below is applied where the lists that follow were made.
+    /// The following lists reflect all slots below this one.
     pub at: u64,
-    /// Nodes with an id now, and their addresses for peers.
+    /// Current nodes with their peer addresses.
     pub peers: Vec<Place>,
-    /// Ids that were removed.
+    /// Ids of removed nodes.
     pub removed: Vec<u32>,
-    /// The id was reserved for a learner, or given to one.
+    /// The new node is a learner.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub learns: bool,
 }
 
-/// Address of a node for peers.
+/// Peer address of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
-    /// The node.
+    /// Node id.
     pub node: u32,
     /// `HOST:PORT`
     pub peer: String,
 }
 
-/// Code of the refusal of a folder that cannot be dialled.
+/// Error code: the serving node cannot connect to the joining node.
 pub const UNREACHABLE_PEER: &str = "unreachable_peer";
 
-/// Code of the refusal of a folder on another machine by a node that only its own can dial.
+/// Error code: the joining node is on another machine, but the serving node listens for peers on
+/// loopback only.
 pub const LOOPBACK_PEER: &str = "loopback_peer";

@@ -1,38 +1,37 @@
-//! The feature level in the fixed JSON form of a node: what the cluster uses, and what holds the
-//! next one back.
+//! JSON form of the feature level: the level in use, and what blocks the next one.
 
 use quorate_replica::status::{LevelOf, LevelStatus};
 use serde::{Deserialize, Serialize};
 
 use crate::units::span;
 
-/// Feature levels, as one node tells of them.
+/// Feature levels as one node knows them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LevelView {
-    /// The level in use; 0 from a release before levels.
+    /// Level in use; 0 from a release that predates levels.
     pub level: u16,
-    /// The newest that this node's release supports.
+    /// Newest level that this node's release supports.
     pub supports: u16,
-    /// Every node of the cluster, in order.
+    /// All nodes of the cluster, sorted by id.
     pub nodes: Vec<LevelOfView>,
-    /// Reasons why the cluster cannot use the next level; given by a leader only.
+    /// Reasons why the next level cannot be activated; reported by the leader only.
     pub held_back: Vec<String>,
-    /// When the leader raises it by itself; null: not at all, or not before what holds it back is
-    /// gone.
+    /// Seconds until the leader raises the level automatically; null if it will not, or if
+    /// something blocks the next level.
     pub raise_in_s: Option<u64>,
 }
 
-/// Levels that a node's release supports.
+/// Newest level that a node's release supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LevelOfView {
-    /// Its id.
+    /// Node id.
     pub node: u32,
-    /// The newest level; null: it is not connected.
+    /// Newest supported level; null if the node is not connected.
     pub newest: Option<u16>,
 }
 
 impl LevelView {
-    /// The same.
+    /// Converts a node's level status.
     pub fn new(status: &LevelStatus) -> Self {
         let of =
             |of: &LevelOf| LevelOfView { node: of.node.0, newest: of.newest.map(|level| level.0) };
@@ -45,12 +44,12 @@ impl LevelView {
         }
     }
 
-    /// Returns whether the release could do more than the cluster uses.
+    /// Returns whether this node's release supports a newer level than the one in use.
     pub const fn may_rise(&self) -> bool {
         self.level > 0 && self.supports > self.level
     }
 
-    /// Describes the next raise, as the leader knows it, for people.
+    /// Describes the next raise, or what blocks it, as the leader reports it.
     pub fn prospect(&self) -> String {
         let next = u32::from(self.level) + 1;
         match (self.may_rise(), self.raise_in_s) {

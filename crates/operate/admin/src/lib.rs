@@ -2,10 +2,10 @@
 //! commands.
 //!
 //! Reading order: [`view`], [`traffic`] and [`tuning`] (status of a node and its tuner), [`error`]
-//! (refusals), [`joining`] (requests to join), [`reaching`] (tests of `quorate doctor`), [`client`]
-//! and [`look`] (requests to one node, or to all), [`units`] and [`progress`] (figures, and the
-//! progress of a command); `server` answers, and has `server::page` for pages in a browser. It is a
-//! feature: clients need no runtime.
+//! (errors), [`joining`] (requests to join), [`reaching`] (tests of `quorate doctor`), [`client`]
+//! and [`look`] (requests to one node, or to all), [`units`] and [`progress`] (formatted figures,
+//! and the progress of a command). `server` handles the requests, and `server::page` serves pages
+//! to a browser. The server is a feature, because clients need no async runtime.
 #![forbid(unsafe_code)]
 
 pub mod certificates;

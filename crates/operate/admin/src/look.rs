@@ -1,4 +1,4 @@
-//! Requests the status of every node of a cluster at once.
+//! Requests the status of every node of a cluster in parallel.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,20 +11,20 @@ use crate::{
     view::{Answer, ClusterView, NodeView, STARTING},
 };
 
-/// One node has this long to answer.
+/// Timeout of a request to one node.
 const WAIT: Duration = Duration::from_secs(3);
-/// Nodes that are asked at most; a hostile members list must not start a flood.
+/// Maximum number of nodes queried; bounds the requests that a malicious members list can cause.
 pub const NODES_MAX: usize = 64;
 
-/// A node that refuses for these reasons is there, and so is what to do.
+/// Error codes of a node that is up but refuses the caller; its hint is shown.
 const REFUSED: [&str; 3] = ["not_proved", "no_role", "forbidden"];
 
-/// No node answered; the reason of each.
+/// Error: no node responded. Holds one reason per node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.join("; "))]
 pub struct Silent(pub Vec<String>);
 
-/// Asks the given nodes, and those that they name if only one was given.
+/// Queries the given nodes. If only one was given, also queries the members that it lists.
 pub fn look(addresses: &[String]) -> Result<ClusterView, Silent> {
     let asked: Vec<(Option<u32>, String)> =
         addresses.iter().take(NODES_MAX).map(|address| (None, address.clone())).collect();
@@ -46,7 +46,7 @@ pub fn look(addresses: &[String]) -> Result<ClusterView, Silent> {
     Ok(ClusterView::new(answers))
 }
 
-/// Names the nodes that did not answer, by the addresses that others know them under.
+/// Adds ids to nodes that did not respond, from the admin addresses that other nodes list.
 fn name_silent(asked: &[(Option<u32>, String)], answers: &mut [Answer]) {
     let views = answers.iter().filter_map(Answer::view);
     let members = views.flat_map(|view| &view.members);
@@ -59,7 +59,7 @@ fn name_silent(asked: &[(Option<u32>, String)], answers: &mut [Answer]) {
     }
 }
 
-/// The other members: where to ask them, and those of whom that is not known.
+/// Returns the other members to query, and those with an unknown admin address as unreachable.
 fn others(view: &NodeView, asked: &str) -> (Vec<(Option<u32>, String)>, Vec<Answer>) {
     let mut places = Vec::new();
     let mut unknown = Vec::new();
@@ -87,7 +87,7 @@ fn ask_all(asked: &[(Option<u32>, String)]) -> Vec<Answer> {
     })
 }
 
-/// Asks one node, which has `wait` to answer; `node` is who it should be.
+/// Requests the status of one node within `wait`; another node's response counts as unreachable.
 pub fn ask(node: Option<u32>, address: &str, wait: Duration) -> Answer {
     let failed = |error: String| Answer::Unreachable { node, error };
     let response = match client::get(address, "/status", wait) {

@@ -1,4 +1,4 @@
-//! JSON forms of `GET /members` and `POST /members`: the membership of the group.
+//! JSON forms of `GET /members` and `POST /members`: membership of the group.
 
 use quorate_core::{node_id::NodeId, quorum::QuorumRule};
 use quorate_replica::{
@@ -12,76 +12,76 @@ use serde::{Deserialize, Serialize};
 
 use crate::view::BallotView;
 
-/// Everything about the members, as one node has applied it.
+/// Membership as one node has applied it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MembersView {
-    /// 32 hexadecimal digits.
+    /// Cluster id, 32 hexadecimal digits.
     pub cluster: String,
-    /// The answering node.
+    /// Id of the responding node.
     pub node: u32,
-    /// The leader, as far as that node knows.
+    /// Leader, as far as the responding node knows.
     pub leader: Option<u32>,
-    /// The highest that it knows.
+    /// Highest ballot known to the responding node.
     pub ballot: BallotView,
-    /// Every slot below is applied there.
+    /// The responding node has applied every slot below this one.
     pub applied: u64,
-    /// The era of the configuration.
+    /// Era of the configuration.
     pub era: u64,
-    /// Nodes that have an id, in order.
+    /// All nodes with an id, sorted by id.
     pub nodes: Vec<ListedView>,
-    /// The plan in progress.
+    /// Plan in progress.
     pub plan: Option<UnderwayView>,
-    /// The plan that ended last.
+    /// Plan that ended last.
     pub last: Option<LastPlanView>,
-    /// Nodes that were removed; their ids are never used again.
+    /// Ids of removed nodes, which are never reused.
     pub removed: Vec<u32>,
 }
 
-/// A node that has an id.
+/// A node with an id, whether or not it has joined.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedView {
-    /// Its id.
+    /// Node id.
     pub node: u32,
-    /// Address for peers.
+    /// Peer address.
     pub peer: Option<String>,
-    /// Address for clients.
+    /// Client address.
     pub client: Option<String>,
-    /// Address for operators.
+    /// Admin address.
     pub admin: Option<String>,
     /// Role: `voter`, `learner` or `auxiliary`.
     pub role: String,
-    /// Requested role: the same words.
+    /// Requested role, with the same values as `role`.
     #[serde(rename = "as")]
     pub asked: String,
-    /// Weight of its vote; 0 if it has none.
+    /// Weight of its vote; 0 if it has no vote.
     pub weight: u32,
-    /// Preference as leader: the highest leads if several could.
+    /// Leader priority: among eligible nodes the highest one leads.
     pub priority: u32,
-    /// Number of restarts without its votes.
+    /// Incarnation: number of restarts without its votes.
     pub incarnation: u32,
-    /// A folder has this id; otherwise it is reserved.
+    /// A data folder uses this id; otherwise the id is reserved.
     pub joined: bool,
-    /// The answering node is connected to it.
+    /// The responding node is connected to it.
     pub connected: bool,
-    /// Slots that it is behind; known to the leader only.
+    /// Slots that it lags behind the leader; null on other nodes.
     pub lag: Option<u64>,
 }
 
 /// One step of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepView {
-    /// The change, for people.
+    /// Description of the change.
     pub change: String,
-    /// The weights behind it.
+    /// Vote weights after this step.
     pub weights: Vec<WeightView>,
 }
 
-/// Weight of a vote.
+/// Weight of a node's vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WeightView {
-    /// Whose.
+    /// Node id.
     pub node: u32,
-    /// In which incarnation.
+    /// Incarnation of the node.
     pub incarnation: u32,
     /// At least 1.
     pub weight: u32,
@@ -90,71 +90,71 @@ pub struct WeightView {
 /// A plan in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnderwayView {
-    /// Its number.
+    /// Plan number.
     pub id: u64,
     /// The requested change.
     pub what: String,
-    /// Remaining steps, as the answering node would take them.
+    /// Remaining steps, as the responding node predicts them.
     pub steps: Vec<StepView>,
-    /// The condition that it waits for; known to the leader only.
+    /// Condition for the next step; known to the leader only.
     pub waits: Option<String>,
 }
 
 /// The plan that ended last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastPlanView {
-    /// Its number.
+    /// Plan number.
     pub id: u64,
-    /// The goal was reached; otherwise the plan was cancelled.
+    /// The plan reached its goal; otherwise it was cancelled.
     pub reached: bool,
-    /// The slot of what ended it.
+    /// Slot of the command that ended the plan.
     pub slot: u64,
-    /// [era-9] Whether enough of the others hold everything up to there: who left may be switched
-    /// off.
+    /// [era-9] Enough remaining members store everything up to `slot`, so a removed node may be
+    /// switched off.
     pub settled: bool,
 }
 
-/// Body of `POST /members`: one wish, and whether it is only to be shown what would be done.
+/// Body of `POST /members`: exactly one change, optionally as a dry run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MembersRequest {
-    /// An id for a node that comes later.
+    /// Reserve an id for a new node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub add: Option<AddRequest>,
-    /// Give it a vote.
+    /// Give this node a vote.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub promote: Option<u32>,
-    /// Take its vote.
+    /// Take the vote from this node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub demote: Option<u32>,
-    /// Remove it permanently.
+    /// Remove this node permanently.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remove: Option<u32>,
-    /// A node, and what its vote is to weigh.
+    /// Node and its new vote weight.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<(u32, u32)>,
-    /// Make this voter an auxiliary, or not: its id, true or false.
+    /// Node to convert; `true` makes it an auxiliary, `false` a full voter.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub auxiliary: Option<(u32, bool)>,
-    /// The new quorum rule: `majority` or `flexible:Q1,Q2`.
+    /// New quorum rule: `majority` or `flexible:Q1,Q2`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub quorum: Option<String>,
-    /// A node, and its priority.
+    /// Node and its new leader priority.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<(u32, u32)>,
-    /// The node that leaves, and the one that takes its place.
+    /// Node to remove, and the node that replaces it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replace: Option<(u32, u32)>,
-    /// A node, and where it listens for peers.
+    /// Node and its new peer address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<(u32, String)>,
-    /// The cluster uses the next feature level.
+    /// Activate the next feature level.
     #[serde(skip_serializing_if = "is_false")]
     pub raise: bool,
-    /// End the plan in progress where it is.
+    /// Cancel the plan in progress, keeping the steps already taken.
     #[serde(skip_serializing_if = "is_false")]
     pub cancel: bool,
-    /// Nothing is done.
+    /// Show the steps without taking them.
     #[serde(skip_serializing_if = "is_false")]
     pub dry_run: bool,
 }
@@ -164,13 +164,13 @@ const fn is_false(flag: &bool) -> bool {
     !*flag
 }
 
-/// A node that is to come.
+/// A new node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AddRequest {
-    /// Its future address for peers.
+    /// Peer address of the new node.
     pub peer: String,
-    /// Its role.
+    /// Requested role: `voter`, `learner` or `auxiliary`.
     #[serde(rename = "as", default = "voter")]
     pub asked: String,
 }
@@ -179,33 +179,34 @@ fn voter() -> String {
     As::Voter.name().to_owned()
 }
 
-/// Code of the error for an unknown outcome.
+/// Error code: the outcome is unknown.
 pub const UNKNOWN_OUTCOME: &str = "unknown_outcome";
 
-/// Answer of `POST /members`.
+/// Response to `POST /members`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "result", rename_all = "snake_case")]
 pub enum Asked {
-    /// This id was given out, now or before.
+    /// The id assigned to the node, by this request or an earlier one.
     Node {
-        /// The id.
+        /// Node id.
         node: u32,
     },
-    /// Done.
+    /// The change is complete.
     Done,
-    /// Already the case.
+    /// The requested state already holds.
     NothingToDo,
-    /// These steps are in progress, or would be.
+    /// The change takes these steps.
     Planned {
-        /// The number of the plan; null: it was only asked for.
+        /// Plan number; null for a dry run.
         plan: Option<u64>,
-        /// In order.
+        /// Steps in order.
         steps: Vec<StepView>,
     },
 }
 
 impl MembersRequest {
-    /// Converts it to a request, and whether it is a dry run; or explains why it is invalid.
+    /// Converts the request and returns it with its dry-run flag. Returns an error message if it
+    /// does not ask for exactly one valid change.
     pub fn ask(self) -> Result<(Ask, bool), String> {
         let Self {
             add,
@@ -265,7 +266,7 @@ impl AddRequest {
     }
 }
 
-/// Checks that `HOST:PORT` can be dialled.
+/// Returns the address if it is a valid `HOST:PORT`, or an error message.
 fn checked(peer: String) -> Result<String, String> {
     let parts = peer.rsplit_once(':');
     let host_and_port = parts.filter(|(host, port)| {
@@ -279,7 +280,7 @@ fn checked(peer: String) -> Result<String, String> {
 }
 
 impl MembersView {
-    /// Creates the view of the node with this status.
+    /// Creates the view of the responding node.
     pub fn new(members: &Members, status: &Status) -> Self {
         Self {
             cluster: format!("{:032x}", status.cluster),
@@ -303,7 +304,7 @@ impl MembersView {
         }
     }
 
-    /// A node with this id.
+    /// Returns the node with this id.
     pub fn listed(&self, node: u32) -> Option<&ListedView> {
         self.nodes.iter().find(|listed| listed.node == node)
     }
@@ -447,7 +448,7 @@ mod tests {
         }
     }
 
-    /// The names are fixed: scripts rely on them.
+    /// The field names are fixed, because scripts rely on them.
     #[test]
     fn members_have_the_documented_fields() {
         let status = Status {

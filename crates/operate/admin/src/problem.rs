@@ -1,54 +1,54 @@
-//! Why a measurement has no result: for programs and for people.
+//! Errors of measuring commands, with a code for programs and a message for people.
 
 use std::{fmt, io};
 
-/// Kind of a problem, by who has to act.
+/// Kind of a problem, which determines the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The request makes no sense.
+    /// Invalid request.
     Usage,
-    /// Refused, or failed.
+    /// The operation was refused or failed.
     Failed,
-    /// No node answers, or none leads.
+    /// No node responds, or there is no leader.
     Unreachable,
 }
 
-/// One error: what happened, and what to do about it.
+/// An error: what happened, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub kind: Kind,
-    /// For programs: lower-case words joined by `_`.
+    /// Machine-readable code: lower-case words joined by `_`.
     pub code: &'static str,
-    /// For people.
+    /// Human-readable message.
     pub message: String,
     /// Advice; may be empty.
     pub hint: String,
 }
 
 impl Problem {
-    /// One of this kind.
+    /// Creates a problem without a hint.
     pub fn new(kind: Kind, code: &'static str, message: impl fmt::Display) -> Self {
         Self { kind, code, message: message.to_string(), hint: String::new() }
     }
 
-    /// Creates a problem for a request that makes no sense.
+    /// Creates a problem for an invalid request.
     pub fn usage(message: impl fmt::Display) -> Self {
         Self::new(Kind::Usage, "bad_configuration", message)
     }
 
-    /// The operating system refused.
+    /// Creates a problem for an error of the operating system.
     pub fn io(what: impl fmt::Display, error: &io::Error) -> Self {
         Self::new(Kind::Failed, "io", format_args!("{what}: {error}"))
     }
 
-    /// No node answers there.
+    /// Creates a problem for an address at which no node responds.
     pub fn unreachable(address: &str, error: impl fmt::Display) -> Self {
         let what = format_args!("no node answers at {address}: {error}");
         Self::new(Kind::Unreachable, "unreachable", what)
             .hint("check that the node is running and that this is its --admin address")
     }
 
-    /// The same with a hint.
+    /// Sets the hint.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = hint.into();
         self

@@ -1,5 +1,5 @@
-//! Lines on standard error, and how far a command is: one line that is redrawn on a terminal;
-//! elsewhere, such as in a log, a line now and then.
+//! Writes lines and the progress of a command to standard error: one redrawn line on a terminal,
+//! occasional lines elsewhere, such as in a log.
 
 use std::{
     fmt,
@@ -13,32 +13,32 @@ use std::{
 
 use crate::units;
 
-/// Between two drawings on a terminal.
+/// Interval between redraws on a terminal.
 const REDRAWN: Duration = Duration::from_millis(200);
-/// Between two lines elsewhere.
+/// Interval between lines when standard error is not a terminal.
 const EVERY: Duration = Duration::from_secs(5);
-/// A shorter activity leaves no line outside of a terminal.
+/// Delay of the first line when standard error is not a terminal; shorter activities write none.
 const QUIET: Duration = Duration::from_secs(1);
-/// Characters of a bar.
+/// Width of the progress bar, in characters.
 const WIDTH: u64 = 24;
-/// Clears the line of a terminal.
+/// Escape sequence that clears the line.
 const CLEAR: &str = "\r\x1b[K";
-/// Sequences around a drawn line, which cut it at the edge of a terminal: a line that wraps could
-/// not be redrawn.
+/// Escape sequences that turn line wrapping off and on. A wrapped line could not be redrawn.
 const CUT: [&str; 2] = ["\x1b[?7l", "\x1b[?7h"];
 
-/// A line is drawn on the terminal and has to be cleared. Written under the lock of standard error.
+/// The terminal shows a progress line that must be cleared first. Written under the lock of
+/// standard error.
 static DRAWN: AtomicBool = AtomicBool::new(false);
 
-/// Receiver of all lines in place of standard error.
+/// Function that receives all output instead of standard error.
 static SINK: OnceLock<fn(&str)> = OnceLock::new();
 
-/// Passes lines to `sink` from now on: for a process that must not wait for their reader.
+/// Sends all further output to `sink`, for a process that must not block on standard error.
 pub fn divert(sink: fn(&str)) {
     let _ = SINK.set(sink);
 }
 
-/// Writes a line to standard error, whether or not it is read.
+/// Writes a line to standard error and ignores errors.
 pub fn line(text: &str) {
     if let Some(sink) = SINK.get() {
         return sink(&format!("{text}\n"));
@@ -47,7 +47,7 @@ pub fn line(text: &str) {
     let _ = clear_in(&mut out).and_then(|()| writeln!(out, "{text}"));
 }
 
-/// Clears what is drawn, for text that others write to the terminal.
+/// Clears the progress line before other code writes to the terminal.
 pub fn clear() {
     if DRAWN.load(Ordering::SeqCst) {
         let _ = clear_in(&mut io::stderr().lock());
@@ -64,21 +64,21 @@ fn clear_in(out: &mut io::StderrLock<'_>) -> io::Result<()> {
 /// Progress of an activity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HowFar {
-    /// `backup: `
+    /// Text before the figures, such as `backup: `.
     before: String,
-    /// Done, and all of it.
+    /// Completed and total amount.
     share: Option<(u64, u64)>,
-    /// `256 KiB of 1.3 MiB`
+    /// Text after the percentage, such as `256 KiB of 1.3 MiB`.
     after: String,
 }
 
 impl HowFar {
-    /// Creates progress with an unknown end, or with one in the text.
+    /// Creates a progress report that consists of text only.
     pub fn text(text: impl fmt::Display) -> Self {
         Self { before: String::new(), share: None, after: text.to_string() }
     }
 
-    /// Creates progress from a share.
+    /// Creates a progress report with a percentage.
     pub fn share(
         before: impl fmt::Display,
         (done, all): (u64, u64),
@@ -87,7 +87,7 @@ impl HowFar {
         Self { before: before.to_string(), share: Some((done, all)), after: after.to_string() }
     }
 
-    /// Creates progress from bytes.
+    /// Creates a progress report in bytes.
     pub fn bytes(what: &str, done: u64, all: u64) -> Self {
         let done = done.min(all);
         let sizes = format!("{} of {}", units::bytes(done), units::bytes(all));
@@ -113,7 +113,7 @@ impl HowFar {
     }
 }
 
-/// When to tell, and what is written then. The time is an argument.
+/// Decides when to report, and formats the report. Callers pass the time.
 #[derive(Debug)]
 struct Pace {
     terminal: bool,
@@ -138,7 +138,7 @@ impl Pace {
             return None;
         }
         let report = report();
-        // A log has it already; on a terminal another line may have taken its place.
+        // A log already has this line. On a terminal another line may have replaced it.
         if !self.terminal && self.last.as_ref() == Some(&report) {
             return None;
         }
@@ -153,28 +153,27 @@ impl Pace {
     }
 }
 
-/// Tells on standard error how far something is, until it is dropped.
+/// Progress reporter on standard error. Dropping it clears the line.
 #[derive(Debug)]
 pub struct Progress(Pace);
 
 impl Progress {
-    /// Starts reporting now.
+    /// Starts a reporter that redraws its line if standard error is a terminal.
     pub fn start() -> Self {
         Self(Pace::new(io::stderr().is_terminal(), Instant::now()))
     }
 
-    /// The same by lines alone: where others write to the terminal as well, as the log of a node
-    /// does.
+    /// Starts a reporter that never redraws, for processes whose log goes to the same terminal.
     pub fn lines() -> Self {
         Self(Pace::new(false, Instant::now()))
     }
 
-    /// Returns whether the line is redrawn.
+    /// Returns whether the line is redrawn on a terminal.
     pub fn is_drawn(&self) -> bool {
         self.0.terminal
     }
 
-    /// Tells it if it is time to; may be called as often as there is news.
+    /// Writes the progress if a report is due. May be called at any rate.
     pub fn tell(&mut self, report: impl FnOnce() -> HowFar) {
         let Some(text) = self.0.tell(Instant::now(), report) else {
             return;
@@ -183,7 +182,7 @@ impl Progress {
             return sink(&text);
         }
         let mut out = io::stderr().lock();
-        // A line must not be appended to what another one has drawn.
+        // Clear the line in the same write, so that the report does not follow another one's text.
         let _ = clear_in(&mut out)
             .and_then(|()| out.write_all(text.as_bytes()))
             .and_then(|()| out.flush());
@@ -203,8 +202,8 @@ impl Drop for Progress {
 mod tests {
     use super::*;
 
-    /// Returns the lines on a terminal of this width after these bytes, the last one without its
-    /// end.
+    /// Returns the lines that a terminal of this width shows after these bytes; the last one is
+    /// unterminated.
     fn screen(columns: usize, written: &str) -> Vec<String> {
         let (mut rows, mut column, mut wraps) = (vec![String::new()], 0, true);
         let mut rest = written;
@@ -248,7 +247,7 @@ mod tests {
         rows
     }
 
-    /// Returns all output while the share grows by a step every so often.
+    /// Returns all output, with its time, while progress advances by one step per interval.
     fn written(terminal: bool, step: Duration, steps: u64) -> Vec<(Duration, String)> {
         let began = Instant::now();
         let mut pace = Pace::new(terminal, began);
@@ -319,7 +318,7 @@ mod tests {
     fn a_share_has_bounds_and_a_text_needs_none() {
         let empty = HowFar::bytes("checking", 0, 0);
         assert_eq!(empty.shown(false), "checking: 0 %, 0 B of 0 B");
-        // What was a file of 5000 bytes may be longer when it is read.
+        // A file of 5000 bytes may have grown by the time it is read.
         let more = HowFar::share("", (7000, 5000), "2 MiB/s");
         assert_eq!(more.shown(false), "100 %, 2 MiB/s");
         assert_eq!(more.shown(true), "[########################] 100 %, 2 MiB/s");

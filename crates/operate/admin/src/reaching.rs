@@ -1,33 +1,33 @@
-//! Requests of `quorate doctor` to members that test multicast: listen, send, count.
+//! Requests by which `quorate doctor` has members test multicast: listen, send, count.
 
 use serde::{Deserialize, Serialize};
 
 /// Longest time that a node listens, in milliseconds.
 pub const LISTEN_MS_MAX: u64 = 10_000;
-/// Most datagrams that a node sends at a time.
+/// Maximum number of datagrams that a node sends per request.
 pub const COUNT_MAX: u32 = 1000;
 
-/// Body of `POST /doctor/multicast`: hear what comes to this group, in the background.
+/// Body of `POST /doctor/multicast`: listens on a multicast group in the background.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListenRequest {
     /// `ADDRESS:PORT`
     pub group: String,
-    /// Interface to join on; `None`: that of the node's address for peers.
+    /// Interface to join on. Defaults to the interface of the node's peer address.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub interface: Option<String>,
-    /// Duration, after which it ends by itself.
+    /// Time after which listening stops, in milliseconds.
     pub listen_ms: u64,
-    /// Tells its datagrams from others: 16 hexadecimal digits.
+    /// Token that marks the datagrams of this test: 16 hexadecimal digits.
     pub token: String,
 }
 
-/// Its answer: datagrams that come from now on are counted.
+/// Response: datagrams are counted from now on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listening {
     /// Interface on which the group was joined.
     pub interface: String,
-    /// When it ends by itself.
+    /// Time after which listening stops, in milliseconds.
     pub listen_ms: u64,
 }
 
@@ -37,55 +37,55 @@ pub struct Listening {
 pub struct SendRequest {
     /// `ADDRESS:PORT`
     pub group: String,
-    /// From where; `None`: where the node listens for peers.
+    /// Interface to send from. Defaults to the interface of the node's peer address.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub interface: Option<String>,
     /// Token of the listeners.
     pub token: String,
-    /// Id of the sender in their counts.
+    /// Sender id under which listeners count these datagrams.
     pub sender: u32,
     /// Number of datagrams, at most [`COUNT_MAX`].
     pub count: u32,
 }
 
-/// Its answer, when all are sent.
+/// Response, sent after the last datagram.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sent {
-    /// From where.
+    /// Interface used for sending.
     pub interface: String,
-    /// Datagrams that the kernel took.
+    /// Datagrams that the kernel accepted.
     pub sent: u32,
 }
 
-/// Body of `POST /doctor/multicast/heard`: what was counted; the listening ends.
+/// Body of `POST /doctor/multicast/heard`: returns the counts and stops listening.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HeardRequest {
-    /// Token of the listening.
+    /// Token of the listener.
     pub token: String,
 }
 
-/// Its answer.
+/// Datagrams that a listener counted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeardView {
-    /// Counts of each sender with datagrams.
+    /// Counts per sender.
     pub heard: Vec<OfSender>,
-    /// Datagrams with another token, or of another kind.
+    /// Datagrams with another token or format.
     pub foreign: u64,
 }
 
-/// Count of one sender.
+/// Datagrams counted from one sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OfSender {
-    /// As it was called.
+    /// Sender id.
     pub sender: u32,
-    /// Different datagrams.
+    /// Distinct datagrams.
     pub count: u32,
-    /// Datagrams that came once more.
+    /// Duplicates.
     pub repeated: u32,
 }
 
-/// The number behind a token.
+/// Parses a token; `None` unless it has 16 hexadecimal digits.
 pub fn token(text: &str) -> Option<u64> {
     let plain = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     plain.then(|| u64::from_str_radix(text, 16).ok()).flatten()
@@ -103,7 +103,7 @@ mod tests {
         }
     }
 
-    /// The names are fixed.
+    /// The field names are fixed, and unknown fields are rejected.
     #[test]
     fn requests_are_read_strictly() {
         let read = |text: &str| serde_json::from_str::<ListenRequest>(text).ok();

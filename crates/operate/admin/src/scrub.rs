@@ -1,4 +1,4 @@
-//! Progress and findings of a scrub, as `POST /scrub` and the status show them.
+//! Progress and findings of a scrub, as returned by `POST /scrub` and in the status.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -14,33 +14,34 @@ use crate::units::{bytes, date};
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScrubRequest {
-    /// Its pace; without it, the node's own.
+    /// Bytes per second; the node's default if absent.
     #[serde(default)]
     pub bytes_per_second: Option<u64>,
 }
 
-/// The scrub that goes on, or the last one.
+/// The running scrub, or the last one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScrubView {
-    /// The kind being read: `log`, `streams`, `snapshot`, `store`, `files`; null: none.
+    /// Kind of data being read: `log`, `streams`, `snapshot`, `store`, `files`; null if no scrub
+    /// runs.
     pub reading: Option<String>,
-    /// When it began, Unix time in milliseconds; null: this process has begun none.
+    /// Start, in milliseconds of Unix time; null if this process has not started a scrub.
     pub begun_unix_ms: Option<u64>,
-    /// When the last one ended.
+    /// End of the last scrub, in milliseconds of Unix time.
     pub ended_unix_ms: Option<u64>,
-    /// From the end of one to the next; null: none begins by itself.
+    /// Time from the end of a scrub to the next one; null if scrubs do not start automatically.
     pub every_ms: Option<u64>,
-    /// Its pace.
+    /// Read rate limit.
     pub bytes_per_second: u64,
-    /// Bytes read so far.
+    /// Bytes read.
     pub bytes: u64,
-    /// About as many there are in all; 0 while none goes on.
+    /// Estimated total; 0 while no scrub runs.
     pub bytes_all: u64,
-    /// Bytes read so far, by kind.
+    /// Bytes read, by kind.
     pub kinds: BTreeMap<String, u64>,
-    /// Damaged places, the first of them.
+    /// First damaged places.
     pub found: Vec<FoundView>,
-    /// Number of further findings.
+    /// Number of damaged places not listed in `found`.
     pub more: u64,
 }
 
@@ -51,12 +52,12 @@ pub struct FoundView {
     pub kind: String,
     /// `repairing`, `repaired`, `superseded` or `stays`.
     pub fate: String,
-    /// Which file, where in it, and what is wrong there.
+    /// File, position and kind of damage.
     pub what: String,
 }
 
 impl ScrubView {
-    /// Creates the view of the answering node.
+    /// Creates the view of the responding node.
     pub fn new(status: &ScrubStatus) -> Self {
         let kinds = Kind::ALL.into_iter();
         let found = |found: &Found| FoundView {
@@ -80,7 +81,7 @@ impl ScrubView {
         }
     }
 
-    /// Returns the number of places with this fate.
+    /// Returns the number of listed places with this fate.
     pub fn count(&self, fate: Fate) -> usize {
         let found = self.found.iter();
         found.filter(|found| found.fate == fate.name()).count()
@@ -91,7 +92,7 @@ impl ScrubView {
         self.count(Fate::Stays) + self.count(Fate::Repairing) > 0
     }
 
-    /// Returns a notice if a person has to act: damage that only a person can end.
+    /// Returns a notice if some damage cannot be repaired by the node itself.
     pub fn notice(&self) -> Option<String> {
         let stays = self.count(Fate::Stays);
         (stays > 0).then(|| {
@@ -100,7 +101,8 @@ impl ScrubView {
     }
 }
 
-/// In short, for a table: `12 %`, `2026-11-27`, `2026-11-27, 3 damaged`; empty if there was none.
+/// Short form for a table: `12 %`, `2026-11-27`, `2026-11-27, 3 damaged`; empty if no scrub has
+/// ended.
 impl fmt::Display for ScrubView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let percent = (u128::from(self.bytes) * 100).checked_div(u128::from(self.bytes_all));
@@ -117,7 +119,7 @@ impl fmt::Display for ScrubView {
 }
 
 impl FoundView {
-    /// A line for people.
+    /// Formats the finding as one line.
     pub fn line(&self) -> String {
         format!("{} {}: {}", self.fate, self.kind, self.what)
     }

@@ -1,8 +1,8 @@
-//! The admin address: a page for people, health, readiness, status, metrics, members, transfer,
-//! snapshots, backups and the reach of multicast over HTTP.
+//! The admin address: the dashboard, health, readiness, status, metrics, members, transfer,
+//! snapshots, backups and multicast tests over HTTP.
 //!
-//! It has a thread of its own and talks to the reactor through its [`Handle`] only, so that nothing
-//! that happens here can hold up the protocol.
+//! The server has its own thread and talks to the reactor only through its [`Handle`], so that no
+//! request can delay the protocol.
 
 mod access;
 mod audit;
@@ -73,48 +73,50 @@ use history::History;
 use start::Start;
 use turn::Turn;
 
-/// The colours of every page for people, as a style sheet.
+/// Style sheet with the colours of all web pages.
 pub const COLOURS: &str = dashboard::COLOURS.text;
 
 /// Largest request body.
 const BODY_BYTES_MAX: usize = 4096;
 const UNKNOWN_USERS: &str = "this node has not loaded the users yet";
-/// Longest time that batch and window are held: the client that asked may be gone.
+/// Longest time that batch size and window can be pinned, since the client that requested it may
+/// have disconnected.
 const HOLD_MS_MAX: u64 = 600_000;
 
 /// Phase of the node's start.
 #[derive(Clone, Debug)]
 enum Phase {
-    /// There is no reactor yet.
+    /// The reactor does not exist yet.
     Starting(Start),
     Running(Handle, &'static str),
 }
 
-/// State read by requests and written by the start of the node.
+/// State of the admin server, shared by its requests and the start of the node.
 #[derive(Clone, Debug)]
 pub struct Admin {
     phase: Arc<Mutex<Phase>>,
     address: SocketAddr,
-    /// 0 while it waits for an id.
+    /// Node id; 0 until one is assigned.
     node: Arc<AtomicU32>,
     backups: Turn,
-    /// Hold on the streams of a backup whose snapshot is still being taken: the client asks again.
+    /// Hold on the streams of a backup whose snapshot is not complete yet, kept for the client's
+    /// retry.
     held: Arc<Mutex<Option<StreamHold>>>,
     ears: reaching::Ears,
     protection: Protection,
-    /// Settings at the start; set once in a process.
+    /// Settings in effect at start; set once per process.
     settings: Arc<OnceLock<BTreeMap<String, String>>>,
     audience: Audience,
     acts: Acts,
     checks: Checks,
     audit: Audit,
     history: History,
-    /// Requests refused for want of a role, since the start.
+    /// Requests refused for lack of a role since the start.
     refused: Arc<AtomicU64>,
 }
 
 impl Admin {
-    /// Binds and serves from now on; the node is starting, or waits for an id.
+    /// Binds the address and starts serving, while the node is starting or waiting for an id.
     pub fn start(
         address: &str,
         node: impl Into<Option<NodeId>>,
@@ -164,12 +166,13 @@ impl Admin {
         self.address
     }
 
-    /// Sets the settings that nodes should have in common; they are shown, and hold no secrets.
+    /// Sets the settings that nodes should have in common. They are shown to readers and must not
+    /// contain secrets.
     pub fn started_with(&self, settings: BTreeMap<String, String>) {
         let _ = self.settings.set(settings);
     }
 
-    /// The node has this id.
+    /// Sets the node's id.
     pub fn is(&self, node: NodeId) {
         self.node.store(node.0, Ordering::Relaxed);
     }
@@ -179,19 +182,19 @@ impl Admin {
         (node.0 > 0).then_some(node)
     }
 
-    /// Says what the start is waiting for.
+    /// Sets the reason why the node is still starting.
     pub fn starting(&self, why: &str) {
         self.set(Phase::Starting(Start::new(why)));
     }
 
-    /// Says how far the log is read.
+    /// Sets the progress of reading the log.
     pub fn reading(&self, reading: Reading) {
         if let Phase::Starting(start) = &mut *self.lock() {
             start.reading(reading);
         }
     }
 
-    /// The node runs; `store` is what it calls the place of its data.
+    /// Switches to the running phase; `store` names the node's store.
     pub fn running(&self, handle: Handle, store: &'static str) {
         self.set(Phase::Running(handle, store));
     }
@@ -241,7 +244,8 @@ impl Admin {
         self.phase.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks the reactor, away from the thread that serves the others.
+    /// Runs `question` on a blocking thread, so that waiting for the reactor does not block other
+    /// requests.
     async fn ask<T: Send + 'static>(
         &self,
         question: impl FnOnce(&Handle, &'static str) -> T + Send + 'static,
@@ -255,7 +259,7 @@ impl Admin {
         asked.await.map_err(|_| Failure::unavailable("failed", "the node did not take the request"))
     }
 
-    /// Returns the node's status, with the server's own additions.
+    /// Returns the node's status, with certificates and settings added.
     fn view(&self, status: &Status, store: &'static str) -> NodeView {
         let mut view = NodeView::new(status, store);
         view.certificates = self.certificates();
@@ -309,25 +313,24 @@ impl Admin {
     }
 }
 
-/// Why there is no server.
+/// Reasons why the admin server cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The address cannot be listened on.
     #[error("cannot listen on --admin {address}: {}", detail(.source))]
     Listen {
-        /// As it was given.
+        /// Address as configured.
         address: String,
         source: io::Error,
     },
-    /// Strangers would reach it.
+    /// Other machines can reach the address, and there is no authentication.
     #[error(
         "cannot listen on --admin {address}: other machines can reach this address, and there is no authentication"
     )]
     Unprotected {
-        /// As it was given.
+        /// Address as configured.
         address: String,
     },
-    /// There is no thread for it.
+    /// The thread cannot be started.
     #[error("start the admin thread: {0}")]
     Thread(#[source] io::Error),
 }
@@ -343,8 +346,8 @@ thread_local! {
     static SERVES: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns whether the calling thread is the server's. A node survives without it, so the handler
-/// that ends the process at a panic spares this thread.
+/// Returns whether the calling thread belongs to the admin server. A node can run without its
+/// server, so the handler that aborts the process on a panic exempts this thread.
 pub fn is_this_thread() -> bool {
     SERVES.get()
 }
@@ -354,7 +357,7 @@ fn serve(listener: TcpListener, admin: Admin) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
-        // Each connection can wait for the reactor, and none for another; nor does the history.
+        // Enough threads for every connection to wait for the reactor, and for the history.
         .max_blocking_threads(limits.connections_max + dashboard::ASKED_MAX + 1)
         .build()?;
     runtime.block_on(async {
@@ -393,7 +396,8 @@ fn router(admin: Admin) -> Router {
         .with_state(admin)
 }
 
-/// Whatever else is asked for is an error that names the pages, and no body is long.
+/// Adds error responses that list the pages for unknown paths and methods, and limits the size of
+/// bodies.
 fn nothing_else<S: Clone + Send + Sync + 'static>(
     router: Router<S>,
     pages: &'static str,
@@ -410,7 +414,7 @@ fn nothing_else<S: Clone + Send + Sync + 'static>(
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
 }
 
-/// Keeps pages of other sites in a browser from changing anything.
+/// Refuses state-changing requests from pages of other sites.
 async fn only_own_pages(request: Request, next: Next) -> Result<Response, Failure> {
     if !browser::is_foreign(request.method(), request.headers()) {
         return Ok(next.run(request).await);
@@ -422,8 +426,8 @@ async fn only_own_pages(request: Request, next: Next) -> Result<Response, Failur
 const PAGES: &str = "GET / /events /health /ready /status /metrics /history /members /backup /tuning /users \
                      /audit, POST /members /join /transfer /snapshot /scrub /tuning /users /act /doctor/multicast";
 
-/// A node that starts is alive, and one that stops; one whose reactor answers nothing is helped by
-/// another start.
+/// Reports a starting or stopping node as alive. Fails if the reactor does not respond, because
+/// restarting the node can help.
 async fn health(State(admin): State<Admin>) -> Result<&'static str, Failure> {
     if matches!(*admin.lock(), Phase::Starting(_)) {
         return Ok("alive\n");
@@ -436,8 +440,8 @@ async fn health(State(admin): State<Admin>) -> Result<&'static str, Failure> {
     }
 }
 
-/// With `?streams` it is also ready to take bytes of streams in; without, it only says if it is
-/// not.
+/// Reports whether the node is ready. With `?streams`, a node that does not accept bytes of streams
+/// is not ready; otherwise the response only mentions it.
 async fn ready(State(admin): State<Admin>, uri: Uri) -> Result<String, Failure> {
     let (status, _) = admin.status().await?;
     let asks_for_streams = match uri.query().unwrap_or_default() {
@@ -463,14 +467,14 @@ async fn ready(State(admin): State<Admin>, uri: Uri) -> Result<String, Failure> 
             Some(why) => Ok(format!("ready\n{}\n", no_streams(why))),
         },
         missed => {
-            // It has gone on meanwhile.
+            // The status may have changed during the probe.
             let (status, _) = admin.status().await?;
             Err(not_ready(&status, &missed.to_string()))
         }
     }
 }
 
-/// Commands are served all the same.
+/// Describes why byte streams are not accepted; commands are still served.
 fn no_streams(why: &str) -> String {
     format!("byte streams are not taken in: {why}")
 }
@@ -484,10 +488,10 @@ fn not_ready(status: &Status, why: &str) -> Failure {
     Failure::unavailable("not_ready", &message).progress(progress)
 }
 
-/// Why this node cannot serve linearizable requests now, as far as it knows without trying.
+/// Returns why this node cannot serve linearizable requests now, judging by its status alone.
 fn obstacle(status: &Status) -> Option<String> {
-    // A learner serves by asking its leader, although it says that it does not vote; unless it was
-    // removed.
+    // A learner reports an error because it does not vote, but it still serves through its leader
+    // unless it was removed.
     if (status.role != effect::Role::Learner || status.removed)
         && let Some(error) = &status.error
     {
@@ -530,7 +534,8 @@ async fn members(State(admin): State<Admin>) -> Result<Json<MembersView>, Failur
     Ok(Json(MembersView::new(&members, &status)))
 }
 
-/// Returns the role needed: priorities and dry runs are an operator's, membership is an admin's.
+/// Returns the role that a request needs: operator for priorities and dry runs, admin for
+/// membership changes.
 fn members_need(request: &MembersRequest) -> Role {
     match request.clone().ask() {
         Ok((Ask::Priority(..), _) | (_, true)) => Role::Operator,
@@ -538,7 +543,7 @@ fn members_need(request: &MembersRequest) -> Role {
     }
 }
 
-/// As for `transfer`, no page in a browser can send this unasked.
+/// Changes the member list. Requires the JSON content type for the same reason as `transfer`.
 async fn change_members(
     State(admin): State<Admin>,
     Extension(asker): Extension<Asker>,
@@ -550,7 +555,8 @@ async fn change_members(
     Ok(Json(Asked::new(&outcome.map_err(Failure::group)?)))
 }
 
-/// The JSON type is required, so that no page in a browser can send this unasked.
+/// Transfers leadership. Requires the JSON content type, so that a page of another site cannot
+/// send this request from a browser.
 async fn transfer(
     State(admin): State<Admin>,
     Body(request): Body<TransferRequest>,
@@ -561,8 +567,8 @@ async fn transfer(
     Ok(Json(Transferred { leader: leader.0 }))
 }
 
-/// As for `transfer`, no page in a browser can send this unasked. Ends while the snapshot goes on,
-/// so that no connection is held for as long as a large one takes.
+/// Starts a snapshot. Responds before a large snapshot is complete, so that the connection is not
+/// occupied meanwhile. Requires the JSON content type for the same reason as `transfer`.
 async fn snapshot(
     State(admin): State<Admin>,
     Body(request): Body<SnapshotRequest>,
@@ -573,8 +579,8 @@ async fn snapshot(
     Ok(Json(SnapshotView::new(snapshot)))
 }
 
-/// As for `transfer`, no page in a browser can send this unasked. Ends at once: the status says how
-/// far it is.
+/// Starts a scrub and responds at once; the status reports the progress. Requires the JSON content
+/// type for the same reason as `transfer`.
 async fn scrub(
     State(admin): State<Admin>,
     Body(request): Body<ScrubRequest>,
@@ -590,7 +596,8 @@ async fn scrub(
     Ok(Json(ScrubView::new(&status.scrub)))
 }
 
-/// As for `transfer`, no page in a browser can send this unasked.
+/// Reserves an id for a new node. Requires the JSON content type for the same reason as
+/// `transfer`.
 async fn join(
     State(admin): State<Admin>,
     Body(request): Body<JoinRequest>,
@@ -607,7 +614,8 @@ async fn tuning(State(admin): State<Admin>) -> Result<Json<TuningView>, Failure>
     Ok(Json(TuningView::new(&report.map_err(Failure::unanswered)?)))
 }
 
-/// As for `transfer`, no page in a browser can send this unasked.
+/// Pins or unpins a tuned setting. Requires the JSON content type for the same reason as
+/// `transfer`.
 async fn hold(
     State(admin): State<Admin>,
     Body(request): Body<HoldRequest>,
@@ -673,8 +681,7 @@ mod tests {
         }
     }
 
-    /// Health is asked for when things go wrong, such as a monitor that leaves its connections
-    /// open.
+    /// A health check is served even if a broken monitor leaves all connections open.
     #[test]
     fn idle_connections_do_not_keep_out_who_asks_for_health() {
         let (_admin, address) = starting();
@@ -684,7 +691,7 @@ mod tests {
         drop(idle);
     }
 
-    /// A node that reads its log reports its progress, in words and in numbers.
+    /// A node that is reading its log reports its progress in words and numbers.
     #[test]
     fn a_node_that_reads_its_log_says_how_far_it_is() {
         let (admin, address) = starting();
@@ -718,13 +725,13 @@ mod tests {
             let refusal = refused.json::<()>().unwrap_err();
             assert_eq!(refusal.code, "bad_request", "{path} {body}");
         }
-        // What makes sense waits for the node.
+        // A valid request is refused because the node is still starting.
         assert_eq!(post("/members", "{\"promote\":2}").status, 503);
         let large = format!("{{\"to\":{}}}", " ".repeat(BODY_BYTES_MAX));
         assert_eq!(client::post(&address, "/transfer", &large, WAIT).unwrap().status, 413);
     }
 
-    /// A page whose name was made to lead here says its own name.
+    /// In DNS rebinding, the browser sends the attacker's host name.
     #[test]
     fn pages_of_other_sites_change_nothing() {
         let (_admin, address) = starting();
@@ -829,7 +836,7 @@ mod tests {
         assert_eq!(why(status(Some(2), true, Some("the log failed"))), "the log failed");
     }
 
-    /// [volatile-1] A node that forgot its votes still serves what the others decide.
+    /// [volatile-1] A node that lost its votes still serves what the other nodes decide.
     #[test]
     fn a_learner_is_ready_although_it_reports_that_it_does_not_vote() {
         let learner = |leader| {
@@ -843,7 +850,8 @@ mod tests {
         assert_eq!(why, "no leader with a quorum is known; votes are forgotten");
     }
 
-    /// A notice explains why it does not serve, and does not keep it from serving.
+    /// A notice is added to the reason for not serving, but does not by itself stop a node from
+    /// serving.
     #[test]
     fn a_notice_is_part_of_the_reason_and_no_reason_itself() {
         let with = |leader| Status {

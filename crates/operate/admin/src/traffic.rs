@@ -1,22 +1,23 @@
-//! Commands executed and answered, and their latencies: since the start, and second by second.
+//! Commands executed and answered, with latencies: totals since the start, and samples per second.
 
 use quorate_replica::{latencies::Latencies, status::Traffic};
 use serde::{Deserialize, Serialize};
 
-/// Seconds of which a node remembers what it did.
+/// Samples that a node keeps, about one per second.
 pub const SAMPLES_MAX: usize = 300;
 
-/// Commands, counted since the process started, or between two moments.
+/// Counts of commands, either since the process started or between two points in time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrafficView {
-    /// Executed here, from clients of any node.
+    /// Commands executed here, from clients of any node.
     pub applied: u64,
-    /// Answered to this node's own clients.
+    /// Commands answered to this node's own clients.
     pub answered: u64,
-    /// The time from acceptance to the answer of all of those together.
+    /// Total time from acceptance to answer of those commands, in microseconds.
     pub answered_us: u64,
-    /// Number of those that took less than this many microseconds, and not less than the preceding
-    /// class; empty classes are left out, and the last one includes all longer times.
+    /// Latency histogram: pairs of an upper bound in microseconds and the number of commands below
+    /// it but not below the preceding bound. Empty classes are omitted; the last class includes all
+    /// longer times.
     #[serde(default)]
     pub latencies: Vec<(u64, u64)>,
 }
@@ -31,7 +32,8 @@ impl TrafficView {
         }
     }
 
-    /// Returns the increase; `None`: a counter went back, so the samples are of two processes.
+    /// Returns the increase since `before`; `None` if a counter went down, because the process
+    /// restarted.
     pub fn since(&self, before: &Self) -> Option<Self> {
         let mut latencies = Vec::new();
         let mut old = before.latencies.iter().peekable();
@@ -53,7 +55,7 @@ impl TrafficView {
         })
     }
 
-    /// These and those.
+    /// Adds other counts.
     pub fn add(&mut self, other: &Self) {
         self.applied = self.applied.saturating_add(other.applied);
         self.answered = self.answered.saturating_add(other.answered);
@@ -67,8 +69,8 @@ impl TrafficView {
         }
     }
 
-    /// Returns the microseconds in which this part of the commands was answered, 0.5 for the
-    /// median; within a quarter. `None`: no command was answered.
+    /// Returns a latency percentile in microseconds, 0.5 for the median, accurate to a quarter.
+    /// `None` if no command was answered.
     pub fn percentile_us(&self, part: f64) -> Option<f64> {
         let counts = self.latencies.iter().map(|(_, count)| *count as f64);
         let total: f64 = counts.sum();
@@ -76,7 +78,7 @@ impl TrafficView {
         for &(under_us, count) in &self.latencies {
             let count = count as f64;
             if left <= count && count > 0.0 {
-                // Even within a class, a quarter of the power of two below.
+                // Interpolate linearly; a class is a quarter of the power of two below it.
                 let width = (1u64 << (under_us.max(2) - 1).ilog2()) as f64 / 4.0;
                 return Some(under_us as f64 - width * (1.0 - left / count));
             }
@@ -93,24 +95,24 @@ fn some(latencies: &Latencies) -> Vec<(u64, u64)> {
 /// Sample of about a second.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SampleView {
-    /// When that ended, in milliseconds since 1970, by the node's clock.
+    /// End of the sample in milliseconds of Unix time, by the node's clock.
     pub at_ms: u64,
-    /// Its length.
+    /// Length of the sample in milliseconds.
     pub span_ms: u64,
-    /// The leader, as the node knew it then.
+    /// Leader known to the node at that time.
     pub leader: Option<u32>,
-    /// The increase.
+    /// Traffic during the sample.
     #[serde(flatten)]
     pub traffic: TrafficView,
 }
 
-/// A node's last minutes.
+/// Traffic history of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryView {
-    /// Who.
+    /// Node id.
     pub node: u32,
-    /// The oldest first, at most [`SAMPLES_MAX`]; a second that is missing is one in which it did
-    /// not answer.
+    /// Samples, oldest first, at most [`SAMPLES_MAX`]. A gap means that the node did not respond at
+    /// that time.
     pub samples: Vec<SampleView>,
 }
 
@@ -140,7 +142,7 @@ mod tests {
         after.add(&added);
         assert_eq!(after.since(&before), Some(added));
         assert_eq!(before.since(&before).unwrap().percentile_us(0.5), None);
-        // Another process: as many commands, and none of them as long.
+        // Counts of another process: the same number of commands, all with shorter latencies.
         let mut other = traffic(&[(12, 100, 100)]);
         assert_eq!(other.since(&before), None);
         other.latencies.clear();

@@ -1,57 +1,57 @@
-//! JSON form of a tuner's report, for `GET /tuning` and `quorate tune`.
+//! JSON form of the tuner's report, for `GET /tuning` and `quorate tune`.
 
 use quorate_replica::{TuningReport, tuner};
 use serde::{Deserialize, Serialize};
 
 use crate::units::{exact_bytes, thousands, time};
 
-/// A node's tuner.
+/// Report of a node's tuner.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TuningView {
-    /// Everything that is estimated, known or not.
+    /// All estimated parameters, including unknown ones.
     pub parameters: Vec<ParameterView>,
     /// Predictions of the model; empty while too little is known.
     pub grid: Vec<PointView>,
-    /// Predicted bottleneck of the choice.
+    /// Predicted bottleneck of the chosen setting.
     pub bottleneck: Option<String>,
-    /// The setting in force.
+    /// Setting in use.
     pub chosen: SettingView,
-    /// The setting was imposed from outside, for a while.
+    /// The setting is pinned for a limited time by `POST /tuning`.
     pub held: bool,
-    /// Measurements of it.
+    /// Measurements under the chosen setting.
     pub measured: Option<MeasuredView>,
-    /// Why it was chosen, in one sentence.
+    /// One sentence that explains the choice.
     pub reason: String,
 }
 
-/// Batch and window.
+/// Batch size and window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SettingView {
-    /// Bytes of a batch.
+    /// Batch size in bytes.
     pub batch_bytes: usize,
     /// Batches in flight.
     pub window: usize,
 }
 
-/// A quantity; `value` is null while it is not known.
+/// An estimated quantity.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ParameterView {
-    /// Name, in words joined by `_`.
+    /// Name: words joined by `_`.
     pub name: String,
     /// Unit of value and error.
     pub unit: String,
-    /// Null while it is not known.
+    /// Estimate; null while unknown.
     pub value: Option<f64>,
-    /// One standard error.
+    /// Standard error.
     pub error: Option<f64>,
-    /// 0 to 1.
+    /// Confidence from 0 to 1.
     pub confidence: Option<f64>,
 }
 
-/// A point of the grid.
+/// Predicted performance of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PointView {
-    /// Bytes of a batch.
+    /// Batch size in bytes.
     pub batch_bytes: usize,
     /// Batches in flight.
     pub window: usize,
@@ -61,7 +61,7 @@ pub struct PointView {
     pub latency_us: f64,
 }
 
-/// Measurements under a setting.
+/// Measured performance of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MeasuredView {
     /// Commands per second.
@@ -70,27 +70,27 @@ pub struct MeasuredView {
     pub latency_us: f64,
 }
 
-/// Body of `POST /tuning`: `{"hold": null}` ends a hold.
+/// Body of `POST /tuning`; `{"hold": null}` unpins the setting.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HoldRequest {
-    /// The setting, or null.
+    /// Setting to pin, or null.
     pub hold: Option<HoldView>,
 }
 
-/// A setting to impose, and for how long at most.
+/// A setting to pin, and for how long at most.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HoldView {
-    /// Bytes of a batch.
+    /// Batch size in bytes.
     pub batch_bytes: usize,
     /// Batches in flight.
     pub window: usize,
-    /// Milliseconds.
+    /// Duration in milliseconds.
     pub ms: u64,
 }
 
-/// Three digits say all there is.
+/// Rounds to three significant digits.
 fn short(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return 0.0;
@@ -133,7 +133,7 @@ impl TuningView {
         }
     }
 
-    /// Returns the model's prediction for a setting.
+    /// Returns the predicted performance of a setting.
     pub fn predicted(&self, setting: SettingView) -> Option<f64> {
         let mut grid = self.grid.iter();
         let found = grid.find(|point| point.setting() == setting)?;
@@ -142,7 +142,7 @@ impl TuningView {
 }
 
 impl PointView {
-    /// Returns its setting.
+    /// Returns the setting of this point.
     pub const fn setting(&self) -> SettingView {
         SettingView { batch_bytes: self.batch_bytes, window: self.window }
     }
@@ -160,7 +160,8 @@ impl ParameterView {
         }
     }
 
-    /// `1.25 ms ± 4 %`, or that it is not known.
+    /// Formats the value with its unit and error, such as `1.25 ms ± 4 %`, or says that it is
+    /// unknown.
     pub fn shown(&self) -> String {
         let (Some(value), Some(error)) = (self.value, self.error) else {
             return "not known yet".to_owned();
@@ -179,7 +180,7 @@ impl ParameterView {
 }
 
 impl SettingView {
-    /// `64 KiB x 4`
+    /// Formats the setting, such as `64 KiB x 4`.
     pub fn shown(self) -> String {
         format!("{} x {}", exact_bytes(self.batch_bytes), self.window)
     }
@@ -208,7 +209,7 @@ mod tests {
         }
     }
 
-    /// The names are fixed: scripts rely on them. What is not known is null.
+    /// The field names are fixed, because scripts rely on them. Unknown values are null.
     #[test]
     fn a_report_has_the_documented_fields() {
         let view = TuningView::new(&report(true));

@@ -1,6 +1,6 @@
-//! Sizes, spans of time, counts and rates for people: the one place that says how they look.
+//! Formats sizes, durations, counts and rates for people, the same way everywhere.
 
-/// Bytes in the largest unit that they fill, with a decimal below ten of it.
+/// Formats bytes in the largest unit that they fill, with one decimal below ten.
 pub fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     if count < 1024 {
@@ -18,7 +18,7 @@ pub fn bytes(count: u64) -> String {
     }
 }
 
-/// A span of time in the unit that suits.
+/// Formats a duration in a suitable unit.
 pub fn span(seconds: u64) -> String {
     const MINUTE: u64 = 60;
     const HOUR: u64 = 60 * MINUTE;
@@ -32,7 +32,7 @@ pub fn span(seconds: u64) -> String {
     }
 }
 
-/// Year, month and day (of the proleptic Gregorian calendar, in UTC).
+/// Formats a Unix time as year, month and day (proleptic Gregorian calendar, UTC).
 pub fn date(unix_time: u64) -> String {
     let leap = |year: u64| {
         year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
@@ -55,7 +55,7 @@ pub fn date(unix_time: u64) -> String {
     format!("{year}-{month:02}-{:02}", days + 1)
 }
 
-/// Exactly: whole KiB where there are any.
+/// Formats bytes exactly: in KiB if they are a whole number of KiB, else in bytes.
 pub fn exact_bytes(count: usize) -> String {
     if count >= 1024 && count.is_multiple_of(1024) {
         format!("{} KiB", count >> 10)
@@ -64,7 +64,7 @@ pub fn exact_bytes(count: usize) -> String {
     }
 }
 
-/// Seconds, in the unit that suits.
+/// Formats seconds in a suitable unit.
 pub fn time(seconds: f64) -> String {
     match seconds {
         s if s >= 1.0 => format!("{s:.2} s"),
@@ -74,7 +74,7 @@ pub fn time(seconds: f64) -> String {
     }
 }
 
-/// A time that is short, with two or three digits.
+/// Formats a short duration with two or three digits.
 pub fn micros(us: f64) -> String {
     match us {
         us if us < 1e3 => format!("{us:.0} µs"),
@@ -84,7 +84,7 @@ pub fn micros(us: f64) -> String {
     }
 }
 
-/// `1.2 M`, `34 k`.
+/// Formats a number with a suffix: `1.2 M`, `34 k`.
 pub fn thousands(value: f64) -> String {
     match value {
         v if v >= 1e9 => format!("{:.1} G", v / 1e9),
@@ -94,7 +94,7 @@ pub fn thousands(value: f64) -> String {
     }
 }
 
-/// `12.3 k`: what a second brings.
+/// Formats a number per second: `12.3 k`.
 pub fn rate(value: f64) -> String {
     match value {
         v if v >= 1e7 => format!("{:.0} M", v / 1e6),

@@ -6,20 +6,20 @@ use serde::{Deserialize, Serialize};
 /// All users, as one node has applied them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsersView {
-    /// There are no users: every client that is let in may do everything.
+    /// There are no users, so that every connected client may do everything.
     pub open: bool,
-    /// In the order of their names.
+    /// Users, sorted by name.
     pub users: Vec<UserView>,
 }
 
-/// One of them.
+/// A user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserView {
-    /// As in certificates, and for passwords.
+    /// User name, as in certificates and logins.
     pub name: String,
     /// `reader`, `writer`, `operator` or `admin`.
     pub role: String,
-    /// A password lets them in; a certificate of that name always does.
+    /// The user can log in with a password; a certificate with the name always works.
     pub password: bool,
 }
 
@@ -38,18 +38,18 @@ impl UsersView {
     }
 }
 
-/// Body of `POST /users`: one of these.
+/// Body of `POST /users`: one change.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum UsersRequest {
-    /// There is this user from now on, or is already and changes.
+    /// Create the user, or change an existing one.
     Set(SetUser),
-    /// There is no such user any more.
+    /// Remove the user.
     Remove {
-        /// Who.
+        /// User name.
         name: String,
     },
-    /// Remove all users: every client that is let in may do everything.
+    /// Remove all users, so that every connected client may do everything.
     Open {},
 }
 
@@ -57,30 +57,30 @@ pub enum UsersRequest {
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SetUser {
-    /// Who.
+    /// User name.
     pub name: String,
-    /// The new role; unchanged without it.
+    /// New role; unchanged if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// Their password from now on; without it as before.
+    /// New password; unchanged if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password: Option<String>,
-    /// No password lets them in from now on.
+    /// Remove the password.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub no_password: bool,
-    /// Proceed even if it is the first and nodes are away, which would let every client in for a
-    /// while when they return.
+    /// Create the first user even if nodes are disconnected. Such a node lets every client in for a
+    /// while when it returns.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub anyway: bool,
 }
 
 impl UsersRequest {
-    /// Returns whether absent nodes do not matter.
+    /// Returns whether disconnected nodes are to be ignored.
     pub const fn is_wanted_anyway(&self) -> bool {
         matches!(self, Self::Set(SetUser { anyway: true, .. }))
     }
 
-    /// As a command of the log. Makes the hash of a password, which takes its time.
+    /// Converts the request to a command of the log. Hashes the password, which is slow.
     pub fn command(self) -> Result<Command, String> {
         Ok(match self {
             Self::Open {} => Command::Open,
@@ -102,27 +102,27 @@ impl UsersRequest {
     }
 }
 
-/// One action of an operator, as a node wrote it down.
+/// An audited action of an operator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditRecord {
-    /// Milliseconds since 1970, by the node's clock.
+    /// Time in milliseconds of Unix time, by the node's clock.
     pub at_ms: u64,
-    /// The node that was asked.
+    /// Node that received the request.
     pub node: u32,
-    /// A user, `node N`, or `-` for an unknown caller.
+    /// User name, `node N`, or `-` for an unknown caller.
     pub who: String,
-    /// Proof of the name: `certificate`, `password`, or `nothing`.
+    /// Proof of identity: `certificate`, `password` or `nothing`.
     pub by: String,
-    /// From where.
+    /// Address of the caller.
     pub from: String,
     /// The request, such as `POST /transfer`.
     pub action: String,
-    /// With what, passwords taken out; empty if with nothing.
+    /// Request body without passwords; may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub body: String,
-    /// The outcome: the status of HTTP. Below 400 it was done.
+    /// HTTP status of the response; below 400 the action was done.
     pub status: u16,
-    /// Refused attempts since the last record that were not written down.
+    /// Refused attempts since the last record that were not recorded.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub untold: u64,
 }

@@ -18,140 +18,141 @@ use crate::{
     units::{bytes, span},
 };
 
-/// A node.
+/// Status of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeView {
-    /// 32 hexadecimal digits.
+    /// Cluster id, 32 hexadecimal digits.
     pub cluster: String,
-    /// Its id.
+    /// Node id.
     pub node: u32,
     /// `leader`, `follower`, `candidate`, `learner` or `auxiliary`.
     pub role: String,
-    /// The leader, as far as known.
+    /// Leader known to this node.
     pub leader: Option<u32>,
-    /// The era of the configuration.
+    /// Era of the configuration.
     pub era: u64,
-    /// The quorum rule: `majority` or `flexible:Q1,Q2`.
+    /// Quorum rule: `majority` or `flexible:Q1,Q2`.
     #[serde(default)]
     pub quorum: String,
-    /// The feature level that the cluster uses, and what holds the next one back.
+    /// Feature level in use, and what blocks the next one.
     #[serde(default)]
     pub level: LevelView,
-    /// The change of members in progress.
+    /// Membership change in progress.
     #[serde(default)]
     pub plan: Option<PlanView>,
-    /// It was removed from the cluster, permanently.
+    /// This node was permanently removed from the cluster.
     #[serde(default)]
     pub removed: bool,
-    /// The highest that it knows.
+    /// Highest ballot known to this node.
     pub ballot: BallotView,
-    /// Every slot below is decided.
+    /// Every slot below is decided, to this node's knowledge.
     pub decided: u64,
-    /// Every slot below is applied here.
+    /// Every slot below is applied on this node.
     pub applied: u64,
-    /// Every slot below is on stable storage here.
+    /// Every slot below is on stable storage on this node.
     pub durable: u64,
-    /// Said in both classes: a volatile group may lose what it acknowledged ([class-5]).
+    /// Durability class, always stated: a volatile group may lose what it acknowledged ([class-5]).
     pub durability: String,
-    /// `lsm`, `memory` or `none`.
+    /// Store of the service: `lsm`, `memory` or `none`.
     pub store: String,
-    /// Bytes of the log on disk.
+    /// Size of the log on disk, in bytes.
     pub log_bytes: u64,
-    /// The log begins with this slot.
+    /// First slot of the log.
     #[serde(default)]
     pub log_start: u64,
-    /// This node's snapshot, if it has one.
+    /// Latest snapshot of this node.
     #[serde(default)]
     pub snapshot: Option<SnapshotView>,
-    /// The one that is being taken, as far as it is.
+    /// Snapshot in progress, with its size up to now.
     #[serde(default)]
     pub snapshot_taking: Option<SnapshotView>,
-    /// The disk under it.
+    /// Disk that contains the log.
     #[serde(default)]
     pub disk: DiskView,
     /// Byte streams.
     #[serde(default)]
     pub streams: StreamsView,
-    /// The scrub that goes on, or the last one.
+    /// The running scrub, or the last one.
     #[serde(default)]
     pub scrub: ScrubView,
-    /// Commands, since the process started.
+    /// Commands since the process started.
     #[serde(default)]
     pub traffic: TrafficView,
-    /// Changes of leadership that this node saw, the oldest first.
+    /// Changes of leadership seen by this node, oldest first.
     #[serde(default)]
     pub reigns: Vec<ReignView>,
-    /// Version of the program.
+    /// Version of the binary.
     pub version: String,
-    /// Why it does not serve, if it knows.
+    /// Reason why the node does not serve, if it knows one.
     pub error: Option<String>,
-    /// Progress of the activity that keeps it from serving.
+    /// Progress of the activity that keeps the node from serving.
     #[serde(default)]
     pub progress: Option<ProgressView>,
-    /// Oddities that keep it from nothing.
+    /// Conditions worth mentioning that do not keep the node from serving.
     pub notices: Vec<String>,
-    /// While it leads: the nodes that votes come through, itself last; empty if they come straight.
+    /// On a leader, the nodes of the ring that relays votes, itself last; empty if votes are sent
+    /// directly.
     #[serde(default)]
     pub ring: Vec<u32>,
-    /// Its own choices, and the reasons: the path of frames to several nodes, the path of votes.
+    /// Choices that this node made, with reasons: how it sends frames to several nodes, and how it
+    /// receives votes.
     #[serde(default)]
     pub choices: Vec<String>,
-    /// Its device, if it has one.
+    /// Device of this node.
     #[serde(default)]
     pub device: Option<DeviceView>,
-    /// When its certificates end; empty if it has none.
+    /// Validity of the node's certificates; empty without TLS.
     #[serde(default)]
     pub certificates: Vec<CertificateView>,
-    /// Settings that nodes should have in common; empty if it does not report them.
+    /// Settings that nodes should have in common; empty if not reported.
     #[serde(default)]
     pub settings: BTreeMap<String, String>,
-    /// The members of the configuration.
+    /// Members of the configuration.
     pub members: Vec<MemberView>,
 }
 
-/// A node's device: where votes are cast and counted outside of it.
+/// A device that casts and counts votes outside the node's process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceView {
-    /// Which kind: `kernel`, `packet`, `udp`; empty where there is none.
+    /// Kind: `kernel`, `packet` or `udp`; empty if there is no device.
     #[serde(default)]
     pub kind: String,
     pub name: String,
-    /// It is used now.
+    /// The device is in use.
     pub used: bool,
-    /// The ballot that it votes in.
+    /// Ballot in which the device votes.
     pub armed: Option<String>,
-    /// The first slot that it gave out, while it gives out slots.
+    /// First slot that the device assigned, while it assigns slots.
     pub gives_from: Option<u64>,
-    /// Number of slots that it holds.
+    /// Slots that the device can store.
     pub cells: u32,
-    /// Most bytes of a value that it carries.
+    /// Largest value in bytes that the device can carry.
     pub room: usize,
-    /// Which time it has power.
+    /// Boot number of the device, incremented at each power-up.
     pub boot: u32,
-    /// Votes that it cast, slots that it gave out, decisions that it counted, as this process
-    /// heard.
+    /// Votes cast by the device, as seen by this process.
     pub votes: u64,
-    /// See above.
+    /// Slots assigned by the device, as seen by this process.
     pub given: u64,
-    /// See above.
+    /// Decisions counted by the device, as seen by this process.
     pub counted: u64,
-    /// Times that this process took back what it gave out.
+    /// Times that this process revoked the device's right to assign slots.
     pub taken_back: u64,
-    /// Values of this node's that it offered to the leader's device.
+    /// Values of this node that it offered to the leader's device.
     #[serde(default)]
     pub offered: u64,
-    /// Values that were too long for their frames, and went by connections.
+    /// Values too long for the device's frames, sent over connections instead.
     #[serde(default)]
     pub outgrown: u64,
-    /// Frames for this node that it had no room for.
+    /// Frames for this node that the device dropped for lack of space.
     pub lost: u64,
-    /// Frames that it did not obey, by reason; those that there are.
+    /// Frames that the device refused, by reason; zero counts are omitted.
     #[serde(default)]
     pub refused: BTreeMap<String, u64>,
-    /// Remarks.
+    /// Remark on the device's current state.
     #[serde(default)]
     pub note: Option<String>,
-    /// Why it is not used any more.
+    /// Reason why the device is no longer used.
     pub why: Option<String>,
 }
 
@@ -199,43 +200,43 @@ impl fmt::Display for DeviceView {
     }
 }
 
-/// A plan in progress, in short; `GET /members` has its steps.
+/// Summary of a plan in progress; `GET /members` lists its steps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanView {
-    /// Its number.
+    /// Plan number.
     pub id: u64,
     /// The requested change.
     pub what: String,
-    /// The condition that it waits for; known to the leader only.
+    /// Condition for the next step; known to the leader only.
     pub waits: Option<String>,
 }
 
 /// A ballot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BallotView {
-    /// The era of the configuration.
+    /// Era of the configuration.
     pub era: u64,
-    /// Its round.
+    /// Round number.
     pub round: u64,
-    /// Its id.
+    /// Node id of the proposer.
     pub node: u32,
 }
 
 impl BallotView {
-    /// The same.
+    /// Converts a ballot.
     pub fn new(ballot: Ballot) -> Self {
         Self { era: ballot.era.0.into(), round: ballot.round.into(), node: ballot.node.0 }
     }
 }
 
-/// The disk under the log, and how fast it fills.
+/// Free space of the log's disk, and how fast it fills.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskView {
-    /// Bytes that are free.
+    /// Free space in bytes.
     pub free_bytes: Option<u64>,
-    /// Growth of the log.
+    /// Growth rate of the log.
     pub log_bytes_per_second: Option<u64>,
-    /// When it is full at that rate.
+    /// Time until the disk is full at that rate.
     pub full_in_seconds: Option<u64>,
 }
 
@@ -249,18 +250,19 @@ impl DiskView {
     }
 }
 
-/// Byte streams, as a node has them.
+/// State of byte streams on a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamsView {
     /// Number of streams.
     pub count: u64,
     /// Streams with a writer.
     pub open: u64,
-    /// Bytes of the disk that hold bytes of streams; what was trimmed counts for a while.
+    /// Disk space of byte streams, including trimmed bytes that are not released yet.
     pub bytes: u64,
-    /// Bytes that the node should have, and fetches from others.
+    /// Bytes that this node lacks and is fetching from other nodes.
     pub missing_bytes: u64,
-    /// Why the node takes no bytes of clients in; null: it does, or none waits.
+    /// Reason why the node does not accept stream bytes; null if it does, or if no client is
+    /// waiting.
     #[serde(default)]
     pub stopped: Option<String>,
 }
@@ -276,7 +278,7 @@ impl StreamsView {
         }
     }
 
-    /// In short; empty without streams.
+    /// Short summary; empty if there are no streams.
     pub fn shown(&self) -> String {
         let mut said = match self.count {
             0 => String::new(),
@@ -292,11 +294,11 @@ impl StreamsView {
 /// A change of leadership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReignView {
-    /// The leader; null: none.
+    /// New leader; null if the leader was lost.
     pub leader: Option<u32>,
-    /// Its ballot; the last one, if there is no leader.
+    /// Ballot of the leader; the last known one if there is none.
     pub ballot: BallotView,
-    /// Milliseconds since this change of leadership.
+    /// Milliseconds since the change.
     pub ago_ms: u64,
 }
 
@@ -310,17 +312,17 @@ impl ReignView {
     }
 }
 
-/// A snapshot; also the answer of `POST /snapshot`, and the result of `quorate snapshot`.
+/// A snapshot. Also the response to `POST /snapshot` and the result of `quorate snapshot`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotView {
-    /// It covers all slots below.
+    /// The snapshot covers all slots below this one.
     pub slot: u64,
-    /// Its size.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
 impl SnapshotView {
-    /// Converts a snapshot of the answering node.
+    /// Converts a snapshot of this node.
     pub fn new(snapshot: Snapshot) -> Self {
         Self { slot: snapshot.at.0, bytes: snapshot.bytes }
     }
@@ -330,33 +332,33 @@ impl SnapshotView {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SnapshotRequest {
-    /// A snapshot at this slot or behind it; without it, at what is applied now.
+    /// Minimum slot of the snapshot; the current applied slot if absent.
     pub at: Option<u64>,
 }
 
-/// Code of the error with which `POST /snapshot` ends while the snapshot goes on.
+/// Error code of `POST /snapshot`: the snapshot continues in the background.
 pub const STILL_TAKING: &str = "still_taking";
 
-/// Code of the error with which a node answers that does not run yet.
+/// Error code of a node that is still starting.
 pub const STARTING: &str = "starting";
 
 /// Progress of the activity that keeps a node from serving.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgressView {
-    /// `reading_log`, `reading_votes`, `receiving_snapshot`, `repairing`, `replaying` or
+    /// Activity: `reading_log`, `reading_votes`, `receiving_snapshot`, `repairing`, `replaying` or
     /// `catching_up`.
     pub doing: String,
-    /// `bytes` or `slots`.
+    /// Unit: `bytes` or `slots`.
     pub unit: String,
     pub from: u64,
     pub at: u64,
-    /// End, as far as known.
+    /// Amount at the end, as far as known.
     pub to: u64,
-    /// 0 to 100.
+    /// Percentage, 0 to 100.
     pub percent: u64,
     /// Units per second.
     pub per_second: Option<u64>,
-    /// At that rate.
+    /// Remaining time at that rate.
     pub seconds_left: Option<u64>,
 }
 
@@ -374,11 +376,11 @@ impl ProgressView {
         Self::new(progress.activity.name(), unit, progress)
     }
 
-    /// Converts the progress of reading the log, which began `took` ago.
+    /// Converts the progress of reading the log, which has taken `took`.
     pub fn of_log(reading: Reading, took: Duration) -> Self {
         let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         let rate = reading.read.saturating_mul(1000).checked_div(ms);
-        // What is measured is that of any other activity; its name here is not used.
+        // The figures do not depend on the activity, so any one will do here.
         let progress = Progress {
             activity: Activity::Replaying,
             from: 0,
@@ -404,7 +406,7 @@ impl ProgressView {
     }
 }
 
-/// `catching up: slot 7 of 9, 77 %, 2 slots/s, about 1 s left`
+/// Formats progress, such as `catching up: slot 7 of 9, 77 %, 2 slots/s, about 1 s left`.
 impl fmt::Display for ProgressView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let doing = match Activity::named(&self.doing) {
@@ -430,33 +432,33 @@ impl fmt::Display for ProgressView {
     }
 }
 
-/// A node as another one sees it.
+/// A member as seen by the responding node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberView {
-    /// Its id.
+    /// Node id.
     pub node: u32,
-    /// Address for peers.
+    /// Peer address.
     pub peer: Option<String>,
-    /// Address for clients.
+    /// Client address.
     pub client: Option<String>,
-    /// Address for operators.
+    /// Admin address.
     pub admin: Option<String>,
-    /// Address for clients of byte streams.
+    /// Stream address.
     #[serde(default)]
     pub stream: Option<String>,
     /// `leader`, `follower`, `candidate`, `learner` or `auxiliary`.
     pub role: String,
-    /// Weight of its vote; 0 if it has none.
+    /// Weight of its vote; 0 if it has no vote.
     pub weight: u32,
-    /// The answering node is connected to it.
+    /// The responding node is connected to it.
     pub connected: bool,
-    /// Slots that it is behind, as its leader knows.
+    /// Slots that it lags behind, as known to its leader; null on other nodes.
     pub lag: Option<u64>,
-    /// Bytes of values that the node that says this sent it since it started.
+    /// Payload bytes that the responding node sent to it since starting.
     pub payload_bytes_sent: u64,
-    /// It is sent proposals, as its leader knows.
+    /// The leader sends proposals to it; null on other nodes.
     pub engaged: Option<bool>,
-    /// Path of frames from the answering node; null if it is that node itself, or not connected.
+    /// Path of frames from the responding node; null for the node itself and if disconnected.
     #[serde(default)]
     pub plane: Option<PlaneView>,
 }
@@ -464,53 +466,53 @@ pub struct MemberView {
 /// Path of frames to a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlaneView {
-    /// `tcp`, `udp`, `chain`, `multicast` or `ethernet`.
+    /// Plane: `tcp`, `udp`, `chain`, `multicast` or `ethernet`.
     pub way: String,
-    /// Source of raw Ethernet frames: `packet`, `xdp, copied` or `xdp, zero copy`; null for other
-    /// planes.
+    /// Interface for raw Ethernet frames: `packet`, `xdp, copied` or `xdp, zero copy`; null for
+    /// other planes.
     #[serde(default)]
     pub frames: Option<String>,
-    /// Round trip of the last probe, in microseconds; null if there are no probes.
+    /// Round-trip time of the last probe, in microseconds; null without probes.
     pub rtt_us: Option<u64>,
-    /// Why not a better way that was wanted.
+    /// Reason why a preferred plane is not used.
     pub why: Option<String>,
 }
 
-/// A cluster, as `quorate status` prints it.
+/// State of a cluster, as printed by `quorate status`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ClusterView {
-    /// The id that most nodes name.
+    /// Cluster id reported by most nodes.
     pub cluster: Option<String>,
-    /// The leader, as far as known.
+    /// Leader known to the nodes.
     pub leader: Option<u32>,
-    /// Sorted by id.
+    /// Responses of the nodes, sorted by id.
     pub nodes: Vec<Answer>,
 }
 
-/// Answer of one node.
+/// Response of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Answer {
     Node(Box<NodeView>),
-    /// It does not run yet, and reports its activity.
+    /// The node is still starting.
     Starting {
-        /// Its id, if that is known.
+        /// Node id, if known.
         node: Option<u32>,
-        /// Its activity, for people.
+        /// Current activity, for people.
         error: String,
         progress: Option<ProgressView>,
     },
-    /// It did not answer.
+    /// The node did not respond.
     Unreachable {
-        /// Its id, if that is known.
+        /// Node id, if known.
         node: Option<u32>,
-        /// Why.
+        /// Reason.
         error: String,
     },
 }
 
 impl Answer {
-    /// Its id, if that is known.
+    /// Returns the node's id, if known.
     pub fn node(&self) -> Option<u32> {
         match self {
             Self::Node(view) => Some(view.node),
@@ -518,7 +520,7 @@ impl Answer {
         }
     }
 
-    /// Returns its status, if it runs.
+    /// Returns the node's status, if it is running.
     pub fn view(&self) -> Option<&NodeView> {
         match self {
             Self::Node(view) => Some(view),
@@ -531,14 +533,14 @@ impl Answer {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TransferRequest {
-    /// The node that is to lead; without it the most advanced follower.
+    /// New leader; the most advanced follower if absent.
     pub to: Option<u32>,
 }
 
-/// Answer of `POST /transfer`, and result of `quorate transfer`.
+/// Response to `POST /transfer`, and result of `quorate transfer`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transferred {
-    /// The new leader.
+    /// Node id of the new leader.
     pub leader: u32,
 }
 
@@ -629,7 +631,7 @@ impl MemberView {
     }
 }
 
-/// A node knows its own role exactly, and of others what the configuration and the ballot say.
+/// Returns a member's role: exact for this node, derived from configuration and ballot for others.
 fn member_role(peer: &Peer, node: NodeId, status: &Status) -> &'static str {
     let role = match () {
         () if node == status.member.node => status.role,
@@ -642,7 +644,7 @@ fn member_role(peer: &Peer, node: NodeId, status: &Status) -> &'static str {
 }
 
 impl ClusterView {
-    /// Sorted by id; the leader is whom the highest ballot names.
+    /// Sorts the responses by id. The leader is the one in the highest ballot reported.
     pub fn new(mut nodes: Vec<Answer>) -> Self {
         nodes.sort_by_key(|answer| answer.node().unwrap_or(u32::MAX));
         let views = || nodes.iter().filter_map(Answer::view);
@@ -751,7 +753,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// The names are fixed: scripts rely on them.
+    /// The field names are fixed, because scripts rely on them.
     #[test]
     fn a_node_has_the_documented_fields() {
         let view = NodeView::new(&status(), "lsm");
@@ -799,7 +801,7 @@ pub(crate) mod tests {
             "level": 8, "supports": 9, "nodes": [{"node": 1, "newest": 9}],
             "held_back": ["node 2 is not connected"], "raise_in_s": 2,
         });
-        // One more within is more than the macro's recursion takes.
+        // Another level of nesting would exceed the macro's recursion limit.
         expected["device"] = serde_json::Value::Null;
         expected["certificates"] = serde_json::json!([]);
         expected["settings"] = serde_json::json!({});
@@ -841,7 +843,7 @@ pub(crate) mod tests {
         assert_eq!(view.to_string(), "reading the log: 0 B of 0 B, 100 %");
     }
 
-    /// A deposed leader may still believe in itself.
+    /// A deposed leader may still consider itself the leader.
     #[test]
     fn the_leader_is_whom_the_highest_ballot_names() {
         let view = |node, leader, round| {

@@ -1,5 +1,5 @@
 /*
- * paxos.conf: each line an option, or where a node is. What cannot be done safely is refused with a reason.
+ * Parser of paxos.conf: each line is an option or the address of a node. Unsafe settings are refused with a reason.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -106,7 +106,7 @@ static int parse_number(const char *text, long long least, long long most, long 
     return errno != 0 || end == text || *end != 0 || *to < least || *to > most ? -1 : 0;
 }
 
-/* Bytes, or a number of kb, mb, gb. */
+/* Parses a number of bytes, kb, mb or gb. */
 static int parse_bytes(const char *text, unsigned long long *to)
 {
     char *end;
@@ -199,7 +199,7 @@ static const char *set_option(struct evpaxos_config *config, const char *name, c
     if (strcasecmp(name, "lmdb-sync") == 0)
         return parse_boolean(value, &paxos_config.lmdb_sync) == 0 ? NULL : yes_or_no;
     if (strcasecmp(name, "lmdb-env-path") == 0) {
-        /* What the file said before is ours to free; what the program set is not. */
+        /* An earlier value from the file is ours to free; one that the program set is not. */
         static char *own;
         char *path = own != NULL && strcmp(own, value) == 0 ? own : strdup(value);
         if (path == NULL)
@@ -381,7 +381,7 @@ void evpaxos_tell(const char *doing)
                     error->hint[0] ? ")" : "");
 }
 
-/* A list of all acceptors, such as 1=HOST:PORT,2=HOST:PORT. */
+/* Writes a list of all acceptors, such as 1=HOST:PORT,2=HOST:PORT. */
 static int list(const struct evpaxos_config *config, int offset, int named, char *to, size_t size)
 {
     size_t used = 0;

@@ -1,6 +1,6 @@
 /*
- * Replicas, acceptors, proposers and learners: a handle of libquorate each, whose events come by the caller's
- * event_base.
+ * Replicas, acceptors, proposers and learners: each is a handle of libquorate, whose events are handled on the
+ * caller's event_base.
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -8,17 +8,17 @@
 
 #include "internal.h"
 
-/* Events that are handled before others of the loop have their turn. */
+/* Maximum number of events handled in one turn of the loop. */
 #define EVENTS_MAX 256
-/* How long a start waits for its failure, in milliseconds. */
+/* Time for which a start waits for an early failure, in milliseconds. */
 #define START_MS 250
-/* How long a learner that does not catch up waits to be told where the end is, in milliseconds. */
+/* Maximum wait of a learner that does not catch up for the end of the log, in milliseconds. */
 #define END_MS 2000
 
-/* Where delivery begins, for quorate_deliver_from. */
+/* First slot of delivery, for quorate_deliver_from: the oldest retained value. */
 #define FIRST_HELD 0
 
-/* What all roles are made of. */
+/* State common to all roles. */
 struct role {
     quorate *handle;
     struct event *event;
@@ -26,10 +26,10 @@ struct role {
     struct event *again;
     deliver_function deliver;
     void *argument;
-    /* Where delivery begins: an instance, FIRST_HELD, or QUORATE_END. */
+    /* First slot of delivery: an instance, FIRST_HELD, or QUORATE_END. */
     uint64_t from;
     int count;
-    /* It is within its own callbacks; freed there, it goes when they return. */
+    /* Number of active callbacks of this role. If it is freed within one, that takes effect when it returns. */
     int busy;
     int freed;
     char *buffer;
@@ -74,7 +74,7 @@ static void role_free(struct role *role)
         role_end(role);
 }
 
-/* A value: to the learners that are connected, and to the program. */
+/* Sends a value to the connected learners, and delivers it to the program. */
 static int on_value(void *argument, uint64_t slot, const void *value, size_t size)
 {
     struct role *role = argument;
@@ -93,7 +93,7 @@ static int on_value(void *argument, uint64_t slot, const void *value, size_t siz
         wire_decided(role->wire, (unsigned)slot, value, size);
     if (role->deliver == NULL)
         return 0;
-    /* Programs may change it, and print it as text. */
+    /* A copy with a terminating zero, since programs may change it, and print it as text. */
     if (size + 1 > role->capacity) {
         char *larger = realloc(role->buffer, size + 1);
         if (larger == NULL) {
@@ -143,7 +143,7 @@ static void on_events(evutil_socket_t fd, short events, void *argument)
         break;
     default:
         evpaxos_tell("events");
-        /* Not again at once, whatever it is. */
+        /* Whatever the error is, not repeated at once. */
         event_del(role->event);
         evtimer_add(role->again, &soon);
     }
@@ -158,7 +158,7 @@ static void on_again(evutil_socket_t fd, short events, void *argument)
 
 typedef int begin_function(const quorate_options *options, quorate **handle);
 
-/* Makes a role; null, with a line, if that cannot be. Behind it the configuration is freed. */
+/* Creates a role and frees the configuration. Null, with a log line, on failure. */
 static struct role *role_new(struct evpaxos_config *config, quorate_options *options, begin_function *begin,
                              struct event_base *base)
 {
@@ -187,7 +187,7 @@ static struct role *role_new(struct evpaxos_config *config, quorate_options *opt
     return role;
 }
 
-/* A node, with or without a program that it delivers to. */
+/* Creates a role with a node, with or without delivery to the program. */
 static struct role *node_new(int id, const char *path, deliver_function deliver, void *argument,
                              struct event_base *base)
 {
@@ -201,10 +201,10 @@ static struct role *node_new(int id, const char *path, deliver_function deliver,
         return NULL;
     role->deliver = deliver;
     role->argument = argument;
-    /* Without a program, learners are sent what is new, and ask for the rest. */
+    /* Without delivery to the program, learners are sent new values, and request the others. */
     role->from = deliver != NULL && paxos_config.learner_catch_up ? FIRST_HELD : QUORATE_END;
-    /* A folder in use, a port that is taken: told at once, as far as a moment tells. A node that waits for others
-     * starts later. */
+    /* An early failure, such as a folder or port in use, is reported here. A node that waits for others starts
+     * later. */
     int code = quorate_ready(role->handle, START_MS);
     if (code != QUORATE_OK && code != QUORATE_TIMEOUT) {
         evpaxos_tell("it is over");
@@ -220,7 +220,7 @@ static struct role *node_new(int id, const char *path, deliver_function deliver,
     return role;
 }
 
-/* An id, as instances of LibPaxos3 are counted: delivery goes on behind it. */
+/* Continues delivery after this instance. */
 static void set_instance_id(struct role *role, unsigned iid)
 {
     role->from = (uint64_t)iid + 1;
@@ -321,8 +321,8 @@ struct evlearner *evlearner_init(const char *path, deliver_function f, void *arg
     role->deliver = f;
     role->argument = arg;
     role->from = FIRST_HELD;
-    /* The program may submit as soon as this returns, by a connection of its own: the end is that of now. Who cannot
-     * be told rather gets values of before than none of its own. */
+    /* The program may submit as soon as this returns, over a connection of its own, so the end is determined now. If
+     * that fails, earlier values are delivered rather than losing its own. */
     if (!paxos_config.learner_catch_up && quorate_sync(role->handle, END_MS, &role->from) != QUORATE_OK) {
         role->from = FIRST_HELD;
         paxos_log_info("no acceptor said within %d ms what is decided: delivery begins with the first instance held",

@@ -1,13 +1,13 @@
 /*
- * Values on their way into an instance: each is submitted again until it is in one, or until nobody can say whether
- * it is. So LibPaxos3's programs expect it, which are not told.
+ * Queue of submitted values: each is submitted again until it is in an instance, or until the outcome is unknown.
+ * LibPaxos3's programs expect this, since they get no result.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "internal.h"
 
-/* Values that may wait, and their bytes: above it, clients are not read. One larger value may wait alone. */
+/* Limits of waiting values, above which clients are not read. A single larger value may wait alone. */
 #define VALUES_MAX 1024
 #define BYTES_MAX (32u << 20)
 
@@ -27,7 +27,7 @@ struct room {
 struct submissions {
     quorate *handle;
     struct event *retry;
-    /* Those that are to be submitted, in order. */
+    /* Values to be submitted, in order. */
     struct submission *first;
     struct submission **last;
     size_t values;
@@ -66,7 +66,7 @@ static void append(struct submission *submission)
     all->last = &submission->next;
 }
 
-/* The outcome: what was not done is done again, all else is over. */
+/* Handles an outcome: a value that was not accepted is submitted again, all others are finished. */
 static void done(void *argument, int code, uint64_t slot)
 {
     struct submission *submission = argument;
@@ -150,7 +150,7 @@ void submissions_free(struct submissions *all)
     free(all);
 }
 
-/* What is submitted comes back within quorate_close, and is dropped there. */
+/* Outstanding submits end within quorate_close, and their values are dropped then. */
 void submissions_close(struct submissions *all)
 {
     if (all != NULL)
@@ -187,7 +187,7 @@ void submissions_add(struct submissions *all, const void *value, size_t size)
     all->values++;
     all->bytes += size;
     append(submission);
-    /* In order: what waits goes first. */
+    /* Waiting values are submitted first, to keep the order. */
     if (!evtimer_pending(all->retry, NULL))
         submit_all(all);
 }

@@ -1,6 +1,6 @@
 /*
- * Connections of LibPaxos3's programs, on the caller's event_base: clients that submit values, learners that are sent
- * what was decided and ask for what they lack. Every byte of theirs goes through libquorate's reader.
+ * Connections of LibPaxos3's programs, on the caller's event_base: clients submit values; learners are sent decided
+ * values and request missing ones. Libquorate decodes all their input.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -13,14 +13,14 @@
 
 #include "internal.h"
 
-/* Connections at a time. */
+/* Maximum number of connections. */
 #define CONNECTIONS_MAX 256
-/* Above it, a learner is sent nothing new: it asks for what it lacks. */
+/* Unsent bytes above which a learner is sent no new values: it will request the missing ones. */
 #define OUTPUT_MAX (4u << 20)
-/* Largest value, as libquorate has it. */
+/* Maximum size of a value, as in libquorate. */
 #define VALUE_MAX (8u << 20)
 #define MESSAGE_OVERHEAD 64
-/* The ballot of everything that was decided: a learner counts acceptors that say the same. */
+/* Ballot of all decided values: a learner counts acceptors that report the same ballot and value. */
 #define DECIDED_BALLOT 1
 
 struct connection {
@@ -49,7 +49,7 @@ static void end(struct connection *connection)
     free(connection);
 }
 
-/* -1: it cannot be. */
+/* Sends a decided value to a learner; returns -1 on failure. */
 static int send_decided(struct connection *connection, unsigned iid, const void *value, size_t size)
 {
     quorate_paxos_message message = {
@@ -82,7 +82,7 @@ void wire_decided(struct wire *wire, unsigned iid, const void *value, size_t siz
             paxos_log_error("instance %u cannot be sent to a learner", iid);
 }
 
-/* A learner lacks these instances; it asks again for what it is not sent. */
+/* Sends instances that a learner requested; it will request again those that are not sent. */
 static void repeat(struct connection *connection, uint32_t from, uint32_t to)
 {
     struct wire *wire = connection->wire;
@@ -97,7 +97,7 @@ static void repeat(struct connection *connection, uint32_t from, uint32_t to)
     }
 }
 
-/* 0: go on. */
+/* Handles a message; returns 0 to keep the connection. */
 static int hear(struct connection *connection, const quorate_paxos_message *message)
 {
     struct wire *wire = connection->wire;
@@ -130,11 +130,11 @@ static void on_read(struct bufferevent *bev, void *argument)
     struct evbuffer *input = bufferevent_get_input(bev);
     while (evbuffer_get_length(input) > 0) {
         if (submissions_are_full(wire->submissions)) {
-            /* What is not read waits in the client. */
+            /* Unread values wait in the client. */
             bufferevent_disable(bev, EV_READ);
             return;
         }
-        /* A message is looked at in one piece; its beginning says how long that is, at most. */
+        /* A message must be contiguous to be decoded; its beginning limits its length. */
         size_t there = evbuffer_get_length(input);
         quorate_paxos_message message;
         size_t used = 0;
@@ -165,14 +165,14 @@ static void on_event(struct bufferevent *bev, short events, void *argument)
         end(argument);
 }
 
-/* Values left: those who wait are read again. */
+/* Reads waiting clients again, once values have left the queue. */
 static void on_room(void *argument)
 {
     struct wire *wire = argument;
     for (struct connection *connection = wire->connections; connection != NULL; connection = connection->next)
         if (!(bufferevent_get_enabled(connection->bev) & EV_READ)) {
             bufferevent_enable(connection->bev, EV_READ);
-            /* What came already is looked at in a turn of the loop, and not within this one. */
+            /* Input that has already arrived is handled in a later turn of the loop. */
             bufferevent_trigger(connection->bev, EV_READ, BEV_TRIG_DEFER_CALLBACKS);
         }
 }
@@ -203,7 +203,7 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
     wire->connections = connection;
     wire->count++;
     bufferevent_setcb(connection->bev, on_read, NULL, on_event, connection);
-    /* No more is read ahead than the largest message. */
+    /* The read buffer is limited to the largest message. */
     bufferevent_setwatermark(connection->bev, EV_READ, 0, VALUE_MAX + MESSAGE_OVERHEAD);
     bufferevent_enable(connection->bev, EV_READ | EV_WRITE);
 }

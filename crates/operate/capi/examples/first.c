@@ -1,5 +1,5 @@
 /*
- * The first program: a node alone, three values, and each delivered by a callback.
+ * A first program: a single node, and three values, each delivered to a callback.
  *
  *   first DATA
  */

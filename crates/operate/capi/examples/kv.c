@@ -1,20 +1,20 @@
 /*
- * A key-value program in plain C, replicated: each process holds the whole table, and a node.
+ * A replicated key-value table in plain C: each process has the whole table, and runs a node.
  *
  *   kv NODE DATA CLUSTER [LISTEN]
  *
- * It reads commands from standard input, a line each, and answers each with a line:
+ * It reads commands from standard input, one per line, and answers each with a line:
  *   set KEY VALUE    ok SLOT
- *   get KEY          value VALUE, or none; sees every set that anybody was told of
+ *   get KEY          value VALUE, or none; sees every set that was acknowledged before
  *   count            count KEYS
- *   save             ok SLOT; writes the table to DATA/table, and trims what all others may forget, too
- *   again            ok; builds the table anew from what is held and the saved table
+ *   save             ok SLOT; writes the table to DATA/table, up to SLOT
+ *   again            ok; rebuilds the table from the saved table and the retained values
  *   trim SLOT        ok FIRST
  *   status           a JSON document
  *   quit
  *
- * What makes it right: the table changes only in deliver(), in the order of the slots; the saved table carries the
- * slot that it goes up to, and a restart goes on behind that.
+ * Why it is correct: the table changes only in deliver(), in slot order; the saved table includes its position, and a
+ * restart continues delivery from there.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -37,7 +37,7 @@ struct entry {
 
 static struct entry table[KEYS_MAX];
 static size_t keys;
-/* All slots below are in the table. */
+/* All slots below this one are in the table. */
 static uint64_t next_slot = 1;
 
 static struct entry *find(const char *key)
@@ -53,14 +53,14 @@ static void put(const char *key, const char *value)
     struct entry *entry = find(key);
     if (entry == NULL) {
         if (keys == KEYS_MAX)
-            return; /* the same on every node, since the order is */
+            return; /* the same on every node, since the order is the same */
         entry = &table[keys++];
         snprintf(entry->key, TEXT_MAX, "%s", key);
     }
     snprintf(entry->value, TEXT_MAX, "%s", value);
 }
 
-/* A value is KEY, a zero, VALUE. Anything else may be in the log, too: it does nothing, on every node. */
+/* A value is KEY, a zero, VALUE. The log may also contain other values, which are ignored on every node. */
 static int deliver(void *argument, uint64_t slot, const void *value, size_t length)
 {
     const char *text = value;
@@ -88,7 +88,7 @@ static void fail(const char *doing)
     fflush(stdout);
 }
 
-/* Delivers until all slots below `end` are in the table. */
+/* Delivers values until all slots below `end` are in the table. */
 static int catch_up(quorate *node, uint64_t end)
 {
     while (next_slot < end) {
@@ -110,7 +110,7 @@ static int save(const char *data)
     fprintf(file, "%" PRIu64 "\n", next_slot);
     for (size_t i = 0; i < keys; i++)
         fprintf(file, "%s\t%s\n", table[i].key, table[i].value);
-    /* The old table or the new one, whatever happens; it is on the disk before anything is trimmed. */
+    /* Leaves the old table or the new one, even after a crash, and syncs it before anything is trimmed. */
     int bad = fflush(file) != 0 || fsync(fileno(file)) != 0;
     bad |= fclose(file) != 0;
     return bad || rename(fresh, path) != 0 ? -1 : 0;

@@ -1,6 +1,6 @@
 /*
- * An attached program: submits numbered values without waiting for each, is delivered everything meanwhile, and
- * checks that each of its values comes once, and that slots come in order. One loop, poll, no threads.
+ * An attached program: submits numbered values without waiting for each one, receives all values meanwhile, and
+ * checks that each of its values is delivered once, and slots in order. One poll loop, no threads.
  *
  *   load ADDRESSES HOW_MANY NAME
  *

@@ -1,16 +1,16 @@
 /*
- * A program for LibPaxos3's public interface alone: it builds against libevpaxos of either.
+ * A program that uses only LibPaxos3's public interface: it can be built against either implementation.
  *
- *   paxos_roles replica ID CONF          a replica; prints what it is delivered
+ *   paxos_roles replica ID CONF          a replica; prints delivered values
  *   paxos_roles acceptor ID CONF
  *   paxos_roles proposer ID CONF
- *   paxos_roles learner CONF [IID]       prints what it learns, from the beginning or behind an instance
+ *   paxos_roles learner CONF [IID]       prints learned values, from the beginning or after an instance
  *   paxos_roles client CONF ID COUNT NAME [OUTSTANDING]
- *       submits values "NAME 0" ... to a proposer, 16 (or OUTSTANDING) at a time, one more for each that it learns; ends
- *       with "learned COUNT" when it has learned all of its own. As LibPaxos3's sample client, it connects to the
- *       proposer first, and then makes a learner that does not catch up.
+ *       submits values "NAME 0" ... to a proposer, 16 (or OUTSTANDING) at a time, one more for each it learns; ends
+ *       with "learned COUNT" when it has learned all its own values. Like LibPaxos3's sample client, it first
+ *       connects to the proposer, and then creates a learner that does not catch up.
  *
- * A replica or learner that reads a line "trim IID" on standard input sends a trim; a replica, "submit VALUE" submits.
+ * On standard input a replica or learner accepts lines "trim IID", which send a trim; a replica also "submit VALUE".
  */
 #include <signal.h>
 #include <stdio.h>

@@ -1,12 +1,12 @@
 /*
- * How many values a program gets through, with so many under way: each that is done submits the next, within its callback,
- * so what one wake brings leaves as one bundle. One loop, poll, no threads.
+ * Measures the rate of values with a fixed number in flight: each completion submits the next value within its callback,
+ * so the values submitted in one turn are sent as one bundle. One poll loop, no threads.
  *
  *   rate attach ADDRESSES UNDER_WAY SECONDS [learn]      attached, to nodes that listen
- *   rate embed FOLDER UNDER_WAY SECONDS [learn]          a node of its own, alone
+ *   rate embed FOLDER UNDER_WAY SECONDS [learn]          a single node in this process
  *
- * With "learn" it is delivered all values, too. Prints values per second, the time that one takes, and what each cost this
- * process: turns of the loop, switches of context, microseconds of processor time.
+ * With "learn" it also receives all values. Prints values per second, the latency, and the cost of a value in this process:
+ * turns of the loop, context switches, microseconds of processor time.
  */
 #include <inttypes.h>
 #include <poll.h>
@@ -63,7 +63,7 @@ static void done(void *argument, int code, uint64_t slot)
     }
     values++;
     waited_ns += now_ns() - one->since;
-    /* What nobody wants any more is forgotten, some of it at a time. */
+    /* Trims old values, many at a time. */
     if (slot >= below) {
         if (below > 0)
             quorate_trim(handle, below > 200000 ? below - 200000 : 1, NULL, NULL);

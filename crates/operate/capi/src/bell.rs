@@ -1,4 +1,4 @@
-//! Wakes waiting threads by a condition, and loops by a descriptor.
+//! Wakes waiting threads by a condition variable, and event loops by a descriptor.
 
 use std::{
     io,
@@ -12,7 +12,7 @@ use rustix::{
     io::Errno,
 };
 
-/// Rings for all listeners; counts the rings.
+/// Wakes all listeners, and counts how often.
 #[derive(Debug)]
 pub struct Bell {
     state: Mutex<State>,
@@ -23,15 +23,15 @@ pub struct Bell {
 #[derive(Debug, Default)]
 struct State {
     rung: u64,
-    /// Threads that wait for it: without any, and with a descriptor that is readable, a ring is no
-    /// system call.
+    /// Number of blocked threads: if there are none and the descriptor is already readable, a ring
+    /// makes no system call.
     waiting: usize,
     /// The descriptor is readable, or is about to be.
     readable: bool,
 }
 
 impl Bell {
-    /// A bell that did not ring. Fails without a descriptor.
+    /// Creates a bell. Fails without a free descriptor.
     pub fn new() -> io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         Ok(Self {
@@ -45,7 +45,7 @@ impl Bell {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// There is something.
+    /// Wakes all listeners.
     pub fn ring(&self) {
         let (waited_for, written) = {
             let mut state = self.state();
@@ -53,7 +53,7 @@ impl Bell {
             let written = !std::mem::replace(&mut state.readable, true);
             (state.waiting > 0, written)
         };
-        // Without the lock, which a woken thread would wait for at once.
+        // Without the lock, for which a woken thread would otherwise block at once.
         if waited_for {
             self.changed.notify_all();
         }
@@ -62,25 +62,26 @@ impl Bell {
         }
     }
 
-    /// Makes the descriptor unreadable until the next ring, or soon, for one in progress. The
-    /// caller looks for earlier events after this call; one thread makes it at a time.
+    /// Makes the descriptor unreadable until the next ring; a ring in progress may still make it
+    /// readable. The caller must check for events afterwards. Only one thread at a time may call
+    /// it.
     pub fn hush(&self) {
         if !self.state().readable {
             return;
         }
-        // What a ring has not written yet is read the next time. Who rings between the read and the
-        // line below writes nothing, and is seen by who looks now.
+        // A ring that is not written yet is read by the next call. A ring between the read and the
+        // next line writes nothing, and the caller sees its event when it checks.
         if rustix::io::read(&self.descriptor, &mut [0; 8]).is_ok() {
             self.state().readable = false;
         }
     }
 
-    /// Returns the number of rings.
+    /// Returns the number of rings so far.
     pub fn rung(&self) -> u64 {
         self.state().rung
     }
 
-    /// Waits until it has rung more than `seen` times; `false`: not until then.
+    /// Waits until the number of rings differs from `seen`; returns `false` on timeout.
     pub fn wait(&self, seen: u64, until: Option<Instant>) -> bool {
         let mut state = self.state();
         while state.rung == seen {
@@ -104,20 +105,20 @@ impl Bell {
         true
     }
 
-    /// Readable from a ring on.
+    /// Returns a descriptor that is readable after a ring.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
 }
 
-/// Waits until one of these can be read; `false`: none until then.
+/// Waits until one of these descriptors is readable; returns `false` on timeout.
 pub fn wait_readable(of: &[BorrowedFd<'_>], until: Option<Instant>) -> bool {
     let mut set: Vec<PollFd<'_>> =
         of.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
     wait_ready(&mut set, until)
 }
 
-/// The same of whatever is looked for in the set.
+/// Waits until a descriptor in the set is ready; returns `false` on timeout.
 pub fn wait_ready(set: &mut [PollFd<'_>], until: Option<Instant>) -> bool {
     loop {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -127,7 +128,7 @@ pub fn wait_ready(set: &mut [PollFd<'_>], until: Option<Instant>) -> bool {
             Ok(_) => return true,
             // A signal, which the program has handled.
             Err(Errno::INTR) => {}
-            // What cannot be waited for is looked at.
+            // On an error of the wait, the caller checks the descriptors.
             Err(_) => return true,
         }
     }
@@ -146,8 +147,7 @@ mod tests {
 
     use super::*;
 
-    /// A ring that writes late, as when its thread stands still, leaves nothing that a hush does
-    /// not find.
+    /// A ring that is written late, by a stalled thread, is cleared by the next hush.
     #[test]
     fn what_is_written_late_is_read_by_the_next_hush() {
         let bell = Bell::new().unwrap();
@@ -164,7 +164,8 @@ mod tests {
         assert!(readable(&bell));
     }
 
-    /// Rings and hushes at once: the last ring is always seen, by who looks or by the descriptor.
+    /// During concurrent rings and hushes no ring is lost: it is seen by the check after a hush, or
+    /// by the descriptor.
     #[test]
     fn no_ring_is_lost_among_hushes() {
         let bell = Arc::new(Bell::new().unwrap());

@@ -1,41 +1,41 @@
-//! Why something was not done: a code for programs, and what, detail and hint for people.
+//! Errors: a code for programs, and three texts for people: what, detail and hint.
 
 use quorate::{Failure, NotDone};
 
-/// The codes of `quorate.h`, in its order.
+/// The codes of `quorate.h`, in the same order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Code {
-    /// Done.
+    /// Success.
     Ok = 0,
-    /// An argument makes no sense, or a handle is closed.
+    /// An argument is invalid, or a handle is closed.
     Invalid = 1,
     /// A value, or a buffer, has the wrong size.
     Size = 2,
-    /// Too much is open; not submitted.
+    /// Too many requests are open; not submitted.
     Busy = 3,
-    /// Too much is held; not submitted before something is trimmed.
+    /// The limit of retained values is reached; not submitted. Trim first.
     Full = 4,
-    /// The slot was forgotten.
+    /// The slot was trimmed.
     Trimmed = 5,
-    /// Not within the time given.
+    /// The time limit was reached.
     Timeout = 6,
-    /// It may have been done, or may yet be.
+    /// The outcome is unknown: it may have happened, or may yet.
     Unknown = 7,
-    /// No node serves it now; not done.
+    /// No node can serve the request now; not done.
     Unavailable = 8,
     /// The node has stopped, or is stopping; not done.
     Stopped = 9,
-    /// Another call that excludes this one is in progress.
+    /// A call that excludes this one is in progress.
     InUse = 10,
     /// The environment does not allow it: a folder, a port, another cluster, a setting.
     Refused = 11,
-    /// The library found itself wrong.
+    /// Internal error: the library panicked.
     Panicked = 12,
 }
 
 impl Code {
-    /// All of them, with their names in `quorate.h`.
+    /// All codes, with their names in `quorate.h`.
     pub const ALL: [(Self, &'static str); 13] = [
         (Self::Ok, "QUORATE_OK"),
         (Self::Invalid, "QUORATE_INVALID"),
@@ -52,13 +52,13 @@ impl Code {
         (Self::Panicked, "QUORATE_PANICKED"),
     ];
 
-    /// The one with this number.
+    /// Returns the code with this number.
     pub fn of(number: i32) -> Option<Self> {
         let mut codes = Self::ALL.into_iter().map(|(code, _)| code);
         codes.find(|code| *code as i32 == number)
     }
 
-    /// For people: what it says by itself.
+    /// Returns the default description of the code, for people.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Ok => "done",
@@ -78,26 +78,26 @@ impl Code {
     }
 }
 
-/// One clear error.
+/// An error with a code and three texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failed {
-    /// For programs.
+    /// Code for programs.
     pub code: Code,
     /// Description of the failure.
     pub what: String,
-    /// With which values.
+    /// Details, with the values concerned.
     pub detail: String,
     /// Advice; may be empty.
     pub hint: String,
 }
 
 impl Failed {
-    /// Creates a failure with the usual words of its code.
+    /// Creates an error with the default description of its code.
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
         Self { code, what: code.text().to_owned(), detail: detail.into(), hint: String::new() }
     }
 
-    /// With what to do about it.
+    /// Adds advice.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = hint.into();

@@ -1,4 +1,4 @@
-//! A handle: what a program submits, what it hears of that, and the values that it is delivered.
+//! A handle: submitted values and their completions, and the delivery of values to the program.
 
 use std::{
     cell::RefCell,
@@ -21,39 +21,39 @@ use crate::{
     submits::{Ended, Submits, Teller},
 };
 
-/// Longest wait of values submitted within callbacks for more of them.
+/// Maximum time for which values submitted within callbacks wait to be bundled with more.
 const GATHER: Duration = Duration::from_micros(100);
 
 /// Position of delivery; `None`: no delivery.
 type Delivery = Option<Cursor>;
 
-/// State of the thread that takes events, free of locks.
+/// State of the thread that handles events, which needs no lock.
 #[derive(Default)]
 struct Hand {
     ended: Option<Ended>,
     values: Values,
-    /// Which of the handle's epochs the values are of, and the last of them that was delivered and
-    /// is not told.
+    /// Epoch of the handle that the values belong to, and the last delivered slot that was not
+    /// reported yet.
     epoch: u64,
     delivered: Option<u64>,
 }
 
-/// Next event.
+/// Next event for the program.
 pub enum Event {
-    /// A request ended.
+    /// The completion of a request.
     Completed(Done, Outcome),
-    /// A value; it counts as delivered once [`Turn::delivered`] says so.
+    /// A value; it counts as delivered after a call of [`Turn::delivered`].
     Value {
-        /// Its slot.
+        /// Slot of the value.
         slot: u64,
-        /// Its bytes.
+        /// Bytes of the value.
         value: Arc<[u8]>,
-        /// For [`Turn::delivered`].
+        /// Epoch, to be passed to [`Turn::delivered`].
         epoch: u64,
     },
-    /// Values cannot be delivered; delivery is off.
+    /// Delivery has failed, and is off.
     Failed(Failed),
-    /// Nothing for now.
+    /// There is no event now.
     Nothing,
 }
 
@@ -63,27 +63,27 @@ pub struct Handle {
     bell: Arc<Bell>,
     submits: Arc<Submits>,
     delivery: Mutex<Delivery>,
-    /// Grows, with `delivery` held, when a program says anew where delivery goes on.
+    /// Incremented, while `delivery` is locked, when a program sets a new position of delivery.
     epoch: AtomicU64,
-    /// The thread that takes events; 0: none does.
+    /// The thread that handles events; 0: none.
     dispatcher: AtomicUsize,
     hand: Mutex<Hand>,
-    /// Values that were submitted within callbacks wait for the end of the turn.
+    /// Values submitted within callbacks are waiting for the end of the turn.
     gathers: AtomicBool,
-    /// The source has ended: there is nothing to wait for any more.
+    /// The source has ended: no more events will arrive.
     closed: AtomicBool,
 }
 
-/// Another number for each thread that lives, and not 0.
+/// Returns a number that differs between live threads, and is not 0.
 fn this_thread() -> usize {
     thread_local! {
         static HERE: u8 = const { 0 };
     }
-    // A thread that ends has no such place any more; it takes no events either.
+    // The thread-local is gone in a thread that is ending, which handles no events either.
     HERE.try_with(|here| std::ptr::from_ref(here).addr()).unwrap_or(1)
 }
 
-/// The right to take events: one thread at a time.
+/// The right to handle events, for one thread at a time.
 pub struct Turn<'a> {
     handle: &'a Handle,
     hand: RefCell<(MutexGuard<'a, Hand>, Option<Instant>)>,
@@ -100,7 +100,7 @@ impl Handle {
         Self::new(Arc::new(node), bell, submits, wait)
     }
 
-    /// Becomes a client of a node elsewhere.
+    /// Attaches to a remote node.
     pub fn attach(options: Options) -> Result<Self, Failed> {
         let bell = new_bell()?;
         let wait = options.start_wait;
@@ -134,22 +134,22 @@ impl Handle {
         })
     }
 
-    /// Readable while something may wait for [`Turn::next_event`].
+    /// Returns a descriptor that is readable while [`Turn::next_event`] may have an event.
     pub fn descriptor(&self) -> RawFd {
         let own = || self.bell.descriptor();
         self.source.descriptor().unwrap_or_else(own).as_raw_fd()
     }
 
-    /// Asks, and waits for the outcome.
+    /// Sends a request and waits for its outcome.
     fn ask_and_wait(
         &self,
         wait: Duration,
         ask: impl FnOnce(Done) -> Result<(), Failed>,
     ) -> Outcome {
         let (tell, told) = sync_channel(1);
-        // The caller may be gone.
+        // The caller may have timed out.
         ask(Box::new(move |outcome| drop(tell.try_send(outcome))))?;
-        // What waits for the end of a callback waits for this otherwise.
+        // This call may wait for values that would otherwise be sent at the end of a callback.
         self.send_gathered();
         self.source.attend();
         told.recv_timeout(wait).unwrap_or_else(|_| {
@@ -158,7 +158,7 @@ impl Handle {
         })
     }
 
-    /// A request that is no value, whose end is an event.
+    /// Sends a request other than a value; its completion is an event.
     fn ask(&self, done: Done, ask: impl FnOnce(Done) -> Result<(), Failed>) -> Result<(), Failed> {
         self.submits.open()?;
         let (submits, bell) = (Arc::clone(&self.submits), Arc::clone(&self.bell));
@@ -169,7 +169,7 @@ impl Handle {
         ask(queue).inspect_err(|_| self.submits.free())
     }
 
-    /// The same, whose end is waited for.
+    /// Sends a request other than a value and waits for its outcome.
     fn ask_now(
         &self,
         wait: Duration,
@@ -187,7 +187,7 @@ impl Handle {
         })
     }
 
-    /// Appends a value; `done` is an event.
+    /// Appends a value. The completion, which calls `done`, is an event.
     pub fn submit(&self, value: &[u8], done: Done) -> Result<(), Failed> {
         if self.submits.push(value, Teller::Event(done))? {
             if self.is_in_turn() {
@@ -199,7 +199,7 @@ impl Handle {
         Ok(())
     }
 
-    /// Appends a value, and waits.
+    /// Appends a value and waits for its slot.
     pub fn submit_and_wait(&self, value: &[u8], wait: Duration) -> Outcome {
         self.ask_and_wait(wait, |done| {
             if self.submits.push(value, Teller::Now(done))? {
@@ -209,25 +209,25 @@ impl Handle {
         })
     }
 
-    /// Values that wait for more of them wait no longer.
+    /// Sends values that are waiting to be bundled with more.
     fn send_gathered(&self) {
         if self.gathers.swap(false, Ordering::Relaxed) {
             self.source.gathered();
         }
     }
 
-    /// Forgets slots; `done` is an event.
+    /// Forgets slots below `below`. The completion, which calls `done`, is an event.
     pub fn trim(&self, below: u64, done: Done) -> Result<(), Failed> {
         self.ask(done, |done| self.source.trim(below, done))
     }
 
-    /// Forgets slots, and waits.
+    /// Forgets slots below `below` and waits for the outcome.
     pub fn trim_and_wait(&self, below: u64, wait: Duration) -> Outcome {
         self.ask_now(wait, |source, done| source.trim(below, done))
     }
 
-    /// Returns the next slot to be given out in the cluster. It changes nothing, so no end of it is
-    /// unknown: there was no answer in time.
+    /// Returns the next slot that the cluster will assign. The request changes nothing, so an
+    /// unknown outcome is reported as a timeout.
     pub fn sync(&self, wait: Duration) -> Outcome {
         let outcome = self.ask_now(wait, |source, done| source.sync(done));
         outcome.map_err(|failed| match failed.code {
@@ -242,7 +242,7 @@ impl Handle {
         self.delivery.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Values are delivered from here on.
+    /// Starts delivery at a position.
     pub fn deliver_from(&self, cursor: Cursor) -> Result<(), Failed> {
         {
             let mut delivery = self.delivery();
@@ -253,7 +253,7 @@ impl Handle {
         Ok(())
     }
 
-    /// The value in a slot that is held, whatever is delivered.
+    /// Returns the retained value in a slot, independently of delivery.
     pub fn peek(&self, slot: u64) -> Result<Arc<[u8]>, Failed> {
         match self.source.peek(slot)? {
             Read::Value(_, value) => Ok(value),
@@ -263,14 +263,14 @@ impl Handle {
         }
     }
 
-    /// No values are delivered any more.
+    /// Ends delivery.
     pub fn deliver_nothing(&self) {
         let mut delivery = self.delivery();
         *delivery = None;
         self.epoch.fetch_add(1, Ordering::Release);
     }
 
-    /// Returns whether values are delivered.
+    /// Returns whether delivery is on.
     pub fn delivers(&self) -> bool {
         self.delivery().is_some()
     }
@@ -279,7 +279,7 @@ impl Handle {
         self.hand.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins to take events; not while another thread does, nor within an event.
+    /// Begins to handle events. Fails while another thread does, and within a callback.
     pub fn turn(&self) -> Result<Turn<'_>, Failed> {
         let (own, set, get) = (this_thread(), Ordering::Acquire, Ordering::Relaxed);
         if let Err(thread) = self.dispatcher.compare_exchange(0, own, set, get) {
@@ -297,23 +297,23 @@ impl Handle {
         self.dispatcher.load(Ordering::Relaxed) == this_thread()
     }
 
-    /// Returns the status of its source.
+    /// Returns the status of the source.
     pub fn status(&self, wait: Duration) -> Result<String, Failed> {
         self.source.status(wait)
     }
 
-    /// Waits until it serves.
+    /// Waits until the source is ready.
     pub fn ready(&self, wait: Duration) -> Result<(), Failed> {
         self.source.ready(wait)
     }
 
-    /// Largest value.
+    /// Returns the maximum size of a value.
     pub fn value_bytes_max(&self) -> usize {
         self.submits.value_bytes_max()
     }
 
-    /// Ends it: completions of what was open wait as events, and a thread that waits for events
-    /// stops waiting.
+    /// Closes the source. Completions of open requests become events, and a thread that waits for
+    /// events returns.
     pub fn close(&self) -> Result<(), Failed> {
         let ended = self.source.close();
         self.closed.store(true, Ordering::Release);
@@ -321,8 +321,8 @@ impl Handle {
         ended
     }
 
-    /// Passes on the completions that wait, without a turn: for the end. Those that another thread
-    /// is at are its own.
+    /// Passes the pending completions to `each`, without a turn: after the end. Excludes those that
+    /// another thread is already handling.
     pub fn last_completions(&self, each: impl FnMut((Done, Outcome))) {
         let hand = self.hand.try_lock().ok();
         let left = hand.and_then(|mut hand| hand.ended.take());
@@ -346,8 +346,8 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.with(|hand, _| {
             self.handle.settle(hand);
-            // What is not delivered now may be forgotten before it is: then that is what there is
-            // to tell.
+            // Undelivered values may be trimmed before the next turn, which must then report that
+            // instead.
             hand.values.clear();
         });
         self.handle.dispatcher.store(0, Ordering::Release);
@@ -356,7 +356,7 @@ impl Drop for Turn<'_> {
 }
 
 impl Handle {
-    /// Reports the position of delivery; values of an earlier wish are dropped.
+    /// Reports the position of delivery, unless the program has set another one.
     fn settle(&self, hand: &mut Hand) {
         let Some(slot) = hand.delivered.take() else {
             return;
@@ -368,7 +368,7 @@ impl Handle {
         }
     }
 
-    /// Takes values from the source; `None`: there are some now.
+    /// Reads values from the source. Returns an event only if delivery has failed.
     fn refill(&self, hand: &mut Hand) -> Option<Event> {
         let mut delivery = self.delivery();
         hand.epoch = self.epoch.load(Ordering::Acquire);
@@ -376,7 +376,8 @@ impl Handle {
         let read = self.source.read(&mut cursor, &mut hand.values);
         *delivery = Some(cursor);
         if let Some((slot, _)) = hand.values.front() {
-            // From here on it has a place: if older ones are forgotten now, that is no news.
+            // Delivery now has a definite position, and an older value trimmed from now on is not
+            // reported.
             *delivery = Some(Cursor::At(*slot));
             return None;
         }
@@ -396,7 +397,7 @@ impl Turn<'_> {
         with(hand, gathers_since)
     }
 
-    /// The next event; completions first, values only if they are wanted.
+    /// Returns the next event: a completion if there is one, otherwise a value if `values` is set.
     pub fn next_event(&self, values: bool) -> Event {
         self.gather();
         let completion = self.with(|hand, _| hand.next_completion(&self.handle.submits));
@@ -406,8 +407,7 @@ impl Turn<'_> {
         if values { self.next_value() } else { Event::Nothing }
     }
 
-    /// Sends values submitted by callbacks when there is nothing more to gather, or after the
-    /// longest wait.
+    /// Sends values submitted within callbacks once they have waited for the maximum time.
     fn gather(&self) {
         if !self.handle.gathers.load(Ordering::Relaxed) {
             return;
@@ -420,7 +420,7 @@ impl Turn<'_> {
         }
     }
 
-    /// The next value, whatever completions wait.
+    /// Returns the next value, even if completions are pending.
     pub fn next_value(&self) -> Event {
         self.with(|hand, _| {
             if hand.epoch != self.handle.epoch.load(Ordering::Acquire) {
@@ -441,8 +441,8 @@ impl Turn<'_> {
         })
     }
 
-    /// A value was delivered: the next one follows, unless the program said meanwhile where to go
-    /// on.
+    /// Records that a value was delivered: the next one follows, unless the program has set another
+    /// position meanwhile.
     pub fn delivered(&self, slot: u64, epoch: u64) {
         self.with(|hand, _| {
             if hand.epoch == epoch && hand.values.front().is_some_and(|(at, _)| *at == slot) {
@@ -452,18 +452,18 @@ impl Turn<'_> {
         });
     }
 
-    /// Hears what there is. The descriptor is not readable from here to whatever comes next.
+    /// Processes pending input, and makes the descriptor unreadable until more arrives.
     pub fn hush(&self) {
         self.handle.source.hear();
         self.handle.bell.hush();
     }
 
-    /// Something is left: the descriptor is readable.
+    /// Makes the descriptor readable, because events are left.
     pub fn leave_readable(&self) {
         self.handle.bell.ring();
     }
 
-    /// The same, if completions are.
+    /// Makes the descriptor readable if completions are left.
     pub fn leave_readable_for_completions(&self) {
         if self.with(|hand, _| hand.ended.as_ref().is_some_and(|ended| ended.len() > 0))
             || self.handle.submits.has_ended()
@@ -472,8 +472,8 @@ impl Turn<'_> {
         }
     }
 
-    /// Waits for an event since the last [`Turn::hush`]; `false`: none came. Fails once the handle
-    /// is closed, and there will be none.
+    /// Waits for an event after the last [`Turn::hush`]; returns `false` on timeout. Fails if the
+    /// handle is closed.
     pub fn wait(&self, until: Option<Instant>) -> Result<bool, Failed> {
         self.with(|hand, _| self.handle.settle(hand));
         self.handle.send_gathered();

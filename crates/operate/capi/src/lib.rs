@@ -1,12 +1,12 @@
-//! libquorate: a replicated log of values for programs in C, and whatever can call C.
+//! libquorate: a replicated log of values, for programs in C and other languages that can call C.
 //!
-//! A program starts a node in its process, or attaches to one elsewhere; it submits values, and
-//! every program is delivered all of them, in the order of their slots. `include/quorate.h` is the
-//! interface, `docs/libquorate.md` the way in.
+//! A program starts a node in its process, or attaches to a remote one. It submits values, and
+//! every program receives all values in slot order. `include/quorate.h` is the interface,
+//! `docs/libquorate.md` the introduction.
 //!
-//! Reading order: [`values`] (what is replicated), [`node`] and [`attach`] (where it comes from),
-//! [`submits`] and [`handle`] (what a program holds), [`evpaxos`] (LibPaxos3's messages),
-//! [`border`] (C). Only that holds `unsafe` code.
+//! Reading order: [`values`] (the replicated state), [`node`] and [`attach`] (local and remote
+//! sources of values), [`submits`] and [`handle`] (a program's handle), [`evpaxos`] (messages of
+//! LibPaxos3), [`border`] (the C interface). Only `border` contains `unsafe` code.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 

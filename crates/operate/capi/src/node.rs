@@ -1,4 +1,4 @@
-//! A node in this process: started in the background, asked, stopped.
+//! A node in this process: started in the background, called, stopped.
 
 use std::{
     sync::{
@@ -27,10 +27,10 @@ use crate::{
     },
 };
 
-/// Longest wait for the reader of standard error when a node ends.
+/// Maximum wait for the thread that forwards standard error when a node ends.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// How far a node is.
+/// Life cycle of a node.
 enum State {
     Starting,
     Up(Embedded),
@@ -38,7 +38,7 @@ enum State {
     Down(Failed),
 }
 
-/// A node, and the values that it holds.
+/// A node, and the values that it retains.
 pub struct Node {
     options: Arc<Options>,
     shared: Arc<Shared>,
@@ -52,8 +52,8 @@ pub struct Node {
 }
 
 impl Node {
-    /// Begins to start a node; `bell` rings for readers of values. It takes the values gathered in
-    /// `submits`.
+    /// Begins to start a node, which handles the values gathered in `submits`; `bell` rings for
+    /// readers of values.
     pub fn start(
         options: Options,
         bell: &Arc<Bell>,
@@ -77,7 +77,7 @@ impl Node {
         let start = thread::Builder::new().name("quorate-start".to_owned());
         let start = start
             .spawn(move || {
-                // The threads of the node inherit this.
+                // The threads of the node inherit the mask.
                 block_signals();
                 let values = Arc::clone(&own.shared);
                 let started = builder.start(move || Values::new(values));
@@ -100,11 +100,12 @@ impl Node {
         failed
     }
 
-    /// The node runs: says from where values are read, and lets programs attach.
+    /// Called when the node runs: sets the position from which values can be read, and lets
+    /// programs attach.
     fn begin(self: &Arc<Self>, up: Embedded) -> Result<Embedded, Failed> {
         let stopped = || Failed::new(Code::Stopped, "the node ended while it started");
         let status = up.status().map_err(|_| stopped())?;
-        // What is applied is heard of by commits alone: a status is older than they are.
+        // Applied positions are reported only by commits, so the status is never ahead of them.
         self.shared.read_from(status.decided_to.0);
         if let Some(listen) = &self.options.listen {
             let server = Server::listen(listen, status.cluster, status.member.node.0, self)?;
@@ -131,12 +132,12 @@ impl Node {
         &self.options
     }
 
-    /// The values that it holds.
+    /// Returns the values that the node retains.
     pub fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 
-    /// Does something with the running node.
+    /// Calls a closure with the running node.
     fn with<T>(&self, ask: impl FnOnce(&Embedded) -> Result<T, NotDone>) -> Result<T, Failed> {
         match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
             State::Up(up) => ask(up).map_err(Failed::from),
@@ -145,18 +146,18 @@ impl Node {
         }
     }
 
-    /// Largest bundle that it takes.
+    /// Returns the maximum size of a bundle.
     pub fn bundle_bytes_max(&self) -> usize {
         self.options.largest_bundle()
     }
 
-    /// A session for [`Node::append_once`]. Blocks.
+    /// Registers a session for [`Node::append_once`]. Blocks.
     pub fn register(&self) -> Result<SessionId, Failed> {
         self.with(|replica| replica.register())
     }
 
-    /// Appends values once, however often they are asked for under this number; `done` hears the
-    /// failure as it is.
+    /// Appends values exactly once, however often this number is used; `done` gets the failure
+    /// unchanged.
     pub fn append_once(
         &self,
         at: Sequenced,
@@ -167,8 +168,8 @@ impl Node {
         self.with(|up| up.submit_once(at, command, |reply| done(reply.map(|reply| ends(&reply)))))
     }
 
-    /// Has the node take what is gathered, on its own thread: so what is gathered until it turns to
-    /// that goes with it.
+    /// Makes the node take a gathered bundle on its own thread: values gathered until it does so
+    /// are included.
     fn pull(local: &Local, options: &Arc<Options>, submits: &Arc<Submits>, bell: &Arc<Bell>) {
         let taken = Arc::new(Mutex::new(None::<Bundle>));
         let make = {
@@ -176,8 +177,8 @@ impl Node {
             let (options, submits, bell) =
                 (Arc::clone(options), Arc::clone(submits), Arc::clone(bell));
             move |_| {
-                // Only this takes any, once for each that was told: there is one, unless the end
-                // has come.
+                // Each notification takes one bundle, and only this closure takes any: one is
+                // there, unless the node has ended.
                 let Some((first, more)) = submits.take() else {
                     return Vec::new();
                 };
@@ -199,7 +200,7 @@ impl Node {
             };
             let anything = match bundle {
                 Some(bundle) => own.end(bundle, ends),
-                // The node went before it took them, so they are in no slot.
+                // The node ended before it took them, so they are in no slot.
                 None => own.refuse(&Failed::new(Code::Stopped, "the node has stopped")),
             };
             if anything {
@@ -220,13 +221,13 @@ impl Node {
     }
 }
 
-/// Nothing can be done yet.
+/// Returns the error while the node is starting.
 pub fn starting() -> Failed {
     Failed::new(Code::Unavailable, "the node is still starting")
         .hint("at the first start of a cluster it waits for the node with the lowest id")
 }
 
-/// The command that appends values.
+/// Encodes the command that appends values.
 fn bundle(options: &Options, values: Bundled<'_>) -> Vec<u8> {
     let command =
         Command::Bundle { held_max: options.held_bytes_max, when_full: options.when_full, values };
@@ -265,7 +266,7 @@ fn outcome(reply: &[u8]) -> Outcome {
 impl Source for Arc<Node> {
     fn gathered(&self) {
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
-        // Otherwise nothing is gathered, or was told why not.
+        // In other states nothing is gathered, or it has been refused.
         if let State::Up(up) = &*state {
             Node::pull(up.local(), &self.options, &self.submits, &self.changed);
         }
@@ -327,11 +328,11 @@ impl Source for Arc<Node> {
     fn ready(&self, wait: Duration) -> Result<(), Failed> {
         let until = Instant::now() + wait;
         loop {
-            // The bell stays readable: a program polling the descriptor must see the change, too.
+            // The bell is not hushed: a program that polls the descriptor must see the change too.
             let seen = self.changed.rung();
             match self.with(|_| Ok(())) {
                 Err(failed) if failed.code == Code::Unavailable => {}
-                // While it reads back what it knew, it may be unable to answer.
+                // While it replays its log, the node may be unable to answer.
                 Ok(()) if !self.shared.is_replayed() && !self.shared.has_ended() => {}
                 settled => return settled,
             }

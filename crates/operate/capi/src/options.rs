@@ -1,4 +1,4 @@
-//! Options of a handle: names and values, both text, as `quorate.h` lists them.
+//! Options of a handle: names and values, both text, as listed in `quorate.h`.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,53 +13,53 @@ use crate::{
     },
 };
 
-/// Largest value of all: frames between a node and an attached program hold one.
+/// Maximum size of any value: a frame between a node and an attached program contains one.
 pub const VALUE_BYTES_MAX: usize = 64 << 20;
 
-/// The settings of a node and of an attached program together; each uses its own.
+/// Settings of nodes and attached programs; each uses its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The folder of a node.
+    /// Folder of a node.
     pub data: Option<String>,
-    /// Which node this is.
+    /// Number of the node.
     pub node: Option<u32>,
-    /// Nodes, and where each listens for its peers.
+    /// Addresses on which the nodes listen for peers, by node.
     pub cluster: BTreeMap<u32, String>,
     /// Listening address for peers, if it differs from the cluster's entry.
     pub peer: Option<String>,
     /// Device that votes for the node.
     pub device: Device,
-    /// The interface of that.
+    /// Network interface of the device.
     pub device_interface: Option<String>,
     /// Trust every sender on that interface.
     pub device_trusted: bool,
-    /// The node forgets what its folder holds.
+    /// Discard the contents of the node's folder.
     pub start_empty: bool,
     /// Listening address for attaching programs.
     pub listen: Option<String>,
     /// Nodes to attach to.
     pub attach: Vec<String>,
-    /// Durable or volatile.
+    /// Durability class of the group.
     pub class: Option<Class>,
-    /// Largest value.
+    /// Maximum size of a value.
     pub value_bytes_max: usize,
-    /// Most bytes that may be held.
+    /// Maximum bytes of retained values.
     pub held_bytes_max: u64,
-    /// Behaviour when full.
+    /// Behaviour when the limit of retained values is reached.
     pub when_full: WhenFull,
-    /// Longest time of a request.
+    /// Time limit of a request.
     pub request: Duration,
-    /// Longest wait for the node to serve while opening; zero does not wait.
+    /// Maximum wait for the node while opening; zero does not wait.
     pub start_wait: Duration,
-    /// A leader speaks at least this often.
+    /// Maximum interval between a leader's messages.
     pub heartbeat_ms: Option<u64>,
-    /// An election starts after a silence drawn from this range.
+    /// Range of the random silence after which an election starts.
     pub election_ms: Option<(u64, u64)>,
     /// Size of a new segment of the log.
     pub log_segment_bytes: Option<u64>,
-    /// A snapshot is taken when the log has grown by so many times its size.
+    /// Growth of the log after which a snapshot is taken, as a multiple of the snapshot's size.
     pub snapshot_ratio: Option<u32>,
-    /// Programs that may be attached to a node at a time.
+    /// Maximum number of programs attached to a node at a time.
     pub attached_max: usize,
 }
 
@@ -98,7 +98,7 @@ impl Options {
         let done = match name {
             "data" => text().map(|text| self.data = Some(text)),
             "peer" => text().map(|text| self.peer = Some(text)),
-            // `p4` is a program that only the `quorate` binary has.
+            // `p4` needs a program that only the `quorate` binary has.
             "device" => Device::named(value)
                 .filter(|_| value != "p4")
                 .map(|device| self.device = device)
@@ -199,13 +199,13 @@ impl Options {
         })
     }
 
-    /// The largest value that fits what may be held.
+    /// Returns the maximum size of a value, which must also fit the limit of retained values.
     pub fn largest_value(&self) -> usize {
         let held = self.held_bytes_max.saturating_sub(VALUE_OVERHEAD);
         usize::try_from(held).map_or(self.value_bytes_max, |held| held.min(self.value_bytes_max))
     }
 
-    /// The largest bundle of values: one of the largest, or several.
+    /// Returns the maximum size of a bundle: at least one value of the maximum size.
     pub fn largest_bundle(&self) -> usize {
         BUNDLE_BYTES.max(self.largest_value() + LENGTH_BYTES)
     }
@@ -229,7 +229,8 @@ impl Options {
             trusted: self.device_trusted,
             ..Place::default()
         };
-        // Programs in C have no certificates yet: docs/libquorate.md says who must not reach them.
+        // Programs in C have no certificates yet. docs/libquorate.md says which networks to keep
+        // away from them.
         builder = builder.device(self.device.clone(), place).protection(Protection::Insecure);
         builder = builder.start_empty(self.start_empty);
         let members = self.cluster.iter();

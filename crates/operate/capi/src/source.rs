@@ -7,87 +7,87 @@ use crate::error::Failed;
 /// Outcome of a request: its slot, or the reason why it was not done.
 pub type Outcome = Result<u64, Failed>;
 
-/// Hears how a request ended: once, on a thread of the library, which it must not keep waiting.
+/// Called once with the outcome of a request, on a thread of the library, which it must not block.
 pub type Done = Box<dyn FnOnce(Outcome) + Send>;
 
 /// Position of a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cursor {
-    /// At the oldest value that is held when there is one.
+    /// Oldest retained value, as soon as there is one.
     Oldest,
-    /// At this slot.
+    /// This slot.
     At(u64),
-    /// At the next value that is given a slot.
+    /// Next value that is assigned a slot.
     End,
 }
 
 /// Result of reading at a cursor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Read {
-    /// This value, in this slot.
+    /// A value with its slot.
     Value(u64, Arc<[u8]>),
-    /// Nothing yet.
+    /// No value yet.
     Ahead,
-    /// Forgotten; the first slot that is held.
+    /// Trimmed; the first retained slot.
     Forgotten(u64),
-    /// There will be nothing more.
+    /// No further values will follow.
     Ended(Failed),
 }
 
-/// Values with their slots, one behind the other.
+/// Values in consecutive slots.
 pub type Values = VecDeque<(u64, Arc<[u8]>)>;
 
-/// A node, here or elsewhere. All calls return at once, but [`Source::status`] and
+/// A node, local or remote. No call blocks, except [`Source::ready`], [`Source::status`] and
 /// [`Source::close`].
 pub trait Source: Send + Sync {
     /// Announces the first of newly gathered values ([`crate::submits`]).
     fn gathered(&self);
 
-    /// Announces a caller that waits for an answer, and takes no events meanwhile.
+    /// Announces a caller that waits for an answer and does not handle events meanwhile.
     fn attend(&self) {}
 
-    /// Forgets all slots below; `done` hears the first slot that is held.
+    /// Forgets all slots below `below`; `done` gets the first retained slot.
     fn trim(&self, below: u64, done: Done) -> Result<(), Failed>;
 
-    /// Asks for the next slot to be given out, as of now or later, for the whole cluster.
+    /// Requests the next slot that the whole cluster will assign, now or later.
     fn sync(&self, done: Done) -> Result<(), Failed>;
 
-    /// Reading goes on here; an end is already the slot that it is if that is known. Values that
-    /// are appended from here afterwards are not before an end. `Err`: that slot is known to be
-    /// forgotten.
+    /// Sets the position of reading, and returns it: [`Cursor::End`] is resolved to a slot if that
+    /// is known. Values appended from here afterwards are always at or after the end. Fails if the
+    /// slot is known to be trimmed.
     fn seek(&self, cursor: Cursor) -> Result<Cursor, Failed>;
 
-    /// Values from this cursor on, which is where reading went on last, or behind what was taken
-    /// since: some of them go `to` the end of that. `Some`: why there is none. An end becomes a
-    /// slot as soon as it is known which.
+    /// Appends some values from the cursor on to `to`. The cursor must be the last position, or
+    /// after the values taken since. Returns the reason if there are none. [`Cursor::End`] is
+    /// resolved to a slot as soon as that is known.
     fn read(&self, cursor: &mut Cursor, to: &mut Values) -> Option<Read>;
 
-    /// The value in this slot, if it is held here; nothing is said of delivery.
+    /// Returns the value in a slot, if it is retained here. Delivery is not affected.
     fn peek(&self, slot: u64) -> Result<Read, Failed>;
 
-    /// The values up to this slot are not needed again.
+    /// Reports that the values up to this slot are not needed again.
     fn taken(&self, slot: u64);
 
-    /// Hears what there is, on the thread that takes events.
+    /// Processes pending input, on the thread that handles events.
     fn hear(&self) {}
 
-    /// Readable while there may be something to take; `None`: whenever the bell rang, and only
-    /// then.
+    /// Returns a descriptor that is readable while input may be pending; `None` if the bell
+    /// announces all input.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Waits until it serves, or will not.
+    /// Waits until the node is ready, or never will be.
     fn ready(&self, wait: Duration) -> Result<(), Failed>;
 
     /// Returns the node's status, as JSON.
     fn status(&self, wait: Duration) -> Result<String, Failed>;
 
-    /// Ends it; whatever was asked is answered first, with what is known.
+    /// Closes the source. Open requests are answered first, with what is known of them.
     fn close(&self) -> Result<(), Failed>;
 }
 
-/// A slot that is not held any more.
+/// Returns the error for a trimmed slot.
 pub fn forgotten(slot: u64, first: u64) -> Failed {
     Failed::new(
         crate::error::Code::Trimmed,

@@ -1,8 +1,7 @@
-//! Submitted values: gathered on the caller's thread, taken from there in bundles, and answered in
-//! bundles.
+//! Submitted values: gathered on the caller's thread, sent and answered in bundles.
 //!
-//! A value costs one lock that is hardly ever contended, and no wake-up: the carrier of values is
-//! woken by the first of a bundle, and the program once for the outcome of a whole bundle.
+//! A value costs one lock, which is rarely contended, and no wake-up: the sender is woken by the
+//! first value of a bundle, and the program once for the outcome of a whole bundle.
 
 use std::{
     collections::VecDeque,
@@ -20,28 +19,28 @@ use crate::{
     values::command::{LENGTH_BYTES, Values},
 };
 
-/// Most open requests, including completions that were not taken.
+/// Maximum number of open requests, including completions that the program has not taken.
 pub const OPEN_MAX: usize = 4096;
-/// Bytes of values that may be open; one larger value may be open alone.
+/// Maximum bytes of open values; a single larger value may be open alone.
 pub const OPEN_BYTES_MAX: usize = 64 << 20;
-/// Bytes of a bundle, or it is one value.
+/// Maximum size of a bundle, unless it is a single value.
 pub const BUNDLE_BYTES: usize = 128 << 10;
 
 /// Recipient of an outcome.
 pub enum Teller {
-    /// The program, when it takes events.
+    /// The program, when it handles events.
     Event(Done),
-    /// A blocked caller: notified at once, by the thread that knows.
+    /// A blocked caller, notified at once on the thread that gets the outcome.
     Now(Done),
 }
 
-/// Values that travel together, and who hears of each.
+/// Values that are sent together, and the recipients of their outcomes.
 pub struct Bundle {
-    /// As [`Values`] has them.
+    /// Encoded values, in the format of [`Values`].
     pub values: Vec<u8>,
-    /// One for each value.
+    /// Recipients, one for each value.
     tellers: Vec<Teller>,
-    /// When the first came.
+    /// Time when the first value was added.
     pub since: Instant,
 }
 
@@ -56,20 +55,20 @@ impl Bundle {
     }
 }
 
-/// Outcome of a bundle: the first `count` values are in slots from this one on, the others ended
-/// otherwise.
+/// Outcome of a bundle: the first `count` values are in consecutive slots from `slot` on, the
+/// others have another outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ends {
-    /// The slot of the first value.
+    /// Slot of the first value.
     pub slot: u64,
     /// Number of values with a slot.
     pub count: usize,
-    /// Outcome of the others.
+    /// Outcome of the other values.
     pub otherwise: Option<Failed>,
 }
 
 impl From<Failed> for Ends {
-    /// None has a slot.
+    /// Creates the outcome of a bundle of which no value has a slot.
     fn from(failed: Failed) -> Self {
         Self { slot: 0, count: 0, otherwise: Some(failed) }
     }
@@ -85,7 +84,7 @@ impl Ends {
     }
 }
 
-/// Completions that the program takes one after the other.
+/// Completions of a bundle, for the program to take one by one.
 pub struct Ended {
     tellers: std::iter::Enumerate<std::vec::IntoIter<Teller>>,
     ends: Ends,
@@ -118,15 +117,15 @@ pub struct Submits {
 struct State {
     open: usize,
     open_bytes: usize,
-    /// Bundles that were not taken; the last one grows.
+    /// Bundles not sent yet; values are added to the last one.
     gathered: VecDeque<Bundle>,
     completed: VecDeque<Ended>,
-    /// Why nothing is taken at the moment.
+    /// Reason why no values are accepted at the moment.
     closed: Option<Failed>,
 }
 
 impl State {
-    /// Takes a place for a request of this size.
+    /// Reserves capacity for a request of this size.
     fn open(&mut self, bytes: usize) -> Result<(), Failed> {
         let full = self.open_bytes.saturating_add(bytes) > OPEN_BYTES_MAX && self.open > 0;
         if self.open >= OPEN_MAX || full {
@@ -157,8 +156,8 @@ impl State {
 }
 
 impl Submits {
-    /// Nothing is open. Values of at most this size are taken, unless `closed` says why none is
-    /// yet.
+    /// Creates the state without open requests. `closed` is the reason why no values are accepted
+    /// yet, if so.
     pub fn new(value_bytes_max: usize, closed: Option<Failed>) -> Self {
         let state = State { closed, ..State::default() };
         Self { state: Mutex::new(state), value_bytes_max: AtomicUsize::new(value_bytes_max) }
@@ -168,17 +167,17 @@ impl Submits {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Largest value that is taken.
+    /// Returns the maximum size of a value.
     pub fn value_bytes_max(&self) -> usize {
         self.value_bytes_max.load(Ordering::Relaxed)
     }
 
-    /// Sets the largest value size.
+    /// Sets the maximum size of a value.
     pub fn take_values_of(&self, bytes_max: usize) {
         self.value_bytes_max.store(bytes_max, Ordering::Relaxed);
     }
 
-    /// Gathers a value. Returns true if the carrier has to be woken.
+    /// Adds a value to a bundle. Returns true if the sender must be woken.
     pub fn push(&self, value: &[u8], teller: Teller) -> Result<bool, Failed> {
         let most = self.value_bytes_max();
         if value.len() > most {
@@ -195,21 +194,21 @@ impl Submits {
         Ok(state.gathered.len() == 1 && state.gathered[0].count() == 1)
     }
 
-    /// The bundle that was gathered first, and whether there is another.
+    /// Returns the oldest gathered bundle, and whether there is another.
     pub fn take(&self) -> Option<(Bundle, bool)> {
         let mut state = self.state();
         let bundle = state.gathered.pop_front()?;
         Some((bundle, !state.gathered.is_empty()))
     }
 
-    /// This became of a bundle. Those who wait hear it at once; `true`: there is something for the
-    /// program.
+    /// Ends a bundle. Blocked callers are notified at once; returns `true` if there are completions
+    /// for the program.
     pub fn end(&self, bundle: Bundle, ends: Ends) -> bool {
         let bytes = bundle.value_bytes();
         let (mut for_program, mut at_once) = (Vec::with_capacity(bundle.count()), Vec::new());
         let waits = |teller: &Teller| matches!(teller, Teller::Now(_));
         if bundle.tellers.iter().any(waits) {
-            // A blocked caller is among them: each gets its own outcome.
+            // With a blocked caller in the bundle, the outcomes are separated.
             for (number, teller) in bundle.tellers.into_iter().enumerate() {
                 let outcome = ends.of(number);
                 match teller {
@@ -235,22 +234,22 @@ impl Submits {
         true
     }
 
-    /// Takes a place for a request that is no value.
+    /// Reserves capacity for a request other than a value.
     pub fn open(&self) -> Result<(), Failed> {
         self.state().open(0)
     }
 
-    /// Frees a request that was not taken, or whose caller was notified.
+    /// Releases a request that was not sent, or whose caller was notified directly.
     pub fn free(&self) {
         self.state().open -= 1;
     }
 
-    /// A request that is no value ended, of which the program hears.
+    /// Adds the completion of a request other than a value, for the program.
     pub fn complete(&self, done: Done, outcome: Outcome) {
         self.state().completed.push_back(one(done, outcome));
     }
 
-    /// Takes the next completion for the program.
+    /// Takes the next completions for the program.
     pub fn next_ended(&self) -> Option<Ended> {
         let mut state = self.state();
         let ended = state.completed.pop_front()?;
@@ -258,18 +257,18 @@ impl Submits {
         Some(ended)
     }
 
-    /// Returns whether completions wait.
+    /// Returns whether completions are pending.
     pub fn has_ended(&self) -> bool {
         !self.state().completed.is_empty()
     }
 
-    /// Values are taken from now on.
+    /// Accepts values from now on.
     pub fn admit(&self) {
         self.state().closed = None;
     }
 
-    /// No value is taken any more, and those that were gathered ended so. `true`: there is
-    /// something for the program.
+    /// Refuses values from now on, and ends the gathered ones with this error. Returns `true` if
+    /// there are completions for the program.
     pub fn close(&self, why: &Failed) -> bool {
         let gathered = {
             let mut state = self.state();
@@ -279,7 +278,8 @@ impl Submits {
         self.end_all(gathered, why)
     }
 
-    /// The same of those that are gathered, and others may follow.
+    /// Ends the gathered values with this error; further values are accepted. Returns `true` if
+    /// there are completions for the program.
     pub fn refuse(&self, why: &Failed) -> bool {
         let gathered = mem::take(&mut self.state().gathered);
         self.end_all(gathered, why)
@@ -402,7 +402,8 @@ mod tests {
         }
         assert_eq!(refused(&submits, b"x"), Code::Busy, "as many bytes");
         assert_eq!(refused(&submits, &vec![0; (1 << 20) + 1]), Code::Size);
-        // Their bytes are free when they end, their places when the program takes that.
+        // Their bytes are released when they end, their count when the program takes the
+        // completions.
         submits.refuse(&Failed::new(Code::Unavailable, ""));
         for _ in 64..OPEN_MAX {
             push(&submits, b"x", Teller::Event);

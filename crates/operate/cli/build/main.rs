@@ -1,4 +1,4 @@
-//! Notes the commit that the program is made of; what that is and when it is asked again:
+//! Build script that records the commit that the program is built from, as determined by
 //! `stamp.rs`.
 #![allow(clippy::print_stdout, reason = "so Cargo is told")]
 
@@ -11,7 +11,7 @@ fn main() {
     let root = here.and_then(|here| Some(here.ancestors().nth(3)?.to_owned()));
     let root = root.and_then(|root| root.canonicalize().ok());
     println!("cargo::rerun-if-changed=build");
-    // Otherwise the builder says it, and rustc looks at that itself.
+    // Otherwise the builder may set it, and rustc reads the variable itself.
     if let Some(root) = root
         && let Some(commit) = stamp::commit(&root)
     {

@@ -1,14 +1,13 @@
-//! The commit that the program is made of: every figure names it, wherever and whenever the program
-//! runs.
+//! Determines the commit that the program is built from, which published figures name.
 //!
-//! It is noted when the program is built, since the source tree moves on. Without git, or outside
-//! of a repository of its own (a tarball, also one that lies within another repository), nothing is
-//! noted, unless the builder sets `QUORATE_COMMIT`. A commit whose files have not been changed
-//! gives the same program everywhere.
+//! The commit is recorded at build time, since the source tree changes later. Without git, or
+//! outside of a repository of its own (such as a tarball, even within another repository), nothing
+//! is recorded unless the builder sets `QUORATE_COMMIT`. A commit without changed files yields the
+//! same program everywhere.
 //!
-//! The build script that asks runs again when the commit or a source file changes, not with the
-//! index: that changes by looking at it, and says nothing of what is built. It is that of the crate
-//! that is built last, and no other is built again with it.
+//! The build script runs again when the commit or a source file changes, but not when the index
+//! does: reading the repository may change the index without affecting the build. The script
+//! belongs to the crate that is built last, so no other crate is rebuilt with it.
 
 use std::{
     fs,
@@ -16,7 +15,8 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// What the program is made of, seen from the root of the source tree, as Git takes it.
+/// Git path specifications of everything the program is built from, relative to the root of the
+/// source tree.
 const MADE_OF: [&str; 8] = [
     "Cargo.toml",
     "Cargo.lock",
@@ -27,12 +27,13 @@ const MADE_OF: [&str; 8] = [
     ":(glob)crates/*/*/build/**",
     ":(glob)crates/*/*/src/**",
 ];
-/// The same of data that is compiled into it.
+/// Folder of data that is compiled into the program.
 const DATA: &str = "crates/proof/bench/papers";
-/// Digits of a commit, in every clone as many.
+/// Git option for the number of digits, so that all clones use the same.
 const DIGITS: &str = "--short=10";
 
-/// `0123456789`, or `0123456789+changes`; `None` if this is no repository with a commit.
+/// Returns the commit as `0123456789` or `0123456789+changes`; `None` if this is not a repository
+/// with a commit.
 pub(crate) fn commit(root: &Path) -> Option<String> {
     let top = git(root, &["rev-parse", "--show-toplevel"])?;
     if Path::new(&top).canonicalize().ok()? != root {
@@ -42,13 +43,13 @@ pub(crate) fn commit(root: &Path) -> Option<String> {
     let asked = |arguments: &[&str]| git(root, &[arguments, &["--"], &MADE_OF, &[DATA]].concat());
     let changed = asked(&["diff", "--name-only", "HEAD"]);
     let new = asked(&["ls-files", "--others", "--exclude-standard"]);
-    // What cannot be told may be changed.
+    // If git fails, assume that files have changed.
     let same = [changed, new].iter().all(|files| files.as_deref() == Some(""));
     Some(if same { commit } else { format!("{commit}+changes") })
 }
 
-/// Files and folders that are not the same after a commit, a checkout, or a change of what the
-/// program is made of. All of them exist: Cargo takes one that does not for changed.
+/// Returns the files and folders that change with a commit, a checkout, or a change of the sources.
+/// All of them exist, since Cargo treats a missing file as changed.
 pub(crate) fn watched(root: &Path) -> Vec<PathBuf> {
     let mut names = vec!["HEAD".to_owned()];
     if let Some(branch) = git(root, &["symbolic-ref", "--quiet", "HEAD"]) {
@@ -63,7 +64,7 @@ pub(crate) fn watched(root: &Path) -> Vec<PathBuf> {
         if name == "packed-refs" && !path.exists() {
             continue;
         }
-        // A branch that is packed gets a file with its next commit: then its folder has changed.
+        // A packed branch gets a file of its own at the next commit, which changes the folder.
         all.extend(path.ancestors().find(|path| path.exists()).map(Path::to_owned));
     }
     let folders = |of: PathBuf| fs::read_dir(of).into_iter().flatten().flatten();
@@ -78,8 +79,8 @@ pub(crate) fn watched(root: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// What Git says, if it is there and does not fail. It changes nothing, and looks at no other
-/// repository because it was told so by a hook.
+/// Runs a read-only git command; returns its output, or `None` if it fails. Ignores a repository
+/// that a git hook set in the environment.
 fn git(root: &Path, arguments: &[&str]) -> Option<String> {
     let output = Command::new("git")
         .arg("--no-optional-locks")

@@ -1,18 +1,18 @@
-//! Addresses as the values of flags, and their defaults.
+//! Parses addresses given as flags, and defines their defaults.
 
 use crate::values::must_be;
 
-/// Default address for peers.
+/// Default peer address of a node.
 pub(crate) const DEFAULT_PEER: &str = "127.0.0.1:7451";
 /// Default admin address of a node.
 pub const DEFAULT_ADMIN: &str = "127.0.0.1:7452";
 
-/// An address as the value of a flag.
+/// Parses an address given as a flag.
 pub fn address_argument(text: &str) -> Result<String, String> {
     parse_address(text.trim()).ok_or_else(|| must_be("HOST:PORT", text))
 }
 
-/// `HOST:PORT`, with a host.
+/// Parses `HOST:PORT`; the host must not be empty.
 pub(crate) fn parse_address(text: &str) -> Option<String> {
     let (host, port) = text.rsplit_once(':')?;
     port.parse::<u16>().ok()?;

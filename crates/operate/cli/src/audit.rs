@@ -1,4 +1,4 @@
-//! `quorate audit`: what operators did, at all nodes, in order.
+//! `quorate audit`: shows operators' actions on all nodes, in order of time.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::{
     stream::moment,
 };
 
-/// A node has so long to answer.
+/// Timeout of a request to one node.
 const WAIT: Duration = Duration::from_secs(10);
 
 /// Flags.

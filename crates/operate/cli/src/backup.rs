@@ -1,4 +1,4 @@
-//! `quorate backup`: the state of a running node as one file.
+//! `quorate backup`: saves the state of a running node to one file.
 
 use std::{
     fs::{self, File},
@@ -24,18 +24,18 @@ use crate::{
     snapshot::{self, WAIT},
 };
 
-/// A node that sends nothing more for so long does not go on.
+/// The backup fails if the node sends nothing for this long.
 const STALL: Duration = Duration::from_secs(60);
-/// Bytes that are read from the node at a time.
+/// Bytes read from the node at a time.
 const PIECE: usize = 256 << 10;
-/// Pieces that wait to be written.
+/// Maximum number of chunks buffered for writing.
 const PIECES_MAX: usize = 4;
 
 /// Flags.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct BackupArgs {
     /// File for the backup; - is standard output
-    // No variable: that of `transfer --to` is another thing.
+    // No environment variable: `transfer --to` has a flag of the same name with another meaning.
     #[arg(long, value_name = "FILE")]
     to: PathBuf,
     /// Admin address of any node
@@ -49,18 +49,18 @@ pub(crate) struct BackupArgs {
 /// Result of a backup or restore.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Report {
-    /// The cluster that it is of.
+    /// Cluster that was backed up.
     pub(crate) cluster: String,
     /// Slot below which the backup contains every decision.
     pub(crate) decided: u64,
     /// Size of the file.
     pub(crate) bytes: u64,
-    /// XXH3-128 of the file but its trailer, which has it.
+    /// XXH3-128 of the file without its trailer, which contains it.
     pub(crate) checksum: String,
-    /// Byte streams whose bytes are in it, and how many bytes.
+    /// Number of byte streams included with their bytes.
     pub(crate) streams: u64,
     pub(crate) stream_bytes: u64,
-    /// Byte streams whose bytes are not in it, and how many bytes.
+    /// Number of byte streams whose bytes are not included.
     pub(crate) streams_left_out: u64,
     pub(crate) stream_bytes_left_out: u64,
 }
@@ -121,7 +121,7 @@ pub(crate) fn run(args: &BackupArgs, output: Output) -> Result<Exit, Problem> {
     if args.to.as_os_str() == "-" {
         let (checked, _) = take(args, io::stdout().lock())?;
         let report = Report::of(&checked);
-        // Standard output is the backup's.
+        // Standard output contains the backup.
         progress(&match output.json {
             true => serde_json::to_string(&report).expect("plain data"),
             false => report.human(),
@@ -133,7 +133,7 @@ pub(crate) fn run(args: &BackupArgs, output: Output) -> Result<Exit, Problem> {
     let part = PathBuf::from(part);
     let taken = to_file(args, &part);
     if taken.is_err() {
-        // A part of a backup is of no use.
+        // A partial backup is useless.
         let _ = fs::remove_file(&part);
     }
     let report = Report::of(&taken?);
@@ -159,7 +159,7 @@ fn to_file(args: &BackupArgs, part: &Path) -> Result<Checked, Problem> {
     Ok(checked)
 }
 
-/// Requests a backup from the node, and writes what it sends; all of it is checked on the way.
+/// Requests a backup from the node, checks it completely and writes it to `to`.
 fn take<W: Write>(args: &BackupArgs, to: W) -> Result<(Checked, W), Problem> {
     let admin = args.admin.as_str();
     let at = snapshot::status(admin)?.applied;
@@ -210,7 +210,7 @@ fn refused(status: u16, refusal: client::Refusal) -> Problem {
     problem
 }
 
-/// Describes a failed transfer, which says nothing about the node's state.
+/// Describes a failed transfer, which does not reveal the node's state.
 fn broke(admin: &str, bad: &Bad) -> Problem {
     let what = match bad {
         Bad::NotABackup | Bad::Newer(_) => {
@@ -227,11 +227,11 @@ fn broke(admin: &str, bad: &Bad) -> Problem {
         .hint("try again; see also the log of the node")
 }
 
-/// Reader that also writes to `to` everything it reads.
+/// Reader that also writes everything it reads to `to`.
 struct Copied<R, W> {
     from: R,
     to: W,
-    /// Why it could not be written.
+    /// Error of writing.
     failed: Option<io::Error>,
 }
 
@@ -246,7 +246,7 @@ impl<R: Read, W: Write> Read for Copied<R, W> {
     }
 }
 
-/// Data received from a node that may stop sending.
+/// Reader of data from a node, with a timeout.
 struct Arriving {
     pieces: Receiver<io::Result<Vec<u8>>>,
     piece: Vec<u8>,
@@ -269,7 +269,7 @@ impl Arriving {
                 }
             }
         };
-        // It ends with the process, if the node never says more.
+        // If the node never sends more, this thread ends with the process.
         thread::Builder::new().name("receive".to_owned()).spawn(receive)?;
         Ok(Self { pieces, piece: Vec::new(), used: 0 })
     }

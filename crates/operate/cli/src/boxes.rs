@@ -1,7 +1,8 @@
-//! `quorate box COMMAND…`: becomes a program of a box that does not outlive its node.
+//! `quorate box COMMAND…`: executes an external device process that dies with its node.
 //!
-//! A program sees its input end when the node is gone, unless it stands still. So the kernel ends
-//! it: that is asked for here, between the fork and the program, without a line of unsafe code.
+//! A device process sees the end of its input when its node is gone, but not while it is stopped.
+//! So the kernel kills it, by a request that is made here between fork and exec, without any unsafe
+//! code.
 
 use std::{env, os::unix::process::CommandExt as _, process::Command};
 
@@ -19,7 +20,7 @@ pub(crate) struct BoxArgs {
     words: Vec<String>,
 }
 
-/// Returns the device with all programs of a box under `quorate box`.
+/// Wraps all external device processes of a device in `quorate box`.
 pub(crate) fn guard(device: Device) -> Device {
     let own = env::current_exe().ok().and_then(|own| own.to_str().map(str::to_owned));
     match own {
@@ -28,7 +29,7 @@ pub(crate) fn guard(device: Device) -> Device {
     }
 }
 
-/// Becomes the program.
+/// Replaces this process by the command.
 pub(crate) fn run(args: &BoxArgs) -> Result<Exit, Problem> {
     let [command, rest @ ..] = &*args.words else {
         return Err(Problem::usage("box needs a command"));

@@ -1,4 +1,4 @@
-//! `quorate cert`: a small certificate authority for clusters without one.
+//! `quorate cert`: a small certificate authority for clusters that have none.
 
 use std::path::PathBuf;
 
@@ -82,7 +82,7 @@ pub(crate) struct ClientArgs {
     common: Common,
 }
 
-/// Files that were created.
+/// Files created.
 #[derive(Debug, Serialize)]
 struct Made {
     folder: PathBuf,

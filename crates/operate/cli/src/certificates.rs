@@ -1,5 +1,5 @@
-//! Reads the files with certificates again when they have changed, so that they are exchanged while
-//! the node runs; and says in time that one ends, and that one has ended.
+//! Reloads certificates whose files have changed, so that they can be replaced while the node runs.
+//! Logs warnings before a certificate expires and errors afterwards.
 
 use std::{
     io,
@@ -13,10 +13,10 @@ use tracing::Level;
 
 use crate::watched;
 
-/// Interval of warnings about a certificate that is invalid or about to expire.
+/// Interval of repeated log lines about a certificate that is invalid or about to expire.
 const EVERY_S: i64 = 24 * 3600;
 
-/// Reloads and checks the certificates from now on, in a thread of its own.
+/// Starts a thread that reloads and checks the certificates.
 pub(crate) fn follow(trust: Trust) -> io::Result<()> {
     let mut told = Told::default();
     told.look(&trust, unix_s(), false);
@@ -30,7 +30,7 @@ pub(crate) fn follow(trust: Trust) -> io::Result<()> {
     })
 }
 
-/// The states last logged, and when.
+/// States last logged, and when.
 #[derive(Debug, Default)]
 struct Told {
     states: Vec<State>,
@@ -38,7 +38,7 @@ struct Told {
 }
 
 impl Told {
-    /// Says how all stand if that is new, or was said a day ago.
+    /// Logs the state of all certificates if it changed or a day has passed.
     fn look(&mut self, trust: &Trust, now_s: i64, changed: bool) {
         let expiries = trust.expiries();
         let certificates = expiries.iter().map(|expiry| (expiry.what, expiry.valid));
@@ -63,7 +63,7 @@ impl Told {
     }
 }
 
-/// A line of the log.
+/// A log line about a certificate.
 #[derive(Debug, PartialEq, Eq)]
 struct Line {
     level: Level,
@@ -71,7 +71,7 @@ struct Line {
 }
 
 impl Line {
-    /// Returns the state of a certificate to report, if any.
+    /// Returns the log line for a certificate; `None` if it is valid.
     fn of(view: &CertificateView, own: &NodeName) -> Option<Self> {
         let breaks = view.breaks();
         let (command, put) = view.remedy(own);
@@ -132,7 +132,7 @@ mod tests {
         Line::of(&CertificateView::at(what, valid, 100 * DAY_S), &own)
     }
 
-    /// The table of docs/operate.md has them.
+    /// Every line is listed in the table of docs/operate.md.
     #[test]
     fn each_line_has_a_row_in_the_book() {
         let book = include_str!("../../../../docs/operate.md");
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(line("node", 0, 100).unwrap().level, Level::WARN);
     }
 
-    /// Once a day, and at once when one expires or files change.
+    /// The state is logged once a day, and at once when a certificate expires or files change.
     #[test]
     fn it_is_said_when_it_happens_and_once_a_day() {
         let mut told = Told::default();

@@ -1,4 +1,4 @@
-//! Start configuration of a node: every setting found, parsed, and checked against the others.
+//! Start configuration of a node: collects, parses and cross-checks all settings.
 
 mod hostname;
 mod layers;
@@ -39,21 +39,21 @@ pub(crate) use trust::Trusting;
 
 /// Default client address of a node.
 pub(crate) const DEFAULT_CLIENT: &str = "127.0.0.1:7450";
-/// Up to what one batch can carry, with room to spare.
+/// Bounds of the largest command, so that it fits into one batch.
 const COMMAND_MAX: Number = Number::between(1024, 64 << 20, Unit::Bytes);
 const CLIENT_MEMORY: Number = Number::between(16 << 20, 1 << 40, Unit::Bytes);
 const ETCD_QUOTA: Number = Number::between(0, 1 << 50, Unit::Bytes);
 const AUTH_TOKEN: &str = "simple, or jwt,sign-method=NAME,pub-key=FILE,priv-key=FILE,ttl=TIME";
-/// Beyond it a typing error rather than a wish.
+/// A larger value is most likely a typing error.
 const LOG_READY: Number = Number::between(0, 1 << 40, Unit::Bytes);
 const SNAPSHOT_RATIO: Number = Number::between(1, 1000, Unit::Count);
-/// Room for two segments and a spare one, and what a person can mean.
+/// At least two segments and a spare one; the upper bound catches typing errors.
 const LOG_MAX: Number = Number::between(256 << 20, 1 << 50, Unit::Bytes);
 const SCRUB_EVERY: &str = "off, or a time from 1m to 3650d, such as 7d, 12h or 30m";
 const SCRUB_PACE: &str = "bytes per second, at least 64 KiB, such as 50MB or 64MiB";
-/// Below this a snapshot takes longer than the log takes to grow.
+/// Below this rate a snapshot takes longer than the log takes to grow.
 const TRANSFER_LIMIT: Number = Number::at_least(64 << 10, Unit::BytesPerSecond);
-/// Anything longer is a slip of the keyboard.
+/// A longer time is most likely a typing error.
 const HOUR_MS: Number = Number::between(1, 3_600_000, Unit::Milliseconds);
 
 /// Start configuration of a node.
@@ -61,9 +61,9 @@ const HOUR_MS: Number = Number::between(1, 3_600_000, Unit::Milliseconds);
 pub(crate) struct StartConfig {
     pub(crate) data: PathBuf,
     pub(crate) node: Option<NodeId>,
-    /// Empty if not given.
+    /// Peer addresses of all nodes; empty if not given.
     pub(crate) cluster: BTreeMap<NodeId, String>,
-    /// Admin addresses of a cluster to join; empty if not given.
+    /// Admin addresses of the cluster to join; empty if not given.
     pub(crate) join: Vec<String>,
     pub(crate) role: Option<As>,
     pub(crate) terms: Terms,
@@ -72,7 +72,7 @@ pub(crate) struct StartConfig {
     pub(crate) raising: Raising,
     pub(crate) client: String,
     pub(crate) peer: Option<String>,
-    /// Peer address if neither this nor a list of the members gives one.
+    /// Peer address if neither `--peer` nor the list of members gives one.
     pub(crate) peer_default: String,
     pub(crate) admin: String,
     pub(crate) stream: Option<String>,
@@ -82,20 +82,20 @@ pub(crate) struct StartConfig {
     pub(crate) plane: Wanted,
     pub(crate) device: Device,
     pub(crate) durability: Option<Class>,
-    /// Protocol of clients; `None`: as recorded in the folder, else the default.
+    /// Protocol of clients; `None` means the one recorded in the folder, else the default.
     pub(crate) service: Option<Service>,
     pub(crate) store: Option<Store>,
     pub(crate) heartbeat_ms: u64,
     pub(crate) election_ms: (u64, u64),
-    /// Leaders read by leases ([read-4]).
+    /// Leaders serve reads by leases ([read-4]).
     pub(crate) leases: bool,
     pub(crate) clock_drift_ppm: u64,
     pub(crate) client_timeout_ms: u64,
     pub(crate) command_max: usize,
     pub(crate) client_memory: usize,
-    /// Most bytes of the data of clients of etcd; 0: there is no bound.
+    /// Limit on the data of etcd clients, in bytes; 0 means unlimited.
     pub(crate) etcd_quota: u64,
-    /// Token type issued to etcd clients at login, as the flag gives it.
+    /// Token type issued to etcd clients at login, as given.
     pub(crate) etcd_auth_token: String,
     pub(crate) log_ready: u64,
     pub(crate) log_segment: u64,
@@ -105,16 +105,16 @@ pub(crate) struct StartConfig {
     pub(crate) scrub: ScrubOptions,
     pub(crate) tuning: Tuning,
     pub(crate) disk_flush: Duration,
-    /// Stamps for `quorate bench log --trace`.
+    /// Record trace points for `quorate bench log --trace`.
     pub(crate) hops: bool,
     pub(crate) engine: Want,
     pub(crate) spin: Spin,
-    /// The settings that other nodes may learn.
+    /// Settings that are reported to other nodes.
     pub(crate) told: BTreeMap<String, String>,
 }
 
 impl StartConfig {
-    /// Returns the settings that the node itself needs.
+    /// Returns the settings of the embedded node.
     pub(crate) fn settings(&self) -> quorate::Settings {
         quorate::Settings {
             node: self.node,
@@ -176,15 +176,15 @@ impl Service {
 /// Storage of the service's data, and the service it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Store {
-    /// On disk.
+    /// Data on disk.
     Lsm,
-    /// In memory, rebuilt from the log.
+    /// Data in memory, rebuilt from the log.
     Memory,
-    /// Nowhere: a service without state instead of the key-value one, for measurements.
+    /// No data: a stateless service replaces the key-value service, for measurements.
     None,
-    /// On disk, for clients of etcd.
+    /// Data on disk, for etcd clients.
     EtcdLsm,
-    /// In memory, for clients of etcd.
+    /// Data in memory, for etcd clients.
     EtcdMemory,
 }
 
@@ -199,13 +199,13 @@ impl Store {
         }
     }
 
-    /// Parses the name used in a folder.
+    /// Parses the name recorded in a data folder.
     pub(crate) fn named(name: &str) -> Option<Self> {
         let all = [Self::Lsm, Self::Memory, Self::None, Self::EtcdLsm, Self::EtcdMemory];
         all.into_iter().find(|store| store.name() == name)
     }
 
-    /// Parses the flag's name, which gives the place alone.
+    /// Parses the value of `--store`, which does not name the service.
     pub(crate) fn flag(text: &str) -> Option<Self> {
         Self::named(text).filter(|store| store.service() == Service::Kv)
     }
@@ -218,7 +218,7 @@ impl Store {
         }
     }
 
-    /// The store of a service at this place.
+    /// Returns the store for a service and the value of `--store`.
     pub(crate) fn of(
         service: Option<Service>,
         place: Option<Self>,
@@ -243,13 +243,13 @@ impl Store {
     }
 }
 
-/// Accepts any text but the empty one; it is parsed elsewhere.
+/// Accepts any non-empty text, which is parsed elsewhere.
 fn parse_text(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
 impl StartConfig {
-    /// Looks through the layers.
+    /// Resolves all settings through the layers and checks them.
     pub(crate) fn resolve(
         flags: &StartArgs,
         environment: &dyn Fn(&str) -> Option<String>,
@@ -332,7 +332,8 @@ impl StartConfig {
     }
 
     fn check(&self) -> Result<(), Problem> {
-        // With less, one client with a few commands of that size would be the one that holds most.
+        // With less, a single client with a few commands of that size would be the largest
+        // consumer.
         let least = self.command_max.saturating_mul(8);
         if self.client_memory < least {
             let message = format_args!(
@@ -374,7 +375,7 @@ impl StartConfig {
                 .hint("add --join with the --admin address of a node of the cluster"));
         }
         if !self.terms.are_usual() && self.cluster.is_empty() {
-            // A later start, or a cluster of one, which has no node to spare.
+            // A later start, or a single-node cluster, which has no node to spare.
             return match self.terms.auxiliaries.is_empty() {
                 true => Ok(()),
                 false => Err(Problem::usage("--auxiliary needs --cluster")
@@ -405,16 +406,16 @@ fn parse_node(text: &str) -> Option<NodeId> {
     text.parse().ok().filter(|id| *id > 0).map(NodeId)
 }
 
-/// Values that [`parse_flush`] accepts.
+/// Allowed values of [`parse_flush`].
 pub const FLUSH: &str = "between 0 and 1000 ms";
 
-/// Milliseconds, with fractions.
+/// Parses milliseconds with fractions.
 pub fn parse_flush(text: &str) -> Option<Duration> {
     let ms: f64 = text.parse().ok()?;
     (0.0..=1000.0).contains(&ms).then(|| Duration::from_secs_f64(ms / 1000.0))
 }
 
-/// A name or an address without a port, as it stands before one.
+/// Parses a host name or an address without a port. IPv6 addresses get brackets.
 fn parse_host(text: &str) -> Option<String> {
     let host = match text.parse::<Ipv6Addr>() {
         Ok(address) => format!("[{address}]"),
@@ -449,10 +450,10 @@ fn parse_class(text: &str) -> Option<Class> {
     [Class::Durable, Class::Volatile].into_iter().find(|class| class.name() == text)
 }
 
-/// Values that `parse_reads` accepts.
+/// Allowed values of `parse_reads`.
 const READS: &str = "index or lease";
 
-/// Returns whether leases are used.
+/// Returns whether leases are used for reads.
 fn parse_reads(text: &str) -> Option<bool> {
     match text {
         "index" => Some(false),
@@ -461,11 +462,10 @@ fn parse_reads(text: &str) -> Option<bool> {
     }
 }
 
-/// Values that `parse_drift` accepts. A clock worse than that is broken, and no bound helps it.
+/// Allowed values of `parse_drift`. A clock with more drift is broken, and no bound helps.
 const DRIFT: &str = "a percentage between 0% and 20%, such as 1% or 0.05%";
 
-/// A percentage, as parts per million.
-/// `7d`, `12h`, `off`; the inner `None` is the latter.
+/// Parses an interval such as `7d` or `12h` to milliseconds; `off` yields an inner `None`.
 fn parse_scrub_every(text: &str) -> Option<Option<u64>> {
     const MINUTE_MS: u64 = 60_000;
     const UNITS: [(char, u64); 3] =
@@ -479,6 +479,7 @@ fn parse_scrub_every(text: &str) -> Option<Option<u64>> {
     (MINUTE_MS..=3650 * UNITS[0].1).contains(&every).then_some(Some(every))
 }
 
+/// Parses a percentage to parts per million, rounded up.
 fn parse_drift(text: &str) -> Option<u64> {
     let percent: f64 = text.strip_suffix('%')?.parse().ok()?;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 … 200000")]
@@ -492,7 +493,7 @@ fn parse_range(text: &str) -> Option<(u64, u64)> {
     (min < max).then_some((min, max))
 }
 
-/// Values that `parse_segment` accepts.
+/// Allowed values of `parse_segment`.
 const SEGMENT: &str = "a multiple of 4096 bytes between 64 KiB and 1 GiB";
 
 fn parse_segment(text: &str) -> Option<u64> {
@@ -545,7 +546,7 @@ mod tests {
         assert_eq!(device(&["--plane", "kernel", "--device", "tc"]), Device::Tc);
     }
 
-    /// Switches take a value or none, as the page documents.
+    /// Switches accept a value or none, as documented.
     #[test]
     fn a_switch_takes_its_value_or_none() {
         for (flags, expected) in [
@@ -576,7 +577,7 @@ mod tests {
         assert_eq!(snapshots, (2, 8 << 30, None));
     }
 
-    /// One setting for four addresses; the source nearest to the user wins.
+    /// One setting gives all four addresses; the layer closest to the user takes precedence.
     #[test]
     fn a_node_listens_at_one_address_with_the_usual_ports() {
         let of = |flags: &str, variables: &[(&str, &str)]| {
@@ -594,7 +595,7 @@ mod tests {
             of("--data d --listen ::1 --admin a:1 --peer b:2", &[]),
             "[::1]:7450 b:2 a:1 [::1]:7453"
         );
-        // For the commands of a shell, the addresses of all nodes may be variables.
+        // In a shell, variables may list the addresses of all nodes for other commands.
         let variables = [("QUORATE_CLIENT", "a:1,b:1"), ("QUORATE_ADMIN", "a:2")];
         assert_eq!(of("--data d --listen 10.0.0.1", &variables), all);
         let variables = [("QUORATE_LISTEN", "h"), ("QUORATE_ADMIN", "a:2")];
@@ -608,7 +609,7 @@ mod tests {
         }
     }
 
-    /// A node that a program embeds and one of the command line are alike.
+    /// An embedded node and one started on the command line have the same defaults.
     #[test]
     fn the_defaults_are_those_of_an_embedded_node() {
         let settings = resolve(&["--data", "d"], &[]).unwrap().settings();
@@ -620,7 +621,7 @@ mod tests {
         assert_eq!(settings, embedded);
     }
 
-    /// The name of a folder's store determines its service.
+    /// The store recorded in a folder determines the service.
     #[test]
     fn the_service_is_a_part_of_the_store() {
         let store = |flags: &str| {
@@ -631,7 +632,7 @@ mod tests {
         assert_eq!(store("--data d"), Ok(None));
         assert_eq!(store("--data d --service kv"), Ok(None));
         assert_eq!(store("--data d --service kv --store lsm"), named("lsm"));
-        // Then it is what the folder says, or the default.
+        // Then the folder or the default determines the store.
         assert_eq!(store("--data d --service etcd"), Ok(None));
         for (place, name) in [("lsm", "etcd-lsm"), ("memory", "etcd-memory")] {
             let flags = format!("--data d --service etcd --store {place}");
@@ -699,7 +700,7 @@ mod tests {
         }
     }
 
-    /// [docs/operate.md](../../../../docs/operate.md) has a row of each, with its default.
+    /// [docs/operate.md](../../../../docs/operate.md) has a row for each setting, with its default.
     #[test]
     fn the_page_for_operators_says_the_defaults() {
         let page = include_str!("../../../../docs/operate.md");
@@ -716,8 +717,8 @@ mod tests {
         }
     }
 
-    /// packaging/quorate.toml as it is installed says no more than the defaults, and each line in
-    /// it may be used.
+    /// The installed packaging/quorate.toml sets only defaults, and every commented line in it is
+    /// valid.
     #[test]
     fn the_settings_of_packages_are_understood() {
         let text = include_str!("../../../../packaging/quorate.toml");
@@ -799,7 +800,7 @@ mod tests {
         }
     }
 
-    /// The hint says what the file should contain instead.
+    /// The hint shows what to write in the file instead.
     #[test]
     fn a_value_of_another_type_is_refused_with_what_to_write() {
         for (text, complaint, hint) in [

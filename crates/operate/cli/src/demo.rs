@@ -1,5 +1,5 @@
-//! `quorate demo`: three nodes, a killed leader, under writers or under a stream, or all nodes
-//! replaced; nothing lost; or a group on three kinds of machines, on a page.
+//! `quorate demo`: three nodes whose leader is killed under load, or all of which are replaced,
+//! without losing a write; or a group on three kinds of machines, shown on a web page.
 
 mod compare;
 mod devices;
@@ -37,17 +37,17 @@ use kernel::Devices;
 use load::{Load, Written};
 
 const NODES: u32 = 3;
-/// Writers; each begins at another node.
+/// Number of writers, which start on different nodes.
 const WRITERS: usize = 6;
-/// A step that takes longer has failed.
+/// Timeout of each step.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Interval of looks at the cluster.
+/// Interval of polling the cluster.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Description of the writers' work.
 const THROUGH_ALL: &str = "writing through every node";
 /// Default duration of writing.
 const SECONDS: u64 = 10;
-/// Longest act with writers.
+/// Maximum duration of writing.
 const SECONDS_MAX: u64 = 600;
 
 /// Flags.
@@ -122,7 +122,7 @@ struct Outcome {
     killed: u32,
     leader: u32,
     digest: Option<String>,
-    /// Work done by devices, if there are any.
+    /// Work done by devices; `None` without devices.
     #[serde(skip_serializing_if = "Option::is_none")]
     devices: Option<Devices>,
     nodes: Vec<Kept>,
@@ -180,7 +180,7 @@ impl DemoArgs {
     }
 }
 
-/// The nodes and their folder; both are gone when this is, unless they are to be kept.
+/// The demo's nodes and their folder, removed on drop unless kept.
 struct Demo {
     program: PathBuf,
     nodes: Nodes,
@@ -297,7 +297,7 @@ impl Demo {
         })
     }
 
-    /// Says every second how far it is, until then.
+    /// Prints the progress every second until then.
     fn watch(&self, load: &Load, until: Instant) {
         let mut next = Instant::now() + Duration::from_secs(1);
         while Instant::now() < until {
@@ -333,7 +333,7 @@ impl Demo {
         Ok(())
     }
 
-    /// Waits until all nodes have applied all that is decided. Returns the leader.
+    /// Waits until every node has applied all decided slots. Returns the leader.
     fn caught_up(&self) -> Result<u32, Problem> {
         let leader = self.wait_for("all nodes to catch up", |cluster| {
             let views: Vec<_> = cluster.nodes.iter().filter_map(Answer::view).collect();
@@ -391,7 +391,7 @@ impl Demo {
         }
     }
 
-    /// Lets the nodes continue without this process, if requested.
+    /// Detaches the nodes from this process if requested; returns them and their folder.
     fn keep(&mut self) -> (Vec<Kept>, Option<PathBuf>) {
         if !self.keep {
             return (Vec::new(), None);
@@ -410,7 +410,7 @@ impl Demo {
         (kept.collect(), folder)
     }
 
-    /// Returns the exit code, by the number of lost writes.
+    /// Returns the exit code for the number of lost writes.
     fn judge(&self, lost: Result<u64, Problem>) -> Result<Exit, Problem> {
         match lost {
             Ok(0) => Ok(Exit::Done),
@@ -419,7 +419,7 @@ impl Demo {
         }
     }
 
-    /// The folder goes with the demo: what the nodes said last is worth keeping.
+    /// Prints the nodes' last log lines, since the folder is removed with the demo.
     fn with_last_words(&self, problem: Problem) -> Problem {
         for node in self.nodes.all() {
             progress(&format!("node {}: {}", node.ready.node, node.last_words()));
@@ -428,7 +428,8 @@ impl Demo {
     }
 }
 
-/// Every writer knows all nodes, and begins at another one of the first three.
+/// Returns the addresses for each writer: all nodes, rotated so that writers start on different
+/// ones.
 fn addresses_of_writers(clients: &[String]) -> Vec<Vec<String>> {
     let from = |writer: usize| {
         let mut addresses = clients.to_vec();
@@ -473,7 +474,7 @@ fn human(outcome: &Outcome, service: Service) -> String {
     ending(rows, &outcome.nodes, outcome.folder.as_deref(), outcome.lost, service)
 }
 
-/// A table, how to go on with the cluster if it was kept, and what was lost.
+/// Formats the result: a table, instructions for a kept cluster, and the number of lost writes.
 fn ending(
     rows: Vec<(&str, String)>,
     nodes: &[Kept],

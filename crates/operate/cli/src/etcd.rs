@@ -1,11 +1,11 @@
-//! A node whose clients speak etcd v3: the feature `etcd`. Without it such a folder is refused.
+//! A node for etcd v3 clients (feature `etcd`). Without the feature such folders are refused.
 
-/// Operator's settings of the etcd service.
+/// Operator's settings for the etcd service.
 #[cfg_attr(not(feature = "etcd"), expect(dead_code, reason = "there is no such service"))]
 pub(crate) struct Wanted<'c> {
-    /// Most bytes of all data; 0: there is no bound.
+    /// Limit on the size of all data, in bytes; 0 means unlimited.
     pub(crate) quota_bytes: u64,
-    /// The tokens that clients get at login.
+    /// Kind of tokens issued to clients at login.
     pub(crate) auth_token: &'c str,
 }
 
@@ -35,7 +35,7 @@ mod with {
         start::{Starting, open_engine},
     };
 
-    /// The service of a node's folder.
+    /// Opens the service stored in a node's folder.
     fn open(folder: &Path, store: Store, files_max: usize) -> Result<Service, Problem> {
         Ok(match store {
             Store::EtcdLsm => {
@@ -54,7 +54,7 @@ mod with {
         wanted: Wanted<'_>,
     ) -> Result<Exit, Problem> {
         if has_socket {
-            // The socket was bound, but would not be served.
+            // The socket would be bound but not served.
             let what = "--client-socket has no effect with --service etcd";
             return Err(Problem::usage(what).hint("clients of etcd connect to --client"));
         }
@@ -85,7 +85,7 @@ mod with {
         })
     }
 
-    /// Recovers a folder of such a node.
+    /// Recovers a data folder of an etcd node.
     pub(crate) fn recover(
         task: &Task<'_>,
         identity: Identity<LockedFolder>,
@@ -138,7 +138,7 @@ mod without {
         None
     }
 
-    /// Items of an image that this binary cannot look at.
+    /// Snapshot items that this binary cannot check.
     #[derive(Default)]
     pub(crate) struct Items;
 

@@ -1,4 +1,4 @@
-//! Commands that are in `quorate-tools`: found, and handed over whole.
+//! Passes commands implemented by `quorate-tools` to that program.
 
 use std::{
     env,
@@ -12,11 +12,11 @@ use clap::Args;
 
 use crate::output::{Exit, Problem};
 
-/// The other program, in this one's folder or on the path.
+/// Name of the other program, in this program's folder or on the path.
 const TOOLS: &str = "quorate-tools";
-/// Its commands.
+/// Commands of the other program.
 const COMMANDS: [&str; 6] = ["bench", "completions", "doctor", "man", "sim", "tune"];
-/// Flags of every command that are followed by a word.
+/// Global flags that take a value.
 const WITH_A_WORD: [&str; 3] = ["--login", "--login-file", "--tls"];
 
 /// Whatever follows, which the other program reads.
@@ -27,8 +27,8 @@ pub(crate) struct Words {
     words: Vec<OsString>,
 }
 
-/// Returns whether these words, the program's name first, name a command of the other program, or
-/// ask for help on one.
+/// Returns whether a command line, starting with the program's name, runs a command of the other
+/// program or asks for its help.
 pub(crate) fn is_for_tools(words: &[OsString]) -> bool {
     let mut rest = words.iter().skip(1);
     let mut command = || {
@@ -49,7 +49,7 @@ pub(crate) fn is_for_tools(words: &[OsString]) -> bool {
     }
 }
 
-/// Becomes the other program with the same words. Comes back only if that fails.
+/// Replaces this process by the other program with the same arguments. Returns only if that fails.
 pub(crate) fn hand_over(words: &[OsString]) -> Problem {
     let own = env::current_exe().unwrap_or_default();
     let sibling = own.with_file_name(TOOLS);

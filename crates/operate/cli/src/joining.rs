@@ -1,7 +1,7 @@
-//! `quorate start --join`: asks a cluster for an id, and for a vote once the node is caught up.
+//! `quorate start --join`: requests an id from a cluster, and a vote once the node has caught up.
 //!
-//! Everything here may be repeated: the folder asks with the same nonce each time and gets the same
-//! id ([join-2]), and a vote that it has is not given twice.
+//! Every step may be repeated: the folder uses the same nonce each time and gets the same id
+//! ([join-2]), and requesting a vote again has no effect.
 
 use std::{
     fmt, io,
@@ -24,32 +24,33 @@ use quorate_replica::group::As;
 
 use crate::output::progress;
 
-/// A connection, to learn the way to a node.
+/// Timeout of a connection that determines the route to a node.
 const CONNECT_WAIT: Duration = Duration::from_secs(2);
-/// An answer: the asked node dials back, looks names up, and waits for the log.
+/// Timeout of a request: the node dials back, resolves names and waits for the log.
 const ANSWER_WAIT: Duration = Duration::from_secs(30);
 /// Pause between attempts.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Looks without a leader before the operator is notified.
+/// Checks without a leader before the operator is notified.
 const UNLED_MAX: u32 = 10;
 
 /// Peer address of this node.
 pub(crate) struct Here {
-    /// The operator's setting, if it can be dialled.
+    /// Address given by the operator, if it is a host name with a port.
     given: Option<String>,
     bound: SocketAddr,
 }
 
 impl Here {
-    /// A name stays a name: others look it up themselves. Port 0 is the one that was taken.
+    /// Creates the address. A host name is kept, so that peers resolve it themselves; otherwise the
+    /// bound address is used, which has the actual port.
     pub(crate) fn of(given: Option<&str>, bound: SocketAddr) -> Self {
         let is_name = |text: &&str| text.parse::<SocketAddr>().is_err() && !text.ends_with(":0");
         Self { given: given.filter(is_name).map(str::to_owned), bound }
     }
 
-    /// Returns the address under which others find it. An unspecified address cannot be dialled; it
-    /// is replaced with this machine's address on the route to the node that was asked.
+    /// Returns the address at which peers can dial this node. An unspecified address is replaced by
+    /// this machine's address on the route to the contacted node.
     fn as_seen(&self, own: IpAddr) -> String {
         if let Some(name) = &self.given {
             return name.clone();
@@ -60,7 +61,7 @@ impl Here {
     }
 }
 
-/// A folder that asks for an id.
+/// Request of a folder for an id.
 pub(crate) struct Asking<'a> {
     pub(crate) admins: &'a [String],
     pub(crate) peer: &'a Here,
@@ -69,16 +70,16 @@ pub(crate) struct Asking<'a> {
     pub(crate) stop: &'a dyn Fn() -> bool,
 }
 
-/// Why an attempt brought no id.
+/// Reason why an attempt yielded no id.
 enum Missed {
-    /// Worth another one.
+    /// Another attempt may succeed.
     Later(String),
-    /// Another attempt would fail the same way.
+    /// Another attempt would fail for the same reason.
     Never(Error),
 }
 
 impl Asking<'_> {
-    /// Asks one after the other until one answers; `None` if a stop was asked for before.
+    /// Asks one node after another until one assigns an id; `None` if a stop was requested first.
     pub(crate) fn ask(
         &self,
         nonce: u64,
@@ -163,7 +164,7 @@ fn post(admin: &str, path: &str, body: &impl serde::Serialize) -> Result<Respons
     client::post(admin, path, &body, ANSWER_WAIT)
 }
 
-/// `None`: it is of another version, or nonsense.
+/// Converts the response; `None` if it is of another version or inconsistent.
 fn understand(answer: JoinAnswer) -> Option<Joined> {
     let place = |place: Place| (NodeId(place.node), place.peer);
     let classes = [Class::Durable, Class::Volatile];
@@ -190,8 +191,8 @@ fn understand(answer: JoinAnswer) -> Option<Joined> {
     sensible.then_some(Joined { node, founded, book, learns: answer.learns })
 }
 
-/// Reports how the node catches up, and asks for its vote when it has. Ends with the reactor, if
-/// not before.
+/// Reports the progress of catching up and requests a vote afterwards. Ends no later than the
+/// reactor.
 pub(crate) fn follow(
     handle: Handle,
     node: NodeId,
@@ -204,7 +205,7 @@ pub(crate) fn follow(
         role,
         admins,
         told: String::new(),
-        // The log of the node goes to the same place.
+        // The node's log goes to the same terminal.
         how_far: Progress::lines(),
         unled: 0,
     };
@@ -227,12 +228,12 @@ struct Promotion {
     admins: Vec<String>,
     told: String,
     how_far: Progress,
-    /// Looks in a row in which there was no leader.
+    /// Consecutive checks without a leader.
     unled: u32,
 }
 
 impl Promotion {
-    /// Handles a new status; returns whether the promotion is over.
+    /// Handles a new status. Returns whether the promotion is complete.
     fn look(&mut self, status: &Status) -> bool {
         let node = self.node;
         let own = status.peers.iter().find(|peer| peer.member.node == node);
@@ -246,7 +247,7 @@ impl Promotion {
             return false;
         }
         let Some(leader) = status.leader else {
-            // A moment without one is no news.
+            // A brief time without a leader is normal.
             self.unled += 1;
             if self.unled > UNLED_MAX {
                 self.tell("waiting for a leader");
@@ -262,8 +263,8 @@ impl Promotion {
         admins.extend(self.admins.iter().cloned());
         let learns = self.role == As::Learner;
         match ask_for_vote(&admins, node, learns) {
-            // Who leads knows how far the others are: a node that was just started, or has just
-            // loaded a snapshot, does not yet.
+            // Only the leader knows how far others have got; a node that has just started or loaded
+            // a snapshot does not.
             Ok(()) if learns => {
                 self.tell(&format!("node {node} is caught up: it learns without a vote"));
                 return true;
@@ -275,7 +276,7 @@ impl Promotion {
         false
     }
 
-    /// Reports progress that changes from one look to the next.
+    /// Reports a wait whose description changes with every check.
     fn waits(&mut self, what: fmt::Arguments<'_>) {
         self.how_far.tell(|| HowFar::text(what));
     }
@@ -288,7 +289,8 @@ impl Promotion {
     }
 }
 
-/// "Everywhere" is no place to go to: then it is the host of the same node's peer address.
+/// Returns an admin address that can be dialled. An unspecified one is replaced by the host of the
+/// node's peer address.
 fn dialable(admin: &str, peer: &str) -> Option<String> {
     let everywhere = |address: &SocketAddr| address.ip().is_unspecified();
     let Some(bound) = admin.parse::<SocketAddr>().ok().filter(everywhere) else {
@@ -298,7 +300,8 @@ fn dialable(admin: &str, peer: &str) -> Option<String> {
     Some(format!("{host}:{}", bound.port()))
 }
 
-/// The first of them that leads decides; `only_asks`: nothing is changed.
+/// Requests a vote from the first of these nodes that leads. With `only_asks`, just checks whether
+/// it would be granted.
 fn ask_for_vote(admins: &[String], node: NodeId, only_asks: bool) -> Result<(), String> {
     let mut why = "there is no address to ask".to_owned();
     for admin in admins {
@@ -312,7 +315,7 @@ fn ask_for_vote(admins: &[String], node: NodeId, only_asks: bool) -> Result<(), 
         match answer {
             Ok(Ok(_)) => return Ok(()),
             Ok(Err(refusal)) if refusal.code == "not_leader" => why = refusal.message,
-            // [member-4] A learner at a voter's address gets its vote by `member replace`.
+            // [member-4] A learner at a voter's address gets its vote through `member replace`.
             Ok(Err(refusal)) if only_asks && refusal.code == "address_taken" => return Ok(()),
             Ok(Err(refusal)) => return Err(refusal.message),
             Err(error) => why = format!("{admin}: {error}"),

@@ -1,5 +1,4 @@
-//! `quorate kv`: one command of the key-value service, for users and scripts without a client of
-//! Redis.
+//! `quorate kv`: runs one key-value command, for users and scripts without a Redis client.
 
 use std::ffi::OsString;
 
@@ -48,8 +47,7 @@ pub(crate) fn run(args: &KvArgs, output: Output) -> Result<Exit, Problem> {
     Ok(Exit::Done)
 }
 
-/// Returns whether a command of this name may change something, so that it must not be executed
-/// twice.
+/// Returns whether a command may change data, so that it must not be executed twice.
 fn changes(name: &[u8]) -> bool {
     let is_it = |spec: &&Spec| name.eq_ignore_ascii_case(spec.name.as_bytes());
     let mut all = FAMILIES.iter().flat_map(|family| family.commands);
@@ -57,7 +55,7 @@ fn changes(name: &[u8]) -> bool {
     found.is_some_and(|spec| spec.can_be_numbered() && !spec.flags.contains(&"readonly"))
 }
 
-/// Formats a reply for the user: a value for each line.
+/// Formats a reply with one value per line.
 fn lines(reply: &Reply) -> String {
     match reply {
         Reply::Array(replies) if replies.is_empty() => "(empty)".to_owned(),

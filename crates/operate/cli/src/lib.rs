@@ -1,8 +1,8 @@
-//! The command line: one file per subcommand.
+//! The command line, with one file per subcommand.
 //!
-//! Two programs use it. `quorate` runs nodes and looks after them. `quorate-tools`
-//! (`proof/tools`) has the commands that need the load generator, the simulator or the doctor's
-//! probes; `quorate` hands those over to it, so that people know one name.
+//! It is used by two programs. `quorate` runs and manages nodes. `quorate-tools` (`proof/tools`)
+//! contains the commands that need the load generator, the simulator or the doctor's probes;
+//! `quorate` runs it for them, so that users need only one name.
 #![forbid(unsafe_code)]
 
 mod addresses;
@@ -130,7 +130,7 @@ enum Command {
     Man(handing_over::Words),
 }
 
-/// The program `quorate`.
+/// Runs the program `quorate`.
 #[must_use]
 pub fn main() -> ExitCode {
     let words: Vec<OsString> = env::args_os().collect();
@@ -143,7 +143,7 @@ pub fn main() -> ExitCode {
         Err(error) => return usage(&error).into(),
     };
     let output = cli.global.output();
-    // A node that is to be started reads its own certificate, and a demo's nodes have none.
+    // A started node reads its own certificate, and a demo's nodes have none.
     let proves = !matches!(cli.command, Command::Start(_) | Command::Demo(_));
     let outcome = cli
         .global
@@ -156,14 +156,14 @@ pub fn main() -> ExitCode {
     exit.into()
 }
 
-/// The commands of `quorate`, for tools that describe all of them.
+/// Returns the commands of `quorate`, for tools that describe them all.
 #[must_use]
 pub fn command() -> clap::Command {
     Cli::command()
 }
 
-/// `help` takes the names of commands and no flags, but "help start --help" says clearly enough
-/// what is wanted.
+/// Converts `help start --help` to a form that clap accepts: its `help` takes only names of
+/// commands.
 #[must_use]
 pub fn arguments(mut all: Vec<OsString>, command: &clap::Command) -> Vec<OsString> {
     let mut command = command;
@@ -212,7 +212,8 @@ fn run(command: Command, output: Output) -> Result<Exit, Problem> {
     }
 }
 
-/// Help and version are results; anything else is bad usage, in JSON if that was asked for.
+/// Prints help or version as a result, and any other parse error as bad usage, in JSON if
+/// requested.
 #[must_use]
 pub fn usage(error: &clap::Error) -> Exit {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {

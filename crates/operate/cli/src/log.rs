@@ -1,4 +1,4 @@
-//! `quorate log`: looks at the log of a stopped node.
+//! `quorate log`: inspects the log of a stopped node.
 
 use std::{
     io::ErrorKind,
@@ -73,11 +73,11 @@ fn open(data: &Path) -> Result<(ReadOnlyFolder, Owner), Problem> {
 /// Findings of `verify`.
 #[derive(Clone, Debug, Serialize)]
 struct Report {
-    /// Below this slot the log holds nothing; left out while it begins with the first.
+    /// First slot in the log; omitted if it is the first slot of all.
     #[serde(skip_serializing_if = "Option::is_none")]
     start: Option<u64>,
     records: u64,
-    /// Every slot below is known as decided.
+    /// Every slot below is known to be decided.
     decided: u64,
     next: u64,
     torn_tail_bytes: u64,
@@ -92,7 +92,7 @@ struct Damaged {
     reason: String,
 }
 
-/// Slots from `from` on, below `to`.
+/// Slots from `from` up to but not including `to`.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Slots {
     from: u64,
@@ -171,7 +171,7 @@ fn human(report: &Report) -> String {
     text
 }
 
-/// Prints while it reads: a log may be larger than memory.
+/// Prints while reading, since a log may exceed memory.
 fn run_inspect(data: &Path, output: Output) -> Result<Exit, Problem> {
     let (mut folder, owner) = open(data)?;
     let mut printer = Printer { json: output.json, items: 0 };
@@ -221,8 +221,8 @@ impl Printer {
         };
         self.items += 1;
         if !is_read(&line) {
-            // Reading gigabytes on without a reader would be of no use; there is nothing to clean
-            // up.
+            // The reader has closed the output, so reading on would be useless; nothing needs
+            // cleaning up.
             process::exit(Exit::Done as i32);
         }
     }

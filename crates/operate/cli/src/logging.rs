@@ -1,4 +1,4 @@
-//! Log lines on standard error: lower-case fragments with fields, as many as `QUORATE_LOG` says.
+//! Log lines on standard error, filtered by `QUORATE_LOG`: lower-case fragments with fields.
 
 use std::{
     backtrace::{Backtrace, BacktraceStatus},
@@ -13,14 +13,14 @@ use tracing_subscriber::EnvFilter;
 
 use crate::output::Problem;
 
-/// The variable.
+/// Environment variable with the log level.
 pub(crate) const VARIABLE: &str = "QUORATE_LOG";
-/// Log levels, from the least to the most.
+/// Log levels in increasing verbosity.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
-/// Crates whose lines can have a level of their own begin like this.
+/// Prefix of the crates that can have their own level.
 const OURS: &str = "quorate";
 
-/// Lines go to standard error from now on.
+/// Starts logging to standard error.
 pub(crate) fn start(wanted: Option<&str>) -> Result<(), Problem> {
     let filter = filter(wanted.unwrap_or_default())?;
     tracing_subscriber::fmt()
@@ -32,14 +32,14 @@ pub(crate) fn start(wanted: Option<&str>) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Longest wait for the reader of standard error before the process ends.
+/// Longest wait at exit for the reader of standard error.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Makes sure that no reader of standard error can block or end this process, a node: all lines go
-/// through the queue of [`stderr`] from now on, messages of panics included.
+/// Sends all output, including panic messages, through the queue of [`stderr`], so that a stalled
+/// or closed standard error cannot block or end this process.
 pub(crate) fn detach() -> Result<(), Problem> {
     stderr::detach().map_err(|error| Problem::io("start a thread", &error))?;
-    // It never fails.
+    // This write cannot fail.
     progress::divert(|text| drop(Stderr.write_all(text.as_bytes())));
     panic::set_hook(Box::new(|info| {
         let thread = thread::current();
@@ -54,13 +54,13 @@ pub(crate) fn detach() -> Result<(), Problem> {
     Ok(())
 }
 
-/// Writes what waits in the queue, as far as it is read within a second.
+/// Writes the queued output; gives up after a second if it is not read.
 pub(crate) fn finish() {
     stderr::drain(LAST_WORDS);
 }
 
-/// The filter's own grammar takes any word for the name of a crate, and then says nothing at all:
-/// what is not understood here is an error.
+/// Parses a filter strictly. The library takes any unknown word for the name of a crate and then
+/// logs nothing.
 fn filter(wanted: &str) -> Result<EnvFilter, Problem> {
     let wanted = match wanted.trim() {
         "" => "info",

@@ -1,7 +1,6 @@
-//! Notifications to a service manager by systemd's protocol (`sd_notify`): that the node is ready,
-//! its status, that it is alive.
+//! Notifies a service manager by systemd's protocol (`sd_notify`): readiness, status and watchdog.
 //!
-//! A node whose environment names no socket has no manager; then nothing here does anything.
+//! Without a socket in the environment there is no manager, and all calls do nothing.
 
 use std::{
     env, io,
@@ -22,30 +21,30 @@ use quorate_net::{Handle, Unanswered};
 
 use crate::output::progress;
 
-/// The variables of the protocol.
+/// Environment variables of the protocol.
 const SOCKET: &str = "NOTIFY_SOCKET";
 const WATCHDOG: &str = "WATCHDOG_USEC";
 const WATCHDOG_OF: &str = "WATCHDOG_PID";
-/// Time within which a starting node has made progress, or reported that it waits.
+/// Start timeout requested from the manager with each sign of progress.
 const EXTENSION: Duration = Duration::from_mins(2);
-/// Interval of equal lines: that it starts, and what the node is.
+/// Interval of repeated notifications: the start continues, the node's status.
 const EVERY: Duration = Duration::from_secs(5);
-/// Longest wait for a manager that reads nothing, which must not block a node.
+/// Send timeout, so that a manager that does not read cannot block a node.
 const SEND_WAIT: Duration = Duration::from_secs(5);
 
-/// The way to the service manager.
+/// Connection to the service manager, if there is one.
 #[derive(Clone, Debug)]
 pub(crate) struct Manager(Option<Arc<Way>>);
 
 #[derive(Debug)]
 struct Way {
     socket: UnixDatagram,
-    /// Time the manager waits for a sign of life of the node.
+    /// Watchdog timeout of the manager.
     patience: Option<Duration>,
     told: Mutex<Told>,
 }
 
-/// State reported to the manager.
+/// State last reported to the manager.
 #[derive(Debug, Default)]
 struct Told {
     ready: bool,
@@ -55,8 +54,8 @@ struct Told {
 }
 
 impl Manager {
-    /// Connects to the manager named by the environment. If it cannot be reached, this is logged,
-    /// and the node does without it.
+    /// Connects to the manager named by the environment. If that fails, logs it and continues
+    /// without a manager.
     pub(crate) fn of_environment() -> Self {
         let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
         let Some(place) = variable(SOCKET) else {
@@ -72,7 +71,7 @@ impl Manager {
         }
     }
 
-    /// The node listens, or runs. From now on it must say that it turns.
+    /// Reports that the node listens or runs. From then on the watchdog applies.
     pub(crate) fn ready(&self) {
         self.tell(|told| {
             let first = !told.ready;
@@ -84,7 +83,7 @@ impl Manager {
 
     /// Reports the current activity.
     pub(crate) fn does(&self, what: &str) {
-        // It is a line of the protocol.
+        // The protocol is line-based.
         let what: String =
             what.chars().map(|char| if char.is_control() { ' ' } else { char }).collect();
         self.tell(|told| {
@@ -97,7 +96,7 @@ impl Manager {
         });
     }
 
-    /// Reports how much of the log is read.
+    /// Reports how much of the log has been read.
     pub(crate) fn reads(&self, reading: Reading) {
         if let (Some(_), Some(percent)) = (&self.0, (reading.read * 100).checked_div(reading.of)) {
             self.does(&format!("reading the log: {percent}%"));
@@ -105,8 +104,8 @@ impl Manager {
         }
     }
 
-    /// Said by what must not stand still, whenever it has gone on: the start, and then the reactor.
-    /// A start gets more time by it, and a node that is ready stays alive.
+    /// Reports progress of the start or of the reactor. It extends the start timeout, or resets the
+    /// watchdog once the node is ready.
     pub(crate) fn turns(&self) {
         let Some(way) = &self.0 else { return };
         self.tell(|told| {
@@ -134,9 +133,8 @@ impl Manager {
         });
     }
 
-    /// Asks the reactor all the time, in a thread of its own, and says that the node turns only
-    /// when there was an answer. A thread that said so by itself would do it for a reactor that
-    /// hangs, too.
+    /// Starts a thread that polls the reactor and reports progress only after a response, so that
+    /// the watchdog also catches a reactor that hangs.
     pub(crate) fn follow(&self, handle: Handle) -> io::Result<()> {
         let Some(way) = &self.0 else { return Ok(()) };
         let pause = way.patience.map_or(EVERY, |patience| patience / 3);
@@ -158,7 +156,7 @@ impl Manager {
         thread::Builder::new().name("manager".to_owned()).spawn(ask).map(drop)
     }
 
-    /// Sends what there is to be said of what is known; nothing once the node stops.
+    /// Sends the message returned by `say`; nothing once the node is stopping.
     fn tell(&self, say: impl FnOnce(&mut Told) -> Option<String>) {
         let Some(way) = &self.0 else { return };
         let mut told = way.lock();
@@ -166,7 +164,7 @@ impl Manager {
             return;
         }
         if let Some(text) = say(&mut told) {
-            // A manager that is gone, or does not read, cannot be notified.
+            // Ignore errors: the manager may be gone or not reading.
             let _ = way.socket.send(text.as_bytes());
         }
     }
@@ -178,7 +176,7 @@ impl Way {
     }
 }
 
-/// A path, or a name in the kernel's own space, which begins with `@`.
+/// Connects to a socket path, or to an abstract socket, whose name begins with `@`.
 fn connect(place: &str) -> io::Result<UnixDatagram> {
     let address = match place.strip_prefix('@') {
         Some(name) => SocketAddr::from_abstract_name(name)?,
@@ -190,15 +188,14 @@ fn connect(place: &str) -> io::Result<UnixDatagram> {
     Ok(socket)
 }
 
-/// Returns the manager's watchdog timeout for this process; `None` if there is none, or it is meant
-/// for another process.
+/// Returns the watchdog timeout, if there is one for this process.
 fn patience(microseconds: Option<&str>, process: Option<&str>) -> Option<Duration> {
     let other = process.is_some_and(|id| id.parse() != Ok(process::id()));
     let microseconds = microseconds?.parse().ok().filter(|number| *number > 0)?;
     (!other).then(|| Duration::from_micros(microseconds))
 }
 
-/// Returns the line that `systemctl status` shows of a running node.
+/// Returns the status line that `systemctl status` shows for a running node.
 fn in_brief(status: &Status) -> String {
     let NodeId(node) = status.member.node;
     let role = match (status.role, status.leader) {

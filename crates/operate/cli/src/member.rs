@@ -1,4 +1,4 @@
-//! `quorate member`: the members of the cluster, and how operators change them.
+//! `quorate member`: shows and changes the members of the cluster.
 
 mod drain;
 mod ended;
@@ -227,14 +227,14 @@ pub(crate) struct DrainArgs {
     ask: Ask,
 }
 
-/// An id that was reserved.
+/// A reserved id.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Added {
     node: u32,
     peer: String,
     #[serde(rename = "as")]
     role: String,
-    /// The line that starts it.
+    /// Command line that starts the node.
     start: String,
 }
 
@@ -333,7 +333,8 @@ fn add(args: &AddArgs, output: Output) -> Result<Exit, Problem> {
 
 const WOULD_BE_DONE: &str = "dry run: the change is possible; nothing was changed";
 
-/// The folder is the reader's choice; client and admin addresses are those of that machine.
+/// Returns the command line that starts the new node. The user fills in the data folder and the
+/// client and admin addresses.
 fn start_line(node: u32, args: &AddArgs, admins: &[String]) -> String {
     let role = match args.role.as_str() {
         "voter" => String::new(),
@@ -346,7 +347,7 @@ fn start_line(node: u32, args: &AddArgs, admins: &[String]) -> String {
     )
 }
 
-/// Carries out a request that takes effect at once, or shows what it would do.
+/// Executes a request that takes effect at once, or shows its effect.
 fn at_once(wish: MembersRequest, ask: &Ask, done: &str, output: Output) -> Result<Exit, Problem> {
     let request = MembersRequest { dry_run: ask.dry_run, ..wish };
     let asked = Group::new(&ask.place.admin).ask(&request)?;
@@ -358,8 +359,8 @@ fn at_once(wish: MembersRequest, ask: &Ask, done: &str, output: Output) -> Resul
     Ok(Exit::Done)
 }
 
-/// Carries out a request that takes a plan: shows its steps, and follows it to its end. `leaves`:
-/// the node that may be switched off afterwards.
+/// Executes a request that needs a plan: shows the steps and follows the plan to its end. `leaves`
+/// is a node that may be switched off afterwards.
 fn change(
     wish: MembersRequest,
     steps: &Steps,

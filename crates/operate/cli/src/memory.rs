@@ -4,7 +4,7 @@ use std::fs;
 
 use quorate_kv::front::Memory;
 
-/// Reads it; 0 where the system does not report it.
+/// Returns the memory use; 0 where the system does not report it.
 pub(crate) fn read() -> Memory {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let machine = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -15,7 +15,7 @@ pub(crate) fn read() -> Memory {
     }
 }
 
-/// The value of a line such as `VmRSS:   1234 kB`.
+/// Parses the value of a line such as `VmRSS:   1234 kB` to bytes.
 fn field(text: &str, name: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     let number = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());

@@ -1,4 +1,4 @@
-//! Output of commands and their exit: results, errors, the six exit codes.
+//! Output and exit codes of commands: results, errors, and the six exit codes.
 
 use std::{
     fmt,
@@ -16,13 +16,13 @@ use serde::Serialize;
 /// Exit code of the process; scripts rely on the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// The request is done.
+    /// The request was executed.
     Done = 0,
-    /// Refused, or failed.
+    /// The request was refused or failed.
     Failed = 1,
-    /// Bad usage or configuration.
+    /// The usage or configuration is invalid.
     Usage = 2,
-    /// Unreachable, no quorum, or out of time.
+    /// The nodes are unreachable, have no quorum, or did not respond in time.
     Unreachable = 3,
     /// A check found damage, loss or a violation.
     Violation = 4,
@@ -50,32 +50,32 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// Creates a problem with a message; `code` is for programs.
+    /// Creates a problem without a hint; `code` is for programs.
     pub fn new(exit: Exit, code: &'static str, message: impl fmt::Display) -> Self {
         Self { exit, code, message: message.to_string(), hint: String::new() }
     }
 
-    /// A flag, variable or key that makes no sense.
+    /// Creates a problem for an invalid flag, variable or key.
     pub fn usage(message: impl fmt::Display) -> Self {
         problem::Problem::usage(message).into()
     }
 
-    /// The operating system refused.
+    /// Creates a problem for an error of the operating system.
     pub fn io(what: impl fmt::Display, error: &io::Error) -> Self {
         problem::Problem::io(what, error).into()
     }
 
-    /// No node answered at `address`.
+    /// Creates a problem for an address at which no node responds.
     pub fn unreachable(address: &str, error: impl fmt::Display) -> Self {
         problem::Problem::unreachable(address, error).into()
     }
 
-    /// The error document.
+    /// Returns the error as a JSON document.
     pub fn json(&self) -> String {
         error_json(self.code, &self.message, &self.hint)
     }
 
-    /// Adds a hint.
+    /// Sets the hint.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = hint.into();
         self
@@ -122,15 +122,15 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Output of results.
+/// Output format of results and errors.
 #[derive(Clone, Copy, Debug)]
 pub struct Output {
-    /// `--json`
+    /// True with `--json`.
     pub json: bool,
 }
 
 impl Output {
-    /// Prints a result: a JSON document, or the text that `human` makes of it.
+    /// Prints a result as a JSON document, or as the text that `human` returns.
     pub fn result<T: Serialize>(self, document: &T, human: impl FnOnce() -> String) {
         if self.json {
             let text = serde_json::to_string(document).expect("results are plain data");
@@ -140,7 +140,8 @@ impl Output {
         }
     }
 
-    /// Reports an error where the user of this kind of output looks for it.
+    /// Prints an error, as JSON on standard output or as text on standard error. Returns its exit
+    /// code.
     pub fn problem(self, problem: &Problem) -> Exit {
         if self.json {
             print(&problem.json());
@@ -156,34 +157,34 @@ impl Output {
     }
 }
 
-/// Returns whether the text of a switch, such as a variable's, switches it on.
+/// Returns whether the text of a switch, such as a variable's value, means on.
 pub fn is_on(text: &str) -> bool {
     let on = ["1", "t", "true", "y", "yes", "on", "-"];
     on.contains(&text.to_ascii_lowercase().as_str())
 }
 
-/// Returns whether the text of a switch switches it off.
+/// Returns whether the text of a switch means off.
 pub fn is_off(text: &str) -> bool {
     let off = ["", "0", "f", "false", "n", "no", "off"];
     off.contains(&text.to_ascii_lowercase().as_str())
 }
 
-/// A line on standard output. A reader that closed the pipe wants no more of it, which is no error.
+/// Prints a line to standard output. A closed pipe is not an error, since its reader wants no more.
 pub fn print(line: &str) {
     let _ = is_read(line);
 }
 
-/// Prints a line of a continuous output: returns `false` if standard output has no reader any more.
+/// Prints a line of continuous output. Returns false once standard output has no reader.
 pub fn is_read(line: &str) -> bool {
     quorate_admin::progress::clear();
     let mut out = io::stdout().lock();
     writeln!(out, "{line}").and_then(|()| out.flush()).is_ok()
 }
 
-/// Waits up to `wait` for the reader of standard output to go; returns whether it has.
+/// Waits up to `wait` for the reader of standard output to close it; returns whether it has.
 pub fn reader_goes_within(wait: Duration) -> bool {
     let out = io::stdout();
-    // Only the end is awaited, which poll reports unasked.
+    // Poll reports a closed pipe without being asked for any event.
     let mut polled = [PollFd::new(&out, PollFlags::empty())];
     let until = Instant::now() + wait;
     loop {
@@ -198,7 +199,7 @@ pub fn reader_goes_within(wait: Duration) -> bool {
     }
 }
 
-/// Columns padded to their widest cell.
+/// Formats a table whose columns are padded to their widest cell.
 pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {

@@ -1,5 +1,5 @@
-//! `quorate p4 PROGRAM`: one of our programs for switches on the interpreter, frames in, frames
-//! out: what `--device p4` runs.
+//! `quorate p4 PROGRAM`: runs one of our switch programs on the interpreter, with frames on
+//! standard input and output. Used by `--device p4`.
 
 use std::io::{self, BufWriter, Write as _};
 
@@ -25,7 +25,7 @@ pub(crate) struct P4Args {
     room: String,
 }
 
-/// Runs it until there are no more frames.
+/// Processes frames until the end of input.
 pub(crate) fn run(args: &P4Args) -> Result<Exit, Problem> {
     if !args.cells.is_power_of_two() {
         return Err(Problem::usage("--cells: a power of two"));
@@ -40,7 +40,7 @@ pub(crate) fn run(args: &P4Args) -> Result<Exit, Problem> {
         let sent = switch.step(&event).map_err(|fault| failed(&fault))?;
         let written = write_answer(&mut to, &sent).and_then(|()| to.flush());
         if let Err(error) = written {
-            // Who asked is gone.
+            // The reader has closed the pipe.
             return match error.kind() {
                 io::ErrorKind::BrokenPipe => Ok(Exit::Done),
                 _ => Err(failed(&error)),

@@ -1,5 +1,4 @@
-//! Reads the file with the keys of datagrams again when it has changed, so that keys are exchanged
-//! while nodes run.
+//! Reloads the file of datagram keys when it changes, so that keys can be replaced while nodes run.
 
 use std::io;
 
@@ -7,7 +6,7 @@ use quorate_net::{Handle, plane::KeyFile};
 
 use crate::watched;
 
-/// Follows the key file from now on, in a thread of its own.
+/// Starts a thread that watches the key file.
 pub(crate) fn follow(handle: Handle, mut known: KeyFile) -> io::Result<()> {
     watched::follow("plane-keys", "keys", move || {
         let file = KeyFile::read(known.path())?;

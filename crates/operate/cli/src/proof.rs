@@ -1,4 +1,4 @@
-//! Flags of every command: output format and authentication.
+//! Global flags: output format, certificate and login.
 
 use std::{
     env,
@@ -20,11 +20,11 @@ use crate::{
 #[derive(Args, Clone, Debug)]
 pub struct Global {
     /// Print one JSON document to standard output, also for errors
-    // Text, as `quorate bench` has a flag of the same name that may be followed by a file.
+    // A string, because `quorate bench` has a flag of the same name that may be followed by a file.
     #[arg(long, global = true, env = "QUORATE_JSON", value_name = "BOOL", hide_possible_values = true,
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     json: Option<String>,
-    // Text, as the setting of `quorate start` of the same name is.
+    // A string, like the setting of the same name of `quorate start`.
     /// Connect over TLS with the certificate, key and authority in this folder, as created by
     /// 'quorate cert client'
     #[arg(long, global = true, env = "QUORATE_TLS", value_name = "DIR")]
@@ -44,13 +44,13 @@ impl Global {
         Output { json: self.json.as_deref().is_some_and(output::is_on) }
     }
 
-    /// The folder that `--tls` names.
+    /// Returns the folder given with `--tls`.
     #[must_use]
     pub fn tls(&self) -> Option<&Path> {
         self.tls.as_deref().map(Path::new)
     }
 
-    /// Refuses a switch that is neither on nor off.
+    /// Returns an error if `--json` is neither on nor off.
     pub fn check_json(&self) -> Result<(), Problem> {
         let is_switch = |text: &str| output::is_on(text) || output::is_off(text);
         match self.json.as_deref() {
@@ -63,7 +63,7 @@ impl Global {
         }
     }
 
-    /// Starts the log, and records the user's identity. With `proves`, nodes are asked with the
+    /// Starts logging and sets the user's credentials. With `proves`, requests to nodes use the
     /// certificate of `--tls`.
     pub fn begin(&self, proves: bool) -> Result<(), Problem> {
         let wanted = env::var_os(logging::VARIABLE);
@@ -74,7 +74,7 @@ impl Global {
     }
 }
 
-/// Nodes are asked with the certificate in this folder.
+/// Makes all requests to nodes use the certificate in this folder.
 pub fn prove_by(folder: &Path) -> Result<(), Problem> {
     let files = ClientFiles::in_folder(folder);
     quorate_admin::client::use_certificate(&files)?;
@@ -82,7 +82,7 @@ pub fn prove_by(folder: &Path) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Nodes are asked with this name and password, if there are any.
+/// Makes all requests to nodes use this name and its password, if a name is given.
 fn log_in(name: Option<&str>, file: Option<&Path>) -> Result<(), Problem> {
     let Some(name) = name else {
         return match file {
@@ -104,7 +104,7 @@ fn log_in(name: Option<&str>, file: Option<&Path>) -> Result<(), Problem> {
 /// Client certificate given by `--tls`.
 static CERTIFICATE: OnceLock<ClientTrust> = OnceLock::new();
 
-/// The certificate that this command shows, if it has one.
+/// Returns the certificate of this command, if it has one.
 pub fn certificate() -> Option<ClientTrust> {
     CERTIFICATE.get().cloned()
 }
@@ -112,7 +112,7 @@ pub fn certificate() -> Option<ClientTrust> {
 /// User given by `--login`, with the password.
 static LOGIN: OnceLock<Login> = OnceLock::new();
 
-/// The user that this command logs in as, if there is one.
+/// Returns the login of this command, if it has one.
 pub fn login() -> Option<Login> {
     LOGIN.get().cloned()
 }

@@ -1,5 +1,5 @@
-//! `quorate recover`: the majority is lost for good, and one node's folder continues as a new
-//! cluster.
+//! `quorate recover`: starts a new cluster from one node's folder after permanent loss of the
+//! majority.
 
 use std::{
     fmt::Write as _,
@@ -49,12 +49,13 @@ use crate::{
     start::{open_store, store_of},
 };
 
-/// Timeout of everything that needs other nodes: an election, an answer.
+/// Timeout that never expires, for anything that needs other nodes.
 const NEVER_MS: u64 = 10_000_000_000;
-/// A replay that gets no further for so long lacks something that this node does not have.
+/// Time without progress after which the replay is assumed to lack data that this node does not
+/// have.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(1);
-/// Open files of the store.
+/// Maximum number of open files of the store.
 pub(crate) const STORE_FILES: usize = 256;
 const PIECE: usize = 256 << 10;
 
@@ -75,22 +76,23 @@ pub(crate) struct RecoverArgs {
     peer: Option<String>,
 }
 
-/// The new cluster.
+/// Result: the new cluster.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Recovered {
     cluster: String,
     node: u32,
-    /// Slot below which the new cluster has everything of the old one, as far as this node voted.
+    /// Slot below which the new cluster contains everything of the old one, as far as this node
+    /// voted.
     decided: u64,
     bytes: u64,
     checksum: String,
-    /// The old cluster.
+    /// Id of the old cluster.
     from: String,
-    /// Folder of the old node's files.
+    /// Folder with the old node's files.
     old: PathBuf,
-    /// Byte streams of the old cluster that the new one does not have.
+    /// Number of byte streams of the old cluster that are not in the new one.
     streams_left_out: u64,
-    /// The same, for the user.
+    /// Description of those streams.
     #[serde(skip)]
     streams: String,
 }
@@ -116,7 +118,7 @@ pub(crate) fn run(args: &RecoverArgs, output: Output) -> Result<Exit, Problem> {
     };
     let done = recover(args, &recovering);
     if done.is_err() {
-        // The node is as it was; what is left is removed by the next attempt.
+        // The node is unchanged; the next attempt removes what is left.
         let _ = recovering.clear();
     }
     let mut recovered = done?;
@@ -125,7 +127,7 @@ pub(crate) fn run(args: &RecoverArgs, output: Output) -> Result<Exit, Problem> {
     Ok(Exit::Done)
 }
 
-/// An earlier attempt came to its end only now.
+/// Reports that this run completed an earlier attempt.
 fn ended(data: &Path, output: Output) -> Result<Exit, Problem> {
     let founding = LockedFolder::peek(data).map_err(quorate::Error::from)?;
     let (cluster, node) = (format!("{:032x}", founding.cluster), founding.node.0);
@@ -317,7 +319,7 @@ fn unreadable(why: impl std::fmt::Display) -> Problem {
     Problem::new(Exit::Failed, "cannot_recover", what).hint("the node is unchanged")
 }
 
-/// The copy while it is replayed to its end.
+/// Copy of the node whose log is being replayed.
 struct Replaying<F: Front, S: StateMachine> {
     host: NodeHost<LockedFolder, S, F>,
     began: Instant,
@@ -388,7 +390,7 @@ impl<F: Front, S: StateMachine> Replaying<F, S> {
     }
 }
 
-/// A network without peers.
+/// Plane without peers.
 struct NoPeers;
 
 impl Plane for NoPeers {
@@ -401,7 +403,7 @@ impl Plane for NoPeers {
     }
 }
 
-/// A start without network traffic, which never asks for votes.
+/// Starter for a node without network traffic, which never starts an election.
 struct Quiet;
 
 impl Starter for Quiet {

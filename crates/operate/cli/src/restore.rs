@@ -1,4 +1,4 @@
-//! `quorate restore`: makes a new cluster of one of a backup, or of a snapshot of etcd
+//! `quorate restore`: creates a new cluster with one node from a backup, or from an etcd snapshot
 //! (`from_etcd`).
 
 #[cfg(feature = "etcd")]
@@ -32,7 +32,7 @@ use crate::{
     values::must_be,
 };
 
-/// Bytes that are read at a time.
+/// Bytes read at a time.
 const PIECE: usize = 256 << 10;
 
 /// Flags.
@@ -79,23 +79,23 @@ fn place(text: &str) -> Result<Store, String> {
     place.ok_or_else(|| must_be("lsm or memory", text))
 }
 
-/// The new cluster.
+/// Result: the new cluster.
 #[derive(Clone, Debug, Serialize)]
 struct Restored {
-    /// The new one.
+    /// Id of the new cluster.
     cluster: String,
-    /// Its one node.
+    /// Id of its only node.
     node: u32,
-    /// Slot below which the new cluster has everything of the old one.
+    /// Slot below which the new cluster contains everything of the old one.
     decided: u64,
     bytes: u64,
     checksum: String,
-    /// The cluster that the backup is of.
+    /// Cluster that was backed up.
     from: String,
-    /// Byte streams that the new one has, and how many bytes of them.
+    /// Number of byte streams restored with their bytes.
     streams: u64,
     stream_bytes: u64,
-    /// Byte streams of the old cluster that the new one does not have.
+    /// Number of byte streams of the old cluster that were not restored.
     streams_left_out: u64,
 }
 
@@ -165,8 +165,8 @@ fn run_from_backup(
     Ok(Exit::Done)
 }
 
-/// Returns the cluster that is to be; `state` is the item that says the revision of the service
-/// etcd.
+/// Returns the description of the new cluster. `state` is the item that contains the revision of an
+/// etcd service.
 fn new_group(
     checked: &Checked,
     state: Option<Vec<u8>>,
@@ -200,7 +200,8 @@ fn new_group(
     Ok(group)
 }
 
-/// The store at this place for the items of that one: all stores of a service take the same.
+/// Returns the store to use instead of the backup's, if one is requested. All stores of a service
+/// accept the same items.
 fn other_store(store: &str, place: Option<Store>) -> Result<Option<Store>, Problem> {
     match Store::named(store) {
         Some(Store::None) if place.is_some() => {
@@ -211,8 +212,7 @@ fn other_store(store: &str, place: Option<Store>) -> Result<Option<Store>, Probl
     }
 }
 
-/// Makes the folder that of its node. `from` is the backup once more; `path` is where it comes
-/// from.
+/// Fills the folder of the new node. `from` reads the backup a second time; `path` is for messages.
 fn fill(
     data: &Path,
     from: impl Read,
@@ -238,11 +238,11 @@ fn human(restored: &Restored, streams: &str, data: &Path, peer: &str) -> String 
     )
 }
 
-/// Bytes of a SHA-256.
+/// Length of a SHA-256 checksum.
 const CHECKSUM_BYTES: u64 = 32;
 
-/// Returns the length of the backup inside the file, if `etcdctl` wrote it. The backup has
-/// checksums of its own.
+/// Returns the length of the backup within a file that `etcdctl` wrote. The backup contains its own
+/// checksums.
 fn in_envelope(file: &File) -> Option<u64> {
     let length = file.metadata().ok()?.len();
     let at = length.checked_sub(CHECKSUM_BYTES + 16)?;
@@ -253,8 +253,8 @@ fn in_envelope(file: &File) -> Option<u64> {
     (word == ENVELOPE_WORD && bytes <= at).then_some(bytes)
 }
 
-/// Looks at all of the file before anything is written. Returns the item that says the revision of
-/// the service etcd, too.
+/// Checks the whole file before anything is written. Also returns the item that contains the
+/// revision of an etcd service.
 fn checked(file: impl Read, path: &Path) -> Result<(Checked, Option<Vec<u8>>), Problem> {
     let mut keys = Keys::default();
     let mut how_far = Progress::start();
@@ -274,12 +274,12 @@ fn checked(file: impl Read, path: &Path) -> Result<(Checked, Option<Vec<u8>>), P
     Ok((checked, keys.state))
 }
 
-/// The service's items are what a store will take.
+/// Checks that a store will accept the service's items.
 #[derive(Default)]
 struct Keys {
     kv: Items,
     etcd: etcd::Items,
-    /// The item that says the revision of the service etcd.
+    /// Item that contains the revision of an etcd service.
     state: Option<Vec<u8>>,
 }
 

@@ -1,4 +1,4 @@
-//! `quorate scrub`: a running node reads all that it keeps, and repairs what it can.
+//! `quorate scrub`: has a running node read all its data and repair what it can.
 
 use std::{
     thread,
@@ -21,9 +21,9 @@ use crate::{
     values::{must_be, parse_pace},
 };
 
-/// Interval of looks at the node.
+/// Interval of polling the node.
 const PAUSE: Duration = Duration::from_millis(200);
-/// A repair that gets on this long with nothing is not waited for.
+/// Time without progress after which pending repairs are no longer waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Arguments of `quorate scrub`.
@@ -41,7 +41,7 @@ pub(crate) struct ScrubArgs {
     show: bool,
 }
 
-/// `50MB`, `50MB/s`, `64KiB`, `1000000`.
+/// Parses a rate such as `50MB`, `50MB/s`, `64KiB` or `1000000`.
 fn pace(text: &str) -> Result<u64, String> {
     parse_pace(text)
         .ok_or_else(|| must_be("bytes per second, at least 64 KiB, such as 50MB or 64MiB", text))
@@ -75,7 +75,7 @@ fn begin(args: &ScrubArgs) -> Result<ScrubView, Problem> {
     })
 }
 
-/// Looks until all is read, and what can be repaired is.
+/// Polls until everything is read and all possible repairs are done.
 fn until_done(admin: &str, mut view: ScrubView) -> Result<ScrubView, Problem> {
     let mut how_far = Progress::start();
     let mut moved = Instant::now();

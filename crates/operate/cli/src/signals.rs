@@ -1,4 +1,4 @@
-//! Signal handling: SIGINT and SIGTERM end the process, a node survives SIGHUP and SIGXFSZ.
+//! Signal handling: SIGINT and SIGTERM end the process; a node survives SIGHUP and SIGXFSZ.
 
 use std::{
     io, process,
@@ -17,15 +17,15 @@ use signal_hook::{
 
 use crate::output::{Exit, Problem};
 
-/// A signal came, and the process ends because of it.
+/// The process is ending because of a signal.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Calls `first` at the first signal; at the second the process ends at once.
+/// Calls `first` at the first signal; a second signal ends the process at once.
 pub fn on_first(first: impl FnOnce() + Send + 'static) -> Result<(), Problem> {
     on_first_then_end(first, || ())
 }
 
-/// Runs an action at the first signal, and another before the end at the second.
+/// Calls `first` at the first signal; at the second one calls `clean_up` and ends the process.
 pub fn on_first_then_end(
     first: impl FnOnce() + Send + 'static,
     clean_up: impl FnOnce() + Send + 'static,
@@ -48,8 +48,8 @@ pub fn on_first_then_end(
     Ok(())
 }
 
-/// Runs `clean_up` at the first signal and ends the process, with the code that says why. Failures
-/// of the rest of the program meanwhile are consequences of that, and are not reported.
+/// Calls `clean_up` at the first signal and ends the process with the exit code of an interrupt.
+/// Errors in other threads meanwhile are consequences of that and are not reported.
 pub fn end_at_first(clean_up: impl FnOnce() + Send + 'static) -> Result<(), Problem> {
     on_first(|| {
         ENDING.store(true, Ordering::SeqCst);
@@ -59,20 +59,20 @@ pub fn end_at_first(clean_up: impl FnOnce() + Send + 'static) -> Result<(), Prob
     })
 }
 
-/// Ends commands that have nothing to finish at a signal.
+/// Ends a command without unfinished work at a signal.
 pub fn exit_when_interrupted() -> Result<(), Problem> {
     end_at_first(|| ())
 }
 
-/// Returns if no signal is ending the process; otherwise leaves the last word to it.
+/// Returns unless a signal is ending the process; then blocks until it has ended.
 pub fn yield_to_interrupt() {
     while ENDING.load(Ordering::SeqCst) {
         thread::park();
     }
 }
 
-/// Ignores what must not end a node: the end of its terminal or a log rotation (SIGHUP), and a file
-/// that may not grow (SIGXFSZ), which fails the write as a full disk does.
+/// Ignores signals that must not end a node: SIGHUP, from the end of its terminal or a log
+/// rotation, and SIGXFSZ, from a file at its size limit. The write then fails as on a full disk.
 pub(crate) fn survive() -> Result<(), Problem> {
     for signal in [SIGHUP, SIGXFSZ] {
         flag::register(signal, Arc::new(AtomicBool::new(false))).map_err(|error| failed(&error))?;

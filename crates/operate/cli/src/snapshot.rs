@@ -1,4 +1,4 @@
-//! `quorate snapshot`: has a node take a snapshot of its state now.
+//! `quorate snapshot`: makes a node take a snapshot of its current state.
 
 use std::time::{Duration, Instant};
 
@@ -15,9 +15,9 @@ use crate::{
     output::{Exit, Output, Problem},
 };
 
-/// Longer than a node lets one request wait for a snapshot.
+/// Timeout of a request, longer than a node lets one wait for a snapshot.
 pub(crate) const WAIT: Duration = Duration::from_secs(15);
-/// Time without progress of a snapshot after which the node is not taking one.
+/// Time without progress after which the command gives up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Flags.
@@ -45,11 +45,11 @@ pub(crate) fn run(args: &SnapshotArgs, output: Output) -> Result<Exit, Problem> 
     Ok(Exit::Done)
 }
 
-/// Error reply of a node: the HTTP status, and its message.
+/// Error response of a node: HTTP status and error.
 pub(crate) type Refused = (u16, client::Refusal);
 
-/// Asks again and again while the node takes the snapshot that is asked for, as long as it gets on
-/// with it.
+/// Repeats a request while the node takes the snapshot that it needs, as long as the snapshot makes
+/// progress.
 pub(crate) fn until_taken<T>(
     admin: &str,
     ask: &mut dyn FnMut() -> Result<Result<T, Refused>, Problem>,

@@ -48,7 +48,7 @@ use crate::{
 };
 
 const DEFAULT_STREAM: &str = "127.0.0.1:7453";
-/// Set by a process that starts a node as a part of itself: the node dies with that process.
+/// Environment variable with the id of a parent process; the node dies with that process.
 pub(crate) const PARENT_VARIABLE: &str = "QUORATE_DIES_WITH_PARENT";
 
 /// Runs the command.
@@ -98,13 +98,13 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     let addresses = advertised(&listeners, &admin, listed.as_deref());
     let mut announce = Announce::new(folder.node(), &listeners, &admin, manager.clone());
     let mut waiting = |why: &str| {
-        // It listens; a script that starts nodes one after the other may start the founder now.
+        // The node listens, so a script that starts nodes in turn may continue with the next one.
         announce.now();
         admin.starting(why);
         manager.does(why);
         progress(why);
     };
-    // What asks this goes on.
+    // Each poll also shows the service manager that the start makes progress.
     let asked = || {
         manager.turns();
         stop.is_asked()
@@ -136,7 +136,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     admin.is(node);
     announce.is(node);
     answering.belongs_to(identity.founding().cluster);
-    // Who has just joined is where it said that it is.
+    // A node that has just joined is reached at the address that it reported.
     let listed = listed.or_else(|| {
         let joins = identity.joins().is_some();
         let own = identity.book().peers.get(&node).filter(|_| joins);
@@ -189,7 +189,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     node.run(service, front, Some(wake), |_| Ok(()))
 }
 
-/// Checks that a service named by the operator is the folder's.
+/// Checks that the service given by the operator is that of the folder.
 fn check_service(wanted: Option<Speaks>, store: Store) -> Result<(), Problem> {
     match wanted {
         Some(wanted) if wanted != store.service() => {
@@ -205,14 +205,15 @@ fn check_service(wanted: Option<Speaks>, store: Store) -> Result<(), Problem> {
     }
 }
 
-/// Starts a password checker. Each frontend has its own: guesses at one delay no logins at the
-/// other.
+/// Starts a password checker. Each frontend has its own, so that guessing at one does not delay
+/// logins at the other.
 fn passwords() -> Result<Passwords, Problem> {
     Passwords::start().map_err(|error| Problem::io("start a thread for passwords", &error))
 }
 
-/// Binds the address for byte streams. If none was requested and another process has the default,
-/// this node has none: several nodes of one machine need no flag for a feature they may not use.
+/// Binds the stream address. If none was given and another process uses the default, the node
+/// serves no streams, so that several nodes on one machine need no flag for a feature that they may
+/// not use.
 fn bind_streams(listeners: &mut Listeners, asked: Option<&str>) -> Result<(), Problem> {
     match listeners.bind_streams(asked.unwrap_or(DEFAULT_STREAM)) {
         Err(error) if asked.is_none() && error.reason.is_in_use() => {
@@ -226,7 +227,7 @@ fn bind_streams(listeners: &mut Listeners, asked: Option<&str>) -> Result<(), Pr
     }
 }
 
-/// Uses the node's certificate for this process's requests to others.
+/// Makes this process's requests to other nodes use the node's certificate.
 fn prove_as_node(config: &StartConfig, protection: &Protection) -> Result<(), Problem> {
     let Trusting::Tls(files) = &config.trusting else {
         return Ok(());
@@ -243,8 +244,8 @@ fn prove_as_node(config: &StartConfig, protection: &Protection) -> Result<(), Pr
     }
 }
 
-/// Others believe the certificate, so a node with that of another one would be refused by all of
-/// them.
+/// Checks that the certificate is for this node. Other nodes go by the certificate, so they would
+/// refuse a node with another one's.
 fn check_name(protection: &Protection, node: NodeId) -> Result<(), Problem> {
     let Some(own) = protection.trust().map(Trust::own) else {
         return Ok(());
@@ -275,27 +276,27 @@ fn unix_ms() -> u64 {
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A node that knows its identity, and does not run yet.
+/// A node that knows its identity but does not run yet.
 pub(crate) struct Starting {
     pub(crate) known: quorate::Settings,
     pub(crate) identity: Identity<LockedFolder>,
     addresses: Addresses,
     store: Store,
     pub(crate) listeners: Listeners,
-    /// Server at the peer address, until the reactor takes over.
+    /// Server at the peer address until the reactor takes over.
     answering: quorate_net::Starting,
     admin: Admin,
     stop: Stop<EndReactor>,
     announce: Announce,
     manager: Manager,
-    /// Addresses to ask, if the node joins.
+    /// Admin addresses of the cluster that the node joins.
     join: Vec<String>,
-    /// The keys of datagrams.
+    /// Keys of datagrams.
     keys: Option<KeyFile>,
 }
 
 impl Starting {
-    /// Says that it opens the store; how many files that may have open.
+    /// Reports that the store is being opened; returns how many files it may open.
     pub(crate) fn opens_store(&self) -> usize {
         self.admin.starting("opening the store");
         self.manager.does("opening the store");
@@ -303,8 +304,8 @@ impl Starting {
         self.known.descriptors.store_files
     }
 
-    /// Runs until stopped. `serve` starts what serves clients outside the reactor, if anything
-    /// does; what it returns is dropped before the node ends.
+    /// Runs the node until it is stopped. `serve` starts a server outside of the reactor, if there
+    /// is one; its result is dropped before the node ends.
     pub(crate) fn run<S: StateMachine, F: Front, Serves>(
         mut self,
         service: S,
@@ -401,8 +402,8 @@ fn tell_start(identity: &Identity<LockedFolder>, store: Store) {
     );
 }
 
-/// The line that says where the node listens; printed once, when its id is known. A service manager
-/// is notified then, too.
+/// The line with the node's addresses, printed once its id is known. The service manager is
+/// notified at the same time.
 struct Announce {
     node: Option<NodeId>,
     places: Option<String>,
@@ -436,7 +437,7 @@ impl Announce {
         {
             let line = format!("ready node={node} {places}");
             let manager = self.manager.clone();
-            // A pipe that is full must not hold up the node.
+            // A full pipe must not block the node.
             let say = move || {
                 print(&line);
                 manager.ready();
@@ -448,24 +449,23 @@ impl Announce {
     }
 }
 
-/// Ends the reactor.
+/// Function that stops the reactor.
 type EndReactor = Box<dyn Fn() + Send>;
 
-/// The first signal asks the node to stop.
+/// Makes the first signal stop the node.
 fn stop_on_signal(manager: Manager) -> Result<Stop<EndReactor>, Problem> {
     let stop = Stop::new();
     let asked = stop.clone();
     signals::on_first(move || {
-        // First: with nothing to finish the process may be gone at once.
+        // Notify first: a node without unfinished work may end at once.
         manager.stopping();
         asked.ask();
     })?;
     Ok(stop)
 }
 
-/// Ends the process at a panic: a replica that found itself wrong must not continue; other threads
-/// would wait for it forever. Threads whose panics are caught, or noticed and handled, are left to
-/// themselves.
+/// Ends the process on a panic: a replica that failed an assertion must not continue, and other
+/// threads would wait for it indefinitely. Threads whose panics are handled are exempt.
 fn end_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -476,7 +476,7 @@ fn end_on_panic() {
     }));
 }
 
-/// Ends nodes that are a part of another process, such as `quorate demo`, with it.
+/// Makes a node end with its parent process, such as `quorate demo`.
 fn die_with_parent() -> Result<(), Problem> {
     let Ok(parent) = env::var(PARENT_VARIABLE) else {
         return Ok(());
@@ -484,7 +484,7 @@ fn die_with_parent() -> Result<(), Problem> {
     let kill = Some(rustix::process::Signal::KILL);
     rustix::process::set_parent_process_death_signal(kill)
         .map_err(|error| Problem::io("tie this node to its parent", &error.into()))?;
-    // It may have died before the call.
+    // The parent may have died before the call.
     let alive =
         rustix::process::getppid().is_some_and(|id| id.as_raw_nonzero().to_string() == parent);
     if alive {
@@ -498,8 +498,8 @@ fn die_with_parent() -> Result<(), Problem> {
     }
 }
 
-/// Returns the addresses under which others find this node. An unspecified address cannot be
-/// dialled: then the host under which the members know the node is reported.
+/// Returns the addresses at which others reach this node. For an unspecified address, reports the
+/// host under which the members know the node.
 fn advertised(listeners: &Listeners, admin: &Admin, listed: Option<&str>) -> Addresses {
     let host = listed.and_then(|address| address.rsplit_once(':')).map(|(host, _)| host);
     let place = |bound: SocketAddr| match host {
@@ -521,8 +521,7 @@ pub(crate) fn open_store(
 ) -> Result<Box<dyn KvStore>, Problem> {
     match store {
         Store::Lsm => Ok(Box::new(open_engine(&folder.join("kv"), files_max)?)),
-        // The service without state keeps nothing, wherever, and that of etcd has stores of its
-        // own.
+        // The stateless service stores nothing, and the etcd service has its own stores.
         _ => Ok(Box::new(MemoryStore::new())),
     }
 }
@@ -541,8 +540,8 @@ pub(crate) fn open_engine(folder: &Path, files_max: usize) -> Result<LsmStore, P
     Ok(opened)
 }
 
-/// Returns the hint for a store that does not open. Damaged parts were set aside before; the
-/// remaining causes are no reason to touch a file.
+/// Returns the hint for a store that cannot be opened. Damaged parts were set aside before, so none
+/// of the remaining causes justifies touching a file.
 fn store_hint(failure: &Failure) -> &'static str {
     match failure {
         Failure::Format(_) | Failure::LibraryVersion(_) => "start the version that created it",
@@ -553,10 +552,10 @@ fn store_hint(failure: &Failure) -> &'static str {
     }
 }
 
-/// Refuses two flags with one address: the operator must see both.
+/// Returns an error if two flags have the same address.
 fn check_places(places: &[(&str, &str)]) -> Result<(), Problem> {
     let resolved = |address: &str| -> Vec<SocketAddr> {
-        // A name that does not resolve is reported when it is to be listened on.
+        // A name that does not resolve is reported when it is bound.
         address.to_socket_addrs().into_iter().flatten().collect()
     };
     let clash = |one: &SocketAddr, other: &SocketAddr| {
@@ -602,7 +601,7 @@ mod tests {
         );
     }
 
-    /// No hint makes the operator move or delete files that the node needs.
+    /// No hint suggests that the operator move or delete files that the node needs.
     #[test]
     fn a_store_that_does_not_open_is_left_alone() {
         for (failure, expected) in [

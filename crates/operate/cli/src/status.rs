@@ -1,4 +1,4 @@
-//! `quorate status`: what every node of the cluster says.
+//! `quorate status`: shows the state of every node of the cluster.
 
 mod picture;
 mod rates;
@@ -104,7 +104,7 @@ fn human(cluster: &ClusterView, colours: bool) -> String {
     format!("{}\n\n{}{break_before_notes}{notes}", headline(cluster), table(&rows))
 }
 
-/// Returns the plan in flight, as the leader reports it.
+/// Returns the plan in progress, as the leader reports it.
 fn plan_of(cluster: &ClusterView) -> Option<&PlanView> {
     let views = || cluster.nodes.iter().filter_map(Answer::view);
     let leader = views().find(|view| Some(view.node) == cluster.leader);
@@ -112,7 +112,7 @@ fn plan_of(cluster: &ClusterView) -> Option<&PlanView> {
     view.plan.as_ref()
 }
 
-/// Formats what all nodes have in common.
+/// Formats the properties common to all nodes.
 fn headline(cluster: &ClusterView) -> String {
     let id = cluster.cluster.as_deref().unwrap_or("unknown");
     let leader = match cluster.leader {
@@ -128,7 +128,7 @@ fn headline(cluster: &ClusterView) -> String {
     let streams = streams.map_or_else(String::new, |StreamsView { count, open, .. }| {
         format!(", byte streams {count}, open {open}")
     });
-    // Where all is as it should be, there is nothing to say.
+    // Shown only if a newer level is available.
     let level = leads.map(|view| &view.level).filter(|level| level.may_rise());
     let level = level.map_or_else(String::new, |level| {
         format!(", feature level {}: {}", level.level, level.prospect())
@@ -141,7 +141,7 @@ fn headline(cluster: &ClusterView) -> String {
     format!("cluster {id}{settings}: {leader}{ring}{streams}{level}")
 }
 
-/// The way of votes to a leader, if they are handed on.
+/// Formats the route of votes to a leader, if they pass along a ring.
 fn ring(view: &NodeView) -> Option<String> {
     let nodes: Vec<String> = view.ring.iter().map(u32::to_string).collect();
     (!nodes.is_empty()).then(|| nodes.join(" → "))
@@ -194,7 +194,7 @@ fn row(view: &NodeView, cluster: &ClusterView) -> Vec<String> {
     ]
 }
 
-/// A node, as its leader sees it.
+/// Returns a member as its leader sees it.
 fn as_led(node: u32, cluster: &ClusterView) -> Option<&MemberView> {
     let mut views = cluster.nodes.iter().filter_map(Answer::view);
     let leader = views.find(|view| Some(view.node) == cluster.leader)?;
@@ -207,7 +207,7 @@ fn lag(node: u32, cluster: &ClusterView) -> Option<u64> {
     as_led(node, cluster)?.lag
 }
 
-/// Returns whether any plane but connections is used, or was requested.
+/// Returns whether any plane other than TCP is used or was requested.
 fn has_planes(cluster: &ClusterView) -> bool {
     let views = cluster.nodes.iter().filter_map(Answer::view);
     let mut planes =
@@ -220,7 +220,7 @@ fn plane(node: u32, cluster: &ClusterView) -> String {
     let plane = as_led(node, cluster).and_then(|member| member.plane.as_ref());
     plane.map_or_else(String::new, |view| {
         let PlaneView { way, frames, rtt_us, why } = view;
-        // The usual way of frames is not worth a word.
+        // The usual interface for frames is not shown.
         let frames = frames.as_ref().filter(|frames| *frames != "packet");
         let frames = frames.map_or_else(String::new, |frames| format!(" by {frames}"));
         let rtt = rtt_us.map_or_else(String::new, |us| format!(" {us} µs"));
@@ -368,7 +368,7 @@ node 5: this node was removed from the cluster
         assert_eq!(human(&cluster, true), painted);
     }
 
-    /// Exit 3, and every address with its reason.
+    /// The exit code is 3, and every address is listed with its reason.
     #[test]
     fn a_cluster_without_a_reachable_node_is_an_error() {
         let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

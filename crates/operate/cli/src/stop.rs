@@ -1,9 +1,9 @@
-//! Requests to stop the node, before and after there is a reactor.
+//! Requests to stop the node, before and after the reactor exists.
 
 use super::sync::{Arc, AtomicBool, Mutex, Ordering, PoisonError};
 
-/// The request, shared by the thread that receives signals and the one that starts the node. `stop`
-/// ends the reactor, once there is one.
+/// Stop request, shared by the signal thread and the starting thread. `stop` ends the reactor once
+/// it exists.
 pub(crate) struct Stop<F> {
     asked: Arc<AtomicBool>,
     stop: Arc<Mutex<Option<F>>>,
@@ -20,7 +20,7 @@ impl<F: Fn()> Stop<F> {
         Self { asked: Arc::new(AtomicBool::new(false)), stop: Arc::new(Mutex::new(None)) }
     }
 
-    /// The node is asked to stop.
+    /// Requests a stop.
     pub(crate) fn ask(&self) {
         self.asked.store(true, Ordering::SeqCst);
         self.pass_on();
@@ -30,7 +30,7 @@ impl<F: Fn()> Stop<F> {
         self.asked.load(Ordering::SeqCst)
     }
 
-    /// Registers the reactor. The second of the two, this or the request, passes it on.
+    /// Registers the reactor. Whichever comes second, the registration or the request, stops it.
     pub(crate) fn tell(&self, stop: F) {
         *self.stop.lock().unwrap_or_else(PoisonError::into_inner) = Some(stop);
         self.pass_on();

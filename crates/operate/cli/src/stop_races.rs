@@ -1,9 +1,9 @@
-//! Races between a signal and the start of the node, explored: the same lines as in production,
-//! over primitives of a scheduler that decides which thread runs when.
+//! Explores races between a signal and the start of the node: compiles the production code with
+//! primitives of a scheduler that tries all interleavings.
 //!
-//! The model is shown to work by a start that checks for the request first.
+//! A faulty start, which checks for the request first, shows that the model finds races.
 
-/// The same primitives as in production.
+/// Replacements for the primitives used in production.
 mod sync {
     pub(super) use std::sync::PoisonError;
 
@@ -13,7 +13,7 @@ mod sync {
     };
 }
 
-// By its path, since it is compiled a second time: `super::sync` is the one above here.
+// By path, because it is compiled a second time; its `super::sync` is the module above.
 #[path = "stop.rs"]
 #[allow(clippy::duplicate_mod, reason = "over other primitives")]
 mod stop;
@@ -27,7 +27,7 @@ use sync::{Arc, Ordering};
 
 type Reactor = Box<dyn Fn() + Send>;
 
-/// A signal arrives at some moment of the start; the reactor is notified.
+/// Checks that the reactor is notified of a signal that arrives at any moment of the start.
 fn a_signal_is_never_lost(tell: impl Fn(&Stop<Reactor>, Reactor)) {
     let stop = Stop::<Reactor>::new();
     let signals = stop.clone();
@@ -47,7 +47,7 @@ fn a_signal_is_never_lost(tell: impl Fn(&Stop<Reactor>, Reactor)) {
 #[test]
 fn a_signal_while_the_node_starts_stops_it() {
     shuttle::check_dfs(|| a_signal_is_never_lost(Stop::tell), None);
-    // A start that checks for a request to stop, and registers no reactor if there was none.
+    // A faulty start, which checks for a stop request and then fails to register the reactor.
     let looks_first = |stop: &Stop<Reactor>, reactor: Reactor| {
         if stop.is_asked() {
             reactor();

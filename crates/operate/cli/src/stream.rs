@@ -1,4 +1,4 @@
-//! `quorate stream`: byte streams of a cluster, written, read and looked after.
+//! `quorate stream`: writes, reads and manages byte streams of a cluster.
 
 mod cat;
 mod keep;
@@ -80,26 +80,26 @@ pub(crate) struct OneStream {
     place: Place,
 }
 
-/// A stream, as scripts see it.
+/// JSON form of a stream.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct View {
     name: String,
-    /// open or closed
+    /// `open` or `closed`.
     state: &'static str,
-    /// First position to keep.
+    /// First position that is retained.
     start: u64,
-    /// All bytes below are durable.
+    /// Position below which all bytes are durable.
     durable: u64,
-    /// Bytes kept.
+    /// Number of bytes retained.
     bytes: u64,
-    /// The node that its writer talks to.
+    /// Node that its writer is connected to.
     writer: Option<u32>,
     pieces: u32,
     /// Time of creation, in UTC.
     created: String,
-    /// Most bytes kept.
+    /// Limit on retained bytes; null for no limit.
     keep_bytes: Option<u64>,
-    /// Milliseconds for which bytes are kept.
+    /// Milliseconds for which bytes are retained; null for no limit.
     keep_ms: Option<u64>,
 }
 
@@ -122,20 +122,20 @@ impl View {
         }
     }
 
-    /// Both bounds, in short.
+    /// Formats both limits in short form.
     fn keeps(&self) -> String {
         keep::shown(Keep { bytes: self.keep_bytes, age_ms: self.keep_ms })
     }
 }
 
-/// A Unix time in seconds as ISO 8601 has it.
+/// Formats a Unix time in seconds according to ISO 8601.
 pub(crate) fn moment(seconds: u64) -> String {
     let (hours, minutes) = (seconds / 3600 % 24, seconds / 60 % 60);
     let day = date(seconds);
     format!("{day}T{hours:02}:{minutes:02}:{:02}Z", seconds % 60)
 }
 
-/// Returns the options of the client: its timeouts, certificate and login.
+/// Returns the client options, with certificate and login.
 fn options() -> Options {
     Options { tls: certificate(), login: login(), ..Options::default() }
 }
@@ -153,7 +153,7 @@ pub(crate) fn run(command: &StreamCommand, output: Output) -> Result<Exit, Probl
     }
 }
 
-/// Maps an error of the client to a problem for the user.
+/// Converts an error of the client to a problem.
 pub(crate) fn problem(error: &Error, what: impl fmt::Display) -> Problem {
     let found = |exit, code| Problem::new(exit, code, format_args!("{what}: {error}"));
     match error {
@@ -176,7 +176,7 @@ pub(crate) fn problem(error: &Error, what: impl fmt::Display) -> Problem {
     }
 }
 
-/// Returns the code's word for programs.
+/// Returns the error code for programs.
 const fn word(code: Code) -> &'static str {
     match code {
         Code::Malformed => "malformed",
@@ -202,7 +202,7 @@ const fn word(code: Code) -> &'static str {
     }
 }
 
-/// Returns a hint where the node gives none.
+/// Returns a hint for an error to which the node adds none.
 fn hint(code: Code, position: u64) -> String {
     match code {
         Code::Exists => {

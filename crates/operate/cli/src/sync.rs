@@ -1,5 +1,5 @@
-//! Primitives shared between threads, in one place: the models of races (`stop_races`) substitute
-//! other kinds of the same things here, and then try every order in which the threads can run.
+//! Primitives shared between threads. The models of races (`stop_races`) replace this module by
+//! other primitives and try all interleavings of threads.
 
 pub(crate) use std::sync::{
     Arc, Mutex, PoisonError,

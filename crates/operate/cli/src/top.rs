@@ -1,4 +1,4 @@
-//! `quorate top`: the cluster on the whole screen of a terminal, as the web page shows it.
+//! `quorate top`: shows the cluster on the full screen of a terminal, like the web page.
 
 mod app;
 mod cluster;
@@ -54,9 +54,9 @@ pub(crate) struct TopArgs {
     every: u64,
 }
 
-/// News, keys and signals are noticed within this time.
+/// Longest delay before updates, keys and signals are handled.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Interval at which ages are redrawn without news.
+/// Redraw interval for ages when no update arrives.
 const OLDER: Duration = Duration::from_secs(1);
 
 /// Runs the command.
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &TopArgs, output: Output) -> Result<Exit, Problem> {
     let is_lost = screen.is_lost();
     drop(screen);
     match exit {
-        // What panicked has said it, on the terminal that was given back.
+        // The panic message has been printed on the restored terminal.
         Ok(_) if is_lost => {
             let what = "a thread of 'quorate top' failed";
             Err(Problem::new(Exit::Failed, "internal", what))
@@ -83,7 +83,8 @@ pub(crate) fn run(args: &TopArgs, output: Output) -> Result<Exit, Problem> {
     }
 }
 
-/// Checks for a terminal: a continuous view has no single document, and pictures are for people.
+/// Returns an error without a terminal, or with `--json`: a continuous view is not a single
+/// document.
 fn check_terminal(output: Output) -> Result<(), Problem> {
     let needs = "'quorate top' needs a terminal";
     let no_terminal = |why: &str| {

@@ -15,7 +15,7 @@ use crate::{
     output::{Exit, Output, Problem},
 };
 
-/// Longer than the node itself waits.
+/// Timeout of a request, longer than the node's own.
 const WAIT: Duration = Duration::from_secs(15);
 
 /// Flags.

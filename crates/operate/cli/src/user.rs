@@ -1,4 +1,4 @@
-//! `quorate user`: users and their rights.
+//! `quorate user`: manages users, roles and passwords.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
     password,
 };
 
-/// Longer than the node itself waits.
+/// Timeout of a request, longer than the node's own.
 const WAIT: Duration = Duration::from_secs(15);
 
 /// What is to be done.
@@ -134,8 +134,8 @@ impl SetArgs {
     }
 }
 
-/// Sends the request to the first node that answers. One of unknown outcome is sent to no other:
-/// that is reported.
+/// Sends the request to the first node that responds. A request with an unknown outcome is
+/// reported, not sent to another node.
 fn ask(addresses: &[String], request: Option<&UsersRequest>) -> Result<UsersView, Problem> {
     let body = request.map(|request| serde_json::to_string(request).expect("plain data"));
     let mut unreached = None;

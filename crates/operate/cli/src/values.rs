@@ -1,4 +1,4 @@
-//! Values of flags, variables and keys: what each may be, in the words that its error uses.
+//! Parses values of flags, variables and keys, and describes the permitted values in errors.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -8,19 +8,19 @@ use quorate_replica::scrubbing::BYTES_PER_SECOND_MIN;
 /// Unit of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Nothing but itself.
+    /// A plain number.
     Count,
     /// Bytes, shown in the largest unit that divides them.
     Bytes,
     /// Bytes per second, shown like bytes.
     BytesPerSecond,
-    /// Kibibytes.
+    /// Kibibytes (1024 bytes).
     KiB,
-    /// Thousandths of a second.
+    /// Milliseconds.
     Milliseconds,
-    /// Hundredths.
+    /// Percent.
     Percent,
-    /// Link speed.
+    /// Link speed in Mbit/s.
     Megabits,
 }
 
@@ -40,7 +40,7 @@ impl Unit {
     }
 }
 
-/// Formats a size in the largest unit that divides it, so that a limit and a value one beyond it
+/// Formats a size in the largest unit that divides it, so that a limit and a value just beyond it
 /// look different.
 fn exact_bytes(count: u64) -> String {
     let units = [("PiB", 50), ("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
@@ -51,41 +51,41 @@ fn exact_bytes(count: u64) -> String {
     }
 }
 
-/// A whole number within limits.
+/// Bounds of a whole number, with its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Number {
     least: u64,
-    /// Upper limit; the largest number there is means none.
+    /// Upper bound; `u64::MAX` means none.
     most: u64,
     unit: Unit,
 }
 
 impl Number {
-    /// Both limits belong to it.
+    /// Creates bounds, both inclusive.
     #[must_use]
     pub const fn between(least: u64, most: u64, unit: Unit) -> Self {
         Self { least, most, unit }
     }
 
-    /// Without an upper limit.
+    /// Creates bounds without an upper one.
     #[must_use]
     pub const fn at_least(least: u64, unit: Unit) -> Self {
         Self::between(least, u64::MAX, unit)
     }
 
-    /// `None` if it is no number, or beyond the limits.
+    /// Parses a number; `None` if it is not a number or out of bounds.
     pub fn parse<T: TryFrom<u64>>(self, text: &str) -> Option<T> {
         let number = text.parse().ok();
         let within = number.filter(|number| (self.least..=self.most).contains(number));
         within.and_then(|number| T::try_from(number).ok())
     }
 
-    /// A value that was refused, as an error shows it.
+    /// Formats a refused value for an error message.
     pub(crate) fn got(self, text: &str) -> String {
         text.parse().map_or_else(|_| text.to_owned(), |number| self.unit.show(number))
     }
 
-    /// Returns a parser for an argument of `clap`.
+    /// Returns a value parser for `clap`.
     pub fn argument<T>(self) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
     where
         T: TryFrom<u64>,
@@ -104,18 +104,18 @@ impl fmt::Display for Number {
     }
 }
 
-/// An id of a node as an argument.
+/// Parses a node id given as an argument.
 pub fn node_argument(text: &str) -> Result<u32, String> {
     let node = u32::from_str(text).ok().filter(|node| *node > 0);
     node.ok_or_else(|| must_be("a node id (1, 2, …)", text))
 }
 
-/// Formats the error for a value, to follow the name under which it was given.
+/// Formats the error about a value, to follow the name of the flag, variable or key.
 pub fn must_be(what: impl fmt::Display, got: &str) -> String {
     format!("must be {what} (got {got})")
 }
 
-/// `500us`, `5ms`, `0.1s`, `2m`, `1h`.
+/// Parses a duration to seconds: `500us`, `5ms`, `0.1s`, `2m`, `1h`.
 #[must_use]
 pub fn seconds(text: &str) -> Option<f64> {
     let units = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
@@ -125,14 +125,14 @@ pub fn seconds(text: &str) -> Option<f64> {
     })
 }
 
-/// Parses a duration within limits.
+/// Parses a duration within bounds in seconds.
 #[must_use]
 pub fn duration(text: &str, least: f64, most: f64) -> Option<Duration> {
     let within = seconds(text).filter(|seconds| (least..=most).contains(seconds));
     within.map(Duration::from_secs_f64)
 }
 
-/// `on` or `off`; what a TOML file or a shell calls so is no mistake either.
+/// Parses `on` or `off`; also accepts `true` and `false`, as TOML files and shells write them.
 pub(crate) fn switch(text: &str) -> Option<bool> {
     match text {
         "on" | "true" => Some(true),
@@ -141,7 +141,7 @@ pub(crate) fn switch(text: &str) -> Option<bool> {
     }
 }
 
-/// A value that a parser refused: its flag, and what the parser said.
+/// Returns the error about a value that one of our parsers refused, with the name of its flag.
 pub(crate) fn refused(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg) else {
         return None;
@@ -152,7 +152,7 @@ pub(crate) fn refused(error: &clap::Error) -> Option<String> {
     is_ours.then(|| format!("{} {why}", name.trim_matches(['<', '>', '[', ']'])))
 }
 
-/// Parses a pace, in bytes per second; `None` if it is none, or too slow.
+/// Parses a rate in bytes per second; `None` if it is invalid or too low.
 pub(crate) fn parse_pace(text: &str) -> Option<u64> {
     const UNITS: [(&str, u64); 7] = [
         ("KiB", 1 << 10),

@@ -1,12 +1,12 @@
-//! Files that are read again when they have changed, while the node runs.
+//! Watches files and reloads them when they change, while the node runs.
 
 use std::{fmt::Display, io, thread, time::Duration};
 
 /// Interval of checks.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Checks the files from now on, in a thread of this name. A fault is logged once, with the note
-/// that the previous `what` stay in force.
+/// Starts a thread of this name that calls `look` at each interval. An error is logged once, with
+/// the note that the previous `what` stay in use.
 pub(crate) fn follow<E: Display>(
     name: &str,
     what: &'static str,
@@ -16,7 +16,7 @@ pub(crate) fn follow<E: Display>(
         let mut told = None;
         loop {
             thread::sleep(EVERY);
-            // They may be written just now.
+            // The files may be in the process of being written.
             let wrong = look().err().map(|error| error.to_string());
             if let Some(error) = wrong.as_ref().filter(|_| wrong != told) {
                 tracing::error!("{error}; the previous {what} stay in force");

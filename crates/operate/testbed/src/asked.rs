@@ -1,40 +1,39 @@
-//! A replica that fronts ask things in tests: it takes commands down, and answers nothing by
-//! itself.
+//! A fake replica for tests of protocol frontends: it records commands and never answers by itself.
 
 use quorate_replica::{
     front::{Failure, Requests, Sequenced, Tag},
     status::Status,
 };
 
-/// Requests of a front. A test ends them itself, by their tags.
+/// Requests made by a frontend. The test completes them itself, by their tags.
 #[derive(Debug, Default)]
 pub struct Asked {
-    /// Commands, in the order in which they came.
+    /// Commands, in the order received.
     pub written: Vec<(Tag, Vec<u8>)>,
-    /// The same, of those that are to be answered when they are on stable storage at a quorum.
+    /// Commands to be acknowledged once they are on stable storage at a quorum.
     pub lasting: Vec<(Tag, Vec<u8>)>,
-    /// The same, of those that are to be answered when they are in memory at a quorum.
+    /// Commands to be acknowledged once they are in memory at a quorum.
     pub early: Vec<(Tag, Vec<u8>)>,
-    /// Requests that the front waits for no more.
+    /// Requests that the frontend abandoned.
     pub forgotten: Vec<Tag>,
-    /// Refuse commands.
+    /// Refuse commands as busy.
     pub busy: bool,
-    /// What time it is.
+    /// Current wall-clock time in milliseconds.
     pub wall_ms: u64,
-    /// It does not know the group's clock.
+    /// The group's clock is not known.
     pub without_clock: bool,
-    /// Most bytes of a command; it is for the front to look at that.
+    /// Maximum size of a command in bytes. The frontend must check this limit; the fake does not.
     pub command_bytes_max: usize,
 }
 
 impl Asked {
-    /// One that has no room for anything.
+    /// Creates a replica that refuses all commands as busy.
     #[must_use]
     pub fn busy() -> Self {
         Self { busy: true, ..Self::default() }
     }
 
-    /// One that takes commands of at most so many bytes.
+    /// Creates a replica with this limit on the bytes of a command.
     #[must_use]
     pub fn taking(command_bytes_max: usize) -> Self {
         Self { command_bytes_max, ..Self::default() }

@@ -1,7 +1,7 @@
-//! Which CPUs: the generator has one for itself, and the nodes have the others.
+//! Divides the CPUs: one for the load generator, the others for the nodes.
 //!
-//! Otherwise a generator that offers more takes more of what it measures. Processes inherit the
-//! CPUs of the thread that starts them, so nothing of another process is changed.
+//! Otherwise a generator that offers more load would take CPU time from the nodes it measures.
+//! Processes inherit the CPUs of the thread that starts them, so other processes are not affected.
 
 use std::io;
 
@@ -16,7 +16,7 @@ pub struct Cpus {
 }
 
 impl Cpus {
-    /// Divides this machine's CPUs; a single CPU is shared by all.
+    /// Divides this machine's CPUs. A single CPU is shared.
     pub fn divided() -> io::Result<Self> {
         let all = sched_getaffinity(None).map_err(refused)?;
         let (mut generator, mut nodes) = (CpuSet::new(), CpuSet::new());
@@ -33,7 +33,7 @@ impl Cpus {
         Ok(Self { all, generator, nodes })
     }
 
-    /// Starts something on the CPUs of nodes.
+    /// Starts a process on the CPUs of the nodes.
     pub fn of_nodes<T, E: From<io::Error>>(
         &self,
         start: impl FnOnce() -> Result<T, E>,
@@ -41,7 +41,7 @@ impl Cpus {
         self.on(&self.nodes, start)
     }
 
-    /// Starts something on the CPUs of the generator.
+    /// Starts a process on the CPU of the generator.
     pub fn of_generator<T, E: From<io::Error>>(
         &self,
         start: impl FnOnce() -> Result<T, E>,
@@ -60,7 +60,7 @@ impl Cpus {
         started
     }
 
-    /// In words.
+    /// Describes the division for a report.
     pub fn shown(&self) -> String {
         if self.all.count() < 2 {
             return "one CPU for nodes and generator".to_owned();

@@ -1,5 +1,5 @@
-//! The little of etcd's JSON that a checker needs: a key is written, read, all keys are removed,
-//! and what a node has is compared.
+//! Minimal client of etcd's JSON gateway for checkers: writes and reads a key, removes all keys,
+//! and compares nodes.
 
 use std::{io, time::Duration};
 
@@ -7,10 +7,10 @@ use base64ct::{Base64, Encoding as _};
 use quorate_admin::client;
 use serde_json::{Value, json};
 
-/// Longer than a node lets a command wait.
+/// Timeout of a request; longer than a node lets a command wait.
 const WAIT: Duration = Duration::from_millis(2500);
 
-/// Sends a request to a node; returns the answer of a success.
+/// Sends a request to a node; returns the body of a successful response.
 fn ask(address: &str, path: &str, body: &Value) -> io::Result<Value> {
     let answer = client::post(address, path, &body.to_string(), WAIT).map_err(io::Error::other)?;
     if answer.status != 200 {
@@ -20,20 +20,20 @@ fn ask(address: &str, path: &str, body: &Value) -> io::Result<Value> {
     Ok(serde_json::from_str(&answer.body)?)
 }
 
-/// Writes a key by this node.
+/// Writes a key through this node.
 pub fn put(address: &str, key: &str, value: &str) -> io::Result<()> {
     let body = json!({ "key": encoded(key), "value": encoded(value) });
     ask(address, "/v3/kv/put", &body).map(drop)
 }
 
-/// The same for a key with a lease of these seconds, which is not kept alive.
+/// Writes a key with a lease of `seconds`, which is not kept alive.
 pub fn put_for(address: &str, key: &str, value: &str, seconds: u32) -> io::Result<()> {
     let lease = ask(address, "/v3/lease/grant", &json!({ "TTL": seconds }))?;
     let body = json!({ "key": encoded(key), "value": encoded(value), "lease": lease["ID"] });
     ask(address, "/v3/kv/put", &body).map(drop)
 }
 
-/// Returns this node's own value of a key.
+/// Returns the value of a key stored on this node, by a serializable read.
 pub fn value(address: &str, key: &str) -> io::Result<Option<String>> {
     let body = json!({ "key": encoded(key), "serializable": true });
     let answer = ask(address, "/v3/kv/range", &body)?;
@@ -44,19 +44,19 @@ pub fn value(address: &str, key: &str) -> io::Result<Option<String>> {
     String::from_utf8(bytes).map(Some).map_err(io::Error::other)
 }
 
-/// Returns whether a linearizable read is answered.
+/// Returns whether the node answers a linearizable read.
 pub fn serves(address: &str) -> bool {
     ask(address, "/v3/kv/range", &json!({ "key": encoded("x") })).is_ok()
 }
 
-/// Revision and fingerprint of a node's own contents.
+/// Returns revision and fingerprint of the contents stored on this node.
 pub fn digest(address: &str) -> Option<String> {
     let answer = ask(address, "/v3/maintenance/hash", &json!({})).ok()?;
     let revision = answer["header"]["revision"].as_str()?;
     Some(format!("{revision} {}", answer["hash"]))
 }
 
-/// Removes all keys with their history.
+/// Removes all keys, including their history.
 pub fn clear(address: &str) -> io::Result<()> {
     let all = json!({ "key": encoded("\0"), "range_end": encoded("\0") });
     let answer = ask(address, "/v3/kv/deleterange", &all)?;

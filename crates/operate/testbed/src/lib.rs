@@ -1,16 +1,16 @@
-//! Parts shared by tests and measurements: node processes, network namespaces, small clients,
+//! Shared parts of tests and measurements: node processes, network namespaces, small clients,
 //! resource usage of processes.
 //!
-//! It knows the command line and the first line of `quorate start`, and nothing of how a node
-//! works. Reading order: [`process`] (one node), [`nodes`] (a cluster), [`interrupt`] (clean-up),
-//! [`namespace`], [`network`] and [`segment`] (machines of their own, cut and slow links), [`resp`]
-//! and [`etcd`] (clients that never repeat anything), [`trust`] (their certificate), [`trial`]
-//! (recording clients under faults), [`writers`] (whose writes are compared afterwards), [`queues`]
-//! (lists whose elements are taken once, in order), [`replace`] (newcomers replace old nodes),
-//! [`played`] (simulated nodes of byte streams), [`stream_bytes`], [`stream_load`] and
-//! [`stream_history`] (clients of byte streams that record what they saw, and a judge of it),
-//! [`asked`] (a replica for fronts that are tested alone), [`page`] (the commands of a page for
-//! operators), [`wait`], [`run`], [`usage`], [`cpus`], [`machine`].
+//! The crate knows the command line and the first output line of `quorate start`, but nothing about
+//! how a node works. Reading order: [`process`] (one node), [`nodes`] (a cluster), [`interrupt`]
+//! (clean-up), [`namespace`], [`network`] and [`segment`] (a namespace per node, cut and slow
+//! links), [`resp`] and [`etcd`] (clients that never retry), [`trust`] (their certificate),
+//! [`trial`] (recording clients under faults), [`writers`] (writers whose data is compared
+//! afterwards), [`queues`] (lists whose elements are taken once, in order), [`replace`]
+//! (replacement of nodes), [`played`] (simulated nodes of byte streams), [`stream_bytes`],
+//! [`stream_load`] and [`stream_history`] (recording clients of byte streams, and a checker of
+//! their history), [`asked`] (a fake replica for tests of frontends), [`page`] (the commands of a
+//! documentation page), [`wait`], [`run`], [`usage`], [`cpus`], [`machine`].
 #![deny(unsafe_code)] // One exception: `relay::device` says why.
 
 pub mod asked;

@@ -1,20 +1,20 @@
-//! The machine and the day that figures name.
+//! Description of the machine for published figures.
 
 use std::fs;
 
-/// Kernel and CPUs.
+/// Kernel and CPUs of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
-    /// Name and release.
+    /// Kernel name and release.
     pub kernel: String,
     /// CPUs that this process may use.
     pub cpus: usize,
-    /// As the kernel calls it.
+    /// CPU model, as the kernel reports it.
     pub cpu_model: String,
 }
 
 impl Machine {
-    /// The one that this process is on.
+    /// Describes the current machine.
     pub fn now() -> Self {
         let uname = rustix::system::uname();
         Self {

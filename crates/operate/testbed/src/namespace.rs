@@ -1,7 +1,7 @@
-//! Network namespaces of this process, in which nodes have machines of their own.
+//! Network namespaces that act as separate machines for nodes.
 //!
-//! A command runs itself again in a network and a mount namespace of its own. They, and everything
-//! in them, are gone with its last process, however it ends: nothing outside is ever touched.
+//! A command re-executes itself in a network and a mount namespace of its own. These namespaces and
+//! everything in them disappear with the last process inside, so nothing outside is ever changed.
 
 use std::{
     env, fs, io,
@@ -12,11 +12,13 @@ use std::{
 
 use crate::run::{has, read};
 
-/// Ports of clients, peers and operators: each node has all of its own namespace.
+/// Ports for clients, peers, operators and stream clients, the same on every node because each has
+/// its own namespace.
 pub const PORTS: [u16; 4] = [7450, 7451, 7452, 7453];
 
-/// Why there can be no namespaces here, if so. `trial` is what will be made inside, as a line of
-/// the shell; it is gone with the trial's own namespaces.
+/// Returns why namespaces cannot be created on this machine; `None` if they can. `trial` is a shell
+/// command that exercises what will be created inside, and its effects vanish with the namespaces
+/// of the trial.
 pub fn missing(trial: &str) -> Option<io::Error> {
     for program in ["ip", "unshare", "nsenter", "mount"] {
         if !has(program) {
@@ -28,8 +30,8 @@ pub fn missing(trial: &str) -> Option<io::Error> {
     read(unshare().args(["sh", "-c", &trial])).err()
 }
 
-/// Returns the start of a command in a network and a mount namespace of its own: a program follows.
-/// Without root it pretends to be root, where that is allowed.
+/// Returns a command prefix that runs a program in new network and mount namespaces. Maps the user
+/// to root where necessary and permitted.
 pub fn unshare() -> Command {
     let mut command = Command::new("unshare");
     if !rustix::process::geteuid().is_root() {
@@ -39,13 +41,13 @@ pub fn unshare() -> Command {
     command
 }
 
-/// Returns whether this process was started by [`enter`] with this variable.
+/// Returns whether [`enter`] started this process with this variable.
 pub fn is_inside(variable: &str) -> bool {
     env::var_os(variable).is_some()
 }
 
-/// Replaces this process by the same one in namespaces of its own, where the variable is set; comes
-/// back only if that fails.
+/// Re-executes this process in new namespaces with the environment variable set. Returns only if
+/// that fails.
 pub fn enter(variable: &str) -> io::Error {
     match env::current_exe() {
         Ok(program) => {
@@ -55,21 +57,21 @@ pub fn enter(variable: &str) -> io::Error {
     }
 }
 
-/// Makes a place for names of namespaces where `ip` keeps them, and one for pins of programs in the
-/// kernel. Neither is for others to see, and both are gone with this process's namespaces.
+/// Mounts private directories for the namespace names of `ip` and for pinned BPF programs. Both
+/// disappear with this process's namespaces.
 pub fn prepare() -> io::Result<()> {
     read(Command::new("mount").args(["-t", "tmpfs", "tmpfs", "/run"]))?;
-    // A user who may not mount it may not load programs either.
+    // A user who may not mount this may not load programs either.
     let _ = read(Command::new("mount").args(["-t", "bpf", "bpf", "/sys/fs/bpf"]));
     ip("link set lo up")
 }
 
-/// Runs `ip` with these words.
+/// Runs `ip` with these space-separated arguments.
 pub fn ip(words: &str) -> io::Result<()> {
     read(Command::new("ip").args(words.split(' '))).map(drop)
 }
 
-/// An interface of this name at a switch, in the namespace of both.
+/// Creates an interface that is connected to a switch in the current namespace.
 pub(crate) fn join(switch: &str, interface: &str) -> io::Result<()> {
     let port = "p0";
     ip(&format!("link add {port} type veth peer name {interface}"))?;
@@ -77,14 +79,14 @@ pub(crate) fn join(switch: &str, interface: &str) -> io::Result<()> {
     ip(&format!("link set {interface} up"))
 }
 
-/// Returns the start of a command in a node's namespace: words follow.
+/// Returns a command prefix that runs a program in a node's namespace.
 pub fn inside(node: u32) -> Command {
     let mut command = Command::new("nsenter");
     command.arg(format!("--net=/run/netns/n{node}"));
     command
 }
 
-/// A program that becomes another one in a node's namespace, keeping its process id.
+/// Writes a script that runs a program in a node's namespace under the same process id.
 pub fn script(node: u32, program: &Path, folder: &Path) -> io::Result<PathBuf> {
     let script = folder.join(format!("node-{node}.sh"));
     let text = format!(

@@ -1,11 +1,11 @@
 //! One network namespace per node; each link can be cut in either direction.
 //!
-//! The whole task runs in a network and a mount namespace of its own. They, and everything in them,
-//! disappear with its last process, however it ends: nothing outside is ever touched.
+//! The whole task runs in a network and a mount namespace of its own. These namespaces and
+//! everything in them disappear with the last process inside, so nothing outside is ever changed.
 //!
-//! Frames are lost by an address without an owner: each node knows the others' hardware addresses
-//! from a table, and a wrong entry makes its frames to one of them vanish, silently, as on a real
-//! network. This needs nothing of the kernel but `veth` and `bridge`.
+//! A link is cut by means of an address that no interface has: each node has a static table of the
+//! others' hardware addresses, and a wrong entry drops its frames to a node silently, as on a real
+//! network. Only `veth` and `bridge` are needed from the kernel.
 
 use std::{
     io::{self, Write as _},
@@ -18,21 +18,21 @@ use crate::{
     process::{Places, Spec},
 };
 
-/// Set in the process that runs in its own namespaces.
+/// Environment variable of the process that runs in its own namespaces.
 const INSIDE: &str = "QUORATE_XTASK_INSIDE";
-/// Nodes have the addresses from 1, clients have the last one.
+/// Network prefix. Node addresses start at 1; clients have the last address.
 const NET: &str = "10.213.77";
 const CLIENTS: u32 = 254;
-/// A hardware address that no node has.
+/// A hardware address that no interface has.
 const NO_NODE: &str = "02:00:00:00:ff:ff";
 
-/// Namespaces of the nodes 1, 2, 3 …, joined by a bridge; clients are outside of them.
+/// Namespaces of nodes 1, 2, 3 …, connected by a bridge. Clients run outside of them.
 #[derive(Debug)]
 pub struct Network {
     nodes: u32,
 }
 
-/// Why there can be no such networks here, if so.
+/// Returns why such networks cannot be created on this machine; `None` if they can.
 pub fn missing() -> Option<String> {
     let trial = "ip netns add x && ip link add br0 type bridge && \
                  ip link add v1 type veth peer name eth0 netns x";
@@ -45,13 +45,13 @@ pub fn is_inside() -> bool {
     namespace::is_inside(INSIDE)
 }
 
-/// Replaces this process by the same one in namespaces of its own; comes back only if that fails.
+/// Re-executes this process in namespaces of its own. Returns only if that fails.
 pub fn enter() -> io::Error {
     namespace::enter(INSIDE)
 }
 
 impl Network {
-    /// Makes it; this process must be inside, and makes only one.
+    /// Creates the network. The process must be inside namespaces, and may create only one network.
     pub fn new(nodes: u32) -> io::Result<Self> {
         namespace::prepare()?;
         ip("link add br0 type bridge")?;
@@ -67,24 +67,24 @@ impl Network {
         Ok(network)
     }
 
-    /// Drops all frames from the first to the second of each pair from now on.
+    /// Drops all frames from the first to the second node of each pair, until healed.
     pub fn cut(&self, pairs: &[(u32, u32)]) -> io::Result<()> {
         self.send(|from, to| pairs.contains(&(from, to)).then(|| NO_NODE.to_owned()))
     }
 
-    /// These nodes have no interface from now on: neither peers nor clients reach them.
+    /// Shuts down the interfaces of these nodes, so that neither peers nor clients reach them.
     pub fn take_down(&self, nodes: &[u32]) -> io::Result<()> {
         let down = |node| ip(&format!("-n n{node} link set eth0 down"));
         nodes.iter().try_for_each(down)
     }
 
-    /// These nodes' interfaces are removed, with all that is attached to them.
+    /// Removes the interfaces of these nodes, with everything attached to them.
     pub fn unplug(&self, nodes: &[u32]) -> io::Result<()> {
         let remove = |node| ip(&format!("link del v{node}"));
         nodes.iter().try_for_each(remove)
     }
 
-    /// Nothing is lost any more.
+    /// Restores all links and interfaces.
     pub fn heal(&self) -> io::Result<()> {
         for node in 1..=self.nodes {
             if ip(&format!("link show v{node}")).is_err() {
@@ -92,16 +92,17 @@ impl Network {
             }
             batch(node, "link set eth0 up\n")?;
         }
-        // An interface that was down has forgotten where others are.
+        // A restarted interface has lost its table of neighbours.
         self.send(|_, to| Some(hardware(to)))
     }
 
-    /// Gives this process's namespace an interface of this name at the nodes' switch.
+    /// Adds an interface to this process's namespace that is connected to the nodes' switch.
     pub fn join(&self, interface: &str) -> io::Result<()> {
         namespace::join("br0", interface)
     }
 
-    /// Sets the destination of each node's frames to each other; `None` leaves it.
+    /// Sets the hardware address that each node uses for each other node; `None` leaves it
+    /// unchanged.
     fn send(&self, place: impl Fn(u32, u32) -> Option<String>) -> io::Result<()> {
         for from in 1..=self.nodes {
             let line = |to| {
@@ -124,7 +125,7 @@ impl Network {
         Places { client: at(client), peer: at(peer), admin: at(admin), stream: at(stream) }
     }
 
-    /// Returns the specs of the first nodes as one cluster, each in its namespace.
+    /// Returns the specs of the first nodes as one cluster, each in its own namespace.
     pub fn specs(
         &self,
         program: &Path,
@@ -144,7 +145,7 @@ impl Network {
     }
 }
 
-/// All lines in one process, so that they take effect together.
+/// Applies all lines in one process, so that they take effect together.
 fn batch(node: u32, lines: &str) -> io::Result<()> {
     let mut child = Command::new("ip")
         .args(["-n", &format!("n{node}"), "-batch", "-"])
@@ -162,7 +163,7 @@ fn batch(node: u32, lines: &str) -> io::Result<()> {
     }
 }
 
-/// A node's interface, as it is at first.
+/// Creates a node's interface in its initial state.
 fn plug(node: u32) -> io::Result<()> {
     ip(&format!(
         "link add v{node} type veth peer name eth0 address {} netns n{node}",

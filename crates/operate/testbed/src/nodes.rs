@@ -1,5 +1,5 @@
-//! The nodes of one cluster in one folder: started, killed, paused, asked; gone when dropped, or
-//! when this process is interrupted ([`crate::interrupt`]).
+//! The nodes of one cluster, with their data in one folder. The nodes and the folder are removed on
+//! drop, or when this process is interrupted ([`crate::interrupt`]).
 
 use std::{
     collections::BTreeSet,
@@ -21,27 +21,27 @@ use crate::{
     run, wait,
 };
 
-/// A cluster that does not serve by then has failed; the machine may be busy with something else.
+/// Timeout for a cluster to serve, generous because the machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-/// Longer than any partition that is made here, and what comes after it: worth a look.
+/// Longer than any partition in these tests and the recovery from it; worth a report.
 const SLOW: Duration = Duration::from_secs(4);
-/// One question to an operator's address; a paused node does not answer.
+/// Timeout of a request to an admin address; a paused node does not respond.
 pub(crate) const QUESTION: Duration = Duration::from_millis(300);
-/// Longest wait for the readiness probe, which tries a read.
+/// Timeout of the readiness probe, which performs a read.
 const READY_QUESTION: Duration = Duration::from_secs(5);
 
 /// Nodes and their folder.
 #[derive(Debug)]
 pub struct Nodes {
     nodes: Vec<NodeProcess>,
-    /// Ids of those that have left the cluster for good; the others belong to it.
+    /// Ids of nodes that have left the cluster permanently.
     left: BTreeSet<u32>,
-    /// `None` once another owns it.
+    /// `None` once the folder belongs to the caller.
     folder: Option<tempfile::TempDir>,
 }
 
 impl Nodes {
-    /// A new folder whose name begins so, and no node yet.
+    /// Creates a folder with this name prefix, and no nodes.
     pub fn none(prefix: &str) -> io::Result<Self> {
         let folder = tempfile::Builder::new().prefix(prefix).tempdir()?;
         let mut nodes = Self { nodes: Vec::new(), left: BTreeSet::new(), folder: Some(folder) };
@@ -49,7 +49,7 @@ impl Nodes {
         Ok(nodes)
     }
 
-    /// Nodes on loopback that listen.
+    /// Starts nodes on loopback and waits until they listen.
     pub fn on_loopback(
         program: &Path,
         prefix: &str,
@@ -61,7 +61,7 @@ impl Nodes {
         Ok(nodes)
     }
 
-    /// Nodes that listen in a network whose links can be cut.
+    /// Starts nodes in a network whose links can be cut, and waits until they listen.
     pub fn in_network(
         program: &Path,
         prefix: &str,
@@ -74,7 +74,7 @@ impl Nodes {
         Ok(nodes)
     }
 
-    /// Starts more nodes; all listen when this returns.
+    /// Starts more nodes and waits until all listen.
     pub fn start(&mut self, specs: Vec<Spec>) -> io::Result<()> {
         let first = self.nodes.len();
         for spec in specs {
@@ -83,9 +83,9 @@ impl Nodes {
         self.nodes[first..].iter_mut().try_for_each(NodeProcess::wait_ready)
     }
 
-    /// Starts one more node without waiting for it, and says the id that is the next one.
+    /// Starts one more node without waiting for it. Returns its expected id, the next one.
     pub fn spawn(&mut self, spec: Spec) -> io::Result<u32> {
-        // No node starts while an interrupt removes its folder.
+        // Keeps an interrupt from removing the folder while a node starts.
         let leftovers = interrupt::hold();
         self.nodes.push(NodeProcess::spawn(spec)?);
         drop(leftovers);
@@ -93,7 +93,7 @@ impl Nodes {
         u32::try_from(self.nodes.len()).map_err(io::Error::other)
     }
 
-    /// Registers the clean-up of an interrupt.
+    /// Registers processes and folder for clean-up on an interrupt.
     fn register(&mut self) {
         let running = self.nodes.iter_mut().filter_map(|node| {
             let ended = node.child.try_wait().is_ok_and(|status| status.is_some());
@@ -105,39 +105,39 @@ impl Nodes {
         }
     }
 
-    /// Every node, in the order of ids, those that have left too.
+    /// Returns all nodes sorted by id, including those that have left.
     pub fn all(&self) -> &[NodeProcess] {
         &self.nodes
     }
 
-    /// The same, to be changed.
+    /// Returns all nodes mutably, sorted by id, including those that have left.
     pub fn all_mut(&mut self) -> &mut [NodeProcess] {
         &mut self.nodes
     }
 
-    /// One of them.
+    /// Returns the node with this id.
     pub fn node(&mut self, id: u32) -> io::Result<&mut NodeProcess> {
         let node = self.nodes.get_mut(place(id));
         node.ok_or_else(|| io::Error::other(format!("there is no node {id}")))
     }
 
-    /// Returns the members of the cluster, in the order of ids.
+    /// Returns the members of the cluster, sorted by id.
     fn members(&self) -> impl Iterator<Item = (u32, &NodeProcess)> {
         let all = (1..).zip(&self.nodes);
         all.filter(|(id, _)| !self.left.contains(id))
     }
 
-    /// Ids of all nodes that have not left.
+    /// Returns the ids of all nodes that have not left.
     pub fn ids(&self) -> Vec<u32> {
         self.members().map(|(id, _)| id).collect()
     }
 
-    /// Their processes, in the order of ids.
+    /// Returns the process ids of all members, sorted by node id.
     pub fn processes(&self) -> Vec<u32> {
         self.members().map(|(_, node)| node.id()).collect()
     }
 
-    /// Notes that a node is no member any more, and not running: it is not waited for.
+    /// Marks a stopped node as no longer a member; it is not waited for.
     pub fn leave(&mut self, id: u32) {
         self.left.insert(id);
     }
@@ -167,7 +167,7 @@ impl Nodes {
         self.members().map(stream).collect()
     }
 
-    /// Returns the client ports, for programs that want ports of loopback.
+    /// Returns the client ports, for programs that connect to ports on loopback.
     pub fn client_ports(&self) -> Vec<u16> {
         let port = |(_, node): (u32, &NodeProcess)| {
             let (_, port) = node.ready.client.rsplit_once(':')?;
@@ -176,7 +176,7 @@ impl Nodes {
         self.members().filter_map(port).collect()
     }
 
-    /// SIGKILL to all of these before any is waited for.
+    /// Sends SIGKILL to all of these nodes, then waits for them to end.
     pub fn kill(&mut self, ids: &[u32]) -> io::Result<()> {
         for id in ids {
             self.node(*id)?.signal(Signal::KILL)?;
@@ -188,7 +188,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Starts them again as they were; they listen when this returns.
+    /// Restarts nodes with the same flags and waits until they listen.
     pub fn restart(&mut self, ids: &[u32]) -> io::Result<()> {
         for id in ids {
             self.respawn(*id)?;
@@ -199,7 +199,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Starts one again as it was, without waiting for it.
+    /// Restarts a node with the same flags without waiting for it.
     pub fn respawn(&mut self, id: u32) -> io::Result<()> {
         let leftovers = interrupt::hold();
         let node = self.node(id)?;
@@ -209,23 +209,23 @@ impl Nodes {
         Ok(())
     }
 
-    /// Ends all nodes at once; none is left to restart. The folder stays.
+    /// Kills all nodes; none can be restarted. The folder stays.
     pub fn end(&mut self) {
         self.nodes.clear();
         self.register();
     }
 
-    /// Stops one for a while.
+    /// Pauses a node with SIGSTOP.
     pub fn pause(&mut self, id: u32) -> io::Result<()> {
         self.node(id)?.signal(Signal::STOP)
     }
 
-    /// The end of a pause.
+    /// Resumes a paused node.
     pub fn resume(&mut self, id: u32) -> io::Result<()> {
         self.node(id)?.signal(Signal::CONT)
     }
 
-    /// SIGTERM to all of these; each must end with 0.
+    /// Sends SIGTERM to all of these nodes; each must exit with status 0.
     pub fn terminate(&mut self, ids: &[u32]) -> io::Result<()> {
         for id in ids {
             self.node(*id)?.signal(Signal::TERM)?;
@@ -243,7 +243,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Fails if a node ended unasked.
+    /// Returns an error if a node ended unexpectedly.
     pub fn check_alive(&mut self) -> io::Result<()> {
         for id in self.ids() {
             let node = self.node(id)?;
@@ -256,7 +256,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Waits until each node says that it is ready, whatever its service is.
+    /// Waits until every node reports that it is ready, with any service.
     pub fn wait_until_all_ready(&self) -> io::Result<()> {
         for (id, node) in self.members() {
             wait::at_most(PATIENCE, &format!("node {id} to be ready"), || {
@@ -266,7 +266,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Waits until each node answers a linearizable read of its key-value service.
+    /// Waits until every node answers a linearizable read of its service.
     pub fn wait_until_all_serve(&mut self) -> io::Result<()> {
         for (id, address) in self.ids().into_iter().zip(self.client_addresses()) {
             let what = format!("node {id} to serve");
@@ -287,13 +287,14 @@ impl Nodes {
         self.check_alive()
     }
 
-    /// Returns whether they were started with `--service etcd`.
+    /// Returns whether the nodes were started with `--service etcd`.
     pub fn speak_etcd(&self) -> bool {
         let flag = |node: &NodeProcess| node.spec.flag("--service") == Some("etcd");
         self.nodes.first().is_some_and(flag)
     }
 
-    /// Waits until all nodes have the same contents at the same position, which it returns.
+    /// Waits until all nodes have the same contents at the same position. Returns position and
+    /// fingerprint.
     pub fn wait_until_equal(&self) -> io::Result<String> {
         let addresses = self.client_addresses();
         let digest = match self.speak_etcd() {
@@ -310,13 +311,13 @@ impl Nodes {
             .map_err(|error| self.explained(&error))
     }
 
-    /// Returns a node's status, if it answers.
+    /// Returns a node's status, if it responds.
     pub fn view(&self, id: u32) -> Option<NodeView> {
         let node = self.nodes.get(place(id))?;
         view(&node.ready.admin)
     }
 
-    /// Returns a node's tuner status; null if it does not answer.
+    /// Returns a node's tuner status; null if it does not respond.
     pub fn tuning(&self, id: u32) -> Value {
         let answer = || {
             let node = self.nodes.get(place(id))?;
@@ -326,7 +327,7 @@ impl Nodes {
         answer().unwrap_or(Value::Null)
     }
 
-    /// Waits until most of the nodes name one leader, and says which.
+    /// Waits until a majority of the nodes reports the same leader; returns its id.
     pub fn leader(&self) -> io::Result<u32> {
         wait::at_most(PATIENCE, "a leader", || {
             let views = self.admin_addresses().into_iter();
@@ -339,7 +340,7 @@ impl Nodes {
         })
     }
 
-    /// Waits until all nodes name one leader, and says which.
+    /// Waits until all nodes report the same leader; returns its id.
     pub fn agreed_leader(&self) -> io::Result<u32> {
         let admins = self.admin_addresses();
         wait::at_most(PATIENCE, "a leader that all nodes know", || {
@@ -349,14 +350,14 @@ impl Nodes {
         })
     }
 
-    /// The round of the ballot that all nodes' leader has: it grows with each election.
+    /// Returns the ballot round of the agreed leader, which grows with each election.
     pub fn round(&self) -> io::Result<u64> {
         let leader = self.agreed_leader()?;
         let view = wait::at_most(PATIENCE, "the leader's status", || self.view(leader))?;
         Ok(view.ballot.round)
     }
 
-    /// A counter of a node's metrics; 0 if it is not there.
+    /// Returns a counter from a node's metrics; 0 if absent.
     pub fn metric(&self, id: u32, name: &str) -> io::Result<u64> {
         let node = self.nodes.get(place(id));
         let address = node.map_or("", |node| &node.ready.admin);
@@ -365,7 +366,7 @@ impl Nodes {
         Ok(value.and_then(|rest| rest.trim().parse().ok()).unwrap_or(0))
     }
 
-    /// `quorate log verify` of every folder with this program; the nodes have stopped.
+    /// Runs `quorate log verify` on the folder of every member. The nodes must be stopped.
     pub fn verify_logs(&self, program: &Path) -> io::Result<()> {
         for (_, node) in self.members() {
             let mut command = Command::new(program);
@@ -374,12 +375,12 @@ impl Nodes {
         Ok(())
     }
 
-    /// The same error, with what the nodes say about themselves.
+    /// Adds the status of all nodes to an error.
     pub(crate) fn explained(&self, error: &io::Error) -> io::Error {
         io::Error::new(error.kind(), format!("{error}\n{}", self.views()))
     }
 
-    /// Returns a line for each node with leader, progress and reachable peers.
+    /// Returns one line per node with leader, progress and unreachable peers.
     fn in_brief(&self) -> String {
         let brief = |(id, node): (u32, &NodeProcess)| {
             let Some(view) = view(&node.ready.admin) else {
@@ -400,7 +401,7 @@ impl Nodes {
         self.members().map(brief).collect::<Vec<_>>().join("\n")
     }
 
-    /// Returns the nodes' status documents, for a message.
+    /// Returns the nodes' status documents, for an error message.
     fn views(&self) -> String {
         let say = |at: &String| answer(at, "/status", QUESTION);
         let views = self.admin_addresses();
@@ -408,12 +409,12 @@ impl Nodes {
         views.collect::<Vec<_>>().join("\n")
     }
 
-    /// Returns the folder of their data; removed with this value.
+    /// Returns the folder with the nodes' data, which is removed with this value.
     pub fn folder(&self) -> &Path {
         self.folder.as_ref().map_or(Path::new("."), tempfile::TempDir::path)
     }
 
-    /// From here on the nodes and the folder, which is returned, stay when this process ends.
+    /// Detaches the nodes and their folder, so that both outlive this process. Returns the folder.
     pub fn keep(&mut self) -> Option<PathBuf> {
         self.nodes.iter_mut().for_each(NodeProcess::keep);
         let folder = self.folder.take()?;
@@ -421,8 +422,8 @@ impl Nodes {
         Some(folder.keep())
     }
 
-    /// Ends the nodes and moves their logs and data to `place` for inspection, or leaves them if
-    /// that is another file system. Returns their folder.
+    /// Kills the nodes and moves their logs and data to `place` for inspection, or leaves them if
+    /// it is on another file system. Returns their folder.
     pub fn keep_for_inspection(mut self, place: &Path) -> PathBuf {
         self.end();
         let Some(folder) = self.folder.take() else {
@@ -440,7 +441,7 @@ impl Nodes {
 impl Drop for Nodes {
     fn drop(&mut self) {
         self.nodes.clear();
-        // The folder follows, and then nothing is left to clean up.
+        // Remove the folder first; then nothing is left to clean up.
         if let Some(folder) = self.folder.take() {
             let path = folder.path().to_owned();
             drop(folder);
@@ -455,7 +456,7 @@ impl NodeProcess {
         Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
 
-    /// Waits until it ended by itself.
+    /// Waits until the process ends by itself.
     pub fn wait_end(&mut self) -> io::Result<ExitStatus> {
         let what = format!("node {} to stop", self.ready.node);
         wait::at_most(PATIENCE, &what, || self.child.try_wait().transpose())?
@@ -466,26 +467,26 @@ fn place(id: u32) -> usize {
     usize::try_from(id).map_or(usize::MAX, |id| id.wrapping_sub(1))
 }
 
-/// A linearizable read is answered.
+/// Returns whether the node answers a linearizable read.
 fn serves(address: &str) -> bool {
     let ask = || Link::connect(address)?.ask(&["EXISTS", "x"]);
     ask().is_ok_and(|reply| reply.number().is_some())
 }
 
-/// Position and fingerprint of a node's own contents.
+/// Returns position and fingerprint of the contents stored on this node.
 fn digest(address: &str) -> Option<String> {
     let mut link = Link::connect(address).ok()?;
     link.ask(&["READONLY"]).ok()?;
     link.ask(&["QUORATE", "DIGEST"]).ok()?.text()
 }
 
-/// The body of an answer with 200.
+/// Sends `GET path`; returns the body of a response with status 200.
 pub fn answer(address: &str, path: &str, wait: Duration) -> Option<String> {
     let response = client::get(address, path, wait).ok()?;
     (response.status == 200).then_some(response.body)
 }
 
-/// Returns a node's metrics, in the text format of Prometheus.
+/// Returns a node's metrics in the Prometheus text format.
 pub fn metrics(address: &str) -> Option<String> {
     answer(address, "/metrics", QUESTION)
 }

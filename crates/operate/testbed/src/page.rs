@@ -1,20 +1,20 @@
-//! Commands of a page for operators: the lines of its `sh` blocks, in order.
+//! Commands of a documentation page: the lines of its `sh` blocks, in order.
 //!
-//! Comments that begin with `<!-- test` have further lines, which only tests run.
+//! Comments that begin with `<!-- test` contain more lines, which only tests run.
 
-/// One line to do; those that end in a backslash are joined with the next.
+/// One command of a page. A line that ends in a backslash is joined with the next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// Number of its last line in the page.
     pub line: usize,
-    /// The heading above it; empty at the top of the page.
+    /// Heading above the command; empty at the top of the page.
     pub heading: String,
-    /// The line.
+    /// The command line.
     pub text: String,
 }
 
-/// Returns the shell's version of a step: `run` is for tests, and an interactive screen is left by
-/// `q` at once.
+/// Converts a step for the shell: removes the `run` prefix of tests, and makes an interactive
+/// screen quit at once.
 #[must_use]
 pub fn typed(text: &str) -> String {
     match text.strip_prefix("run ") {
@@ -26,10 +26,11 @@ pub fn typed(text: &str) -> String {
     }
 }
 
-/// Everything that is to be done.
+/// Returns all commands of a page.
 ///
 /// # Panics
-/// If a block or a line has no end.
+///
+/// If a block or a line is not terminated.
 #[must_use]
 pub fn steps(page: &str) -> Vec<Step> {
     let (mut steps, mut ends_with, mut begun) = (Vec::new(), None, String::new());
@@ -44,7 +45,7 @@ pub fn steps(page: &str) -> Vec<Step> {
             }
             None => {}
             Some(end) if text == end.trim_end() => ends_with = None,
-            // What a command answers, or a file.
+            // Output of a command, or contents of a file.
             Some("``` ") => {}
             Some(_) if text.is_empty() || text.starts_with('#') => {}
             Some(_) => {

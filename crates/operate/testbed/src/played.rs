@@ -1,9 +1,8 @@
-//! Nodes of byte streams that are played in memory, behind real sockets: what their clients say is
-//! taken literally, and everything that may go wrong on the way goes wrong where a test wants it.
+//! Simulated nodes of byte streams, in memory but with real sockets. They interpret requests
+//! literally, and inject faults where a test wants them.
 //!
-//! All nodes share one table of streams. What is offered is decided at once, up to a position that
-//! a test may hold back; of what is offered and undecided when a connection ends, dice say how much
-//! is decided still.
+//! All nodes share one table of streams. Offered bytes are decided at once, up to a position that a
+//! test may set. When a connection ends, a random part of its undecided bytes is still decided.
 
 mod connection;
 
@@ -19,34 +18,33 @@ use std::{
 use quorate_core::dice::Dice;
 use quorate_wire::streams::{Code, How, Keep};
 
-/// Fate of one connection.
+/// Fault injected into one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing.
     None,
-    /// Cut after this many bytes from the client, wherever in a frame that is.
+    /// Cut the connection after this many bytes from the client, even within a frame.
     CutIn(usize),
-    /// Cut in place of the frame of this number to the client: 0 is the welcome.
+    /// Cut the connection instead of sending this frame to the client; frame 0 is the welcome.
     CutOut(usize),
-    /// The node stays silent from the frame of this number on, and the connection stands.
+    /// Send nothing from this frame on, but keep the connection open.
     Mute(usize),
-    /// The first request is answered with this.
+    /// Respond to the first request with this error.
     Refuse(Code),
-    /// The piece is ended by the cluster when so many bytes were offered; what is beyond is void.
+    /// End the piece on the cluster's side after this many offered bytes; later bytes are void.
     End(usize),
-    /// The same, and another writer has the stream.
+    /// Like `End`, and give the stream to another writer.
     Fence(usize),
-    /// The position in `Opened`, and the end in `Info`, are so much too high, or too low.
+    /// Shift the position in `Opened` and the end in `Info` by this amount.
     Misplace(i64),
-    /// The position in `Closed` is so much too low.
+    /// Lower the position in `Closed` by this amount.
     Shorten(u64),
-    /// Everything is acknowledged so much too high.
+    /// Raise every acknowledged position by this amount.
     Exaggerate(u64),
-    /// The position of the second part of the answer to a read is so much too high.
+    /// Raise the position of the second part of the response to a read by this amount.
     Skip(u64),
 }
 
-/// A cluster that is played.
+/// A simulated cluster.
 #[derive(Clone, Debug)]
 pub struct Played {
     shared: Arc<Shared>,
@@ -62,23 +60,24 @@ struct Shared {
 #[derive(Debug)]
 struct World {
     streams: BTreeMap<String, Stream>,
-    /// Last id of streams, pieces and connections.
+    /// Last id assigned to a stream, piece or connection.
     last_id: u64,
     dice: Dice,
-    /// For the next connections.
+    /// Faults of the next connections.
     faults: VecDeque<Fault>,
-    /// Nothing from here on is decided.
+    /// Bytes from this position on are not decided.
     held: u64,
     leader: Option<usize>,
     /// Addresses of the nodes.
     addresses: Vec<String>,
-    /// Pieces that were ended by others than their writers' connections, and where.
+    /// Pieces that were ended by something other than their writer's connection, with their end
+    /// positions.
     ended: BTreeMap<u64, u64>,
-    /// Nodes that are down.
+    /// Marks nodes that are down.
     down: Vec<bool>,
-    /// Connections: to which node.
+    /// Node of each connection accepted.
     met: Vec<usize>,
-    /// Live connections: number, node, and a hold on the socket.
+    /// Open connections: number, node, and a handle of the socket.
     live: BTreeMap<u64, (usize, TcpStream)>,
 }
 
@@ -95,18 +94,18 @@ struct Stream {
     keep: Keep,
 }
 
-/// Writes of one connection.
+/// Bytes written by one connection, under one piece id.
 #[derive(Debug)]
 struct Piece {
     id: u64,
-    /// The node.
+    /// Node that accepted the piece.
     owner: usize,
-    /// Not decided.
+    /// Offered bytes that are not decided.
     offered: Vec<u8>,
 }
 
 impl Played {
-    /// Starts so many nodes.
+    /// Starts a cluster of this many nodes.
     pub fn start(nodes: usize, seed: u64) -> io::Result<Self> {
         let world = World {
             streams: BTreeMap::new(),
@@ -127,7 +126,7 @@ impl Played {
             let listener = TcpListener::bind("127.0.0.1:0")?;
             addresses.push(listener.local_addr()?.to_string());
             let shared = Arc::clone(&shared);
-            // They end with the process.
+            // These threads end with the process.
             thread::spawn(move || {
                 for socket in listener.incoming().flatten() {
                     shared.accept(node, socket);
@@ -143,22 +142,22 @@ impl Played {
         &self.addresses
     }
 
-    /// Sets the fates of the next connections, in order; later ones are sound.
+    /// Queues faults for the next connections, in order; connections after them have none.
     pub fn play(&self, faults: &[Fault]) {
         self.shared.lock().faults.extend(faults);
     }
 
-    /// Drops fates that have not been used.
+    /// Discards queued faults.
     pub fn sound(&self) {
         self.shared.lock().faults.clear();
     }
 
-    /// The others name this node as the leader.
+    /// Makes the other nodes report this node as the leader.
     pub fn lead(&self, node: usize) {
         self.shared.lock().leader = Some(node);
     }
 
-    /// A node goes, with its connections, or comes back.
+    /// Takes a node down and closes its connections, or brings it back up.
     pub fn set_down(&self, node: usize, down: bool) {
         let mut world = self.shared.lock();
         world.down[node] = down;
@@ -169,7 +168,7 @@ impl Played {
         }
     }
 
-    /// Nothing from this position on is decided until another is held back; `u64::MAX`: nothing is.
+    /// Stops bytes from this position on from being decided; `u64::MAX` lifts the limit.
     pub fn hold(&self, position: u64) {
         let mut world = self.shared.lock();
         world.held = position;
@@ -178,14 +177,15 @@ impl Played {
         self.shared.changed.notify_all();
     }
 
-    /// All that is offered to a stream is decided when its piece is ended, whatever is held back.
+    /// Makes all offered bytes of a stream decided when its piece ends, regardless of
+    /// [`Self::hold`].
     pub fn decide_at_end(&self, name: &str) {
         let mut world = self.shared.lock();
         let stream = world.streams.get_mut(name).expect("a stream of a test");
         stream.decide_at_end = true;
     }
 
-    /// Adds a stream without a writer.
+    /// Adds a stream that has no writer.
     pub fn put(&self, name: &str, bytes: &[u8], finished: bool) {
         let mut world = self.shared.lock();
         let id = world.id();
@@ -203,7 +203,7 @@ impl Played {
         world.streams.insert(name.to_owned(), stream);
     }
 
-    /// Appends to a stream without a writer, or closes it permanently.
+    /// Appends to a stream that has no writer. Closes it permanently if `finish` is set.
     pub fn append(&self, name: &str, bytes: &[u8], finish: bool) {
         let mut world = self.shared.lock();
         let stream = world.streams.get_mut(name).expect("a stream of a test");
@@ -213,7 +213,7 @@ impl Played {
         self.shared.changed.notify_all();
     }
 
-    /// Forgets what is below.
+    /// Trims a stream below this position.
     pub fn trim(&self, name: &str, before: u64) {
         let mut world = self.shared.lock();
         let stream = world.streams.get_mut(name).expect("a stream of a test");
@@ -227,12 +227,12 @@ impl Played {
         Some((stream.bytes.clone(), stream.finished))
     }
 
-    /// The node of each connection so far, in order.
+    /// Returns the node of each connection accepted, in order.
     pub fn met(&self) -> Vec<usize> {
         self.shared.lock().met.clone()
     }
 
-    /// Waits until so many bytes of a stream are decided or offered; `false` if that takes longer.
+    /// Waits until this many bytes of a stream are decided or offered. Returns false on timeout.
     pub fn wait_for(&self, name: &str, bytes: u64, at_most: Duration) -> bool {
         let until = Instant::now() + at_most;
         let mut world = self.shared.lock();
@@ -250,7 +250,7 @@ impl Played {
         }
     }
 
-    /// Decided and offered bytes of a stream at this moment.
+    /// Returns the number of decided and offered bytes of a stream.
     pub fn heard(&self, name: &str) -> u64 {
         let world = self.shared.lock();
         world.streams.get(name).map_or(0, Stream::heard)
@@ -258,7 +258,7 @@ impl Played {
 }
 
 impl Shared {
-    /// A test that failed elsewhere shall say so itself.
+    /// Ignores poisoning, so that a failed test is reported where it failed.
     fn lock(&self) -> MutexGuard<'_, World> {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -289,7 +289,8 @@ impl World {
         self.last_id
     }
 
-    /// As `quorate_stream`'s table opens: gives the piece and the position of its first byte.
+    /// Opens a stream by the rules of `quorate_stream`'s table. Returns the piece and the position
+    /// of its first byte.
     fn open(
         &mut self,
         owner: usize,
@@ -328,7 +329,7 @@ impl World {
         Ok((id, stream.bytes.len() as u64))
     }
 
-    /// Ends the piece of a writer that has given up: some offered bytes are still decided.
+    /// Ends the piece of a stream. A random part of its offered bytes is still decided.
     fn end_piece(&mut self, name: &str) {
         let Some(stream) = self.streams.get_mut(name) else {
             return;
@@ -345,7 +346,7 @@ impl World {
         }
     }
 
-    /// The same, and the writer's connection is told.
+    /// Ends the piece of a stream and has the writer's connection notified.
     fn end_by_others(&mut self, name: &str) {
         let piece_of = |stream: &Stream| stream.piece.as_ref().map(|piece| piece.id);
         if let Some(piece) = self.streams.get(name).and_then(piece_of) {
@@ -354,7 +355,7 @@ impl World {
         }
     }
 
-    /// Decides what may be decided.
+    /// Decides all offered bytes below the limit.
     fn decide(&mut self) {
         for stream in self.streams.values_mut() {
             if let Some(piece) = &mut stream.piece {

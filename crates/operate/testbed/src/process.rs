@@ -1,6 +1,6 @@
-//! A node as a child process: spawned, waited for, killed on every way out.
+//! A node as a child process: spawned, waited for, and killed on every exit path.
 //!
-//! Used by `quorate demo`, by the benches, and by the tests of real processes.
+//! Used by `quorate demo`, by the benches, and by tests with real processes.
 
 use std::{
     collections::BTreeMap,
@@ -25,12 +25,12 @@ use rustix::{
 
 use crate::namespace;
 
-/// Ports that nodes of a demo or a test get: below those of outgoing connections.
+/// First port for nodes of a demo or a test, below the range of outgoing connections.
 const FIRST_PORT: u16 = 10_000;
 const PORTS: u16 = 22_000;
-/// Lines of a log that a message shows.
+/// Log lines shown in an error message.
 const LAST_LINES: usize = 5;
-/// Longest wait for a node to listen.
+/// Timeout for a node to listen.
 const READY_WAIT: Duration = Duration::from_secs(30);
 
 /// Command line of a node.
@@ -38,45 +38,44 @@ const READY_WAIT: Duration = Duration::from_secs(30);
 pub struct Spec {
     /// The `quorate` binary.
     pub program: PathBuf,
-    /// Its data folder.
+    /// Data folder of the node.
     pub data: PathBuf,
     /// All other flags.
     pub flags: Vec<String>,
-    /// Environment variables of its own.
+    /// Additional environment variables.
     pub variables: Vec<(String, String)>,
-    /// File for its log lines.
+    /// File that receives the node's log.
     pub stderr: PathBuf,
-    /// It dies with the thread that started it.
+    /// The node dies with the thread that started it.
     pub tied: bool,
 }
 
-/// Addresses of a node, from its first line.
+/// Addresses of a node, parsed from its first output line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ready {
-    /// Its id.
+    /// Node id.
     pub node: u32,
     pub client: String,
     pub peer: String,
     pub admin: String,
-    /// Empty if it serves no byte streams.
+    /// Stream address; empty if the node serves no byte streams.
     pub stream: String,
-    /// Address where each connection is a stream; empty if there is none.
+    /// Address at which each connection is a stream; empty if there is none.
     pub stream_raw: String,
 }
 
-/// A running node; killed when dropped.
+/// A running node, killed on drop.
 #[derive(Debug)]
 pub struct NodeProcess {
-    /// The process.
     pub child: Child,
     pub spec: Spec,
-    /// Its addresses; empty before [`Self::wait_ready`].
+    /// Addresses; empty before [`Self::wait_ready`].
     pub ready: Ready,
     kept: bool,
 }
 
 impl NodeProcess {
-    /// Starts it; it may not listen yet.
+    /// Starts the process; it may not listen yet.
     pub fn spawn(spec: Spec) -> io::Result<Self> {
         let stderr = fs::File::options().create(true).append(true).open(&spec.stderr)?;
         let mut command = command(&spec.program);
@@ -92,13 +91,13 @@ impl NodeProcess {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(stderr)
-            // A terminal's interrupt is for the process that started it, which then ends its nodes.
+            // An interrupt from the terminal must reach only the parent, which then ends its nodes.
             .process_group(0);
         let child = command.spawn()?;
         Ok(Self { child, spec, ready: Ready::default(), kept: false })
     }
 
-    /// Waits until it says that it listens.
+    /// Waits until the node reports that it listens.
     pub fn wait_ready(&mut self) -> io::Result<()> {
         let stdout = self.child.stdout.take();
         let stdout = stdout.ok_or_else(|| io::Error::other("it was waited for before"))?;
@@ -109,7 +108,7 @@ impl NodeProcess {
             if reader.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
                 let _ = sender.send(line);
             }
-            // Whatever else it prints must not fill the pipe.
+            // Further output must not fill the pipe.
             let _ = io::copy(&mut reader, &mut io::sink());
         });
         let line = match lines.recv_timeout(READY_WAIT) {
@@ -128,28 +127,28 @@ impl NodeProcess {
         Ok(())
     }
 
-    /// Its process id.
+    /// Returns the process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Processes that it started and that run.
+    /// Returns the process ids of its running child processes.
     pub fn children(&self) -> io::Result<Vec<u32>> {
         let mut children = Vec::new();
         for task in fs::read_dir(format!("/proc/{}/task", self.id()))? {
-            // A thread may have ended meanwhile.
+            // The thread may have ended.
             let list = fs::read_to_string(task?.path().join("children")).unwrap_or_default();
             children.extend(list.split_whitespace().filter_map(|id| id.parse::<u32>().ok()));
         }
         Ok(children)
     }
 
-    /// Kills all of them.
+    /// Kills all child processes of the node.
     pub fn kill_children(&self) -> io::Result<()> {
         for child in self.children()? {
             let pid = i32::try_from(child).ok().and_then(Pid::from_raw);
             match pid.map(|pid| kill_process(pid, Signal::KILL)) {
-                // It ended by itself.
+                // The child ended by itself.
                 None | Some(Ok(()) | Err(Errno::SRCH)) => {}
                 Some(Err(error)) => return Err(error.into()),
             }
@@ -157,7 +156,7 @@ impl NodeProcess {
         Ok(())
     }
 
-    /// The end of what it logged; if it found itself wrong, what it found.
+    /// Returns the end of the node's log, or the assertion that failed if it aborted.
     pub fn last_words(&self) -> String {
         let mut text = String::new();
         let opened = fs::File::open(&self.spec.stderr);
@@ -169,32 +168,32 @@ impl NodeProcess {
         lines[from..to].join(" | ")
     }
 
-    /// SIGKILL, and waits until it is gone.
+    /// Sends SIGKILL and waits until the process has ended.
     pub fn kill(&mut self) -> io::Result<ExitStatus> {
         self.child.kill()?;
         self.child.wait()
     }
 
-    /// Starts the same again after it ended.
+    /// Starts the node again with the same command line after it ended.
     pub fn restart(&mut self) -> io::Result<()> {
         let next = Self::spawn(self.spec.clone())?;
         *self = next;
         self.wait_ready()
     }
 
-    /// Returns whether it outlives this process.
+    /// Returns whether the node outlives this process.
     pub const fn is_kept(&self) -> bool {
         self.kept
     }
 
-    /// Lets it outlive this process.
+    /// Makes the node outlive this process.
     pub fn keep(&mut self) {
         self.kept = true;
     }
 }
 
-/// This program without the caller's settings, which are not a node's; only the level of its log
-/// is. Nor is the caller's service manager.
+/// Returns a command that runs this program without the caller's Quorate settings (except the log
+/// level) and without its service manager.
 pub fn command(program: &Path) -> Command {
     let mut command = Command::new(program);
     for name in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"] {
@@ -235,10 +234,10 @@ fn parse_ready(line: &str) -> Option<Ready> {
     })
 }
 
-/// Returns a free port below 32768, so that the kernel gives it to no outgoing connection, which
-/// would block a node that returns to its port.
+/// Returns a free port below 32768. The kernel does not use it for outgoing connections, which
+/// would block a node that restarts on its port.
 pub fn free_port() -> io::Result<u16> {
-    /// Start of the search; differs between processes that search at the same time.
+    /// Start of the search, different in processes that search at the same time.
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let start = std::process::id().wrapping_mul(7919);
     for _ in 0..PORTS {
@@ -255,18 +254,18 @@ pub fn free_port() -> io::Result<u16> {
 /// Addresses of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Places {
-    /// For clients.
+    /// Client address.
     pub client: String,
-    /// For peers.
+    /// Peer address.
     pub peer: String,
-    /// For operators.
+    /// Admin address.
     pub admin: String,
-    /// For clients of byte streams.
+    /// Stream address.
     pub stream: String,
 }
 
 impl Places {
-    /// Free ports of loopback.
+    /// Returns addresses with free ports on loopback.
     pub fn free() -> io::Result<Self> {
         let address = || Ok::<_, io::Error>(format!("127.0.0.1:{}", free_port()?));
         Ok(Self { client: address()?, peer: address()?, admin: address()?, stream: address()? })
@@ -280,7 +279,7 @@ impl Spec {
         flags.nth(1).map(String::as_str)
     }
 
-    /// Tells it something else with this flag from the next start on.
+    /// Sets the value of a flag for later starts.
     pub fn set_flag(&mut self, name: &str, value: &str) {
         match self.flags.iter().position(|flag| flag == name) {
             Some(at) if at + 1 < self.flags.len() => value.clone_into(&mut self.flags[at + 1]),
@@ -288,9 +287,9 @@ impl Spec {
         }
     }
 
-    /// Returns the specs of the members of a cluster, node 1 first; each has its data and its log
-    /// in the folder. `flags` are for all of them. They die with the caller unless [`Self::tied`]
-    /// is unset.
+    /// Returns the specs of a cluster's members, node 1 first, with data and logs in the folder.
+    /// `flags` apply to all of them. The nodes die with the caller unless [`Self::tied`] is
+    /// cleared.
     pub fn members(
         program: &Path,
         folder: &Path,
@@ -324,25 +323,25 @@ impl Spec {
         })
     }
 
-    /// The same in the namespace of a node; the folder gets the script that enters it.
+    /// Moves the spec into a node's namespace, by means of a script that is written to the folder.
     pub fn in_namespace(mut self, node: u32, folder: &Path) -> io::Result<Self> {
         self.program = namespace::script(node, &self.program, folder)?;
         Ok(self)
     }
 }
 
-/// Returns the flag for a node that listens beyond loopback: no stranger is there in these
-/// networks.
+/// Returns the flag for a node that listens beyond loopback without TLS; only trusted peers exist
+/// in these networks.
 pub(crate) fn trusting(peer: &str, flags: &[&str]) -> Option<&'static str> {
     let alone = peer.starts_with("127.") || peer.starts_with("[::1]");
     let proves = flags.iter().any(|flag| flag.starts_with("--tls"));
     (!alone && !proves).then_some("--insecure")
 }
 
-/// Returns the specs of a cluster on loopback, node 1 first. `flags` are for all of them. Addresses
-/// are fixed, so that a node comes back where it was.
+/// Returns the specs of a cluster on loopback, node 1 first. `flags` apply to all nodes. Addresses
+/// are fixed, so that a restarted node keeps its own.
 pub fn cluster(program: &Path, folder: &Path, nodes: u32, flags: &[&str]) -> io::Result<Vec<Spec>> {
-    // All are chosen before one is used: two equal ones are impossible only while none is taken.
+    // Choose all ports before any is used, so that they are distinct.
     let places: Vec<Places> = (0..nodes).map(|_| Places::free()).collect::<io::Result<_>>()?;
     Ok(Spec::members(program, folder, &places, flags).collect())
 }

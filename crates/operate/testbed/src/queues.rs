@@ -1,9 +1,8 @@
-//! Lists as queues: clients that push, move and take elements while nodes die, and note what they
-//! saw.
+//! Lists used as queues: clients push, move and take elements while nodes fail, and record a
+//! history.
 //!
-//! Elements of one queue are pushed and taken; those of the other are moved from one list to a
-//! second one before they are taken. Nothing is sent twice. [`judge`] says what is wrong with what
-//! was seen.
+//! In the first queue elements are pushed and taken; in the second they are moved from one list to
+//! another before they are taken. No command is sent twice. [`judge`] checks the history.
 
 pub mod judge;
 
@@ -26,27 +25,26 @@ use crate::{
     wait,
 };
 
-/// The list that is pushed to and the one that is taken from, of each queue.
+/// For each queue, the list that elements are pushed to and the list that they are taken from.
 pub const QUEUES: [[&str; 2]; 2] = [["queue", "queue"], ["queue:new", "queue:moved"]];
-/// Before a node that does not take connections is asked again.
+/// Pause before reconnecting to a node that refuses connections.
 const RETRY: Duration = Duration::from_millis(20);
-/// Longest pause of a client between two commands, microseconds.
+/// Longest pause of a client between two commands, in microseconds.
 const THINKING_US: u64 = 4000;
-/// Time-outs of waiting clients, in seconds: less than the silence after which a connection is
-/// given up.
+/// Timeouts of blocking commands in seconds, shorter than the client's own timeout.
 const WAITS: [&str; 3] = ["0.05", "0.4", "1"];
 
 /// Role of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Work {
     Push,
-    /// From the first list of the second queue to its second.
+    /// Moves elements from the first list of the second queue to its second list.
     Move,
-    /// From this queue.
+    /// Takes elements from this queue.
     Take(usize),
 }
 
-/// Roles of each node's clients. There are many more takers than pushers, so takers mostly wait.
+/// Roles of each node's clients. Takers outnumber pushers, so that they mostly wait.
 const WORKS: [Work; 6] =
     [Work::Push, Work::Take(0), Work::Take(0), Work::Move, Work::Take(1), Work::Take(1)];
 
@@ -66,7 +64,7 @@ impl Shared {
     }
 }
 
-/// Running clients.
+/// Running clients of the queues.
 #[derive(Debug)]
 pub struct Load {
     shared: Arc<Shared>,
@@ -74,7 +72,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Clients of every node.
+    /// Starts clients of every node.
     pub fn start(addresses: Vec<String>, seed: u64) -> io::Result<Self> {
         let nodes = addresses.len();
         let shared = Arc::new(Shared {
@@ -108,13 +106,13 @@ impl Load {
         Ok(load)
     }
 
-    /// Elements that were taken so far.
+    /// Returns the number of elements taken.
     pub fn taken(&self) -> u64 {
         self.shared.taken.load(Ordering::Relaxed)
     }
 
-    /// Nothing more is pushed; those that wait must take all that is there. Gives what was seen,
-    /// with what is left.
+    /// Stops pushing, waits until the queues are empty, and stops the clients. Returns their
+    /// history with the remaining contents.
     pub fn finish(mut self) -> io::Result<History> {
         self.shared.pushing.store(false, Ordering::SeqCst);
         let emptied = wait::at_most(PATIENCE, "all that was pushed to be taken", || {
@@ -132,12 +130,12 @@ impl Load {
         if let Some(what) = &*strange.unwrap_or_else(PoisonError::into_inner) {
             return Err(io::Error::other(what.clone()));
         }
-        // What came late, of pushes without an answer.
+        // Unanswered pushes may still have taken effect.
         all.left = self.left()?;
         Ok(all)
     }
 
-    /// Returns the contents of each queue at one moment, the oldest first.
+    /// Returns the contents of each queue in one transaction, oldest first.
     fn left(&self) -> io::Result<Vec<Vec<String>>> {
         let address = self.shared.addresses.first().map_or("", String::as_str);
         let mut link = Link::connect(address)?;
@@ -160,7 +158,7 @@ impl Load {
         let lists = lists.ok_or_else(strange)?;
         let queues = lists.chunks(2).zip(QUEUES);
         let one = |(pair, [new, old]): (&[Vec<String>], [&str; 2])| {
-            // One list is asked for twice.
+            // A queue with a single list is read twice.
             let lists = if new == old { 1 } else { 2 };
             let rows = pair.iter().take(lists).flat_map(|list| list.iter().rev());
             rows.cloned().collect()
@@ -202,7 +200,7 @@ struct Client {
 /// Outcome of a command.
 enum Outcome {
     Done(Reply),
-    /// Certainly not executed.
+    /// Definitely not executed.
     Refused,
     Unknown,
 }
@@ -233,7 +231,7 @@ impl Client {
             Ok(Reply::Error(text)) => text,
             Ok(reply) => return Outcome::Done(reply),
             Err(_) => {
-                // A late reply must not be taken for another one.
+                // A late reply must not be mistaken for that of a later command.
                 self.link = None;
                 return Outcome::Unknown;
             }
@@ -273,7 +271,7 @@ impl Client {
         let [from, to] = QUEUES[1];
         let wait = self.dice.pick(&WAITS);
         match self.ask(&["BLMOVE", from, to, "RIGHT", "LEFT", wait]) {
-            // Whichever client moved it, it is in one of both lists.
+            // Whether or not it was moved, the element is in one of the two lists.
             Outcome::Done(Reply::Bulk(_) | Reply::Nothing)
             | Outcome::Refused
             | Outcome::Unknown => {}

@@ -1,11 +1,11 @@
 //! An emulated wide-area network between network namespaces.
 //!
-//! Each node lives in a namespace whose way to its peers is a TUN device: what the node sends there
-//! is read here, held as long as a narrow and long link would hold it, and written to the device of
-//! the node it is for. Reading order: [`link`] (the law of one link, in virtual time), [`wire`]
-//! (all links between some nodes, in virtual time), [`packet`] (whom a packet is for), [`device`]
-//! (TUN), [`relay`] (the same with clocks and devices; [`alarm`] wakes it). `quorate bench` makes
-//! the namespaces around it.
+//! Each node runs in a namespace whose route to its peers is a TUN device. The relay reads the
+//! packets that a node sends, delays them as a slow and long link would, and writes them to the
+//! device of the destination. Reading order: [`link`] (model of one link, in virtual time),
+//! [`wire`] (all links between nodes, in virtual time), [`packet`] (destination of a packet),
+//! [`device`] (TUN), [`relay`] (real clocks and devices; [`alarm`] wakes it). `quorate bench`
+//! creates the namespaces.
 
 pub mod alarm;
 pub mod device;

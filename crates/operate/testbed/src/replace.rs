@@ -1,7 +1,7 @@
-//! Replaces the nodes of a cluster as an operator does: a newcomer joins, takes the place of an old
-//! node, and the old one is switched off.
+//! Replaces the nodes of a cluster as an operator does: joins a new node, lets it replace an old
+//! one, and stops the old one.
 //!
-//! [`kill`] kills a node half way.
+//! [`kill`] kills a process in the middle of a replacement.
 
 pub mod kill;
 
@@ -20,30 +20,30 @@ use crate::{
     wait,
 };
 
-/// Log line of a newcomer that is caught up.
+/// Log message of a new node that has caught up.
 const LEVEL: &str = "is caught up: it learns";
 
-/// A completed step.
+/// A completed step of a replacement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// A newcomer runs, with this id.
+    /// The new node runs with this id.
     Joined(u32),
-    /// The newcomer is caught up.
+    /// The new node has caught up.
     Level(u32),
-    /// The newcomer has replaced the old node.
+    /// The new node has replaced the old one.
     Replaced(Replaced),
-    /// The old one has ended.
+    /// The old node has stopped.
     Off(u32),
 }
 
-/// An old node and its successor.
+/// An old node and its replacement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replaced {
-    /// The replaced node.
+    /// Replaced node.
     pub old: u32,
-    /// The newcomer.
+    /// New node.
     pub new: u32,
-    /// Eras that it took.
+    /// Number of eras that the change took.
     pub eras: usize,
 }
 
@@ -60,8 +60,8 @@ impl fmt::Display for Step {
     }
 }
 
-/// Returns the specs of nodes that join later by way of any member. Their addresses are chosen
-/// here, so that clients can know them before.
+/// Returns the specs of nodes that join later through any member. Their addresses are chosen now,
+/// so that clients can know them in advance.
 pub fn newcomers(
     nodes: &Nodes,
     program: &Path,
@@ -77,7 +77,7 @@ pub fn newcomers(
         .collect()
 }
 
-/// The same for one of them that listens at these places.
+/// Returns the spec of one new node with these addresses.
 pub fn newcomer(
     program: &Path,
     folder: &Path,
@@ -105,7 +105,7 @@ pub fn newcomer(
     }
 }
 
-/// Joins newcomers as learners, one after the other, and waits until they are caught up.
+/// Joins new nodes as learners, one by one, and waits until each has caught up.
 pub fn learners(nodes: &mut Nodes, newcomers: Vec<Spec>) -> io::Result<()> {
     for spec in newcomers {
         let new = join(nodes, spec)?;
@@ -116,7 +116,7 @@ pub fn learners(nodes: &mut Nodes, newcomers: Vec<Spec>) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the client addresses of a cluster, with those of newcomers.
+/// Returns the client addresses of a cluster, including those of new nodes.
 pub fn client_addresses(nodes: &Nodes, newcomers: &[Spec]) -> Vec<String> {
     let later = newcomers.iter().filter_map(|spec| spec.flag("--client"));
     let mut addresses = nodes.client_addresses();
@@ -124,8 +124,7 @@ pub fn client_addresses(nodes: &Nodes, newcomers: &[Spec]) -> Vec<String> {
     addresses
 }
 
-/// Every member makes room for a newcomer, one after the other; the one that leads is the last.
-/// `told` hears of each step.
+/// Replaces every member by a new node, one by one, the leader last. Calls `told` after each step.
 pub fn all(
     nodes: &mut Nodes,
     program: &Path,
@@ -141,7 +140,7 @@ pub fn all(
     Ok(())
 }
 
-/// The newcomer takes the place of this node.
+/// Replaces one node by a new node.
 pub fn one(
     nodes: &mut Nodes,
     program: &Path,
@@ -164,14 +163,14 @@ pub fn one(
     Ok(())
 }
 
-/// Starts a newcomer, which is to get the next id; returns the id.
+/// Starts a new node, which should get the next id; returns that id.
 fn join(nodes: &mut Nodes, mut spec: Spec) -> io::Result<u32> {
     let admins = admins(nodes);
     spec.flags.extend(["--join".to_owned(), admins]);
     nodes.spawn(spec)
 }
 
-/// Checks that a newcomer took the next id: no id is used twice.
+/// Checks that the new node got the next id, since ids are never reused.
 fn check_id(nodes: &mut Nodes, new: u32) -> io::Result<()> {
     match nodes.node(new)?.ready.node {
         id if id == new => Ok(()),
@@ -192,7 +191,7 @@ fn wait_level(nodes: &mut Nodes, new: u32) -> io::Result<()> {
     })
 }
 
-/// `quorate member replace`, by way of any of the nodes.
+/// Returns the command `quorate member replace`, which may use any node.
 fn command(nodes: &Nodes, program: &Path, old: u32, new: u32) -> Command {
     let mut command = process::command(program);
     command
@@ -211,8 +210,7 @@ fn admins(nodes: &Nodes) -> String {
     admins.join(",")
 }
 
-/// The document with which that command ends; the fields of an error are there instead if it
-/// failed.
+/// Output of `quorate member replace`; on failure only `error` is set.
 #[derive(Debug, Deserialize)]
 struct Ended {
     #[serde(default)]
@@ -220,7 +218,7 @@ struct Ended {
     /// Planned steps.
     #[serde(default)]
     steps: Vec<serde_json::Value>,
-    /// Eras that came into force meanwhile.
+    /// Eras that took effect during the command.
     #[serde(default)]
     eras: Vec<serde_json::Value>,
     #[serde(default)]
@@ -237,8 +235,7 @@ impl Ended {
         })
     }
 
-    /// Returns the number of eras if the plan was reached, now or before, and the old node may be
-    /// switched off.
+    /// Returns the number of eras if the plan was reached and the old node may be stopped.
     fn reached(&self) -> io::Result<usize> {
         let done = matches!(self.result.as_str(), "reached" | "nothing_to_do");
         match done && self.settled == Some(true) {

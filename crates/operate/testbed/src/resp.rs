@@ -1,4 +1,4 @@
-//! A connection of a client that never repeats anything: every reply, or the lack of one, is seen.
+//! A RESP connection that never retries, so that callers see every reply and every missing one.
 
 use std::{
     io::{self, BufRead as _, BufReader, Read, Write as _},
@@ -10,11 +10,11 @@ use quorate_tls::stream::Stream;
 
 use crate::trust::secured;
 
-/// A connection that takes longer was not made.
+/// Timeout of connecting.
 const CONNECT: Duration = Duration::from_millis(500);
-/// Longer than a node lets a command wait, and longer than a pause.
+/// Timeout of a reply, longer than a node lets a command wait and longer than a pause.
 const SILENCE: Duration = Duration::from_millis(2500);
-/// The largest reply of the commands that are sent here.
+/// Largest accepted reply.
 const REPLY_BYTES_MAX: usize = 16 << 20;
 
 /// A node's reply.
@@ -30,12 +30,12 @@ pub enum Reply {
     Nothing,
     /// `*…`
     Array(Vec<Self>),
-    /// Its first word says what became of the command.
+    /// The first word indicates whether the command was executed.
     Error(String),
 }
 
 impl Reply {
-    /// The number, if it is one.
+    /// Returns the number, if the reply is one.
     pub const fn number(&self) -> Option<i64> {
         match self {
             Self::Number(number) => Some(*number),
@@ -43,7 +43,7 @@ impl Reply {
         }
     }
 
-    /// The text, if it is one.
+    /// Returns the text, if the reply is a string.
     pub fn text(self) -> Option<String> {
         match self {
             Self::Simple(text) | Self::Bulk(text) => Some(text),
@@ -52,7 +52,7 @@ impl Reply {
     }
 }
 
-/// Its bytes, whatever they are wrapped in.
+/// Readable end of a connection, with or without TLS.
 #[derive(Debug)]
 struct Wire(Stream);
 
@@ -69,7 +69,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Connects to `HOST:PORT`, an address.
+    /// Connects to `HOST:PORT`.
     pub fn connect(address: &str) -> io::Result<Self> {
         let place: SocketAddr = address.parse().map_err(io::Error::other)?;
         let socket = TcpStream::connect_timeout(&place, CONNECT)?;
@@ -80,7 +80,7 @@ impl Link {
         Ok(Self { stream: BufReader::new(Wire(stream)) })
     }
 
-    /// Sends all commands at once.
+    /// Sends all commands in one write.
     pub fn send(&mut self, commands: &[&[&str]]) -> io::Result<()> {
         let mut bytes = Vec::new();
         for command in commands {
@@ -92,7 +92,7 @@ impl Link {
         (&self.stream.get_ref().0).write_all(&bytes)
     }
 
-    /// The next reply.
+    /// Receives the next reply.
     pub fn receive(&mut self) -> io::Result<Reply> {
         let line = self.line()?;
         let (kind, rest) = line.split_at_checked(1).ok_or_else(|| strange(&line))?;
@@ -121,7 +121,7 @@ impl Link {
         let mut bounded = self.stream.by_ref().take(REPLY_BYTES_MAX as u64);
         bounded.read_line(&mut line)?;
         let text = line.strip_suffix("\r\n");
-        // Nothing, or the beginning of a line: the connection is closed.
+        // An empty or incomplete line means that the connection is closed.
         text.map(str::to_owned).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
 
@@ -136,7 +136,7 @@ impl Link {
     }
 }
 
-/// Returns whether a server of this protocol answers there.
+/// Returns whether a RESP server responds at this address.
 pub fn answers(address: &str) -> bool {
     let ask = || Link::connect(address)?.ask(&["PING"]);
     ask().is_ok_and(|reply| reply == Reply::Simple("PONG".to_owned()))

@@ -1,5 +1,4 @@
-//! Emulated segments of a local network: a switch, and a link of some speed from it to each
-//! namespace.
+//! Emulated segments of a local network: a switch, with a link of limited speed to each namespace.
 
 use std::{fmt, io, net::Ipv4Addr, process::Command, thread};
 
@@ -10,19 +9,19 @@ use crate::{
 
 const SWITCH: &str = "switch";
 const MEGABIT: u64 = 1_000_000;
-/// Bytes that may wait for a link.
+/// Queue capacity of a link, in bytes.
 const QUEUE_BYTES: u64 = 4 << 20;
-/// The device of a node by which it reaches its peers.
+/// Name of the device that connects a node to its peers.
 pub const PEERS: &str = "peers";
 
-/// A segment: a switch, and a link of the same speed to each node.
+/// A segment: a switch with links of the same speed to all nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lan {
     megabits: u64,
 }
 
 impl Lan {
-    /// `100mbit`, `1gbit`.
+    /// Parses a speed, such as `100mbit` or `1gbit`.
     pub fn named(text: &str) -> Option<Self> {
         let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
         let number: u64 = number.parse().ok()?;
@@ -34,7 +33,7 @@ impl Lan {
         (1..=100_000).contains(&megabits).then_some(Self { megabits })
     }
 
-    /// As on the command line.
+    /// Returns the speed in the form used on the command line.
     pub fn name(&self) -> String {
         match (self.megabits / 1000, self.megabits % 1000) {
             (gigabits, 0) => format!("{gigabits}gbit"),
@@ -42,26 +41,26 @@ impl Lan {
         }
     }
 
-    /// Returns the speed of each link, in both directions.
+    /// Returns the speed of each link in Mbit/s, in both directions.
     pub const fn megabits(&self) -> u64 {
         self.megabits
     }
 
-    /// Returns the link at this percentage of its speed.
+    /// Returns a segment with this percentage of the speed.
     fn share(self, percent: u64) -> Self {
         let megabits = (self.megabits * percent / 100).max(1);
         Self { megabits }
     }
 
-    /// Returns `tc`'s parameters of a link: bytes that may leave at once, and those that wait.
+    /// Returns `tc`'s parameters of a link: rate, burst and queue limit.
     fn bucket(&self) -> String {
         self.bucket_of(QUEUE_BYTES)
     }
 
-    /// The same where so many bytes may wait.
+    /// Returns `tc`'s parameters for a link with this queue capacity.
     fn bucket_of(&self, queue_bytes: u64) -> String {
         let bits = self.megabits * MEGABIT;
-        // A millisecond, and at least a packet that the device cuts.
+        // A millisecond, but at least one packet before segmentation by the device.
         let burst = (bits / 8 / 1000).max(16 << 10);
         format!("rate {bits}bit burst {burst} limit {queue_bytes}")
     }
@@ -77,9 +76,9 @@ impl fmt::Display for Lan {
     }
 }
 
-/// Gives each of the namespaces 1, 2, 3 … a link to a switch that passes groups to all of them, and
-/// the address that it is to have there. Returns whether links keep the order of packets: only root
-/// of the machine itself may see to that.
+/// Connects each of the namespaces 1, 2, 3 … with its address to a new switch that floods
+/// multicast. Returns whether the links preserve the order of packets, which only real root can
+/// arrange.
 pub fn lay(lan: Lan, nodes: u32, address: impl Fn(u32) -> Ipv4Addr) -> io::Result<bool> {
     let mut ordered = true;
     ip(&format!("link add {SWITCH} type bridge mcast_snooping 0"))?;
@@ -99,41 +98,43 @@ pub fn lay(lan: Lan, nodes: u32, address: impl Fn(u32) -> Ipv4Addr) -> io::Resul
     Ok(ordered)
 }
 
-/// Gives the namespace of the switch an interface of this name, with a fast link to it.
+/// Adds an interface with a fast link to the switch, in the switch's namespace.
 pub fn join(interface: &str) -> io::Result<()> {
     namespace::join(SWITCH, interface)
 }
 
-/// Limits a node's link, both ways, to this percentage of its speed; 100 is all of it.
+/// Limits a node's link in both directions to this percentage of its speed.
 pub fn narrow(lan: Lan, node: u32, percent: u64) -> io::Result<()> {
     let tbf = format!("root tbf {}", lan.share(percent).bucket());
     tc(&format!("qdisc change dev p{node} {tbf}"))?;
     tc(&format!("-n n{node} qdisc change dev {PEERS} {tbf}"))
 }
 
-/// Sets whether the switch passes groups to a node, as one with snooping; at first to all.
+/// Sets whether the switch forwards multicast to a node, as snooping would decide; initially it
+/// does to all.
 pub fn pass_groups(node: u32, passes: bool) -> io::Result<()> {
     let state = if passes { "on" } else { "off" };
     ip(&format!("link set dev p{node} type bridge_slave mcast_flood {state}"))
 }
 
-/// Sets the bytes that the switch queues for a node whose link is full; more are dropped.
+/// Sets the bytes that the switch queues for a node with a saturated link; further frames are
+/// dropped.
 pub fn hold(lan: Lan, node: u32, queue_bytes: u64) -> io::Result<()> {
     let tbf = lan.bucket_of(queue_bytes);
     tc(&format!("qdisc change dev p{node} root tbf {tbf}"))
 }
 
-/// Takes the switch, the links and the namespaces away; what is not there is no fault.
+/// Removes the switch, links and namespaces, ignoring those that do not exist.
 pub fn clear(nodes: u32) {
     for node in 1..=nodes {
-        // The namespace takes its end with it some time later; the next one needs the name now.
+        // A namespace removes its end of the link later, but the name is needed now.
         let _ = ip(&format!("link del p{node}"));
         let _ = ip(&format!("netns del n{node}"));
     }
     let _ = ip(&format!("link del {SWITCH}"));
 }
 
-/// Bytes per second of what a receiver said: `BYTES NANOSECONDS`, and maybe more.
+/// Parses a receiver's report, `BYTES NANOSECONDS …`, and returns bytes per second.
 #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
 pub fn rate(said: &str) -> Option<f64> {
     let mut words = said.split_whitespace();
@@ -148,11 +149,11 @@ fn inside_shell(node: u32) -> Command {
     command
 }
 
-/// Gives all packets of one flow to one processor. A queue whose packets leave now by a timer and now
-/// by a sender comes to one processor or another, and they overtake each other, as on no link.
+/// Steers all packets of a device to the same CPU for each flow. Otherwise a shaped queue releases
+/// packets on different CPUs, by timer or by sender, and reorders them as no real link would.
 fn in_order(mut shell: Command, device: &str) -> io::Result<()> {
     let all = u64::MAX >> 64_u32.saturating_sub(cpus());
-    // What is known of devices is that of the namespace in which it is mounted.
+    // A mount of sysfs shows the devices of the namespace in which it was mounted.
     let set = format!(
         "unshare --mount sh -c 'mount -t sysfs sysfs /sys && \
          echo {all:x} > /sys/class/net/{device}/queues/rx-0/rps_cpus'"
@@ -195,7 +196,7 @@ mod tests {
         }
     }
 
-    /// As `tc` wants it.
+    /// The format matches the syntax of `tc`.
     #[test]
     fn a_bucket_holds_a_millisecond() {
         let bucket = |text| Lan::named(text).unwrap().bucket();

@@ -1,16 +1,16 @@
-//! Bytes of test streams: every byte follows from its writer and its position, so that bytes reveal
-//! their writer and their place wherever they turn up.
+//! Contents of test streams: every byte follows from its writer and position, so that bytes found
+//! anywhere reveal their origin.
 
 use quorate_core::dice::mix;
 
-/// Bytes that are one word together.
+/// Bytes per word.
 const WORD: u64 = 8;
-/// Bits of a word's index; the writer's number is above them.
+/// Bits of a word's index; the writer's number uses the bits above.
 const INDEX_BITS: u32 = 48;
-/// Bytes with which it can always be told where they belong.
+/// Number of bytes that always suffices to recognise their origin.
 pub const TELLING: usize = 3 * WORD as usize;
 
-/// Writes what this writer has at a position and behind it.
+/// Fills a buffer with this writer's bytes from a position on.
 pub fn fill(writer: u16, position: u64, bytes: &mut [u8]) {
     let mut at = position;
     let mut rest = bytes;
@@ -25,14 +25,14 @@ pub fn fill(writer: u16, position: u64, bytes: &mut [u8]) {
     }
 }
 
-/// The same as bytes of its own.
+/// Returns this writer's bytes from a position on.
 pub fn bytes(writer: u16, position: u64, count: usize) -> Vec<u8> {
     let mut bytes = vec![0; count];
     fill(writer, position, &mut bytes);
     bytes
 }
 
-/// The first of these bytes that is not what this writer has there.
+/// Returns the index of the first byte that differs from this writer's.
 pub fn first_other(writer: u16, position: u64, bytes: &[u8]) -> Option<usize> {
     let mut expected = [0; 1 << 10];
     for (number, part) in bytes.chunks(expected.len()).enumerate() {
@@ -47,7 +47,7 @@ pub fn first_other(writer: u16, position: u64, bytes: &[u8]) -> Option<usize> {
     None
 }
 
-/// Returns the writer of these bytes and the position of the first, if they are enough to
+/// Returns the writer of these bytes and the position of the first, if there are enough to
 /// recognise.
 pub fn origin(bytes: &[u8]) -> Option<(u16, u64)> {
     let word = WORD as usize;
@@ -60,13 +60,13 @@ pub fn origin(bytes: &[u8]) -> Option<(u16, u64)> {
     })
 }
 
-/// No two words share a result of [`mix`].
+/// Computes a word. [`mix`] is injective, so that no two words are equal.
 fn mixed(writer: u16, index: u64) -> u64 {
     let word = u64::from(writer) << INDEX_BITS | index & ((1 << INDEX_BITS) - 1);
     mix(word ^ SALT)
 }
 
-/// Back again.
+/// Inverts [`mixed`].
 fn unmixed(word: u64) -> (u16, u64) {
     let mut z = word;
     z = (z ^ (z >> 31) ^ (z >> 62)).wrapping_mul(0x3196_42b2_d24d_8ec3);

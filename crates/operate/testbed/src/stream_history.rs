@@ -1,57 +1,57 @@
-//! History of the clients of one byte stream, in order, and a judge of it.
+//! History of the clients of one byte stream, and a checker of it.
 //!
-//! Writers write the bytes of [`crate::stream_bytes`], so read bytes reveal their writer and their
-//! place. A note is taken *before* an action that may take effect (bytes that are written, a
-//! question of a reader) and *after* a notification: then an order of notes that breaks a rule is
-//! one that no cluster may show.
+//! Writers write the bytes of [`crate::stream_bytes`], so that read bytes reveal their writer and
+//! position. Clients note an action that may take effect (a write, a request of a reader) *before*
+//! it, and a notification *after* it. A sequence of notes that breaks a rule is therefore
+//! impossible on a correct cluster.
 
 use std::{collections::BTreeMap, fmt};
 
 use crate::stream_bytes::{TELLING, bytes, first_other, origin};
 
-/// One thing that a client saw or did.
+/// An action or observation of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
-    /// A writer may write, from here on.
+    /// A writer opened the stream and may write from this position on.
     Opened {
-        /// Who.
+        /// Writer.
         writer: u16,
         /// Position of its first byte.
         position: u64,
     },
     /// A writer is about to write more bytes.
     Sends {
-        /// Who.
+        /// Writer.
         writer: u16,
         /// Number of bytes.
         count: u64,
     },
     /// A writer was notified that all bytes below are durable.
     Durable {
-        /// Who.
+        /// Writer.
         writer: u16,
         /// End of the durable bytes.
         position: u64,
     },
     /// A writer was notified that the stream is closed after its last byte.
     Closed {
-        /// Who.
+        /// Writer.
         writer: u16,
         /// End of the stream.
         position: u64,
-        /// For good.
+        /// The stream is closed permanently.
         finished: bool,
     },
-    /// A reader is about to ask.
+    /// A reader is about to send a read request.
     Asks {
-        /// Which; one reads once.
+        /// Number of the reader; each reads once.
         reader: u32,
-        /// Position of the first byte that it wants.
+        /// Position of the first requested byte.
         position: u64,
     },
-    /// A reader got bytes.
+    /// A reader received bytes.
     Read {
-        /// Which.
+        /// Reader.
         reader: u32,
         /// Position of the first byte.
         position: u64,
@@ -59,28 +59,28 @@ pub enum Note {
     },
     /// A reader was notified that there are no more bytes.
     End {
-        /// Which.
+        /// Reader.
         reader: u32,
         /// End of the bytes.
         position: u64,
-        /// For good.
+        /// The stream is closed permanently.
         finished: bool,
     },
 }
 
-/// Bytes that follow one another, as they were read.
+/// Consecutive bytes of one origin, as read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Bytes of this writer from a position on.
+    /// Bytes of a known writer.
     Of {
-        /// Whose.
+        /// Writer.
         writer: u16,
         /// Position of the first byte.
         position: u64,
         /// Number of bytes.
         count: u64,
     },
-    /// Foreign bytes, or too few to recognise.
+    /// Bytes of no writer, or too few to recognise.
     Raw(Vec<u8>),
 }
 
@@ -119,34 +119,35 @@ impl Part {
     }
 }
 
-/// Kind of a fault.
+/// Kind of a violation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrong {
-    /// Bytes that were acknowledged, or precede existing ones, are missing.
+    /// Bytes are missing that were acknowledged or that precede existing ones.
     Lost,
-    /// Bytes are there once more.
+    /// Bytes occur twice.
     Repeated,
-    /// Later bytes come first.
+    /// Later bytes precede earlier ones.
     Reordered,
-    /// Bytes are where they do not belong.
+    /// Bytes are at a wrong position.
     Offset,
-    /// A position is below one that was named before.
+    /// A position is lower than an earlier one.
     Backwards,
-    /// A writer was acknowledged, or is in the stream, behind where another one took over.
+    /// A writer was acknowledged, or has bytes in the stream, past the position at which another
+    /// one took over.
     AfterFence,
-    /// Two writers were acknowledged for one position.
+    /// Two writers received acknowledgements for the same position.
     TwoWriters,
-    /// Bytes that were not written yet are there, or acknowledged.
+    /// Bytes exist or were acknowledged before they were written.
     Unwritten,
-    /// Something follows the end for good, or that is somewhere else.
+    /// Something follows the permanent end, or the end has moved.
     AfterEnd,
 }
 
-/// Something wrong, and where.
+/// A violation of the rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     pub wrong: Wrong,
-    /// Description, for people.
+    /// Description with positions.
     pub text: String,
 }
 
@@ -156,7 +157,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Returns the faults of a history of one stream.
+/// Checks the history of one stream and returns the violations.
 pub fn judge(notes: &[Note]) -> Vec<Finding> {
     let mut judge = Judge::default();
     notes.iter().for_each(|note| judge.hear(note));
@@ -168,7 +169,7 @@ pub fn judge(notes: &[Note]) -> Vec<Finding> {
 #[derive(Debug)]
 struct Writer {
     opened: u64,
-    /// End of the bytes that it may have written.
+    /// End of the bytes that the writer may have written.
     written: u64,
     durable: u64,
     /// Position at which another writer took over.
@@ -178,7 +179,7 @@ struct Writer {
 #[derive(Debug)]
 struct Reading {
     due: u64,
-    /// Acknowledged bytes when it asked.
+    /// Acknowledged position when the reader sent its request.
     acknowledged: u64,
     got: Vec<(u64, Part)>,
 }
@@ -186,10 +187,10 @@ struct Reading {
 #[derive(Debug, Default)]
 struct Judge {
     writers: BTreeMap<u16, Writer>,
-    /// In the order in which they opened.
+    /// Writers, in the order in which they opened the stream.
     order: Vec<u16>,
     readings: BTreeMap<u32, Reading>,
-    /// By anybody.
+    /// Highest position acknowledged to any writer.
     acknowledged: u64,
     finished: Option<u64>,
     findings: Vec<Finding>,
@@ -333,8 +334,8 @@ impl Judge {
         }
     }
 
-    /// Returns the end of the bytes that any writer may have written. One that took over without an
-    /// answer may have, too.
+    /// Returns the end of the bytes that any writer may have written, including a writer without a
+    /// reply.
     fn written(&self) -> u64 {
         self.writers.values().map(|one| one.written).max().unwrap_or(0)
     }
@@ -353,9 +354,9 @@ impl Judge {
         }
     }
 
-    /// Returns the writer of the byte at a position, and the end of its bytes.
+    /// Returns the writer that owns the byte at a position, and the end of its bytes.
     fn owner(&self, position: u64) -> Option<(u16, u64)> {
-        // Of two that begin at one position the former wrote nothing.
+        // Of two writers that begin at the same position the earlier one wrote nothing.
         let number =
             self.order.iter().rev().find(|number| self.writers[number].opened <= position)?;
         let writer = &self.writers[number];
@@ -363,7 +364,7 @@ impl Judge {
         (position < end).then_some((*number, end))
     }
 
-    /// Finds the first wrong byte of each reading.
+    /// Finds the first wrong byte of each reader.
     fn contents(&mut self) {
         for (number, reading) in &self.readings {
             let other =
@@ -437,8 +438,8 @@ impl Judge {
     }
 }
 
-/// The first byte in which two ranges differ. Where one writer follows another some are equal by
-/// chance.
+/// Returns the offset of the first byte in which two ranges differ. At a change of writers some
+/// bytes are equal by chance.
 fn other_than(writer: u16, position: u64, owner: u16, at: u64, count: u64) -> Option<u64> {
     let count = usize::try_from(count).unwrap_or(usize::MAX).min(TELLING);
     let found = first_other(owner, at, &bytes(writer, position, count));
@@ -449,7 +450,8 @@ fn other_than(writer: u16, position: u64, owner: u16, at: u64, count: u64) -> Op
 mod tests {
     use super::*;
 
-    /// Two writers, the second of which takes over at 1000 of 1200, and a reader of all.
+    /// History of two writers, the second of which takes over at 1000 of 1200 bytes, and a reader
+    /// of the whole stream.
     fn history(read: &[u8]) -> Vec<Note> {
         let mut notes = vec![
             opened(1, 0),
@@ -483,7 +485,7 @@ mod tests {
     fn reading(reader: u32, read: &[u8]) -> Vec<Note> {
         let mut notes = vec![Note::Asks { reader, position: 0 }];
         let mut position = 0;
-        // Frames end anywhere.
+        // Frames may end anywhere.
         for frame in read.chunks(333) {
             notes.push(Note::Read { reader, position, parts: Part::all((1, position), frame) });
             position += frame.len() as u64;
@@ -496,7 +498,7 @@ mod tests {
         judge(notes).iter().map(|found| found.wrong).collect()
     }
 
-    /// Returns the kinds of faults in the bytes of a reading.
+    /// Returns the kinds of violations in a reader's bytes.
     fn read_kinds(read: &[u8]) -> Vec<Wrong> {
         kinds(&history(read))
     }
@@ -504,7 +506,7 @@ mod tests {
     #[test]
     fn nothing_is_wrong_with_what_is_right() {
         assert_eq!(judge(&history(&right())), []);
-        // Whichever frames it came in.
+        // The split into frames does not matter.
         for first in 985..1015 {
             let all = right();
             let (one, two) = all.split_at(first);
@@ -526,13 +528,13 @@ mod tests {
         let found = read_kinds(&read);
         assert!(found.contains(&Wrong::Lost), "{found:?}");
         assert!(!found.contains(&Wrong::Reordered), "{found:?}");
-        // A reading that ends too early.
+        // A read that ends too early.
         let found = read_kinds(&right()[..1400]);
         assert_eq!(found, [Wrong::Lost, Wrong::AfterEnd]);
         // The next writer begins too early.
         let notes = [opened(1, 0), sends(1, 9), durable(1, 9), opened(2, 8)];
         assert_eq!(kinds(&notes), [Wrong::Lost]);
-        // A stream that is closed too early.
+        // A stream closed too early.
         let notes =
             [opened(1, 0), sends(1, 9), Note::Closed { writer: 1, position: 8, finished: true }];
         assert_eq!(kinds(&notes), [Wrong::Lost]);
@@ -572,7 +574,7 @@ mod tests {
         let mut read = right();
         read[700] ^= 1;
         assert_eq!(read_kinds(&read), [Wrong::Unwritten]);
-        // More than was written so far.
+        // An acknowledgement past the bytes written.
         let notes = [opened(1, 0), sends(1, 9), durable(1, 10)];
         assert_eq!(kinds(&notes), [Wrong::Unwritten]);
     }
@@ -592,7 +594,7 @@ mod tests {
         let mut notes = history(&right());
         notes.insert(4, durable(1, 1001));
         assert_eq!(kinds(&notes)[0], Wrong::AfterFence);
-        // Its bytes where the other one's should be.
+        // Bytes of the first writer where those of the second belong.
         let read = [bytes(1, 0, 1100), bytes(2, 1100, 400)].concat();
         assert_eq!(read_kinds(&read), [Wrong::AfterFence]);
     }

@@ -1,8 +1,8 @@
-//! Clients of byte streams that note what they saw, while faults happen to the nodes.
+//! Clients of byte streams that record their observations while faults are injected into the nodes.
 //!
-//! A *lane* is one stream with its writers, a reader that follows it, and what became of it. The
-//! lanes differ: some have a writer that goes to the leader, some one that knows a single node,
-//! which owns what it writes; one is trimmed while it grows; one is taken over again and again.
+//! A *lane* is one stream with its writers, a reader that follows it, and their history. Lanes
+//! differ: some writers prefer the leader, some know a single node, which then owns their bytes;
+//! one stream is trimmed while it grows; one is taken over repeatedly.
 
 use std::{
     fs::File,
@@ -28,19 +28,19 @@ use crate::{
     wait,
 };
 
-/// Most bytes that a writer writes at a time now and then.
+/// Size of an occasional large write.
 const BURST: u64 = 200 << 10;
-/// Pause between two writes: nodes share their processors with the tests.
+/// Pause between two writes, since nodes share their CPUs with the tests.
 const PAUSE: Duration = Duration::from_millis(5);
-/// Between two takeovers, and two trims, in writes.
+/// Interval between takeovers, in writes, and between trims.
 const TAKEOVER: (u64, u64) = (50, 400);
 const TRIM: Duration = Duration::from_millis(200);
-/// Bytes that a trimmed stream keeps at least.
+/// Minimum number of bytes retained when trimming.
 const KEPT: u64 = 256 << 10;
-/// Bytes that show that a writer goes on.
+/// Bytes that must become durable to count as progress.
 const GOING_ON: u64 = 32 << 10;
 
-/// Returns time-outs longer than any fault, so that an error is a finding.
+/// Returns client options with timeouts longer than any fault, so that every error is a finding.
 pub fn options() -> Options {
     Options {
         buffer: 512 << 10,
@@ -53,7 +53,7 @@ pub fn options() -> Options {
     }
 }
 
-/// All lanes, at work.
+/// Running clients of all lanes.
 #[derive(Debug)]
 pub struct Load {
     lanes: Vec<Arc<Lane>>,
@@ -62,7 +62,7 @@ pub struct Load {
     stop: Arc<AtomicBool>,
 }
 
-/// One stream.
+/// One stream with its clients and history.
 #[derive(Debug)]
 pub struct Lane {
     /// Name of the stream.
@@ -80,13 +80,13 @@ pub struct Lane {
 /// Totals of all lanes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
-    /// Streams.
+    /// Number of streams.
     pub streams: u64,
-    /// Bytes that were acknowledged.
+    /// Acknowledged bytes.
     pub bytes: u64,
     /// Takeovers of all streams.
     pub takeovers: u64,
-    /// Bytes that were forgotten.
+    /// Trimmed bytes.
     pub trimmed: u64,
 }
 
@@ -99,8 +99,8 @@ enum Kind {
 }
 
 impl Load {
-    /// Starts clients of these nodes, which usually write at most `part` bytes at a time. `pinned`:
-    /// each node has also a lane whose writer knows no other node.
+    /// Starts clients of these nodes, whose writes are usually at most `part` bytes. With `pinned`,
+    /// each node also has a lane whose writer knows only that node.
     pub fn start(addresses: &[String], pinned: bool, part: u64, seed: u64) -> io::Result<Self> {
         let mut load = Self {
             lanes: Vec::new(),
@@ -182,7 +182,7 @@ impl Load {
         self.threads.push((name, thread::spawn(work)));
     }
 
-    /// Fails if a client has given up.
+    /// Returns the error of a client that has ended early.
     fn check(&mut self) -> io::Result<()> {
         let ended = self.threads.iter().position(|(_, one)| one.is_finished());
         let Some(at) = ended.filter(|_| !self.stop.load(Ordering::Relaxed)) else {
@@ -197,23 +197,23 @@ impl Load {
         Err(io::Error::other(format!("{name}: {why}")))
     }
 
-    /// All of them, whatever becomes of this.
+    /// Returns all lanes, which may outlive this load.
     pub fn lanes(&self) -> Vec<Arc<Lane>> {
         self.lanes.clone()
     }
 
-    /// Bytes that are durable, of all streams.
+    /// Returns the durable bytes of all streams.
     pub fn durable(&self) -> u64 {
         let durable = |lane: &Arc<Lane>| lane.durable.load(Ordering::Relaxed);
         self.lanes.iter().map(durable).sum()
     }
 
-    /// Waits until every stream has grown; says which one has not.
+    /// Waits until every stream has grown; the error names one that has not.
     pub fn wait_going_on(&mut self) -> io::Result<()> {
         self.wait_going_on_without(&[])
     }
 
-    /// The same for those whose writer knows another node than these, which are down.
+    /// Like [`Self::wait_going_on`], but ignores lanes whose writers know only nodes that are down.
     pub fn wait_going_on_without(&mut self, down: &[String]) -> io::Result<()> {
         let lanes = self.lanes.clone();
         let goes_on = |lane: &Lane| !lane.addresses.iter().all(|address| down.contains(address));
@@ -231,7 +231,7 @@ impl Load {
         Ok(())
     }
 
-    /// Ends all streams; they are closed for good, and all of them read, when this returns.
+    /// Closes all streams permanently and waits until they are read completely.
     pub fn finish(mut self) -> io::Result<()> {
         self.check()?;
         self.stop.store(true, Ordering::Relaxed);
@@ -247,7 +247,7 @@ impl Load {
     }
 }
 
-/// Writes what was noted of each stream to a file of its own in this folder, a line for a note.
+/// Writes the history of each stream to a file in this folder, one note per line.
 pub fn save(lanes: &[Arc<Lane>], folder: &Path) -> io::Result<()> {
     for lane in lanes {
         let mut file = BufWriter::new(File::create(folder.join(format!("{}.notes", lane.name)))?);
@@ -259,8 +259,8 @@ pub fn save(lanes: &[Arc<Lane>], folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads all streams from exactly each of these nodes; all have the same, and nothing is wrong with
-/// any history.
+/// Reads every stream from each of these nodes alone. Returns an error if nodes differ or a history
+/// violates the rules.
 pub fn compare(lanes: &[Arc<Lane>], addresses: &[String]) -> io::Result<Sum> {
     let mut sum = Sum::default();
     for lane in lanes {
@@ -291,7 +291,7 @@ pub fn compare(lanes: &[Arc<Lane>], addresses: &[String]) -> io::Result<Sum> {
 }
 
 impl Lane {
-    /// Returns the notes so far.
+    /// Returns the history recorded up to now.
     pub fn notes(&self) -> MutexGuard<'_, Vec<Note>> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -304,7 +304,7 @@ impl Lane {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Writes until the end, and closes the stream for good.
+    /// Writes until the load ends, then closes the stream permanently.
     fn write(
         &self,
         writer: u16,
@@ -329,7 +329,7 @@ impl Lane {
         let mut stream = insist(open)?;
         let mut durable = stream.first_position();
         self.note(Note::Opened { writer, position: durable });
-        // The receiver may have moved on.
+        // The receiver may no longer be waiting.
         let _ = opened.send(());
         let mut part = vec![0; usize::try_from(BURST).unwrap_or(0)];
         let taken = |error: &io::Error| Error::of(error).cloned();
@@ -359,7 +359,8 @@ impl Lane {
         }
     }
 
-    /// One writer after the other takes the stream from the one before, who must hear of it.
+    /// Starts one writer after another that takes over the stream. The former writer must learn
+    /// that it is fenced.
     fn take_over_and_over(
         self: &Arc<Self>,
         dice: &mut Dice,
@@ -405,7 +406,7 @@ impl Lane {
         }
     }
 
-    /// Reads from the first byte on until the stream is closed for good.
+    /// Reads from the first byte on until the stream is closed permanently.
     fn follow(&self, addresses: &[String]) -> Result<(), String> {
         let mut from = 0;
         loop {
@@ -419,7 +420,7 @@ impl Lane {
         }
     }
 
-    /// All that is kept of it, from exactly this node. Gives a digest.
+    /// Reads the whole retained stream from this node alone. Returns a digest.
     fn read_all(&self, address: &String) -> Result<u64, Error> {
         let addresses = std::slice::from_ref(address);
         let info = Streams::new(addresses, options()).stat(&self.name)?;
@@ -455,7 +456,7 @@ impl Lane {
         Ok(hasher.finish())
     }
 
-    /// Forgets what is old, again and again.
+    /// Trims the stream repeatedly.
     fn trim(&self, addresses: &[String]) -> Result<(), String> {
         let mut streams = Streams::new(addresses, options());
         while !self.is_over() {
@@ -474,7 +475,8 @@ impl Lane {
     }
 }
 
-/// A client that has never met any node gives up at once; all may be down at that moment.
+/// Retries while no node is reachable: all may be down at the moment, and a new client gives up at
+/// once.
 fn insist<T>(mut ask: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
     let mut last = Error::Machine("it was not tried".to_owned());
     let done = wait::at_most(PATIENCE, "a node", || match ask() {

@@ -1,8 +1,7 @@
-//! Clients that record what they saw, while faults happen to the nodes.
+//! Clients that record their observations while faults are injected into the nodes.
 //!
-//! [`faults`] draws what goes wrong from a seed; [`load`] runs clients of every kind meanwhile;
-//! [`client`] and `session` note each operation as [`seen`], and [`history`] writes it for a
-//! checker.
+//! [`faults`] draws faults from a seed; [`load`] runs clients of every kind meanwhile; [`client`]
+//! and `session` record each operation in [`seen`], and [`history`] writes it for a checker.
 
 pub mod client;
 pub mod faults;

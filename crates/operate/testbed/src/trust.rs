@@ -1,4 +1,4 @@
-//! This process's certificate, if it has one: it talks to one cluster at a time.
+//! This process's client certificate, if any; the process connects to one cluster at a time.
 
 use std::{io, net::TcpStream, path::Path, sync::OnceLock, time::Duration};
 
@@ -6,8 +6,8 @@ use quorate_tls::{ClientFiles, ClientTrust, stream::Stream};
 
 static TRUST: OnceLock<ClientTrust> = OnceLock::new();
 
-/// From now on nodes are talked to by TLS, at all their addresses, with the certificate in this
-/// folder. Once in a process.
+/// Makes all later connections to nodes use TLS with the certificate in this folder. May be called
+/// once per process.
 pub fn use_certificate(folder: &Path) -> io::Result<()> {
     let files = ClientFiles::in_folder(folder);
     quorate_admin::client::use_certificate(&files).map_err(io::Error::other)?;
@@ -20,7 +20,7 @@ pub(crate) fn certificate() -> Option<ClientTrust> {
     TRUST.get().cloned()
 }
 
-/// A connection to the node of this address, by TLS if there is a certificate.
+/// Wraps a connection to a node, in TLS if there is a certificate.
 pub(crate) fn secured(socket: TcpStream, address: &str, wait: Duration) -> io::Result<Stream> {
     let session = TRUST.get().map(|trust| trust.session_at(address));
     let session = session.transpose().map_err(io::Error::other)?;

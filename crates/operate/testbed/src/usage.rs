@@ -2,32 +2,32 @@
 
 use std::{fs, path::Path};
 
-/// A second of CPU, in the kernel's ticks.
+/// Returns the kernel's ticks per second of CPU time.
 fn ticks_per_second() -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "100, usually")]
     let ticks = rustix::param::clock_ticks_per_second() as f64;
     ticks.max(1.0)
 }
 
-/// Usage of processes since their start.
+/// Resource usage of processes since their start.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
     /// CPU seconds in user mode.
     pub user_s: f64,
     /// CPU seconds in the kernel.
     pub system_s: f64,
-    /// Context switches of all threads, wanted or not.
+    /// Context switches of all threads, voluntary or not.
     pub switches: u64,
 }
 
 impl Usage {
-    /// Returns the usage of one process; `None` if it is gone.
+    /// Returns the usage of one process; `None` if it has ended.
     pub fn of_process(id: u32) -> Option<Self> {
         let folder = Path::new("/proc").join(id.to_string());
         let (user_s, system_s) = cpu_seconds(&fs::read_to_string(folder.join("stat")).ok()?)?;
         let mut switches = 0;
         for task in fs::read_dir(folder.join("task")).ok()? {
-            // A thread may end meanwhile.
+            // The thread may have ended.
             if let Ok(task) = task
                 && let Ok(status) = fs::read_to_string(task.path().join("status"))
             {
@@ -37,14 +37,14 @@ impl Usage {
         Some(Self { user_s, system_s, switches })
     }
 
-    /// CPU seconds of one process, exact where the kernel counts them in nanoseconds, and in its
-    /// ticks elsewhere.
+    /// Returns the CPU seconds of one process, in nanosecond precision where the kernel provides
+    /// it, else in ticks.
     pub fn exact_cpu_s(id: u32) -> Option<f64> {
         let folder = Path::new("/proc").join(id.to_string()).join("task");
         let of = |task: &fs::DirEntry| {
             match fs::read_to_string(task.path().join("schedstat")) {
                 Ok(text) => nanoseconds(&text),
-                // It ended since the folder was read.
+                // The thread ended after the directory was listed.
                 Err(_) if !task.path().exists() => Some(0),
                 Err(_) => None,
             }
@@ -57,13 +57,13 @@ impl Usage {
         sum.or_else(|| Some(Self::of_process(id)?.cpu_s()))
     }
 
-    /// Returns the sum over all of them; those that are gone used nothing.
+    /// Returns the total usage of these processes; those that have ended count as zero.
     pub fn of_processes(ids: &[u32]) -> Self {
         let usages = ids.iter().filter_map(|id| Self::of_process(*id));
         usages.fold(Self::default(), Self::plus)
     }
 
-    /// Both together.
+    /// Returns the sum of two usages.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -73,7 +73,7 @@ impl Usage {
         }
     }
 
-    /// Returns the usage since then.
+    /// Returns the increase since an earlier measurement.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
         Self {
@@ -83,13 +83,13 @@ impl Usage {
         }
     }
 
-    /// User and kernel.
+    /// Returns user and kernel time together.
     pub fn cpu_s(self) -> f64 {
         self.user_s + self.system_s
     }
 }
 
-/// Fields 14 and 15; the second one, the name, may contain anything.
+/// Parses fields 14 and 15 of `stat`; the process name in field 2 may contain anything.
 fn cpu_seconds(stat: &str) -> Option<(f64, f64)> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace().skip(11);
@@ -100,7 +100,7 @@ fn cpu_seconds(stat: &str) -> Option<(f64, f64)> {
     Some((seconds()?, seconds()?))
 }
 
-/// The first field: time on a processor.
+/// Parses the first field of `schedstat`, time on a CPU.
 fn nanoseconds(schedstat: &str) -> Option<u64> {
     schedstat.split_ascii_whitespace().next()?.parse().ok()
 }
@@ -110,17 +110,17 @@ fn context_switches(status: &str) -> u64 {
     lines.filter_map(|(_, count)| count.trim().parse::<u64>().ok()).sum()
 }
 
-/// CPU seconds of the whole machine since its start, all CPUs together.
+/// CPU seconds of the whole machine since its start, summed over all CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Machine {
-    /// Anything but idle, time taken by other virtual machines included.
+    /// Busy time, including time stolen by other virtual machines.
     pub busy_s: f64,
-    /// Busy and idle.
+    /// Busy and idle time.
     pub total_s: f64,
 }
 
 impl Machine {
-    /// Now; `None` without /proc.
+    /// Returns the current values; `None` without /proc.
     pub fn now() -> Option<Self> {
         Self::parse(&fs::read_to_string("/proc/stat").ok()?)
     }
@@ -129,7 +129,7 @@ impl Machine {
         let line = stat.lines().next()?.strip_prefix("cpu ")?;
         let ticks: Vec<f64> = line
             .split_ascii_whitespace()
-            // Those behind it are contained in the first two.
+            // The later fields are already included in the first two.
             .take(8)
             .filter_map(|field| field.parse().ok())
             .collect();
@@ -141,7 +141,8 @@ impl Machine {
         })
     }
 
-    /// The share of the machine, 0 to 1, that others took since then, where `own_s` were ours.
+    /// Returns the share of the machine, 0 to 1, that other processes used since `before`, given
+    /// that this measurement used `own_s`.
     pub fn foreign_share(self, before: Self, own_s: f64) -> f64 {
         let total = self.total_s - before.total_s;
         let busy = self.busy_s - before.busy_s;

@@ -1,14 +1,14 @@
-//! Waiting for a condition, instead of for a time.
+//! Waits for a condition instead of a fixed time.
 
 use std::{
     io, thread,
     time::{Duration, Instant},
 };
 
-/// Between two looks.
+/// Interval between two checks.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Looks until the condition is met; says what was waited for if it does not come in time
+/// Polls until the condition is met. On timeout the error names what was awaited
 /// ([`io::ErrorKind::TimedOut`]).
 pub fn at_most<T>(
     patience: Duration,

@@ -1,11 +1,10 @@
-//! Writers whose acknowledged writes are all compared afterwards, on every node.
+//! Writers whose acknowledged writes are compared afterwards on every node.
 //!
-//! Each writes a key of its own with every turn, which is never written again, and one of a few
-//! keys over and over, so that logs grow without end and states do not: behind a snapshot that
-//! takes ever longer to send, the log would be trimmed before it had arrived. Either nothing is
-//! ever repeated: an answer that is missing leaves it unknown what became of the write. Or every
-//! write goes through `quorate-client`, which repeats it until it has its answer: then no error is
-//! allowed at all.
+//! In every turn a writer writes a new key, which is never written again, and overwrites one of a
+//! few keys. So logs keep growing while the state stays small: sending a snapshot of an ever larger
+//! state would take so long that the log would be trimmed before it arrived. Some writers never
+//! retry, so that a write without a reply has an unknown outcome. Others use `quorate-client`,
+//! which retries until it has a reply; for these, any error is a failure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,34 +25,34 @@ use crate::{
     resp::{Link, Reply},
 };
 
-/// Turns of a writer until the state is large enough for a snapshot to be seen on its way.
+/// Turns of a writer until the state is so large that sending a snapshot takes noticeable time.
 const GROWING_TURNS: u64 = 4096;
-/// Keys of a writer that are written over.
+/// Number of keys that each writer overwrites.
 const PLACES: u64 = 4;
 
 /// Pace of a writer.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
-    /// Bytes of a value that is written once, in the first turns and later.
+    /// Size of a value written once, in the first turns.
     once: usize,
     once_later: usize,
-    /// Bytes of a value that is written over.
+    /// Size of an overwritten value.
     over: usize,
-    /// Pause between two turns: nodes share their processors with the tests.
+    /// Pause between two turns, since nodes share their CPUs with the tests.
     pause: Duration,
 }
 
-/// Logs are trimmed, and snapshots are large enough to be seen on their way.
+/// Pace at which logs are trimmed and sending a snapshot takes noticeable time.
 const BUSY: Pace =
     Pace { once: 4 << 10, once_later: 64, over: 64 << 10, pause: Duration::from_millis(4) };
-/// Sustainable for days.
+/// Pace that can be sustained for days.
 const CALM: Pace =
     Pace { once: 256, once_later: 256, over: 4 << 10, pause: Duration::from_millis(10) };
 
-/// A node that does not answer for so long is left by a client that repeats.
+/// Time after which a retrying client leaves a node that does not respond.
 const ATTEMPT: Duration = Duration::from_secs(1);
 
-/// Threads that write until they are told to stop.
+/// Running writer threads.
 #[derive(Debug)]
 pub struct Writers {
     threads: Vec<JoinHandle<Written>>,
@@ -61,10 +60,10 @@ pub struct Writers {
     acknowledged: Arc<AtomicU64>,
 }
 
-/// State of one key's writes.
+/// Known state of one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Key {
-    /// The last one that was acknowledged.
+    /// Last acknowledged write.
     acknowledged: Option<u64>,
     /// Writes that may take effect at any time, or never.
     unknown: BTreeSet<u64>,
@@ -80,38 +79,38 @@ impl Key {
 #[derive(Debug, Default)]
 pub struct Written {
     keys: BTreeMap<String, Key>,
-    /// An answer that no rule allows.
+    /// First reply that violates the protocol.
     strange: Option<String>,
 }
 
 impl Writers {
-    /// One writer per address, which goes on with the next one when a node does not answer.
+    /// Starts one writer per address, which moves on to the next node when one does not respond.
     pub fn start(addresses: &[String]) -> Self {
         Self::few(addresses.len(), addresses)
     }
 
-    /// Starts `count` writers at any of these addresses, the first ones at first. None repeats
-    /// anything.
+    /// Starts `count` writers, distributed over these addresses from the first on. They never
+    /// retry.
     pub fn few(count: usize, addresses: &[String]) -> Self {
         Self::of(count, addresses, BUSY, |addresses| Once { link: None, addresses, next: 0 })
     }
 
-    /// The same through clients that repeat; [`Self::end`] fails if one of them sees an error.
+    /// Starts writers that retry. [`Self::end`] returns an error if one of them fails.
     pub fn repeating(count: usize, addresses: &[String]) -> Self {
         Self::of(count, addresses, BUSY, repeating)
     }
 
-    /// [`Self::repeating`], one writer per address, with so little that it can go on for days.
+    /// Starts one retrying writer per address, at a pace that can be sustained for days.
     pub fn calm(addresses: &[String]) -> Self {
         Self::of(addresses.len(), addresses, CALM, repeating)
     }
 
-    /// The same over etcd's JSON, without repetitions.
+    /// Starts one slow writer per address over etcd's JSON gateway, without retries.
     pub fn calm_etcd(addresses: &[String]) -> Self {
         Self::etcd(addresses, CALM)
     }
 
-    /// [`Self::start`] over etcd's JSON.
+    /// Starts one fast writer per address over etcd's JSON gateway, without retries.
     pub fn busy_etcd(addresses: &[String]) -> Self {
         Self::etcd(addresses, BUSY)
     }
@@ -139,13 +138,13 @@ impl Writers {
         Self { threads: threads.collect(), stop, acknowledged }
     }
 
-    /// Acknowledged writes so far.
+    /// Returns the number of acknowledged writes.
     pub fn acknowledged(&self) -> u64 {
         self.acknowledged.load(Ordering::Relaxed)
     }
 
-    /// Stops them, and compares all that was acknowledged on every node; says how many keys there
-    /// are.
+    /// Stops the writers and compares all acknowledged writes on every node. Returns the number of
+    /// keys.
     pub fn compare(self, nodes: &mut Nodes) -> io::Result<usize> {
         let written = self.end()?;
         nodes.wait_until_all_serve()?;
@@ -160,7 +159,7 @@ impl Writers {
         Ok(keys)
     }
 
-    /// Stops them, and says what they wrote.
+    /// Stops the writers and returns their writes.
     pub fn end(mut self) -> io::Result<Written> {
         self.stop.store(true, Ordering::Relaxed);
         let mut all = Written::default();
@@ -184,7 +183,7 @@ impl Drop for Writers {
 }
 
 impl Written {
-    /// Compares every key with what this node itself has; says how many there are.
+    /// Compares every key with this node's own state. Returns the number of keys.
     pub fn compare(&self, address: &str) -> io::Result<usize> {
         let mut link = Link::connect(address)?;
         link.ask(&["READONLY"])?;
@@ -195,7 +194,7 @@ impl Written {
         })
     }
 
-    /// The same, with values that are read so.
+    /// Compares every key with the values that `read` returns.
     fn compare_with(
         &self,
         address: &str,
@@ -219,7 +218,7 @@ fn value(number: u64, bytes: usize) -> String {
     text
 }
 
-/// Which write a value is of, if it is whole.
+/// Returns the number of the write that produced a value, if the value is intact.
 fn number(name: &str, text: &str) -> io::Result<u64> {
     let number = text.split_once(':').and_then(|(head, _)| head.parse().ok());
     let whole = number.filter(|number| *text == value(*number, text.len()));
@@ -229,19 +228,19 @@ fn number(name: &str, text: &str) -> io::Result<u64> {
 /// Outcome of a write.
 enum Fate {
     Done,
-    /// It may take effect at any time, or never.
+    /// The write may take effect at any time, or never.
     Unknown,
-    /// No rule allows this answer.
+    /// The reply violates the protocol.
     Strange(String),
 }
 
 /// Destination of writes.
 trait Target {
-    /// Writes a value; `None`: no node is there, and nothing was sent.
+    /// Writes a value. Returns `None` if no node is reachable and nothing was sent.
     fn set(&mut self, name: &str, value: &str) -> Option<Fate>;
 }
 
-/// One node after the other; nothing is sent twice.
+/// Writes to one node after another without sending anything twice.
 struct Once {
     link: Option<Link>,
     addresses: Vec<String>,
@@ -278,7 +277,7 @@ impl Target for Client {
     }
 }
 
-/// Etcd's JSON at one node after the other; nothing is sent twice.
+/// Writes to one node after another over etcd's JSON gateway without sending anything twice.
 struct Etcd {
     addresses: Vec<String>,
     next: usize,

@@ -1,5 +1,5 @@
-//! A load of a client that speaks frames to devices ([`quorate_client::frames`]): commands that are
-//! due together share a frame, as far as they fit.
+//! Load of a client that speaks frames to devices ([`quorate_client::frames`]): commands due at the
+//! same time share frames as far as they fit.
 
 use std::{io, net::SocketAddr, time::Duration};
 
@@ -13,10 +13,10 @@ use crate::{
 
 /// Index of the only connection.
 const ONLY: usize = 0;
-/// Longest wait, since the load may be stopped.
+/// Longest wait before the load checks whether it was stopped.
 const WAIT_MAX: Duration = Duration::from_millis(50);
 
-/// Starts it: a client at this interface, of the log service of these nodes.
+/// Starts the load: a client at this interface, using the log service of these nodes.
 pub(crate) fn start(
     plan: Plan,
     nodes: Vec<SocketAddr>,

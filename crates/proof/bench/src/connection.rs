@@ -1,4 +1,4 @@
-//! One client connection that never blocks.
+//! A client connection with non-blocking I/O.
 
 use std::{
     io::{self, ErrorKind, Read as _, Write as _},
@@ -11,20 +11,20 @@ use quorate_tls::session::{Session, Taken};
 
 use crate::door::Door;
 
-/// A connection is made in this time, or not at all.
+/// Timeout of connecting.
 const CONNECT_WAIT: Duration = Duration::from_secs(5);
-/// One read.
+/// Buffer size of one read.
 const READ_BYTES: usize = 256 << 10;
-/// Replies that were not taken from here yet; a reply is not longer.
+/// Limit of unread input, larger than any valid reply.
 const INPUT_BYTES_MAX: usize = 513 << 20;
-/// Above this many bytes waiting to be sent, nothing is added.
+/// Unsent output at which the connection accepts no more requests.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
-/// A socket with what is to be sent and what came.
+/// A client socket with its output and input buffers.
 #[derive(Debug)]
 pub struct Connection {
     socket: TcpStream,
-    /// Between what is here and what the network sees.
+    /// TLS session between the buffers and the socket, if any.
     session: Option<Box<Session>>,
     output: Vec<u8>,
     sent: usize,
@@ -34,7 +34,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects; waits for that.
+    /// Connects to a door and blocks until the connection is established.
     pub fn dial(door: &Door) -> io::Result<Self> {
         let stream = door.connect(CONNECT_WAIT)?;
         let (socket, session) = stream.into_parts().expect("there is one");
@@ -55,17 +55,17 @@ impl Connection {
         &mut self.output
     }
 
-    /// Returns whether another request may be appended.
+    /// Returns whether the output buffer has space for another request.
     pub fn has_room(&self) -> bool {
         self.output.len() - self.sent < OUTPUT_BYTES_MAX
     }
 
-    /// Returns whether output waits for space in the socket.
+    /// Returns whether output waits for free space in the socket.
     pub fn is_blocked(&self) -> bool {
         self.blocked
     }
 
-    /// Sends what the socket takes.
+    /// Sends as much output as the socket accepts.
     pub fn send(&mut self) -> io::Result<()> {
         self.blocked = match self.advance() {
             Ok(()) => false,
@@ -79,7 +79,7 @@ impl Connection {
         Ok(())
     }
 
-    /// `WouldBlock`: the socket took no more.
+    /// Sends output; fails with `WouldBlock` when the socket is full.
     fn advance(&mut self) -> io::Result<()> {
         loop {
             let rest = &self.output[self.sent..];
@@ -102,7 +102,7 @@ impl Connection {
         }
     }
 
-    /// Reads what is there, once. Level-triggered readiness tells if there is more.
+    /// Reads once. Level-triggered readiness reports any remaining data.
     pub fn receive(&mut self, scratch: &mut Scratch) -> io::Result<()> {
         if self.input.len() - self.used > INPUT_BYTES_MAX {
             return Err(io::Error::new(ErrorKind::InvalidData, "a very long reply"));
@@ -134,20 +134,20 @@ impl Connection {
         &self.input[self.used..]
     }
 
-    /// Takes `bytes` of it.
+    /// Marks `bytes` of the input as read.
     pub fn take(&mut self, bytes: usize) {
         self.used += bytes;
     }
 }
 
-/// Appends all that the session has for `input`: nothing tells that there is more of it.
+/// Appends everything that the session has decrypted to `input`, since no event reports the rest.
 fn open(session: &mut Session, scratch: &mut [u8], input: &mut Vec<u8>) -> io::Result<()> {
     let before = input.len();
     loop {
         match session.take(scratch) {
             Taken::Some(count) => input.extend_from_slice(&scratch[..count]),
             Taken::NeedsMore => return Ok(()),
-            // The socket says so again.
+            // The socket reports the end again.
             Taken::Ended if input.len() > before => return Ok(()),
             Taken::Ended => return Err(closed()),
             Taken::Failed => {
@@ -168,7 +168,7 @@ impl AsFd for Connection {
     }
 }
 
-/// Buffer for reads, shared by all connections.
+/// Read buffer shared by all connections.
 #[derive(Debug)]
 pub struct Scratch(Vec<u8>);
 

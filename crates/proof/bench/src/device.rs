@@ -1,5 +1,5 @@
-//! Devices that nodes of a measurement are to have, and whether they had them: a row says what was
-//! measured, not what was asked for.
+//! Devices that a measurement requests for its nodes, and the check that nodes used them: a row
+//! reports what was measured, not what was requested.
 
 use std::fmt;
 
@@ -8,36 +8,35 @@ use serde::{Deserialize, Serialize};
 
 use crate::figure::{median, round};
 
-/// Least share of a repetition's slots that devices must assign to count as a measurement of
-/// devices.
+/// Minimum share of a repetition's slots that the device must assign.
 const SHARE_MIN: f64 = 0.9;
 
-/// A kind of device, as `quorate start --device` has it.
+/// Kind of device, as for `quorate start --device`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Device {
-    /// A thread next to the node, over datagrams.
+    /// Thread next to the node, using datagrams.
     Udp,
-    /// A thread next to the node, over raw frames.
+    /// Thread next to the node, using raw frames.
     Packet,
-    /// In the kernel, by tc.
+    /// Program in the kernel, attached to tc.
     Tc,
-    /// In the kernel, by the first hook that takes it.
+    /// Program in the kernel, attached to the first available hook.
     Kernel,
-    /// Our programs for switches, on an interpreter.
+    /// Switch program on an interpreter.
     P4,
 }
 
 impl Device {
-    /// All of them.
+    /// Every kind of device.
     pub const ALL: [Self; 5] = [Self::Udp, Self::Packet, Self::Tc, Self::Kernel, Self::P4];
 
-    /// The one of this name.
+    /// Returns the kind with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|device| device.name() == name)
     }
 
-    /// As on the command line.
+    /// Returns the name used on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Udp => "udp",
@@ -48,17 +47,17 @@ impl Device {
         }
     }
 
-    /// Returns whether it needs an Ethernet interface of its node's own.
+    /// Returns whether the device needs an Ethernet interface of its node's own.
     pub const fn needs_segment(self) -> bool {
         !matches!(self, Self::Udp | Self::P4)
     }
 
-    /// Returns whether it needs a port that nodes with this plane use themselves.
+    /// Returns whether the device needs a port that nodes with this plane use themselves.
     pub fn excludes(self, plane: Option<&str>) -> bool {
         matches!(self, Self::Udp | Self::P4) && !matches!(plane, None | Some("tcp" | "ethernet"))
     }
 
-    /// Returns whether a node's description names a device of this kind, rather than a fallback.
+    /// Returns whether a node reports a device of this kind rather than a fallback.
     fn is(self, kind: &str) -> bool {
         kind == match self {
             Self::Udp | Self::Packet | Self::P4 => self.name(),
@@ -66,8 +65,8 @@ impl Device {
         }
     }
 
-    /// Explains why a group does not work with devices of this kind now; `None` if all votes go by
-    /// them, and the leader's assigns the slots.
+    /// Returns why a group does not use devices of this kind now; `None` if devices handle all
+    /// votes and the leader's device assigns the slots.
     pub fn missing<'a>(self, nodes: impl Iterator<Item = &'a NodeView>) -> Option<String> {
         for node in nodes {
             let number = node.node;
@@ -95,15 +94,15 @@ impl fmt::Display for Device {
     }
 }
 
-/// Returns plane and device, as rows name them.
+/// Returns the name of a plane and device in rows.
 pub fn plane_and_device(plane: &str, device: Option<Device>) -> String {
     device.map_or_else(|| plane.to_owned(), |device| format!("{plane} + {device}"))
 }
 
-/// Suffix of [`plane_and_device`] where clients speak frames to the devices.
+/// Suffix of [`plane_and_device`] for clients that speak frames to the devices.
 pub const BY_FRAMES: &str = ", clients by frames";
 
-/// Counters of the leader and its device at some moment.
+/// Counters of the leader and its device at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading {
     name: String,
@@ -126,7 +125,7 @@ impl Reading {
         })
     }
 
-    /// Returns the difference to an earlier reading.
+    /// Returns the work done since an earlier reading.
     pub fn since(&self, before: &Self) -> Used {
         Used {
             name: self.name.clone(),
@@ -138,30 +137,30 @@ impl Reading {
     }
 }
 
-/// Work of the leader and its device in a repetition, warm-up included.
+/// Work of the leader and its device during a repetition, including warm-up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Used {
-    /// Device, in its node's words.
+    /// Device, as its node names it.
     pub name: String,
-    /// Slots that were decided.
+    /// Slots decided.
     pub decided: u64,
-    /// Slots that the device gave out.
+    /// Slots assigned by the device.
     pub given: u64,
-    /// Times that these were taken back.
+    /// Times the device's assignment of slots was withdrawn.
     pub taken_back: u64,
-    /// Values that were too long for frames.
+    /// Values too long for frames.
     pub outgrown: u64,
 }
 
 impl Used {
-    /// The share of the slots that the device gave out, 0 to 1.
+    /// Returns the share of slots assigned by the device, 0 to 1.
     #[expect(clippy::cast_precision_loss, reason = "counts")]
     fn share(&self) -> f64 {
         (self.given as f64 / self.decided.max(1) as f64).min(1.0)
     }
 
-    /// Why a repetition is no measurement of devices, if so. Where nodes leave them alone because
-    /// batches are long, that is what devices come to under this load.
+    /// Returns why this repetition does not count as a measurement of devices, if so. Where nodes
+    /// bypass devices because batches are long, that is the proper result under this load.
     pub fn objection(&self) -> Option<String> {
         let share = self.share();
         (share < SHARE_MIN && self.outgrown == 0).then(|| {
@@ -175,21 +174,21 @@ impl Used {
     }
 }
 
-/// Figures of devices in a row.
+/// Device figures of a row.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
-    /// The leader's device, in its words.
+    /// The leader's device, as its node names it.
     pub name: String,
-    /// The share of the slots that it gave out, 0 to 1.
+    /// Share of slots assigned by the device, 0 to 1.
     pub slots_share: f64,
-    /// Times that it was taken back, all repetitions.
+    /// Times its assignment of slots was withdrawn, over all repetitions.
     pub taken_back: u64,
-    /// Values that were too long for frames, and went by connections, all repetitions.
+    /// Values too long for frames, which used connections instead, over all repetitions.
     pub outgrown: u64,
 }
 
 impl Figures {
-    /// Medians of repetitions; `None` without any.
+    /// Returns medians over repetitions; `None` if there are none.
     pub fn new(all: &[Used]) -> Option<Self> {
         Some(Self {
             name: all.last()?.name.clone(),

@@ -1,16 +1,17 @@
-//! Examines a machine: probes, a verdict for each plane, and the model's predictions.
+//! Examines a machine: findings, a verdict for each plane, and the model's predictions.
 //!
-//! A library without output; `quorate doctor` shows the results. One file per probe ([`kernel`],
-//! [`rights`], [`files`], [`cgroups`], [`memory`], [`interfaces`], [`buffers`], [`clock`],
-//! [`load`], [`disk`] with [`flushes`] and [`honesty`], [`certificates`], [`uring`], [`multicast`],
-//! [`peers`], [`nodes`]), each of which gives [`finding::Finding`]s; they read `/proc` and `/sys`
-//! through [`system::System`], so that tests can bring their own. [`verdict`] judges each [`plane`]
-//! by them, [`figures`] are the numbers behind predictions, [`predict`] asks the model, [`measure`]
-//! compares them, [`reach`] asks members about multicast, [`trips`] are the paths between them,
-//! [`monitoring`] makes one line of all of it, [`bundle`] one file without secrets ([`redact`]),
-//! and [`examination`] is all of it in order.
+//! This library prints nothing; `quorate doctor` shows the results. Each probe has its own file
+//! ([`kernel`], [`rights`], [`files`], [`cgroups`], [`memory`], [`interfaces`], [`buffers`],
+//! [`clock`], [`load`], [`disk`] with [`flushes`] and [`honesty`], [`certificates`], [`uring`],
+//! [`multicast`], [`peers`], [`nodes`]) and returns [`finding::Finding`]s. Probes read `/proc` and
+//! `/sys` through [`system::System`], so that tests can replace them. [`verdict`] judges each
+//! [`plane`] by the findings, [`figures`] are the numbers behind predictions, [`predict`] applies
+//! the model, [`measure`] compares its results with measurements, [`reach`] tests multicast between
+//! members, [`trips`] are the paths between members, [`monitoring`] reduces a report to one line,
+//! [`bundle`] packs everything into one file without secrets ([`redact`]), and [`examination`] runs
+//! all of it in order.
 //!
-//! Unknowns are reported as such, with the reason: nothing is guessed.
+//! Unknowns are reported as such, with the reason; nothing is guessed.
 
 pub mod buffers;
 pub mod bundle;

@@ -1,4 +1,4 @@
-//! Address for clients, and the proofs of identity of both sides.
+//! Client address of a node, with the credentials of both sides.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -14,18 +14,18 @@ use quorate_node::log_service::{
 };
 use quorate_tls::{ClientTrust, stream::Stream};
 
-/// Longest answer to a name and a password.
+/// Maximum length of the reply to a login or class command.
 const ANSWER_BYTES_MAX: usize = 512;
 
-/// A place of a node where clients connect.
+/// Client address of a node.
 #[derive(Clone, Debug)]
 pub struct Door {
     address: SocketAddr,
-    /// `HOST:PORT` as given; a certificate has to name that host.
+    /// `HOST:PORT` as given by the user; a certificate must name the host.
     name: String,
     trust: Option<ClientTrust>,
     login: Option<Login>,
-    /// Requested durability class, and the protocol for it.
+    /// Requested durability class, and the protocol used to request it.
     class: (Asked, Speaks),
 }
 
@@ -36,7 +36,7 @@ impl From<SocketAddr> for Door {
 }
 
 impl Door {
-    /// Creates a door of this name; with `trust` both sides prove their identity.
+    /// Returns a door with this name; with `trust`, both sides authenticate each other.
     pub fn named(address: SocketAddr, name: &str, trust: Option<&ClientTrust>) -> Self {
         Self {
             address,
@@ -47,14 +47,14 @@ impl Door {
         }
     }
 
-    /// Requests replies at this class, in this protocol.
+    /// Requests acknowledgements at this class, using this protocol.
     #[must_use]
     pub fn class(self, asked: Asked, speaks: Speaks) -> Self {
         let class = (asked, speaks);
         Self { class, ..self }
     }
 
-    /// Logs in as this user, in the Redis protocol.
+    /// Logs in as this user with the Redis protocol.
     #[must_use]
     pub fn login(self, login: Option<Login>) -> Self {
         Self { login, ..self }
@@ -68,7 +68,7 @@ impl Door {
         self.address
     }
 
-    /// Connects, and waits for that: so long for the network, and as long for each proof.
+    /// Connects and waits; `wait` limits connecting, the handshake and each command separately.
     pub fn connect(&self, wait: Duration) -> io::Result<Stream> {
         let socket = TcpStream::connect_timeout(&self.address, wait)?;
         socket.set_nodelay(true)?;
@@ -90,7 +90,7 @@ impl Door {
     }
 }
 
-/// Nothing else was asked, so nothing else is answered.
+/// Sends AUTH as the first command, so the next reply is its own.
 fn log_in(mut stream: &Stream, login: &Login, wait: Duration) -> io::Result<()> {
     let Login { name, password } = login;
     let (name_bytes, password_bytes) = (name.len(), password.len());
@@ -102,7 +102,7 @@ fn log_in(mut stream: &Stream, login: &Login, wait: Duration) -> io::Result<()> 
     is_ok(stream, "AUTH")
 }
 
-/// From here on replies come at this class ([class-2]).
+/// Switches the connection to acknowledgements at this class ([class-2]).
 fn ask_class(mut stream: &Stream, asked: Asked, speaks: Speaks, wait: Duration) -> io::Result<()> {
     patient(stream, wait)?;
     match speaks {
@@ -129,13 +129,13 @@ fn patient(stream: &Stream, wait: Duration) -> io::Result<()> {
     stream.socket().set_read_timeout(Some(wait))
 }
 
-/// Waits for the answer to that word of the Redis protocol.
+/// Waits for the reply to a command of the Redis protocol.
 fn is_ok(mut stream: &Stream, word: &str) -> io::Result<()> {
     let mut answer = [0; ANSWER_BYTES_MAX];
     let mut filled = 0;
     while !answer[..filled].ends_with(b"\r\n") {
         match stream.read(&mut answer[filled..])? {
-            // Closed, or longer than any answer to this.
+            // The connection was closed, or the reply is too long.
             0 => return Err(io::Error::other(format!("no answer to {word}"))),
             count => filled += count,
         }

@@ -1,9 +1,9 @@
-//! Bare echoes between two nodes of a segment: in user space and in the kernel, by UDP and in raw
+//! Bare echoes between two nodes of a segment: in user space and in the kernel, over UDP and in raw
 //! frames.
 //!
-//! A server sends back what it gets. A [`client`](run) has a fixed number of messages on their way,
-//! and sends the next one when one is back. What is lost on the way is counted, and sent anew when
-//! nothing has come for a while.
+//! A server sends back what it receives. A [`client`](run) keeps a fixed number of messages in
+//! flight and sends another one for each that returns. After a timeout the messages in flight are
+//! counted as lost and sent again.
 
 use std::{
     io::{self, ErrorKind, Write as _},
@@ -17,26 +17,26 @@ use quorate_packets::ethernet::{Mac, Raw, raw::Hears};
 
 use crate::samples::Samples;
 
-/// A message that is not back after so long is lost.
+/// Time without any reply after which all messages in flight count as lost.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// The header of Ethernet.
+/// Length of an Ethernet header.
 const HEADER_BYTES: usize = 14;
-/// Longest message that fits into a packet after the headers of IP and UDP.
+/// Maximum message that fits into a packet after the IP and UDP headers.
 pub const BYTES_MAX: usize = 1472;
-/// The shortest: when it was sent.
+/// Minimum message: the time at which it was sent.
 pub const BYTES_MIN: usize = 8;
 
-/// Path of messages, and the echo server.
+/// Transport of messages, and kind of echo server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Way {
-    /// In raw frames, without IP and UDP.
+    /// Uses raw frames, without IP and UDP.
     pub raw: bool,
-    /// The hook of a program in the kernel; `None` for a process.
+    /// Hook of the server's kernel program; `None` for a server in user space.
     pub hook: Option<Hook>,
 }
 
 impl Way {
-    /// All that are compared.
+    /// Every way that is compared.
     pub const ALL: [Self; 6] = [
         Self::of(false, None),
         Self::of(false, Some(Hook::Traffic)),
@@ -50,7 +50,7 @@ impl Way {
         Self { raw, hook }
     }
 
-    /// As rows and the command line of a server have it.
+    /// Returns the name used in rows and on the server's command line.
     pub const fn name(self) -> &'static str {
         match (self.raw, self.hook) {
             (false, None) => "udp-process",
@@ -62,13 +62,14 @@ impl Way {
         }
     }
 
-    /// The one of this name.
+    /// Returns the way with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|way| way.name() == name)
     }
 }
 
-/// Serves at an interface until this process ends; says the interface's address when it does.
+/// Serves echoes at an interface until the process ends; prints the interface's address once it is
+/// ready.
 pub fn serve(interface: &str, way: Way) -> io::Result<()> {
     let hears = match (way.raw, way.hook) {
         (true, None) => Hears::EtherType(ECHO_ETHER_TYPE),
@@ -83,7 +84,7 @@ pub fn serve(interface: &str, way: Way) -> io::Result<()> {
     if let Some(hook) = way.hook {
         let _echo = Echo::attach(interface, hook).map_err(io::Error::other)?;
         ready()?;
-        // Its one part from here on is to hold the program.
+        // From here on the process only keeps the kernel program attached.
         loop {
             thread::park();
         }
@@ -111,7 +112,7 @@ pub fn serve(interface: &str, way: Way) -> io::Result<()> {
     }
 }
 
-/// To where it came from.
+/// Swaps source and destination, to return the frame to its sender.
 fn turn(frame: &mut [u8]) {
     let (to, rest) = frame.split_at_mut(6);
     to.swap_with_slice(&mut rest[..6]);
@@ -120,17 +121,17 @@ fn turn(frame: &mut [u8]) {
 /// Parameters of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Asking {
-    /// Path of messages.
+    /// Transport of messages.
     pub way: Way,
     /// Address of the server.
     pub server: (Ipv4Addr, Mac),
-    /// Bytes of a message, headers not counted.
+    /// Message length in bytes, without headers.
     pub bytes: usize,
-    /// Messages on their way.
+    /// Messages in flight.
     pub outstanding: u32,
-    /// Not measured.
+    /// Warm-up time, not measured.
     pub warmup: Duration,
-    /// Measured.
+    /// Measured time.
     pub time: Duration,
 }
 
@@ -154,7 +155,7 @@ impl Socket {
         Ok(Self::Udp(socket))
     }
 
-    /// A message begins so, and with it the time.
+    /// Returns the header of each message, which precedes the time.
     fn header(&self, server: Mac) -> Vec<u8> {
         match self {
             Self::Udp(_) => Vec::new(),
@@ -168,7 +169,7 @@ impl Socket {
     fn send(&self, message: &[u8]) -> io::Result<()> {
         match self {
             Self::Udp(socket) => socket.send(message).map(drop),
-            // Without room for it, it is lost.
+            // A message that does not fit into the socket buffer is lost.
             Self::Raw(raw) => raw.send(message).map(drop).map_err(io::Error::other),
         }
     }
@@ -193,9 +194,9 @@ impl Socket {
     }
 }
 
-/// Sends and receives at an interface of this thread's network; `begun` is called when it is
-/// measured. Messages that were lost are counted as such, and are no fault of a result: UDP and
-/// Ethernet promise nothing.
+/// Runs a client at an interface in this thread's network namespace; calls `begun` when measuring
+/// begins. Returns the samples and the number of lost messages, which do not invalidate the result:
+/// UDP and Ethernet may lose messages.
 pub fn run(interface: &str, asking: &Asking, begun: impl FnOnce()) -> io::Result<(Samples, u64)> {
     let socket = Socket::open(interface, asking)?;
     let mut message = socket.header(asking.server.1);

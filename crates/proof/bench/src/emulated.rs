@@ -1,20 +1,20 @@
-//! Networks that can be put between nodes that are started here.
+//! Emulated networks that can be placed between the nodes of a measurement.
 
 use std::fmt;
 
 use crate::{lan::Lan, wan::Profile};
 
-/// One of them.
+/// An emulated network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Emulated {
-    /// Long and narrow links between each two nodes.
+    /// Slow links with long delays between each two nodes.
     Wan(Profile),
-    /// One segment, on which every node receives every other's frames.
+    /// A shared segment on which every node receives the frames of all others.
     Lan(Lan),
 }
 
 impl Emulated {
-    /// As rows have it.
+    /// Returns the name used in rows.
     pub fn name(&self) -> String {
         match self {
             Self::Wan(profile) => profile.name.to_owned(),

@@ -5,10 +5,10 @@ use std::{fmt, sync::OnceLock};
 use quorate_testbed::machine::Machine;
 use serde::Serialize;
 
-/// Argument of [`built_from`].
+/// Commit noted by [`built_from`].
 static BUILT_FROM: OnceLock<Commit> = OnceLock::new();
 
-/// The commit of a program, with `+changes` if its files differed; `None` if unknown.
+/// Commit of a program, with `+changes` if its files differed; `None` if unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Commit(pub Option<String>);
 
@@ -18,22 +18,22 @@ impl fmt::Display for Commit {
     }
 }
 
-/// The program says what it is made of, once, before it asks for an [`Environment`]: it was noted
-/// when it was built. The source tree, if there is one, may have moved on since.
+/// Sets the commit that this program was built from. Called once, before an [`Environment`] is
+/// created; the commit is recorded at build time because the source tree may have changed since.
 pub fn built_from(commit: Option<&str>) {
     let _ = BUILT_FROM.set(Commit(commit.map(str::to_owned)));
 }
 
-/// Environment named by every report.
+/// Environment of a measurement, named in every report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Environment {
-    /// The commit that the program is made of.
+    /// Commit of the program.
     pub commit: Commit,
-    /// Name and release.
+    /// Name and release of the kernel.
     pub kernel: String,
     /// CPUs that this process may use.
     pub cpus: usize,
-    /// As the kernel calls it.
+    /// CPU model as reported by the kernel.
     pub cpu_model: String,
 }
 

@@ -1,27 +1,27 @@
-//! Faults of one member of a group during a measurement.
+//! Faults of one group member during a measurement.
 
 use std::{fmt, ops::RangeInclusive, time::Duration};
 
-/// Longest and shortest stop, in milliseconds.
+/// Range of pause durations, in milliseconds.
 const STOP_MS: RangeInclusive<u64> = 10..=60_000;
-/// Remaining speed of a link, in percent.
+/// Range of the remaining link speed, in percent.
 const LEFT_PERCENT: RangeInclusive<u64> = 1..=99;
-/// Flush time of a slow disk, in milliseconds.
+/// Range of a slow disk's flush time, in milliseconds.
 const FLUSH_MS: RangeInclusive<u64> = 1..=1000;
 
-/// A fault of one node.
+/// Fault of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Its process stands still for so long.
+    /// Pauses the process for this time.
     Stop(Duration),
-    /// Its link is reduced to this percentage of its capacity, in both directions.
+    /// Reduces the node's link to this percentage of its capacity, in both directions.
     Narrow(u64),
-    /// A node is killed and restarted with a disk whose flushes take this long.
+    /// Kills the node and restarts it with a disk whose flushes take this long.
     SlowDisk(Duration),
 }
 
 impl Fault {
-    /// `stop:2s`, `narrow:10%`, `slow-disk:100ms`.
+    /// Parses a fault such as `stop:2s`, `narrow:10%` or `slow-disk:100ms`.
     pub fn named(text: &str) -> Option<Self> {
         let (kind, extent) = text.split_once(':')?;
         Some(match kind {
@@ -32,7 +32,7 @@ impl Fault {
         })
     }
 
-    /// For how long it lasts; none if for good.
+    /// Returns the fault's duration; `None` if it is permanent.
     pub const fn lasts(self) -> Option<Duration> {
         match self {
             Self::Stop(time) => Some(time),
@@ -55,7 +55,7 @@ fn number(text: &str, range: RangeInclusive<u64>) -> Option<u64> {
     text.parse().ok().filter(|number| range.contains(number))
 }
 
-/// Whole milliseconds or seconds.
+/// Parses a time in whole milliseconds or seconds.
 fn time(text: &str, range: RangeInclusive<u64>) -> Option<Duration> {
     let (count, ms) = match text.strip_suffix("ms") {
         Some(count) => (count, 1),

@@ -1,10 +1,10 @@
-//! Figures as every report shows them: the median of repetitions, their spread, four digits.
+//! Figures in the form used by every report: median and spread of repetitions, with four digits.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// Least and greatest of the repetitions.
+/// Minimum and maximum over the repetitions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spread(pub f64, pub f64);
 
@@ -14,7 +14,7 @@ impl fmt::Display for Spread {
     }
 }
 
-/// The middle one; the mean of the middle two.
+/// Returns the median; of an even number, the mean of the two middle values; `NaN` of none.
 pub fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
     let mut figures: Vec<f64> = figures.into_iter().collect();
     figures.sort_by(f64::total_cmp);
@@ -26,7 +26,7 @@ pub fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
-/// Returns the spread of the repetitions, each with four digits.
+/// Returns the spread of the repetitions, rounded to four digits.
 pub fn spread(figures: impl Iterator<Item = f64>) -> Spread {
     let figures: Vec<f64> = figures.map(round).collect();
     let least = figures.iter().copied().reduce(f64::min);
@@ -34,7 +34,7 @@ pub fn spread(figures: impl Iterator<Item = f64>) -> Spread {
     Spread(least.unwrap_or(0.0), greatest.unwrap_or(0.0))
 }
 
-/// Four significant digits: no measurement here has more.
+/// Rounds to four significant digits, the precision of every measurement here.
 pub fn round(figure: f64) -> f64 {
     if figure == 0.0 || !figure.is_finite() {
         return 0.0;

@@ -1,10 +1,10 @@
-//! The paper's model with our parameters: what was measured gives them, and is compared with it.
+//! The paper's model with our parameters: fitted to measurements, then compared with them.
 //!
-//! Santos and Schiper, §5, "Setting model parameters": the processor time of the leader per
-//! instance, at several sizes of requests and batches, is fitted by the two linear laws φcli and
-//! φrep. Here a program does that, by least squares of the relative errors with no negative
-//! parameter. Bytes of headers are found in the same way, from what the leader sent to its peers.
-//! Bandwidth and delay are what a bare program finds on the same links.
+//! Santos and Schiper, §5, "Setting model parameters": the leader's processor time per instance, at
+//! several sizes of requests and batches, is fitted by the two linear laws φcli and φrep. This
+//! program does so by least squares of the relative errors, with no negative parameters. Header
+//! sizes are fitted in the same way from the bytes that the leader sent to its peers. Bandwidth and
+//! delay are measured by a bare program on the same links.
 
 use quorate_tuner::model::{
     Bandwidth, Bytes, Instance, Linear, Micros, Model, Network, Prediction, Workload,
@@ -17,32 +17,32 @@ use crate::{
     wan::Measured,
 };
 
-/// Bytes of the answer to a client: its length, a status, eight bytes.
+/// Bytes of a client's reply: its length, a status, eight bytes.
 const ANSWER_BYTES: f64 = 13.0;
-/// Bytes of a vote: the header of a frame.
+/// Bytes of a vote: a frame header.
 const VOTE_BYTES: f64 = 160.0;
-/// Nodes of the cluster.
+/// Number of nodes in the cluster.
 const NODES: f64 = 3.0;
-/// Rounds of the fit; each one brings it closer to the least error.
+/// Rounds of the fit; each reduces the error.
 const ROUNDS: usize = 20_000;
-/// A picosecond, or a millionth of a byte, per byte or message.
+/// Factors below this are zero: a picosecond, or a millionth of a byte, per byte or message.
 const NOTHING: f64 = 1e-6;
 
-/// One point that was measured.
+/// A measured point.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// Bytes of a value.
+    /// Size of a value in bytes.
     pub value_bytes: f64,
-    /// Commands that a batch held on average.
+    /// Mean number of commands per batch.
     pub commands: f64,
-    /// Processor time of the leader per command, microseconds.
+    /// Leader's processor time per command, in microseconds.
     pub leader_us: f64,
-    /// Bytes to one peer per command.
+    /// Bytes sent to one peer per command.
     pub peer_bytes: f64,
 }
 
 impl Point {
-    /// Returns the point of a row, if it is a result and everything was counted.
+    /// Returns the point of a row, if the row is valid and has all counters.
     pub fn of(row: &Row) -> Option<Self> {
         let leader = row.roles.iter().find(|role| role.role == "leader")?;
         #[expect(clippy::cast_precision_loss, reason = "a size")]
@@ -58,13 +58,13 @@ impl Point {
     }
 }
 
-/// Parameters of the model for this system, machine and network.
+/// Model parameters of this system, machine and network.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Parameters {
     model: Model,
-    /// Bytes of a request in a batch, without its value.
+    /// Bytes per request in a batch, without its value.
     request_header: f64,
-    /// Bytes of a batch, without its requests.
+    /// Bytes per batch, without its requests.
     batch_header: f64,
 }
 
@@ -72,20 +72,20 @@ pub struct Parameters {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Predicted {
     pub what: String,
-    /// Commands per second, by the model with the parameters measured here.
+    /// Commands per second predicted by the model with the parameters measured here.
     pub predicted: f64,
-    /// Commands per second.
+    /// Commands per second measured.
     pub measured: f64,
-    /// Error of the model, as a share of the measurement.
+    /// Relative error of the prediction.
     pub error: f64,
-    /// Instances in parallel that keep the leader's processor busy, by the model.
+    /// Parallel instances that saturate the leader's processor, by the model.
     pub window_cpu: f64,
-    /// Instances in parallel that keep its link busy.
+    /// Parallel instances that saturate its link, by the model.
     pub window_net: f64,
 }
 
 impl Predicted {
-    /// Both numbers and the difference.
+    /// Returns the comparison of a prediction with a measurement.
     pub fn new(what: String, predicted: f64, measured: f64, instance: &Instance) -> Self {
         Self {
             what,
@@ -98,7 +98,7 @@ impl Predicted {
     }
 }
 
-/// Median and greatest of the errors, without their signs.
+/// Returns the median and maximum absolute error.
 pub fn errors(all: &[Predicted]) -> Option<(f64, f64)> {
     let errors = || all.iter().map(|one| one.error.abs());
     let worst = errors().reduce(f64::max)?;
@@ -106,7 +106,7 @@ pub fn errors(all: &[Predicted]) -> Option<(f64, f64)> {
 }
 
 impl Parameters {
-    /// From all points; `None` without any.
+    /// Fits the parameters to all points; returns `None` without points.
     pub fn fit(link: Measured, points: &[Point]) -> Option<Self> {
         if points.is_empty() {
             return None;
@@ -144,14 +144,15 @@ impl Parameters {
             answer: Bytes(ANSWER_BYTES),
             batch_header: Bytes(self.batch_header),
             vote: Bytes(VOTE_BYTES),
-            // Contained in the cost of a client.
+            // Included in the client cost.
             execute: Micros(0.0),
             outstanding: None,
         }
     }
 
-    /// Batches of up to `commands`, `window` of them in parallel, in the paper's form. The one
-    /// addition: all that the clients have outstanding is the most that the batches can hold.
+    /// Predicts the rate with batches of up to `commands` and `window` of them in parallel, using
+    /// the paper's formula. One addition: batches cannot contain more commands than all clients
+    /// have outstanding.
     pub fn predict(
         &self,
         value_bytes: f64,
@@ -163,12 +164,12 @@ impl Parameters {
         self.model.predict(&self.load(value_bytes), commands, window)
     }
 
-    /// One instance alone.
+    /// Returns the model of a single instance.
     pub fn instance(&self, value_bytes: f64, commands: f64) -> Instance {
         self.model.instance(&self.load(value_bytes), commands, 1.0)
     }
 
-    /// In the paper's way of writing: milliseconds, x in thousands of bytes.
+    /// Formats the parameters in the paper's units: milliseconds, with x in thousands of bytes.
     pub fn describe(&self) -> String {
         let Model { bandwidth, one_way, client, replica, .. } = self.model;
         let law = |law: Linear| {
@@ -187,8 +188,8 @@ impl Parameters {
     }
 }
 
-/// The non-negative factors for which the features come closest to the targets, each error as a
-/// share of the scale: (features, target, scale).
+/// Returns the non-negative factors that minimize the squared errors of the targets, each error
+/// relative to its scale. Points are (features, target, scale).
 fn least_squares<const N: usize>(points: impl Iterator<Item = ([f64; N], f64, f64)>) -> [f64; N] {
     let rows: Vec<([f64; N], f64)> = points
         .map(|(features, target, scale)| (features.map(|x| x / scale), target / scale))
@@ -196,7 +197,7 @@ fn least_squares<const N: usize>(points: impl Iterator<Item = ([f64; N], f64, f6
     let mut factors = [0.0; N];
     for _ in 0..ROUNDS {
         for n in 0..N {
-            // The best value of one factor while the others stay.
+            // Computes the best value of one factor with the others fixed.
             let (mut up, mut down) = (0.0, 0.0);
             for (features, target) in &rows {
                 let others = (0..N)
@@ -208,7 +209,7 @@ fn least_squares<const N: usize>(points: impl Iterator<Item = ([f64; N], f64, f6
             factors[n] = if down > 0.0 { (up / down).max(0.0) } else { 0.0 };
         }
     }
-    // What only approaches zero is zero.
+    // Values that only approach zero become zero.
     factors.map(|factor| if factor < NOTHING { 0.0 } else { factor })
 }
 
@@ -218,7 +219,8 @@ mod tests {
 
     const LINK: Measured = Measured { round_trip_us: 100_000.0, bytes_per_s: 1.2e6 };
 
-    /// A system with 5 bytes per request, 177 per batch, φcli = 2 + 0.001x µs, φrep = 20 µs.
+    /// Returns a point of a system with 5 bytes per request, 177 per batch, φcli = 2 + 0.001x µs,
+    /// φrep = 20 µs.
     fn point(value_bytes: f64, commands: f64) -> Point {
         let request = value_bytes + 5.0;
         Point {

@@ -1,4 +1,4 @@
-//! Drives a load over sockets: one thread, epoll, nothing that blocks.
+//! Generates a load over sockets: one thread with epoll and non-blocking I/O.
 
 use std::{
     io,
@@ -24,19 +24,19 @@ use crate::{
     schedule::{Nanos, SECOND},
 };
 
-/// Events taken at a time.
+/// Maximum events per poll.
 const EVENTS_MAX: usize = 256;
-/// Commands put into sockets before replies are looked at again.
+/// Maximum commands sent between two checks for replies.
 const ISSUES_MAX: usize = 4096;
 
-/// A repetition that runs in a thread of its own, and what it saw at its end.
+/// A repetition running in its own thread, which returns its samples.
 #[derive(Debug)]
 pub struct Running<T = Samples> {
     shared: Arc<Shared>,
     thread: JoinHandle<io::Result<T>>,
 }
 
-/// State of a running repetition, and requests to it.
+/// State of a running repetition, shared with its controller.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     started: OnceLock<Instant>,
@@ -45,7 +45,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// The clock begins now.
+    /// Starts the repetition's clock.
     pub(crate) fn begin(&self) -> Instant {
         let started = Instant::now();
         let _ = self.started.set(started);
@@ -62,7 +62,8 @@ impl Shared {
 }
 
 impl Running {
-    /// Connects to the doors in turn, and starts. The time begins when all connections stand.
+    /// Connects to the doors in turn and starts the load. The clock starts when all connections are
+    /// established.
     pub fn start<P: Protocol + Send + 'static>(
         plan: Plan,
         doors: Vec<Door>,
@@ -76,21 +77,22 @@ impl Running {
 }
 
 impl<T: Send + 'static> Running<T> {
-    /// Starts any load.
+    /// Runs a load in a thread of its own.
     pub(crate) fn spawn(
         load: impl FnOnce(&Shared) -> io::Result<T> + Send + 'static,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let told = Arc::clone(&shared);
         let thread = thread::Builder::new().name("load".to_owned()).spawn(move || {
-            // Otherwise the kernel adds up to 50 us to every wait.
+            // Otherwise the kernel adds up to 50 µs to every wait.
             let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
             load(&told)
         })?;
         Ok(Self { shared, thread })
     }
 
-    /// When the clock of the repetition began; waits until it did. `None` if it cannot.
+    /// Waits until the repetition's clock starts, and returns that time; `None` if the load fails
+    /// first.
     pub fn started(&self) -> Option<Instant> {
         loop {
             if let Some(started) = self.shared.started.get() {
@@ -103,22 +105,22 @@ impl<T: Send + 'static> Running<T> {
         }
     }
 
-    /// Returns the good replies in the measured time until now.
+    /// Returns the number of successful replies in the measured time so far.
     pub fn completed(&self) -> u64 {
         self.shared.completed.load(Ordering::Relaxed)
     }
 
-    /// Returns whether it is over.
+    /// Returns whether the repetition has ended.
     pub fn is_finished(&self) -> bool {
         self.thread.is_finished()
     }
 
-    /// Ends it early: what is outstanding counts as lost.
+    /// Stops the repetition early: outstanding commands count as lost.
     pub fn stop(&self) {
         self.shared.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Waits for the end.
+    /// Waits for the end and returns the samples.
     pub fn finish(self) -> io::Result<T> {
         let gone = |_| Err(io::Error::other("the load generator detected an internal error"));
         self.thread.join().unwrap_or_else(gone)
@@ -129,7 +131,7 @@ struct Generator<P> {
     epoll: OwnedFd,
     alarm: Alarm,
     connections: Vec<Option<Connection>>,
-    /// Connections with something new to send.
+    /// Connections with new output.
     dirty: Vec<usize>,
     scratch: Scratch,
     protocol: P,
@@ -177,7 +179,7 @@ impl<P: Protocol> Generator<P> {
         Ok(load.finish())
     }
 
-    /// Sends what is due. Whether there may be more at once.
+    /// Sends commands that are due. Returns whether more may be due immediately.
     fn issue(&mut self, load: &mut Load, now: Nanos) -> bool {
         let mut issued = 0;
         while issued < ISSUES_MAX && self.all_have_room() {
@@ -197,7 +199,8 @@ impl<P: Protocol> Generator<P> {
         issued == ISSUES_MAX
     }
 
-    /// An open loop does not choose its connections by their speed: one that is full holds all up.
+    /// Returns whether every connection has space. An open loop does not choose connections by
+    /// speed, so one full connection delays all.
     fn all_have_room(&self) -> bool {
         let mut blocked = self.connections.iter().flatten();
         blocked.all(|connection| !connection.is_blocked() || connection.has_room())
@@ -262,7 +265,7 @@ impl<P: Protocol> Generator<P> {
     }
 
     fn wait(&self, events: &mut Vec<epoll::Event>, nanos: Nanos) -> io::Result<()> {
-        // A stop is seen at least this often.
+        // Wakes at least this often to check for a stop.
         self.alarm.wait(&self.epoll, events, nanos.min(SECOND / 10))
     }
 }

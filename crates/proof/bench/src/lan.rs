@@ -1,8 +1,8 @@
-//! Bare programs on an emulated segment of a local network, which measure the throughput from
-//! senders to receivers.
+//! Bare programs on an emulated local segment, which measure the throughput from senders to
+//! receivers.
 //!
-//! A [`sender`] numbers its datagrams, a [`receiver`] counts those received and those missing
-//! between, and [`figures`] are the figures of a row on all of them.
+//! A [`sender`] numbers its datagrams, a [`receiver`] counts the received and missing ones, and
+//! [`figures`] summarizes them for a row.
 
 pub mod figures;
 pub mod receiver;
@@ -15,29 +15,29 @@ use serde::Deserialize;
 
 pub use quorate_testbed::segment::Lan;
 
-/// Payload of an Ethernet packet after the headers of IP and UDP.
+/// Payload of an Ethernet packet after the IP and UDP headers.
 pub const DATAGRAM_BYTES: usize = 1472;
-/// Bytes that a link counts for it: those headers, and that of Ethernet.
+/// Length of a full datagram on the link, with IP, UDP and Ethernet headers.
 pub const FRAME_BYTES: usize = 1514;
-/// Group of the bare programs.
+/// Multicast group of the bare programs.
 const GROUP: ([u8; 4], u16) = ([239, 81, 84, 70], 7461);
-/// From the first datagrams on, until queues are as they stay.
+/// Time from the first datagram until queues are in a steady state.
 pub const WARMUP: Duration = Duration::from_millis(500);
-/// Sender and number of a datagram.
+/// Length of the sender id and number in a datagram.
 const HEAD_BYTES: usize = 12;
 
-/// Path of datagrams to receivers.
+/// Transport of datagrams to receivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
-    /// Each once, for all receivers of the group.
+    /// Sends each datagram once, to all receivers of the group.
     Multicast,
-    /// Each to one receiver: as many times as there are receivers.
+    /// Sends a copy of each datagram to every receiver.
     Unicast,
 }
 
 impl Way {
-    /// As rows have it.
+    /// Returns the name used in rows.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Multicast => "multicast",
@@ -46,17 +46,17 @@ impl Way {
     }
 }
 
-/// Returns the group that all participants join.
+/// Returns the multicast group that all participants join.
 pub fn group() -> SocketAddr {
     SocketAddr::from(GROUP)
 }
 
-/// Returns the port of a receiver's own datagrams.
+/// Returns the port for unicast datagrams to a receiver.
 pub const fn port() -> u16 {
     GROUP.1
 }
 
-/// Returns the head of a datagram.
+/// Encodes the head of a datagram.
 fn head(sender: u32, number: u64) -> [u8; HEAD_BYTES] {
     let mut head = [0; HEAD_BYTES];
     head[..4].copy_from_slice(&sender.to_le_bytes());
@@ -64,7 +64,7 @@ fn head(sender: u32, number: u64) -> [u8; HEAD_BYTES] {
     head
 }
 
-/// Returns sender and number of a datagram; `None` of a stranger's.
+/// Decodes sender and number of a datagram; `None` if it is not one of ours.
 fn read_head(datagram: &[u8]) -> Option<(u32, u64)> {
     let (sender, rest) = datagram.split_first_chunk()?;
     let number = rest.first_chunk()?;

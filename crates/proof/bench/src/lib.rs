@@ -1,15 +1,15 @@
 //! Measurements: load, ceilings, reports.
 //!
 //! `quorate bench` is the command; docs/bench.md explains it. Reading order: [`schedule`] and
-//! [`load`] (what is sent when, in virtual time as well), [`samples`] (observations), [`protocol`]
-//! and [`generator`] (the same over sockets, through a [`door`]), [`stream`] (the same for byte
-//! streams), [`quorate_testbed::usage`] and [`environment`] (costs, and their place),
-//! [`repetition`] and [`row`] (repetitions become a row of [`figure`]s), [`report`] (rows become
-//! JSON, CSV and HTML). Further: [`life`] (the hops of one command), [`probe`] (limits of the
-//! machine), [`wan`] and [`lan`] (capacity of [`emulated`] networks), [`papers`] (published
-//! figures), [`fit`] (their model with our parameters), and `quorate_node::log_service` with its
-//! frames (the service without state that `quorate bench log` runs), and [`introduction`] (status
-//! of a running service). [`run`] starts nodes and puts it all together.
+//! [`load`] (what is sent when, also in virtual time), [`samples`] (observations), [`protocol`] and
+//! [`generator`] (the same over sockets, through a [`door`]), [`stream`] (the same for byte
+//! streams), [`quorate_testbed::usage`] and [`environment`] (costs, and the machine they were
+//! measured on), [`repetition`] and [`row`] (repetitions become a row of [`figure`]s), [`report`]
+//! (rows become JSON, CSV and HTML). Further: [`life`] (the hops of one command), [`probe`] (limits
+//! of the machine), [`wan`] and [`lan`] (capacity of [`emulated`] networks), [`papers`] (published
+//! figures), [`fit`] (the papers' model with our parameters), `quorate_node::log_service` with its
+//! frames (the stateless service run by `quorate bench log`), and [`introduction`] (status of a
+//! running service). [`run`] starts nodes and combines all of this.
 #![forbid(unsafe_code)]
 
 mod by_frames;

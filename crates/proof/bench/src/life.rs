@@ -1,9 +1,9 @@
-//! The life of one command: the hops of many commands, one in flight at a time, overlaid.
+//! Life of a command: the hops of many commands, one in flight at a time, overlaid.
 //!
-//! Client and nodes use one clock of one machine. The stamps of a command are those that name its
-//! slot, and those of the same turns of its thread while the client waited: reads before the vote
-//! for the slot, and sends after it. Turns without work for the command, such as those for votes
-//! that were not awaited, are left out.
+//! Client and nodes share one machine's clock. A command's stamps are those that name its slot,
+//! plus stamps of the same turns of that thread while the client waited: reads before the vote for
+//! the slot, and sends after it. Turns without work for the command, such as those for votes that
+//! arrived late, are left out.
 
 use std::collections::BTreeMap;
 
@@ -12,71 +12,71 @@ use serde::Serialize;
 
 use crate::{figure::round, samples::Latencies, schedule::Nanos};
 
-/// A client's view of a command.
+/// A command as its client saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// Before the call that sent it.
+    /// Time before the call that sent it.
     pub sent_ns: u64,
-    /// After the call that received its reply.
+    /// Time after the call that received its reply.
     pub replied_ns: u64,
-    /// As the reply says.
+    /// Slot named in the reply.
     pub slot: u64,
 }
 
-/// All that was found about one kind of cluster.
+/// Hops of commands in one kind of cluster.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Life {
-    /// The class of the cluster.
+    /// Class of the cluster.
     pub durability: String,
-    /// Plane and device of the nodes, if not the default.
+    /// Plane and device of the nodes, unless the default.
     pub plane: Option<String>,
-    /// Bytes of a command.
+    /// Size of a command in bytes.
     pub value_bytes: usize,
-    /// Commands that were looked at.
+    /// Number of commands analysed.
     pub commands: usize,
-    /// From send to reply.
+    /// Median latency from send to reply.
     pub p50_us: f64,
-    /// The same of 99 in 100.
+    /// 99th percentile of the latency.
     pub p99_us: f64,
-    /// Latency of the command drawn as an example: the median one.
+    /// Latency of the example command, which is the median one.
     pub typical_us: f64,
-    /// The client, the leader, and the followers.
+    /// Lanes of the client, the leader and the followers.
     pub lanes: Vec<Lane>,
 }
 
 /// Hops of one process.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Lane {
-    /// Which process.
+    /// Name of the process.
     pub name: String,
-    /// In the order of their medians.
+    /// Hops in the order of their medians.
     pub hops: Vec<Reached>,
 }
 
-/// When commands reached a hop, in microseconds from the client's send.
+/// Time until commands reached a hop, in microseconds since the client's send.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Reached {
     pub hop: &'static str,
-    /// The median.
+    /// Median time.
     pub p50_us: f64,
-    /// The time by which 99 of 100 were there.
+    /// 99th percentile of the time.
     pub p99_us: f64,
-    /// When the example was there.
+    /// Time of the example command.
     pub typical_us: f64,
-    /// The share of the commands that had this hop.
+    /// Share of commands that have this hop.
     pub share: f64,
 }
 
-/// The hops of a client.
+/// Hop of a client: the request is sent.
 const SENT: &str = "sent";
 const REPLIED: &str = "replied";
 
-/// A hop of a lane. Hops without a slot are distinguished by the hop of the command that their turn
-/// met first.
+/// Identifies a hop of a lane. Hops without a slot are distinguished by the command's first hop in
+/// their turn.
 type Key = (usize, Hop, Hop);
 
-/// Lays the stamps of these lanes, the leader's first, under the commands; `None` if no command was
-/// seen by all.
+/// Overlays the stamps of these nodes, leader first, on the commands; returns `None` if no command
+/// was seen by all.
 pub fn life(commands: &[Command], nodes: &[(String, Vec<Stamp>)]) -> Option<Life> {
     let found: Vec<(&Command, BTreeMap<Key, u64>)> = commands
         .iter()
@@ -91,7 +91,7 @@ pub fn life(commands: &[Command], nodes: &[(String, Vec<Stamp>)]) -> Option<Life
             all.entry(*key).or_default().record(*after);
         }
     }
-    // What fewer than half of them met is not the way of a command.
+    // Drops hops that fewer than half of the commands have.
     let usual = |latencies: &Latencies| latencies.count() as usize * 2 >= found.len();
     all.retain(|_, latencies| usual(latencies));
     let middle = whole.quantile_us(0.5);
@@ -141,7 +141,7 @@ fn us(nanos: Nanos) -> f64 {
     round(nanos as f64 / 1e3)
 }
 
-/// When this command met what, in nanoseconds after it was sent.
+/// Returns the times at which a command reached each hop, in nanoseconds after it was sent.
 fn hops_of(command: &Command, nodes: &[(String, Vec<Stamp>)]) -> BTreeMap<Key, u64> {
     let mut hops = BTreeMap::new();
     for (lane, (_, stamps)) in nodes.iter().enumerate() {
@@ -161,7 +161,7 @@ fn hops_of(command: &Command, nodes: &[(String, Vec<Stamp>)]) -> BTreeMap<Key, u
                 if own(stamp) {
                     hops.entry((lane, stamp.hop, stamp.hop)).or_insert(after);
                 } else if waits && at < first {
-                    // The last one before it is what led to it.
+                    // The last such hop before the command's own hops led to them.
                     hops.insert((lane, anchor, stamp.hop), after);
                 } else if waits && stamp.hop > Hop::Frame {
                     hops.entry((lane, anchor, stamp.hop)).or_insert(after);
@@ -183,7 +183,7 @@ mod tests {
         text.split(',').map(parse).collect()
     }
 
-    /// A command every 100 µs, each of which takes 50.
+    /// Returns commands sent every 100 µs that take 50 µs each.
     fn commands() -> Vec<Command> {
         let command =
             |slot| Command { sent_ns: slot * 100_000, replied_ns: slot * 100_000 + 50_000, slot };
@@ -194,7 +194,7 @@ mod tests {
         let all = (1..=slots).flat_map(|slot| {
             stamps(first).into_iter().map(move |stamp| Stamp {
                 at_ns: stamp.at_ns + slot * 100_000,
-                // 0: of this command; 1: of the one before.
+                // 0 is this command's slot, 1 the previous one's.
                 slot: stamp.slot.map(|back| Slot(slot - back.0)),
                 ..stamp
             })
@@ -206,7 +206,8 @@ mod tests {
     fn stamps_of_the_turns_that_worked_for_a_command_are_its_hops() {
         let leader = "10000 woke -, 12000 command -, 13000 proposed 0, 14000 recorded 0, 15000 sending -, \
                       30000 woke -, 31000 frame -, 32000 decided 0, 33000 replying -, 40000 woke -, 41000 frame -";
-        // The decision of the command before comes in a turn of its own, and is none of this one's.
+        // The previous command's decision arrives in a turn of its own and does not count for this
+        // command.
         let follower = "5000 woke -, 6000 frame -, 7000 decided 1, 20000 woke -, 21000 frame -, 22000 voted 0, \
                         23000 sending -, 60000 woke -, 61000 frame -, 62000 decided 0";
         let nodes =

@@ -1,4 +1,4 @@
-//! Which process of this machine listens at an address, from /proc.
+//! Finds the process of this machine that listens at an address, from /proc.
 
 use std::{
     fs,
@@ -7,23 +7,23 @@ use std::{
     path::Path,
 };
 
-/// State of a socket that listens, in the kernel's tables.
+/// Socket state "listening" in the kernel's tables.
 const LISTENS: &str = "0A";
 
-/// Destination of an address.
+/// Location of the listener at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// To another machine.
+    /// Another machine.
     Elsewhere,
-    /// To this process.
+    /// Process with this id on this machine.
     Process(u32),
-    /// This machine, a process that may not be inspected.
+    /// A process on this machine that may not be inspected.
     Unknown,
 }
 
-/// Returns the listener at an address.
+/// Returns the location of the listener at an address.
 pub fn place(address: SocketAddr) -> Place {
-    // Only an address of this machine can be bound; port 0 is free.
+    // Only addresses of this machine can be bound; port 0 selects a free port.
     if UdpSocket::bind((address.ip(), 0)).is_err() {
         return Place::Elsewhere;
     }
@@ -33,7 +33,7 @@ pub fn place(address: SocketAddr) -> Place {
     inode.and_then(owner).map_or(Place::Unknown, Place::Process)
 }
 
-/// The socket that listens at this port, at this address or at all of them.
+/// Returns the inode of the socket that listens at this port, at this address or at all addresses.
 fn inode(table: &str, address: SocketAddr) -> Option<u64> {
     let listening = table.lines().skip(1).find_map(|line| {
         let mut fields = line.split_ascii_whitespace().skip(1);
@@ -48,15 +48,15 @@ fn inode(table: &str, address: SocketAddr) -> Option<u64> {
     listening?.parse().ok()
 }
 
-/// Returns whether this entry, in hexadecimal and the machine's byte order, takes connections to
-/// the address. Of the longer ones only "all addresses" are understood.
+/// Returns whether a table entry, in hexadecimal and the machine's byte order, accepts connections
+/// to the address. Among IPv6 entries only the unspecified address is recognized.
 fn is_for(entry: &str, ip: IpAddr) -> bool {
     let everywhere = entry.bytes().all(|digit| digit == b'0');
     let here = u32::from_str_radix(entry, 16).map(|word| Ipv4Addr::from(word.to_ne_bytes()));
     everywhere || (entry.len() == 8 && here.is_ok_and(|here| ip.to_canonical() == IpAddr::V4(here)))
 }
 
-/// The process that has this socket open.
+/// Returns the process that has this socket open.
 fn owner(inode: u64) -> Option<u32> {
     let link = format!("socket:[{inode}]");
     let has = |process: &Path| {
@@ -90,7 +90,7 @@ mod tests {
         }
     }
 
-    /// 192.0.2.0/24 is reserved for documentation.
+    /// The address is in 192.0.2.0/24, which is reserved for documentation.
     #[test]
     fn another_machine_is_elsewhere() {
         let address = SocketAddr::from(([192, 0, 2, 1], 7450));

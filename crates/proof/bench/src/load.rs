@@ -1,11 +1,10 @@
-//! The load generator without sockets: what is to be sent when, and what the replies mean.
+//! Load generator without sockets: which commands are due when, and what their replies mean.
 //!
-//! It takes the time as an argument, so that tests run it in virtual time. An **open loop** sends
-//! at a fixed rate, and counts latency from the moment at which a command was *meant* to be sent: a
-//! system that stalls is charged for every command that would have come during the stall, not only
-//! for the few that were outstanding (coordinated omission). A **closed loop** keeps a number of
-//! commands outstanding and sends the next one when a reply comes; its latency begins at the
-//! sending.
+//! Time is an argument, so tests run it in virtual time. An **open loop** sends at a fixed rate and
+//! measures latency from the time at which a command was *meant* to be sent: a system that stalls
+//! is charged for every command due during the stall, not only for those outstanding (coordinated
+//! omission). A **closed loop** keeps a number of commands outstanding and sends the next one when
+//! a reply arrives; its latency starts when the command is sent.
 
 use std::collections::VecDeque;
 
@@ -14,45 +13,45 @@ use crate::{
     schedule::{Nanos, Schedule},
 };
 
-/// A command sent this much after its time is late.
+/// Delay after which a command counts as sent late.
 pub const LATE: Nanos = 1_000_000;
-/// A row with more late commands than this is no result: the generator was too slow, not the
-/// system.
+/// Share of late commands above which a row is invalid: the generator was too slow, not the system.
 pub const LATE_SHARE_MAX: f64 = 0.01;
-/// Most commands outstanding in an open loop; further ones wait, and are late.
+/// Maximum outstanding commands in an open loop; further commands wait and become late.
 const OUTSTANDING_MAX: usize = 1 << 20;
 
 /// Offered load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offer {
-    /// A number of commands per second, whatever becomes of them.
+    /// Open loop: a fixed number of commands per second, whatever happens to them.
     Open {
-        /// Commands per second.
+        /// Number of commands per second.
         per_second: u64,
     },
-    /// A number of commands outstanding at any time.
+    /// Closed loop: a fixed number of outstanding commands.
     Closed {
-        /// Commands.
+        /// Number of outstanding commands.
         outstanding: u32,
     },
 }
 
-/// One repetition.
+/// Plan of one repetition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     pub offer: Offer,
-    /// Connections that it is spread over; at least one.
+    /// Number of connections, at least one.
     pub connections: u32,
-    /// Thrown away, at the beginning.
+    /// Warm-up time, which is not measured.
     pub warmup: Nanos,
-    /// Measured, after it.
+    /// Measured time after the warm-up.
     pub measure: Nanos,
-    /// Time after the last sending to wait for replies.
+    /// Time to wait for replies after the last command was sent.
     pub patience: Nanos,
 }
 
 impl Plan {
-    /// Connections that have something to do: more than outstanding commands are never used.
+    /// Returns the number of connections in use: a closed loop needs no more than it has
+    /// outstanding commands.
     pub fn connections_used(&self) -> usize {
         let wanted = match self.offer {
             Offer::Open { .. } => self.connections,
@@ -61,48 +60,48 @@ impl Plan {
         usize::try_from(wanted.max(1)).expect("a count of sockets fits")
     }
 
-    /// Returns the time of sending, from the start.
+    /// Returns the time during which commands are sent, from the start.
     pub fn sending(&self) -> Nanos {
         self.warmup.saturating_add(self.measure)
     }
 }
 
-/// A command to be sent.
+/// A command to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Issue {
-    /// On which connection.
+    /// Index of the connection.
     pub connection: usize,
-    /// The n-th command of the repetition.
+    /// Number of the command within the repetition.
     pub number: u64,
 }
 
-/// Meaning of a reply.
+/// Result in a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer<'a> {
-    /// Executed.
+    /// The command was executed.
     Done,
-    /// Anything else, in the system's words.
+    /// Any other result, in the system's words.
     Error(&'a [u8]),
 }
 
-/// Source of commands.
+/// Source of due commands.
 #[derive(Clone, Debug)]
 enum Source {
     Rate {
         schedule: Schedule,
         turn: usize,
     },
-    /// Connections that have room for another command, one entry per command.
+    /// Connections that can take another command, one entry per command.
     Room(VecDeque<usize>),
 }
 
-/// The generator's state.
+/// State of a load generator.
 #[derive(Clone, Debug)]
 pub struct Load {
     plan: Plan,
     start: Nanos,
     source: Source,
-    /// Per connection, oldest first (replies come in order): when latency begins.
+    /// Start times of the latencies, per connection, oldest first (replies arrive in order).
     outstanding: Vec<VecDeque<Nanos>>,
     outstanding_total: usize,
     gone: Vec<bool>,
@@ -112,7 +111,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// A repetition that starts now.
+    /// Returns the load of a repetition that starts now.
     pub fn new(plan: Plan, now: Nanos) -> Self {
         let connections = plan.connections_used();
         let source = match plan.offer {
@@ -138,7 +137,7 @@ impl Load {
         }
     }
 
-    /// The next command that is due. Called until it has none.
+    /// Returns the next due command. The caller repeats this until it returns `None`.
     pub fn issue(&mut self, now: Nanos) -> Option<Issue> {
         loop {
             let (connection, begins) = self.due(now)?;
@@ -146,7 +145,7 @@ impl Load {
             self.issued += 1;
             self.count_sending(begins, now);
             if self.gone[connection] {
-                // An open loop goes on: what cannot be sent any more is lost.
+                // An open loop continues: commands that can no longer be sent are lost.
                 self.samples.lost += 1;
                 continue;
             }
@@ -156,7 +155,7 @@ impl Load {
         }
     }
 
-    /// On which connection the next command goes, and when its latency begins.
+    /// Returns the connection of the next due command and the start of its latency.
     fn due(&mut self, now: Nanos) -> Option<(usize, Nanos)> {
         if self.stopped {
             return None;
@@ -187,23 +186,23 @@ impl Load {
         self.samples.latest = self.samples.latest.max(lateness);
     }
 
-    /// When [`Load::issue`] or [`Load::is_over`] may have news without any reply.
+    /// Returns when [`Load::issue`] or [`Load::is_over`] may change without a reply.
     pub fn wake_at(&self) -> Nanos {
         let ends = self.start.saturating_add(self.plan.sending());
         let patience = ends.saturating_add(self.plan.patience);
         match &self.source {
             Source::Rate { schedule, .. } if !self.stopped && schedule.peek() < ends => {
-                // At the limit only a reply makes room.
+                // At the limit only a reply frees capacity.
                 if self.outstanding_total >= OUTSTANDING_MAX { patience } else { schedule.peek() }
             }
             Source::Rate { .. } | Source::Room(_) => patience,
         }
     }
 
-    /// The reply to the oldest command on this connection.
+    /// Handles the reply to the oldest command on this connection.
     pub fn replied(&mut self, now: Nanos, connection: usize, answer: Answer<'_>) {
         let Some(begins) = self.outstanding[connection].pop_front() else {
-            // A reply to nothing: the system miscounts.
+            // A reply without a request is a fault of the system.
             self.samples.error(b"an unrequested reply");
             return;
         };
@@ -223,7 +222,7 @@ impl Load {
         }
     }
 
-    /// This connection is gone, with all that was outstanding on it.
+    /// Handles a broken connection; its outstanding commands are lost.
     pub fn lost(&mut self, connection: usize, why: &str) {
         if std::mem::replace(&mut self.gone[connection], true) {
             return;
@@ -240,13 +239,13 @@ impl Load {
         }
     }
 
-    /// Nothing more is sent, also of what was meant to be sent before: for a load that a system may
-    /// hold up for longer than its time.
+    /// Stops sending, even commands that were due earlier. For loads that a system may delay beyond
+    /// their time.
     pub fn stop(&mut self) {
         self.stopped = true;
     }
 
-    /// Returns whether nothing more will be sent or is awaited.
+    /// Returns whether nothing remains to be sent or awaited.
     pub fn is_over(&self, now: Nanos) -> bool {
         let ends = self.start.saturating_add(self.plan.sending());
         if self.gone.iter().all(|gone| *gone) {
@@ -260,7 +259,7 @@ impl Load {
             || now >= ends.saturating_add(self.plan.patience)
     }
 
-    /// Returns the good replies until now.
+    /// Returns the number of successful replies in the measured time so far.
     pub fn completed(&self) -> u64 {
         self.samples.completed
     }
@@ -268,12 +267,12 @@ impl Load {
     /// Returns the samples. Outstanding commands count as lost.
     pub fn finish(mut self) -> Samples {
         self.samples.lost += self.outstanding_total as u64;
-        // Silence to the end of the sending is one, too.
+        // Silence until the end of sending is a gap too.
         self.samples.gaps.end_at(self.plan.sending());
         self.samples
     }
 
-    /// Returns whether that moment belongs to the measured time.
+    /// Returns whether this time is within the measured time.
     pub fn is_measured(&self, at: Nanos) -> bool {
         let from = self.start.saturating_add(self.plan.warmup);
         (from..from.saturating_add(self.plan.measure)).contains(&at)

@@ -1,7 +1,7 @@
-//! Published figures, and the experiments behind them, by name.
+//! Published figures, and the experiments that reproduce them, by name.
 //!
-//! The data lies in `papers/*.toml`, one file per paper, with the table, figure or section of each
-//! number. A number that the source calls approximate, or that was read off a plot, is marked.
+//! The data is in `papers/*.toml`, one file per paper, with the table, figure or section of each
+//! number. Numbers that the source calls approximate, or that were read off a plot, are marked.
 
 mod bare;
 mod table;
@@ -25,132 +25,133 @@ const FILES: [(&str, &str); 5] = [
     ("ring-paxos", include_str!("../papers/ring-paxos.toml")),
 ];
 
-/// A paper.
+/// A paper with its experiments.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Paper {
-    /// Its system.
+    /// System that the paper describes.
     pub name: String,
-    /// Its full title.
+    /// Full title.
     pub title: String,
-    /// The machines that it was measured on.
+    /// Machines used in the paper.
     pub setup: String,
-    /// Its experiments.
+    /// Experiments of the paper.
     pub scenario: Vec<Scenario>,
 }
 
-/// An experiment.
+/// An experiment of a paper.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// As on the command line.
+    /// Name on the command line.
     pub name: String,
-    /// Which figure or table.
+    /// Figure or table in the paper.
     pub source: String,
     /// Description of the experiment.
     pub about: String,
-    /// Prerequisites missing here; empty if none.
+    /// Prerequisites that are missing here; empty if none.
     #[serde(default)]
     pub waits_for: String,
-    /// Parameters here; absent while prerequisites are missing.
+    /// Parameters of our run; absent while prerequisites are missing.
     pub run: Option<Run>,
-    /// Numbers of the paper.
+    /// Single numbers from the paper.
     #[serde(default)]
     pub figure: Vec<Figure>,
-    /// Whole tables of the paper.
+    /// Whole tables from the paper.
     #[serde(default)]
     pub table: Vec<Table>,
-    /// Points of a model and its measurement.
+    /// Points of the paper's model and measurement.
     #[serde(default)]
     pub point: Vec<Point>,
 }
 
-/// Parameters of an experiment here.
+/// Parameters of our run of an experiment.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
-    /// Which kind of experiment.
+    /// Kind of experiment.
     pub kind: Kind,
-    /// The service that executes commands.
+    /// Service that executes commands.
     pub service: Service,
     /// `durable` or `volatile`.
     pub durability: String,
-    /// Each of these sizes.
+    /// Value sizes, each of which is run.
     pub value_bytes: Vec<usize>,
-    /// Share of commands that read.
+    /// Percentage of reads among commands.
     #[serde(default)]
     pub reads_percent: u32,
-    /// Each of these numbers of clients: a client waits for its reply before it sends again.
+    /// Numbers of clients, each of which is run. A client waits for its reply before it sends
+    /// again.
     pub clients: Vec<u32>,
-    /// The emulated network between the nodes; empty for none.
+    /// Emulated wide-area network between the nodes; empty for none.
     #[serde(default)]
     pub wan: String,
-    /// Links of an emulated segment, such as `1gbit`; empty for none.
+    /// Link speed of an emulated segment, such as `1gbit`; empty for none.
     #[serde(default)]
     pub lan: String,
-    /// Nodes that vote, each of these numbers.
+    /// Numbers of voters, each of which is run.
     #[serde(default)]
     pub voters: Vec<u32>,
-    /// Numbers of additional learners.
+    /// Numbers of additional learners, each of which is run.
     #[serde(default)]
     pub learners: Vec<u32>,
-    /// Receive buffers of each socket, in KiB; empty: as nodes choose.
+    /// Receive buffer of each socket in KiB, each of which is run; empty for the nodes' default.
     #[serde(default)]
     pub buffers_kib: Vec<u32>,
-    /// Bytes of values in a batch at most, each of these.
+    /// Maximum bytes of values in a batch, each of which is run.
     #[serde(default)]
     pub batches: Vec<u64>,
-    /// Batches in flight at most, each of these.
+    /// Maximum batches in flight, each of which is run.
     #[serde(default)]
     pub windows: Vec<u32>,
     /// Target rates of the short form, in MB/s.
     #[serde(default)]
     pub short_rates: Vec<u32>,
-    /// Sizes of a write in the short form.
+    /// Write sizes of the short form.
     #[serde(default)]
     pub short_bytes: Vec<usize>,
-    /// Bare programs instead of nodes.
+    /// Parameters of bare programs that run instead of nodes.
     pub bare: Option<Bare>,
-    /// Planes and devices of the nodes, in turn.
+    /// Planes and devices of the nodes, run in turn.
     pub ways: Option<Ways>,
-    /// Device of all nodes, where one of them is killed.
+    /// Device of all nodes in a failure experiment.
     pub device: Option<Device>,
 }
 
-/// A row of a table that compares a model with a measurement.
+/// Row of a table that compares a model with measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Point {
-    /// Bytes of a value.
+    /// Size of a value in bytes.
     pub value_bytes: usize,
     /// Bytes of values in a batch.
     pub batch_bytes: u64,
-    /// Instances in parallel that keep the processor busy, by their model.
+    /// Parallel instances that saturate the processor, by the paper's model.
     pub w_cpu: f64,
-    /// Instances that keep the link busy.
+    /// Parallel instances that saturate the link, by the paper's model.
     pub w_net: f64,
-    /// Commands per second, by their model.
+    /// Commands per second, by the paper's model.
     pub model: f64,
-    /// The lower end of the range of windows at which their throughput was greatest.
+    /// Smallest window at which the paper's throughput was highest.
     pub w_from: u32,
-    /// The upper end of that range.
+    /// Largest window at which the paper's throughput was highest.
     pub w_to: u32,
-    /// Commands per second, as they measured them; approximate.
+    /// Commands per second measured in the paper; approximate.
     pub measured: f64,
 }
 
 impl Point {
-    /// Commands in a batch.
+    /// Returns the number of commands in a batch.
     pub fn commands(&self) -> u64 {
         (self.batch_bytes / (self.value_bytes as u64).max(1)).max(1)
     }
 
-    /// In words.
+    /// Describes the point.
     pub fn name(&self) -> String {
         format!("{} B, batches of {} B", self.value_bytes, self.batch_bytes)
     }
 
-    /// Rows of this point that are results.
+    /// Returns the valid rows of this point.
     pub fn rows<'a>(&self, rows: &'a [Row]) -> impl Iterator<Item = &'a Row> {
         let (value_bytes, batch_bytes) = (self.value_bytes, self.batch_bytes);
         rows.iter().filter(move |row| {
@@ -159,31 +160,31 @@ impl Point {
     }
 }
 
-/// Kinds of experiments.
+/// Kind of experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// A row for each number of clients.
     Clients,
-    /// The same, then 25, 50 and 75 % of the greatest throughput at a fixed rate.
+    /// A row for each number of clients, then open loops at 25, 50 and 75 % of the highest
+    /// throughput.
     Shares,
-    /// The rate over time while a node is killed, or its box.
+    /// The rate over time while a node, or its external device process, is killed.
     Failure,
     /// A row for each fixed batch and window.
     Grid,
-    /// The windows around the one that a model calls best, for each point.
+    /// For each point, rows for windows around the one that a model calls best.
     BestWindow,
-    /// A row for each target rate and size of a write: the cells of a table.
+    /// A row for each target rate and write size: the cells of a table.
     Rates,
-    /// A row for each number of voters, of learners, of clients and each size, by multicast on a
+    /// A row for each number of voters, learners and clients and each size, using multicast on a
     /// segment.
     Segment,
-    /// A row for each way to speak and vote, each speed of a segment, each size and each number of
-    /// clients.
+    /// A row for each combination of plane and device, segment speed, size and number of clients.
     Ways,
-    /// A row for each bare echo, each size and each number of messages on their way.
+    /// A row for each bare echo, size and number of messages in flight.
     Echo,
-    /// The segment alone: a row for each group of bare senders and receivers, and each load.
+    /// The segment alone: a row for each group of bare senders and receivers and each load.
     Bare,
 }
 
@@ -194,107 +195,107 @@ impl Kind {
     }
 }
 
-/// Services that an experiment can ask.
+/// Service used by an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Service {
-    /// Without state.
+    /// Log service, without state.
     Log,
-    /// Key-value, in memory.
+    /// Key-value service in memory.
     KvMemory,
-    /// Key-value, on disk.
+    /// Key-value service on disk.
     KvLsm,
-    /// None: byte streams.
+    /// Byte streams instead of a service.
     Streams,
-    /// None: bare programs.
+    /// Bare programs instead of a service.
     Bare,
 }
 
-/// A number of a paper.
+/// A number from a paper.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Figure {
-    /// Whose.
+    /// System that the number belongs to.
     pub system: String,
-    /// The measured quantity.
+    /// Measured quantity.
     pub metric: Metric,
     pub value: f64,
-    /// The source says "about", or the number was read off a plot, or derived.
+    /// The source says "about", or the number was read off a plot or derived.
     #[serde(default)]
     pub approximate: bool,
-    /// Place in the paper, if it differs from the scenario's.
+    /// Place in the paper, if different from the scenario's.
     #[serde(default)]
     pub place: String,
-    /// At this size.
+    /// Size of a value in bytes.
     pub value_bytes: usize,
-    /// With this many clients; absent if it is the greatest (or least) of all.
+    /// Number of clients; absent if the number is the maximum or minimum over all.
     pub clients: Option<u32>,
-    /// At this share of the greatest throughput.
+    /// Percentage of the highest throughput at which it was measured.
     pub percent: Option<u32>,
     /// Number of bare senders.
     pub senders: Option<u32>,
     /// Number of bare receivers.
     pub receivers: Option<u32>,
-    /// Plane of the row to compare with, where nodes use several.
+    /// Plane of our row to compare with, where nodes use several.
     #[serde(rename = "beside")]
     pub plane: Option<String>,
-    /// Speed of the link, where there are several.
+    /// Link speed of our row, where there are several.
     pub link: Option<String>,
 }
 
-/// Quantity of a number.
+/// Quantity that a number measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Metric {
     /// Commands per second.
     Throughput,
-    /// The greatest of all rows.
+    /// Highest throughput of all rows.
     ThroughputMax,
     /// Median latency.
     P50Us,
-    /// Latency.
+    /// 95th percentile of the latency.
     P95Us,
-    /// Latency.
+    /// 99.9th percentile of the latency.
     P999Us,
     /// Mean latency.
     MeanUs,
-    /// The least mean latency of all rows.
+    /// Lowest mean latency of all rows.
     MeanUsMin,
-    /// The greatest mean latency of all rows.
+    /// Highest mean latency of all rows.
     MeanUsMax,
     /// Standard deviation of the latency.
     DeviationUs,
-    /// Context switches per second of the leader.
+    /// The leader's context switches per second.
     SwitchesPerS,
-    /// The greatest throughput with one batch in flight, as a share of the greatest of all.
+    /// Highest throughput with one batch in flight, as a share of the overall highest.
     WindowOneShare,
-    /// The smallest batch at which a window of two gives 95 % of the greatest throughput.
+    /// Smallest batch at which a window of two reaches 95 % of the highest throughput.
     WindowTwoBatch,
-    /// Throughput with the greatest window and batch, as a share of the greatest of all.
+    /// Throughput with the largest window and batch, as a share of the highest.
     LargestShare,
-    /// Multicast rate of each receiver, in multiples of its unicast rate.
+    /// Multicast rate per receiver, as a multiple of its unicast rate.
     TimesUnicast,
-    /// The greatest loss of all loads.
+    /// Highest loss over all loads.
     LossMax,
 }
 
-/// A published number with ours.
+/// A published number next to ours.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// Paper, and place in it.
+    /// Paper and place in it.
     pub source: String,
-    /// Whose, what, and under which conditions.
+    /// System, quantity and conditions.
     pub what: String,
-    /// Theirs.
+    /// Published number.
     pub published: f64,
     pub unit: String,
-    /// As [`Figure::approximate`].
+    /// The published number is approximate, as in [`Figure::approximate`].
     pub approximate: bool,
-    /// Ours; `None` if that row was not run, or is no result.
+    /// Our number; `None` if the row was not run or is invalid.
     pub ours: Option<f64>,
 }
 
-/// Something in the data that cannot be right.
+/// Contradiction in the data files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadData(String);
 
@@ -306,7 +307,7 @@ impl fmt::Display for BadData {
 
 impl std::error::Error for BadData {}
 
-/// All papers, checked.
+/// Returns all papers after checking their data.
 pub fn all() -> Result<Vec<Paper>, BadData> {
     let read = |(name, text): (&str, &str)| {
         let paper: Paper =
@@ -376,17 +377,17 @@ fn check(paper: &Paper) -> Result<(), String> {
 }
 
 impl Scenario {
-    /// Returns whether it has this name, or this one without `paxos`.
+    /// Returns whether the paper has this name, with or without `paxos`.
     pub fn is_called(&self, name: &str) -> bool {
         self.name == name || self.name.replacen("-paxos-", "-", 1) == name
     }
 
-    /// Returns the name of rows at a share of the greatest throughput.
+    /// Returns the name of rows at a percentage of the highest throughput.
     pub fn at_share(&self, percent: u32) -> String {
         format!("{} at {percent} %", self.name)
     }
 
-    /// Every published number, with ours out of these rows.
+    /// Returns every published number of this scenario with our number from these rows.
     pub fn compared(&self, paper: &Paper, rows: &[Row]) -> Vec<Comparison> {
         let of = |figure: &Figure| {
             let place = if figure.place.is_empty() { &self.source } else { &figure.place };
@@ -461,7 +462,7 @@ impl Figure {
 }
 
 impl Metric {
-    /// Returns whether it applies to bare senders and receivers only.
+    /// Returns whether the metric applies only to bare senders and receivers.
     const fn is_of_bare(self) -> bool {
         matches!(self, Self::TimesUnicast | Self::LossMax)
     }
@@ -523,7 +524,7 @@ impl Metric {
         })
     }
 
-    /// Returns a figure that takes all rows of a grid.
+    /// Returns a figure computed from all rows of a grid.
     #[expect(clippy::cast_precision_loss, reason = "a size")]
     fn of_grid(self, rows: &[&Row]) -> Option<f64> {
         let greatest_of = |rows: &mut dyn Iterator<Item = &&Row>| {
@@ -579,7 +580,7 @@ mod tests {
         assert!(broken("clients = 1, beside", "clients = 12345, beside"));
         assert!(broken("metric = \"throughput\"", "metric = \"speed\""));
         assert!(broken("kind = \"ways\"", "kind = \"dance\""));
-        // Of its ways, links and echoes.
+        // Errors in ways, links and echoes.
         for (from, to) in [
             ("{ plane = \"udp\" }", "{ plane = \"pigeon\" }"),
             ("device = \"kernel\"", "device = \"magic\""),
@@ -594,7 +595,7 @@ mod tests {
         ] {
             assert!(broken(from, to), "{from}: {to}");
         }
-        // Of the bare experiments of Ring Paxos.
+        // Errors in the bare experiments of Ring Paxos.
         for (from, to) in [
             ("receivers = 10", "receivers = 11"),
             ("senders = [1]", "senders = []"),

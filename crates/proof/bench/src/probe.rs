@@ -1,8 +1,8 @@
-//! The machine's own ceilings: what no system on it can beat by much.
+//! Ceilings of the machine: limits that no system running on it can beat by much.
 //!
-//! Bare programs that do what any replicated log has to do (move the bytes, write them, flush them,
-//! answer) and nothing else. They may do nothing that a real system would not: no byte is left
-//! out, no flush skipped, no answer sent early.
+//! Bare programs do what any replicated log has to do (move the bytes, write them, flush them,
+//! reply) and nothing else. They take no shortcut that a real system could not: no byte is left
+//! out, no flush skipped, no reply sent early.
 
 pub mod commit;
 pub mod disk;
@@ -14,17 +14,17 @@ pub mod wire;
 
 use serde::Serialize;
 
-/// Something that the machine can do.
+/// A measured limit of the machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Ceiling {
-    /// What.
+    /// Name of the limit.
     pub name: String,
     pub value: f64,
     pub unit: String,
-    /// Time of one, where that makes sense.
+    /// Median duration of one operation, if applicable.
     pub p50_us: Option<f64>,
-    /// The same, of the slowest hundredth.
+    /// 99th percentile of the duration, if applicable.
     pub p99_us: Option<f64>,
-    /// CPU of all processes per piece of work, where it was counted.
+    /// CPU time of all processes per operation, if counted.
     pub cpu_us_per_op: Option<f64>,
 }

@@ -1,4 +1,4 @@
-//! Requests and replies of a system, as bytes.
+//! Client protocols: encoding of requests and decoding of replies.
 
 pub mod framed;
 pub mod resp;
@@ -7,11 +7,12 @@ pub use quorate_node::log_service::introduction::Malformed;
 
 use crate::load::Answer;
 
-/// A client protocol whose replies come in the order of the requests.
+/// A client protocol whose replies arrive in the order of the requests.
 pub trait Protocol {
-    /// Appends the n-th command.
+    /// Appends the request for command `number`.
     fn request(&mut self, number: u64, out: &mut Vec<u8>);
 
-    /// The reply at the start of the input, and its length; `None` if it is not complete.
+    /// Decodes the reply at the start of the input and returns its length; `None` if it is
+    /// incomplete.
     fn reply<'a>(&self, input: &'a [u8]) -> Result<Option<(usize, Answer<'a>)>, Malformed>;
 }

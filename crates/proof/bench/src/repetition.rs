@@ -1,4 +1,4 @@
-//! One repetition: the generator's samples, counters, and usage of each role.
+//! One repetition: the generator's samples, counters, and resource usage per role.
 
 use quorate_testbed::usage::Usage;
 use serde::Serialize;
@@ -9,38 +9,39 @@ use crate::{
     samples::Samples,
 };
 
-/// The role of the load generator.
+/// Role name of the load generator.
 pub const GENERATOR: &str = "generator";
 
-/// One repetition.
+/// Measurements of one repetition.
 #[derive(Clone, Debug, Default)]
 pub struct Repetition {
     /// The generator's samples.
     pub samples: Samples,
-    /// Replies between the two looks at the counters.
+    /// Replies between the two readings of the counters.
     pub counted: u64,
-    /// CPU and switches of each role between these looks; empty if the processes are not ours.
+    /// CPU time and context switches of each role between the readings; empty if the processes are
+    /// not ours.
     pub roles: Vec<RoleUsage>,
-    /// Writes into the log, all nodes; `None` if the nodes are not ours.
+    /// Log writes of all nodes; `None` if the nodes are not ours.
     pub writes: Option<u64>,
-    /// Flushes, likewise.
+    /// Flushes of all nodes; `None` if the nodes are not ours.
     pub flushes: Option<u64>,
-    /// Share of the machine's CPU that others took, 0 to 1.
+    /// Share of the machine's CPU used by other processes, 0 to 1.
     pub foreign_cpu: Option<f64>,
-    /// Batches that the leader made.
+    /// Batches created by the leader.
     pub batches: Option<u64>,
-    /// Bytes that the leader sent to its peers.
+    /// Bytes sent by the leader to its peers.
     pub peer_bytes: Option<u64>,
-    /// Packets that the emulated network dropped.
+    /// Packets dropped by the emulated network.
     pub dropped: Option<u64>,
-    /// Commands per second that the slowest node executed; `None` if the nodes are not ours, or one
+    /// Commands per second executed by the slowest node; `None` if the nodes are not ours, or one
     /// was killed.
     pub delivered_per_s: Option<f64>,
-    /// Work of devices, if they were to be used.
+    /// Work of devices, if devices were requested.
     pub device: Option<Used>,
 }
 
-/// Usage of one role in the measured time.
+/// Resource usage of one role in the measured time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RoleUsage {
     /// `leader`, `followers`, `generator`.
@@ -48,7 +49,7 @@ pub struct RoleUsage {
     pub usage: Usage,
 }
 
-/// CPU and switches per command.
+/// Resource usage per command of one role.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RoleCost {
     /// `leader`, `followers`, `generator`.
@@ -61,11 +62,11 @@ pub struct RoleCost {
     pub switches_per_op: f64,
     /// Context switches per second.
     pub switches_per_s: f64,
-    /// CPUs that it kept busy.
+    /// CPUs kept busy.
     pub cpus_busy: f64,
 }
 
-/// The medians of each role.
+/// Returns the median costs of each role.
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
 pub fn role_costs(all: &[Repetition]) -> Vec<RoleCost> {
     let Some(first) = all.first() else {

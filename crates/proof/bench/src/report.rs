@@ -15,22 +15,22 @@ use crate::{
     row::Row,
 };
 
-/// All that one run of the bench found.
+/// Results of one run of the bench.
 #[derive(Clone, Debug, Serialize)]
 pub struct Document {
-    /// The command that repeats it.
+    /// Command that repeats the run.
     pub command: String,
-    /// Seconds since 1970 when it began.
+    /// Start of the run, in seconds since 1970.
     pub unix_time: u64,
     pub environment: Environment,
-    /// Limits of the machine, as far as measured.
+    /// Measured limits of the machine.
     pub ceilings: Vec<Ceiling>,
     pub rows: Vec<Row>,
-    /// Published figures, with ours.
+    /// Published figures next to ours.
     pub published: Vec<Comparison>,
-    /// Predictions of a model with parameters measured here, with our figures.
+    /// Model predictions with parameters measured here, next to our figures.
     pub predictions: Vec<Predicted>,
-    /// The hops of one command, where they were looked at.
+    /// Hops of commands, where measured.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lives: Vec<Life>,
     /// Notes for the reader.
@@ -38,24 +38,24 @@ pub struct Document {
 }
 
 impl Document {
-    /// One JSON document.
+    /// Returns the document as JSON.
     pub fn json(&self) -> String {
         let mut text = serde_json::to_string_pretty(self).expect("a document is plain data");
         text.push('\n');
         text
     }
 
-    /// One line per row.
+    /// Returns the rows as CSV, one line per row.
     pub fn csv(&self) -> String {
         csv::render(&self.rows)
     }
 
-    /// The lives of commands as one picture.
+    /// Returns the lives of commands as an SVG picture.
     pub fn svg(&self) -> String {
         lanes::render(&self.lives)
     }
 
-    /// A page that needs nothing from elsewhere.
+    /// Returns a self-contained HTML page.
     pub fn html(&self) -> String {
         html::render(self)
     }

@@ -1,4 +1,4 @@
-//! One row of a report: repetitions of one setting, their medians and their spread.
+//! One row of a report: repetitions of one setting, with medians and spread.
 
 use serde::Serialize;
 
@@ -19,34 +19,34 @@ use crate::{
 /// Parameters of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
-    /// Which experiment, such as `kv` or `kernel-paxos-fig5`.
+    /// Name of the experiment, such as `kv` or `kernel-paxos-fig5`.
     pub scenario: String,
-    /// The measured system.
+    /// Measured system.
     pub system: String,
-    /// `durable`, `volatile` or `unknown`; every row says it ([class-5]).
+    /// `durable`, `volatile` or `unknown`; stated in every row ([class-5]).
     pub durability: String,
     /// `lsm`, `memory`, `none` or `unknown`.
     pub store: String,
-    /// Bytes of a command's value.
+    /// Size of a command's value in bytes.
     pub value_bytes: usize,
-    /// Share of commands that read.
+    /// Percentage of reads among commands.
     pub reads_percent: u32,
-    /// Connections.
+    /// Number of connections.
     pub connections: u32,
-    /// The load.
+    /// Offered load.
     pub offer: Offer,
-    /// The modelled time of a flush; 0 is this disk, unmodelled.
+    /// Modelled time of a flush; 0 for the real disk.
     pub disk_flush_ms: f64,
-    /// Batch and window, if they were fixed.
+    /// Batch and window, if fixed.
     pub batching: Option<Batching>,
-    /// The emulated network between the nodes, if there was one.
+    /// Emulated network between the nodes, if any.
     pub wan: Option<String>,
     /// Plane of the nodes, if set.
     pub plane: Option<String>,
 }
 
 impl Setting {
-    /// Creates the parameters of this system: one connection that only writes, and nothing
+    /// Returns the parameters of this system with one connection that only writes, and nothing
     /// modelled, emulated or fixed.
     pub fn new(
         scenario: &str,
@@ -75,13 +75,13 @@ impl Setting {
 /// Fixed batch and window of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Batching {
-    /// Bytes of values in a batch at most.
+    /// Maximum bytes of values in a batch.
     pub batch_bytes: u64,
-    /// Batches in flight at most.
+    /// Maximum batches in flight.
     pub window: u32,
 }
 
-/// Keys of a row that every report has, in their order.
+/// Keys that every row of a report has, in their order.
 pub const KEYS: [&str; 20] = [
     "scenario",
     "system",
@@ -105,72 +105,72 @@ pub const KEYS: [&str; 20] = [
     "ratio_to_ceiling",
 ];
 
-/// A row as it is written to JSON; the first 21 keys are fixed.
+/// A row as written to JSON; the first 21 keys are fixed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// Which experiment.
+    /// Name of the experiment.
     pub scenario: String,
-    /// The measured system.
+    /// Measured system.
     pub system: String,
-    /// The class.
+    /// Durability class.
     pub durability: String,
-    /// The store.
+    /// Store of the service.
     pub store: String,
-    /// Bytes of a value.
+    /// Size of a value in bytes.
     pub value_bytes: usize,
-    /// Connections.
+    /// Number of connections.
     pub connections: u32,
-    /// Commands outstanding, in a closed loop.
+    /// Outstanding commands, in a closed loop.
     pub outstanding: Option<u32>,
-    /// Commands per second asked for, in an open loop.
+    /// Commands per second offered, in an open loop.
     pub offered_per_s: Option<u64>,
     /// Commands per second answered.
     pub achieved_per_s: f64,
-    /// Latency.
+    /// Median latency.
     pub p50_us: f64,
-    /// Latency.
+    /// 95th percentile of the latency.
     pub p95_us: f64,
-    /// Latency.
+    /// 99th percentile of the latency.
     pub p99_us: f64,
-    /// Latency.
+    /// 99.9th percentile of the latency.
     pub p999_us: f64,
-    /// The longest of all repetitions.
+    /// Longest latency of all repetitions.
     pub max_us: f64,
-    /// CPU of all nodes per command; the generator is not contained.
+    /// CPU time of all nodes per command, without the generator.
     pub cpu_us_per_op: Option<f64>,
-    /// Replies that were errors, all repetitions.
+    /// Error replies over all repetitions.
     pub errors: u64,
-    /// Repetitions.
+    /// Number of repetitions.
     pub repeats: usize,
-    /// Share of the CPU that others took, 0 to 1; the worst repetition.
+    /// Share of the CPU used by other processes, 0 to 1, in the worst repetition.
     pub foreign_cpu: Option<f64>,
     /// Rate of a bare program at the same size, window and class, per second.
     pub ceiling: Option<f64>,
-    /// Achieved, of that.
+    /// Achieved rate as a share of the ceiling.
     pub ratio_to_ceiling: Option<f64>,
-    /// This is a result; `why_not` has the objections.
+    /// The row is a valid result; otherwise `why_not` has the objections.
     pub valid: bool,
-    /// Why this row is no result; empty if it is one.
+    /// Reasons why the row is invalid; empty if it is valid.
     pub why_not: Vec<String>,
-    /// Commands without a reply, all repetitions.
+    /// Commands without a reply, over all repetitions.
     pub lost: u64,
-    /// Share of commands that the generator sent late; the worst repetition.
+    /// Share of commands that the generator sent late, in the worst repetition.
     pub late_share: f64,
-    /// The latest sending.
+    /// Longest delay of sending.
     pub latest_us: f64,
     /// Mean latency.
     pub mean_us: f64,
     /// Standard deviation of the latency.
     pub deviation_us: f64,
-    /// Share of commands that read.
+    /// Percentage of reads among commands.
     pub reads_percent: u32,
-    /// Modelled time of a flush; 0 is this disk, unmodelled.
+    /// Modelled time of a flush; 0 for the real disk.
     pub disk_flush_ms: f64,
-    /// Least and greatest `achieved_per_s`.
+    /// Minimum and maximum of `achieved_per_s` over the repetitions.
     pub achieved_spread: Spread,
-    /// Least and greatest `p50_us`.
+    /// Minimum and maximum of `p50_us` over the repetitions.
     pub p50_spread: Spread,
-    /// Least and greatest `p99_us`.
+    /// Minimum and maximum of `p99_us` over the repetitions.
     pub p99_spread: Spread,
     /// Costs of each role.
     pub roles: Vec<RoleCost>,
@@ -182,48 +182,50 @@ pub struct Row {
     pub writes_per_op: Option<f64>,
     /// Flushes of all nodes per command.
     pub flushes_per_op: Option<f64>,
-    /// Bytes of values in a batch at most, if that was fixed.
+    /// Maximum bytes of values in a batch, if fixed.
     pub batch_bytes: Option<u64>,
-    /// Batches in flight at most, if that was fixed.
+    /// Maximum batches in flight, if fixed.
     pub window: Option<u32>,
-    /// Commands that a batch of the leader held.
+    /// Mean number of commands in the leader's batches.
     pub commands_per_batch: Option<f64>,
-    /// Bytes from the leader to its peers per command.
+    /// Bytes sent by the leader to its peers per command.
     pub peer_bytes_per_op: Option<f64>,
-    /// The emulated network between the nodes.
+    /// Emulated network between the nodes, if any.
     pub wan: Option<String>,
     /// Plane of the nodes, if set.
     pub plane: Option<String>,
-    /// The devices by which they voted, if devices were requested.
+    /// Devices that the nodes used, if devices were requested.
     pub device: Option<OfDevice>,
-    /// Packets that it dropped, all repetitions.
+    /// Packets dropped by the emulated network, over all repetitions.
     pub dropped_packets: Option<u64>,
-    /// Commands per second that the slowest node executed.
+    /// Commands per second executed by the slowest node.
     pub delivered_per_s: Option<f64>,
-    /// The program that answered; unknown if it is another one than this, and does not say.
+    /// Commit of the program that replied; unknown if it is another program that does not report
+    /// it.
     pub commit: Commit,
-    /// The kernel.
+    /// Name and release of the kernel.
     pub kernel: String,
     /// CPUs of the machine.
     pub cpus: usize,
-    /// Distribution of the latency, all repetitions: (share, microseconds).
+    /// Latency distribution over all repetitions, as (share, microseconds).
     pub cdf: Vec<(f64, f64)>,
-    /// Replies in each tenth of a second of the first repetition, warm-up included.
+    /// Replies in each tenth of a second of the first repetition, including warm-up.
     pub over_time: Vec<u32>,
-    /// When something was done to the system, in seconds from the start of the first repetition.
+    /// Time of an intervention in the system, in seconds from the start of the first repetition.
     pub event_s: Option<f64>,
-    /// The longest time without any reply from then on, in milliseconds; the median.
+    /// Longest time without any reply from the intervention on, in milliseconds; the median of the
+    /// repetitions.
     pub gap_ms: Option<f64>,
-    /// The same of each repetition.
+    /// Longest time without any reply, per repetition.
     pub gaps_ms: Vec<f64>,
-    /// Figures of byte streams, where commands are writes to these.
+    /// Figures of byte streams, if commands are stream writes.
     pub stream: Option<Figures>,
-    /// Figures of a segment, where commands are datagrams of bare programs.
+    /// Figures of a segment, if commands are datagrams of bare programs.
     pub segment: Option<OfSegment>,
 }
 
 impl Row {
-    /// The medians of some repetitions; `None` without any.
+    /// Returns the medians of repetitions; `None` without any.
     pub fn new(setting: &Setting, environment: &Environment, all: &[Repetition]) -> Option<Self> {
         let first = all.first()?;
         let median_of = |figure: &dyn Fn(&Samples) -> f64| {
@@ -321,9 +323,9 @@ impl Row {
         })
     }
 
-    /// The same of writes to byte streams; `None` without any. `acknowledged` is of the same
-    /// repetitions. A load of which not all was delivered is late by its nature, and a result
-    /// all the same.
+    /// Returns the medians of stream writes; `None` without any. `acknowledged` belongs to the same
+    /// repetitions. A load that was not fully delivered is late by nature, and still a valid
+    /// result.
     pub fn of_streams(
         setting: &Setting,
         environment: &Environment,
@@ -347,25 +349,25 @@ impl Row {
         Some(row)
     }
 
-    /// Says what speaks against taking this row for a result.
+    /// Marks the row as invalid for this reason.
     pub fn object(&mut self, why: String) {
         self.valid = false;
         self.why_not.push(why);
     }
 
-    /// Says that its commands are datagrams of bare programs: no loop, and no replies.
+    /// Marks the commands as datagrams of bare programs, which have no loop and no replies.
     pub fn set_segment(&mut self, figures: OfSegment) {
         self.outstanding = None;
         self.segment = Some(figures);
     }
 
-    /// Sets the rate of a bare program.
+    /// Sets the ceiling, the rate of a bare program.
     pub fn set_ceiling(&mut self, per_second: f64) {
         self.ceiling = Some(round(per_second));
         self.ratio_to_ceiling = (per_second > 0.0).then(|| round(self.achieved_per_s / per_second));
     }
 
-    /// The same for what the slowest node executes.
+    /// Sets the ceiling and compares it with the rate of the slowest node.
     pub fn set_ceiling_of_delivery(&mut self, per_second: f64) {
         self.set_ceiling(per_second);
         if let Some(delivered) = self.delivered_per_s {
@@ -374,27 +376,27 @@ impl Row {
         }
     }
 
-    /// Says when something was done to the system, and how long each of the repetitions had no
-    /// reply then.
+    /// Sets the time of an intervention and each repetition's longest time without a reply after
+    /// it.
     pub fn set_event(&mut self, event_s: f64, gaps_ms: &[f64]) {
         self.event_s = Some(event_s);
         self.gap_ms = (!gaps_ms.is_empty()).then(|| round(median(gaps_ms.iter().copied())));
         self.gaps_ms = gaps_ms.iter().copied().map(round).collect();
     }
 
-    /// Returns whether latencies from the intended moment mean something: under overload they grow
-    /// as long as it lasts, and a bare program's datagrams have no replies.
+    /// Returns whether latencies from the intended time are meaningful: under overload they keep
+    /// growing, and datagrams of bare programs have no replies.
     pub fn has_latency(&self) -> bool {
         self.segment.is_none() && self.stream.as_ref().is_none_or(Figures::is_delivered)
     }
 
-    /// The share of commands that the generator sent late; `None` in a closed loop, where no
-    /// command has its moment.
+    /// Returns the share of commands sent late; `None` in a closed loop, where commands have no
+    /// intended time.
     pub fn lateness(&self) -> Option<f64> {
         self.offered_per_s.map(|_| self.late_share)
     }
 
-    /// The load in words, with batch and window if they were fixed.
+    /// Describes the load, with batch and window if they were fixed.
     pub fn load(&self) -> String {
         if let Some(figures) = &self.stream {
             return figures.load(self.outstanding, self.connections);
@@ -418,7 +420,7 @@ impl Row {
     }
 }
 
-/// Returns the objections to taking these repetitions for a result.
+/// Returns the reasons why these repetitions are not a valid result.
 fn objections(all: &[Repetition]) -> Vec<String> {
     let samples = || all.iter().map(|repetition| &repetition.samples);
     let sum = |count: fn(&Samples) -> u64| samples().map(count).sum::<u64>();
@@ -512,7 +514,8 @@ mod tests {
         }
     }
 
-    /// A node that is slower than clients see counts.
+    /// The ceiling of delivery is compared with the slowest node, even if clients see a higher
+    /// rate.
     #[test]
     fn the_slowest_node_stands_beside_the_ceiling_of_delivery() {
         let delivering = |per_second| {

@@ -1,9 +1,10 @@
-//! Whole measurements: nodes are started, loaded and looked at, and their rows put into a document.
+//! Whole measurements: starts nodes, applies load, reads counters, and collects the rows in a
+//! document.
 //!
 //! Each subcommand of `quorate bench` has a file: [`series`] (`kv`, `log`), [`probe`], [`paper`]
-//! with its kinds of experiments, [`stream`] and [`wan`]; [`sweep`] is that of `quorate tune`. They
-//! share sessions, measuring, readings and ceilings. The caller cleans up at an interrupt
-//! ([`quorate_testbed::interrupt`]), says what is published, and where.
+//! with its kinds of experiments, [`stream`] and [`wan`]; [`sweep`] belongs to `quorate tune`. They
+//! share sessions, measuring, readings and ceilings. The caller cleans up on an interrupt
+//! ([`quorate_testbed::interrupt`]), and decides what is published where.
 
 mod bare;
 pub mod bare_stream;
@@ -38,13 +39,13 @@ use std::time::Duration;
 pub use program::launcher;
 pub use session::resolve;
 
-/// Duration of a row.
+/// Duration of a row's parts.
 #[derive(Clone, Debug)]
 pub struct Time {
     /// Measured time of a repetition.
     pub duration: Duration,
-    /// Thrown away before it.
+    /// Warm-up time before each repetition, which is not measured.
     pub warmup: Duration,
-    /// Repetitions; their medians are shown.
+    /// Number of repetitions; their medians are reported.
     pub repeat: u32,
 }

@@ -4,18 +4,18 @@ use hdrhistogram::Histogram;
 
 use crate::schedule::{Nanos, SECOND};
 
-/// Longest latency recorded as such; longer ones count as this.
+/// Upper limit of recorded latencies; longer ones are recorded as this.
 const LATENCY_MAX: Nanos = 3600 * SECOND;
-/// Three digits: an error below 0.1 %.
+/// Significant digits: three keep the error below 0.1 %.
 const DIGITS: u8 = 3;
-/// One bar of the rate over time.
+/// Width of one bar of the rate over time.
 pub const BUCKET: Nanos = SECOND / 10;
-/// Bars kept; a longer run is cut off there.
+/// Maximum number of bars; longer runs are cut off there.
 const BUCKETS_MAX: usize = 36_000;
-/// Bytes kept of the first error.
+/// Maximum length of the first error's message.
 const ERROR_BYTES: usize = 200;
 
-/// Latencies in nanoseconds, with the resolution of an HDR histogram.
+/// Latencies in nanoseconds, at the resolution of an HDR histogram.
 #[derive(Clone, Debug)]
 pub struct Latencies(Histogram<u64>);
 
@@ -27,12 +27,12 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Counts one.
+    /// Records a latency.
     pub fn record(&mut self, latency: Nanos) {
         self.0.saturating_record(latency.max(1));
     }
 
-    /// Adds what another one counted.
+    /// Adds the latencies of another histogram.
     pub fn add(&mut self, other: &Self) {
         self.0.add(&other.0).expect("both have the same bounds");
     }
@@ -42,12 +42,12 @@ impl Latencies {
         self.0.len()
     }
 
-    /// The latency below which `share` (0 to 1) of all are, in microseconds.
+    /// Returns the latency that `share` (0 to 1) of all do not exceed, in microseconds.
     pub fn quantile_us(&self, share: f64) -> f64 {
         us(self.0.value_at_quantile(share))
     }
 
-    /// The longest, in microseconds.
+    /// Returns the longest latency, in microseconds.
     pub fn max_us(&self) -> f64 {
         us(self.0.max())
     }
@@ -57,17 +57,17 @@ impl Latencies {
         self.0.count_between(0, us.saturating_mul(1000))
     }
 
-    /// The mean, in microseconds.
+    /// Returns the mean, in microseconds.
     pub fn mean_us(&self) -> f64 {
         self.0.mean() / 1000.0
     }
 
-    /// The standard deviation, in microseconds.
+    /// Returns the standard deviation, in microseconds.
     pub fn deviation_us(&self) -> f64 {
         self.0.stdev() / 1000.0
     }
 
-    /// The distribution in few points: (share of all, microseconds).
+    /// Returns the distribution in a few points: (share of all, microseconds).
     pub fn distribution(&self) -> Vec<(f64, f64)> {
         const SHARES: [f64; 21] = [
             0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98,
@@ -85,18 +85,18 @@ fn us(nanos: u64) -> f64 {
     nanos as f64 / 1000.0
 }
 
-/// Times without a good reply: enough of them to know the longest one since any moment.
+/// Gaps between successful replies; keeps enough of them to find the longest one after any moment.
 #[derive(Clone, Debug, Default)]
 pub struct Gaps {
-    /// When the last one ended, since the start.
+    /// End of the last gap, since the start.
     last: Nanos,
-    /// When it ended, and how long it was. Each is longer than all behind it: one that is followed
-    /// by a longer one is the longest since no moment.
+    /// End and length of gaps. Invariant: each is longer than all after it, since a gap followed by
+    /// a longer one is never the longest after any moment.
     longest: Vec<(Nanos, Nanos)>,
 }
 
 impl Gaps {
-    /// A reply came now, or nothing more is waited for.
+    /// Ends the current gap: a reply arrived, or waiting ended.
     pub fn end_at(&mut self, since_start: Nanos) {
         let length = since_start.saturating_sub(self.last);
         if length == 0 {
@@ -107,56 +107,56 @@ impl Gaps {
         self.longest.push((since_start, length));
     }
 
-    /// The longest one that ended after that moment, from its beginning, which may be before it.
+    /// Returns the longest gap that ended after `moment`, measured from its start, which may be
+    /// earlier.
     pub fn longest_after(&self, moment: Nanos) -> Option<Nanos> {
         let mut gaps = self.longest.iter();
         gaps.find_map(|(end, length)| (*end > moment).then_some(*length))
     }
 }
 
-/// One repetition.
+/// Samples of one repetition.
 #[derive(Clone, Debug, Default)]
 pub struct Samples {
-    /// From the intended sending (open loop) or the sending (closed loop) to the reply, of every
-    /// command whose sending belongs to the measured time.
+    /// Latencies of commands whose sending time is within the measured time, from the intended time
+    /// (open loop) or the actual one (closed loop) to the reply.
     pub latencies: Latencies,
-    /// Replies within the measured time.
+    /// Successful replies within the measured time.
     pub completed: u64,
-    /// The measured time.
+    /// Length of the measured time.
     pub measured: Nanos,
-    /// Replies that were errors, at any time.
+    /// Error replies, at any time.
     pub errors: u64,
     /// Commands without a reply, at any time.
     pub lost: u64,
     /// Message of the first error.
     pub first_error: Option<String>,
-    /// Commands of the measured time that the generator sent.
+    /// Commands sent within the measured time.
     pub sent: u64,
-    /// Commands sent more than [`crate::load::LATE`] late, of these.
+    /// Commands sent within the measured time, but more than [`crate::load::LATE`] late.
     pub late: u64,
-    /// The worst of them.
+    /// Longest delay of sending.
     pub latest: Nanos,
-    /// Replies in each [`BUCKET`] since the start, warm-up included.
+    /// Replies in each [`BUCKET`] since the start, including warm-up.
     pub over_time: Vec<u32>,
-    /// Times without a good reply, warm-up included.
+    /// Gaps between successful replies, including warm-up.
     pub gaps: Gaps,
 }
 
 impl Samples {
-    /// Replies per second of the measured time.
+    /// Returns the replies per second of the measured time.
     #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
     pub fn per_second(&self) -> f64 {
         self.completed as f64 * SECOND as f64 / self.measured.max(1) as f64
     }
 
-    /// The share of commands that the generator sent late, 0 to 1.
+    /// Returns the share of commands that the generator sent late, 0 to 1.
     #[expect(clippy::cast_precision_loss, reason = "a share for people")]
     pub fn late_share(&self) -> f64 {
         self.late as f64 / self.sent.max(1) as f64
     }
 
-    /// The bars that lie wholly between these moments. They are kept up to the last reply: behind
-    /// it there was none.
+    /// Returns the bars that lie entirely between these moments, with zeros after the last reply.
     pub(crate) fn bars_between(&self, from: Nanos, to: Nanos) -> Vec<u32> {
         let bar = |index: Nanos| usize::try_from(index).unwrap_or(BUCKETS_MAX);
         let (from, to) = (bar(from.div_ceil(BUCKET)), bar(to / BUCKET));
@@ -165,8 +165,8 @@ impl Samples {
         all.skip(from).take(to.saturating_sub(from)).collect()
     }
 
-    /// Replies per second in those: what is left of a bar at either end would be a rate of less
-    /// time.
+    /// Returns the replies per second in whole bars between these moments; partial bars would
+    /// distort the rate.
     #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
     pub(crate) fn rate_between(&self, from: Nanos, to: Nanos) -> f64 {
         let bars = self.bars_between(from, to);
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn the_longest_gap_since_a_moment_is_known_for_every_moment() {
-        // Gaps of 10, 50, 5, 30 and 30, 1 long.
+        // Gap lengths: 10, 50, 5, 30, 30 and 1.
         let ends = [10, 60, 65, 95, 95, 125, 126];
         let mut gaps = Gaps::default();
         ends.into_iter().for_each(|end| gaps.end_at(end));

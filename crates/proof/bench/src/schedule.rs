@@ -1,15 +1,15 @@
-//! When an open loop sends: at a fixed rate, whatever the system under test does.
+//! Schedule of an open loop: a fixed rate, whatever the system under test does.
 
-/// Nanoseconds, since whenever the clock of the caller began.
+/// Nanoseconds since the start of the caller's clock.
 pub type Nanos = u64;
 
-/// Nanoseconds of a second.
+/// Nanoseconds per second.
 pub const SECOND: Nanos = 1_000_000_000;
-/// Above one command in this time, commands come in bursts of this distance: a generator that woke
-/// for each would take the CPU of what it measures.
+/// Minimum distance of wake-ups: at higher rates commands are sent in bursts, because a generator
+/// that woke for each one would take the CPU of what it measures.
 pub const BURST: Nanos = 20_000;
 
-/// Evenly spaced moments. The n-th is exact however large n is: no error adds up.
+/// Evenly spaced moments. Each is computed exactly, so that no error accumulates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schedule {
     start: Nanos,
@@ -18,12 +18,12 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// `per_second` commands from `start` on; at least one.
+    /// Returns the schedule of `per_second` commands, at least one, from `start` on.
     pub fn new(start: Nanos, per_second: u64) -> Self {
         Self { start, per_second: per_second.max(1), next: 0 }
     }
 
-    /// When the next command is meant to be sent.
+    /// Returns when the next command is meant to be sent.
     pub fn peek(&self) -> Nanos {
         let after = u128::from(self.next) * u128::from(SECOND) / u128::from(self.per_second);
         let after = u64::try_from(after).unwrap_or(u64::MAX);
@@ -32,7 +32,7 @@ impl Schedule {
         self.start.saturating_add(after)
     }
 
-    /// Takes the next command's moment if it has come.
+    /// Takes the next command's moment if it has passed.
     pub fn take(&mut self, now: Nanos) -> Option<Nanos> {
         let intended = self.peek();
         (intended <= now).then(|| {

@@ -1,4 +1,4 @@
-//! Emulated wide-area links: their profiles, and a bare program that finds out what they carry.
+//! Emulated wide-area links: their profiles, and a bare program that measures their capacity.
 
 use std::{
     fmt,
@@ -13,22 +13,22 @@ use quorate_testbed::relay::link::{Law, SECOND};
 use crate::samples::Latencies;
 
 const MS: u64 = 1_000_000;
-/// Bytes of a message that goes there and back.
+/// Size of an echoed message.
 const MESSAGE: usize = 64;
-/// Messages; the median counts.
+/// Number of echoed messages; their median counts.
 const MESSAGES: u32 = 11;
-/// TCP needs some round trips until it fills the link.
+/// TCP needs several round trips until it fills the link.
 const WARMUP: Duration = Duration::from_secs(2);
-/// Sending ends after this.
+/// Time for which data is sent.
 const SENDING: Duration = Duration::from_secs(6);
-/// Purpose of a connection: its first byte.
+/// Purpose byte at the start of an echo connection.
 const ECHO: u8 = b'e';
 const SINK: u8 = b's';
 
-/// A kind of network.
+/// Profile of an emulated network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// As on the command line.
+    /// Name on the command line.
     pub name: &'static str,
     law: Law,
 }
@@ -41,10 +41,10 @@ impl Profile {
         name: "jpaxos",
         law: Law { bits_per_second: 10_000_000, one_way: 50 * MS, queue_bytes: 250_000 },
     };
-    /// The same with half of the way.
+    /// Network of the JPaxos paper with half the delay.
     pub const HALF: Self = Self { name: "half", law: Law { one_way: 25 * MS, ..Self::JPAXOS.law } };
 
-    /// The one of this name.
+    /// Returns the profile with this name.
     pub fn named(name: &str) -> Option<Self> {
         [Self::JPAXOS, Self::HALF].into_iter().find(|profile| profile.name == name)
     }
@@ -70,12 +70,12 @@ impl fmt::Display for Profile {
     }
 }
 
-/// Measurements of a link by a bare program.
+/// A link as measured by a bare program.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
-    /// 64 bytes there and back over TCP, microseconds.
+    /// Round trip of 64 bytes over TCP, in microseconds.
     pub round_trip_us: f64,
-    /// Throughput of one TCP connection, without its headers.
+    /// Throughput of one TCP connection, without headers.
     pub bytes_per_s: f64,
 }
 
@@ -97,7 +97,7 @@ impl Measured {
     }
 }
 
-/// The far end: two connections, then it ends.
+/// Serves the far end: accepts two connections, then returns.
 pub fn serve(address: SocketAddr) -> io::Result<()> {
     let listener = TcpListener::bind(address)?;
     for _ in 0..2 {
@@ -124,7 +124,7 @@ fn echo(socket: &mut TcpStream) -> io::Result<()> {
     }
 }
 
-/// Notes what came when, and says the rate: bytes, and in how many nanoseconds.
+/// Receives data and replies with the rate, as bytes and nanoseconds.
 fn sink(socket: &mut TcpStream) -> io::Result<()> {
     let mut input = vec![0; 1 << 16];
     let mut seen = Vec::new();
@@ -145,17 +145,17 @@ fn sink(socket: &mut TcpStream) -> io::Result<()> {
     socket.write_all(&nanos.to_le_bytes())
 }
 
-/// Bytes received up to a moment.
+/// Bytes received up to a time.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     at: u64,
     total: u64,
 }
 
-/// Bytes and nanoseconds between a moment soon after the warm-up and one near the end.
+/// Returns the bytes and nanoseconds between a moment soon after the warm-up and one near the end.
 ///
-/// After a loss TCP holds back what came, and a busy machine reads late: counts lag behind the
-/// link, and catch up at once. So both moments are those, within their second, that lag least.
+/// After a loss TCP holds data back, and a busy machine reads late: counts lag behind the link and
+/// then catch up at once. Both moments are therefore those with the least lag within their second.
 fn rate(seen: &[Seen]) -> (u64, u64) {
     let warm = WARMUP.as_nanos();
     let late: Vec<Seen> = seen.iter().copied().filter(|one| u128::from(one.at) >= warm).collect();
@@ -164,7 +164,7 @@ fn rate(seen: &[Seen]) -> (u64, u64) {
     };
     let span = i128::from(last.at - first.at).max(1);
     let bytes = i128::from(last.total - first.total);
-    // In units of bytes × nanoseconds: how far ahead of the mean rate.
+    // Lead over the mean rate, in bytes × nanoseconds.
     let ahead = |one: &Seen| i128::from(one.total) * span - i128::from(one.at) * bytes;
     let among = |from: u64, to: u64| {
         let within = late.iter().filter(move |one| (from..=to).contains(&one.at));
@@ -180,7 +180,7 @@ fn rate(seen: &[Seen]) -> (u64, u64) {
     }
 }
 
-/// The near end.
+/// Measures the link from the near end.
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
 pub fn measure(address: SocketAddr) -> io::Result<Measured> {
     let mut socket = dial(address, ECHO)?;
@@ -212,7 +212,7 @@ pub fn measure(address: SocketAddr) -> io::Result<Measured> {
     })
 }
 
-/// The far end may need a moment until it listens.
+/// Connects to the far end, retrying until it listens.
 fn dial(address: SocketAddr, purpose: u8) -> io::Result<TcpStream> {
     let until = Instant::now() + Duration::from_secs(10);
     let mut socket = loop {
@@ -243,7 +243,8 @@ mod tests {
         );
     }
 
-    /// A link of a byte per microsecond, seen through a reader that stalls after the warm-up.
+    /// Returns the counts of a link of one byte per microsecond, read by a receiver that stalls
+    /// after the warm-up.
     #[test]
     fn a_reader_that_lags_does_not_change_the_rate() {
         let stalls = [0..0, 1_900_000..2_150_000, 5_700_000..6_000_001];
@@ -253,7 +254,8 @@ mod tests {
             let lagging: Vec<Seen> = seen
                 .iter()
                 .map(|one| Seen {
-                    // What came just before the end of the stall is read a little after it.
+                    // Bytes that arrive just before the end of the stall are read a little after
+                    // it.
                     total: if (2_150_000..2_200_000).contains(&(one.at / 1000)) {
                         1_900_000
                     } else {

@@ -1,4 +1,4 @@
-//! Two devices, event by event.
+//! Compares two devices event by event.
 
 use std::fmt::Write as _;
 
@@ -7,13 +7,14 @@ use crate::{Device, Event, vectors::Sent};
 /// First difference between two devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// Number of the event, from 0.
+    /// Index of the event, from 0.
     pub at: usize,
-    /// The event, the expected answer, and the actual one.
+    /// Event, expected answer and actual answer.
     pub what: String,
 }
 
-/// Runs a device over events whose answers are known.
+/// Runs a device over events and compares with the expected answers. Returns the first difference
+/// as an error.
 pub fn run(
     device: &mut dyn Device,
     events: &[Event],
@@ -29,7 +30,7 @@ pub fn run(
     Ok(())
 }
 
-/// For people: the frames one under the other, and where they differ.
+/// Formats the expected and the actual frames one below the other, and marks where they differ.
 pub fn describe(event: &Event, expected: &[Sent], found: &Result<Vec<Sent>, String>) -> String {
     let mut text = String::new();
     let mut line = |name: &str, port: &str, frame: &[u8]| {

@@ -1,4 +1,4 @@
-//! Devices that run in this process, and the reference programs as one of them.
+//! Devices that run in this process, among them the reference programs.
 
 use quorate_offload::{
     Acceptor, Cell, Cells, Coordinator, Counters, Host, Out, Port, Reason, State, Verdict,
@@ -11,9 +11,9 @@ use crate::{
     vectors::{Event, FRAME_BYTES_MAX, Sent},
 };
 
-/// Takes events one by one.
+/// A device under test.
 pub trait Device {
-    /// Processes one event; returns the frames sent, or the fault of its program.
+    /// Processes one event. Returns the frames sent, or a fault of its program.
     fn step(&mut self, event: &Event) -> Result<Vec<Sent>, String>;
 }
 
@@ -23,20 +23,21 @@ enum Running {
     Host(Box<Host<'static>>),
 }
 
-/// A reference program, on a ring of 64 cells if nothing else is said.
+/// A reference program, by default with a ring of 64 cells.
 pub struct Reference {
     running: Running,
-    /// For what it sends, and for what a host says inside.
+    /// Buffers for frames sent, and for the internal messages of a host.
     buffers: [Vec<u8>; 3],
 }
 
 impl Reference {
-    /// As the vectors want it.
+    /// Creates a device with the dimensions of the vectors.
     pub fn new(program: Program) -> Self {
         Self::of(program, Size::VECTORS)
     }
 
-    /// Without a boot. Its memory is never given back: there are few of them in a process.
+    /// Creates a device of this size that has not booted. Leaks its memory, since a process creates
+    /// only a few.
     pub fn of(program: Program, size: Size) -> Self {
         let cells = || {
             Cells::new(
@@ -74,10 +75,11 @@ impl Reference {
         }
     }
 
-    /// Returns the state of one of its programs, for the makers of frames.
+    /// Returns the state of one of its programs, for generating frames.
     ///
     /// # Panics
-    /// If it has no such program.
+    ///
+    /// If it does not run this program.
     pub fn state(&self, program: Program) -> State {
         let state = match program {
             Program::Acceptor => self.acceptor().map(Acceptor::state),
@@ -87,7 +89,7 @@ impl Reference {
         state.expect("a program of it")
     }
 
-    /// Frames that had this end, of all its programs.
+    /// Returns the number of frames with this outcome, over all its programs.
     pub fn counted(&self, reason: Reason) -> u64 {
         let acceptor = self.acceptor().map(Acceptor::counters);
         let counters = [acceptor, self.coordinator().map(Coordinator::counters)];
@@ -95,7 +97,7 @@ impl Reference {
         counters.iter().flatten().map(|all| all.of(reason)).sum()
     }
 
-    /// Returns the cell of a slot, the coordinator's if it has one.
+    /// Returns the cell of a slot, from the coordinator if there is one.
     pub fn held(&self, slot: u64) -> Option<Cell> {
         let held = match self.coordinator() {
             Some(coordinator) => coordinator.proposal(slot),

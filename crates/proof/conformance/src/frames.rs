@@ -1,4 +1,4 @@
-//! The group that all vectors are of, and frames of it.
+//! The group used by all vectors, and builders for its frames.
 
 use quorate_offload::{
     Address, Descriptor, Form, Header, PackedBallot, Port, Routes, Setup, Type,
@@ -8,11 +8,11 @@ use quorate_offload::{
 
 use crate::{Event, Program};
 
-/// The group.
+/// Group id.
 pub const GROUP: u32 = 0x0a0b_0c0d;
-/// Bytes of a room.
+/// Bytes of a room, the space for a value.
 pub const ROOM: usize = 32;
-/// Cells of a ring: few, so that slots meet in them.
+/// Cells of a ring, few so that slots share them.
 pub const CELLS: usize = 64;
 /// Dimensions of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,9 +25,9 @@ pub struct Size {
 
 /// Boot number used by the owner.
 pub const BOOT: u32 = 0x0000_b007;
-/// The device.
+/// Station number of the device.
 pub const OWN: u8 = 1;
-/// Its owner.
+/// Station number of the device's owner.
 pub const OWNER: u8 = 2;
 /// Route of votes and proposals.
 pub const FIRST_ROUTE: u8 = 3;
@@ -35,37 +35,37 @@ pub const FIRST_ROUTE: u8 = 3;
 pub const SECOND_ROUTE: u8 = 4;
 /// Sender of most frames.
 pub const CLIENT: u8 = 9;
-/// The group of stations that is listened to.
+/// Multicast address that the devices listen to.
 pub const HEARD: [u8; 6] = [3, 0, 0, 0, 0, 0x55];
 const PORT: u16 = 47_100;
 
-/// A station.
+/// Returns the address of a station.
 pub const fn address(last: u8) -> Address {
     Address { mac: [2, 0, 0, 0, 0, last], ip: [10, 0, 0, last], port: PORT }
 }
 
-/// A group of stations.
+/// Returns a multicast address.
 const fn multicast(last: u8) -> Address {
     Address { mac: [3, 0, 0, 0, 0, last], ip: [239, 0, 0, last], port: PORT }
 }
 
-/// One address, that of a group of stations.
+/// Returns routes with a single multicast address.
 pub fn route(last: u8) -> Routes {
     Routes::of(&[multicast(last)]).expect("one is not too many")
 }
 
-/// Routes of a program's frames.
+/// Routes of the frames that a program sends.
 pub struct Ways {
-    /// Votes of an acceptor.
+    /// Route of an acceptor's votes.
     pub votes: Routes,
-    /// Proposals of a coordinator.
+    /// Route of a coordinator's proposals.
     pub proposals: Routes,
-    /// Decisions of a coordinator.
+    /// Route of a coordinator's decisions.
     pub decisions: Routes,
 }
 
 impl Ways {
-    /// A host's are all to the group that it is in itself.
+    /// Returns the routes of a program. A host sends everything to its own multicast group.
     pub fn of(program: Program) -> Self {
         let [first, second] = match program {
             Program::Acceptor | Program::Coordinator => [FIRST_ROUTE, SECOND_ROUTE],
@@ -75,23 +75,23 @@ impl Ways {
     }
 }
 
-/// As in the table of `crates/devices/programs/p4/frame.p4`.
+/// Returns the setup given in the table of `crates/devices/programs/p4/frame.p4`.
 pub const fn setup() -> Setup {
     Setup { group: GROUP, room: ROOM, own: address(OWN), heard: HEARD, owner: address(OWNER) }
 }
 
 impl Size {
-    /// Dimensions of the vectors.
+    /// Dimensions used by the vectors.
     pub const VECTORS: Self = Self { room: ROOM, cells: CELLS };
 
-    /// As all targets are told, with this room.
+    /// Returns the setup of all targets, with this room.
     pub const fn setup(self) -> Setup {
         let mut setup = setup();
         setup.room = self.room;
         setup
     }
 
-    /// Bytes that tell values apart, and so do their sums.
+    /// Returns the bytes of a value; different numbers have different bytes and sums.
     pub fn room(self, number: u64) -> Vec<u8> {
         let mut room = vec![0; self.room];
         for (at, byte) in room.iter_mut().enumerate().take(self.length(number)) {
@@ -100,12 +100,12 @@ impl Size {
         room
     }
 
-    /// All lengths occur.
+    /// Returns the length of a value; all lengths occur.
     fn length(self, number: u64) -> usize {
         usize::try_from(number % (self.room as u64 + 1)).expect("below the room")
     }
 
-    /// The value of that room.
+    /// Returns the descriptor of that value.
     pub fn value(self, number: u64) -> Descriptor {
         let length = self.length(number);
         Descriptor {
@@ -118,17 +118,17 @@ impl Size {
         }
     }
 
-    /// A value without a slot.
+    /// Returns a submit, a value without a slot.
     pub fn submit(self, number: u64) -> Header {
         Header::submit(GROUP, self.value(number), 0)
     }
 
-    /// A proposal.
+    /// Returns a proposal.
     pub fn phase2a(self, ballot: u64, slot: u64, number: u64) -> Header {
         Header { kind: Type::Phase2a, slot, ballot: PackedBallot(ballot), ..self.submit(number) }
     }
 
-    /// A vote.
+    /// Returns a vote.
     pub fn phase2b(self, ballot: u64, slot: u64, number: u64, position: u8) -> Header {
         Header {
             kind: Type::Phase2b,
@@ -139,42 +139,42 @@ impl Size {
     }
 }
 
-/// [`Size::room`] of the vectors.
+/// Calls [`Size::room`] with the dimensions of the vectors.
 pub fn room(number: u64) -> [u8; ROOM] {
     let room = Size::VECTORS.room(number);
     room.try_into().expect("as long as the room")
 }
 
-/// A header without anything.
+/// Returns a header with all fields zero except the type.
 pub const fn plain(kind: Type) -> Header {
     let mut header = Header::submit(GROUP, Descriptor::NONE, 0);
     header.kind = kind;
     header
 }
 
-/// [`Size::submit`] of the vectors.
+/// Calls [`Size::submit`] with the dimensions of the vectors.
 pub fn submit(number: u64) -> Header {
     Size::VECTORS.submit(number)
 }
 
-/// [`Size::phase2a`] of the vectors.
+/// Calls [`Size::phase2a`] with the dimensions of the vectors.
 pub fn phase2a(ballot: u64, slot: u64, number: u64) -> Header {
     Size::VECTORS.phase2a(ballot, slot, number)
 }
 
-/// [`Size::phase2b`] of the vectors.
+/// Calls [`Size::phase2b`] with the dimensions of the vectors.
 pub fn phase2b(ballot: u64, slot: u64, number: u64, position: u8) -> Header {
     Size::VECTORS.phase2b(ballot, slot, number, position)
 }
 
-/// A question about a slot.
+/// Returns a request about a slot.
 pub const fn about(kind: Type, slot: u64) -> Header {
     let mut header = plain(kind);
     header.slot = slot;
     header
 }
 
-/// A call of control.
+/// Returns a control call.
 pub const fn call(kind: Type, counter: u64) -> Header {
     let mut header = plain(kind);
     header.boot = BOOT;
@@ -183,19 +183,19 @@ pub const fn call(kind: Type, counter: u64) -> Header {
     header
 }
 
-/// The same for a coordinator.
+/// Addresses a header to the coordinator.
 pub const fn of_coordinator(header: Header) -> Header {
     let mut header = header;
     header.flags |= COORDINATOR;
     header
 }
 
-/// A frame from the client.
+/// Builds a frame sent by the client.
 pub fn frame(form: Form, header: &Header, room: &[u8]) -> Vec<u8> {
     frame_from(&address(CLIENT), form, header, room)
 }
 
-/// A frame from anybody.
+/// Builds a frame sent from any address.
 pub fn frame_from(from: &Address, form: Form, header: &Header, room: &[u8]) -> Vec<u8> {
     let mut buffer = vec![0; 2000];
     let frame = form.write(&mut buffer, from, &address(OWN), header, room);
@@ -212,7 +212,7 @@ pub fn owner(header: &Header) -> Event {
     Event::Frame(Port::Owner, frame(Form::Udp, header, &room(0)))
 }
 
-/// Makes all sums right again in a frame that was changed, as far as it has them.
+/// Recomputes all checksums of a modified frame that are within its length.
 pub fn seal(frame: &mut [u8]) {
     let is_udp = frame.len() > 42 && frame[12..14] == [8, 0];
     let at = if is_udp { 42 } else { 18 };

@@ -1,10 +1,10 @@
-//! A group of devices with the smallest owners that keep the rules, on a network that loses,
-//! repeats and reorders: what is chosen stays chosen, whatever is delivered when.
+//! A group of devices with minimal owners, on a network that loses, repeats and reorders frames.
+//! Checks that a chosen value stays chosen in any order of delivery.
 //!
-//! Three acceptors and two coordinators, any of them a reference program or a switch. The owners'
-//! side ([`Omitted`], `owner.rs`) is Paxos in a few lines, not the production core. Coordinators
-//! lose their memory; acceptors do not, since a volatile member that forgets is another member
-//! ([offload-9]).
+//! There are three acceptors and two coordinators, each a reference program or a switch. The owners
+//! ([`Omitted`], `owner.rs`) implement Paxos in a few lines, not with the production core.
+//! Coordinators may lose their memory. Acceptors do not, since a volatile member that loses its
+//! votes becomes another member ([offload-9]).
 
 mod owner;
 
@@ -23,14 +23,14 @@ use crate::{
     p4::Switch,
 };
 
-/// Events of a run: a dozen ballots or more, or some laps of a ring.
+/// Events of a run, enough for a dozen ballots or a few laps of a ring.
 pub const EVENTS: usize = 6_000;
 const MEMBERS: usize = 3;
 const QUORUM: usize = 2;
 const COORDINATORS: usize = 2;
-/// Frames on their way; more are lost.
+/// Maximum number of frames in flight; further ones are lost.
 const FLYING_MAX: usize = 200;
-/// Calls of control that may come again.
+/// Recorded control calls that may be repeated.
 const LATE_MAX: usize = 40;
 
 type Slot = u64;
@@ -43,35 +43,35 @@ enum Station {
     Coordinator(usize),
 }
 
-/// A run of events. An error is a rule that does not hold.
+/// A group under test. Errors are violated rules.
 pub struct Group {
     dice: Dice,
-    /// Leaders stay, so that rings go round.
+    /// Leaders change rarely, so that rings wrap around.
     calm: bool,
     omitted: Option<Omitted>,
     members: Vec<Member>,
     proposers: Vec<Proposer>,
     lead: Lead,
     flying: Vec<(Station, Vec<u8>)>,
-    /// The node whose frames are lost, or late.
+    /// Node whose frames are lost or delayed.
     cut: Option<usize>,
-    /// Calls of control that were made.
+    /// Earlier control calls.
     late: Vec<(Station, Vec<u8>)>,
     submitted: u64,
-    /// Every vote that was ever cast: who, for what.
+    /// All votes ever cast, by member.
     cast: BTreeMap<(Ballot, Slot), BTreeMap<usize, u64>>,
     chosen: BTreeMap<Slot, u64>,
-    /// The first slot that is not chosen.
+    /// First slot for which no value is chosen.
     decided_to: Slot,
-    /// Decisions that devices sent.
+    /// Decisions sent by devices.
     pub decisions: u64,
-    /// Ballots that began.
+    /// Ballots begun.
     pub ballots: u64,
 }
 
 impl Group {
-    /// Devices in the order of their positions; the first ballot begins. `omitted`: a rule that
-    /// owners do not keep.
+    /// Creates a group of devices, in the order of their positions, and begins the first ballot.
+    /// `omitted` is a rule that owners violate.
     pub fn new(
         seed: u64,
         acceptors: [Box<dyn Device>; MEMBERS],
@@ -101,8 +101,8 @@ impl Group {
         Ok(group)
     }
 
-    /// A mixed one: two acceptors and a coordinator are switches with these programs, the others
-    /// references.
+    /// Creates a mixed group: two acceptors and one coordinator are switches with these programs,
+    /// the other devices are references.
     pub fn mixed(seed: u64, sources: &Sources, omitted: Option<Omitted>) -> Result<Self, String> {
         let reference = |program| -> Box<dyn Device> { Box::new(Reference::new(program)) };
         let switch = |program| -> Result<Box<dyn Device>, String> {
@@ -114,7 +114,7 @@ impl Group {
         Self::new(seed, acceptors, coordinators, omitted)
     }
 
-    /// Runs this many events in any order.
+    /// Runs this many random events.
     pub fn run(&mut self, events: usize) -> Result<(), String> {
         for _ in 0..events {
             let leaders = if self.calm && self.lead.is_leading() { 2 } else { 20 };
@@ -136,7 +136,7 @@ impl Group {
         Ok(())
     }
 
-    /// Changes leadership.
+    /// Changes the leadership.
     fn leaders(&mut self) -> Result<(), String> {
         match self.dice.below(10) {
             0..3 => self.begin_ballot(),
@@ -146,7 +146,7 @@ impl Group {
         }
     }
 
-    /// Slots that a value was chosen for, without a hole.
+    /// Returns the first slot for which no value is chosen.
     pub fn decided_to(&self) -> u64 {
         self.decided_to
     }
@@ -157,7 +157,7 @@ impl Group {
         }
     }
 
-    /// Any frame that flies: delivered and gone, delivered and still there, or lost.
+    /// Delivers, duplicates or drops a random frame in flight.
     fn deliver(&mut self) -> Result<(), String> {
         if self.flying.is_empty() {
             return Ok(());
@@ -190,7 +190,7 @@ impl Group {
         }
     }
 
-    /// One frame at a device, and where what it sends goes.
+    /// Processes an event at a device and routes the frames it sends.
     fn arrive(&mut self, at: Station, event: &Event) -> Result<(), String> {
         for (port, bytes) in self.device(at).step(event)? {
             let header = read(&bytes)?;
@@ -223,8 +223,8 @@ impl Group {
         Ok(())
     }
 
-    /// A vote was cast: by a device, or by its owner. Two of a quorum make a choice, which nothing
-    /// changes.
+    /// Records a vote by a device or its owner. A quorum of votes chooses a value, which must never
+    /// change.
     fn note(
         &mut self,
         member: usize,
@@ -250,7 +250,7 @@ impl Group {
         Ok(())
     }
 
-    /// Mostly to who leads. Clients that heard nothing say it again.
+    /// Submits a new or recent value, mostly to the leader.
     fn submit(&mut self) -> Result<(), String> {
         let again = self.submitted > 0 && self.dice.chance(1, 2);
         let number = if again {
@@ -264,7 +264,7 @@ impl Group {
         self.arrive(Station::Coordinator(to), &Event::Frame(Port::Network, bytes))
     }
 
-    /// A slot of those that may be undecided.
+    /// Sends a tick for a slot that may be undecided.
     fn tick(&mut self) -> Result<(), String> {
         let mut header = plain(Type::Tick);
         header.slot = self.decided_to + self.dice.below(8);
@@ -273,12 +273,13 @@ impl Group {
         self.arrive(Station::Coordinator(to), &Event::Frame(Port::Owner, bytes))
     }
 
-    /// Returns the leader, mostly: an earlier one may think that it still leads.
+    /// Returns the leader in most cases, else any coordinator, since a former leader may not know
+    /// of its successor.
     fn mostly_the_leader(&mut self) -> usize {
         if self.dice.chance(3, 4) { self.lead.node } else { self.dice.index(COORDINATORS) }
     }
 
-    /// [offload-17] Repeats an earlier control call; its caller does not wait for the answer.
+    /// [offload-17] Repeats an earlier control call whose caller no longer waits for an answer.
     fn late_call(&mut self) -> Result<(), String> {
         if self.late.is_empty() {
             return Ok(());
@@ -287,7 +288,8 @@ impl Group {
         self.arrive(to, &Event::Frame(Port::Owner, bytes))
     }
 
-    /// [offload-16] Frames of others on the same wire, some in a row; each goes on as it came.
+    /// [offload-16] Sends frames of other traffic, some consecutively; devices must pass each one
+    /// on unchanged.
     fn strangers(&mut self) -> Result<(), String> {
         let mut bytes = frame(Form::Udp, &submit(1), &room(1));
         bytes[12..14].copy_from_slice(&[0x86, 0xdd]);
@@ -309,7 +311,7 @@ fn read(bytes: &[u8]) -> Result<Header, String> {
     header.and_then(Header::read).ok_or_else(|| "a frame without a header".to_owned())
 }
 
-/// Checks that a frame has the bytes of the value that it names.
+/// Checks that a frame contains the bytes of the value that it names.
 fn same_bytes(bytes: &[u8], header: &Header) -> Result<(), String> {
     let (slot, number) = (header.slot, header.value.counter);
     if bytes[Form::Udp.room_at()..] == room(number) {
@@ -319,11 +321,11 @@ fn same_bytes(bytes: &[u8], header: &Header) -> Result<(), String> {
     }
 }
 
-/// As a fabric would: to the station of a device, whichever address the group of stations has.
+/// Readdresses a frame to a device, as a fabric does for any multicast address.
 fn to_device(bytes: &[u8]) -> Vec<u8> {
     let header = read(bytes).expect("a device sent it");
     frame(Form::Udp, &header, &bytes[Form::Udp.room_at()..])
 }
 
-/// Slots above a floor that a ring has room for.
+/// Slots above a floor for which a ring has cells.
 const WINDOW: u64 = CELLS as u64;

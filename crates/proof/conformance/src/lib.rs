@@ -1,16 +1,16 @@
-//! One set of frames for all devices: what the reference programs make of them, every other target
-//! must make of them.
+//! Conformance tests for all devices: every target must answer a common set of frames exactly as
+//! the reference programs do.
 //!
-//! A *target* is a process that maps a stream of frames to a stream of frames ([`vectors`]). What
-//! goes in is made here ([`directed`], [`random`]), what must come out by the reference programs
-//! ([`device`]); then both are compared, byte by byte ([`compare`]). [`mutant`] has faults that are
-//! planted on purpose, each of which must be found.
+//! A *target* is a process that maps a stream of frames to a stream of frames ([`vectors`]). Inputs
+//! are generated here ([`directed`], [`random`]), expected outputs come from the reference programs
+//! ([`device`]), and both are compared byte by byte ([`compare`]). [`mutant`] plants faults, each
+//! of which must be found.
 //!
-//! Equal answers do not show that what is chosen stays chosen: [`group`] does, for small groups
-//! under faults.
+//! Equal answers do not prove that a chosen value stays chosen; [`group`] checks that for small
+//! groups under faults.
 //!
-//! `cargo xtask offload conformance` runs every target that is there, `cargo xtask mutants` plants
-//! the faults.
+//! `cargo xtask offload conformance` runs every available target, `cargo xtask mutants` plants the
+//! faults.
 #![forbid(unsafe_code)]
 
 pub mod compare;

@@ -1,7 +1,8 @@
-//! Faults that are planted on purpose, one at a time, and must be found.
+//! Faults planted one at a time, each of which must be found.
 //!
-//! One in a P4 program, a core or a program for kernels is found by the vectors; one in a reference
-//! program by the tests of its crate, since the reference itself is what vectors are made from.
+//! Faults in P4 programs, cores and kernel programs are found by the vectors. Faults in a reference
+//! program are found by the tests of its crate, because the vectors are generated from the
+//! reference.
 
 use std::{
     fs, io,
@@ -25,66 +26,66 @@ use crate::{
     xdp::{self, Kernel},
 };
 
-/// Place of a planted fault.
+/// Sources in which a fault is planted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Where {
-    /// In `crates/devices/offload`.
+    /// Sources in `crates/devices/offload`.
     Reference,
-    /// In `crates/devices/programs/p4`.
+    /// Sources in `crates/devices/programs/p4`.
     P4,
-    /// In `crates/devices/programs/rtl`.
+    /// Sources in `crates/devices/programs/rtl`.
     Rtl,
-    /// In `crates/devices/programs/xdp/bpf`.
+    /// Sources in `crates/devices/programs/xdp/bpf`.
     Xdp,
 }
 
-/// A change of a text.
+/// A text replacement.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Edit {
-    /// The file, in the folder of the target.
+    /// File name in the folder of the target.
     pub file: String,
-    /// The text, which occurs once.
+    /// Text to replace, which occurs exactly once.
     pub find: String,
-    /// Its replacement.
+    /// Text that replaces it.
     pub replace: String,
 }
 
-/// A fault.
+/// A planted fault.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Mutant {
-    /// Name of its file.
+    /// Name of its file without the extension.
     #[serde(skip)]
     pub name: String,
     /// Description of the fault.
     pub about: String,
-    /// The rules that it takes out.
+    /// Rules that the fault violates.
     pub rules: Vec<String>,
-    /// Where it is planted.
+    /// Sources in which the fault is planted.
     pub target: Where,
-    /// For P4, cores and the kernel: which program is run.
+    /// Program to run, except for references.
     pub program: Option<String>,
-    /// For cores: of 512 bits; else of 64.
+    /// Uses the 512-bit core instead of the 64-bit one.
     #[serde(default)]
     pub wide: bool,
-    /// Edits.
+    /// Replacements that plant the fault.
     #[serde(rename = "edit")]
     pub edits: Vec<Edit>,
 }
 
-/// Random frames that look for a fault.
+/// Random frames that search for a fault.
 const RANDOM: usize = 200_000;
 
 fn own() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The workspace.
+/// Returns the root of the workspace.
 fn root() -> PathBuf {
     own().join("../../..")
 }
 
-/// All of them, by name.
+/// Reads all mutants, sorted by name.
 pub fn all() -> Result<Vec<Mutant>, String> {
     let mut mutants = Vec::new();
     let folder = own().join("mutants");
@@ -101,7 +102,7 @@ pub fn all() -> Result<Vec<Mutant>, String> {
 }
 
 impl Mutant {
-    /// Applies its edits to the texts that they name; each must find its place exactly once.
+    /// Applies the edits and returns the changed files. Each `find` text must occur exactly once.
     fn change(
         &self,
         read: impl Fn(&str) -> Option<String>,
@@ -130,7 +131,8 @@ impl Mutant {
         Ok(texts)
     }
 
-    /// Plants it; returns where it was found, `None` if it was not.
+    /// Plants the fault and searches for it. Returns where it was found, or `None`. With `check`,
+    /// only builds it.
     pub fn judge(&self, folder: &Path, check: bool) -> Result<Option<String>, String> {
         match self.target {
             Where::P4 => self.judge_p4(check),
@@ -140,7 +142,7 @@ impl Mutant {
         }
     }
 
-    /// The programs for switches with it planted.
+    /// Returns the switch programs with the fault planted.
     pub fn sources(&self) -> Result<Sources, String> {
         let mut sources = sources().map_err(|error| error.to_string())?;
         for (file, text) in self.change(|file| sources.get(file).map(str::to_owned))? {
@@ -159,7 +161,7 @@ impl Mutant {
         find(program, || Switch::new(&sources, program))
     }
 
-    /// In a copy of the sources, which stays for the next one.
+    /// Tests a kernel program in a copy of its sources, which is reused by later mutants.
     fn judge_kernel(&self, folder: &Path, check: bool) -> Result<Option<String>, String> {
         let text = |error: io::Error| error.to_string();
         let program = self.program()?;
@@ -187,7 +189,7 @@ impl Mutant {
         program.ok_or_else(|| format!("{}: which program?", self.name))
     }
 
-    /// In a copy of the sources, which stays for the next one.
+    /// Tests a core in a copy of its sources, which is reused by later mutants.
     fn judge_core(&self, folder: &Path, check: bool) -> Result<Option<String>, String> {
         let text = |error: io::Error| error.to_string();
         let copied = folder.join("sources");
@@ -223,7 +225,7 @@ impl Mutant {
         Ok(None)
     }
 
-    /// In a copy of the crate, which stays for the next one.
+    /// Tests the reference in a copy of its crate, which is reused by later mutants.
     fn judge_reference(&self, folder: &Path, check: bool) -> Result<Option<String>, String> {
         workshop(folder).map_err(|error| error.to_string())?;
         let sources = root().join("crates/devices/offload/src");
@@ -252,8 +254,8 @@ impl Mutant {
     }
 }
 
-/// Returns where a device first differs from the reference: in the directed set, or in a fresh one,
-/// in the random set.
+/// Returns where a device first differs from the reference: in the directed set, or in the random
+/// set on a new device.
 fn find<D: crate::Device>(
     program: Program,
     device: impl Fn() -> Result<D, String>,
@@ -272,7 +274,7 @@ fn find<D: crate::Device>(
 
 const COPIED: [&str; 3] = ["devices/offload", "protocol/core", "protocol/wire"];
 
-/// The crate and what it is made of, as they are now. Files that are equal are not touched.
+/// Copies the crate and its dependencies. Does not touch files that are equal.
 fn workshop(folder: &Path) -> io::Result<()> {
     let manifest = fs::read_to_string(root().join("Cargo.toml"))?;
     let members = COPIED.map(|name| format!("\"crates/{name}\"")).join(", ");
@@ -308,9 +310,9 @@ fn put(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
     fs::write(path, bytes)
 }
 
-/// Runs cargo; returns whether it succeeded, and its output.
+/// Runs the tests with cargo; returns whether they passed, and the output.
 fn cargo(folder: &Path, words: &[&str]) -> Result<(bool, String), String> {
-    // The compiler next to this cargo, whatever a dependency's folder asks for.
+    // Use the compiler next to this cargo, even if a dependency's folder names another.
     let cargo = Path::new(env!("CARGO"));
     let output = Command::new(cargo)
         .args([
@@ -340,7 +342,7 @@ fn cargo(folder: &Path, words: &[&str]) -> Result<(bool, String), String> {
 mod tests {
     use super::*;
 
-    /// Every mutant applies; whether each is found takes `cargo xtask mutants`.
+    /// Every mutant applies. Whether each one is found is tested by `cargo xtask mutants`.
     #[test]
     fn every_mutant_has_its_place() {
         let mutants = all().unwrap();
@@ -368,7 +370,7 @@ mod tests {
         }
     }
 
-    /// Mutants of the P4 programs take no compiler, so all of them are looked for here, too.
+    /// All mutants of the P4 programs are found, which needs no compiler.
     #[test]
     fn every_mutant_of_a_switch_is_found() {
         for mutant in all().unwrap().iter().filter(|mutant| mutant.target == Where::P4) {

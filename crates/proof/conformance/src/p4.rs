@@ -1,4 +1,4 @@
-//! The programs for switches, on the interpreter.
+//! The switch programs, run by the interpreter.
 
 use std::{io, path::Path};
 
@@ -6,21 +6,22 @@ use quorate_device::p4::{self, Sources};
 
 use crate::{Device, Event, Program, frames::Size, vectors::Sent};
 
-/// The committed programs, read now: a mutant is planted in them.
+/// Reads the committed programs; mutants are planted in them.
 pub fn sources() -> io::Result<Sources> {
     Sources::folder(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../devices/programs/p4"))
 }
 
-/// A switch.
+/// A switch as a device under test.
 pub struct Switch(p4::Switch);
 
 impl Switch {
-    /// As the vectors want it.
+    /// Creates a switch with the dimensions of the vectors.
     pub fn new(sources: &Sources, program: Program) -> Result<Self, String> {
         Self::of(sources, program, Size::VECTORS)
     }
 
-    /// With registers of zero. What is wrong with the program has file, line and column.
+    /// Creates a switch with registers set to zero. A fault of the program is reported with file,
+    /// line and column.
     pub fn of(sources: &Sources, program: Program, size: Size) -> Result<Self, String> {
         p4::Switch::new(sources, program.name(), size.cells, size.room).map(Self)
     }

@@ -1,23 +1,23 @@
-//! Which of the programs a device under test runs.
+//! Programs that a device under test can run.
 
-/// Which program, or both.
+/// A program, or both at one interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
-    /// Votes.
+    /// Acceptor, which votes.
     Acceptor,
-    /// Proposes and counts.
+    /// Coordinator, which proposes and counts votes.
     Coordinator,
-    /// Both, at one interface.
+    /// Both programs at one interface.
     Host,
 }
 
 impl Program {
-    /// All of them.
+    /// All programs.
     pub const ALL: [Self; 3] = [Self::Acceptor, Self::Coordinator, Self::Host];
-    /// Programs of every device.
+    /// The individual programs.
     pub const APART: [Self; 2] = [Self::Acceptor, Self::Coordinator];
 
-    /// As commands and files have it.
+    /// Returns the name used in commands and files.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Acceptor => "acceptor",
@@ -26,7 +26,7 @@ impl Program {
         }
     }
 
-    /// By its name.
+    /// Returns the program with this name.
     pub fn of(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|program| program.name() == name)
     }

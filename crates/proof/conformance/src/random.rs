@@ -1,4 +1,5 @@
-//! Random frames, seeded: near the state of the device, so that they matter, and mostly whole.
+//! Random frames from a seed, most of them valid and close to the state of the device, so that they
+//! have an effect.
 
 use quorate_core::dice::Dice;
 use quorate_offload::{Descriptor, Form, Header, PackedBallot, Port, Reason, Type};
@@ -10,11 +11,11 @@ use crate::{
     vectors::Sent,
 };
 
-/// Makes events while it watches a reference device that lives through them.
+/// Generator of events that tracks the state of a reference device.
 pub struct Maker {
     program: Program,
     size: Size,
-    /// The one that the next frame is for: of a host, now one, now the other.
+    /// Program that the next frame is for; on a host it alternates at random.
     turn: Program,
     dice: Dice,
     reference: Reference,
@@ -22,17 +23,17 @@ pub struct Maker {
     owner_boot: u32,
     /// Calls that were refused as old.
     orders: u64,
-    /// Frames of others still to come in a row.
+    /// Remaining frames in a run of other traffic.
     others: u64,
 }
 
 impl Maker {
-    /// For the size of the vectors.
+    /// Creates a generator with the dimensions of the vectors.
     pub fn new(program: Program, seed: u64) -> Self {
         Self::of(program, Size::VECTORS, seed)
     }
 
-    /// Always the same for a program, a size and a seed.
+    /// Creates a generator. Program, size and seed determine its events.
     pub fn of(program: Program, size: Size, seed: u64) -> Self {
         Self {
             program,
@@ -47,11 +48,12 @@ impl Maker {
         }
     }
 
-    /// An event, and what must come of it.
+    /// Returns the next event and the expected frames.
     pub fn make(&mut self) -> (Event, Vec<Sent>) {
         let event = self.event();
         let sent = self.reference.step(&event).expect("the reference has no faults");
-        // A number that was spoiled on its way upwards would close the door until power goes.
+        // A corrupted call number that is too high would make the device refuse all calls until a
+        // power loss; a new owner boot avoids that.
         let orders = self.reference.counted(Reason::Order);
         if orders != self.orders && self.dice.chance(1, 3) {
             self.owner_boot += 1;
@@ -98,7 +100,7 @@ impl Maker {
         Event::Frame(port, bytes)
     }
 
-    /// Changes something, and mostly makes the sums right again.
+    /// Corrupts a frame, and in most cases corrects the checksums again.
     fn spoil(&mut self, bytes: &mut Vec<u8>) {
         let at = self.dice.index(bytes.len());
         match self.dice.below(10) {
@@ -115,7 +117,7 @@ impl Maker {
         }
     }
 
-    /// A slot near those that matter.
+    /// Returns a slot, in most cases near the device's floor or next slot.
     fn slot(&mut self) -> u64 {
         let state = self.reference.state(self.turn);
         let cells = self.size.cells as u64;
@@ -144,7 +146,7 @@ impl Maker {
     fn header(&mut self) -> (Port, Header) {
         let network = if self.dice.chance(1, 30) { Port::Owner } else { Port::Network };
         let armed = self.reference.state(self.turn).ballot != PackedBallot::NONE;
-        // A device that sleeps is soon woken.
+        // A device that is not armed is soon armed.
         if self.dice.chance(if armed { 1 } else { 10 }, 16) {
             return self.control();
         }
@@ -175,8 +177,8 @@ impl Maker {
         (network, header)
     }
 
-    /// Returns a slot and a value for a host: often a slot that it assigned itself, and mostly the
-    /// same values.
+    /// Returns a slot and a value for a host: often a slot that its own coordinator assigned, and
+    /// mostly one of a few values.
     fn meet(&mut self, slot: u64, number: u64) -> (u64, u64) {
         let state = self.reference.state(Program::Coordinator);
         let given_out = state.next - state.floor.min(state.next);
@@ -189,8 +191,8 @@ impl Maker {
         (slot, if other { number } else { of % 8 })
     }
 
-    /// Both programs of a host in one ballot and near the same slots, mostly: otherwise neither
-    /// hears what it likes.
+    /// Mostly aligns the ballots and slots of a host's two programs; otherwise each would refuse
+    /// the other's messages.
     fn join(&mut self, header: &mut Header) {
         let other = match self.turn {
             Program::Coordinator => Program::Acceptor,
@@ -266,12 +268,12 @@ impl Maker {
     }
 }
 
-/// Returns `count` events, and the expected frames.
+/// Returns `count` events and the expected frames.
 pub fn events(program: Program, seed: u64, count: usize) -> (Vec<Event>, Vec<Vec<Sent>>) {
     events_of(program, Size::VECTORS, seed, count)
 }
 
-/// The same for any size.
+/// Returns `count` events and the expected frames for a device of this size.
 pub fn events_of(
     program: Program,
     size: Size,

@@ -1,4 +1,4 @@
-//! The cores for FPGAs, as programs that Verilator makes of them.
+//! FPGA cores, compiled to programs by Verilator.
 
 use std::{
     env, fs,
@@ -12,23 +12,23 @@ use crate::{
     vectors::{Sent, read_answer, write_event},
 };
 
-/// Tools that turn a core into a program.
+/// Tools for compiling a core.
 const TOOLS: [&str; 3] = ["verilator", "make", "g++"];
 
 /// Width of a core's bus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bus {
-    /// 64 bits: a frame of UDP with 32 bytes of value is 17 words.
+    /// 64 bits: a UDP frame with 32 bytes of value takes 17 words.
     Narrow,
-    /// 512 bits: three words.
+    /// 512 bits: the same frame takes three words.
     Wide,
 }
 
 impl Bus {
-    /// Both.
+    /// Both widths.
     pub const ALL: [Self; 2] = [Self::Narrow, Self::Wide];
 
-    /// Returns the bits of a word.
+    /// Returns the width in bits.
     pub const fn bits(self) -> usize {
         match self {
             Self::Narrow => 64,
@@ -41,7 +41,7 @@ impl Bus {
         format!("rtl-{}", self.bits())
     }
 
-    /// The core's module.
+    /// Returns the name of the core's module.
     pub fn core(self, program: Program) -> String {
         format!("{}{}", program.name(), self.bits())
     }
@@ -60,25 +60,25 @@ impl Bus {
     }
 }
 
-/// The committed cores.
+/// Returns the folder of the committed cores.
 pub fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../devices/programs/rtl")
 }
 
-/// A tool that is not there.
+/// Returns a tool that is missing on this machine, if there is one.
 pub fn missing() -> Option<&'static str> {
     let path = env::var_os("PATH").unwrap_or_default();
     let is_there = |tool: &str| env::split_paths(&path).any(|folder| folder.join(tool).is_file());
     TOOLS.into_iter().find(|tool| !is_there(tool))
 }
 
-/// The program of a core, once it is built: of either bus, so that a node finds it.
+/// Returns the path of a built simulator. It does not depend on the bus, so that a node finds it.
 pub fn simulator(folder: &Path, program: Program) -> PathBuf {
     let name = program.name();
     folder.join(name).join(format!("V{name}"))
 }
 
-/// Builds it from sources; a warning is an error.
+/// Builds a simulator from sources; warnings are errors.
 pub fn build(
     sources: &Path,
     folder: &Path,
@@ -96,7 +96,7 @@ pub fn build(
     let output = Command::new("verilator")
         .args(["--cc", "--exe", "--build", "-O3", "-Wall", "--Mdir"])
         .arg(&made)
-        // Parts of words, and numbers that only the other program needs.
+        // Some parts of words are unused, and some constants are used by the other program only.
         .args(["-Wno-UNUSEDSIGNAL", "-Wno-UNUSEDPARAM"])
         .args(["--top-module", &core, "--prefix", &format!("V{name}")])
         .args([format!("-GROOM={}", size.room), format!("-GCELLS={}", size.cells)])
@@ -112,7 +112,7 @@ pub fn build(
     Ok(simulator(folder, program))
 }
 
-/// A simulator that gets the next event when it has answered the last one, as a node runs it.
+/// A simulator that is given one event at a time, as a node runs it.
 pub struct Core {
     child: Child,
     to: ChildStdin,
@@ -120,7 +120,7 @@ pub struct Core {
 }
 
 impl Core {
-    /// Runs it until it is dropped.
+    /// Starts the simulator, which runs until it is dropped.
     pub fn start(simulator: &Path) -> Result<Self, String> {
         let mut child = Command::new(simulator)
             .stdin(Stdio::piped())
@@ -149,7 +149,7 @@ impl Drop for Core {
     }
 }
 
-/// Runs a simulator on events, one frame right after the other; `None` if it gives up.
+/// Runs a simulator over events without pauses between frames; `None` if it aborts.
 pub fn run(simulator: &Path, events: &[Event]) -> Result<Option<Vec<Vec<Sent>>>, String> {
     let text = |error: std::io::Error| error.to_string();
     let input = simulator.with_extension("in");

@@ -1,4 +1,4 @@
-//! Targets as processes, what they are given, and a table of what came of it.
+//! Targets as processes, their input files, and the outcome of each run.
 
 use std::{
     fs::{self, File},
@@ -19,11 +19,11 @@ use crate::{
 /// A set of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Set {
-    /// Each case by its name.
+    /// Named cases.
     Directed,
-    /// Seeded, on a ring of 64 cells.
+    /// Seeded random frames, on a ring of 64 cells.
     Random {
-        /// Another one makes other frames.
+        /// Seed that determines the frames.
         seed: u64,
         /// Number of events.
         count: usize,
@@ -31,7 +31,7 @@ pub enum Set {
 }
 
 impl Set {
-    /// For the table.
+    /// Returns the name for the table.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Directed => "directed",
@@ -50,32 +50,30 @@ impl Set {
     }
 }
 
-/// Something that maps a stream of frames to a stream of frames.
+/// A device under test, as a process that maps a stream of frames to a stream of frames.
 pub struct Target {
-    /// For the table.
+    /// Name for the table.
     pub name: String,
-    /// The words of a command, to which the name of the program is added; or why there is none.
+    /// Command to which the program's name is appended, or the reason why the target cannot run.
     pub command: Result<Vec<String>, String>,
-    /// Which it has.
+    /// Programs that the target implements.
     pub programs: &'static [Program],
 }
 
 /// Outcome of one target, program and set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Equal, byte for byte.
+    /// All answers are equal byte for byte.
     Pass,
-    /// Not equal, or no answer; with the place.
+    /// Answers differ or are missing; includes the position.
     Fail(String),
-    /// Not run. It never counts as passed.
+    /// Not run; never counts as passed.
     Skipped(String),
 }
 
-/// Files of one program and set: what goes in, and what must come out.
+/// Input and expected output of one program and set, as files.
 pub struct Vectors {
-    /// Which program.
     pub program: Program,
-    /// Which set.
     pub set: Set,
     /// Number of events.
     pub count: usize,
@@ -84,7 +82,7 @@ pub struct Vectors {
 }
 
 impl Vectors {
-    /// Made by the reference programs.
+    /// Creates the files, using a reference program.
     pub fn make(folder: &Path, program: Program, set: Set) -> io::Result<Self> {
         let name = format!("{}-{}", program.name(), set.name());
         let input = folder.join(format!("{name}.in"));
@@ -104,7 +102,8 @@ impl Vectors {
         Ok(Self { program, set, count, input, expected })
     }
 
-    /// Runs a target over them, and compares.
+    /// Runs a target over the input and compares its output. Returns the outcome and the seconds it
+    /// took.
     pub fn run(&self, target: &Target, folder: &Path) -> io::Result<(Outcome, f64)> {
         let words = match &target.command {
             Ok(words) => words,
@@ -123,14 +122,14 @@ impl Vectors {
             .stdout(Stdio::from(File::create(&output)?))
             .status();
         let seconds = begun.elapsed().as_secs_f64();
-        // What came before an end is compared all the same: it tells more.
+        // Compare even after an early end, since a difference before it is more informative.
         let compared = self.compare(&output)?;
         let outcome = match (status, compared) {
             (Err(error), _) => Outcome::Fail(format!("{}: {error}", words.join(" "))),
             (Ok(_), Err(Difference { at, what })) => Outcome::Fail(format!("event {at}\n{what}")),
             (Ok(status), Ok(())) if !status.success() => Outcome::Fail(status.to_string()),
             (Ok(_), Ok(())) => {
-                // A million frames are as many as a hundred megabytes.
+                // A million frames take a hundred megabytes.
                 fs::remove_file(&output)?;
                 Outcome::Pass
             }
@@ -163,7 +162,8 @@ impl Vectors {
     }
 }
 
-/// A device in this process becomes a target: events in, answers out, to the end.
+/// Serves a device of this process as a target: reads events and writes answers until the end of
+/// input.
 pub fn serve(device: &mut dyn Device, from: impl io::Read, to: impl io::Write) -> io::Result<()> {
     let (mut from, mut to) = (BufReader::new(from), BufWriter::new(to));
     while let Some(event) = read_event(&mut from)? {

@@ -1,4 +1,4 @@
-//! The programs for kernels, loaded into this one and run by hand.
+//! Kernel programs, loaded into the running kernel and invoked directly.
 
 use std::path::{Path, PathBuf};
 
@@ -11,12 +11,12 @@ use crate::{
     vectors::Sent,
 };
 
-/// The committed programs.
+/// Returns the folder of the committed programs.
 pub fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../devices/programs/xdp/bpf")
 }
 
-/// As all targets are told.
+/// Returns the settings of all targets.
 pub fn settings(program: Program) -> Settings {
     let ways = Ways::of(program);
     let settings = Settings::of(setup(), &ways.votes, &ways.proposals, &ways.decisions);
@@ -27,12 +27,12 @@ pub fn settings(program: Program) -> Settings {
     }
 }
 
-/// Why programs cannot be loaded here; `None` if they can.
+/// Returns why programs cannot be loaded on this machine; `None` if they can.
 pub fn missing() -> Option<String> {
     let loaded = quorate_device::xdp::Device::load(Role::Acceptor, &settings(Program::Acceptor));
     match loaded {
         Ok(_) => None,
-        // Whatever else is wrong is a fault of ours, not of the machine.
+        // Any error but missing permission is a fault of ours, not of the machine.
         Err(failed) => failed.is_forbidden().then(|| failed.to_string()),
     }
 }
@@ -45,17 +45,17 @@ const fn role(program: Program) -> Role {
     }
 }
 
-/// A device in the kernel, with the hook that frames of the network come by.
+/// A device in the kernel, and the hook at which it receives frames from the network.
 pub struct Kernel {
     program: Program,
     hook: Entry,
-    /// Other programs than the committed ones.
+    /// Object file that replaces the committed programs.
     object: Option<Vec<u8>>,
     device: quorate_device::xdp::Device,
 }
 
 impl Kernel {
-    /// Loaded; `object`: with a fault in it.
+    /// Loads the programs; `object` contains a planted fault.
     pub fn new(program: Program, hook: Entry, object: Option<Vec<u8>>) -> Result<Self, String> {
         let device = load(program, object.as_deref()).map_err(|failed| failed.to_string())?;
         Ok(Self { program, hook, object, device })
@@ -74,12 +74,12 @@ fn load(program: Program, object: Option<&[u8]>) -> Result<quorate_device::xdp::
 }
 
 const ETHERNET: usize = 14;
-/// With a header of IPv4.
+/// Length of an Ethernet and an IPv4 header.
 const IPV4: usize = 34;
 
-/// No driver hands on less than an Ethernet header, and the kernel runs nothing on it by hand; tc
-/// wants a byte behind it, and a whole header of IPv4 if the EtherType says so. What ends earlier
-/// goes in as another frame that ends too early.
+/// Pads a frame that the kernel would not accept for a test run: it needs an Ethernet header; tc
+/// also needs one more byte, and a complete IPv4 header if the EtherType says so. A shorter frame
+/// is replaced by another one that is too short.
 fn whole_enough(frame: &[u8], hook: Entry) -> Vec<u8> {
     let mut frame = frame.to_vec();
     if frame.len() < ETHERNET {
@@ -101,7 +101,7 @@ impl Device for Kernel {
     fn step(&mut self, event: &Event) -> Result<Vec<Sent>, String> {
         let text = |failed: Failed| failed.to_string();
         let Event::Frame(port, frame) = event else {
-            // Power that goes takes programs and maps with it.
+            // A power loss removes programs and maps.
             self.device = load(self.program, self.object.as_deref()).map_err(text)?;
             return Ok(Vec::new());
         };

@@ -1,6 +1,6 @@
-//! Notifications to clients of a durable group that a value is in memory at a quorum, and whether
-//! they held ([less-4]): votes as they are cast, and the members that lost some before they were on
-//! a disk.
+//! Checks notifications to clients of a durable group that a value is in memory at a quorum
+//! ([less-4]): records votes as they are cast, and which members lost votes before these were on
+//! disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,13 +11,13 @@ use quorate_core::{
     value::Value,
 };
 
-/// Votes of one ballot for one slot, on disks or not.
+/// Votes of one ballot for one slot, on disk or not.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Cast {
     value: Value,
-    /// Members that cast one.
+    /// Members that cast such a vote.
     by: BTreeSet<Member>,
-    /// The part of them that has not lost it since.
+    /// Members that have not lost the vote since.
     kept: BTreeSet<Member>,
 }
 
@@ -25,12 +25,12 @@ struct Cast {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Claims {
     cast: BTreeMap<(Slot, Ballot), Cast>,
-    /// Slots and ballots that clients were notified of.
+    /// Slots and ballots reported to clients.
     told: BTreeSet<(Slot, Ballot)>,
 }
 
 impl Claims {
-    /// Notes a member's vote, in memory at least.
+    /// Records a member's vote, at least in memory.
     pub fn casts(&mut self, member: Member, ballot: Ballot, range: SlotRange, value: Value) {
         for slot in (range.from.0..range.to.0).map(Slot) {
             let cast = self.cast.entry((slot, ballot)).or_insert_with(|| Cast {
@@ -43,7 +43,7 @@ impl Claims {
         }
     }
 
-    /// Notes that a member has lost its memory: the votes that it still `has` are on its disk.
+    /// Records that a member lost its memory; `has` returns whether a vote is still on its disk.
     pub fn forgets(&mut self, member: Member, has: impl Fn(Ballot, Slot) -> bool) {
         for ((slot, ballot), cast) in &mut self.cast {
             if cast.kept.contains(&member) && !has(*ballot, *slot) {
@@ -52,16 +52,16 @@ impl Claims {
         }
     }
 
-    /// Notes that a client was notified of a quorum of votes for this slot in this ballot; returns
-    /// the value, and the members that cast them.
+    /// Records that a client was notified of a quorum of votes for this slot in this ballot.
+    /// Returns the value and the members that voted for it.
     pub fn tells(&mut self, slot: Slot, ballot: Ballot) -> Option<(Value, Vec<Member>)> {
         self.told.insert((slot, ballot));
         let cast = self.cast.get(&(slot, ballot))?;
         Some((cast.value, cast.by.iter().copied().collect()))
     }
 
-    /// Returns the notifications for this slot: the ballot, the value, and the members that have
-    /// not lost the vote.
+    /// Returns the notifications for this slot: ballot, value, and the members that still have
+    /// their vote.
     pub fn of(&self, slot: Slot) -> impl Iterator<Item = (Ballot, Value, Vec<Member>)> + '_ {
         let told = self.told.range((slot, Ballot::ZERO)..(slot.next(), Ballot::ZERO));
         told.filter_map(|key| {

@@ -1,6 +1,6 @@
-//! A node's device in the model: both programs, cells in a ring, steps that are in flight when
-//! orders come, and reports that its owner has yet to receive ([offload-6], [offload-8],
-//! [offload-12], [offload-14]).
+//! A node's device in the model: both programs, a ring of cells, steps in flight when orders
+//! arrive, and reports that the owner has not received yet ([offload-6], [offload-8], [offload-12],
+//! [offload-14]).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -11,41 +11,35 @@ use quorate_core::{
     value::Value,
 };
 
-/// A frame between devices; it stays in the soup forever.
+/// A frame between devices; it stays in the soup permanently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Frame {
-    /// Vote for this.
+    /// A proposal.
     Propose {
-        /// The ballot.
+        /// The proposer's ballot.
         ballot: Ballot,
-        /// The slot.
         slot: Slot,
-        /// The value.
         value: Value,
     },
-    /// The member at this position voted for it.
+    /// A vote of the member at this position.
     Vote {
-        /// The ballot.
         ballot: Ballot,
-        /// The slot.
         slot: Slot,
-        /// The stored value.
+        /// The value that the voter stored.
         value: Value,
-        /// Who, in the configuration of the ballot's era.
+        /// The voter's position in the configuration of the ballot's era.
         position: u8,
     },
-    /// A quorum did.
+    /// A quorum voted for the value.
     Decided {
-        /// The ballot.
+        /// The ballot in which the quorum voted.
         ballot: Ballot,
-        /// The slot.
         slot: Slot,
-        /// The value.
         value: Value,
     },
 }
 
-/// A coordinator's state of a slot that it assigned.
+/// A coordinator's state for a slot that it assigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Given {
     ballot: Ballot,
@@ -54,7 +48,7 @@ struct Given {
     voters: u16,
 }
 
-/// Parameters that a coordinator was started with.
+/// Parameters with which a coordinator was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Start {
     ballot: Ballot,
@@ -62,7 +56,7 @@ struct Start {
     quorum: u8,
 }
 
-/// An order carried out in two steps, which the owner waits for.
+/// An order carried out in two steps; the owner waits for its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Draining {
     Fence { ballot: Ballot, hint: bool },
@@ -70,7 +64,7 @@ enum Draining {
     Stop(Ballot),
 }
 
-/// A device, and what is between it and its owner.
+/// A device, with the orders and reports between it and its owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Device {
     cells: u64,
@@ -78,16 +72,16 @@ pub struct Device {
     armed: Option<(Ballot, u8)>,
     floor: Slot,
     votes: BTreeMap<u64, (Ballot, Slot, Value)>,
-    /// A step that saw the device armed, and has not written yet.
+    /// A step that saw the device armed, and has not stored a vote yet.
     voting: Option<(Frame, u8)>,
     // The coordinator.
     started: Option<Start>,
     next: Slot,
     given_floor: Slot,
     given: BTreeMap<u64, Given>,
-    /// A step that saw it started, and has not assigned a slot yet.
+    /// A step that saw the coordinator started, and has not assigned a slot yet.
     giving: Option<(Ballot, Value)>,
-    // Its owner.
+    // The owner's orders, and reports to it.
     orders: VecDeque<Order>,
     draining: Option<Draining>,
     /// Votes that were cast and not reported yet.
@@ -95,7 +89,7 @@ pub struct Device {
     told_to: Slot,
     first: Slot,
     counted: BTreeSet<Slot>,
-    /// Values that were to get a slot and did not.
+    /// Values that wait for a slot.
     submitted: Vec<Value>,
     looks: usize,
 }
@@ -103,23 +97,23 @@ pub struct Device {
 /// Results of a device's step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Done {
-    /// Frames to all devices.
+    /// Frames to send to all devices.
     pub frames: Vec<Frame>,
     /// Reports to the owner.
     pub words: Vec<Word>,
-    /// New votes: in which ballot, for which value.
+    /// New votes, with ballot and value.
     pub votes: Vec<(Ballot, Slot, Value)>,
-    /// Two values for one slot of one ballot.
+    /// The device saw two values for one slot of one ballot.
     pub conflict: bool,
 }
 
 impl Device {
-    /// Creates a device with this many cells in each of its programs; 0: none.
+    /// Creates a device with this many cells in each of its programs; 0 for no device.
     pub fn new(cells: u64) -> Self {
         Self { cells, ..Self::default() }
     }
 
-    /// Returns the number of cells of each of its programs.
+    /// Returns the number of cells in each of its programs.
     pub fn cells(&self) -> u64 {
         self.cells
     }
@@ -128,8 +122,8 @@ impl Device {
         slot.0 % self.cells.max(1)
     }
 
-    /// Ends all activity: the owner's process is gone, or a new one fences before its first message
-    /// ([offload-9]), and pending orders are void.
+    /// Ends all activity because the owner's process is gone, or a new one fences before its first
+    /// message ([offload-9]). Pending orders are void.
     pub fn leave_owner(&mut self) -> Done {
         let done = self.finish();
         let cells = (self.cells, self.floor, self.given_floor, self.next);
@@ -140,8 +134,8 @@ impl Device {
         done
     }
 
-    /// Notes that the owner's process is gone: the device lives on, and orders that were not
-    /// carried out are void.
+    /// Handles the end of the owner's process: the device keeps running, and orders not carried out
+    /// are void.
     pub fn orphan(&mut self) {
         self.orders.clear();
         self.tap.clear();
@@ -150,7 +144,7 @@ impl Device {
         self.looks = 0;
     }
 
-    /// Loses power, and gets it back. Returns whether the device had been used.
+    /// Simulates a loss of power. Returns whether the device had been used.
     pub fn forget(&mut self) -> bool {
         let used = self.armed.is_some() || self.started.is_some() || self.draining.is_some();
         let ordered = !self.orders.is_empty();
@@ -158,12 +152,12 @@ impl Device {
         used || ordered
     }
 
-    /// Takes an order of the owner.
+    /// Queues an order from the owner.
     pub fn order(&mut self, order: Order) {
         self.orders.push_back(order);
     }
 
-    /// Returns whether any order or step is in flight.
+    /// Returns whether an order or a step is in flight.
     pub fn is_busy(&self) -> bool {
         !self.orders.is_empty() || self.draining.is_some() || self.giving.is_some()
     }
@@ -173,7 +167,8 @@ impl Device {
         self.armed.is_some()
     }
 
-    /// Carries out the next order, or the rest of one; `whole`: what begins in it ends in it.
+    /// Carries out the next order, or the rest of one. With `whole`, an order that takes two steps
+    /// completes at once.
     pub fn obey(&mut self, whole: bool) -> Done {
         if let Some(draining) = self.draining.take() {
             return self.drained(draining);
@@ -232,7 +227,7 @@ impl Device {
         done
     }
 
-    /// [offload-8], [offload-12] Reads the device out, once steps that began before have ended.
+    /// [offload-8], [offload-12] Completes steps in flight, then reads the device out.
     fn drained(&mut self, draining: Draining) -> Done {
         let mut done = self.finish();
         match draining {
@@ -264,7 +259,7 @@ impl Device {
         (given.ballot == ballot && given.slot == slot).then_some(given.value)
     }
 
-    /// Steps that began end.
+    /// Completes the steps in flight.
     fn finish(&mut self) -> Done {
         let mut done = Done::default();
         if let Some((frame, position)) = self.voting.take() {
@@ -276,12 +271,12 @@ impl Device {
         done
     }
 
-    /// Ends a step that began.
+    /// Completes the steps in flight.
     pub fn step_ends(&mut self) -> Done {
         self.finish()
     }
 
-    /// Gives a slot to a value that waits for one; `whole`: the step ends at once.
+    /// Assigns a slot to the next waiting value. With `whole`, the step completes at once.
     pub fn submit(&mut self, whole: bool) -> Done {
         let mut done = Done::default();
         if self.giving.is_some() || self.submitted.is_empty() {
@@ -302,8 +297,8 @@ impl Device {
         done
     }
 
-    /// [offload-12] Ends a step that assigns a slot before it has stored anything: no frame ever
-    /// leaves for it.
+    /// [offload-12] Ends a slot assignment before it stores anything, so that no frame is ever sent
+    /// for the slot.
     pub fn skip(&mut self) -> Done {
         let may = self.started.is_some_and(|start| self.next < start.limit);
         if may && self.giving.is_none() && self.next < self.given_floor.plus(self.cells) {
@@ -315,18 +310,19 @@ impl Device {
     fn give(&mut self, ballot: Ballot, value: Value, done: &mut Done) {
         let slot = self.next;
         self.next = slot.next();
-        // Stored before it leaves.
+        // Stored before the frame is sent.
         let given = Given { ballot, slot, value, voters: 0 };
         self.given.insert(self.cell(slot), given);
         done.frames.push(Frame::Propose { ballot, slot, value });
     }
 
-    /// Handles a frame; `whole`: the step ends at once; `has_vote`: its owner is a voter.
+    /// Handles a frame. With `whole`, the step completes at once; `has_vote` means that the owner
+    /// is a voter.
     pub fn hear(&mut self, frame: Frame, whole: bool, has_vote: bool) -> Done {
         match frame {
             Frame::Propose { ballot, .. } => {
                 let mut done = self.finish();
-                // [offload-6] Exactly the armed ballot.
+                // [offload-6] Only in the armed ballot, and in no other.
                 if let Some((armed, position)) = self.armed
                     && armed == ballot
                 {
@@ -358,7 +354,7 @@ impl Device {
         }
     }
 
-    /// [offload-6] Votes: one step per cell, the floor read inside it.
+    /// [offload-6] Votes: one step per cell, which reads the floor within the step.
     fn vote(&mut self, frame: Frame, position: u8, done: &mut Done) {
         let Frame::Propose { ballot, slot, value } = frame else {
             return;
@@ -379,8 +375,8 @@ impl Device {
         done.frames.push(Frame::Vote { ballot, slot, value: stored, position });
     }
 
-    /// [offload-10] Counts a vote: distinct positions, exactly this ballot and slot, assigned in
-    /// this start; crossed once.
+    /// [offload-10] Counts a vote for a slot assigned since this start, in exactly this ballot and
+    /// from a new position. The quorum is reported once.
     fn count(&mut self, ballot: Ballot, slot: Slot, value: Value, position: u8) -> Done {
         let mut done = Done::default();
         let Some(start) = self.started.filter(|start| start.ballot == ballot) else {
@@ -409,7 +405,7 @@ impl Device {
         done
     }
 
-    /// Returns whether there is anything to report.
+    /// Returns whether the coordinator has something to report.
     pub fn has_news(&self) -> bool {
         let counted = self.counted.first().is_some_and(|slot| *slot < self.told_to);
         let next = |start: Start| self.given_at(start.ballot, self.told_to);
@@ -417,7 +413,7 @@ impl Device {
         self.started.is_some() && (given || counted)
     }
 
-    /// Returns the coordinator's next report to its owner: the value of one more slot in order, and
+    /// Returns the coordinator's next report to its owner: the value of the next slot in order, and
     /// the counted slots.
     pub fn tell(&mut self) -> Vec<Word> {
         let mut words = Vec::new();

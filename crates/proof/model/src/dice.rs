@@ -1,11 +1,11 @@
 //! Pseudo-random numbers from one seed.
 
-/// A generator; equal seeds roll equal numbers, on every machine and version.
+/// A generator; equal seeds yield equal numbers, on every machine and version.
 #[derive(Clone, Debug)]
 pub struct Dice(quorate_core::dice::Dice);
 
 impl Dice {
-    /// Creates the generator of this seed. `stream` keeps users of one seed apart.
+    /// Creates the generator of this seed. `stream` separates users of the same seed.
     pub fn new(seed: u64, stream: u64) -> Self {
         let mut dice =
             quorate_core::dice::Dice::new(seed ^ stream.wrapping_mul(0xd1b5_4a32_d192_ed03));
@@ -24,12 +24,12 @@ impl Dice {
         self.0.index(sides.max(1))
     }
 
-    /// Returns true this many times in a hundred.
+    /// Returns true with a probability of `percent`.
     pub fn percent(&mut self, percent: u64) -> bool {
         self.0.chance(percent, 100)
     }
 
-    /// Draws one of these.
+    /// Draws one of the elements.
     pub fn pick<T: Copy>(&mut self, list: &[T]) -> T {
         list[self.below(list.len())]
     }

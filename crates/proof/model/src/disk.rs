@@ -1,4 +1,4 @@
-//! A node's log: records in order, a prefix of which survives a crash; what recovery makes of it.
+//! A node's log: records in order, of which a prefix survives a crash, and their recovery.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,25 +15,23 @@ use quorate_core::{
 
 use crate::streams::bytes_of;
 
-/// A record with the hard state that its batch restates ([disk-1]).
+/// A record with the hard state that its log write restates ([disk-1]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
-    /// The record.
     pub record: Record,
     /// The node's hard state when the record was appended.
     pub hard: HardState,
-    /// The record cannot be read any more.
+    /// The record can no longer be read.
     pub lost: bool,
-    /// The bytes of its value for slots from here on are in it: content that is not needed is
-    /// recorded without bytes, as a record of its own ([stream-4]).
+    /// First slot whose bytes are in the record. Content that is not needed is recorded without
+    /// bytes, in a record of its own ([stream-4]).
     pub bytes_from: Slot,
-    /// [snap-5] Content that was learned without its bytes: as far as they are kept, they are
-    /// looked for.
+    /// [snap-5] Content learned without its bytes; those that are retained are fetched later.
     pub bare: bool,
 }
 
 impl Entry {
-    /// Returns whether the record can be read, and is a vote for this value in this slot, or its
+    /// Returns whether the record is readable, and is a vote for this value in this slot, or its
     /// decision.
     fn is_about(&self, slot: Slot, value: &Value) -> bool {
         match self.record {
@@ -45,36 +43,37 @@ impl Entry {
     }
 }
 
-/// The whole log of a node.
+/// The complete log of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Disk {
     entries: Vec<Entry>,
-    /// Bytes of streams that were learned without, and arrived later: outside the log, and safe.
+    /// Bytes of streams that were learned without them and arrived later; outside the log, and
+    /// safe.
     stored: BTreeSet<(StreamName, u64)>,
     /// Entries below are on stable storage.
     persisted: usize,
-    /// The first entry of the process that is running.
+    /// The first entry of the running process.
     base: usize,
-    /// Losses among entries before this were owned up to, by a new incarnation.
+    /// Losses among entries before this one have been acknowledged by a new incarnation.
     owned_to: usize,
-    /// Start of the log, and the eras there: a durable snapshot stands for what is below. Entries
-    /// about slots below stay, as they do in a segment that is not recycled yet ([snap-3]).
+    /// Start of the log, and the eras there; a durable snapshot covers the slots below. Entries for
+    /// slots below stay, as in a segment that is not recycled yet ([snap-3]).
     rebased: Option<(Slot, Eras)>,
-    /// [trim-1] Nothing stands for what is below: the eras are those that an auxiliary knew when it
-    /// forgot.
+    /// [trim-1] No snapshot covers the slots below; the eras are those that an auxiliary knew when
+    /// it forgot them.
     hollow: bool,
 }
 
-/// State that a restarted node finds.
+/// State that a restarted node recovers.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// State for the core.
+    /// Recovered state for the core.
     pub recovered: Recovered,
-    /// The decided values, in slot order, for the service and for peers.
+    /// The decided values in slot order, for the service and for peers.
     pub decided: Vec<(SlotRange, Value)>,
-    /// The first slot below `hard.decided_to` that no record speaks of, and that no loss explains.
+    /// The first slot below `hard.decided_to` without a record and without a loss that explains it.
     pub hole: Option<Slot>,
-    /// Votes or promises may be gone ([disk-8]).
+    /// Votes or promises may be lost ([disk-8]).
     pub forgotten: bool,
 }
 
@@ -84,19 +83,19 @@ impl Disk {
         &self.entries
     }
 
-    /// [trim-3], [snap-2] Performs the one durable switch.
+    /// [trim-3], [snap-2] Switches to a snapshot, durably and in one step.
     pub fn rebase(&mut self, start: Slot, eras: Eras) {
         self.rebased = Some((start, eras));
         self.hollow = false;
     }
 
-    /// [trim-1] Performs the switch of an auxiliary that forgets.
+    /// [trim-1] Switches the log of an auxiliary that forgets.
     pub fn forget(&mut self, start: Slot, known: Eras) {
         self.rebased = Some((start, known));
         self.hollow = true;
     }
 
-    /// Returns the snapshot that stands for what is below the log.
+    /// Returns the snapshot that covers the slots below the log.
     pub fn snapshot(&self) -> Option<&(Slot, Eras)> {
         self.rebased.as_ref().filter(|_| !self.hollow)
     }
@@ -112,7 +111,7 @@ impl Disk {
         self.rebased.as_ref().map_or_else(founded, |(_, eras)| eras.clone())
     }
 
-    /// Returns the value in the last record about this slot, on stable storage or not.
+    /// Returns the value in the last record for this slot, on stable storage or not.
     pub fn last_word(&self, slot: Slot) -> Option<Value> {
         self.entries.iter().rev().find_map(|entry| match entry.record {
             Record::Vote { range, value, .. } | Record::Decided { range, value }
@@ -124,8 +123,8 @@ impl Disk {
         })
     }
 
-    /// Returns whether this value is on stable storage for this slot, `bytes` included or not, in
-    /// any kind of record; or a snapshot stands for the slot.
+    /// Returns whether this value is on stable storage for this slot, in any kind of record, or a
+    /// snapshot covers the slot. With `bytes`, its bytes must be there too.
     pub fn holds(&self, slot: Slot, value: &Value, bytes: bool) -> bool {
         if slot < self.log_start() {
             return !self.hollow;
@@ -136,7 +135,7 @@ impl Disk {
         self.entries[..self.persisted].iter().any(same)
     }
 
-    /// Returns whether a crash at this moment leaves this as the last record about the slot, or a
+    /// Returns whether a crash now would leave this value in the last record for the slot, or a
     /// snapshot in its place.
     pub fn lasts(&self, slot: Slot, value: &Value) -> bool {
         if slot < self.log_start() {
@@ -154,14 +153,14 @@ impl Disk {
         last == Some(*value)
     }
 
-    /// Returns whether a crash at this moment leaves a record that this slot is decided.
+    /// Returns whether a crash now would leave a record that this slot is decided.
     pub fn says_decided(&self, slot: Slot) -> bool {
         let safe = self.entries[..self.persisted].last();
         slot < self.log_start() || safe.is_some_and(|entry| slot < entry.hard.decided_to)
     }
 
-    /// Returns whether the log has a record of this value in this slot, safe or not, with its
-    /// bytes.
+    /// Returns whether the log has a record of this value in this slot with its bytes, persisted or
+    /// not.
     pub fn has_bytes(&self, slot: Slot, value: &Value) -> bool {
         let mut entries = self.entries.iter();
         entries.any(|entry| {
@@ -182,7 +181,7 @@ impl Disk {
         entries.any(|entry| entry.bare && entry.is_about(slot, value))
     }
 
-    /// Returns the end of what was learned without bytes.
+    /// Returns the end of the slots learned without bytes.
     pub fn bare_to(&self) -> Slot {
         let bare = self.entries.iter().filter(|entry| entry.bare && !entry.lost);
         let ends = bare.map(|entry| match entry.record {
@@ -192,25 +191,24 @@ impl Disk {
         ends.max().unwrap_or(Slot::FIRST)
     }
 
-    /// Stores a byte that was looked for.
+    /// Stores a byte that was fetched later.
     pub fn store(&mut self, byte: (StreamName, u64)) {
         self.stored.insert(byte);
     }
 
-    /// Returns whether the log has a record of it without bytes: they were not needed then, and
-    /// never will be.
+    /// Returns whether the log has a record of the value that needed no bytes then, and never will.
     pub fn needed_no_bytes(&self, slot: Slot, value: &Value) -> bool {
         let mut entries = self.entries.iter();
         entries.any(|entry| slot < entry.bytes_from && !entry.bare && entry.is_about(slot, value))
     }
 
-    /// Returns whether the log has any record of it.
+    /// Returns whether the log has any record of the value.
     pub fn speaks_of(&self, slot: Slot, value: &Value) -> bool {
         let mut entries = self.entries.iter();
         entries.any(|entry| entry.is_about(slot, value))
     }
 
-    /// Returns whether this byte of a stream is in the log, safe or not.
+    /// Returns whether this byte of a stream is in the log, persisted or not.
     pub fn has_byte(&self, byte: (StreamName, u64)) -> bool {
         let has = |entry: &Entry| match entry.record {
             Record::Vote { range, value, .. } | Record::Decided { range, value } => {
@@ -222,7 +220,7 @@ impl Disk {
         self.stored.contains(&byte) || self.entries.iter().any(has)
     }
 
-    /// Returns whether any record on stable storage cannot be read any more.
+    /// Returns whether any record can no longer be read.
     pub fn is_damaged(&self) -> bool {
         self.entries.iter().any(|entry| entry.lost)
     }
@@ -232,17 +230,17 @@ impl Disk {
         self.persisted
     }
 
-    /// Returns the number of waiting entries.
+    /// Returns the number of entries that are not persisted yet.
     pub fn waiting(&self) -> usize {
         self.entries.len() - self.persisted
     }
 
-    /// Returns the number of the last persisted record of the running process; 0 for none.
+    /// Returns the number of the running process's last persisted record; 0 if none.
     pub fn persisted_seq(&self) -> u64 {
         self.persisted.saturating_sub(self.base) as u64
     }
 
-    /// Returns the number of the last record of the running process; 0 for none.
+    /// Returns the number of the running process's last record; 0 if none.
     pub fn appended_seq(&self) -> u64 {
         (self.entries.len() - self.base) as u64
     }
@@ -253,7 +251,7 @@ impl Disk {
         self.entries.push(Entry { record, hard, lost: false, bytes_from, bare });
     }
 
-    /// Makes `count` entries from here on unreadable; but never the last on stable storage
+    /// Makes `count` entries from `from` on unreadable, except the last one on stable storage
     /// ([model-3]).
     pub fn rot(&mut self, from: usize, count: usize) {
         let end = self.persisted.saturating_sub(1);
@@ -262,20 +260,20 @@ impl Disk {
         }
     }
 
-    /// Acknowledges all losses by now, as votes and promises of an earlier incarnation.
+    /// Acknowledges all losses so far as votes and promises of an earlier incarnation.
     pub fn own_up(&mut self) {
         self.owned_to = self.entries.len();
     }
 
-    /// Restates the hard state in the records from `from` on, which were appended by a step that
-    /// led to it.
+    /// Sets the hard state of the records from `from` on, which were appended by the step that led
+    /// to it.
     pub fn restate(&mut self, from: usize, hard: HardState) {
         for entry in &mut self.entries[from..] {
             entry.hard = hard;
         }
     }
 
-    /// Persists more records. Returns them.
+    /// Persists `count` more records and returns them.
     pub fn persist(&mut self, count: usize) -> Vec<Record> {
         let to = (self.persisted + count).min(self.entries.len());
         let news = self.entries[self.persisted..to].iter();
@@ -284,7 +282,7 @@ impl Disk {
         news
     }
 
-    /// Crashes: of the waiting records, this many are there all the same. Returns them.
+    /// Crashes: of the unpersisted records, only `kept` survive. Returns these.
     pub fn crash(&mut self, kept: usize) -> Vec<Record> {
         let news = self.persist(kept);
         self.entries.truncate(self.persisted);
@@ -292,7 +290,7 @@ impl Disk {
         news
     }
 
-    /// Loses the end of what was on stable storage, without a trace that it was there.
+    /// Loses the end of what was on stable storage, without a trace.
     pub fn lose_from(&mut self, from: usize) {
         self.entries.truncate(from);
         self.persisted = self.persisted.min(from);
@@ -300,7 +298,8 @@ impl Disk {
         self.owned_to = self.owned_to.min(from);
     }
 
-    /// Returns whether a record for this holds; among all entries, or those on stable storage only.
+    /// Returns whether the log has a vote in this ballot for this slot; with `durable`, on stable
+    /// storage.
     pub fn has_vote(&self, ballot: Ballot, slot: Slot, durable: bool) -> bool {
         let to = if durable { self.persisted } else { self.entries.len() };
         self.entries[..to].iter().rev().any(|entry| {
@@ -309,23 +308,23 @@ impl Disk {
         })
     }
 
-    /// Returns whether the round of this ballot is on stable storage.
+    /// Returns whether the round record of this ballot is on stable storage.
     pub fn has_round(&self, ballot: Ballot) -> bool {
         let round = Record::Round { ballot };
         self.entries[..self.persisted].iter().rev().any(|entry| entry.record == round)
     }
 
-    /// Returns whether a promise of this ballot or a higher one is on stable storage: every entry
-    /// restates the promise of its step ([disk-1]), also one that a crash parted from the vote
+    /// Returns whether a promise of this ballot or a higher one is on stable storage. Every entry
+    /// restates the promise of its step ([disk-1]), even one that a crash separated from the vote
     /// after it.
     pub fn has_promise(&self, ballot: Ballot) -> bool {
         let mut entries = self.entries[..self.persisted].iter().rev();
         entries.any(|entry| entry.hard.promised >= ballot)
     }
 
-    /// Returns the recovered state, computed the way quorate-log does: the last batch restates the
-    /// hard state, and the last record of a slot is final. Around a loss the headers say which
-    /// slots it may have been about ([disk-8]).
+    /// Recovers the state as quorate-log does: the last log write restates the hard state, and the
+    /// last record of a slot is final. Around a loss, the headers show which slots it may have
+    /// affected ([disk-8]).
     pub fn recover(&self, founding: &Configuration) -> Found {
         let mut hard = self.entries.last().map(|entry| entry.hard);
         let hard = hard.get_or_insert_default();
@@ -365,7 +364,7 @@ impl Disk {
         let below = (log_start.0..hard.decided_to.0).map(Slot);
         let (held, lost): (Vec<Slot>, Vec<Slot>) = below.partition(|slot| last.contains_key(slot));
         let decided: Vec<(Slot, Value)> = held.iter().map(|slot| (*slot, last[slot].1)).collect();
-        // [snap-3] All that the log holds: what is below its start is for the core to ignore.
+        // [snap-3] Everything in the log; the core must ignore what is below its start.
         let all = last.range(..hard.decided_to);
         let changes = all.map(|(slot, (_, value))| (*slot, *value));
         let changes = changes.filter(|(_, value)| matches!(value, Value::Reconfigure { .. }));
@@ -396,7 +395,7 @@ impl Disk {
     }
 }
 
-/// Returns these slots, in order, as ranges.
+/// Converts sorted slots into ranges.
 fn ranges(slots: &[Slot]) -> Vec<SlotRange> {
     let mut ranges: Vec<SlotRange> = Vec::new();
     for slot in slots {

@@ -12,287 +12,252 @@ use quorate_stream::How;
 /// An event in a world.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
-    /// The message at this place of the soup arrives, with its bytes or without.
+    /// Delivers the message at this index in the soup, with or without its bytes.
     Deliver {
-        /// Which.
+        /// Index of the message.
         at: usize,
         /// The bytes arrive too, if the message has any.
         bytes: bool,
     },
-    /// More records reach stable storage.
+    /// Puts more records on stable storage.
     Persist {
-        /// Where.
+        /// Index of the site.
         site: usize,
-        /// Number of records.
         count: usize,
     },
-    /// The process ends; of the records that waited, some are there all the same.
+    /// Crashes a process; some of its unpersisted records survive.
     Crash {
-        /// Where.
         site: usize,
-        /// Number of waiting records that are kept.
+        /// Number of unpersisted records that survive.
         kept: usize,
     },
-    /// The process ends after everything reached stable storage ([volatile-4]).
+    /// Stops a process cleanly: everything reaches stable storage first ([volatile-4]).
     Stop {
-        /// Where.
+        /// Index of the site.
         site: usize,
     },
-    /// A new process.
+    /// Starts a new process.
     Start {
-        /// Where.
         site: usize,
-        /// In a volatile group, after a crash: the node forgot its votes and promises.
+        /// The node forgot its votes and promises: in a volatile group, after a crash.
         forget: bool,
     },
-    /// Time passes, and a node notices.
+    /// Lets time pass and wakes a node.
     Tick {
-        /// Where.
+        /// Index of the site.
         site: usize,
-        /// The time.
         at: Time,
     },
-    /// A node's turn is late by this, in microseconds ([live-5]).
+    /// Makes a node's turn late ([live-5]).
     Late {
-        /// Where.
         site: usize,
-        /// Microseconds.
+        /// Delay in microseconds.
         us: u64,
     },
-    /// A value is offered.
+    /// Submits a value.
     Propose {
-        /// Where.
+        /// Index of the site.
         site: usize,
-        /// Which.
         value: Value,
-        /// Number of slots.
         slots: u64,
     },
-    /// A read is asked.
+    /// Requests a read.
     Read {
-        /// Where.
+        /// Index of the site.
         site: usize,
-        /// Token of the read.
         token: u64,
     },
-    /// A read is asked at a moment, and answered by a lease, if the node has one.
+    /// Requests a read that is answered under a lease, if the node has one.
     LeasedRead {
-        /// Where.
+        /// Index of the site.
         site: usize,
-        /// The time.
         at: Time,
     },
-    /// The oldest bytes looked for are found, or given up.
+    /// Completes the oldest fetch of bytes, or gives it up.
     Fetch {
-        /// Where.
         site: usize,
-        /// The bytes are looked for at a node that has them.
+        /// The bytes are fetched from a node that has them.
         found: bool,
     },
-    /// A node looks for bytes that it learned of without getting them, and another node may have
-    /// them.
+    /// Fetches bytes that a node learned of without receiving them, if another node has them.
     Look {
-        /// Where.
+        /// Index of the site.
         site: usize,
     },
-    /// The oldest question for decided values is answered.
+    /// Answers the oldest catch-up request.
     Serve {
-        /// Where.
+        /// Index of the site.
         site: usize,
     },
-    /// Two nodes can talk.
+    /// Connects a node to a peer.
     Connect {
-        /// The node that notices it.
+        /// The node that notices the connection.
         site: usize,
-        /// The node that it can talk to.
         peer: usize,
     },
-    /// Two nodes are disconnected.
+    /// Disconnects a node from a peer.
     Disconnect {
-        /// The node that notices it.
+        /// The node that notices the disconnection.
         site: usize,
-        /// The node that it cannot talk to.
         peer: usize,
     },
-    /// The log of a node fails.
+    /// Makes a node's log fail.
     StorageFails {
-        /// Where.
+        /// Index of the site.
         site: usize,
     },
-    /// Records on stable storage cannot be read any more; the next process finds out.
+    /// Makes records on stable storage unreadable; the next process notices.
     Rot {
-        /// Where.
         site: usize,
-        /// The first record that is lost.
+        /// The first unreadable record.
         from: usize,
         count: usize,
     },
-    /// A node starts whose disk has lost the end of its log: this many of the records that other
-    /// running nodes remember.
+    /// Starts a node whose disk lost the end of its log: `lost` of the records that other running
+    /// nodes remember.
     Lie {
-        /// Where.
         site: usize,
-        /// Number of those records that are lost, and all after them.
+        /// Number of remembered records that are lost, together with all after them.
         lost: u64,
-        /// The sites in its address book, one bit each: only they are asked.
+        /// Bit mask of the sites in the node's address book, the only ones it queries.
         book: u32,
     },
-    /// A snapshot of a node's own stands for everything below a slot, and its log starts there.
+    /// Trims a node's log: its own snapshot covers everything below a slot.
     Trim {
-        /// Where.
         site: usize,
-        /// The slot.
+        /// The new start of the log.
         to: Slot,
     },
-    /// A node installs the snapshot of another.
+    /// Installs the snapshot of another node.
     Install {
-        /// Where.
+        /// The node that installs it.
         site: usize,
-        /// Whose.
+        /// The node that has the snapshot.
         from: usize,
     },
-    /// An auxiliary's log begins where it asked for, durably, and nothing stands for what was
-    /// below.
+    /// Moves the start of an auxiliary's log to where it requested, durably and without a snapshot.
     Forget {
-        /// Where.
+        /// Index of the site.
         site: usize,
     },
-    /// The machine of a node that was removed is given a new disk, and joins as a new node.
+    /// Gives the machine of a removed node a new disk, with which it joins as a new node.
     Wipe {
-        /// Which.
+        /// Index of the site.
         site: usize,
     },
-    /// A client waits until everything that a node has decided is on disks.
+    /// Lets a client wait until everything that a node has decided is on disks.
     Last {
-        /// Where.
+        /// Index of the site.
         site: usize,
     },
-    /// A client waits until what a node has voted for is in memory at a quorum.
+    /// Lets a client wait until everything that a node has voted for is in memory at a quorum.
     Early {
-        /// Where.
+        /// Index of the site.
         site: usize,
     },
-    /// A client asks for another leader.
+    /// Requests a transfer of leadership.
     Transfer {
-        /// Where.
         site: usize,
-        /// The wanted leader; `None`: the most advanced follower.
+        /// The requested leader; `None` for the most advanced follower.
         to: Option<NodeId>,
     },
-    /// Votes should come to a node, when it leads, in another way.
+    /// Sets the route of votes to a node when it leads.
     Route {
-        /// Where.
+        /// Index of the site.
         site: usize,
-        /// The wished route.
         wish: Route,
     },
-    /// An order of a node to its device is carried out, or the rest of one.
+    /// Carries out a node's order to its device, or the rest of one.
     Obey {
-        /// Where.
         site: usize,
-        /// A step that begins in it also ends in it.
+        /// An order that takes two steps completes at once.
         whole: bool,
     },
-    /// A frame arrives at a device.
+    /// Delivers a frame to a device.
     Hear {
-        /// Where.
         site: usize,
-        /// Which.
+        /// Index of the frame.
         frame: usize,
-        /// The step ends at once.
+        /// The step completes at once.
         whole: bool,
     },
-    /// A step of a device ends that began before.
+    /// Completes the device steps in flight.
     StepEnds {
-        /// Where.
+        /// Index of the site.
         site: usize,
     },
-    /// A device gives a slot to a value that waits for one.
+    /// Lets a device assign a slot to a waiting value.
     GiveSlot {
-        /// Where.
         site: usize,
-        /// The step ends at once.
+        /// The step completes at once.
         whole: bool,
-        /// The step ends before it stores anything: the slot stays empty.
+        /// The step ends before it stores anything, so the slot stays empty.
         hole: bool,
     },
-    /// A node reads what its device gave out and counted.
+    /// Delivers a device's report of assigned and counted slots to its node.
     Told {
-        /// Where.
+        /// Index of the site.
         site: usize,
     },
-    /// A node reads what its device voted for, or that is lost.
+    /// Delivers a device's report of a vote to its node, or loses it.
     Tap {
-        /// Where.
         site: usize,
-        /// Which.
+        /// Index of the report.
         which: usize,
-        /// The vote is lost.
+        /// The report is lost.
         lost: bool,
     },
-    /// A device loses power.
+    /// Cuts a device's power.
     Reset {
-        /// Where.
+        /// Index of the site.
         site: usize,
     },
-    /// A device is to be used, or not any more.
+    /// Starts or ends the use of a device.
     Use {
-        /// Where.
         site: usize,
         /// The device is to be used.
         yes: bool,
     },
-    /// A client wants to write to a stream, through this owner; a leader may propose that from now
-    /// on.
+    /// Lets a client open a stream through this owner; from then on a leader may propose it.
     Open {
-        /// Where.
         site: usize,
-        /// To which stream.
+        /// Number of the stream's name.
         name: u8,
-        /// How.
         how: How,
-        /// Who.
         writer: u8,
     },
-    /// A client wants to write no more to a stream; a leader may propose that from now on.
+    /// Lets a client close a stream; from then on a leader may propose it.
     Close {
-        /// Which.
         stream: StreamName,
         /// The stream is finished permanently.
         finish: bool,
     },
-    /// A client gives an owner the next bytes of a stream.
+    /// Hands an owner the next bytes of a client's stream.
     Give {
-        /// Where.
         site: usize,
-        /// The stream.
         stream: StreamName,
         /// Number of bytes.
         count: u64,
     },
-    /// Bytes that an owner sent arrive.
+    /// Delivers bytes that an owner sent.
     Carry {
-        /// Where.
         site: usize,
-        /// The stream.
         stream: StreamName,
-        /// The first one.
+        /// Position of the first byte.
         from: u64,
         /// One past the last byte.
         to: u64,
     },
-    /// A leader gives bytes that it holds the next slots.
+    /// Lets a leader propose bytes that it holds in the next slots.
     Offer {
-        /// Where.
         site: usize,
-        /// The stream.
         stream: StreamName,
-        /// Most of them.
+        /// Maximum number of bytes.
         most: u64,
     },
-    /// A node applies everything that it has decided.
+    /// Lets a node apply everything that it has decided.
     Apply {
-        /// Where.
+        /// Index of the site.
         site: usize,
     },
 }

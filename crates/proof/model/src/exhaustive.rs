@@ -1,8 +1,8 @@
-//! Every schedule within small bounds, by stateright over the production node.
+//! Explores every schedule within small bounds, by stateright over the production node.
 //!
-//! Time stands still, so that only the order of events makes states differ; a campaign, with its
-//! pre-votes, is one action. Messages stay in the soup forever: each may arrive at any later point,
-//! again, or never, which is loss, repetition and reordering in one.
+//! Time stands still, so that states differ only by the order of events. A campaign, with its
+//! pre-votes, is one action. Messages stay in the soup permanently: each may arrive at any later
+//! point, repeatedly, or never, which covers loss, repetition and reordering.
 
 use quorate_core::{
     configuration::{Change, Configuration},
@@ -26,35 +26,35 @@ use crate::{
 /// Bounds of an exploration.
 #[derive(Clone, Debug)]
 pub struct Bounds {
-    /// Name, for reports.
+    /// Name for reports.
     pub name: &'static str,
-    /// Nodes, and members of the founding configuration.
+    /// Number of nodes.
     pub nodes: u32,
-    /// Number of founding members among them.
+    /// Number of nodes that are founding members.
     pub members: u32,
-    /// The class of the group.
+    /// Durability class of the group.
     pub class: Class,
-    /// Campaigns in all.
+    /// Maximum number of campaigns.
     pub campaigns: u8,
-    /// Crashes in all.
+    /// Maximum number of crashes.
     pub crashes: u8,
-    /// Values offered in all.
+    /// Maximum number of submitted values.
     pub values: u8,
-    /// One change of the configuration, adding the last node, may be offered.
+    /// One reconfiguration, which adds the last node, may be submitted.
     pub change: bool,
-    /// Bytes that a client gave the last node for a stream, which node 1 leads when it begins; 0
-    /// for none.
+    /// Bytes that a client handed to the last node for a stream, with node 1 as leader from the
+    /// start; 0 for no stream.
     pub bytes: u64,
-    /// Actions in a row.
+    /// Maximum number of consecutive actions.
     pub depth: usize,
-    /// States to visit at most.
+    /// Maximum number of states to visit.
     pub states: usize,
-    /// Threads that visit them. With one, the order does not depend on time: a search that the
-    /// depth alone cuts off counts as many states for equal behaviour.
+    /// Number of threads. With one, the order does not depend on time: a search cut off by depth
+    /// alone then visits the same number of states for equal behaviour.
     pub threads: usize,
 }
 
-/// A world, and what is left of the bounds.
+/// A world, and the amount of each bound used so far.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     world: World,
@@ -68,11 +68,11 @@ pub struct State {
 /// One action.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// A node runs a pre-vote, gets all answers, and starts a ballot.
+    /// A node runs a pre-vote, receives all replies, and starts a ballot.
     Campaign(usize),
-    /// A crash, of which this many waiting records survive, and a restart.
+    /// A crash that this many unpersisted records survive, and a restart.
     Restart(usize, usize),
-    /// Anything else.
+    /// Any other event.
     Event(Event),
 }
 
@@ -110,7 +110,7 @@ impl Bounds {
                 continue;
             };
             let held_to = world.sites[site].held_to(stream, next, end);
-            // In order, and the last one alone.
+            // In order, and once the last byte alone.
             let mut carry = |from, to| {
                 actions.push(Action::Event(Event::Carry { site, stream, from, to }));
             };
@@ -126,7 +126,7 @@ impl Bounds {
         }
     }
 
-    /// Prepares the stream: node 1 leads, and a client has given the last node its bytes.
+    /// Sets up the stream: node 1 leads, and a client has handed the last node its bytes.
     fn with_stream(&self, mut world: World) -> Result<World, Violation> {
         campaign(&mut world, 0)?;
         settle(&mut world)?;
@@ -143,7 +143,7 @@ impl Bounds {
         Ok(world)
     }
 
-    /// Adds the offers at a leader.
+    /// Adds the submissions at a leader.
     fn offers(&self, state: &State, site: usize, actions: &mut Vec<Action>) {
         let Some(node) = state.world.sites[site].node.as_ref() else {
             return;
@@ -167,7 +167,7 @@ impl Bounds {
         }
     }
 
-    /// Explores; panics with the path if a property breaks.
+    /// Explores the bounds. Panics with the path if a property is violated.
     pub fn check(self) -> Report {
         let name = self.name;
         let (depth, states, threads) = (self.depth, self.states, self.threads);
@@ -196,13 +196,12 @@ impl Bounds {
 /// Coverage of an exploration.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Name of the bounds.
     pub name: &'static str,
-    /// Different states visited.
+    /// Number of distinct states visited.
     pub states: usize,
-    /// Greatest number of actions in a row.
+    /// Maximum number of consecutive actions.
     pub depth: usize,
-    /// The bound of states was not reached.
+    /// The search ended before the maximum number of states.
     pub complete: bool,
     /// Some schedule decided a value.
     pub decided: bool,
@@ -217,13 +216,13 @@ fn campaign(world: &mut World, site: usize) -> Result<(), Violation> {
     while let Some(at) = world.soup.iter().position(|p| is_vote(&p.message)) {
         let parcel = world.soup[at].clone();
         world.apply(&Event::Deliver { at, bytes: true })?;
-        // An answer may have been sorted in before it.
+        // A reply may have been sorted in before it.
         world.soup.retain(|other| *other != parcel);
     }
     Ok(())
 }
 
-/// Delivers everything, once, and makes it safe.
+/// Delivers every message once, and persists all records.
 fn settle(world: &mut World) -> Result<(), Violation> {
     loop {
         for site in 0..world.sites.len() {
@@ -330,7 +329,7 @@ impl Model for Bounds {
     }
 }
 
-/// Returns the bounds explored by `cargo test`: seconds.
+/// Returns the bounds explored by `cargo test`, which take seconds.
 pub fn small() -> Vec<Bounds> {
     let base = Bounds {
         name: "",
@@ -367,8 +366,9 @@ pub fn small() -> Vec<Bounds> {
             members: 3,
             crashes: 1,
             change: true,
-            // The change is the only proposal. Two phases, each durable before it speaks: a
-            // decision lies deep, and another value would put it out of reach.
+            // The reconfiguration is the only proposal. Both phases must be durable before they are
+            // reported, so a decision is many actions away; another value would put it out of
+            // reach.
             values: 0,
             states: 600_000,
             ..base.clone()
@@ -402,13 +402,14 @@ pub fn small() -> Vec<Bounds> {
     ]
 }
 
-/// Returns the small bounds, cut off by the number of actions alone, to compare counts of states.
+/// Returns the small bounds, cut off by the number of actions alone, to compare the number of
+/// states.
 pub fn to_depth(depth: usize) -> Vec<Bounds> {
     let cut = |bounds| Bounds { depth, states: usize::MAX, threads: 1, ..bounds };
     small().into_iter().map(cut).collect()
 }
 
-/// Returns the same with more of everything: minutes, gigabytes.
+/// Returns the small bounds and larger ones, which take minutes and gigabytes.
 pub fn deep() -> Vec<Bounds> {
     let deeper = |bounds: Bounds| Bounds {
         states: 2_000_000,

@@ -1,4 +1,4 @@
-//! The random explorer: one seed, one run. What happens next is rolled in `choose`.
+//! The random explorer: one run per seed. `choose` draws the next event.
 
 mod choose;
 mod devices;
@@ -19,37 +19,36 @@ use crate::{
 /// Mode of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Mode {
-    /// Judged properties.
+    /// Properties to check.
     pub watched: Watched,
-    /// The second act is played.
+    /// The run continues with the second act, which ends all faults.
     pub heal: bool,
-    /// Events are kept, to be printed.
+    /// Events are recorded for printing.
     pub trace: bool,
 }
 
 impl Mode {
-    /// Everything is judged.
+    /// Checks all properties, and plays both acts.
     pub const FULL: Self = Self { watched: Watched::ALL, heal: true, trace: false };
 }
 
 /// Outcome of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// The violation, if one was found.
     pub violation: Option<Violation>,
-    /// Events of the first act.
+    /// Number of events in the first act.
     pub events: usize,
-    /// Slots chosen.
+    /// Number of slots chosen.
     pub chosen: u64,
-    /// Reads that were answered by a lease.
+    /// Number of reads answered under a lease.
     pub leased: u64,
-    /// Counts of situations.
+    /// Counters of situations.
     pub seen: Seen,
     /// The era at the end.
     pub era: u32,
-    /// The second act was played to its end.
+    /// The second act was completed.
     pub healed: bool,
-    /// The events, if they were wanted.
+    /// The recorded events, if requested.
     pub trace: Vec<String>,
 }
 
@@ -63,11 +62,11 @@ struct Run {
     values: u64,
     changes: u64,
     reads: u64,
-    /// Streams that clients wanted to write to.
+    /// Number of streams that clients tried to open.
     opens: u64,
 }
 
-/// Plays one seed. A panic of the core is a violation.
+/// Runs one seed. A panic in the core counts as a violation.
 pub fn run(profile: Profile, seed: u64, mode: Mode) -> Outcome {
     let shared = std::cell::RefCell::new(Outcome::default());
     let played = catch_unwind(AssertUnwindSafe(|| play(profile, seed, mode, &shared)));

@@ -1,4 +1,4 @@
-//! The second act: faults end, everything arrives in order, and the group must get somewhere.
+//! The second act: faults end, everything arrives in order, and the group must make progress.
 
 use quorate_core::{
     invariants,
@@ -15,16 +15,16 @@ use crate::{
     world::{NEVER, World},
 };
 
-/// Time-outs that may pass before everything must be well.
+/// Maximum number of timeouts before the group must have converged.
 const TURNS_MAX: usize = 600;
-/// Reads of one node that may fail.
+/// Maximum number of failed reads per node.
 const READ_TURNS_MAX: u64 = 20;
-/// Their numbers, apart from those of the first act.
+/// First token of these reads, distinct from those of the first act.
 const READS_FROM: u64 = 1 << 32;
-/// Messages that may be delivered.
+/// Maximum number of messages delivered.
 const DELIVERIES_MAX: usize = 20_000;
 
-/// Returns one line that describes the next event.
+/// Returns one line that describes an event.
 pub fn describe(world: &World, event: &Event) -> String {
     match event {
         Event::Deliver { at, bytes } => {
@@ -44,7 +44,8 @@ pub fn describe(world: &World, event: &Event) -> String {
     }
 }
 
-/// Plays it. False if the group cannot be expected to get anywhere: too many votes were forgotten.
+/// Plays the second act. Returns `false` if too many votes were forgotten for the group to make
+/// progress.
 pub fn heal(
     world: &mut World,
     mut trace: impl FnMut(&dyn Fn() -> String),
@@ -53,9 +54,9 @@ pub fn heal(
     let mut act = Act {
         cursor: world.soup.len(),
         heard: world.frames.len(),
-        // Half of the groups go on without devices: assigned slots are withdrawn.
+        // Half of the groups continue without devices: their assigned slots are withdrawn.
         devices: world.soup.len().is_multiple_of(2),
-        // Whatever it hangs on is drawn from the seed.
+        // An arbitrary number that the seed determines.
         absent: Some(world.soup.len() % (2 * world.sites.len())),
         world,
         trace: &mut trace,
@@ -69,21 +70,21 @@ pub fn heal(
     if !act.can_decide() {
         return Ok(false);
     }
-    // Something new must go through as well.
+    // A new value must be decided too.
     let fresh = Value::AllocateNode { nonce: 0xf1e5 };
     let verdict = act
         .converge(None)
         .and_then(|()| act.converge(Some(fresh)))
         .and_then(|()| act.everybody_reads())
         .and_then(|()| act.everybody_waits_for_disks());
-    // A change that was in flight may have made members matter that have forgotten.
+    // A reconfiguration in flight may have given weight to members that forgot.
     if verdict.is_err() && !act.can_decide() {
         return Ok(false);
     }
     verdict.map(|()| true)
 }
 
-/// Returns the node that runs there, if it executes commands.
+/// Returns the node that runs on this site, if it applies commands.
 fn full(site: &Site) -> Option<&Node> {
     site.node.as_ref().filter(|node| !node.is_auxiliary())
 }
@@ -92,11 +93,11 @@ struct Act<'a> {
     world: &'a mut World,
     trace: &'a mut dyn FnMut(&dyn Fn() -> String),
     cursor: usize,
-    /// Frames before this one have arrived, or are lost.
+    /// Frames before this index have arrived, or are lost.
     heard: usize,
     devices: bool,
     deliveries: usize,
-    /// A node that does not come back, if the others can do without it.
+    /// A node that stays down, if the others can do without it.
     absent: Option<usize>,
 }
 
@@ -107,9 +108,9 @@ impl Act<'_> {
         self.world.apply(event)
     }
 
-    /// Brings the world back: every node runs but the absent one, every disk works, all nodes are
-    /// connected. Messages lost on a connection that stays up stay lost: no node reconnects without
-    /// need, as that would resend them.
+    /// Repairs the world: every node runs except the absent one, every disk works, and all nodes
+    /// are connected. Messages lost on a connection that stays up remain lost; no node reconnects
+    /// unnecessarily, as that would resend them.
     fn bring_back(&mut self) -> Result<(), Violation> {
         self.world.in_order = true;
         self.world.setup.silent = crate::setup::Silent::default();
@@ -139,10 +140,10 @@ impl Act<'_> {
         Ok(())
     }
 
-    /// [class-5], [disk-8] Returns whether the members of the newest era that still remember, and
-    /// miss nothing of what they decided, form quorums, and every chosen value is held by one of
-    /// them. The core ensures that a node knows what began an era that others have promised a
-    /// ballot of ([ballot-5]).
+    /// [class-5], [disk-8] Returns whether the group can make progress: the members of the newest
+    /// era that remember their votes, and lack nothing they decided, form quorums, and some member
+    /// holds every chosen value. The core ensures that a node knows what began an era in which
+    /// others have promised a ballot ([ballot-5]).
     fn can_decide(&self) -> bool {
         let nodes = || self.world.sites.iter().filter_map(|site| site.node.as_ref());
         let able = |site: &&Site| {
@@ -151,7 +152,7 @@ impl Act<'_> {
         };
         let able = self.world.sites.iter().filter(able);
         let now: Vec<Member> = able.map(|site| site.member).collect();
-        // A group may have lost members in any era between here and there.
+        // A group may have lost members in any era in between.
         let remember = |configuration: &quorate_core::configuration::Configuration| {
             let era = quorate_core::ballot::Era(0);
             let ballot = quorate_core::ballot::Ballot::ZERO;
@@ -168,7 +169,8 @@ impl Act<'_> {
             && nodes().all(|node| remember(node.configuration()))
     }
 
-    /// Runs until one leader is followed by all and nothing is open; `wanted` must be decided.
+    /// Runs until all nodes follow one leader and nothing is undecided; `wanted`, if any, must be
+    /// decided.
     fn converge(&mut self, wanted: Option<Value>) -> Result<(), Violation> {
         let target = self.world.observer.chosen_to();
         for _ in 0..TURNS_MAX {
@@ -180,7 +182,7 @@ impl Act<'_> {
             if let (Some(value), Some(site)) = (wanted, leader)
                 && self.is_level()
             {
-                // Refused during a transfer; then it is offered again.
+                // A value refused during a transfer is submitted again.
                 let slots = 1;
                 self.apply(&Event::Propose { site, value, slots })?;
                 self.quiet()?;
@@ -214,10 +216,10 @@ impl Act<'_> {
         self.world.observer.judge(Property::Liveness, seen)
     }
 
-    /// Checks that a read at any node is confirmed; one that fails may be asked again.
+    /// Checks that a read at any node is confirmed; a failed one is retried.
     fn everybody_reads(&mut self) -> Result<(), Violation> {
         for site in 0..self.world.sites.len() {
-            // [aux-1] An auxiliary executes nothing, and so has nothing to read.
+            // [aux-1] An auxiliary applies nothing, and so has nothing to read.
             let auxiliary = |node: &Node| node.is_auxiliary();
             let spared = self.world.sites[site].node.as_ref().is_some_and(auxiliary);
             if self.absent == Some(site) || spared {
@@ -241,11 +243,11 @@ impl Act<'_> {
         Ok(())
     }
 
-    /// [last-4] Checks that waiting clients are notified of disks, on any node that executes; so
-    /// are those that ask for the first time.
+    /// [last-4] Checks that clients that wait for disks are notified, on any node that applies
+    /// commands, even if they ask for the first time.
     fn everybody_waits_for_disks(&mut self) -> Result<(), Violation> {
         if self.world.sites.iter().any(|site| site.disk.is_damaged()) {
-            // Who cannot read something back does not say that it is there.
+            // A node that cannot read back a slot does not report it as being on disk.
             return Ok(());
         }
         for _ in 0..READ_TURNS_MAX {
@@ -266,7 +268,7 @@ impl Act<'_> {
         self.world.observer.judge(Property::Liveness, seen)
     }
 
-    /// Delivers everything in flight, in order; disks and fetches are instant.
+    /// Delivers everything in flight, in order; disks and fetches are instantaneous.
     fn quiet(&mut self) -> Result<(), Violation> {
         loop {
             let mut moved = false;
@@ -319,8 +321,8 @@ impl Act<'_> {
         }
     }
 
-    /// Lets devices carry out their orders and receive frames, and their owners receive their
-    /// reports.
+    /// Lets devices carry out their orders and receive frames, and delivers their reports to their
+    /// owners. Returns whether anything happened.
     fn move_devices(&mut self) -> Result<bool, Violation> {
         let mut moved = false;
         for site in 0..self.world.sites.len() {
@@ -358,8 +360,8 @@ impl Act<'_> {
         Ok(moved)
     }
 
-    /// Carries all bytes that clients gave to all nodes, lets leaders offer them, and closes
-    /// streams without an owner.
+    /// Delivers all bytes of clients to all nodes, lets leaders propose them, and closes streams
+    /// without an owner. Returns whether anything happened.
     fn flow(&mut self) -> Result<bool, Violation> {
         let mut moved = false;
         let given: Vec<(StreamName, u64)> = self.world.clients.streams().collect();
@@ -399,8 +401,8 @@ impl Act<'_> {
         Ok(moved)
     }
 
-    /// Returns the node that is to take a snapshot for a node that needs one, if there is none: a
-    /// node that has decided most, as a replica does when it is asked.
+    /// Returns a node that should take a snapshot for a node that needs one, and its end, if no
+    /// node has one. Like a replica, it chooses the node that has decided most.
     fn snapshot_wanted(&self, site: usize) -> Option<(usize, Slot)> {
         let sites = &self.world.sites;
         let node = sites[site].node.as_ref()?;
@@ -418,7 +420,7 @@ impl Act<'_> {
         Some((best.1, best.0))
     }
 
-    /// Returns a node with a snapshot for a node that needs one.
+    /// Returns a node with a usable snapshot for a node that needs one.
     fn snapshot_for(&self, site: usize) -> Option<usize> {
         let sites = &self.world.sites;
         let node = sites[site].node.as_ref()?;
@@ -431,7 +433,7 @@ impl Act<'_> {
         (0..sites.len()).find(helps)
     }
 
-    /// Advances the time to the next moment that a node waits for.
+    /// Advances the time to the next wake-up of any node.
     fn wake(&mut self) -> Result<(), Violation> {
         let now = self.world.now;
         let wakes = self.world.sites.iter().map(|site| site.wake);
@@ -453,8 +455,8 @@ impl Act<'_> {
         (target.0..to.0).any(|slot| self.world.observer.chosen(Slot(slot)) == wanted.as_ref())
     }
 
-    /// Returns whether there is one leader, known to all, with nothing undecided, in a ballot of
-    /// the era in force; and all nodes have decided everything.
+    /// Returns whether the group has converged: all nodes know the same leader, nothing is
+    /// undecided, the ballot is of the era in force, and all nodes have decided everything.
     fn is_level(&self) -> bool {
         let Some(leader) = self.world.leader() else {
             return false;
@@ -475,7 +477,8 @@ impl Act<'_> {
         };
         let all = self.world.sites.iter();
         let level = settled && all.filter_map(|site| site.node.as_ref()).all(follows);
-        // [stream-5] What owners got is part of its stream, and streams without owners are closed.
+        // [stream-5] All bytes that owners received are part of their streams, and streams without
+        // owners are closed.
         let owes = (0..self.world.sites.len()).any(|site| self.world.owes(site).is_some());
         level && !owes && self.world.lost_streams(leader).is_empty()
     }

@@ -1,9 +1,9 @@
-//! Exploration of quorate-core: every schedule within small bounds, random ones beyond.
+//! Exploration of quorate-core: every schedule within small bounds, and random ones beyond them.
 //!
 //! The production [`quorate_core::node::Node`] runs in a [`world`] that delivers messages in any
-//! order, any number of times, or never, crashes nodes, and is watched by an [`observer`] that
-//! counts for itself. [`explore`] chooses events at random, [`exhaustive`] tries them all,
-//! [`heal`] ends the faults and demands progress. `docs/spec/model.md` tells the bounds.
+//! order, any number of times, or never, and crashes nodes. An [`observer`] watches it and does its
+//! own counting. [`explore`] chooses events at random, [`exhaustive`] tries them all, and [`heal`]
+//! ends the faults and demands progress. `docs/spec/model.md` lists the bounds.
 #![forbid(unsafe_code)]
 
 pub mod claims;

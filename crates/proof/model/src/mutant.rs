@@ -1,4 +1,4 @@
-//! Mutants: rules taken out of the core by small edits of its text, described in `mutants/*.toml`.
+//! Mutants: rules removed from the core by small text edits, described in `mutants/*.toml`.
 
 use std::{
     fs,
@@ -7,43 +7,41 @@ use std::{
 
 use toml::{Table, Value};
 
-/// A replacement of text.
+/// A text replacement in one file.
 #[derive(Clone, Debug)]
 pub struct Edit {
-    /// Relative to the folder of crates.
+    /// Path relative to the folder of crates.
     pub file: String,
-    /// Must occur exactly once.
+    /// Text to replace; must occur exactly once.
     pub find: String,
-    /// The replacement.
     pub replace: String,
 }
 
-/// A rule taken out.
+/// A mutant: a rule removed from the core by edits.
 #[derive(Clone, Debug)]
 pub struct Mutant {
-    /// Name of its file.
+    /// Name of the mutant's file.
     pub name: String,
-    /// The defect.
+    /// Description of the defect.
     pub about: String,
-    /// The rules that it breaks.
+    /// The rules that the mutant breaks.
     pub rules: Vec<String>,
     /// The explorer's profile.
     pub profile: String,
-    /// The properties that are watched; nothing else can catch it.
+    /// The properties to watch; no other may detect the mutant.
     pub properties: Vec<String>,
-    /// A violation must be found; if not, `why`.
+    /// A violation must be found; otherwise `why` has the reason.
     pub caught: bool,
-    /// Reason that it is not found.
+    /// Reason why the mutant is not found.
     pub why: String,
-    /// The budget.
+    /// Time limit of the search, in seconds.
     pub seconds: u64,
     /// The second act is played.
     pub heal: bool,
-    /// A unit test of the core that catches it, where blind search does not, or not soon.
+    /// Unit test of the core that detects the mutant, where random search does not, or not soon.
     pub unit: Option<String>,
-    /// The same, a transcript.
+    /// Transcript that detects the mutant, where random search does not, or not soon.
     pub transcript: Option<String>,
-    /// The edits.
     pub edits: Vec<Edit>,
 }
 
@@ -53,7 +51,7 @@ pub fn crates() -> PathBuf {
     here.join("../..")
 }
 
-/// Returns all mutants, by name.
+/// Returns all mutants, sorted by name.
 pub fn all() -> Result<Vec<Mutant>, String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("mutants");
     let list = fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
@@ -114,7 +112,8 @@ fn text_of(table: &Table, key: &'static str) -> Result<String, &'static str> {
 }
 
 impl Mutant {
-    /// Returns the files that it changes, relative to the folder of crates, and their new contents.
+    /// Returns the contents of the files that the mutant changes, with their paths relative to the
+    /// folder of crates.
     pub fn changed(&self, crates: &Path) -> Result<Vec<(String, String)>, String> {
         let mut files: Vec<(String, String)> = Vec::new();
         for edit in &self.edits {

@@ -1,4 +1,5 @@
-//! The global observer: sees every record and every message, counts for itself, and judges.
+//! The global observer: it sees every record and every message, does its own counting, and checks
+//! the properties.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,10 +19,9 @@ use quorate_core::{
 
 use crate::{claims::Claims, seen::Seen};
 
-/// A property that did not hold.
+/// A violated property.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The violated property.
     pub property: Property,
     /// Description of what was observed.
     pub seen: String,
@@ -35,7 +35,7 @@ impl fmt::Display for Violation {
 
 macro_rules! properties {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// Properties that are watched.
+        /// Properties that can be checked.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Property { $($(#[$doc])* $name,)* }
 
@@ -52,61 +52,61 @@ macro_rules! properties {
 }
 
 properties! {
-    /// A slot has one chosen value, and nodes that decide it decide the same.
+    /// Each slot has at most one chosen value, and all nodes that decide it decide the same one.
     Agreement = "agreement",
-    /// Any value that a node takes as decided was chosen before.
+    /// A value was chosen before any node treats it as decided.
     DecidedIsChosen = "decided-is-chosen",
     /// Decisions come in slot order.
     DecidedInOrder = "decided-in-order",
-    /// Any value that a restarted node takes from its log as decided was chosen.
+    /// A value that a restarted node finds in its log as decided was chosen.
     Recovery = "recovery",
-    /// A promise never goes back; no vote contradicts one.
+    /// A promise never decreases, and no vote contradicts one.
     Promise = "promise",
     /// A promise leaves out no vote.
     Report = "report",
-    /// One ballot, one process, one value per slot.
+    /// A ballot belongs to one process and has one value per slot.
     Ballot = "ballot",
-    /// No statement leaves before its record has the class that it claims.
+    /// No statement is sent before its record has the class it claims.
     Durable = "durable",
-    /// Eras in order.
+    /// Eras begin in order.
     Eras = "eras",
-    /// A read sees all that was known to be decided when it was asked.
+    /// A read sees everything that was known to be decided when it was requested.
     Reads = "reads",
-    /// A read by a lease sees all that was known to be decided when it was asked.
+    /// A read under a lease sees everything that was known to be decided when it was requested.
     LeasedReads = "leased-reads",
-    /// Entries that a ring carries of a member are, word for word, those that the member released.
+    /// Ring entries are exactly as their member released them.
     Relayed = "relayed",
-    /// No vote and no decision without the bytes.
+    /// No node votes for or decides a value without its bytes.
     Bytes = "bytes",
-    /// The node raised an alarm, which only a broken rule can bring about.
+    /// No node raises an alarm; only a broken rule can cause one.
     Alarm = "alarm",
-    /// An assertion of the core failed.
+    /// No assertion of the core fails.
     Assertion = "assertion",
-    /// Any node that could be promised a ballot knows a holder of every chosen value.
+    /// Every phase-1 quorum includes a holder of every chosen value.
     Holders = "holders",
     /// The output of a stream is a prefix of its input, the same on every node, and never revoked.
     Streams = "streams",
-    /// The group's time never goes back, also across leaders.
+    /// The group's time never goes back, even across leaders.
     Time = "time",
-    /// A leader inherits nothing new.
+    /// A leader inherits no new values.
     Inheritance = "inheritance",
-    /// Values that clients were notified of as lasting are on disks, at a quorum.
+    /// Values reported to clients as durable are on the disks of a quorum.
     Lasting = "lasting",
-    /// A value that clients were notified of as in memory was voted for by a quorum, and is decided
-    /// unless one of those loses its memory.
+    /// A value reported to clients as being in memory was voted for by a quorum, and is decided
+    /// unless one of those members loses its memory.
     Early = "early",
-    /// After faults end, the group must get somewhere.
+    /// After faults end, the group makes progress.
     Liveness = "liveness",
 }
 
 impl Property {
-    /// Returns the property of this name.
+    /// Returns the property with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|p| p.name() == name)
     }
 }
 
-/// Votes for one value in one ballot, and their voters.
+/// Voters for one value in one ballot.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Bin {
     ballot: Ballot,
@@ -118,35 +118,35 @@ struct Bin {
 struct SlotView {
     bins: Vec<Bin>,
     chosen: Option<Value>,
-    /// Value that the first node to decide the slot took.
+    /// Value decided by the first node that decided the slot.
     decided: Option<Value>,
 }
 
-/// Returns whether this value changes the configuration, in any era.
+/// Returns whether this value is a reconfiguration, of any era.
 fn is_change(value: &Value) -> bool {
     matches!(value, Value::Reconfigure { .. })
 }
 
-/// Judged properties, as bits.
+/// Set of properties to check, as bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Watched(u32);
 
 impl Watched {
-    /// Everything.
+    /// All properties.
     pub const ALL: Self = Self(u32::MAX);
 
-    /// Watches only these.
+    /// Creates a set of these properties.
     pub fn only(properties: &[Property]) -> Self {
         Self(properties.iter().fold(0, |bits, p| bits | 1 << *p as u32))
     }
 
-    /// Returns whether this property is watched.
+    /// Returns whether this property is checked.
     pub fn has(self, property: Property) -> bool {
         self.0 & (1 << property as u32) != 0
     }
 }
 
-/// History of a run, observed from all nodes at once.
+/// History of a run, observed on all nodes at once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Observer {
     watched: Watched,
@@ -154,20 +154,20 @@ pub struct Observer {
     /// Slots below have a chosen value; the eras follow from these values.
     chosen_to: Slot,
     eras: Eras,
-    /// The configuration of each era, and the first slot that it judges.
+    /// The configuration of each era, and the first slot to which it applies.
     begun: Vec<(Slot, Configuration)>,
     proposed: BTreeMap<(Ballot, Slot), Value>,
     used: BTreeMap<Ballot, u64>,
-    /// The highest ballot that this member reported as promised.
+    /// The highest ballot that each member reported as promised.
     told: BTreeMap<Member, Ballot>,
-    /// Entries that members released to a ring.
+    /// Entries that members released on a ring.
     released: BTreeSet<(Ballot, RingEntry)>,
-    /// Every slot below was known to some node to be decided.
+    /// Some node knew every slot below to be decided.
     known_to: Slot,
     seen: Seen,
-    /// Proposer of the change that began the newest era.
+    /// Proposer of the reconfiguration that began the newest era.
     changed_by: Option<NodeId>,
-    /// Notifications to clients about values in memory, where clients ask for that.
+    /// Notifications to clients about values in memory, if clients request them.
     claims: Option<Claims>,
 }
 
@@ -191,21 +191,21 @@ impl Observer {
         }
     }
 
-    /// Clients ask what is in memory at a quorum.
+    /// Prepares for clients that request notifications about values in memory.
     pub(crate) fn expect_claims(&mut self) {
         self.claims = Some(Claims::default());
     }
 
-    /// [less-4] Notes that a member has lost its memory; its disk has these votes.
+    /// [less-4] Records that a member lost its memory; `has` returns whether a vote is on its disk.
     pub(crate) fn forgets(&mut self, member: Member, has: impl Fn(Ballot, Slot) -> bool) {
         if let Some(claims) = &mut self.claims {
             claims.forgets(member, has);
         }
     }
 
-    /// [less-2] Judges a notification to a client of a node that has decided everything below
-    /// `from`, which led to these eras: everything from there to `to` is in memory at a quorum,
-    /// voted for in this ballot.
+    /// [less-2] Checks a notification to a client that everything from `from` to `to` is in memory
+    /// at a quorum, voted for in this ballot. The client's node has decided everything below
+    /// `from`, which led to these eras.
     pub(crate) fn claims(
         &mut self,
         ballot: Ballot,
@@ -219,8 +219,8 @@ impl Observer {
         for slot in (from.0..to.0).map(Slot) {
             let told = claims.tells(slot, ballot);
             let by = told.as_ref().map_or(&[][..], |(_, by)| by);
-            // [decide-1] What judges a slot follows from what is below it: decided, or about to be,
-            // in this ballot.
+            // [decide-1] The configuration for a slot follows from the slots below it, which are
+            // decided, or about to be decided in this ballot.
             if !invariants::is_chosen(eras.current(), eras.era(), ballot, by) {
                 let seen = format!(
                     "a client hears that slot {slot} is in memory at a quorum; in ballot {ballot} {} members voted",
@@ -237,8 +237,8 @@ impl Observer {
         slots.into_iter().try_for_each(|slot| self.claims_hold(slot))
     }
 
-    /// [less-4] Checks that a chosen slot has the value that clients were notified of, unless one
-    /// of the voters they were notified of lost its vote.
+    /// [less-4] Checks that a chosen slot has the value reported to clients, unless one of the
+    /// reported voters lost its vote.
     fn claims_hold(&self, slot: Slot) -> Result<(), Violation> {
         let (Some(claims), Some(chosen)) = (&self.claims, self.chosen(slot)) else {
             return Ok(());
@@ -266,7 +266,7 @@ impl Observer {
         }
     }
 
-    /// Slots below have a chosen value.
+    /// Returns the slot below which every slot has a chosen value.
     pub fn chosen_to(&self) -> Slot {
         self.chosen_to
     }
@@ -281,7 +281,7 @@ impl Observer {
         self.eras.era()
     }
 
-    /// Returns the configuration of that era.
+    /// Returns the configuration of the current era.
     pub fn configuration(&self) -> &Configuration {
         self.eras.current()
     }
@@ -291,7 +291,7 @@ impl Observer {
         &self.eras
     }
 
-    /// Returns the end of the slots that some node was known to have decided.
+    /// Returns the slot below which some node knew every slot to be decided.
     pub fn known_to(&self) -> Slot {
         self.known_to
     }
@@ -308,7 +308,7 @@ impl Observer {
         &mut self.slots[at]
     }
 
-    /// Notes a vote that has the class that counts in this group.
+    /// Records a vote at the class that counts in this group.
     pub fn voted(
         &mut self,
         member: Member,
@@ -328,12 +328,12 @@ impl Observer {
         self.choose(range)
     }
 
-    /// Judges what new votes in `range` change.
+    /// Checks what new votes in `range` cause to be chosen.
     fn choose(&mut self, range: SlotRange) -> Result<(), Violation> {
         for slot in (range.from.0..range.to.0.min(self.chosen_to.0)).map(Slot) {
             self.choose_slot(slot)?;
         }
-        // [decide-1] A slot is judged once everything below it is chosen.
+        // [decide-1] A slot is checked once everything below it is chosen.
         while self.view(self.chosen_to).is_some() {
             let slot = self.chosen_to;
             self.choose_slot(slot)?;
@@ -349,7 +349,7 @@ impl Observer {
         Ok(())
     }
 
-    /// Notes that this value began an era.
+    /// Counts a value that began an era.
     fn count(&mut self, slot: Slot, value: &Value) {
         let Value::Reconfigure { change, .. } = value else {
             return;
@@ -367,13 +367,13 @@ impl Observer {
         self.changed_by = by;
     }
 
-    /// Returns whether a change of configuration is voted for and not chosen.
+    /// Returns whether some reconfiguration has votes and is not chosen.
     pub(crate) fn has_open_change(&self) -> bool {
         let open = self.slots.iter().filter(|view| view.chosen.is_none());
         open.flat_map(|view| &view.bins).any(|bin| is_change(&bin.value))
     }
 
-    /// Returns this run's counts of situations in members' choices.
+    /// Returns the counters of situations that this observer maintains.
     pub(crate) fn seen(&self) -> Seen {
         self.seen
     }
@@ -395,7 +395,7 @@ impl Observer {
         self.claims_hold(slot)
     }
 
-    /// Judges slots that a node reported as decided.
+    /// Checks slots that a node reported as decided.
     pub fn decided(&mut self, range: SlotRange, value: Value) -> Result<(), Violation> {
         for slot in (range.from.0..range.to.0).map(Slot) {
             let known = self.view_mut(slot).decided.get_or_insert(value);
@@ -408,13 +408,13 @@ impl Observer {
         Ok(())
     }
 
-    /// Judges a value that a node found in its log, as decided.
+    /// Checks a value that a node found in its log as decided.
     pub fn recovered(&self, slot: Slot, value: &Value) -> Result<(), Violation> {
         let verdict = invariants::decided_is_chosen(slot, self.chosen(slot), value);
         self.judge(Property::Recovery, verdict)
     }
 
-    /// Judges a node's vote: `log_promised` is the highest promise among its earlier records.
+    /// Checks a vote of a node. `log_promised` is the highest promise among its earlier records.
     pub fn casts(
         &mut self,
         member: Member,
@@ -438,7 +438,7 @@ impl Observer {
         all.any(|((_, other), known)| *other == slot && known == value)
     }
 
-    /// [ballot-2] Binds slots to a value in a ballot.
+    /// [ballot-2] Binds slots to a value in a ballot, and checks that no other value was bound.
     fn binds(&mut self, ballot: Ballot, range: SlotRange, value: Value) -> Result<(), Violation> {
         for slot in (range.from.0..range.to.0).map(Slot) {
             let known = *self.proposed.entry((ballot, slot)).or_insert(value);
@@ -448,7 +448,7 @@ impl Observer {
         Ok(())
     }
 
-    /// Process number `process` of `member` says something in a ballot of its own.
+    /// Checks a message that process number `process` of `member` sends in a ballot of its own.
     pub fn says(
         &mut self,
         member: Member,
@@ -476,13 +476,13 @@ impl Observer {
         Ok(())
     }
 
-    /// Notes an entry that a member released to a ring.
+    /// Records an entry that a member released on a ring.
     pub(crate) fn releases(&mut self, ballot: Ballot, entry: RingEntry) {
         self.released.insert((ballot, entry));
         self.seen.ring_votes += 1;
     }
 
-    /// Judges an entry that a member passes on.
+    /// Checks an entry that a member passes on.
     pub(crate) fn relays(&mut self, ballot: Ballot, entry: &RingEntry) -> Result<(), Violation> {
         self.seen.relayed += 1;
         let known = self.released.contains(&(ballot, *entry));
@@ -494,7 +494,7 @@ impl Observer {
         self.judge(Property::Relayed, verdict)
     }
 
-    /// Judges a promise that leaves; `cast` are the member's highest votes, by slot.
+    /// Checks a promise that is being sent; `cast` holds the member's highest votes by slot.
     pub fn promises(
         &mut self,
         member: Member,
@@ -510,7 +510,7 @@ impl Observer {
         Ok(())
     }
 
-    /// Judges the promise of a member that restarted.
+    /// Checks the promise of a restarted member.
     pub fn restarted(&self, member: Member, promised: Ballot) -> Result<(), Violation> {
         let told = self.told.get(&member).copied().unwrap_or_default();
         let verdict = invariants::promise_is_kept(told, promised);

@@ -1,4 +1,4 @@
-//! Profiles of random runs: number of nodes, their start, and the rates of events.
+//! Profiles of random runs: number of nodes, initial state, and rates of events.
 
 use quorate_core::{
     configuration::{Configuration, Voter},
@@ -15,142 +15,140 @@ use crate::{
     world::RIGHT_PPM,
 };
 
-/// A kind of run. Within a kind, each seed draws its own rates.
+/// A kind of random run. Within a kind, each seed draws its own rates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Profile {
-    /// A little of everything, durable.
+    /// A bit of everything, mostly in durable groups.
     Mixed,
     /// Few slots, many leaders, many crashes.
     Duel,
-    /// Changes of configuration early and often.
+    /// Early and frequent reconfigurations.
     Eras,
-    /// As `Eras`, from weights that let a leader use its casting vote, with few leaders.
+    /// As `Eras`, but with few leaders, and weights that allow a casting vote.
     Casting,
-    /// Votes in memory; a crash makes a new member.
+    /// Votes in memory; a crash results in a new member.
     Volatile,
     /// Reads and catch-up under changing leaders.
     Reads,
     /// Bytes that arrive late or never.
     Bytes,
-    /// One log rots, among changes of configuration.
+    /// One damaged log, together with reconfigurations.
     Damage,
-    /// Logs are trimmed, snapshots installed, members come and go for good.
+    /// Trimmed logs, installed snapshots, and members that join and leave permanently.
     Lifecycle,
-    /// Leaders read by leases, on clocks that differ by as much as they may.
+    /// Reads under leases, with clocks that differ by the maximum.
     Leases,
-    /// As `Lifecycle`, with auxiliaries that are needed and are not; some flexible quorums, some
-    /// thrift.
+    /// As `Lifecycle`, with auxiliaries that are activated and bypassed; some flexible quorums,
+    /// some thrifty leaders.
     Auxiliary,
-    /// Everything that the members of one cluster live to see in years: changes, × and ÷, trims,
-    /// snapshots, machines that come back as new nodes, leadership to and fro, and an auxiliary.
+    /// Everything a cluster goes through in years: reconfigurations, × and ÷, trims, snapshots,
+    /// machines that return as new nodes, transfers back and forth, and an auxiliary.
     Years,
-    /// Byte streams: owners that die and come back, bytes that come late, in part, in no order or
-    /// never, leaders that change amid runs.
+    /// Byte streams: owners that crash and return; bytes that arrive late, partially, out of order
+    /// or never; leaders that change in the middle of a run.
     Streams,
-    /// Votes that take a ring, any ring: laid anew at any moment, through members, learners,
-    /// strangers, or in a star.
+    /// Votes that travel along any ring: rebuilt at any moment, through members, learners, unknown
+    /// nodes, or as a star.
     Ring,
-    /// Devices that vote, assign slots and count; steps in flight when they are fenced or
-    /// withdrawn, lost power, owners that die, old frames.
+    /// Devices that vote, assign slots and count: steps in flight when they are fenced or
+    /// withdrawn, power losses, owners that crash, old frames.
     Devices,
-    /// Clients of a volatile group that want a notification when decided values are on disks.
+    /// Clients of a volatile group that request notifications when decided values are on disks.
     Lasting,
-    /// The disk of one node loses the end of its log, which it has reported to others.
+    /// A disk that loses the end of a log that its node has reported to others.
     Liars,
-    /// Clients of a durable group that want a notification when proposed values are in memory at a
-    /// quorum.
+    /// Clients of a durable group that request notifications when proposed values are in memory at
+    /// a quorum.
     Early,
 }
 
-/// Rates of events, relative to each other.
+/// Relative rates of events.
 #[derive(Clone, Copy, Debug)]
 pub struct Rates {
     /// A message arrives.
     pub deliver: u64,
-    /// Percentage of these that deliver one of the newest messages.
+    /// Percentage of deliveries that pick one of the newest messages.
     pub recent: u64,
     /// Records reach the disk.
     pub persist: u64,
-    /// Percentage of these in which all records reach the disk at once.
+    /// Percentage of these events in which all records reach the disk at once.
     pub persist_all: u64,
     /// A node tries to lead.
     pub campaign: u64,
-    /// Some nodes have the network to themselves for a while.
+    /// Some nodes communicate only with each other for a while.
     pub burst: u64,
     /// Time passes for one node.
     pub tick: u64,
-    /// A value is offered to a leader.
+    /// A value is submitted to a leader.
     pub propose: u64,
-    /// A change of configuration is offered to a leader.
+    /// A reconfiguration is submitted to a leader.
     pub change: u64,
-    /// A crash.
+    /// A process crashes.
     pub crash: u64,
-    /// A clean stop.
+    /// A process stops cleanly.
     pub stop: u64,
-    /// A start, of a node that is down.
+    /// A node that is down starts.
     pub start: u64,
-    /// A read.
+    /// A read is requested.
     pub read: u64,
-    /// A leader is asked to read, and receives answers to old heartbeats.
+    /// A leader receives a read request, and replies to old heartbeats.
     pub late: u64,
-    /// Bytes that were looked for are found, or not.
+    /// A fetch of bytes succeeds or fails.
     pub fetch: u64,
     /// Decided values are sent.
     pub serve: u64,
-    /// A connection comes or goes.
+    /// A connection is set up or lost.
     pub connect: u64,
-    /// A transfer is asked for.
+    /// A transfer of leadership is requested.
     pub transfer: u64,
     /// A disk fails.
     pub fail: u64,
-    /// Records of the one log that may rot do so.
+    /// Records of the only log that may be damaged become unreadable.
     pub rot: u64,
-    /// The one disk that lies loses the end of its log.
+    /// The only lying disk loses the end of its log.
     pub lie: u64,
     /// A node trims its log.
     pub trim: u64,
-    /// A node installs the snapshot of another, asked for or not.
+    /// A node installs the snapshot of another, needed or not.
     pub install: u64,
-    /// The machine of a node that was removed comes back as a new node.
+    /// The machine of a removed node returns as a new node.
     pub wipe: u64,
-    /// A leader gets leases, perhaps another comes, and it reads.
+    /// A leader obtains leases, perhaps another leader is elected, and the first one reads.
     pub lease: u64,
-    /// An auxiliary's log begins where it asked for.
+    /// An auxiliary's log is trimmed to where it requested.
     pub forget: u64,
-    /// A full replica is gone, and a leader goes on without it for some time.
+    /// A full replica is down, and a leader continues without it for some time.
     pub absence: u64,
-    /// Something happens to streams.
+    /// An event of streams occurs.
     pub stream: u64,
-    /// A leader's votes should come in another way.
+    /// The route of a leader's votes changes.
     pub route: u64,
-    /// Something happens at devices.
+    /// An event of devices occurs.
     pub device: u64,
     /// Devices of some nodes carry out all orders and receive all frames, for a while.
     pub devices: u64,
-    /// A client waits until what its node has decided is on disks.
+    /// A client waits until everything its node has decided is on disks.
     pub last: u64,
-    /// A client waits until what its node has voted for is in memory at a quorum.
+    /// A client waits until everything its node has voted for is in memory at a quorum.
     pub early: u64,
     /// Percentage of messages that lose their bytes.
     pub lose_bytes: u64,
 }
 
-/// Everything that a seed decides before the first event.
+/// Everything that a seed determines before the first event.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The world.
     pub setup: Setup,
-    /// The rates.
     pub rates: Rates,
     /// Number of events.
     pub events: usize,
-    /// Most values offered.
+    /// Maximum number of submitted values.
     pub values: u64,
-    /// Most changes of configuration offered.
+    /// Maximum number of submitted reconfigurations.
     pub changes: u64,
-    /// Percentage of values that take more than one slot.
+    /// Percentage of values that cover more than one slot.
     pub spans: u64,
-    /// Percentage of nodes that are among those that have the network to themselves.
+    /// Percentage of nodes inside a group that communicates only with each other.
     pub inside: u64,
 }
 
@@ -177,7 +175,7 @@ impl Profile {
         Self::Early,
     ];
 
-    /// Returns the name on command lines.
+    /// Returns the name used on command lines.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Mixed => "mixed",
@@ -201,7 +199,7 @@ impl Profile {
         }
     }
 
-    /// Returns the profile of this name.
+    /// Returns the profile with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|profile| profile.name() == name)
     }
@@ -263,7 +261,7 @@ impl Profile {
             seed: dice.next(),
             sorted: false,
             silent: Silent {
-                // A leader knows by them what the others hold ([era-12]).
+                // From heartbeats a leader knows what other nodes hold ([era-12]).
                 heartbeats: !matches!(
                     self,
                     Self::Reads
@@ -301,7 +299,7 @@ impl Profile {
             values,
             changes,
             spans: match self {
-                // All content is a client's.
+                // All content comes from clients of streams.
                 Self::Streams => 0,
                 _ => dice.pick(&[0, 10, 40]),
             },
@@ -312,7 +310,8 @@ impl Profile {
         }
     }
 
-    /// Returns full replicas that form a phase-2 quorum, and auxiliaries.
+    /// Returns a configuration in which full replicas form a phase-2 quorum, with additional
+    /// auxiliaries.
     fn with_auxiliaries(nodes: usize, class: Class, dice: &mut Dice) -> Configuration {
         let members = if nodes == 5 && dice.percent(50) { 5 } else { 3 };
         let (rule, full) = match members {
@@ -502,8 +501,8 @@ impl Profile {
     }
 }
 
-/// Leases that last longer than elections take, so that nothing but they keeps others from leading;
-/// clocks at the ends of what they may be.
+/// Returns the setup with leases that outlast elections, so that only they prevent other nodes from
+/// leading, and with clocks at the limits of the permitted drift.
 fn leased(setup: Setup, dice: &mut Dice) -> Setup {
     const DRIFT_PPM: u64 = 100_000;
     let rate = |_| dice.pick(&[RIGHT_PPM - DRIFT_PPM, RIGHT_PPM, RIGHT_PPM + DRIFT_PPM]);
@@ -519,7 +518,7 @@ fn leased(setup: Setup, dice: &mut Dice) -> Setup {
     }
 }
 
-/// Varies the rates: swarm testing, each seed has a character of its own.
+/// Varies the rates per seed (swarm testing).
 fn swarm(rates: &mut Rates, dice: &mut Dice) {
     let mut turn = |rate: &mut u64, may_vanish: bool| match dice.below(8) {
         0 if may_vanish => *rate = 0,

@@ -1,83 +1,82 @@
-//! Situations that a run came through, counted, so that a test can check that it proves something
-//! about them.
+//! Counters of situations in a run, so that a test can check that it covers them.
 
 use std::hash::{Hash, Hasher};
 
-/// Counts of situations. Not part of a world's state: worlds that reached a state by different
+/// Counters of situations. Not part of a world's state: worlds that reach a state by different
 /// paths are equal.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
-    /// A change of configuration was chosen whose proposer is not that of the change before it.
+    /// Reconfigurations chosen whose proposer differs from that of the previous one.
     pub changes_by_another_leader: u64,
-    /// An era began by weights being multiplied or divided.
+    /// Eras that began with a multiplication or division of weights.
     pub scaled: u64,
-    /// A leader engaged auxiliaries.
+    /// Activations of auxiliaries by a leader.
     pub engaged: u64,
-    /// A leader spared auxiliaries again.
+    /// Deactivations of auxiliaries by a leader.
     pub retired: u64,
-    /// A log was trimmed beyond what some member had decided.
+    /// Logs trimmed beyond what some member had decided.
     pub trimmed_beyond_a_member: u64,
-    /// A snapshot was installed.
+    /// Snapshots installed.
     pub installed: u64,
-    /// A member of a volatile group came back without its memory, while a change was voted for and
-    /// not chosen.
+    /// Members of a volatile group that restarted without memory while a reconfiguration had votes
+    /// and was not chosen.
     pub forgot_amid_a_change: u64,
-    /// Weight went to a later incarnation of a node.
+    /// Later incarnations of a node that gained weight.
     pub readmitted: u64,
-    /// The machine of a removed node joined as another node.
+    /// Machines of removed nodes that joined as other nodes.
     pub replaced: u64,
-    /// A byte became part of a stream.
+    /// Bytes appended to streams.
     pub appended: u64,
-    /// A byte of content was chosen, and was a no-op.
+    /// Chosen bytes of content that were no-ops.
     pub skipped: u64,
-    /// A stream was taken from an owner that wrote to it.
+    /// Streams taken over from an owner that wrote to them.
     pub takeovers: u64,
-    /// The stream of a lost owner was closed by a leader.
+    /// Streams of lost owners closed by a leader.
     pub lost_owners: u64,
-    /// An owner confirmed to its client that bytes are kept.
+    /// Confirmations by an owner that its client's bytes are stored.
     pub acknowledged: u64,
-    /// A vote, or a decision, was recorded without bytes, which were not needed.
+    /// Votes and decisions recorded without bytes, because these were not needed.
     pub hollow: u64,
-    /// A part of a run was voted for.
+    /// Votes for a part of a run.
     pub cut: u64,
-    /// Content was learned without its bytes.
+    /// Content learned without its bytes.
     pub bare: u64,
-    /// Such bytes were found later.
+    /// Bytes missing from such content that were found later.
     pub looked: u64,
-    /// A member added its own vote to those on a ring.
+    /// Votes that a member added to those on a ring.
     pub ring_votes: u64,
-    /// A member passed on the vote of another.
+    /// Votes of other members that a member passed on.
     pub relayed: u64,
-    /// A leader laid a ring.
+    /// Rings set up by a leader.
     pub laid: u64,
-    /// A ring got nowhere, and was given up.
+    /// Rings given up for lack of progress.
     pub broke: u64,
-    /// A device voted.
+    /// Votes by devices.
     pub device_votes: u64,
-    /// A device, or a node by one, counted a quorum.
+    /// Quorums counted by a device, or by a node from one.
     pub device_counted: u64,
-    /// A learner learned of a decision by a frame.
+    /// Decisions that a learner received in a frame.
     pub device_told: u64,
-    /// A leader learned the value that its device gave a slot to.
+    /// Slots assigned by a device that its leader learned of.
     pub given: u64,
-    /// A leader took back what its device gave out.
+    /// Withdrawals of slot assignment from a device.
     pub taken_back: u64,
-    /// A device was read out behind a fence, and had voted.
+    /// Fenced devices that were read out and had voted.
     pub fenced: u64,
-    /// A device that was in use lost power.
+    /// Devices in use that lost power.
     pub device_forgot: u64,
-    /// A client was notified that decided values are on disks.
+    /// Notifications to clients that decided values are on disks.
     pub lasting: u64,
-    /// A disk lost the end of a log that had been reported to others.
+    /// Disks that lost the end of a log that had been reported to others.
     pub lies: u64,
-    /// A node that was not asked reminded it of that.
+    /// Restarts in which a node that was not queried reminded the restarted one.
     pub reminded: u64,
-    /// A client was notified that a slot is in memory at a quorum.
+    /// Notifications to clients that a slot is in memory at a quorum.
     pub early: u64,
 }
 
 impl Seen {
-    /// Returns the sum of two.
+    /// Returns the sums of the counters.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {

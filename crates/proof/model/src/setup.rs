@@ -1,4 +1,4 @@
-//! Setup of a world: its nodes, their options, and messages that a plane loses.
+//! Setup of a world: its nodes, their options, and the messages that are always lost.
 
 use quorate_core::{configuration::Configuration, laying::Route, lease::Leases, message::Message};
 
@@ -7,56 +7,55 @@ use quorate_core::{configuration::Configuration, laying::Route, lease::Leases, m
 pub struct Setup {
     /// Number of nodes, members or not.
     pub nodes: usize,
-    /// The founding configuration.
     pub founding: Configuration,
-    /// Shape of the options of every node.
+    /// Heartbeat interval of every node.
     pub heartbeat_ms: u64,
-    /// Shortest election time-out.
+    /// Minimum election timeout.
     pub election_min_ms: u64,
-    /// Longest.
+    /// Maximum election timeout.
     pub election_max_ms: u64,
-    /// Most proposals in flight.
+    /// Maximum number of proposals in flight.
     pub inflight_max: usize,
-    /// Slots that an acceptor holds.
+    /// Size of an acceptor's window, in slots.
     pub window_slots: u64,
-    /// Leaders send proposals to just a quorum.
+    /// Leaders send proposals to a quorum only.
     pub thrifty: bool,
     /// Initial route of votes to leaders.
     pub route: Route,
-    /// Seeds the nodes' own dice.
+    /// Seed of the nodes' own random numbers.
     pub seed: u64,
-    /// Messages are kept sorted, so that equal soups are equal states.
+    /// The soup is sorted, so that equal soups are equal states.
     pub sorted: bool,
-    /// Message kinds that never reach the soup.
+    /// Kinds of messages that are never added to the soup.
     pub silent: Silent,
-    /// Leases, if there are any ([read-4]).
+    /// Lease rules, if the group uses leases ([read-4]).
     pub leases: Option<Leases>,
-    /// Rate of each node's clock, in parts per million; those that are not listed are right.
+    /// Rate of each node's clock, in parts per million; clocks not listed are exact.
     pub rates_ppm: Vec<u64>,
-    /// Every chosen value must be held where every phase-1 quorum finds it ([era-12]).
+    /// Checks that every phase-1 quorum includes a holder of every chosen value ([era-12]).
     pub holders: bool,
-    /// Clients ask what is in memory at a quorum ([less-1]).
+    /// Clients request notifications about values in memory at a quorum ([less-1]).
     pub early: bool,
-    /// Nodes apply what they decide some time later; else at once.
+    /// Nodes apply decisions some time later instead of at once.
     pub lag: bool,
-    /// Slots that each program of a node's device holds; 0: there are no devices.
+    /// Number of slots that each program of a node's device holds; 0 for no devices.
     pub cells: u64,
-    /// Decided content is learned without bytes that did not come along ([snap-5]).
+    /// Decided content is learned even without its bytes ([snap-5]).
     pub bare: bool,
-    /// Nodes report how far their logs are, and remember it of each other ([lie-1]).
+    /// Nodes report the extent of their logs, and remember it for each other ([lie-1]).
     pub witness: bool,
 }
 
-/// Message kinds that a plane loses always, to keep a soup small.
+/// Kinds of messages that are always lost, to keep a soup small.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Silent {
-    /// Heartbeats and their answers.
+    /// Heartbeats and their replies.
     pub heartbeats: bool,
     /// Refusals.
     pub preempted: bool,
-    /// Announced decisions.
+    /// Announcements of decisions.
     pub decided: bool,
-    /// Questions for, and answers with, decided values.
+    /// Catch-up requests and replies.
     pub catchup: bool,
 }
 

@@ -1,4 +1,4 @@
-//! A node's machine: its process, its disk, its memory of bytes, what it was asked to do.
+//! A node's machine: its process, disk, bytes in memory, and pending requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,61 +25,63 @@ use crate::{
 /// A node's machine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Site {
-    /// The node, in its present incarnation.
+    /// The node in its current incarnation.
     pub member: Member,
-    /// Its device, which may live longer than its process.
+    /// The node's device, which may outlive its process.
     pub device: Device,
     /// The member that the device votes for.
     pub device_of: Member,
-    /// Votes of the device for that member.
+    /// Votes that the device cast for that member.
     pub(crate) device_cast: BTreeMap<Slot, (Ballot, Value)>,
     /// The process; `None` while it is down.
     pub node: Option<Node>,
-    /// Its log.
+    /// The node's log.
     pub disk: Disk,
-    /// Number of the process, counted over all nodes.
+    /// Number of the process, counted across all nodes.
     pub process: u64,
-    /// Entries of the log before this were forgotten ([volatile-1]).
+    /// Entries of the log before this one are forgotten ([volatile-1]).
     pub memory_from: usize,
     /// Bytes in memory: of a batch (slot 0), or of a stream (offset 0) at a position.
     held: BTreeSet<(Value, Slot)>,
-    /// State applied from its decisions.
+    /// State applied from the decided values.
     pub applied: Applied,
-    /// Offers of streams, if it leads.
+    /// The leader's offers of streams.
     pub offering: Offering,
     /// Decided values, in slot order.
     decided: Vec<(SlotRange, Value)>,
     decided_to: Slot,
-    /// The decisions' effect on the group's time.
+    /// The group's time, as applied from the decided values.
     pub time: GroupTime,
-    /// Bytes looked for.
+    /// Bytes to fetch.
     pub fetches: Vec<(Value, SlotRange)>,
-    /// Decided values that a peer asked for.
+    /// Catch-up requests of peers.
     pub serves: Vec<(NodeId, SlotRange)>,
-    /// Wanted start of its log, as an auxiliary ([trim-1]).
+    /// Requested start of the log, if an auxiliary ([trim-1]).
     pub forgets: Option<Slot>,
-    /// The node that reported that only a snapshot has what is missing.
+    /// The node that reported that only a snapshot has the missing slots.
     pub needs: Option<NodeId>,
     /// The log has failed.
     pub failed: bool,
-    /// Sites connected to this one, by its own notifications.
+    /// Sites connected to this one, as it was notified.
     pub connected: BTreeSet<usize>,
-    /// Wanted time of the next wake-up.
+    /// Requested time of the next wake-up.
     pub wake: Time,
     reads: BTreeMap<ReadToken, Slot>,
     /// The last read that was confirmed.
     pub confirmed: Option<ReadToken>,
-    /// [snap-5] Bytes that are part of a stream by what was learned here, and are not here.
+    /// [snap-5] Missing bytes of streams: they belong to content learned on this node without them.
     pub lack: BTreeSet<(StreamName, u64)>,
     /// A value is being learned without its bytes.
     pub learns_bare: bool,
-    /// The node was notified that bytes are missing.
+    /// The node was last notified that bytes are missing.
     pub told_lack: bool,
-    /// Other nodes' reports of their logs ([lie-2]).
+    /// Extent of other nodes' logs, as they reported it ([lie-2]).
     pub witness: Witness,
-    /// The disk has lost what the site reported to others, and no peer has reminded it yet.
+    /// The disk lost something that the site had reported to others, and no peer has reminded it
+    /// yet.
     pub lied: bool,
-    /// [lie-5] A process was reminded of more: the next one is another incarnation.
+    /// [lie-5] A peer reminded the process of what it lost; the next process starts a new
+    /// incarnation.
     pub owes: bool,
 }
 
@@ -119,7 +121,7 @@ impl Site {
         }
     }
 
-    /// Forgets the process, and its state in memory.
+    /// Drops the process and its state in memory.
     pub(crate) fn forget_process(&mut self) {
         self.failed = false;
         self.connected.clear();
@@ -132,15 +134,15 @@ impl Site {
         self.witness = Witness::default();
     }
 
-    /// [lie-1] Returns how far its log is on stable storage.
+    /// [lie-1] Returns how much of its log is on stable storage.
     pub(crate) fn memory(&self) -> Memory {
         let to = self.disk.persisted() as u64;
         Memory { written: Written { incarnation: self.member.incarnation, to }, boot: 0 }
     }
 
-    /// Gives a new process what the log holds: the bytes there, and what is decided.
+    /// Initialises a new process from the log: the bytes there, and the decided values.
     pub(crate) fn read_back(&mut self, decided: Vec<(SlotRange, Value)>, decided_to: Slot) {
-        // What is not in the log is gone.
+        // Bytes that are not in the log are lost.
         self.held.clear();
         self.applied = Applied::default();
         self.lack.clear();
@@ -169,13 +171,13 @@ impl Site {
         &self.decided
     }
 
-    /// Returns the decided value of this slot, if that is known here.
+    /// Returns the decided value of this slot, if this site knows it.
     pub(crate) fn decided_value(&self, slot: Slot) -> Option<Value> {
         let run = self.decided.iter().find(|(range, _)| range.contains(slot));
         run.map(|(_, value)| *value)
     }
 
-    /// Slots below are decided here.
+    /// Returns the slot below which this site has decided everything.
     pub(crate) fn decided_to(&self) -> Slot {
         self.decided_to
     }
@@ -186,13 +188,13 @@ impl Site {
         (self.disk.log_start().0..to.0).map(|at| value(Slot(at))).collect()
     }
 
-    /// [trim-1] Moves the start of the log, with nothing in place of what was below.
+    /// [trim-1] Moves the start of the log, without a snapshot of the slots below.
     pub(crate) fn forget(&mut self, start: Slot, known: Eras) {
         self.disk.forget(start, known);
         self.begin(start);
     }
 
-    /// Notes that a snapshot stands for everything below its log now.
+    /// Records that a snapshot now covers everything below the log.
     pub(crate) fn rebase(&mut self, start: Slot, eras: Eras) {
         self.disk.rebase(start, eras);
         self.begin(start);
@@ -203,7 +205,7 @@ impl Site {
             range.from = range.from.max(start);
         }
         self.decided.retain(|(range, _)| !range.is_empty());
-        // [snap-3] What was asked for before is not read below the log's start any more.
+        // [snap-3] Requests queued earlier are no longer served from slots below the log's start.
         for (_, range) in &mut self.serves {
             *range = SlotRange::new(range.from.max(start), range.to.max(start));
         }
@@ -212,7 +214,7 @@ impl Site {
         self.needs = None;
     }
 
-    /// Wipes the machine: nothing of what it held is left.
+    /// Wipes the machine.
     pub(crate) fn wipe(&mut self, node: NodeId) {
         *self = Self {
             process: self.process,
@@ -221,7 +223,8 @@ impl Site {
         };
     }
 
-    /// Notes a range that the node here reports as decided. Returns how far it was before.
+    /// Records a range that the node reports as decided. Returns the end of the slots decided
+    /// before.
     pub(crate) fn decides(&mut self, range: SlotRange, value: Value) -> Slot {
         // [disk-8] Slots that the log holds after a lost range are not reported again.
         while self.decided_to < range.from && self.knows(self.decided_to) {
@@ -233,65 +236,65 @@ impl Site {
         before
     }
 
-    /// Returns the places of this value's bytes that are in memory.
+    /// Returns this value's bytes in memory.
     pub(crate) fn bytes_of(&self, value: Value) -> impl Iterator<Item = (Value, Slot)> + '_ {
         let all = self.held.iter().copied();
         let (same, _) = Self::key(&value, Slot(0));
         all.filter(move |(held, _)| *held == same)
     }
 
-    /// Returns whether this byte can be read here, from memory or the log.
+    /// Returns whether this byte can be read from memory or the log.
     pub(crate) fn has_byte(&self, byte: (StreamName, u64)) -> bool {
         !self.lack.contains(&byte)
             && (self.held.contains(&Self::byte(byte)) || self.disk.has_byte(byte))
     }
 
-    /// Bytes of batches came.
+    /// Receives bytes of batches.
     pub(crate) fn take_bytes(&mut self, bytes: Vec<(Value, Slot)>) {
         self.held.extend(bytes);
     }
 
-    /// Bytes of a stream came: those that may still be applied are kept.
+    /// Receives bytes of a stream, and keeps those that may still be applied.
     pub(crate) fn take_stream(&mut self, stream: StreamName, from: u64, to: u64) {
         let next = self.applied.table().next(stream).unwrap_or(0);
         let bytes = (from.max(next)..to).map(|at| Self::byte((stream, at)));
         self.held.extend(bytes);
     }
 
-    /// Takes one byte likewise, wherever it is.
+    /// Receives one byte of a stream, and keeps it if it may still be applied.
     pub(crate) fn take_byte(&mut self, (stream, position): (StreamName, u64)) {
         if self.applied.table().next(stream).is_none_or(|next| position >= next) {
             self.held.insert(Self::byte((stream, position)));
         }
     }
 
-    /// Returns the end of what is in memory of a stream without a gap from `position` on, at most
+    /// Returns the end of the contiguous bytes of a stream in memory from `position` on, at most
     /// `most`.
     pub fn held_to(&self, stream: StreamName, position: u64, most: u64) -> u64 {
         let here = |at: &u64| self.held.contains(&Self::byte((stream, *at)));
         position + (position..most).take_while(here).count() as u64
     }
 
-    /// Drops bytes of this stream below `next`: they are applied, or never will be, and will not be
-    /// read from memory again.
+    /// Drops this stream's bytes below `next`, which have been applied or never will be.
     pub(crate) fn drop_stream(&mut self, stream: StreamName, next: u64) {
         let (same, next) = Self::byte((stream, next));
         self.held.retain(|(held, at)| *held != same || *at >= next);
     }
 
-    /// Batches whose bytes are at hand.
+    /// Returns the batches whose bytes are in memory.
     pub(crate) fn batches(&self) -> Vec<Value> {
         let batch = |(value, _): &(Value, Slot)| matches!(value, Value::Batch(_));
         let held = self.held.iter();
         held.filter(|entry| batch(entry)).map(|(v, _)| *v).collect()
     }
 
-    /// Notes a read, asked when everything below `known` was known to be decided.
+    /// Records a read, requested when everything below `known` was known to be decided.
     pub(crate) fn asks(&mut self, token: ReadToken, known: Slot) {
         self.reads.insert(token, known);
     }
 
-    /// Ends a read that is answered, or never will be. Returns what was known when it was asked.
+    /// Removes a read that was answered, or never will be. Returns what was known when it was
+    /// requested.
     pub(crate) fn end_read(&mut self, token: ReadToken) -> Option<Slot> {
         self.reads.remove(&token)
     }
@@ -310,20 +313,21 @@ impl Site {
         (Value::Content { stream, offset }, Slot(position))
     }
 
-    /// [snap-5] Returns whether bytes may be missing that are kept: for content that was learned
-    /// without them and is not applied, that is not known.
+    /// [snap-5] Returns whether retained bytes may be missing. For content learned without them and
+    /// not yet applied, that is unknown.
     pub(crate) fn lacks(&self) -> bool {
         !self.lack.is_empty() || self.disk.bare_to() > self.applied.to()
     }
 
-    /// Returns whether nothing is missing of `value` in these slots: all its bytes are in memory,
-    /// or none are needed.
+    /// Returns whether `value` is complete in these slots: all its bytes are in memory, or none are
+    /// needed.
     pub fn holds(&self, value: &Value, range: SlotRange) -> bool {
         self.held_of(value, range) == range
     }
 
-    /// Returns the first part of these slots of whose value nothing is missing. Of content, the
-    /// part that is not needed is separated from the part that is here, as they are recorded apart.
+    /// Returns the first part of these slots for which `value` is complete. For content, the part
+    /// that needs no bytes is separated from the part whose bytes are present, as the two are
+    /// recorded apart.
     pub fn held_of(&self, value: &Value, range: SlotRange) -> SlotRange {
         let needless = self.needless_to(value, range);
         if needless > range.from {
@@ -336,13 +340,14 @@ impl Site {
     }
 
     /// [stream-4] Returns the end of the first part of these slots that is a no-op whatever is
-    /// decided before it: by the table, or by an earlier record, when the table was further.
+    /// decided before it, according to the table, or to an earlier record made when the table was
+    /// further.
     fn needless_to(&self, value: &Value, range: SlotRange) -> Slot {
         let Value::Content { stream, offset } = *value else {
             return range.from;
         };
         if offset > range.from.0 {
-            // The slot belongs to no stream, which is unknown before it is applied.
+            // The slot belongs to no stream, which is unknown until it is applied.
             return range.from;
         }
         let needed = self.applied.table().may_append(stream, offset, range);
@@ -353,8 +358,7 @@ impl Site {
         range.from.plus(slots.take_while(known).count() as u64)
     }
 
-    /// Notes that the node looks for these bytes. Of content, all that is looked for of a value is
-    /// one range.
+    /// Queues a fetch of these bytes. Fetches for one content value are merged into one range.
     pub(crate) fn wants(&mut self, value: Value, range: SlotRange) {
         let same = |(known, _): &&mut (Value, SlotRange)| *known == value && value.may_span();
         if let Some((_, known)) = self.fetches.iter_mut().find(same) {
@@ -365,8 +369,7 @@ impl Site {
         }
     }
 
-    /// Returns the next part of content that was looked for, and of which nothing is missing any
-    /// more.
+    /// Removes and returns the next part of fetched content that is now complete.
     pub(crate) fn found(&mut self, value: &Value) -> Option<SlotRange> {
         let spans = value.may_span();
         let at = self.fetches.iter().position(|(known, _)| spans && known == value)?;
@@ -381,7 +384,7 @@ impl Site {
         Some(held)
     }
 
-    /// Drops searches below a decided slot: content is not looked for there.
+    /// Drops fetches of content below a decided slot.
     pub(crate) fn forget_fetches(&mut self, slot: Slot) {
         for (value, range) in &mut self.fetches {
             if value.may_span() {
@@ -391,8 +394,8 @@ impl Site {
         self.fetches.retain(|(_, range)| !range.is_empty());
     }
 
-    /// Returns where the bytes of `value` begin in a record for these slots: the part that is not
-    /// needed is recorded apart. `None` if bytes are missing.
+    /// Returns the slot from which the bytes of `value` belong into a record for these slots; the
+    /// part that needs none is recorded apart. `None` if bytes are missing.
     pub(crate) fn recorded(&self, value: &Value, range: SlotRange) -> Option<Slot> {
         let from = self.needless_to(value, range);
         let here = |slot| self.held.contains(&Self::key(value, Slot(slot)));
@@ -404,7 +407,7 @@ impl Site {
         self.held.contains(&Self::key(value, slot)) || self.disk.has_bytes(slot, value)
     }
 
-    /// Returns these slots, cut where the bytes of `value` begin or cease to be here to be sent.
+    /// Splits these slots where the bytes of `value` become available or unavailable for sending.
     pub(crate) fn parts(&self, range: SlotRange, value: Value) -> Vec<(SlotRange, Value, bool)> {
         let mut parts: Vec<(SlotRange, Value, bool)> = Vec::new();
         for slot in (range.from.0..range.to.0).map(Slot) {
@@ -425,12 +428,12 @@ impl Site {
         }
     }
 
-    /// Returns whether this slot is decided here, and its value known.
+    /// Returns whether this site knows the decided value of this slot.
     fn knows(&self, slot: Slot) -> bool {
         self.decided.iter().any(|(range, _)| range.contains(slot))
     }
 
-    /// Returns whether another node could learn the chosen value of this slot from here.
+    /// Returns whether another node could learn the chosen value of this slot from this site.
     pub fn can_tell(&self, slot: Slot, value: &Value) -> bool {
         let Some(node) = &self.node else { return false };
         let vote = node.acceptor().vote(slot);
@@ -461,7 +464,7 @@ impl Site {
                 }
             }
         }
-        // [offload-8] What the device voted for is this member's vote.
+        // [offload-8] A vote of the device is this member's vote.
         for (slot, (ballot, value)) in &self.device_cast {
             let known = cast.get(slot).map(|(ballot, _)| *ballot);
             if self.device_of == self.member && known.is_none_or(|known| known < *ballot) {

@@ -1,6 +1,6 @@
-//! Byte streams around the core: bytes that clients gave, bytes that a node has applied, a leader's
-//! offers, and the judge of the outcome. A byte is its ⟨inner stream, position⟩ here: [value-2]
-//! binds that to one value permanently.
+//! Byte streams around the core: bytes from clients, bytes applied by a node, a leader's offers,
+//! and the check of the output. A byte is represented by its ⟨inner stream, position⟩, which
+//! [value-2] binds to one value permanently.
 
 pub mod applied;
 pub mod clients;
@@ -12,8 +12,8 @@ use quorate_core::{
     value::{StreamName, Value},
 };
 
-/// [stream-1] Returns the position of the byte that content with this offset has in a slot. Slots
-/// below the offset have none that a stream could reach.
+/// [stream-1] Returns the position in the stream of the byte in `slot`. Slots below the offset wrap
+/// to positions that no stream reaches.
 pub const fn position(offset: u64, slot: Slot) -> u64 {
     slot.0.wrapping_sub(offset)
 }

@@ -1,6 +1,6 @@
 //! The world around production nodes: a soup of messages, logs, bytes, time.
 //!
-//! Here: what happens to nodes. What they do about it, watched at every step, is in `effects`.
+//! This file applies events to nodes. Their effects, checked at every step, are in `effects`.
 
 mod devices;
 mod effects;
@@ -32,10 +32,10 @@ use crate::{
     streams::{clients::Clients, judge::Judge},
 };
 
-/// A moment that is never waited for.
+/// A time that is never reached.
 pub const NEVER: Time = Time(u64::MAX);
 
-/// The rate of a clock that is right.
+/// Rate of an exact clock, in parts per million.
 pub const RIGHT_PPM: u64 = 1_000_000;
 
 fn scaled(time: u64, by: u64, of: u64) -> u64 {
@@ -43,55 +43,51 @@ fn scaled(time: u64, by: u64, of: u64) -> u64 {
     u64::try_from(scaled).unwrap_or(u64::MAX)
 }
 
-/// A message in the soup, where it stays forever.
+/// A message in the soup, where it stays permanently.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Parcel {
-    /// The sender, in its incarnation.
+    /// The sender in its incarnation.
     pub from: Member,
-    /// The receiver.
     pub to: NodeId,
-    /// What.
     pub message: Message,
     /// The bytes of its value travel along.
     pub bytes: bool,
-    /// The sending process, and how far its log was then ([lie-1]).
+    /// The sending process, and the extent of its log when it sent the message ([lie-1]).
     pub said: Option<(u64, u64)>,
 }
 
-/// Everything.
+/// The complete state of a model run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct World {
-    /// The setup of the world.
     pub setup: Setup,
-    /// The nodes' machines; node n at n − 1.
+    /// The nodes' machines; initially, node n is at index n − 1.
     pub sites: Vec<Site>,
     /// All frames that devices ever sent.
     pub frames: Vec<Frame>,
     /// All messages ever sent.
     pub soup: Vec<Parcel>,
-    /// The observer of all properties.
     pub observer: Observer,
-    /// The time.
+    /// The current time.
     pub now: Time,
-    /// Every message counts, repeats too: in the second act.
+    /// Every message is added to the soup, even a repeated one; used in the second act.
     pub in_order: bool,
-    /// Holders were judged when this era had begun, and slots below this one were chosen.
+    /// Era and end of the chosen slots when holders were last checked.
     judged: (Era, Slot),
     processes: u64,
-    /// Reads that were answered by a lease.
+    /// Number of reads answered under a lease.
     pub leased: u64,
-    /// Clients' requests to streams, and the bytes they gave.
+    /// Clients' commands about streams, and the bytes they handed over.
     pub clients: Clients,
-    /// The judge of the streams' output.
+    /// The check of the streams' output.
     streams: Judge,
-    /// Counts of situations at machines.
+    /// Counters of situations on machines.
     pub(crate) seen: Seen,
 }
 
-/// Node ids that one machine may have, one after the other, are this far apart.
+/// Distance between successive node ids of one machine.
 const MACHINES_MAX: u32 = 16;
 
-/// Returns the machine of a node, or of one that was there before it.
+/// Returns the machine of a node, or of its predecessor on the same machine.
 pub const fn site_of(node: NodeId) -> usize {
     ((node.0 - 1) % MACHINES_MAX) as usize
 }
@@ -127,13 +123,13 @@ impl World {
         Ok(world)
     }
 
-    /// Returns the counts of situations.
+    /// Returns the counters of situations.
     pub fn seen(&self) -> Seen {
         let seen = self.seen.plus(self.observer.seen());
         seen.plus(self.streams.seen())
     }
 
-    /// Returns the class of the group.
+    /// Returns the durability class of the group.
     pub fn class(&self) -> Class {
         self.setup.founding.class()
     }
@@ -158,7 +154,7 @@ impl World {
         }
     }
 
-    /// Lets one thing happen. An event that makes no sense here and now changes nothing.
+    /// Applies one event. An event that is impossible in the current state changes nothing.
     pub fn apply(&mut self, event: &Event) -> Result<(), Violation> {
         match *event {
             Event::Deliver { at, bytes } => self.deliver(at, bytes),
@@ -169,7 +165,7 @@ impl World {
                     // [offload-8] Before the mark of a clean stop.
                     self.use_device(site, false)?;
                     self.obey_all(site)?;
-                    // What follows from one record being safe may be another record.
+                    // A persisted record may cause another record.
                     while self.sites[site].disk.waiting() > 0 {
                         self.persist(site, usize::MAX / 2)?;
                     }
@@ -193,7 +189,7 @@ impl World {
             }
             Event::Tick { site, at } => {
                 self.now = self.now.max(at);
-                // As the replica does: a node that asks for no new time is never woken again.
+                // As in the replica, a node that requests no new time is never woken again.
                 self.sites[site].wake = NEVER;
                 self.step(site, Input::Tick)?;
                 let asleep = self.sites[site].node.is_some() && self.sites[site].wake == NEVER;
@@ -288,14 +284,14 @@ impl World {
         self.judge_holders()
     }
 
-    /// Trims a log: a snapshot of its own stands for everything below `to`: of what this node has
-    /// decided, and has.
+    /// Trims a log: a snapshot of its own covers everything below `to`, provided that the node has
+    /// decided and holds it.
     fn trim(&mut self, at: usize, to: Slot) -> Result<(), Violation> {
         let site = &mut self.sites[at];
         let Some(node) = site.node.as_ref().filter(|_| !site.failed) else {
             return Ok(());
         };
-        // A node that has forgotten what is below has no snapshot.
+        // A node that has forgotten the slots below has no snapshot of them.
         let news = to > node.log_start() && to <= node.decided_to() && !node.is_hollow();
         let Some(history) = site.history(to).filter(|_| news) else {
             return Ok(());
@@ -309,7 +305,7 @@ impl World {
         self.step(at, Input::Trimmed(to))
     }
 
-    /// Installs the snapshot that stands below the log of one node at another, leading or not.
+    /// Installs at one node the snapshot that covers the slots below another node's log.
     fn install(&mut self, at: usize, from: usize) -> Result<(), Violation> {
         let source = &self.sites[from];
         let snapshot = source.disk.snapshot().filter(|_| source.node.is_some());
@@ -326,7 +322,7 @@ impl World {
         self.step(at, Input::Installed { to, eras })
     }
 
-    /// [trim-1] Moves an auxiliary's log start to where it asked for.
+    /// [trim-1] Moves an auxiliary's log start to where it requested.
     fn forget(&mut self, at: usize) -> Result<(), Violation> {
         let site = &mut self.sites[at];
         let Some(to) = site.forgets.take().filter(|_| !site.failed) else {
@@ -340,13 +336,13 @@ impl World {
         }
         let known = node.eras().clone();
         site.forget(to, known);
-        // Who holds what is to be judged anew.
+        // Holders have to be checked again.
         self.judged = (Era(u32::MAX), Slot(0));
         self.step(at, Input::Forgotten(to))
     }
 
-    /// [join-2] Gives the machine of a removed node to a new one: emptied, it joins as a new node,
-    /// as a folder without an identity gets an id that was never used.
+    /// [join-2] Gives the machine of a removed node to a new one. It is emptied and joins as a new
+    /// node, just as a folder without an identity is assigned an unused id.
     fn wipe(&mut self, at: usize) -> Result<(), Violation> {
         let node = self.sites[at].member.node;
         let eras = self.observer.eras();
@@ -365,9 +361,9 @@ impl World {
         self.start(at, false)
     }
 
-    /// [era-12], [trim-1] Checks that no phase-1 quorum of the members that may promise is without
-    /// a holder of any chosen value. A node that has noticed damage promises nothing that it lost
-    /// ([disk-8]).
+    /// [era-12], [trim-1] Checks that every phase-1 quorum of the members that may promise includes
+    /// a holder of every chosen value. A node that has noticed damage promises nothing for slots
+    /// that it lost ([disk-8]).
     fn judge_holders(&mut self) -> Result<(), Violation> {
         let now = (self.observer.era(), self.observer.chosen_to());
         if !self.setup.holders || self.judged == now {
@@ -396,7 +392,7 @@ impl World {
         Time(scaled(self.now.0, rate, RIGHT_PPM))
     }
 
-    /// Returns when the clock of this node will show that, or more.
+    /// Returns the time at which this node's clock shows `time` or more.
     fn moment(&self, at: usize, time: Time) -> Time {
         let rate = self.setup.rates_ppm.get(at).copied().unwrap_or(RIGHT_PPM);
         match (time, rate) {
@@ -446,8 +442,8 @@ impl World {
             return self.learn_bare(site_of(to), from, message);
         }
         let message = match message {
-            // The part of a decided run that is not needed is learned apart from the rest, which is
-            // asked for again: they are recorded apart.
+            // The part of a decided run that needs no bytes is learned and recorded apart from the
+            // rest, which is requested again.
             Message::Learn { range, value } if !held => {
                 Message::Learn { range: site.held_of(&value, range), value }
             }
@@ -475,7 +471,7 @@ impl World {
         self.step(at, Input::Persisted(seq))
     }
 
-    /// Notes that these records are on stable storage now.
+    /// Records that these records are now on stable storage.
     fn on_stable(&mut self, at: usize, records: &[Record]) -> Result<(), Violation> {
         if self.class() == Class::Volatile {
             return Ok(());
@@ -502,8 +498,8 @@ impl World {
         self.on_stable(at, &records)
     }
 
-    /// [less-4] Marks the votes of this node as forgotten, except those on its disk; with
-    /// `written`, except those on stable storage, where the rest is lost too.
+    /// [less-4] Marks this node's votes as forgotten, except those in its log. With `written`, only
+    /// votes on stable storage count as being in its log.
     fn forget_memory(&mut self, at: usize, written: bool) {
         let site = &self.sites[at];
         let has = |ballot, slot| site.disk.has_vote(ballot, slot, written);
@@ -514,15 +510,14 @@ impl World {
         self.start_asking(at, forget, u32::MAX)
     }
 
-    /// Starts a node where only the sites of this address book are asked; the others remind it
-    /// later.
+    /// Starts a node that queries only the sites in this address book; other sites remind it later.
     fn start_asking(&mut self, at: usize, forget: bool, book: u32) -> Result<(), Violation> {
         self.processes += 1;
         let recalled = self.recalled(at, book);
         let recalled = Some(recalled).filter(|memory| self.sites[at].memory().fell_behind(*memory));
         let lied = std::mem::take(&mut self.sites[at].lied) || self.sites[at].owes;
         self.tell_behind(at, recalled, lied)?;
-        // [lie-5] Before it says anything, a node that was not asked reminds it.
+        // [lie-5] Before it sends anything, a node that was not queried reminds it.
         let reminded = lied
             && recalled.is_none()
             && self.sites[at].memory().fell_behind(self.recalled(at, u32::MAX));
@@ -535,7 +530,7 @@ impl World {
             recovered.votes.clear();
             recovered.hard.promised = Ballot::ZERO;
         } else if found.forgotten || recalled.is_some() || site.owes {
-            // [disk-8], [lie-4], [volatile-1] The node acknowledges the loss, under a new
+            // [disk-8], [lie-4], [volatile-1] The node acknowledges the loss with a new
             // incarnation.
             let heard = recalled.map_or(0, |memory| memory.written.incarnation.0);
             site.owes = false;
@@ -577,7 +572,7 @@ impl World {
                 let reminded = Some(memory).filter(|memory| own.fell_behind(*memory));
                 self.tell_behind(at, reminded, lied)?;
                 if reminded.is_some() && !self.sites[at].failed {
-                    // [lie-5] Before anything else is said over this connection.
+                    // [lie-5] The reminder precedes any other message on this connection.
                     self.seen.reminded += 1;
                     (self.sites[at].failed, self.sites[at].owes) = (true, true);
                     self.step(at, Input::StorageFailed)?;
@@ -590,7 +585,8 @@ impl World {
         Ok(())
     }
 
-    /// [lie-3] Returns the most that those of this address book who run remember of a node's log.
+    /// [lie-3] Returns the most that running nodes in this address book remember about a node's
+    /// log.
     fn recalled(&self, at: usize, book: u32) -> Memory {
         let node = self.sites[at].member.node;
         let sites = self.sites.iter().enumerate();
@@ -599,7 +595,7 @@ impl World {
         asked.fold(Memory::default(), Memory::max)
     }
 
-    /// Notifies a node that it fell behind, if it did: it must have lost something.
+    /// Checks that a node is notified of having fallen behind only if it lost something.
     fn tell_behind(
         &mut self,
         at: usize,
@@ -613,8 +609,8 @@ impl World {
         self.observer.judge(Property::Durable, verdict)
     }
 
-    /// [lie-2] [lie-5] Returns whether a message counts of a process whose log was that far.
-    /// Messages of its earlier processes do: they were true when they were sent.
+    /// [lie-2] [lie-5] Returns whether a message of a process counts, given its log's extent.
+    /// Messages of earlier processes do: they were true when sent.
     fn believes(
         &mut self,
         at: usize,
@@ -628,9 +624,9 @@ impl World {
         match self.sites[at].witness.hear(from, to) {
             Ok(()) => Ok(true),
             Err(remembered) => {
-                // A node that has less was notified of it before it sent anything. One that was
-                // only reminded, by this node or another, has no way to write it down: it answers
-                // what it is asked until its process ends, and is not believed.
+                // A node with less was notified before it sent anything. A node that was only
+                // reminded, by this node or another, cannot record that: it responds until its
+                // process ends, and its messages do not count.
                 if self.sites[sender].owes {
                     return Ok(false);
                 }
@@ -643,7 +639,7 @@ impl World {
         }
     }
 
-    /// Starts a node that was down, and whose disk has lost the end of what others remember of its
+    /// Starts a node that was down, after its disk lost the end of what other nodes remember of its
     /// log.
     fn lie(&mut self, at: usize, lost: u64, book: u32) -> Result<(), Violation> {
         let remembered = self.recalled(at, u32::MAX).written;
@@ -674,7 +670,7 @@ impl World {
     }
 
     fn propose(&mut self, at: usize, value: Value, slots: u64) -> Result<(), Violation> {
-        // The bytes are at hand, in whichever slots the value gets.
+        // The bytes are present, in whatever slots the value is assigned.
         let site = &mut self.sites[at];
         if let Some(leading) = site.node.as_ref().and_then(Node::leading) {
             let next = leading.tally.next();
@@ -698,7 +694,7 @@ impl World {
         if !found {
             return Ok(());
         }
-        // A node that is up and has some of them gives them.
+        // Any running node that has some of the bytes supplies them.
         let news: Vec<(Value, Slot)> = self
             .sites
             .iter()
@@ -723,7 +719,8 @@ impl World {
         }
         let (to, wanted) = self.sites[at].serves.remove(0);
         let site = &self.sites[at];
-        // [snap-3] Were a node to serve below its log's start, this is what it would find there.
+        // [snap-3] If a node wrongly served slots below its log's start, this is what it would find
+        // there.
         let below = SlotRange::new(Slot::FIRST, site.disk.log_start()).intersect(wanted);
         let stale = (below.from.0..below.to.0).map(Slot);
         let stale =
@@ -737,7 +734,7 @@ impl World {
             .collect();
         for (range, value, bytes) in parts {
             let message = Message::Learn { range, value };
-            // [snap-5] Bytes outside the log do not go along.
+            // [snap-5] Bytes outside the log are not sent along.
             let content = matches!(value, Value::Content { .. });
             let lacks_bytes = self.setup.bare && content && !range.from.0.is_multiple_of(3);
             self.post(at, to, message, bytes && !lacks_bytes);
@@ -745,7 +742,7 @@ impl World {
         Ok(())
     }
 
-    /// Returns the site that leads in the highest ballot, if any does.
+    /// Returns the site that leads in the highest ballot, if any.
     pub fn leader(&self) -> Option<usize> {
         let ballot = |at: &usize| {
             let leading = self.sites[*at].node.as_ref().and_then(Node::leading);
@@ -754,23 +751,23 @@ impl World {
         (0..self.sites.len()).filter(|at| ballot(at).is_some()).max_by_key(|at| ballot(at))
     }
 
-    /// Returns whether the node here leads.
+    /// Returns whether this node leads.
     pub fn leads(&self, at: usize) -> bool {
         let node = self.sites[at].node.as_ref();
         node.is_some_and(|node| node.role() == Role::Leader)
     }
 
-    /// Returns the end of the slots that the node here has decided.
+    /// Returns the end of the slots that this node has decided.
     pub fn decided_to(&self, at: usize) -> Slot {
         self.sites[at].decided_to()
     }
 
-    /// Returns the era of the node here.
+    /// Returns the era of this node.
     pub fn era(&self, at: usize) -> Option<Era> {
         self.sites[at].node.as_ref().map(Node::era)
     }
 
-    /// Returns when the node here wants to be woken; now, if that is past or unknown.
+    /// Returns when this node wants to be woken, or the current time if that is past or unknown.
     pub fn due(&self, at: usize) -> Time {
         match self.sites[at].wake {
             NEVER => self.now,
@@ -778,12 +775,12 @@ impl World {
         }
     }
 
-    /// Returns the current members of this world, up or not.
+    /// Returns the current members on all sites, up or not.
     pub fn members(&self) -> Vec<Member> {
         self.sites.iter().map(|site| site.member).collect()
     }
 
-    /// Batches whose bytes the node here has.
+    /// Returns the batches whose bytes this node has.
     pub fn batches_at(&self, at: usize) -> Vec<Value> {
         self.sites[at].batches()
     }

@@ -1,8 +1,8 @@
-//! Runs seeds one after the other: `hunt FROM COUNT STEPS [LINES [STOP]]`.
+//! Runs seeds one after another: `hunt FROM COUNT STEPS [LINES [STOP]]`.
 //!
-//! With LINES, that many lines of each story are kept, frames among them; with STOP, the first
-//! broken seed ends it. The fingerprint at the end is that of all stories: the same before and
-//! after a change that was not meant to change what replicas do.
+//! With LINES, each trace retains that many lines, including frames; with STOP, the program ends at
+//! the first broken seed. The fingerprint at the end covers all traces: it stays the same across
+//! changes that are not meant to alter what replicas do.
 #![allow(clippy::print_stdout, reason = "an example talks to a person")]
 
 use std::process::ExitCode;

@@ -1,8 +1,8 @@
-//! Plants each mutant of `mutants/` into a copy of the workspace and looks for it, by seeds first,
-//! or by the tests that it names: `mutants [--check|--lines] [NAME…]`; `--check` asks only whether
-//! each compiles. `--lines` is for programs: name, seconds and finder of each, with tabs between;
-//! the finder is empty if there is none. Environment: `MUTANT_SEEDS` (2000), `MUTANT_STEPS` (8000),
-//! `MUTANT_DIR`.
+//! Plants each mutant of `mutants/` into a copy of the workspace and tries to detect it, with the
+//! tests that it names or otherwise with seeds: `mutants [--check|--lines] [NAME…]`. `--check` only
+//! checks that each compiles. `--lines` is for programs: it prints name, seconds and finder of
+//! each, separated by tabs; the finder is empty if there is none. Environment: `MUTANT_SEEDS`
+//! (2000), `MUTANT_STEPS` (8000), `MUTANT_DIR`.
 #![allow(clippy::print_stdout, reason = "an example talks to a person")]
 
 use std::{
@@ -12,14 +12,14 @@ use std::{
     time::Instant,
 };
 
-/// One mutant: where, what, and what instead.
+/// A mutant: file, text to find, and its replacement.
 struct Mutant {
     name: String,
     rule: String,
     file: String,
     find: String,
     replace: String,
-    /// Words of `cargo test` that find it, where clusters cannot; empty if they do.
+    /// Arguments of `cargo test` that detect it, where clusters cannot; empty if they do.
     test: String,
 }
 
@@ -91,13 +91,13 @@ fn run() -> io::Result<bool> {
     Ok(all)
 }
 
-/// Cargo in the copy.
+/// Runs Cargo in the copy.
 fn cargo(tree: &Path, target: &Path, words: &[&str]) -> io::Result<Output> {
     Command::new("cargo").current_dir(tree).env("CARGO_TARGET_DIR", target).args(words).output()
 }
 
-/// The same; what it takes is added to the seconds that were spent on looking, and not what it
-/// takes to build.
+/// Builds, then runs Cargo in the copy. Adds the duration of the run, without the build, to
+/// `seconds`.
 #[expect(
     clippy::disallowed_methods,
     reason = "how long a person waits; no simulated world is in sight"
@@ -144,7 +144,7 @@ fn mutants(folder: &Path) -> io::Result<Vec<Mutant>> {
     Ok(list)
 }
 
-/// Copies what a build needs; leaves alone what is equal, so that little is compiled again.
+/// Copies what a build needs. Leaves equal files alone, so that little is recompiled.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
     remove_what_is_gone(from, to)?;
@@ -152,7 +152,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
         let entry = entry?;
         let name = entry.file_name();
         let (source, target) = (entry.path(), to.join(&name));
-        // Documentation belongs to it: tests compare pages with the code.
+        // Includes the documentation, because tests compare its pages with the code.
         if [".git", "target"].iter().any(|skipped| name == *skipped) {
             continue;
         }
@@ -168,7 +168,8 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The copy is from an earlier state: a module that moved would be there twice.
+/// Removes files that no longer exist in the original: a module that moved would otherwise exist
+/// twice.
 fn remove_what_is_gone(from: &Path, to: &Path) -> io::Result<()> {
     for entry in fs::read_dir(to)? {
         let entry = entry?;
@@ -184,8 +185,8 @@ fn remove_what_is_gone(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// What the compiler has against its crate; `None` if nothing. A mutant that is not built proves
-/// nothing.
+/// Returns the compiler's errors for the mutant's crate; `None` if it compiles. A mutant that is
+/// not built proves nothing.
 fn does_not_compile(tree: &Path, target: &Path, mutant: &Mutant) -> io::Result<Option<String>> {
     let manifest = Path::new(&mutant.file)
         .ancestors()
@@ -198,7 +199,7 @@ fn does_not_compile(tree: &Path, target: &Path, mutant: &Mutant) -> io::Result<O
     Ok((!output.status.success()).then_some(why))
 }
 
-/// Which property of which seed finds it; `None` if all hold.
+/// Returns the property and seed that detect the mutant; `None` if every property holds.
 fn hunt(tree: &Path, target: &Path, seconds: &mut f64) -> io::Result<Option<String>> {
     let number = |name: &str, default: &str| env::var(name).unwrap_or_else(|_| default.to_owned());
     let (seeds, steps) = (number("MUTANT_SEEDS", "2000"), number("MUTANT_STEPS", "8000"));
@@ -219,7 +220,7 @@ fn hunt(tree: &Path, target: &Path, seconds: &mut f64) -> io::Result<Option<Stri
     }
 }
 
-/// Which named scenario finds it, if no seed does.
+/// Returns the named scenario that detects the mutant, for mutants that no seed detects.
 fn scenarios(tree: &Path, target: &Path, seconds: &mut f64) -> io::Result<Option<String>> {
     let found = tests(
         tree,
@@ -230,10 +231,10 @@ fn scenarios(tree: &Path, target: &Path, seconds: &mut f64) -> io::Result<Option
     Ok(found.map(|name| format!("scenario {name}")))
 }
 
-/// The first of these tests that fails; `None` if all pass.
+/// Returns the first of these tests that fails; `None` if all pass.
 fn tests(tree: &Path, target: &Path, words: &str, seconds: &mut f64) -> io::Result<Option<String>> {
     let words: Vec<&str> = words.split_whitespace().collect();
-    // What is behind the dashes, or is no flag, is for the tests.
+    // Arguments after the dashes are for the tests, not for the build.
     let end = words.iter().position(|word| *word == "--");
     let building =
         [&["test", "--quiet", "--no-run"], &words[..end.unwrap_or(words.len())]].concat();
@@ -243,7 +244,7 @@ fn tests(tree: &Path, target: &Path, words: &str, seconds: &mut f64) -> io::Resu
     let failed =
         text.lines().find_map(|line| line.strip_prefix("---- ")?.strip_suffix(" stdout ----"));
     if failed.is_none() && !output.status.success() {
-        // It was not built, or no test ran.
+        // The build failed, or no test ran.
         let why = String::from_utf8_lossy(&output.stderr).into_owned();
         return Err(io::Error::other(why));
     }

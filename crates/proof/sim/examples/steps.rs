@@ -1,5 +1,5 @@
-//! Runs a seed, and writes what its nodes did, as the specification in TLA+ knows it: `steps SEED
-//! STEPS`. Nothing is written of a group that the specification of traces does not cover.
+//! Runs a seed and prints the steps of its nodes in the terms of the TLA+ specification: `steps
+//! SEED STEPS`. Prints nothing for a group that the specification of traces does not cover.
 #![allow(clippy::print_stdout, reason = "an example talks to a person")]
 
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ fn main() -> ExitCode {
     };
     let mut world = World::new(Settings::draw(seed));
     world.keep_steps();
-    // What the simulator itself finds is not the business of this one: the trace up to there is.
+    // A violation does not matter here: the trace up to it does.
     let _ = world.act_one(steps);
     print!("{}", world.steps());
     ExitCode::SUCCESS

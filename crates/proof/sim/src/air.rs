@@ -1,8 +1,8 @@
-//! Faults of single datagrams between nodes: each has its own fate, as on a wire.
+//! Faults of single datagrams between nodes; each datagram fares independently, as on a wire.
 //!
-//! Lost, repeated, at once or seconds later, late, with a flipped bit, cut in two: all of that may
-//! happen to a datagram that was sent once. The world decides which of them arrive, and at which
-//! process, at the time of arrival.
+//! A datagram that was sent once may be lost, duplicated at once or seconds later, delayed, cut in
+//! two, or have a bit flipped. The world decides at the time of arrival which copies arrive, and at
+//! which process.
 
 use std::fmt;
 
@@ -14,33 +14,32 @@ use crate::{
     network::{Carrier, Weather},
 };
 
-/// Faults of a run's datagrams in addition to its weather, and parameters of the planes that send
-/// them.
+/// Datagram faults of a run in addition to its weather, and parameters of the sending planes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Air {
-    /// Datagrams are sealed by a key, and not by a checksum.
+    /// Datagrams are sealed with a key instead of a checksum.
     pub keyed: bool,
-    /// Bytes that a plane sends before something of them is decided.
+    /// Bytes that a plane may send before any of them is decided.
     pub window_bytes: usize,
-    /// Bytes that a socket holds until its process reads them.
+    /// Capacity of a process's socket, in bytes.
     pub socket_bytes: usize,
-    /// Datagrams that come once more, up to seconds later, of 1000.
+    /// Datagrams per 1000 that arrive a second time, up to seconds later.
     pub echoed_of_1000: u64,
-    /// Datagrams in which a bit flips, of 1000.
+    /// Datagrams per 1000 in which a bit flips.
     pub flipped_of_1000: u64,
-    /// Datagrams that arrive as two halves, of 1000.
+    /// Datagrams per 1000 that arrive as two halves.
     pub cut_of_1000: u64,
-    /// Datagrams that the sender's own socket has no room for, of 1000 calls.
+    /// Send calls per 1000 that the sender's own socket refuses because it is full.
     pub refused_of_1000: u64,
-    /// Mean time between two times that the group falls silent for a node.
+    /// Mean interval between losses of a node's multicast reception.
     pub deaf_us: Option<u64>,
-    /// Planes choose how frames travel, and in this mean time one of them takes another way,
-    /// whatever that is good for ([plane-3]).
+    /// Mean interval between forced changes of a plane's transport, useful or not ([plane-3]). If
+    /// set, planes choose their transport.
     pub changes_us: Option<u64>,
 }
 
 impl Air {
-    /// Returns settings under which nothing is lost, and windows do not fill.
+    /// Returns settings that lose nothing and whose windows never fill.
     pub const fn calm() -> Self {
         Self {
             keyed: true,
@@ -55,8 +54,8 @@ impl Air {
         }
     }
 
-    /// Draws from separate dice, so that seeds without packets stay what they were; also whether
-    /// there are packets: two in three of the runs that would lose whole frames.
+    /// Draws the faults, and whether the run has packets: two thirds of the runs that would lose
+    /// whole frames do. Uses separate dice, so that seeds without packets replay unchanged.
     pub fn draw(seed: u64, carrier: Carrier) -> (Carrier, Self) {
         let dice = &mut Dice::new(seed ^ 0x5061_636b_6574_7321);
         let packets = dice.chance(2, 3) && carrier == Carrier::Datagrams;
@@ -84,7 +83,7 @@ impl Air {
         (carrier, air)
     }
 
-    /// Ends all faults of datagrams.
+    /// Ends all datagram faults.
     pub const fn calm_down(&mut self) {
         *self = Self {
             keyed: self.keyed,
@@ -95,8 +94,8 @@ impl Air {
         };
     }
 
-    /// Draws the fate of one datagram on its way to one node: the datagrams that arrive, each with
-    /// its delay in microseconds.
+    /// Draws the fate of one datagram sent to one node. Returns the datagrams that arrive, each
+    /// with its delay in microseconds.
     pub fn fly(
         &self,
         weather: &Weather,
@@ -128,7 +127,7 @@ impl Air {
             let (us, bytes) = &mut arrivals[at];
             if dice.chance(self.flipped_of_1000, 1000) {
                 counts.flipped += 1;
-                // As often in the few bytes that say what it is.
+                // Half of the flips hit the few bytes of the header.
                 let within = dice.pick(&[bytes.len(), bytes.len().min(HEADER_BYTES)]);
                 let bit = dice.index(within * 8);
                 bytes[bit / 8] ^= 1 << (bit % 8);
@@ -144,46 +143,46 @@ impl Air {
     }
 }
 
-/// Counts of events of datagrams.
+/// Counts of datagram events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Datagrams that left a node, those to the group once for each node that could receive them.
+    /// Datagrams sent; multicast ones count once per possible receiver.
     pub flown: u64,
-    /// Lost on their way.
+    /// Datagrams lost in flight.
     pub lost: u64,
-    /// Blocked by a partition, or by the group's silence for a node.
+    /// Datagrams blocked by a partition or lost multicast reception.
     pub blocked: u64,
-    /// Not taken by a socket: full, or no process owns it.
+    /// Datagrams that arrived at a full socket or at no process.
     pub unheard: u64,
-    /// Sent once and arrived twice.
+    /// Datagrams that arrived twice.
     pub repeated: u64,
-    /// And once more, much later.
+    /// Datagrams that arrived once more much later.
     pub echoed: u64,
-    /// With a flipped bit.
+    /// Datagrams with a flipped bit.
     pub flipped: u64,
-    /// In two halves.
+    /// Datagrams that arrived in two halves.
     pub cut: u64,
-    /// Datagrams that a full socket of the sender did not take.
+    /// Datagrams refused by the sender's full socket.
     pub own_drops: u64,
-    /// Datagrams that planes did not take, by reason ([`Refusal::ALL`]).
+    /// Datagrams that planes refused, by reason ([`Refusal::ALL`]).
     pub refused: [u64; Refusal::ALL.len()],
     /// Counters of the planes.
     pub planes: quorate_packets::plane::Counters,
-    /// Introductions that were taken, and those that were not: of another boot, or older.
+    /// Introductions accepted.
     pub introduced: u64,
-    /// See above.
+    /// Introductions rejected: outdated or of another boot.
     pub not_introduced: u64,
-    /// Frames that came whole and say another sender, or are none.
+    /// Complete frames that name a sender other than the datagram's, or do not decode.
     pub frames_wrong: u64,
-    /// Number of times that packets began to reach a node, and stopped.
+    /// Times a node became reachable by packets.
     pub up: u64,
-    /// See above.
+    /// Times a node became unreachable by packets.
     pub down: u64,
-    /// The same by the group.
+    /// Times a node became reachable by multicast.
     pub group_up: u64,
-    /// See above.
+    /// Times a node became unreachable by multicast.
     pub group_down: u64,
-    /// Number of times that the group fell silent for a node.
+    /// Times a node lost multicast reception.
     pub deaf: u64,
 }
 
@@ -267,8 +266,7 @@ mod tests {
     use super::*;
     use crate::faults::calm_weather;
 
-    /// Whatever happens to it, what arrives is it, a piece of it, or it with one bit that is not
-    /// its own.
+    /// An arriving datagram is the one sent, a part of it, or a copy with a single flipped bit.
     #[test]
     fn fates_of_a_datagram_are_counted() {
         let air =

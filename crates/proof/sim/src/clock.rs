@@ -1,4 +1,4 @@
-//! Clocks that drift and jump: each node has its own time, none of which is the world's.
+//! Clocks that drift and jump: each node has its own time, different from the world's.
 
 use quorate_core::time::Time;
 
@@ -10,16 +10,16 @@ const WALL_START_MS: u64 = 1_700_000_000_000;
 /// One node's clocks.
 #[derive(Clone, Debug)]
 pub struct Clock {
-    /// Rate of the monotonic clock, in parts per million of the world's.
+    /// Rate of the monotonic clock: microseconds it advances per second of world time.
     rate_ppm: u64,
-    /// Reading of the monotonic clock when this life of the node began, and the world's time then.
+    /// World time at which the process started; the monotonic clock then read zero.
     started: Time,
-    /// Added to the world's time to get what the wall clock shows.
+    /// Offset of the wall clock from world time.
     wall_offset_ms: i64,
 }
 
 impl Clock {
-    /// Returns a clock that is right.
+    /// Returns a clock without drift or offset.
     pub const fn exact() -> Self {
         Self { rate_ppm: 1_000_000, started: Time(0), wall_offset_ms: 0 }
     }
@@ -32,7 +32,7 @@ impl Clock {
         clock
     }
 
-    /// Restarts the monotonic clock at zero with the process, as the reactor's does.
+    /// Restarts the monotonic clock at zero, as the reactor's restarts with the process.
     pub fn restart(&mut self, world: Time) {
         self.started = world;
     }
@@ -44,7 +44,8 @@ impl Clock {
         Time(u64::try_from(passed).unwrap_or(u64::MAX))
     }
 
-    /// Returns when, in the world's time, the node's clock will show `node`; never before it does.
+    /// Returns the world time at which the node's clock shows `node`, rounded up so that it is
+    /// never early.
     pub fn world(&self, node: Time) -> Time {
         let passed = (u128::from(node.0) * 1_000_000).div_ceil(u128::from(self.rate_ppm));
         self.started.plus_us(u64::try_from(passed).unwrap_or(u64::MAX))
@@ -55,19 +56,19 @@ impl Clock {
         (WALL_START_MS + world.0 / 1000).saturating_add_signed(self.wall_offset_ms)
     }
 
-    /// Sets the wall clock, wrong by up to `skew_ms`.
+    /// Sets the wall clock wrong by a random amount of up to `skew_ms`.
     pub fn jump(&mut self, dice: &mut Dice, skew_ms: u64) {
         let skew = i64::try_from(skew_ms).unwrap_or(0);
         let drawn = i64::try_from(dice.below(2 * skew_ms + 1)).unwrap_or(0);
         self.wall_offset_ms = drawn - skew;
     }
 
-    /// Sets the wall clock wrong by this.
+    /// Sets the wall clock wrong by `ms`.
     pub fn set_off(&mut self, ms: i64) {
         self.wall_offset_ms = ms;
     }
 
-    /// Sets the wall clock right.
+    /// Sets the wall clock to the correct time.
     pub fn set_right(&mut self) {
         self.wall_offset_ms = 0;
     }
@@ -77,7 +78,8 @@ impl Clock {
 mod tests {
     use super::*;
 
-    /// A timer set on the node's clock has passed on it when the world wakes the node.
+    /// By the time the world wakes a node for a timer, the timer has expired on the node's own
+    /// clock.
     #[test]
     fn world_time_of_a_timer_is_never_early() {
         let mut dice = Dice::new(1);

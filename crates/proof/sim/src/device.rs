@@ -1,6 +1,6 @@
-//! A node's device: production's reference programs, owned by production's owner. It lives longer
-//! than its owner's process, and what is between the two is lost, repeated and late, control too
-//! ([offload-17]).
+//! A node's device: production's reference programs with production's owner. It outlives its
+//! owner's process, and frames between the two are lost, duplicated and late, including control
+//! frames ([offload-17]).
 
 use std::{
     collections::VecDeque,
@@ -21,49 +21,49 @@ use quorate_replica::{Ladder, Lent};
 
 use crate::dice::Dice;
 
-/// Frames of other groups end before anything is done.
+/// Hash of the devices' group; frames of other groups are dropped first.
 const GROUP_HASH: u32 = 0x5152_5445;
-/// Group of all devices of a run, and of decisions for their clients.
+/// Address of all devices in a run, and of decisions for their clients.
 const GROUP: Address = stations(GROUP_HASH)[1];
-/// Frames for an owner that does not take them are lost beyond.
+/// Frames queued for an owner; further frames are lost.
 const TAP_MAX: usize = 64;
-/// Frames that a device that stands still has not looked at are lost beyond.
+/// Frames queued for a stalled device; further frames are lost.
 const UNSEEN_MAX: usize = 4096;
 
 /// Faults of devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Faults {
-    /// Slots that each program holds.
+    /// Number of slots that each program stores.
     pub cells: u32,
-    /// Bytes of a room.
+    /// Payload capacity of a frame, in bytes.
     pub room: usize,
-    /// Frames that get lost between a device and its owner, each way, of 1000.
+    /// Frames per 1000 lost between a device and its owner, each way.
     pub lost_of_1000: u64,
-    /// Frames that come once more, later, of 1000.
+    /// Frames per 1000 that arrive a second time, later.
     pub repeated_of_1000: u64,
-    /// Times that a drain is not over when it is asked for, of 1000.
+    /// Drains per 1000 that are not complete when polled.
     pub slow_of_1000: u64,
-    /// Mean time between two times that a device loses power while its owner lives; in a volatile
-    /// group, those of nodes that may forget.
+    /// Mean interval between power losses of a device whose owner keeps running; in a volatile
+    /// group, only on nodes that may forget.
     pub resets_us: Option<u64>,
-    /// Probability that the device loses power with its owner, of 1000.
+    /// Owner deaths per 1000 in which the device loses power too.
     pub dies_too_of_1000: u64,
-    /// Mean time between two removals of a device from its place in the network.
+    /// Mean interval between removals of a device from its place in the network.
     pub taken_us: Option<u64>,
-    /// Mean time between two times that a device stands still for a while, and forgets nothing.
+    /// Mean interval between stalls, in which a device forgets nothing.
     pub stalls_us: Option<u64>,
-    /// The device reports itself that it forgot; its owner learns it from its answers otherwise.
+    /// The device reports that it forgot; otherwise its owner learns it from the device's answers.
     pub tells: bool,
-    /// Frames in which a bit turns between two devices, of 1000.
+    /// Frames per 1000 between devices in which a bit flips.
     pub damaged_of_1000: u64,
-    /// Mean time between two frames of senders that are no device: replays, and frames that no
-    /// device would send, in a node's own name, too ([offload-21]). They never invent votes: a
-    /// sender that can do that decides at will.
+    /// Mean interval between frames from strangers: replays, and frames that no device would send,
+    /// including some in a node's own name ([offload-21]). Strangers never forge votes: a sender
+    /// able to do that could decide anything.
     pub strangers_us: Option<u64>,
 }
 
 impl Faults {
-    /// Draws from separate dice, so that seeds without devices stay what they were.
+    /// Draws from separate dice, so that seeds without devices replay unchanged.
     pub fn draw(seed: u64) -> Option<Self> {
         let dice = &mut Dice::new(seed ^ 0x4465_7669_6365_7321);
         let mut faults = Self {
@@ -108,32 +108,33 @@ impl Faults {
     }
 }
 
-/// The device itself.
+/// State of a device.
 struct State {
     faults: Faults,
     own: Address,
     host: Host<'static>,
-    /// Which time it has power.
+    /// Number of the current power-up.
     boot: u32,
     dice: Dice,
     for_owner: VecDeque<(Program, Came, Vec<u8>)>,
     for_network: Vec<Vec<u8>>,
-    /// Calls that come once more.
+    /// Owner's frames to deliver a second time.
     late: VecDeque<Vec<u8>>,
-    /// Frames that wait while the device is stalled.
+    /// Frames queued while the device is stalled; `None` while it runs.
     unseen: Option<VecDeque<(Port, Vec<u8>)>>,
     lost: u64,
-    /// The process that owns it.
+    /// Process that owns the device.
     owner: u64,
     /// The device is permanently cut off from the network.
     is_taken: bool,
 }
 
-/// A node's device, as its world holds it.
+/// A node's device, as the world uses it.
 #[derive(Clone)]
 pub struct Device(Arc<Mutex<State>>);
 
-/// Devices of one process: the one of its node, and a new one where that was taken from its place.
+/// Access of a process to its node's device, which is replaced by a new one after removal from its
+/// place.
 pub struct Owning {
     device: Device,
     process: u64,
@@ -149,16 +150,16 @@ impl Ladder for Owning {
     }
 }
 
-/// The same, as the replica of one process holds it.
+/// A node's device, as one process uses it.
 struct Side {
     device: Device,
     owner: u64,
-    /// Its boot when this process came.
+    /// Boot of the device when this process became its owner.
     boot: u32,
 }
 
-/// Returns a forged frame in the name of a node's device: an old one with other contents, or a
-/// value that is none.
+/// Returns a forged frame in the name of a node's device: an old frame with altered contents, or an
+/// invalid value.
 pub fn forged(old: &[u8], of: usize, dice: &mut Dice) -> Option<Vec<u8>> {
     let at = Form::Raw.header_at();
     let mut header = Header::read(old.get(at..at + HEADER_BYTES)?.first_chunk()?)?;
@@ -179,7 +180,7 @@ pub fn forged(old: &[u8], of: usize, dice: &mut Dice) -> Option<Vec<u8>> {
         (header.slot, header.ballot, header.voted) = (0, PackedBallot::NONE, 0);
         (header.position, header.reason, header.boot) = (0, 0, 0);
         (header.value.kind, header.value.crc) = (dice.pick(&[1, 2, 4, 8]), !header.value.crc);
-        // Of none of these kinds is this a value.
+        // Makes the value invalid under each of these kinds.
         header.value.length = header.value.length.max(1);
         header.value.counter |= 1 << 63;
     }
@@ -210,7 +211,7 @@ fn programs(faults: &Faults, node: usize) -> Host<'static> {
 }
 
 impl Device {
-    /// Returns a device with power, and without an owner.
+    /// Returns a powered device without an owner.
     pub fn new(seed: u64, node: usize, faults: Faults) -> Self {
         Self(Arc::new(Mutex::new(State {
             faults,
@@ -232,10 +233,10 @@ impl Device {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the access of a process to its device.
+    /// Returns a process's access to this device.
     pub fn owning(&self, process: u64, boot: u32) -> Owning {
         let device = self.clone();
-        // A process that finds its device cut off has another one.
+        // A process that finds its device removed gets a replacement.
         let mut state = device.state();
         if state.is_taken {
             state.renew();
@@ -244,7 +245,7 @@ impl Device {
         Owning { device, process, boot }
     }
 
-    /// Makes a process its owner: returns its side of the port, and the owner that production has.
+    /// Makes a process the owner: returns its side of the port, with production's owner.
     fn own(&self, process: u64, boot: u32) -> Lent {
         let mut state = self.state();
         state.owner = process;
@@ -260,7 +261,7 @@ impl Device {
         Lent { kind: "simulated", name: "simulated".to_owned(), device: Box::new(port), owner }
     }
 
-    /// Its owner died. Whether it lost power, too.
+    /// Handles the death of the owner. Returns whether the device lost power too.
     pub fn orphan(&self) -> bool {
         let mut state = self.state();
         state.owner = 0;
@@ -273,12 +274,12 @@ impl Device {
         dies
     }
 
-    /// Cuts the power and restores it.
+    /// Cuts the power and restores it; the device forgets everything.
     pub fn reset(&self) {
         self.state().forget();
     }
 
-    /// Removes the device from its place: it is cut off from the network, in both directions. Its
+    /// Removes the device from its place: it is cut off from the network in both directions. Its
     /// owner can still query it.
     pub fn take_away(&self) {
         let mut state = self.state();
@@ -299,7 +300,7 @@ impl Device {
         }
     }
 
-    /// Receives a frame from the network. Returns whether there is something for the owner.
+    /// Receives a frame from the network. Returns whether frames for the owner are waiting.
     pub fn hear(&self, frame: &[u8]) -> bool {
         let mut state = self.state();
         if !state.is_taken {
@@ -308,7 +309,7 @@ impl Device {
         !state.for_owner.is_empty()
     }
 
-    /// Takes the frames for the network.
+    /// Takes the frames to send to the network.
     pub fn take_sent(&self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.state().for_network)
     }
@@ -348,7 +349,7 @@ impl State {
         self.unseen = None;
     }
 
-    /// Replaces it by another one, at the same place.
+    /// Replaces the device with a new one at the same place.
     fn renew(&mut self) {
         self.forget();
         self.is_taken = false;
@@ -373,7 +374,7 @@ impl State {
                 self.for_network.push(frame.to_vec());
             }
         }
-        // Counts of other devices do not concern this one: they pass on to the owner.
+        // Counts of other devices do not concern this one and are passed on to the owner.
         let passed = (verdict == Verdict::Pass && from == Port::Network).then_some(frame);
         let passed = passed.map(|frame| (Came::Network, frame));
         for (came, frame) in passed.into_iter().chain(out.frames_for_owner(from)) {
@@ -393,7 +394,7 @@ impl State {
     }
 }
 
-/// Returns the program that sent it: a coordinator's frames have a flag.
+/// Returns the program that sent a frame: a coordinator's frames have a flag.
 fn speaker(frame: &[u8]) -> Program {
     let at = Form::Raw.header_at() + 33;
     let coordinator = u8::try_from(COORDINATOR).unwrap_or(u8::MAX);
@@ -420,7 +421,7 @@ impl Owned for Side {
         if !state.dice.chance(lost, 1000) {
             state.step(Port::Owner, frame);
         }
-        // An earlier frame arrives again, after later ones.
+        // Delivers an earlier frame again, after later ones.
         if state.dice.chance(100, 1000)
             && let Some(again) = state.late.pop_front()
         {
@@ -447,7 +448,8 @@ impl Owned for Side {
 
     fn drain(&mut self) {}
 
-    /// Reports the end of a drain. A step is whole, but that it is over is known later.
+    /// Reports whether a drain is complete. Steps are atomic, but completion may become known
+    /// later.
     fn drained(&mut self) -> Drained {
         let mut state = self.device.state();
         let slow = state.faults.slow_of_1000;
@@ -463,7 +465,7 @@ impl Owned for Side {
 
     fn forgot(&self) -> u64 {
         let state = self.device.state();
-        // A process that came later found what was there, and fenced it.
+        // A process that became the owner later found the current state and fenced it.
         let since = state.boot.saturating_sub(self.boot);
         if state.faults.tells { since.into() } else { 0 }
     }

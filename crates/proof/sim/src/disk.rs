@@ -1,8 +1,7 @@
-//! The global observer's view of the disks: every log write that became durable, read back in
-//! order.
+//! The checkers' view of the disks: every log write that became durable, read back in order.
 //!
-//! The disks themselves are `quorate_log::disk::MemoryDisk`, which the log's own tests use too; it
-//! keeps the promises of [model-3] and no other.
+//! The disks themselves are `quorate_log::disk::MemoryDisk`, which the log's own tests use too. It
+//! provides the guarantees of [model-3] and no more.
 
 use std::collections::BTreeMap;
 
@@ -16,21 +15,21 @@ use quorate_log::{
 /// A log write read back from a disk.
 #[derive(Clone, Debug)]
 pub struct LogWrite {
-    /// Its number.
+    /// Sequence number of the write.
     pub seq: u64,
-    /// In which incarnation it was written.
+    /// Incarnation that wrote it.
     pub incarnation: Incarnation,
     pub records: Vec<Record>,
 }
 
-/// Reads the log write at this place, if a whole one is there.
+/// Reads the log write at `at`; `None` unless a complete one is stored there.
 pub fn read(disk: &MemoryDisk, at: Position) -> Option<LogWrite> {
     let segment = disk.bytes(at.file)?;
     let from = usize::try_from(at.offset).ok()?;
     parse(at, segment.get(from..)?)
 }
 
-/// Parses a write of the segment's epoch: remains of its earlier lives are not read.
+/// Parses a write of the segment's current epoch; remains of its earlier uses are ignored.
 fn parse(at: Position, bytes: &[u8]) -> Option<LogWrite> {
     let header = Header::decode(bytes.get(..BLOCK)?).ok()?;
     if Position::from(header.place) != at {
@@ -44,8 +43,8 @@ fn parse(at: Position, bytes: &[u8]) -> Option<LogWrite> {
     Some(LogWrite { seq: header.seq, incarnation: header.incarnation, records })
 }
 
-/// Reads all whole log writes with these numbers. Of two with one number the later segment's
-/// counts: the other was cut off ([disk-4]).
+/// Reads all complete log writes with these numbers. If a number occurs twice, the one in the later
+/// segment wins: the other was cut off ([disk-4]).
 pub fn scan(disk: &MemoryDisk, seqs: std::ops::Range<u64>) -> Vec<LogWrite> {
     let mut found = BTreeMap::new();
     let mut segment = None;
@@ -63,7 +62,8 @@ pub fn scan(disk: &MemoryDisk, seqs: std::ops::Range<u64>) -> Vec<LogWrite> {
     found.into_values().collect()
 }
 
-/// Places and lengths of all whole log writes from this number on, whatever segment they are in.
+/// Returns positions and lengths of all complete log writes numbered `from` or higher, in any
+/// segment.
 pub fn writes_from(disk: &MemoryDisk, from: u64) -> Vec<(Position, usize)> {
     let mut found = Vec::new();
     let mut segment = None;
@@ -81,8 +81,9 @@ pub fn writes_from(disk: &MemoryDisk, from: u64) -> Vec<(Position, usize)> {
     found
 }
 
-/// Blocks that may rot ([model-3]): of the log those before its newest `newest` writes, and all of
-/// other files. What lies behind the newest write is of an earlier life of its segment, or of none.
+/// Returns the blocks that may rot ([model-3]): log blocks older than the `newest` latest writes,
+/// and all blocks of other files. Blocks past the latest write belong to an earlier use of the
+/// segment, or to none.
 pub fn old_blocks(disk: &MemoryDisk, newest: usize) -> Vec<Position> {
     let blocks = disk.written_blocks();
     let mut segment = None;
@@ -104,7 +105,7 @@ pub fn old_blocks(disk: &MemoryDisk, newest: usize) -> Vec<Position> {
     blocks.into_iter().filter(old).collect()
 }
 
-/// Returns log writes of which each block may rot: their positions and lengths.
+/// Returns positions and lengths of the log writes whose blocks may all rot.
 pub fn old_writes(disk: &MemoryDisk, newest: usize) -> Vec<(Position, u64)> {
     let old = old_blocks(disk, newest);
     let heads = old.into_iter().filter(|place| place.file.family == Family::Log);
@@ -117,7 +118,7 @@ pub fn old_writes(disk: &MemoryDisk, newest: usize) -> Vec<(Position, u64)> {
     whole.collect()
 }
 
-/// Durable and released part of a node's log, write by write in order ([disk-2]).
+/// Durable, released prefix of a node's log, in write order ([disk-2]).
 #[derive(Debug, Default)]
 pub struct Released {
     next: u64,
@@ -125,7 +126,7 @@ pub struct Released {
 }
 
 impl Released {
-    /// Starts after the log writes below `next`, which were reported.
+    /// Starts at write `next`; all earlier writes were already reported.
     pub fn new(next: u64) -> Self {
         Self { next, early: BTreeMap::new() }
     }
@@ -135,7 +136,7 @@ impl Released {
         self.next
     }
 
-    /// Completes a log write on the disk. Returns what is released by that, in order.
+    /// Records a log write that reached the disk. Returns the writes this releases, in order.
     pub fn complete(&mut self, write: LogWrite) -> Vec<LogWrite> {
         self.early.insert(write.seq, write);
         let mut out = Vec::new();

@@ -11,80 +11,80 @@ use crate::{
     workload::frame_client::{Answer as DeskAnswer, Ask as DeskAsk},
 };
 
-/// Something that happens at a moment.
+/// Something that happens at a scheduled time.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     /// A node gets a turn.
     Turn { node: usize, life: u64 },
-    /// A piece may have arrived.
+    /// A fragment of a stream may have arrived.
     Piece(Link),
-    /// A datagram arrives at a node's address, or at the group's.
+    /// A datagram arrives at a node's own address or at the multicast group's.
     Datagram { from: usize, to: usize, by_group: bool, bytes: Vec<u8> },
     /// Two nodes try to connect.
     Dial(usize, usize),
-    /// A node that was removed is sent away by another one.
+    /// A node disconnects a removed peer.
     Part { node: usize, peer: usize },
-    /// A node learns that a connection is gone.
+    /// A node notices a broken connection.
     Down { node: usize, life: u64, peer: usize, connection: u64 },
-    /// A disk operation ends.
+    /// A disk operation completes.
     Disk { node: usize, life: u64, operation: u64 },
     /// A process starts.
     Start(usize),
-    /// A paused process goes on.
+    /// A paused process resumes.
     Resume { node: usize, life: u64 },
-    /// Requests reach a node.
+    /// Client requests reach a node.
     ToNode { node: usize, life: u64, connection: ConnectionId, bytes: Vec<u8> },
     /// Replies reach a client.
     ToClient { client: usize, connection: ConnectionId, bytes: Vec<u8> },
-    /// A client learns that its connection is gone.
+    /// A client notices that its connection broke.
     ClientDown { client: usize, connection: ConnectionId },
-    /// A client does something.
+    /// A client acts.
     Client(usize),
-    /// A request of a client of streams reaches a node.
+    /// A stream client's request reaches a node.
     ToStreams { node: usize, life: u64, connection: ConnectionId, tag: StreamTag, ask: Ask },
-    /// A client of devices looks at what there is to do.
+    /// A client of devices acts.
     FrameClient(usize),
     /// A request of a client of devices reaches a node.
     ToDesk { node: usize, life: u64, client: usize, ask: DeskAsk },
-    /// The answer of the node that it asked.
+    /// A node's answer reaches a client of devices.
     FromDesk { client: usize, desk: (usize, u64), answer: DeskAnswer },
-    /// A reply reaches a client of streams.
+    /// A reply reaches a stream client.
     ToStreamer { client: usize, connection: ConnectionId, heard: Heard },
-    /// A client of streams learns that its connection is gone.
+    /// A stream client notices that its connection broke.
     StreamerDown { client: usize, connection: ConnectionId },
-    /// A client of streams does something.
+    /// A stream client acts.
     Streamer(usize),
-    /// Something goes wrong.
+    /// A fault happens.
     Fault(usize),
-    /// An operator asks something of the group.
+    /// An operator makes a request about the group.
     Operator,
-    /// One direction between two nodes is blocked, or free again.
+    /// A link between two nodes is blocked or unblocked.
     Block { from: usize, to: usize, blocked: bool },
     /// An operator repairs a node whose disk failed.
     Repair { node: usize, life: u64 },
-    /// In act two an operator checks all nodes.
+    /// An operator checks all nodes, in act two.
     Rounds,
-    /// A disk is as fast as before.
+    /// A slow disk returns to normal speed.
     DiskCalm(usize),
-    /// A disk has room again.
+    /// A full disk has free space again.
     DiskRoom(usize),
-    /// Files can be opened again.
+    /// File descriptors are available again.
     Descriptors(usize),
     /// An operator installs another release.
     Release,
     /// The disk of a service fails.
     StoreFault,
-    /// The disk of a service is sound again.
+    /// The disk of a service recovers.
     StoreCalm(usize),
-    /// A process stands still in the midst of a turn.
+    /// A process stalls within a turn.
     Stall,
-    /// An operator wants a node to scrub.
+    /// An operator requests a scrub.
     Scrub,
-    /// A disk is found to have written to a wrong place, or a small file rots.
+    /// A disk misplaces a write, or a small file rots.
     Stray,
     /// A disk loses the end of a log.
     Lie,
-    /// A client asks for another class than the group's.
+    /// A client requests another class than the group's.
     Class,
     /// A frame arrives at a device.
     Frame { from: usize, to: usize, bytes: Vec<u8> },
@@ -92,21 +92,21 @@ pub(crate) enum Event {
     DeviceReset,
     /// A device is removed from its place in the network.
     DeviceTaken,
-    /// A device stands still for a while.
+    /// A device stalls for a while.
     DeviceStall,
     /// A stalled device resumes.
     DeviceResume(usize),
-    /// A sender that is no device sends a frame to one.
+    /// A sender that is not a device sends a frame to one.
     DeviceStranger,
-    /// The group falls silent for a node.
+    /// A node loses multicast reception.
     Deaf,
-    /// A plane takes another way.
+    /// A plane changes its transport.
     Way,
-    /// The node receives from the group again.
+    /// The node receives multicast again.
     Hears(usize),
 }
 
-/// Future events, in order of time; of two at one moment the one planned first.
+/// Future events by time; events of the same time run in the order in which they were scheduled.
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
     events: BTreeMap<(Time, u64), Event>,
@@ -114,7 +114,7 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// Plans something.
+    /// Schedules an event.
     pub(crate) fn plan(&mut self, at: Time, event: Event) {
         self.planned += 1;
         self.events.insert((at, self.planned), event);
@@ -126,7 +126,7 @@ impl Schedule {
         Some(at)
     }
 
-    /// Takes the next event, with its time.
+    /// Removes the next event and returns it with its time.
     pub(crate) fn pop(&mut self) -> Option<(Time, Event)> {
         let ((at, _), event) = self.events.pop_first()?;
         Some((at, event))

@@ -1,4 +1,4 @@
-//! Faults of a run: each seed draws a subset of faults with very different rates.
+//! Faults and settings of a run: each seed draws a subset of faults with very different rates.
 
 use quorate_core::{
     configuration::Configuration, laying::Route, lease::Leases, node_id::NodeId,
@@ -18,26 +18,26 @@ use crate::{
     workload::streams::Load,
 };
 
-/// Something that goes wrong.
+/// Kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// A process is killed; it restarts soon.
+    /// A process is killed and restarts soon.
     Crash,
     /// All processes are killed at once.
     CrashAll,
-    /// A process is asked to stop, does so, and restarts.
+    /// A process stops on request and restarts.
     CleanStop,
-    /// A process is down long enough to fall far behind.
+    /// A process is down for long enough to fall far behind.
     LongOutage,
-    /// A process stands still, its connections open.
+    /// A process pauses with its connections open.
     Pause,
     /// A connection breaks.
     Reset,
-    /// Nothing passes in one direction between two nodes for a while.
+    /// The link from one node to another is blocked for a while.
     OneWay,
-    /// Some nodes cannot talk to some others, in both directions.
+    /// Two groups of nodes cannot reach each other.
     Partition,
-    /// Links clog one by one and unclog in another order.
+    /// Links are blocked one by one and unblocked in a different order.
     Clog,
     /// A client's connection breaks.
     ClientReset,
@@ -45,30 +45,30 @@ pub enum Fault {
     SlowDisk,
     /// A write or a sync fails.
     DiskError,
-    /// There is no room for new segments for a while.
+    /// No space for new segments for a while.
     DiskFull,
-    /// All file descriptors of a process are taken for a while.
+    /// A process runs out of file descriptors for a while.
     NoDescriptors,
-    /// A bit flips in what was written long ago.
+    /// A bit flips in data written long ago.
     Rot,
-    /// The log of a node, or the end of it, is deleted while the process is down.
+    /// A node loses its log, or the end of it, while the process is down.
     LostLog,
-    /// A wall clock is set.
+    /// A wall clock jumps.
     ClockJump,
-    /// The leader is asked to hand over.
+    /// The leader is asked to transfer the leadership.
     Transfer,
-    /// Processes are killed while they found or join, and the founder while it lets one in.
+    /// Processes are killed while founding or joining, and the founder while admitting a node.
     FoundingKill,
-    /// A process is killed, and the next one around its first change of the identity; or while it
-    /// marks a clean stop.
+    /// A process is killed and its successor dies around its first change of the identity; or a
+    /// process dies while marking a clean stop.
     IdentityKill,
-    /// A process forgets its votes, and the next one is killed between its identity's new
-    /// incarnation and what it writes to its log in it.
+    /// A process forgets its votes, and its successor is killed between recording the new
+    /// incarnation in its identity and its first log write.
     IncarnationKill,
 }
 
 impl Fault {
-    /// All of them.
+    /// Every kind of fault.
     pub const ALL: [Self; 21] = [
         Self::Crash,
         Self::CrashAll,
@@ -94,111 +94,108 @@ impl Fault {
     ];
 }
 
-/// Extent of memory losses in a group.
+/// Extent of memory losses in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Losses {
-    /// Fewer nodes than a quorum forget their votes: the group must go on ([model-5]).
+    /// Fewer nodes than a quorum forget their votes: the group must continue ([model-5]).
     WithinBudget,
-    /// A volatile group loses its quorum: it must stop and say so, and never answer wrong
+    /// A volatile group loses its quorum: it must stop, report that, and never reply incorrectly
     /// ([class-5]).
     Beyond,
 }
 
-/// Everything that a run is made of, drawn from its seed.
+/// Settings of a run, drawn from its seed.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The seed.
     pub seed: u64,
     /// Number of founding members.
     pub nodes: usize,
     /// Number of nodes that may join later.
     pub spares: usize,
-    /// Mean time between two things that operators ask of the group.
+    /// Mean interval between operator requests.
     pub operators_us: Option<u64>,
     /// The group's class.
     pub class: Class,
     /// Extent of memory losses.
     pub losses: Losses,
-    /// Writes in flight per log.
+    /// Maximum writes in flight per log.
     pub depth: usize,
-    /// Size of a segment.
+    /// Size of a log segment.
     pub segment_bytes: u64,
-    /// Proposals in flight.
+    /// Maximum proposals in flight.
     pub inflight_max: usize,
-    /// Distance that a node votes ahead of its decided prefix.
+    /// Maximum distance of a node's votes ahead of its decided prefix.
     pub window_slots: u64,
-    /// The replicas' queues are tiny, so that they fill.
+    /// Makes the replicas' queues tiny, so that they fill up.
     pub tiny_queues: bool,
-    /// Choice of batch and window; `None` leaves them as they are.
+    /// Tuning of batch and window sizes; `None` leaves them fixed.
     pub tuning: Option<Tuning>,
     /// Time limit of a request at a node.
     pub client_timeout_ms: u64,
-    /// Number of clients.
     pub clients: usize,
-    /// Memory of a node for the replies and requests of all its clients.
+    /// Memory for the requests and replies of all clients of a node.
     pub client_memory: usize,
-    /// Most time between two requests of a client.
+    /// Maximum time between two requests of a client.
     pub think_us: u64,
-    /// The network.
+    /// Network conditions.
     pub weather: Weather,
-    /// Faults of single datagrams, where there are packets.
+    /// Datagram faults, if the carrier is packets.
     pub air: Air,
-    /// Least and most time of a write.
+    /// Minimum and maximum duration of a disk operation.
     pub disk_us: (u64, u64),
     /// Drift of monotonic clocks.
     pub drift_ppm: u64,
     /// Largest error of wall clocks.
     pub skew_ms: u64,
-    /// Kinds of faults, each with the mean time between two of them.
+    /// Kinds of faults with their mean intervals.
     pub faults: Vec<(Fault, u64)>,
-    /// Mean time between two failures of a service's own disk.
+    /// Mean interval between disk failures of a service.
     pub store_faults_us: Option<u64>,
-    /// When snapshots are taken, and how large the log may get.
+    /// Snapshot schedule and log size limits.
     pub snapshots: SnapshotOptions,
-    /// Clients of byte streams, in some runs.
+    /// Load of stream clients, if any.
     pub streams: Option<Load>,
-    /// Leases, in some runs.
+    /// Leases, if used.
     pub leases: Option<Leases>,
-    /// Mean time between two times that a process stands still in the midst of a turn, where there
-    /// are leases.
+    /// Mean interval between stalls of a process within a turn, in runs with leases.
     pub stalls_us: Option<u64>,
     /// Auxiliaries, and the quorum rule.
     pub terms: Terms,
-    /// Leaders send proposals to just a quorum.
+    /// Leaders send proposals to a bare quorum.
     pub thrifty: bool,
     /// Route of votes to leaders.
     pub votes: Route,
-    /// Devices of nodes and their faults, if there are any.
+    /// Devices of nodes with their faults, if any.
     pub devices: Option<device::Faults>,
-    /// Clients that speak frames themselves, where devices count.
+    /// Number of clients of devices.
     pub frame_clients: usize,
     /// Releases installed during the run, if any.
     pub releases: Option<Releases>,
-    /// Scrubs of nodes, if any.
+    /// Scrub settings, if nodes scrub.
     pub scrubs: Option<Scrubs>,
-    /// Mean time between two times that the disk of one node loses the end of its log, acknowledged
-    /// or not.
+    /// Mean interval between losses of the end of one node's log, acknowledged or not.
     pub lies_us: Option<u64>,
-    /// Mean time between two commands that ask for another class than the group's. The group's
-    /// level rises at once then.
+    /// Mean interval between commands that request another class than the group's. If set, the
+    /// feature level rises at once.
     pub classes_us: Option<u64>,
 }
 
-/// Nodes begin with the release before the newest, and get others.
+/// Release changes of a run: nodes start on the oldest compatible release, and other releases are
+/// installed later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Releases {
-    /// Mean time between two installations.
+    /// Mean interval between installations.
     pub mean_us: u64,
-    /// One in this many is of the release before.
+    /// One in this many installations is the older release.
     pub back_of: u64,
-    /// This node gets the newest last of all.
+    /// Node that gets the newest release last.
     pub laggard: Option<usize>,
-    /// Wait of a leader before it raises the level.
+    /// Time that a leader waits before it raises the level.
     pub raise_ms: u64,
 }
 
 impl Releases {
-    /// Draws from separate dice.
+    /// Draws the release changes from separate dice.
     pub fn draw(seed: u64, nodes: usize) -> Self {
         let dice = &mut Dice::new(seed ^ 0x5265_6c65_6173_6573);
         Self {
@@ -210,33 +207,32 @@ impl Releases {
     }
 }
 
-/// Nodes read all that they keep, to see whether it is sound.
+/// Scrub settings of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scrubs {
-    /// From the end of a node's scrub to its next, where nodes begin by themselves.
+    /// Interval between the end of a node's scrub and its next, if nodes start scrubs themselves.
     pub every_ms: Option<u64>,
-    /// Mean time between two times that an operator wants one somewhere.
+    /// Mean interval between scrub requests of operators.
     pub asked_us: u64,
-    /// Their pace.
+    /// Pace of scrubs.
     pub bytes_per_second: u64,
-    /// Mean time between two bits that flip, where the seed has no rot of its own.
+    /// Mean interval between bit flips, where the seed draws no rot otherwise.
     pub rot_us: u64,
-    /// Mean time between two times that the disk of one node is found to have written to a wrong
-    /// place, or that a small file of it rots.
+    /// Mean interval between misdirected writes or damaged small files on one node.
     pub strays_us: Option<u64>,
 }
 
-/// Seeds below mean what they meant before disks lost the end of what they had acknowledged.
+/// First seed that may draw disks which lose acknowledged data; earlier seeds replay unchanged.
 const LIES_FROM: u64 = 3001;
-/// Seeds below mean what they meant before clients asked for other classes than the group's.
+/// First seed that may draw clients which request other classes; earlier seeds replay unchanged.
 const CLASSES_FROM: u64 = 4001;
-/// Seeds below mean what they meant before nodes scrubbed in this simulator.
+/// First seed that may draw scrubs; earlier seeds replay unchanged.
 const SCRUBS_FROM: u64 = 1001;
-/// Seeds below mean what they meant before disks wrote to wrong places.
+/// First seed that may draw misdirected writes; earlier seeds replay unchanged.
 const STRAYS_FROM: u64 = 2001;
 
 impl Scrubs {
-    /// Draws scrubs for a third of the later seeds, from dice of their own.
+    /// Draws scrubs for a third of the seeds from `SCRUBS_FROM` on, with separate dice.
     fn draw(seed: u64) -> Option<Self> {
         let dice = &mut Dice::new(seed ^ 0x5363_7275_6262_6564);
         let scrubs = Self {
@@ -273,8 +269,8 @@ impl Settings {
         }
         let tiny_queues = dice.chance(1, 3);
         let terms = draw_terms(seed, nodes, class);
-        // Plans keep the loss of one node survivable, not of two; with an auxiliary, a full replica
-        // that forgets in the middle of a plan leaves no step that [era-12] allows.
+        // Plans keep the loss of one node survivable, but not of two. With an auxiliary, a full
+        // replica that forgets in the middle of a plan leaves no step that [era-12] allows.
         let forgets = |(fault, _): &(Fault, u64)| {
             matches!(fault, Fault::Rot | Fault::LostLog | Fault::IncarnationKill)
         };
@@ -336,8 +332,8 @@ impl Settings {
         self
     }
 
-    /// Fits the limits to streams: a slot is a byte there, and a record may have as many as are
-    /// undecided of one of them.
+    /// Adapts the limits to streams: a slot is one byte there, and a record may contain all
+    /// undecided bytes of a stream.
     fn fit_streams(mut self) -> Self {
         if let Some(load) = &self.streams {
             let record_bytes = 2 * load.window_bytes as u64;
@@ -347,8 +343,8 @@ impl Settings {
         self
     }
 
-    /// Returns the number of spare segments of each log. It follows from their size, so that it
-    /// takes no draw from others.
+    /// Returns the number of spare segments of each log. Derived from the segment size, so that it
+    /// needs no draw.
     pub fn spare_segments(&self) -> usize {
         match self.segment_bytes {
             ..=0x8000 => 3,
@@ -398,14 +394,13 @@ impl Settings {
         }
     }
 
-    /// Draws packets from separate dice, too.
+    /// Draws the carrier and the datagram faults from separate dice.
     fn draw_packets(mut self) -> Self {
         (self.weather.carrier, self.air) = Air::draw(self.seed, self.weather.carrier);
         self
     }
 
-    /// Draws leases from separate dice, like snapshots. Clocks drift by no more than the leases
-    /// allow for.
+    /// Draws leases from separate dice. Clocks drift by no more than leases allow.
     fn draw_leases(mut self) -> Self {
         let dice = &mut Dice::new(self.seed ^ 0x4c65_6173_6564_7265);
         let stalls_ms = dice.pick(&[None, Some(100), Some(400)]);
@@ -433,17 +428,17 @@ impl Settings {
         self.terms.auxiliaries.contains(&crate::ids::id(index))
     }
 
-    /// Nodes that may forget their votes in one run.
+    /// Returns the number of nodes that may forget their votes in one run.
     pub fn budget(&self) -> usize {
         match self.terms.rule {
-            // Of three promises out of three none may be missing permanently.
+            // Phase 1 may need all three promises, so no node may lose its votes.
             QuorumRule::Flexible { .. } => 0,
             QuorumRule::Majority | QuorumRule::Grid { .. } => (self.nodes - 1) / 2,
         }
     }
 }
 
-/// Returns a network on which nothing is lost or late.
+/// Returns a network without loss or delay variation.
 pub fn calm_weather() -> Weather {
     Weather {
         carrier: Carrier::Streams,
@@ -458,21 +453,21 @@ pub fn calm_weather() -> Weather {
     }
 }
 
-/// Draws faults of stores from separate dice, so that seeds without them stay what they were.
+/// Draws service disk failures from separate dice, so that seeds without them replay unchanged.
 fn draw_store_faults(seed: u64) -> Option<u64> {
     let dice = &mut Dice::new(seed ^ 0x5374_6f72_6564_6965);
     let mean_ms = dice.pick(&[40, 150, 600]);
     dice.chance(1, 4).then_some(mean_ms * 1000)
 }
 
-/// Draws lies for a third of the later seeds, from dice of their own.
+/// Draws lying disks for a third of the seeds from `LIES_FROM` on, with separate dice.
 fn draw_lies(seed: u64) -> Option<u64> {
     let dice = &mut Dice::new(seed ^ 0x4c69_6172_7321);
     let mean_us = dice.pick(&[8_000, 30_000, 100_000]);
     (dice.chance(1, 3) && seed >= LIES_FROM).then_some(mean_us)
 }
 
-/// Draws classes for half of the later seeds.
+/// Draws requests for other classes for half of the seeds from `CLASSES_FROM` on.
 fn draw_classes(seed: u64) -> Option<u64> {
     let dice = &mut Dice::new(seed ^ 0x436c_6173_7365_7321);
     let mean_us = dice.pick(&[500, 3_000, 20_000]);
@@ -485,8 +480,8 @@ fn draw_operators(seed: u64) -> Option<u64> {
     dice.chance(1, 2).then_some(mean_ms * 1000)
 }
 
-/// Draws the terms from separate dice. A volatile group has none of it: its possible losses are
-/// counted in nodes.
+/// Draws auxiliaries and quorum rule from separate dice. Volatile groups have neither: their
+/// tolerated losses are counted in nodes.
 fn draw_terms(seed: u64, nodes: usize, class: Class) -> Terms {
     let dice = &mut Dice::new(seed ^ 0x4175_7869_6c69_6172);
     let (flexible, spared) = (dice.chance(1, 5), dice.chance(1, 3));
@@ -505,8 +500,8 @@ fn draw_terms(seed: u64, nodes: usize, class: Class) -> Terms {
     terms
 }
 
-/// Draws snapshots from separate dice, too. Their files are as small as they can be, so that each
-/// has many.
+/// Draws snapshot settings from separate dice. Files are as small as possible, so that each
+/// snapshot has many.
 fn draw_snapshots(seed: u64) -> SnapshotOptions {
     let dice = &mut Dice::new(seed ^ 0x536e_6170_7368_6f74);
     let (log_bytes_min, ratio) = (dice.pick(&[16 << 10, 48 << 10, 160 << 10]), dice.pick(&[0, 2]));
@@ -538,7 +533,7 @@ fn draw_weather(dice: &mut Dice) -> Weather {
     }
 }
 
-/// Draws the tuning, with small batches, so that it has an effect on the few commands of a run.
+/// Draws the tuning, with batches small enough to matter for the few commands of a run.
 fn draw_tuning(dice: &mut Dice, nodes: usize, tiny: bool) -> Option<Tuning> {
     let batch_bytes_max = if tiny { 512 } else { 16 << 10 };
     let tuning = Tuning {

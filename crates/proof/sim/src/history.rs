@@ -1,19 +1,19 @@
-//! Operations of clients and the replies to them, in the order in which they happened.
+//! Client operations and their replies, in the order in which they happened.
 
 /// Operation of a client on one key. Values are unique within a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Act {
-    /// SET, without a deadline.
+    /// SET without a deadline.
     Set(i64),
-    /// SET with a deadline: from now on the key may vanish.
+    /// SET with a deadline: the key may vanish from now on.
     SetExpiring(i64),
-    /// DEL.
+    /// DEL of the key.
     Delete,
-    /// GET.
+    /// GET of the key.
     Get,
-    /// INCR.
+    /// INCR of the key.
     Increment,
-    /// WATCH, GET gave `seen`, then MULTI, SET `new`, EXEC.
+    /// WATCH and a GET that returned `seen`, then MULTI, SET `new`, EXEC.
     Swap {
         /// Old value of the key.
         seen: Option<i64>,
@@ -22,39 +22,39 @@ pub enum Act {
     },
 }
 
-/// Reply to the client.
+/// Outcome of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Answer {
-    /// Done.
+    /// The operation succeeded.
     Ok,
-    /// The key's value, or none.
+    /// Value of the key, or none.
     Value(Option<i64>),
-    /// The number after INCR.
+    /// Counter after INCR.
     Number(i64),
-    /// Deleted, or `false` if there was nothing to delete.
+    /// True if the key was deleted, false if it did not exist.
     Removed(bool),
-    /// Nothing, or "unknown": it may have been executed, or may yet be.
+    /// No reply, or "unknown": the operation may have been executed, or may yet be.
     Unknown,
 }
 
 /// One operation on one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// Which key.
+    /// Key of the operation.
     pub key: String,
-    /// Client that asked.
+    /// Index of the client.
     pub client: usize,
-    /// What.
+    /// Operation performed.
     pub act: Act,
-    /// When; moments are unique.
+    /// Moment of the request; moments are unique.
     pub called: u64,
-    /// When it was answered; the end of time if it was not.
+    /// Moment of the reply; `u64::MAX` without one.
     pub returned: u64,
-    /// The answer.
+    /// Outcome of the operation.
     pub answer: Answer,
 }
 
-/// Everything that was asked and not refused for certain.
+/// Every operation except those certainly not executed.
 #[derive(Debug, Default)]
 pub struct History {
     moment: u64,
@@ -68,8 +68,8 @@ impl History {
         self.moment
     }
 
-    /// Records an operation that was called at `called` and has now ended. An operation that is
-    /// certainly not executed is not recorded at all.
+    /// Records an operation called at `called` that ends now. Operations that were certainly not
+    /// executed are never recorded.
     pub fn ended(&mut self, client: usize, key: &str, act: Act, called: u64, answer: Answer) {
         let returned = if answer == Answer::Unknown { u64::MAX } else { self.moment() };
         if answer == Answer::Unknown && act == Act::Get {

@@ -2,7 +2,7 @@
 
 use quorate_core::node_id::NodeId;
 
-/// Returns the id of a node in the world's list.
+/// Returns the id of the node with this index.
 pub fn id(index: usize) -> NodeId {
     NodeId(u32::try_from(index + 1).expect("a handful of nodes"))
 }

@@ -1,9 +1,9 @@
-//! A whole cluster in one thread, with everything that can go wrong.
+//! A whole cluster in one thread, with every fault that can happen to it.
 //!
 //! The replica, log and key-value service are the real ones; network, disks and clocks are
-//! simulated; everything is drawn from one seed, so that a run can be repeated exactly. Act one:
-//! anything goes, and safety is checked after every event. Act two: faults stop, and the cluster
-//! must be whole again, with every acknowledged write. `docs/spec/simulator.md` is the manual.
+//! simulated. Everything is drawn from one seed, so a run can be repeated exactly. In act one any
+//! fault may happen, and safety is checked after every event. In act two faults stop, and the
+//! cluster must recover with every acknowledged write. `docs/spec/simulator.md` is the manual.
 //!
 //! Reading order: [`world`], [`faults`], [`workload`], then [`check`], one property per file.
 #![forbid(unsafe_code)]

@@ -1,9 +1,10 @@
-//! The network between nodes: messages arrive late, in pieces, or never.
+//! Network between nodes: messages arrive late, in fragments, or never.
 //!
-//! Three carriers. *Streams* are connections like TCP's: bytes arrive in order, in pieces of any
-//! size, or the connection breaks and what was in flight is lost; a full connection pushes back.
-//! *Datagrams* lose, repeat and reorder single frames at will ([model-1]). *Packets* are streams
-//! plus production's plane of packets, whose datagrams are `air`'s.
+//! There are three carriers. *Streams* are TCP-like connections: bytes arrive in order, in
+//! fragments of any size, or the connection breaks and everything in flight is lost; a full
+//! connection applies backpressure. *Datagrams* lose, duplicate and reorder single frames at will
+//! ([model-1]). *Packets* are streams plus the production packet plane, whose datagrams `air`
+//! simulates.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,62 +14,61 @@ use quorate_wire::{Decoded, Lane};
 
 use crate::dice::Dice;
 
-/// Transport of frames.
+/// Transport that carries frames between nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
-    /// In order, or not at all.
+    /// Ordered byte streams: frames arrive in order or not at all.
     Streams,
-    /// Each for itself.
+    /// Independent datagrams, one per frame.
     Datagrams,
-    /// By a plane of packets where that reaches, in order by streams elsewhere.
+    /// Packet plane where it reaches a node, streams elsewhere.
     Packets {
-        /// Transport of frames for all.
+        /// Transport of broadcast frames.
         reach: Reach,
     },
 }
 
-/// Conditions of the network in a run.
+/// Network conditions of a run.
 #[derive(Clone, Debug)]
 pub struct Weather {
-    /// Transport of frames.
+    /// Transport between nodes.
     pub carrier: Carrier,
-    /// Least time in flight.
+    /// Minimum time in flight.
     pub delay_min_us: u64,
-    /// Most time in flight, save for exceptions.
+    /// Maximum time in flight, except for late deliveries.
     pub delay_max_us: u64,
-    /// In how many of 1000 cases something takes ten times as long.
+    /// Deliveries per 1000 that take ten times as long.
     pub late_of_1000: u64,
-    /// Datagrams lost, of 1000.
+    /// Datagrams lost per 1000.
     pub lost_of_1000: u64,
-    /// Datagrams repeated, of 1000.
+    /// Datagrams duplicated per 1000.
     pub repeated_of_1000: u64,
-    /// Pieces in which a bit flips, of 100 000.
+    /// Fragments with a flipped bit, per 100 000.
     pub corrupt_of_100k: u64,
-    /// Most bytes that wait on the sender's side of one lane.
+    /// Capacity of the sender's queue of one lane, in bytes.
     pub queue_bytes_max: usize,
-    /// Most bytes in flight on one lane of a stream.
+    /// Maximum bytes in flight on one lane of a stream.
     pub window_bytes: usize,
 }
 
-/// One direction of one lane between two nodes, by index.
+/// One direction of one lane between two nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Link {
-    /// Sender, by index.
+    /// Index of the sender.
     pub from: usize,
-    /// Receiver, by index.
+    /// Index of the receiver.
     pub to: usize,
     /// 0 for control, 1 for bulk.
     pub lane: usize,
 }
 
 impl Link {
-    /// Returns the lane.
     pub fn lane(self) -> Lane {
         Lane::ALL[self.lane]
     }
 }
 
-/// Bytes in flight.
+/// Contiguous bytes in flight, delivered at once.
 #[derive(Clone, Debug)]
 struct Piece {
     at: Time,
@@ -77,13 +77,13 @@ struct Piece {
 
 #[derive(Debug, Default)]
 struct Pipe {
-    /// Written by the sender in this turn, not looked at yet.
+    /// Written by the sender in this turn, not yet checked.
     fresh: Vec<u8>,
-    /// Written before, not yet in flight.
+    /// Queued bytes that are not yet in flight.
     queue: Vec<u8>,
     in_flight: VecDeque<Piece>,
     in_flight_bytes: usize,
-    /// Nothing arrives while set.
+    /// Blocks all deliveries while set.
     blocked: bool,
 }
 
@@ -94,14 +94,14 @@ pub struct Network {
     dice: Dice,
     pipes: BTreeMap<Link, Pipe>,
     nodes: usize,
-    /// By pair (lower, higher): the number of their connection, if they have one.
+    /// Connection number of each connected pair (lower index, higher index).
     connections: BTreeMap<(usize, usize), u64>,
     next_connection: u64,
-    /// Most bytes that ever waited on one lane.
+    /// Largest queue that any lane ever had.
     pub queue_bytes_seen: usize,
 }
 
-/// Returns the pair that two nodes form.
+/// Returns the pair of two nodes, lower index first.
 pub fn pair(a: usize, b: usize) -> (usize, usize) {
     (a.min(b), a.max(b))
 }
@@ -126,7 +126,7 @@ impl Network {
         &self.weather
     }
 
-    /// Ends all faults: nothing is late, lost, repeated or damaged any more.
+    /// Ends all faults: no more late, lost, duplicated or damaged data.
     pub fn calm(&mut self) {
         let weather = &mut self.weather;
         weather.late_of_1000 = 0;
@@ -142,17 +142,17 @@ impl Network {
         self.pipes.get_mut(&link).expect("links of all pairs exist")
     }
 
-    /// Returns the connection of two nodes.
+    /// Returns the connection number of two nodes, if they are connected.
     pub fn connection(&self, a: usize, b: usize) -> Option<u64> {
         self.connections.get(&pair(a, b)).copied()
     }
 
-    /// Returns whether the direction from one to the other is blocked.
+    /// Returns whether the link from one node to the other is blocked.
     pub fn is_blocked(&self, from: usize, to: usize) -> bool {
         self.pipes[&Link { from, to, lane: 0 }].blocked
     }
 
-    /// Stops bytes in one direction, or lets them go on.
+    /// Blocks or unblocks the link from one node to another.
     pub fn set_blocked(&mut self, from: usize, to: usize, blocked: bool) {
         for lane in 0..Lane::ALL.len() {
             self.pipe(Link { from, to, lane }).blocked = blocked;
@@ -164,7 +164,7 @@ impl Network {
         self.connection(a, b).is_none() && !self.is_blocked(a, b) && !self.is_blocked(b, a)
     }
 
-    /// Connects two nodes.
+    /// Connects two nodes and returns the connection number.
     pub fn connect(&mut self, a: usize, b: usize) -> u64 {
         self.clear(a, b);
         self.next_connection += 1;
@@ -172,7 +172,7 @@ impl Network {
         self.next_connection
     }
 
-    /// Breaks a connection; all bytes in flight are gone. Says whether there was one.
+    /// Breaks a connection and drops all bytes in flight. Returns whether there was one.
     pub fn disconnect(&mut self, a: usize, b: usize) -> bool {
         self.clear(a, b);
         self.connections.remove(&pair(a, b)).is_some()
@@ -190,15 +190,15 @@ impl Network {
         }
     }
 
-    /// Nodes connected with this one.
+    /// Returns the nodes connected to this one.
     pub fn peers(&self, node: usize) -> Vec<usize> {
         (0..self.nodes)
             .filter(|peer| *peer != node && self.connection(node, *peer).is_some())
             .collect()
     }
 
-    /// Returns whether the sender's queue has room for `bytes` more. One frame always fits an empty
-    /// queue.
+    /// Returns whether the sender's queue has space for `bytes` more. One frame always fits into an
+    /// empty queue.
     pub fn has_room(&self, link: Link, bytes: usize) -> bool {
         let Some(pipe) = self.pipes.get(&link) else {
             return false;
@@ -208,7 +208,7 @@ impl Network {
         fits && self.connection(link.from, link.to).is_some()
     }
 
-    /// Puts a whole frame into the sender's queue, which has room for it.
+    /// Appends a frame to the sender's queue, which must have space for it.
     pub fn write(&mut self, link: Link, header: &[u8], body: &[u8]) {
         let pipe = self.pipe(link);
         pipe.fresh.extend_from_slice(header);
@@ -217,12 +217,12 @@ impl Network {
         self.queue_bytes_seen = self.queue_bytes_seen.max(waiting);
     }
 
-    /// Takes the sender's bytes of this turn; give them back to [`Network::send`].
+    /// Takes the bytes written in this turn. The caller passes them to [`Network::send`].
     pub fn take_fresh(&mut self, link: Link) -> Vec<u8> {
         std::mem::take(&mut self.pipe(link).fresh)
     }
 
-    /// Queues whole frames, and sends what may be in flight. Returns when pieces will arrive.
+    /// Queues complete frames and puts as much as possible in flight. Returns the arrival times.
     pub fn send(&mut self, now: Time, link: Link, frames: &[u8]) -> Vec<Time> {
         if self.connection(link.from, link.to).is_none() {
             return Vec::new();
@@ -231,7 +231,7 @@ impl Network {
         self.flush(now, link)
     }
 
-    /// Sends what waits. Returns when pieces will arrive.
+    /// Puts as much of the queue in flight as possible. Returns the arrival times.
     pub fn flush(&mut self, now: Time, link: Link) -> Vec<Time> {
         match self.weather.carrier {
             Carrier::Streams | Carrier::Packets { .. } => self.flush_stream(now, link),
@@ -306,7 +306,7 @@ impl Network {
         times
     }
 
-    /// Takes the next piece that has arrived by now.
+    /// Takes the next fragment whose arrival time has come.
     pub fn arrived(&mut self, now: Time, link: Link) -> Option<Vec<u8>> {
         let pipe = self.pipe(link);
         if pipe.blocked {
@@ -317,13 +317,13 @@ impl Network {
         Some(piece.bytes)
     }
 
-    /// Returns when the next piece arrives, if nothing blocks it.
+    /// Returns the arrival time of the next fragment, unless the link is blocked.
     pub fn next_arrival(&self, link: Link) -> Option<Time> {
         let pipe = &self.pipes[&link];
         pipe.in_flight.front().filter(|_| !pipe.blocked).map(|piece| piece.at)
     }
 
-    /// Bytes in flight and waiting on this link.
+    /// Returns the bytes in flight and queued on this link.
     pub fn backlog(&self, link: Link) -> usize {
         let pipe = &self.pipes[&link];
         pipe.in_flight_bytes + pipe.queue.len()

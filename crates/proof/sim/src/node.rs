@@ -1,4 +1,5 @@
-//! One simulated process: the real replica on a simulated disk, and what outlives the process.
+//! A simulated node: the state that outlives its processes, and the process, which runs the real
+//! replica on a simulated disk.
 
 use std::{
     cell::{Cell, RefCell},
@@ -64,49 +65,50 @@ use crate::{
     workload::frame_client::{Answer as DeskAnswer, Ask as DeskAsk},
 };
 
-/// A node waits so long for those that dial it before it leads by itself: longer than any pause
-/// between dials and a handshake.
+/// Time that a starting node waits for peers that dial it before it leads alone. Exceeds any pause
+/// between dials plus a handshake.
 const DIALLED_US: u64 = 150_000;
 
-/// Largest command in the simulator: small, so that "too big" happens.
+/// Size limit of a command in the simulator: small, so that clients exceed it.
 pub const COMMAND_BYTES_MAX: usize = 2048;
 
-/// Layout of streams at nodes: small, so that chunks and files fill.
+/// Stream layout on disk: small, so that chunks and files fill up.
 const STREAM_LAYOUT: Layout = Layout { unit_bytes: 4 << 10, chunk_bytes: 16 << 10, file_chunks: 8 };
 
-/// Notifications of the service, for the checkers.
+/// Service events for the checkers.
 #[derive(Clone, Copy, Debug)]
 pub enum Told {
-    /// A command was executed: hashes of it and of its reply.
+    /// Execution of a command, with hashes of the command and its reply.
     Executed(CommandId, u64, u64),
-    /// Everything below is applied; the state's digest, where one was taken.
+    /// Everything below this slot is applied; includes the state's digest where one was taken.
     Applied(Slot, Option<u128>),
 }
 
-/// Faults of the disk of a service; outlives its processes.
+/// Simulated disk of a service, with its faults; outlives the processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreDisk {
-    /// The disk takes no writes.
+    /// The disk accepts no writes.
     pub full: bool,
     /// The disk cannot be opened.
     pub gone: bool,
-    /// Commands executed before the disk turns out to be unreadable.
+    /// Commands to execute before the disk becomes unreadable.
     pub fails_after: Option<u32>,
 }
 
-/// The real service, overheard; and, where its disk fails, one that loses all it has.
+/// Wraps the real service: records its events for the checkers, and loses all state when the disk
+/// fails.
 pub struct Tap {
     service: Service,
     told: Rc<RefCell<Vec<Told>>>,
     disk: Rc<Cell<StoreDisk>>,
     logged_to: Slot,
-    /// Position that the service could have kept, if it kept anything.
+    /// Latest position that a persistent service could have on disk by now.
     kept_to: Rc<Cell<Slot>>,
-    /// Its last answer is void, and it has to begin again.
+    /// The service lost its state: its last reply is void and it must start over.
     lost: bool,
-    /// A file of it is damaged, in a part not read yet.
+    /// A file of the service is damaged, in a part not read yet.
     rotten: Rc<Cell<bool>>,
-    /// A scrub reads its files.
+    /// A scrub is reading the service's files.
     scrubbed: bool,
 }
 
@@ -120,7 +122,7 @@ impl StateMachine for Tap {
             self.disk.set(disk);
         }
         if self.lost {
-            // A node that believes this is caught.
+            // The checkers catch a node that accepts this reply.
             reply.extend_from_slice(b":-666\r\n");
             return;
         }
@@ -272,80 +274,80 @@ impl Tap {
     }
 }
 
-/// Something that reaches a process from outside, in order.
+/// Input to a process from outside, in order of arrival.
 #[derive(Debug)]
 pub enum Arrival {
-    /// A peer's handshake is done.
+    /// The handshake with a peer completed.
     PeerUp {
-        /// Whose, by index.
+        /// Index of the peer.
         peer: usize,
         /// Number of the connection.
         connection: u64,
         /// Current identity of the peer.
         member: Member,
-        /// Number of its process start.
+        /// Start number of the peer's process.
         boot: u32,
         /// Levels that its release supports.
         levels: Levels,
     },
     /// A connection broke.
     PeerDown {
-        /// The other side.
+        /// Index of the peer.
         peer: usize,
         /// Number of the connection.
         connection: u64,
     },
     /// A client connected.
     Opened(ConnectionId),
-    /// A client sent something.
+    /// Bytes from a client.
     Bytes(ConnectionId, Vec<u8>),
-    /// A client is gone.
+    /// A client disconnected.
     Closed(ConnectionId),
-    /// The operator asks for a hand-over, to this node or any.
+    /// Operator request to hand over the leadership, to this node or to any.
     Transfer(Option<NodeId>),
-    /// The operator asks for a stop.
+    /// Operator request to stop.
     Stop,
-    /// The operator asks for a scrub, at this pace or the node's own.
+    /// Operator request to scrub, at this pace or the node's own.
     Scrub(Option<u64>),
-    /// A client of streams asks.
+    /// Request of a stream client.
     Stream(ConnectionId, StreamTag, StreamAsk),
-    /// An operator, or a node that wants to join, asks something of the group.
+    /// Request about the group, from an operator or a joining node.
     Ask(u64, Ask),
-    /// A client wants the command of this number executed, and to be notified `early`, or when it
-    /// lasts.
+    /// Client request to execute the command with this number under a class of its own.
     Class {
-        /// Which.
+        /// Number of the command.
         number: u64,
-        /// When a quorum has it in memory.
+        /// If true, acknowledge once a quorum has the command in memory; otherwise once a quorum
+        /// has it on disk.
         early: bool,
     },
-    /// A client of devices, by index, asks.
+    /// Request of the client of devices with this index.
     Desk(usize, DeskAsk),
 }
 
-/// A living process.
+/// A running process.
 pub struct Running {
-    /// The node itself, as the reactor has it.
+    /// The node host, as the reactor runs it.
     pub host: Host,
-    /// Arrivals that were not looked at yet.
+    /// Arrivals not processed yet.
     pub inbox: VecDeque<Arrival>,
-    /// Connections to peers that the process knows of, by index of the peer.
+    /// Numbers of the peer connections known to the process, by peer index.
     pub up: BTreeMap<usize, u64>,
-    /// Beginnings of frames, by peer and lane.
+    /// Incomplete frames, by peer and lane.
     pub partial: BTreeMap<(usize, usize), Vec<u8>>,
-    /// Requests that the front has not taken yet.
+    /// Request bytes that the front has not accepted yet.
     pub requests: BTreeMap<ConnectionId, Vec<u8>>,
-    /// Notifications of the service since the last look.
+    /// Service events since the last check.
     pub told: Rc<RefCell<Vec<Told>>>,
     /// Answers to clients of devices in this turn.
     pub(crate) desk_answers: Vec<(usize, DeskAnswer)>,
-    /// Its plane of packets, where packets are the carrier.
+    /// Packet plane of the process, if the run's carrier is packets.
     pub(crate) packets: Option<Side>,
-    /// As of the last look, to see changes.
+    /// State at the previous trace, to detect changes.
     pub seen: Seen,
 }
 
-/// The host that production drives, on a disk in memory.
+/// Node host of production on a simulated disk.
 pub type Host = NodeHost<MemoryDisk, Tap, Fronts>;
 
 impl Running {
@@ -363,7 +365,7 @@ impl Running {
         }
     }
 
-    /// Its replica.
+    /// Returns the host's replica.
     pub fn replica(&self) -> &Replica<MemoryDisk, Tap> {
         self.host.replica()
     }
@@ -374,87 +376,84 @@ impl Running {
 pub struct Seen {
     /// Role and leader.
     pub role: String,
-    /// Ballot.
     pub ballot: Ballot,
-    /// Decided prefix.
     pub decided_to: Slot,
-    /// Position that the trace of its table of streams has reached.
+    /// Position up to which the stream table was checked.
     pub streams_to: Slot,
-    /// Slots that its device assigned, decisions that it counted, times that it was withdrawn,
-    /// values that were too long for it, and values that were offered to others'.
+    /// Counters of its device: slots assigned, decisions counted, withdrawals, values too long for
+    /// it, and values offered to other nodes' devices.
     pub device: [u64; 5],
     /// Counters of its replica.
     pub counters: Counters,
-    /// Why it does not serve.
+    /// Reason why it does not serve.
     pub error: Option<String>,
-    /// A scrub is in progress, and the number of damaged places that its scrubs have met.
+    /// Whether a scrub is in progress, and the number of damaged places found by all scrubs.
     pub scrubs: (bool, u64),
 }
 
-/// A node: what outlives its processes, and the process that runs, if one does.
+/// A node: the state that outlives its processes, and the running process, if any.
 pub struct Node {
-    /// Position in the world's list.
+    /// Index in the world's list.
     pub index: usize,
-    /// The disk, with all that a node's home holds; handles from before a crash are dead.
+    /// The disk with the node's home; handles from before a crash are dead.
     pub disk: MemoryDisk,
-    /// The clocks.
     pub clock: Clock,
-    /// Counts process starts, for events that are meant for one of them.
+    /// Number of process starts so far; events meant for an earlier process are ignored.
     pub life: u64,
-    /// The device, if this run has any; it lives longer than the process.
+    /// Device of the node, if the run has any; outlives the process.
     pub device: Option<Device>,
-    /// The process.
+    /// The running process.
     pub running: Option<Running>,
-    /// The node was admitted after the founding.
+    /// The node was admitted after the cluster was founded.
     pub joined: bool,
     /// The node was removed from the group and switched off permanently.
     pub retired: bool,
     /// The process is paused.
     pub paused: bool,
-    /// Clock that the host reads within a turn.
+    /// Time that the host reads within a turn.
     pub reading: Arc<AtomicU64>,
-    /// The process is stalled between two lines of a turn, which began then by its clocks.
+    /// Clock readings at which the current turn began, while the process is stalled within it.
     pub stalled: Option<Now>,
-    /// When its next turn is, in the world's time.
+    /// World time of its next turn.
     pub turn_at: Option<Time>,
-    /// Disk operations whose end is planned.
+    /// Disk operations whose completion is scheduled.
     pub planned: BTreeSet<u64>,
     /// Current slowdown factor of its disk.
     pub disk_factor: u64,
     /// The next write fails.
     pub disk_error: bool,
-    /// A bit of its disk flipped at some time.
+    /// A bit of its disk was flipped in this run.
     pub rotted: bool,
-    /// Its disk loses the end of its log when it starts.
+    /// The disk loses the end of its log at the next start.
     pub lies: bool,
-    /// Identity and address book as earlier starts of the same incarnation found them.
+    /// Copies of identity and address book from earlier starts of the same incarnation.
     pub(crate) copies: Vec<FolderCopy>,
-    /// A test set its folder back where no node can report that to it when it starts.
+    /// A test replaced its folder with an old copy, which no other node can detect when it starts.
     pub set_back: bool,
-    /// A small file that rotted.
+    /// Small file that was damaged last.
     pub(crate) spoiled: Option<Spoiled>,
-    /// Scrubs that have ended.
+    /// Scrubs completed.
     pub scrubs: u64,
-    /// Result of the last of them.
+    /// Result of the last scrub.
     pub scrubbed: ScrubStatus,
-    /// The next process dies when it has changed its disk this many times.
+    /// Number of disk changes after which the next process dies.
     pub dies_after: Option<u64>,
     /// The disk of its service.
     pub store: Rc<Cell<StoreDisk>>,
-    /// A file of its service is damaged, in a part not read yet. A process that starts rebuilds all
-    /// of it.
+    /// A file of its service is damaged, in a part not read yet. A process that starts rebuilds
+    /// every file.
     pub store_rotten: Rc<Cell<bool>>,
-    /// The latest position that a persistent service could have on its disk.
+    /// Latest position that a persistent service could have on disk by now.
     pub kept_to: Rc<Cell<Slot>>,
-    /// The newest level that the installed release supports.
+    /// Newest level that the installed release supports.
     pub release: Level,
-    /// The same of the process that runs, or ran last.
+    /// Newest level that the release of the current or last process supports.
     pub release_running: Level,
-    /// A process of the newest release ran here at some time.
+    /// A process of the newest release has run here.
     pub ran_newest: bool,
 }
 
-/// A small file that rotted.
+/// A damaged small file.
 #[derive(Clone, Debug)]
 pub(crate) struct Spoiled {
     pub(crate) name: &'static str,
@@ -462,10 +461,10 @@ pub(crate) struct Spoiled {
     pub(crate) damaged: Vec<u8>,
 }
 
-/// Small files of a folder, as a copy of it has them.
+/// Copy of a folder's small files.
 #[derive(Clone, Debug)]
 pub(crate) struct FolderCopy {
-    /// Incarnation and level of the folder.
+    /// Incarnation and level of the folder when it was copied.
     pub(crate) of: (Incarnation, Level),
     pub(crate) files: Vec<(&'static str, Option<Vec<u8>>)>,
 }
@@ -474,24 +473,24 @@ pub(crate) struct FolderCopy {
 pub enum Start {
     /// The process runs.
     Runs(Box<Started>),
-    /// The start waits for what the text says, having done nothing that it would not repeat.
+    /// The start waits for what the text names. Repeating it is safe.
     Waits(&'static str),
-    /// Its folder needs a newer release.
+    /// The folder needs a newer release.
     TooOld,
-    /// The process died.
+    /// The process died during the start.
     Died,
 }
 
-/// Findings of a start.
+/// Result of a start.
 pub struct Started {
     /// Result of reading the log.
     pub recovery: Recovery,
-    /// Why votes may be forgotten, if that was found.
+    /// Reasons why votes may have been forgotten.
     pub lost: Vec<String>,
 }
 
 impl Node {
-    /// Returns a node that was never started.
+    /// Returns a node that has never started.
     pub fn new(index: usize, clock: Clock) -> Self {
         let disk = MemoryDisk::new();
         disk.set_manual(true);
@@ -528,18 +527,18 @@ impl Node {
         }
     }
 
-    /// Its id.
+    /// Returns the node's id.
     pub fn id(&self) -> NodeId {
         id(self.index)
     }
 
-    /// Returns the identity on its disk, whether a process runs or not; `None` before its first
-    /// start is done.
+    /// Returns the identity on the node's disk, whether a process runs or not; `None` before the
+    /// first start is complete.
     pub fn identity(&self) -> Option<Identity<MemoryDisk>> {
         Identity::open(self.disk.attach(), &Expected::default()).ok()
     }
 
-    /// Returns whether its disk says that it was removed from the group.
+    /// Returns whether its disk records that it was removed from the group.
     pub fn is_removed(&self) -> bool {
         let opened = Identity::open(self.disk.attach(), &Expected::default());
         matches!(opened, Err(IdentityError::Removed { .. }))
@@ -561,10 +560,10 @@ impl Node {
             .unwrap_or_else(|| Member::first(self.id().0))
     }
 
-    /// Records on its disk the id of a node that joins.
+    /// Records the id of a joining node on its disk.
     ///
     /// # Errors
-    /// It cannot be written down.
+    /// The record cannot be written.
     pub fn join(&mut self, nonce: u64, role: As, joined: Joined) -> Result<(), JoiningError> {
         let newcomer = Newcomer::prepare(self.disk.attach(), nonce)?;
         newcomer.finish(&Wanted::default(), role, joined)?;
@@ -577,11 +576,12 @@ impl Node {
         self.clock.time(world)
     }
 
-    /// Starts a process, as production does: it becomes a node's at its first start, asking the
-    /// founder with `ask`, and boots; `recalled` are the answers of the others about its log.
+    /// Starts a process, as production does: on its first start the node obtains its identity, from
+    /// the founder through `ask`; then it boots. `recalled` holds what other nodes remember about
+    /// its log.
     ///
     /// # Errors
-    /// It refuses to start.
+    /// The process refuses to start.
     pub fn start(
         &mut self,
         world: Time,
@@ -604,12 +604,12 @@ impl Node {
         let outcome = self.start_as(settings, dice, ask, recalled);
         if self.disk.is_alive() {
             if matches!(outcome, Ok(Start::Waits(_))) {
-                // All of it is done again.
+                // The next start repeats all changes.
                 self.dies_after = dies_after;
             }
             return outcome;
         }
-        // The process is dead: its answer is dropped.
+        // The process died, so its result is dropped.
         self.running = None;
         Ok(Start::Died)
     }
@@ -672,7 +672,7 @@ impl Node {
         })))
     }
 
-    /// Returns the identity of the home, creating it if needed; `None` if the founder does not
+    /// Returns the identity in the home, creating it if needed; `None` if the founder does not
     /// answer.
     fn settle(
         &self,
@@ -701,7 +701,7 @@ impl Node {
                     Some(Err(refused)) if refused.code != RefusalCode::Other(0) => {
                         return Err(refused.reason);
                     }
-                    // Worth another attempt.
+                    // The start is retried later.
                     Some(Err(_)) | None => return Ok(None),
                 }
             }
@@ -710,7 +710,7 @@ impl Node {
         Ok(Some(settled))
     }
 
-    /// Kills the process: its memory is gone, the disk keeps what it promised to keep.
+    /// Kills the process: memory is lost, and the disk retains what it guaranteed.
     pub fn kill(&mut self, dice: &mut Dice) {
         self.running = None;
         self.stalled = None;
@@ -722,11 +722,11 @@ impl Node {
     }
 }
 
-/// A start with what the run's settings say.
+/// Start of a node with the run's settings.
 struct Simulated<'a> {
     settings: &'a Settings,
     release: Level,
-    /// Memories of other nodes of this node's log.
+    /// Memories of other nodes about this node's log.
     recalled: Vec<(NodeId, Memory)>,
     recovery: Option<Recovery>,
     lost: Vec<String>,
@@ -790,13 +790,13 @@ impl Starter for Simulated<'_> {
         self.recalled.clone()
     }
 
-    /// Never waits: the world has time, and tries the whole start again later.
+    /// Never waits: the world retries the whole start later.
     fn wait_for_room(&mut self, _: &BootError) -> bool {
         false
     }
 }
 
-/// The trace looks for itself.
+/// Ignores all events: the trace inspects the replica directly.
 struct Deaf;
 
 impl Listener for Deaf {
@@ -809,7 +809,7 @@ impl Listener for Deaf {
     fn end_turn(&mut self, _: Time) {}
 }
 
-/// Returns the start parameters of all nodes: the list of all of them.
+/// Returns a node's start parameters, with the full member list.
 pub fn wanted(settings: &Settings, node: NodeId) -> Wanted {
     let member = |index| (id(index), format!("n{}:1", index + 1));
     Wanted {
@@ -825,7 +825,7 @@ pub fn wanted(settings: &Settings, node: NodeId) -> Wanted {
     }
 }
 
-/// Capacities of the replica's queues.
+/// Returns the capacities of the replica's queues.
 pub fn limits(settings: &Settings) -> Limits {
     if !settings.tiny_queues {
         return Limits::default();

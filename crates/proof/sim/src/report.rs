@@ -1,4 +1,4 @@
-//! Runs a seed and says what came of it, with the line that repeats it.
+//! Runs a seed and reports the result, with the command that repeats the run.
 
 use std::{
     fmt,
@@ -15,28 +15,27 @@ use crate::{
 /// Outcome of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The seed.
     pub seed: u64,
     /// Events of act one.
     pub steps: u64,
     /// Settings drawn from the seed.
     pub settings: Settings,
-    /// The first broken property, if one broke.
+    /// First broken property, if any.
     pub violation: Option<Violation>,
-    /// The last lines of the story.
+    /// Last lines of the trace.
     pub lines: Vec<String>,
-    /// Equal for equal runs.
+    /// Hash of the trace; equal runs have equal hashes.
     pub trace_hash: u64,
     /// Counts of events.
     pub counts: Counts,
-    /// Requests answered, refused, unknown.
+    /// Requests answered, refused, and with an unknown outcome.
     pub requests: [u64; 3],
     /// Virtual time that passed, in milliseconds.
     pub virtual_ms: u64,
 }
 
 impl Report {
-    /// Returns the command that repeats this run, if it was not shrunk.
+    /// Returns the command that repeats this run, provided that it was not shrunk.
     pub fn replay(&self) -> String {
         format!("quorate sim --seed {} --steps {}", self.seed, self.steps)
     }
@@ -107,12 +106,12 @@ pub fn run(seed: u64, steps: u64) -> Report {
     run_with(Settings::draw(seed), steps)
 }
 
-/// Runs these settings. A panic of production code is a violation too.
+/// Runs with these settings. A panic of production code counts as a violation.
 pub fn run_with(settings: Settings, steps: u64) -> Report {
     run_world(World::new(settings), steps)
 }
 
-/// Runs a world that was prepared, with a longer memory of what happened for instance.
+/// Runs a prepared world, for instance one that retains more trace lines.
 pub fn run_world(mut world: World, steps: u64) -> Report {
     let acts = AssertUnwindSafe(|| {
         world.act_one(steps)?;
@@ -141,8 +140,9 @@ pub fn run_world(mut world: World, steps: u64) -> Report {
     }
 }
 
-/// Looks for a smaller run that breaks the same property: fewer events, then fewer faults, then
-/// fewer clients. At most a few dozen runs; the report given if nothing smaller does.
+/// Searches for a smaller run that breaks the same property: fewer events, then fewer faults, then
+/// fewer clients. Takes at most a few dozen runs, and returns the original report if no smaller run
+/// does.
 pub fn shrink(report: Report) -> Report {
     let Some(property) = report.violation.as_ref().map(|violation| violation.property) else {
         return report;

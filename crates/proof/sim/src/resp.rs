@@ -1,6 +1,6 @@
-//! Wire format of clients of the simulated nodes: RESP2, just enough of it.
+//! Client wire format for simulated nodes: the necessary part of RESP2.
 
-/// A reply.
+/// A RESP2 reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// `+…`
@@ -25,10 +25,10 @@ pub fn request(words: &[&[u8]], out: &mut Vec<u8>) {
     }
 }
 
-/// Returns the first reply in `bytes` and its length; `None` while it is not whole.
+/// Returns the first reply in `bytes` and its length; `None` if it is incomplete.
 ///
 /// # Errors
-/// The bytes are no reply.
+/// The bytes are not a reply.
 pub fn parse(bytes: &[u8]) -> Result<Option<(Reply, usize)>, String> {
     let Some(end) = bytes.windows(2).position(|two| two == b"\r\n") else {
         return Ok(None);

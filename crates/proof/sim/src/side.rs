@@ -1,5 +1,5 @@
-//! One process's plane of packets, and its socket: what production has between a replica and the
-//! network.
+//! A process's packet plane and its socket, the counterpart of what production has between a
+//! replica and the network.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -22,34 +22,34 @@ use crate::{
     dice::Dice,
 };
 
-/// Number of the key, where there is one.
+/// Number of the shared key, if the run uses keys.
 const KEY: u8 = 1;
 /// MTU of the paths between nodes.
 const MTU: usize = 1500;
-/// Datagrams that are kept for repairs, of each channel.
+/// Capacity for datagrams retained for retransmission, per channel.
 const BUFFER_BYTES: usize = 1 << 20;
-/// Missing ranges of a channel, small, so that there are more at times.
+/// Maximum missing ranges per channel: small, so that the limit is exceeded at times.
 const GAPS_MAX: usize = 16;
-/// Configured capacity of the link: little, so that datagrams wait for their turn.
+/// Configured link capacity: low, so that datagrams queue.
 const LINK_BYTES_S: u64 = 25_000_000;
 
-/// A plane of packets, and what its process knows of its peers.
+/// A packet plane, and what its process knows about peers.
 pub(crate) struct Side {
     plane: Packets,
-    /// Datagrams in the socket, not yet read.
+    /// Datagrams in the socket that are not read yet.
     socket: VecDeque<Vec<u8>>,
     socket_bytes: usize,
     socket_bytes_max: usize,
-    /// The processes that greetings of connections named, by node.
+    /// Process announced by each connected peer's handshake, by node.
     boots: BTreeMap<NodeId, (Member, u32)>,
-    /// Frames of this turn with their receivers, not looked at yet.
+    /// Frames of this turn with their receivers, not checked yet.
     fresh: Vec<(NodeSet, Vec<u8>)>,
-    /// As of the last look.
+    /// Counters at the previous count.
     counted: Counts,
 }
 
 impl Side {
-    /// Creates the plane of a process that starts.
+    /// Creates the plane of a starting process.
     pub(crate) fn new(
         me: Member,
         boot: u32,
@@ -101,7 +101,7 @@ impl Side {
 
     // Connections.
 
-    /// Returns the frame that introduces this process to a peer whose connection is up.
+    /// Returns the frame that introduces this process to a newly connected peer.
     pub(crate) fn meet(
         &mut self,
         me: Member,
@@ -109,7 +109,7 @@ impl Side {
         boot: u32,
         now: Time,
     ) -> Option<Vec<u8>> {
-        // Whatever connection was before, it is over.
+        // Any earlier connection is over.
         self.part(peer.node);
         let introduction = self.plane.meet(peer, now)?;
         self.boots.insert(peer.node, (peer, boot));
@@ -120,7 +120,7 @@ impl Side {
         Some(bytes)
     }
 
-    /// Handles a peer's introduction by the connection.
+    /// Handles an introduction received from a peer on its connection.
     pub(crate) fn hear(
         &mut self,
         from: Member,
@@ -146,12 +146,12 @@ impl Side {
 
     // The replica's frames.
 
-    /// Returns whether packets take a frame of this length for a node.
+    /// Returns whether the plane accepts a frame of this length for a node.
     pub(crate) fn has_room(&self, node: NodeId, bytes: usize) -> bool {
         self.plane.has_room(node, bytes)
     }
 
-    /// Sends a frame to those of these nodes that packets reach; they come back.
+    /// Sends a frame to those nodes that packets reach; returns these nodes.
     pub(crate) fn send(&mut self, to: NodeSet, header: &[u8], body: &[u8]) -> NodeSet {
         let sent = self.plane.send(to, header, body);
         if !sent.is_empty() {
@@ -160,19 +160,19 @@ impl Side {
         sent
     }
 
-    /// Frames that were sent since, each once.
+    /// Takes the frames sent since the last call, each once.
     pub(crate) fn take_fresh(&mut self) -> Vec<(NodeSet, Vec<u8>)> {
         std::mem::take(&mut self.fresh)
     }
 
-    /// Returns the plane itself.
+    /// Returns the packet plane.
     pub(crate) fn plane(&mut self) -> &mut Packets {
         &mut self.plane
     }
 
     // Datagrams.
 
-    /// Puts a datagram into the socket. Returns whether it has room.
+    /// Puts a datagram into the socket. Returns false if the socket is full.
     pub(crate) fn arrive(&mut self, datagram: Vec<u8>) -> bool {
         let room = self.socket_bytes + datagram.len() <= self.socket_bytes_max;
         if room {
@@ -182,7 +182,8 @@ impl Side {
         room
     }
 
-    /// Reads what has arrived, and does what is due: whole frames, and who sent them by their tags.
+    /// Processes arrived datagrams and timers. Returns the complete frames, each with the sender
+    /// that its tag proves.
     pub(crate) fn read(&mut self, now: Time, counts: &mut Counts) -> Vec<(Member, Vec<u8>)> {
         for datagram in self.socket.drain(..) {
             self.plane.on_datagram(&datagram, now);
@@ -203,7 +204,7 @@ impl Side {
         frames
     }
 
-    /// Returns the datagrams that leave now; a full socket does not take some of them.
+    /// Returns the datagrams that leave now; those refused by a full socket are missing.
     pub(crate) fn leave(
         &mut self,
         now: Time,
@@ -225,12 +226,12 @@ impl Side {
         datagrams
     }
 
-    /// Returns when the plane has something to do.
+    /// Returns when the plane must be polled next.
     pub(crate) fn next_due(&self) -> Option<Time> {
         self.plane.next_due()
     }
 
-    /// Adds to the run's counts what happened since.
+    /// Adds the plane's counters since the previous count to the run's counts.
     fn count(&mut self, counts: &mut Counts) {
         let before = self.counted;
         for (reason, count) in self.plane.refusals().iter() {
@@ -249,7 +250,7 @@ impl Side {
     }
 }
 
-/// Returns whether these bytes are one whole frame of this member.
+/// Returns whether the bytes are exactly one frame of this member.
 fn says(bytes: &[u8], by: Member) -> bool {
     let decoded = decode(bytes, BODY_BYTES_MAX);
     matches!(decoded, Ok(Decoded::Frame { from, used, .. }) if from == by && used == bytes.len())

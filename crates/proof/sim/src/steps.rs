@@ -1,9 +1,9 @@
-//! Steps of nodes in terms of the specification in TLA+: one JSON object per line, for `cargo xtask
-//! tla --trace`.
+//! Steps of nodes in the terms of the TLA+ specification: one JSON object per line, for `cargo
+//! xtask tla --trace`.
 //!
-//! Two kinds of lines: state on stable storage (`round`, `promise`, `vote`, `learned`), and
+//! Some lines record state on stable storage (`round`, `promise`, `vote`, `learned`), others
 //! messages (`asks`, `answers`, `proposes`, `votes`) or knowledge (`decides`). Each message appears
-//! once, however often it is repeated. The manual is `docs/spec/tla/README.md`.
+//! once, however often it is resent. The manual is `docs/spec/tla/README.md`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,7 +21,7 @@ use quorate_core::{
     value::Value,
 };
 
-/// The lines until now.
+/// Steps recorded in a run.
 #[derive(Debug)]
 pub(crate) struct Steps {
     text: String,
@@ -30,7 +30,7 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    /// Returns the state before any step of a group with this founding configuration.
+    /// Returns the initial state of a group with this founding configuration.
     pub(crate) fn new(founding: &Configuration) -> Self {
         let mut members = String::new();
         for voter in founding.members() {
@@ -49,12 +49,12 @@ impl Steps {
         }
     }
 
-    /// Returns all lines.
+    /// Returns all lines as text.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    /// A record of this member is on stable storage, with all before it.
+    /// Records that a member's log record, and all before it, are on stable storage.
     pub(crate) fn wrote(&mut self, by: Member, record: &Record) {
         let rest = match record {
             Record::Round { ballot } => format!("\"round\",{},{}", of(by), in_(*ballot)),
@@ -70,7 +70,7 @@ impl Steps {
         self.line(&rest);
     }
 
-    /// This member sent a message.
+    /// Records a message sent by a member.
     pub(crate) fn sent(&mut self, by: Member, message: &Message) {
         let rest = match message {
             Message::Phase1a { ballot, from } => {
@@ -97,7 +97,7 @@ impl Steps {
         }
     }
 
-    /// A node knows that all slots below this one are decided.
+    /// Records that a node knows all slots below `to` to be decided.
     pub(crate) fn decides(&mut self, node: usize, to: Slot) {
         let known = self.decided.entry(node).or_insert(Slot::FIRST);
         if *known < to {
@@ -152,11 +152,11 @@ fn rule(rule: QuorumRule) -> String {
     }
 }
 
-/// Returns a value's name; for a reconfiguration, with its change.
+/// Returns a value's name; for a reconfiguration, including its change.
 fn value(value: &Value) -> String {
     let Value::Reconfigure { era, change } = value else {
         return match value {
-            // Two of one name and other bytes are not the same.
+            // Batches with equal names and different bytes are different values.
             Value::Batch(name) => format!("\"{value} {:08x}\"", name.checksum),
             _ => format!("\"{value}\""),
         };

@@ -1,14 +1,14 @@
-//! Calm runs of a few replicas that show a procedure, line by line: compared by `docs/stories/`,
+//! Calm runs of a few replicas that show a procedure line by line: compared with `docs/stories/`,
 //! and shown by `quorate sim --page`.
 
 use quorate_core::{ballot::Ballot, slot::Slot};
 
 use crate::{check::Violation, faults::Settings, resp::Reply, trace::Trace, world::World};
 
-/// Lines that are remembered: far more than a story has.
+/// Trace lines retained: far more than a story has.
 const LINES_MAX: usize = 10_000;
 
-/// Returns a cluster whose sessions are all registered, and which traces every frame from now on.
+/// Returns a cluster whose sessions are all registered and which traces every frame from now on.
 ///
 /// # Errors
 /// A rule was broken.
@@ -23,13 +23,13 @@ pub fn begin(settings: Settings) -> Result<World, Violation> {
     Ok(world)
 }
 
-/// Returns the lines of the trace without heartbeats, which never change.
+/// Returns the lines of the trace without heartbeats, which are always the same.
 pub fn lines(world: &World) -> impl Iterator<Item = &str> {
     let dull = |line: &&str| line.contains("heartbeat ballot") || line.contains(": heard ballot");
     world.trace.lines().filter(move |line| !dull(line))
 }
 
-/// The leader is killed, a client writes at a follower, and the dead one comes back.
+/// Kills the leader, lets a client write through a follower, and restarts the old leader.
 ///
 /// # Errors
 /// A rule was broken.
@@ -42,7 +42,7 @@ pub fn a_leader_dies(world: &mut World) -> Result<(), Violation> {
     world.run_until("all have applied it", World::is_level)
 }
 
-/// A follower's client writes while all is well.
+/// Lets a client write through a follower while all is well.
 ///
 /// # Errors
 /// A rule was broken.
@@ -59,19 +59,19 @@ fn expect_ok(reply: Reply) -> Result<(), Violation> {
     }
 }
 
-/// Opening state of a story.
+/// State at the beginning of a story.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opening {
-    /// The id of the node that leads.
+    /// Id of the leader.
     pub leader: u32,
-    /// In which ballot.
+    /// Ballot of the leader.
     pub ballot: Ballot,
-    /// Every slot below is decided, and known to be everywhere.
+    /// Decided prefix, known to all nodes.
     pub decided_to: Slot,
 }
 
 impl Opening {
-    /// Returns the present state.
+    /// Returns the current state.
     ///
     /// # Errors
     /// No leader is elected.

@@ -6,28 +6,27 @@ use quorate_core::time::Time;
 
 use crate::dice::mix;
 
-/// Lines that a report shows.
+/// Number of lines in a report.
 pub const LINES_KEPT: usize = 50;
 
-/// The story of a run: its last lines, and a hash over all of them.
+/// Trace of a run: its last lines and a hash over all of them.
 #[derive(Debug)]
 pub struct Trace {
     lines: VecDeque<String>,
-    /// Number of lines kept.
+    /// Number of lines retained.
     pub keep: usize,
     hash: u64,
     count: u64,
-    /// Traces frames one by one, with their contents.
+    /// Traces every frame with its contents.
     pub frames: bool,
 }
 
 impl Trace {
-    /// Returns an empty trace that keeps `keep` lines.
+    /// Returns an empty trace that retains `keep` lines.
     pub fn new(keep: usize) -> Self {
         Self { lines: VecDeque::new(), keep, hash: 0, count: 0, frames: false }
     }
 
-    /// Adds a line.
     pub fn line(&mut self, now: Time, who: &str, what: &str, detail: fmt::Arguments<'_>) {
         let line = format!(
             "{:>4}.{:06} {who:<5} {what:<8} {detail}",
@@ -51,7 +50,7 @@ impl Trace {
         self.lines.iter().map(String::as_str)
     }
 
-    /// Returns a hash that is equal for equal runs.
+    /// Returns a hash over all lines; equal runs have equal hashes.
     pub fn hash(&self) -> u64 {
         mix(self.hash ^ self.count)
     }

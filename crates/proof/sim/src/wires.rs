@@ -1,11 +1,11 @@
-//! The connections of clients: their numbers, and when what is sent on them arrives.
+//! Client connections: their ids and the arrival times of the bytes sent on them.
 
 use std::collections::BTreeMap;
 
 use quorate_core::time::Time;
 use quorate_replica::front::ConnectionId;
 
-/// All connections that clients opened.
+/// Connections opened by clients.
 #[derive(Debug, Default)]
 pub(crate) struct Wires {
     last: u64,
@@ -13,21 +13,21 @@ pub(crate) struct Wires {
 }
 
 impl Wires {
-    /// Opens a new connection.
+    /// Opens a connection and returns its id.
     pub(crate) fn open(&mut self) -> ConnectionId {
         self.last += 1;
         ConnectionId(self.last)
     }
 
-    /// Returns when data arrives that could be there `at` this moment: never before what was sent
-    /// earlier.
+    /// Returns the arrival time of data due at `at`, delayed so that bytes on one connection stay
+    /// in order.
     pub(crate) fn arrival(&mut self, connection: ConnectionId, at: Time) -> Time {
         let last = self.last_arrival.entry(connection).or_default();
         *last = at.max(last.plus_us(1));
         *last
     }
 
-    /// Forgets a connection that is gone.
+    /// Drops the state of a closed connection.
     pub(crate) fn close(&mut self, connection: ConnectionId) {
         self.last_arrival.remove(&connection);
     }

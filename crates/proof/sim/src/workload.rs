@@ -1,6 +1,6 @@
-//! Workload of clients: each kind tries to catch the cluster at another lie.
+//! Client workloads: each kind tries to expose a different violation.
 //!
-//! This module: the clients and their handling of replies. Their requests are in `asks`.
+//! This module has the clients and their handling of replies; `asks` has their requests.
 
 mod asks;
 mod books;
@@ -21,32 +21,32 @@ use crate::{
     resp::{Reply, request},
 };
 
-/// A client that does not wait for replies stops asking at this many outstanding.
+/// Outstanding requests at which a pipelining client stops sending.
 const PIPELINE_MAX: usize = 12;
 
-/// Property that a client tries to break.
+/// Workload of a client, named for the property that it tries to break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// SET, GET and DEL on keys that others write too.
+    /// SET, GET and DEL on keys shared with other clients.
     Register,
-    /// INCR on counters that others count with too.
+    /// INCR on counters shared with other clients.
     Counter,
-    /// INCR numbered in a session, repeated on any node until it is answered.
+    /// INCR numbered in a session, retried on any node until it is answered.
     Session,
-    /// WATCH, GET, MULTI, SET, EXEC on keys that come and go.
+    /// WATCH, GET, MULTI, SET, EXEC on keys that are created and deleted.
     Swap,
-    /// SET and GET of a key of its own and of keys that others write too, without waiting for
-    /// replies: each read of its own key sees the write before it and none behind it.
+    /// Pipelined SET and GET on the client's own key and on shared keys. Each read of its own key
+    /// must return the write before it and no later one.
     Own,
     /// SET with and without deadlines.
     Expiring,
-    /// Two keys that always change together.
+    /// SET on two keys that always change together.
     Pair,
-    /// Reads what is left in the end.
+    /// GET of the final value of each key, in act two.
     Auditor,
-    /// Writes once, on one node, in the end: whichever node is asked must take it.
+    /// One write on one node, in act two; the node must accept it.
     Visitor,
-    /// Follows a scenario.
+    /// Requests of a scenario.
     Script,
 }
 
@@ -61,7 +61,7 @@ impl Kind {
         Self::Pair,
     ];
 
-    /// Kinds alternate from client to client; the first depends on the seed.
+    /// Returns the kind of a client: kinds alternate by index, starting at one chosen by the seed.
     pub fn of(index: usize, seed: u64) -> Self {
         let count = Self::ALL.len();
         let first = usize::try_from(seed % count as u64).unwrap_or_default();
@@ -69,15 +69,14 @@ impl Kind {
     }
 }
 
-/// Request that the next reply of a connection belongs to.
+/// Outstanding request, which the next reply on the connection answers.
 #[derive(Clone, Debug)]
 enum Waiting {
     /// An operation on one key.
     Key { key: String, act: Act, called: u64 },
-    /// A word that says nothing.
+    /// A command whose reply carries no information.
     Word,
-    /// The word that makes a connection what this client needs: attached to its session, or
-    /// READONLY.
+    /// The command that prepares the connection: it attaches the session, or sets READONLY.
     Ready,
     /// EXEC of a swap.
     Exec { key: String, seen: Option<i64>, new: i64, called: u64 },
@@ -87,65 +86,65 @@ enum Waiting {
     OwnSet(i64),
     /// GET of the client's own key.
     OwnGet,
-    /// Both keys of the pair were set.
+    /// SET of both keys of the pair.
     PairSet,
-    /// Both keys of the pair, in one reply.
+    /// GET of both keys of the pair in one reply.
     PairGet,
-    /// The id of a new session.
+    /// Registration of a new session.
     Session,
     /// A numbered INCR.
     Sequence(i64),
-    /// A command that is too big.
+    /// A command above the size limit.
     TooBig,
-    /// Final value of a key.
+    /// GET of a key's final value.
     Audit(String),
-    /// Whatever a scenario asked for.
+    /// A request of a scenario.
     Script,
 }
 
-/// A client.
+/// A simulated client with its workload.
 #[derive(Debug)]
 pub struct Client {
-    /// Position in the world's list.
+    /// Index in the world's list.
     pub index: usize,
     /// Kind of workload.
     pub kind: Kind,
-    /// Its connection, to which node.
+    /// Current connection, with the index of the node.
     pub connection: Option<(ConnectionId, usize)>,
-    /// When its patience ends.
+    /// Deadline for a reply.
     pub patience_at: Option<Time>,
-    /// Time of its next request, answered or not.
+    /// Time of its next request, sent even if earlier ones are unanswered.
     pub asks_at: Option<Time>,
     /// The client makes no new requests.
     pub done: bool,
     dice: Dice,
     input: Vec<u8>,
     waiting: VecDeque<Waiting>,
-    /// A swap in progress: what GET saw.
+    /// Key and value returned by GET in the current swap.
     seen: Option<(String, Option<i64>)>,
-    /// The key of a swap that has been watched, and not read yet.
+    /// Key watched by the current swap, not read yet.
     watched: Option<String>,
     own_generation: u64,
     own_value: Option<i64>,
-    /// Its connections are READONLY: it looks at its own key alone.
+    /// Uses READONLY connections, and reads only its own key.
     stale: bool,
     session: Option<String>,
-    /// Its connection is what it needs, or will be by the time the node reads what is sent now.
+    /// The connection is prepared, or will be before the node reads what is sent now.
     ready: bool,
     sequence: i64,
     audits: VecDeque<String>,
-    /// The only node that it talks to.
+    /// The only node that it connects to.
     pub(crate) home: Option<usize>,
-    /// A visitor whose write was taken.
+    /// A visitor's write succeeded.
     welcomed: bool,
-    /// Replies to a scenario's requests; `None` if the connection broke.
+    /// Replies to a scenario's requests; `None` stands for a broken connection.
     pub replies: VecDeque<Option<Reply>>,
     /// The client does not read its replies.
     pub deaf: bool,
 }
 
 impl Client {
-    /// Returns a client that has done nothing yet.
+    /// Returns a client that has not sent anything yet.
     pub fn new(index: usize, kind: Kind, mut dice: Dice) -> Self {
         let stale = kind == Kind::Own && dice.chance(1, 4);
         Self {
@@ -174,17 +173,17 @@ impl Client {
         }
     }
 
-    /// Reads these keys, then it is done.
+    /// Returns a client that reads these keys and is then done.
     pub fn audit(index: usize, dice: Dice, keys: Vec<String>) -> Self {
         Self { audits: keys.into(), ..Self::new(index, Kind::Auditor, dice) }
     }
 
-    /// Writes once on this node, then it is done.
+    /// Returns a client that writes once on this node and is then done.
     pub fn visit(index: usize, dice: Dice, node: usize) -> Self {
         Self { home: Some(node), ..Self::new(index, Kind::Visitor, dice) }
     }
 
-    /// Returns whether it may now send a request before the last is answered.
+    /// Returns whether it may send another request before the last one is answered.
     pub fn may_pipeline(&self) -> bool {
         self.kind == Kind::Own && !self.done && self.waiting.len() < PIPELINE_MAX
     }
@@ -194,16 +193,16 @@ impl Client {
         !self.waiting.is_empty()
     }
 
-    /// Returns whether it has work left that must be answered.
+    /// Returns whether it has work left that needs an answer.
     pub fn is_busy(&self) -> bool {
         let visiting = self.kind == Kind::Visitor && !self.welcomed;
         self.is_waiting() || !self.audits.is_empty() || visiting
     }
 
-    /// Bytes came from the node.
+    /// Processes bytes received from the node.
     ///
     /// # Errors
-    /// They contradict what the cluster promised.
+    /// A reply contradicts what the cluster promised.
     pub fn heard(&mut self, bytes: &[u8], books: &mut Books) -> Verdict {
         self.input.extend_from_slice(bytes);
         loop {
@@ -297,7 +296,7 @@ impl Client {
                 self.ready = true;
                 Ok(())
             }
-            // Without a session nothing that has a number is executed.
+            // Numbered commands are executed only within a session.
             (Waiting::Sequence(sequence), Reply::Integer(number)) if self.ready => {
                 if sequence == self.sequence {
                     self.sequence += 1;
@@ -308,8 +307,8 @@ impl Client {
                 self.audits.pop_front();
                 let called = books.history.moment();
                 let value = number(value.as_deref());
-                // Operations of sessions and clients of devices are not in the history: their
-                // numbers say more than times do.
+                // Operations of sessions and of clients of devices are not in the history: their
+                // sequence numbers prove more than times do.
                 if !key.starts_with(['s', 'f']) {
                     books.history.ended(self.index, &key, Act::Get, called, Answer::Value(value));
                 }
@@ -330,12 +329,12 @@ impl Client {
             }
             "BUSY" | "NOQUORUM" | "EXECABORT" => {
                 books.refused += 1;
-                // It asks again before it sends more.
+                // The client prepares the connection again before it sends more.
                 self.ready &= !matches!(waiting, Waiting::Ready);
                 Ok(())
             }
-            // It was sent right behind the word that would have attached the connection, and that
-            // was refused.
+            // The command followed the one that would have attached the session, and that one was
+            // refused.
             "NOSESSION"
                 if matches!(waiting, Waiting::Sequence(_))
                     && !self.ready
@@ -345,7 +344,7 @@ impl Client {
                 Ok(())
             }
             "TOOBIG" if matches!(waiting, Waiting::TooBig) => Ok(()),
-            // In a group whose quorum forgot, a registration that no node remembers.
+            // This includes a session that no node remembers, because the group's quorum forgot it.
             _ => Err(self.surprised(&format!("{waiting:?}"), &Reply::Error(text))),
         }
     }
@@ -378,14 +377,14 @@ impl Client {
         }
     }
 
-    /// Handles the end of the connection, and with it of the replies.
+    /// Handles a broken connection; outstanding replies are lost.
     pub fn disconnected(&mut self, books: &mut Books) {
         self.connection = None;
         (self.patience_at, self.asks_at) = (None, None);
         self.ready = false;
         (self.seen, self.watched) = (None, None);
         if self.stale {
-            // The next node may not have learned of what this one reported.
+            // The next node may not have learned yet what this one reported.
             self.forsake_own_key();
         }
         self.input.clear();
@@ -395,7 +394,7 @@ impl Client {
         }
     }
 
-    /// Returns a request of a scenario, as bytes.
+    /// Encodes a request of a scenario.
     pub fn say(&mut self, words: &[&[u8]]) -> Vec<u8> {
         let mut out = Vec::new();
         request(words, &mut out);
@@ -403,7 +402,7 @@ impl Client {
         out
     }
 
-    /// Chooses a node among `nodes`, unless it has one.
+    /// Chooses one of `nodes` nodes, or its home if it has one.
     pub fn choose(&mut self, nodes: usize) -> usize {
         self.home.unwrap_or_else(|| self.dice.index(nodes))
     }
@@ -415,7 +414,7 @@ impl Client {
 }
 
 fn number(bytes: Option<&[u8]>) -> Option<i64> {
-    // A value that no client wrote is caught as one that no operation explains.
+    // -1 stands for a value that no client wrote; no operation will explain it.
     bytes.map(|bytes| {
         std::str::from_utf8(bytes).ok().and_then(|text| text.parse().ok()).unwrap_or(-1)
     })
@@ -442,8 +441,8 @@ mod tests {
     const EXPIRED: &[u8] =
         b"-NOSESSION not executed now: the session is unknown or has expired\r\n";
 
-    /// A client with a session that asks on a new connection: to be attached first, then for one
-    /// number or two.
+    /// Returns a session client on a new connection that has sent the command to attach its
+    /// session, followed by one or two numbered commands.
     fn reconnected(seed: u64) -> (Client, Books) {
         let mut books = Books::default();
         let mut client = Client::new(0, Kind::Session, Dice::new(seed));

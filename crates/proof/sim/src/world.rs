@@ -1,12 +1,12 @@
-//! The world of a run: one queue of events, virtual time, nodes, network, clients, checks.
+//! World of a run: event queue, virtual time, nodes, network, clients, checks.
 //!
-//! Here: the parts, and which of them an event is for. `lives` has processes, disks and connections
-//! between nodes, `datagrams` what flies singly, `turn` what a process does, `clients` what clients
-//! do, `chaos` what goes wrong, `operators` who joins and leaves; `acts` plays a run, `scene` is
-//! for directed ones.
+//! This file has the parts and dispatches each event to one of them. `lives` has processes, disks
+//! and connections between nodes, `datagrams` single packets, `turn` a process's turn, `clients`
+//! the clients, `chaos` the faults, `operators` joining and leaving nodes; `acts` plays a run,
+//! `scene` serves directed scenarios.
 //!
-//! Nothing here decides anything for a node: a turn hands the real replica what arrived, in the
-//! order in which the reactor would, and carries away what it says.
+//! The world makes no decision for a node: a turn passes arrivals to the real replica in the
+//! reactor's order and carries away its output.
 
 mod acts;
 mod chaos;
@@ -47,136 +47,133 @@ use crate::{
     workload::{Books, Client, Kind, frame_client::FrameClient, streams::Streamer},
 };
 
-/// Counts of events.
+/// Event counts of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Events.
+    /// Events processed.
     pub events: u64,
     /// Processes killed.
     pub kills: u64,
-    /// Processes killed while they started.
+    /// Processes killed during their start.
     pub start_kills: u64,
     /// Clean stops.
     pub stops: u64,
-    /// Other releases installed.
+    /// Releases installed in place of another.
     pub installed: u64,
-    /// Of those: refused by their folder.
+    /// Installed releases that the data folder refused as too old.
     pub too_old: u64,
-    /// Rises of the group's level.
+    /// Increases of the group's feature level.
     pub raised: u64,
-    /// Times that a node began to lead.
+    /// Times a node became leader.
     pub elections: u64,
     /// Connections broken.
     pub resets: u64,
     /// Logs whose writes failed.
     pub disk_errors: u64,
-    /// Damaged blocks.
+    /// Blocks damaged by bit rot.
     pub rotted: u64,
-    /// Writes that went to a wrong place.
+    /// Writes that went to the wrong position.
     pub strays: u64,
-    /// Disks that lost the end of a log, which others remembered.
+    /// Disks that lost acknowledged log writes which other nodes remembered.
     pub lies: u64,
-    /// Commands for which clients asked another class than the group's.
+    /// Commands sent with a class other than the group's.
     pub class_asked: u64,
-    /// Of those: commands reported to their clients as in the memory of a quorum, or on its disks.
+    /// Commands of another class that were acknowledged once a quorum had them in memory.
     pub class_early: u64,
-    /// See above.
+    /// Commands of another class that were acknowledged once a quorum had them on disk.
     pub class_lasting: u64,
-    /// Small files that were damaged.
+    /// Small files damaged.
     pub files_rotted: u64,
-    /// Starts that refused such a file.
+    /// Starts refused because of a damaged small file.
     pub files_refused: u64,
-    /// Stores of services that were damaged.
+    /// Service stores damaged.
     pub stores_rotted: u64,
-    /// Scrubs that ended.
+    /// Scrubs completed.
     pub scrubs: u64,
-    /// Damaged places that scrubs met.
+    /// Damaged places found by scrubs.
     pub scrubs_found: u64,
     /// Starts as a new incarnation.
     pub forgot: u64,
-    /// Failures of the disk of a service.
+    /// Disk failures of a service.
     pub store_faults: u64,
-    /// Clients closed because they held too much.
+    /// Clients disconnected because they occupied too much memory.
     pub shed: u64,
-    /// Snapshots that nodes took.
+    /// Snapshots taken by nodes.
     pub snapshots: u64,
-    /// Snapshots of peers that took the place of what a node lacked.
+    /// Peer snapshots installed by nodes that had fallen too far back.
     pub installs: u64,
-    /// Snapshots that services took in.
+    /// Snapshots loaded by services.
     pub loads: u64,
-    /// Times that a log was made to begin later.
+    /// Times a log's start was moved forward.
     pub trims: u64,
     /// Nodes that joined.
     pub joins: u64,
-    /// Plans that operators were granted.
+    /// Membership plans accepted from operators.
     pub plans: u64,
-    /// Nodes that were removed and switched off.
+    /// Nodes removed and switched off.
     pub retired: u64,
-    /// Times that a process stalled in the midst of a turn.
+    /// Processes stalled in the middle of a turn.
     pub stalls: u64,
-    /// Reads that ran by a lease, and those of them whose lease was over when they had read.
+    /// Reads served under a lease.
     pub leased: u64,
-    /// See above.
+    /// Leased reads whose lease had expired by the time they ran.
     pub overtaken: u64,
-    /// Bytes of streams that were acknowledged, and pieces that were opened.
+    /// Stream bytes acknowledged.
     pub stream_bytes: u64,
-    /// See above.
+    /// Stream pieces opened.
     pub stream_pieces: u64,
-    /// Bytes of streams that records named in the store instead of having them.
+    /// Stream bytes that records referenced in the store instead of containing them.
     pub stream_bytes_placed: u64,
-    /// Bytes of streams that were read, and found right.
+    /// Stream bytes read back and verified.
     pub stream_bytes_read: u64,
-    /// Votes that members of a ring passed on for others.
+    /// Votes that ring members forwarded for others.
     pub relayed: u64,
-    /// Frames that devices sent.
+    /// Frames sent by devices.
     pub device_frames: u64,
-    /// Slots that devices assigned, and decisions that they counted, as reported to their owners.
+    /// Slots assigned by devices, as reported to their owners.
     pub device_given: u64,
-    /// See above.
+    /// Decisions counted by devices, as reported to their owners.
     pub device_counted: u64,
-    /// Times that a leader took back what its device gave out.
+    /// Times a leader withdrew its device's assignment of slots.
     pub taken_back: u64,
-    /// Values that were too long for frames, as owners saw.
+    /// Values too long for frames, as counted by device owners.
     pub device_outgrown: u64,
-    /// Values that nodes offered to the leader's device, as they count.
+    /// Values that nodes offered to the leader's device, as counted by the nodes.
     pub device_offered: u64,
     /// Devices that lost power.
     pub device_resets: u64,
-    /// Devices removed from their places.
+    /// Devices removed from their places in the network.
     pub devices_taken: u64,
-    /// Times that a device stood still for a while.
+    /// Times a device stalled for a while.
     pub device_stalls: u64,
-    /// Frames in which a bit turned, and those sent by no device.
+    /// Frames in which a bit was flipped.
     pub frames_damaged: u64,
-    /// See above.
+    /// Frames sent to devices by senders that are not devices.
     pub frames_of_strangers: u64,
-    /// Batches that clients of devices knew by frames alone to be executed.
+    /// Batches that clients of devices confirmed from frames alone.
     pub by_frames: u64,
-    /// Counts of planes of packets.
+    /// Counts of the packet planes.
     pub packets: air::Counts,
 }
 
 /// A running simulation.
 pub struct World {
-    /// Settings of the run.
     pub settings: Settings,
-    /// The world's time.
+    /// Current virtual time.
     pub now: Time,
-    /// Trace of the run.
     pub trace: Trace,
-    /// Counts of events.
     pub counts: Counts,
     /// The nodes, by index.
     pub nodes: Vec<Node>,
     /// Network between the nodes.
     pub network: Network,
-    /// The clients, by index.
+    /// Clients, by index.
     pub clients: Vec<Client>,
     /// Records of clients.
     pub books: Books,
-    /// The clients of byte streams, by index.
+    /// Clients of byte streams, by index.
     pub streamers: Vec<Streamer>,
-    /// The clients of devices, by index.
+    /// Clients of devices, by index.
     pub frame_clients: Vec<FrameClient>,
     schedule: Schedule,
     pub(crate) dice: Dice,
@@ -191,7 +188,7 @@ pub struct World {
 }
 
 impl World {
-    /// Returns a world before its first moment. Nodes start at once.
+    /// Returns a world at time zero, with all nodes about to start.
     pub fn new(settings: Settings) -> Self {
         let mut dice = Dice::new(settings.seed);
         let chaos = Chaos::new(&settings, &mut dice);
@@ -205,7 +202,7 @@ impl World {
         });
         let mut nodes: Vec<Node> = nodes.collect();
         let total = settings.nodes + settings.spares;
-        // Their clocks are exact, and take no draw from others.
+        // Their clocks are exact and draw nothing from the shared dice.
         nodes.extend((settings.nodes..total).map(|index| Node::new(index, Clock::exact())));
         let network = Network::new(settings.weather.clone(), total, dice.fork());
         let clients = (0..settings.clients)
@@ -279,17 +276,17 @@ impl World {
         self.trace.line(self.now, who, what, detail);
     }
 
-    /// Writes down from now on what nodes do, as the specification knows it.
+    /// Records the nodes' steps in the terms of the specification from now on.
     pub fn keep_steps(&mut self) {
         self.watch.steps = Some(Steps::new(&self.settings.founding()));
     }
 
-    /// Returns the steps of the nodes, a JSON object per line.
+    /// Returns the recorded steps, one JSON object per line.
     pub fn steps(&self) -> &str {
         self.watch.steps.as_ref().map_or("", Steps::text)
     }
 
-    /// Lets the next thing happen; false if nothing ever will.
+    /// Processes the next event; returns false if none is left.
     ///
     /// # Errors
     /// A property is broken.
@@ -383,7 +380,7 @@ impl World {
         Ok(())
     }
 
-    /// Delivers an arrival to a process, if it is still the one that it was meant for.
+    /// Delivers an arrival to a process, unless the process it was meant for has ended.
     pub(crate) fn arrive(&mut self, node: usize, life: u64, arrival: Arrival) {
         if self.nodes[node].life != life {
             return;
@@ -394,7 +391,7 @@ impl World {
         }
     }
 
-    /// Plans a turn of the node soon, as it has something to do.
+    /// Schedules a turn of the node soon.
     pub(crate) fn wake(&mut self, node: usize) {
         let soon = 1 + self.dice.below(20);
         let at = self.now.plus_us(soon);
@@ -411,7 +408,7 @@ impl World {
         }
     }
 
-    /// Returns whether this kind of fault is part of the run.
+    /// Returns whether the run includes this kind of fault.
     pub fn has(&self, fault: Fault) -> bool {
         self.settings.faults.iter().any(|(kind, _)| *kind == fault)
     }

@@ -1,4 +1,4 @@
-//! `quorate bench`: measures a cluster of its own or one that runs, and what the machine can do.
+//! `quorate bench`: measures a temporary or running cluster, and the machine.
 
 mod args;
 mod compare;
@@ -29,7 +29,7 @@ use quorate_cli::{
     signals,
 };
 
-/// Turns skipped steps into failures.
+/// Environment variable that turns skipped steps into failures.
 const NO_SKIPS: &str = "QUORATE_NO_SKIPS";
 
 /// A benchmark.
@@ -56,7 +56,7 @@ pub(crate) enum BenchCommand {
 
 /// Runs the command.
 pub(crate) fn run(command: &BenchCommand) -> Result<Exit, Problem> {
-    // A client is a connection.
+    // Each client uses a connection.
     quorate::raise_descriptor_limit();
     quorate_bench::environment::built_from(quorate_cli::COMMIT);
     match command {
@@ -101,7 +101,7 @@ pub(crate) fn run(command: &BenchCommand) -> Result<Exit, Problem> {
     }
 }
 
-/// Enters the network if there is to be one, measures, and publishes what there is.
+/// Enters the emulated network if one is requested, measures, and publishes the results.
 fn measure(
     network: Option<Emulated>,
     files: &FileArgs,

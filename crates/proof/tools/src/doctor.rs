@@ -1,4 +1,4 @@
-//! `quorate doctor`: what this machine can carry, and what to do where it cannot.
+//! `quorate doctor`: checks what this machine can achieve and suggests remedies.
 
 mod shown;
 
@@ -25,7 +25,7 @@ use quorate_cli::{
     output::{Exit, Output, Problem, print},
 };
 
-/// The group that is tried where none is named.
+/// Multicast group tested by default.
 const GROUP: &str = "239.81.84.69:7460";
 
 /// Flags.
@@ -89,13 +89,13 @@ fn interface_argument(text: &str) -> Result<String, String> {
 }
 
 impl DoctorArgs {
-    /// Returns whether a cluster is examined, too.
+    /// Returns whether a cluster is examined as well.
     fn asks_nodes(&self) -> bool {
         !self.admin.is_empty()
     }
 }
 
-/// Runs the command; `tls` is the folder of certificates that is looked at, too.
+/// Runs the command; `tls` is a folder of certificates to examine as well.
 pub(crate) fn run(args: &DoctorArgs, tls: Option<&Path>, output: Output) -> Result<Exit, Problem> {
     if let Some(to) = &args.bundle {
         bundle::is_free(to).map_err(|error| not_made(to, &error))?;
@@ -113,7 +113,7 @@ pub(crate) fn run(args: &DoctorArgs, tls: Option<&Path>, output: Output) -> Resu
                 false => Exit::Failed,
             })
         }
-        // Monitoring reads one line, and that a cluster does not answer is what it is there for.
+        // Monitoring reads one line and must report a cluster that does not respond.
         Err(problem) if args.check => {
             let state = match problem.exit {
                 Exit::Unreachable => State::Failing,
@@ -129,7 +129,8 @@ pub(crate) fn run(args: &DoctorArgs, tls: Option<&Path>, output: Output) -> Resu
     }
 }
 
-/// The numbers of monitoring mean other things than ours, and are the same.
+/// Returns the exit code of a monitoring state. Other commands use the same numbers with other
+/// meanings.
 fn told_exit(state: State) -> Exit {
     let code = monitoring::code(state);
     let all = [Exit::Done, Exit::Failed, Exit::Usage, Exit::Unreachable];
@@ -156,7 +157,7 @@ fn report(args: &DoctorArgs, tls: Option<&Path>) -> Result<Report, Problem> {
             let proved = tls.map_or(Ok(()), quorate_cli::prove_by);
             match proved.and_then(|()| Ok(look(admin)?)) {
                 Ok(cluster) => Ok(cluster),
-                // A bundle is wanted most when no node answers.
+                // A bundle is most useful when no node responds.
                 Err(problem) if args.bundle.is_some() => Err(problem.message),
                 Err(problem) => return Err(problem),
             }

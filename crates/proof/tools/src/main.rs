@@ -1,5 +1,5 @@
 //! The `quorate-tools` binary: the commands that need the load generator, the simulator or the
-//! doctor's probes. `quorate` hands them over, so the help speaks of `quorate`.
+//! doctor's probes. `quorate` runs it for these commands, so the help texts speak of `quorate`.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -51,12 +51,12 @@ fn main() -> ExitCode {
         Err(error) => return quorate_cli::usage(&error).into(),
     };
     let output = cli.global.output();
-    // The flag of `bench` may name a file.
+    // The `--json` flag of `bench` may name a file.
     let checked = match cli.command {
         Command::Bench(_) => Ok(()),
         _ => cli.global.check_json(),
     };
-    // The doctor says itself what is wrong with a certificate.
+    // The doctor itself reports bad certificates.
     let proves = !matches!(cli.command, Command::Doctor(_));
     let outcome = checked
         .and_then(|()| cli.global.begin(proves))
@@ -76,7 +76,7 @@ fn run(command: Command, global: &Global, output: Output) -> Result<Exit, Proble
     }
 }
 
-/// Both programs as the one that people see.
+/// Returns the command line of both programs as users see it, as one.
 fn whole() -> clap::Command {
     let own = Cli::command();
     own.get_subcommands().fold(quorate_cli::command(), |whole, command| {

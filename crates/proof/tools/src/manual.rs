@@ -1,5 +1,5 @@
-//! `quorate completions` and `quorate man`: what shells and `man` know of this program, made from
-//! its own help.
+//! `quorate completions` and `quorate man`: generates completion scripts and manual pages from the
+//! program's own help.
 
 use std::{fs, path::PathBuf};
 
@@ -32,14 +32,14 @@ pub(crate) struct ManArgs {
     to: Option<PathBuf>,
 }
 
-/// A script for a shell.
+/// Completion script of a shell.
 #[derive(Debug, Serialize)]
 struct Completions {
     shell: String,
     script: String,
 }
 
-/// The first page, or the files that were written.
+/// The first manual page, or the files written.
 #[derive(Debug, Serialize)]
 struct Pages {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -67,7 +67,7 @@ pub(crate) fn completions(
 /// Runs `quorate man`; `command` is the whole program.
 pub(crate) fn man(args: &ManArgs, command: Command, output: Output) -> Result<Exit, Problem> {
     let mut command = command.disable_help_subcommand(true);
-    // This gives those below their whole names.
+    // This sets the full names of the subcommands.
     command.build();
     let mut pages = Vec::new();
     collect(&command, &mut pages);
@@ -94,12 +94,12 @@ pub(crate) fn man(args: &ManArgs, command: Command, output: Output) -> Result<Ex
     Ok(Exit::Done)
 }
 
-/// The pages of a command and of all below it that its help shows, by name.
+/// Renders the pages of a command and of all its visible subcommands, with their names.
 fn collect(command: &Command, pages: &mut Vec<(String, String)>) {
     let name = command.get_display_name();
     let name = name.unwrap_or_else(|| command.get_name()).to_owned();
     let mut page = Vec::new();
-    // A vector takes everything.
+    // Writing to a vector cannot fail.
     let rendered = Man::new(command.clone()).render(&mut page);
     debug_assert!(rendered.is_ok());
     pages.push((name, String::from_utf8_lossy(&page).into_owned()));

@@ -1,4 +1,4 @@
-//! `quorate sim`: a whole cluster in one thread, with everything that can go wrong.
+//! `quorate sim`: simulates a whole cluster with faults in one thread.
 
 mod replay;
 
@@ -23,7 +23,7 @@ pub(crate) struct SimArgs {
     page: Option<PathBuf>,
 }
 
-/// Result of a run.
+/// Result of a simulation.
 #[derive(Clone, Debug, Serialize)]
 struct Outcome {
     seed: u64,

@@ -1,4 +1,4 @@
-//! `quorate tune`: how a cluster batches its commands, and why.
+//! `quorate tune`: shows how a cluster batches its commands, and why.
 
 mod page;
 
@@ -58,13 +58,13 @@ pub(crate) struct TuneArgs {
     html: Option<PathBuf>,
 }
 
-/// The result.
+/// Result of the command.
 #[derive(Clone, Debug, Serialize)]
 struct Document {
     node: u32,
     #[serde(flatten)]
     tuning: TuningView,
-    /// The chosen paths of frames to several nodes and of votes, and the reasons.
+    /// Chosen paths for frames to several nodes and for votes, with reasons.
     choices: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     sweep: Option<SweepView>,
@@ -119,8 +119,8 @@ fn view_of(cluster: &ClusterView, node: u32) -> Result<&NodeView, Problem> {
     })
 }
 
-/// Returns the admin address of a node; one that does not know its own is reached where it was
-/// reached before.
+/// Returns the admin address of a node. If the node does not know its own, returns the given
+/// address that reached it.
 fn admin_address(cluster: &ClusterView, node: u32, given: &[String]) -> Result<String, Problem> {
     let view = view_of(cluster, node)?;
     let own = view.members.iter().find(|member| member.node == node);
@@ -147,7 +147,7 @@ impl TuneArgs {
     }
 }
 
-/// Asks for consent if clients are connected, since a sweep slows them down.
+/// Asks for confirmation if clients are connected, since a sweep slows them down.
 fn consent(clients: u64, seconds: u64, yes: bool) -> Result<(), Problem> {
     let what =
         format!("{clients} clients are connected; a sweep loads the cluster for about {seconds} s");
@@ -197,7 +197,7 @@ fn human(document: &Document) -> String {
     text
 }
 
-/// A row per batch, a column per window.
+/// Formats a grid with a row per batch size and a column per window.
 fn grid(points: &[PointView], shown: impl Fn(&PointView) -> String) -> String {
     if points.is_empty() {
         return "not enough measurements yet: put some load on the cluster\n".to_owned();
@@ -218,7 +218,7 @@ fn grid(points: &[PointView], shown: impl Fn(&PointView) -> String) -> String {
     table(&rows)
 }
 
-/// Every batch and every window of a grid, sorted.
+/// Returns all batch sizes and windows of a grid, sorted.
 fn axes(points: &[PointView]) -> (Vec<usize>, Vec<usize>) {
     let mut batches: Vec<_> = points.iter().map(|point| point.batch_bytes).collect();
     let mut windows: Vec<_> = points.iter().map(|point| point.window).collect();

@@ -23,7 +23,7 @@ for (const [index, node] of nodes.entries()) {
   await assert.rejects(node.xAdd("node:log", "*", { a: "1" }), /unknown command/);
   assert.equal(await node.del(key), 1);
 }
-// Pipelined: replies come in the order of the commands.
+// Pipelined: replies arrive in the order of the commands.
 const numbers = Array.from({ length: 1000 }, (_, number) => number);
 await nodes[0].del("node:counter");
 const replies = await Promise.all(numbers.map(() => nodes[0].incr("node:counter")));

@@ -1,4 +1,4 @@
-"""The locks of redis-py, unmodified, against the ports given as arguments."""
+"""redis-py's locks, unmodified, against the ports given as arguments."""
 
 import sys
 import threading
@@ -42,21 +42,21 @@ for protocol in (2, 3):
         lock.release()
         assert not rival.locked()
         refused(lock.release, LockError)
-        # A lock that ran out is somebody else's.
+        # An expired lock belongs to another client.
         short = node.lock(name, timeout=0.05)
         assert short.acquire()
         assert other.lock(name, timeout=20, blocking_timeout=20).acquire()
         refused(short.release, LockNotOwnedError)
         assert node.delete(name) == 1
 
-        # What the lock is made of, without it.
+        # The commands that the lock consists of, issued directly.
         assert node.set(name, "mine", px=20_000)
         script = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end"
         assert node.eval(script, 1, name, "other") == 0
         assert node.register_script(script)(keys=[name], args=["mine"]) == 1
         refused(lambda: node.eval("return 1", 0), redis.ResponseError)
 
-# Each of the threads counts without a race, whichever node it asks.
+# No thread loses an increment, whichever node it uses.
 count = 0
 
 

@@ -1,8 +1,8 @@
-# What Redis' test suite is told of Quorate; read by the suite after all of its own procedures of tests/support.
+# Adapts Redis' test suite to Quorate. The suite reads this file after its own procedures of tests/support.
 #
-# Redis lays out small values in another way than large ones, and its tests move the limits between the layouts with
-# CONFIG SET, often between tests, where an error ends the whole unit. Quorate has no such layouts: those settings are
-# answered here, and never sent. Everything else that a test says goes to the node.
+# Redis stores small values in another encoding than large ones. Its tests move the limits between encodings with CONFIG
+# SET, often between tests, where an error ends the whole unit. Quorate has no such encodings, so this file answers
+# those settings and never sends them. All other commands go to the node.
 rename ::redis::__dispatch__raw__ ::redis::__dispatch__node__
 
 proc ::redis::__dispatch__raw__ {id method argv} {

@@ -1,20 +1,20 @@
-//! Password checks: slow work, for a thread of its own.
+//! Password checks, which are slow and belong on a separate thread.
 
 use std::{collections::BTreeMap, fmt};
 
 use crate::Claim;
 
-/// Takes passwords to be checked, and reports later whether they fit.
+/// Checks passwords asynchronously.
 pub trait Checker: fmt::Debug {
-    /// Returns whether the check is accepted: the verdict comes with this ticket. `false`: too many
-    /// wait.
+    /// Submits a check, whose verdict will carry this ticket. Returns `false` if too many checks
+    /// are waiting.
     fn check(&mut self, ticket: u64, hash: &str, password: &[u8]) -> bool;
 
-    /// Returns the next verdict: whether the password of that ticket fits its hash.
+    /// Returns the next verdict: the ticket, and whether its password matches the hash.
     fn verdict(&mut self) -> Option<(u64, bool)>;
 }
 
-/// Passwords under check, and their requesters.
+/// Pending password checks and their requesters.
 #[derive(Debug)]
 pub struct Desk<T> {
     checker: Option<Box<dyn Checker + Send>>,
@@ -28,22 +28,22 @@ impl<T> Default for Desk<T> {
     }
 }
 
-/// Reason that a password is not checked.
+/// Reason why a password is not checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotChecked {
-    /// There is no checker here.
+    /// This node has no checker.
     Never,
-    /// Too many wait.
+    /// Too many checks are waiting.
     Busy,
 }
 
 impl<T> Desk<T> {
-    /// Creates a desk with a checker.
+    /// Creates an empty list of checks that uses this checker.
     pub fn new(checker: Box<dyn Checker + Send>) -> Self {
         Self { checker: Some(checker), ..Self::default() }
     }
 
-    /// Has a password checked; gives the ticket of the verdict.
+    /// Submits a password for checking. Returns the ticket of the verdict.
     pub fn check(&mut self, whose: T, claim: &Claim, password: &[u8]) -> Result<u64, NotChecked> {
         let checker = self.checker.as_mut().ok_or(NotChecked::Never)?;
         let ticket = self.last + 1;
@@ -55,13 +55,13 @@ impl<T> Desk<T> {
         Ok(ticket)
     }
 
-    /// Drops the request: its verdict is not needed any more.
+    /// Drops a request whose verdict is no longer needed.
     pub fn forget(&mut self, ticket: u64) {
         self.open.remove(&ticket);
     }
 
     /// Returns the next verdict that is still needed: the ticket, its requester, and whether the
-    /// password fits.
+    /// password matches.
     pub fn verdict(&mut self) -> Option<(u64, T, bool)> {
         let checker = self.checker.as_mut()?;
         loop {

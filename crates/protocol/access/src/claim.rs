@@ -1,28 +1,28 @@
-//! Claimed identities, until their passwords are checked.
+//! Claimed identities, until their passwords have been checked.
 
 use crate::{Name, Users, name::DEFAULT, users::NOBODYS};
 
-/// A name and the hash that a password has to fit.
+/// A user name, and the hash that the password must match.
 #[derive(Debug)]
 pub struct Claim {
     name: Name,
     hash: Box<str>,
 }
 
-/// Treatment of a name and a password.
+/// Evaluation of a caller's claim to be a user.
 #[derive(Debug)]
 pub enum Claimed {
-    /// There are no users: all callers are the default one.
+    /// There are no users, so every caller is the default one.
     Pointless,
     /// The default user needs no password.
     Granted,
-    /// The password is to be checked against this.
+    /// The password must be checked against this claim.
     ToProve(Claim),
 }
 
 impl Claimed {
-    /// Returns the treatment of a claim to be this user, as things stand. A caller that names an
-    /// unknown user waits as long as one that names a known one.
+    /// Evaluates a claim to be this user. An unknown user leads to a check too, so that
+    /// it takes as long as for a known one.
     pub fn of(users: &Users, name: &[u8]) -> Self {
         let name = std::str::from_utf8(name).ok().and_then(Name::new);
         let user = name.as_ref().and_then(|name| users.get(name.as_str()));
@@ -43,13 +43,13 @@ impl Claimed {
 }
 
 impl Claim {
-    /// Returns the hash that the password has to fit.
+    /// Returns the hash that the password must match.
     pub fn hash(&self) -> &str {
         &self.hash
     }
 
-    /// Returns the name that was claimed once the password fits, unless the user has changed
-    /// meanwhile.
+    /// Returns the claimed name, once the password has been found to match. `None` if the user has
+    /// changed meanwhile.
     pub fn proved(self, users: Option<&Users>) -> Option<Name> {
         let user = users.and_then(|users| users.get(self.name.as_str()))?;
         (user.hash.as_deref() == Some(&*self.hash)).then_some(self.name)
@@ -83,15 +83,15 @@ mod tests {
         let proved = to_prove(&users, b"ann").proved(Some(&users));
         assert_eq!(proved.unwrap().as_str(), "ann");
         assert_eq!(to_prove(&users, b"ann").proved(None), None);
-        // An unknown user, one without a password, and an invalid name: a hash that no password
-        // fits, and no user even then.
+        // An unknown user, one without a password, and an invalid name all result in a hash that no
+        // password matches, and never in a user.
         set(&mut users, "certified", Password::None);
         for name in [&b"eve"[..], b"certified", b"\xff", b"", b"default"] {
             let claim = to_prove(&users, name);
             assert_eq!(claim.hash(), NOBODYS);
             assert_eq!(claim.proved(Some(&users)), None);
         }
-        // The password is another one now.
+        // The password has been changed.
         let claim = to_prove(&users, b"ann");
         set(&mut users, "ann", Password::Hash(HASH.replace("AAAA", "BBBB")));
         assert_eq!(claim.proved(Some(&users)), None);

@@ -1,4 +1,4 @@
-//! Commands to the table of users, and its answers; as values and as bytes.
+//! Commands to the table of users, and its replies; as values and as bytes.
 
 use std::fmt;
 
@@ -7,20 +7,20 @@ use crate::{
     role::Role,
 };
 
-/// Change of a user's password.
+/// A change of a user's password.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Password {
-    /// The password stays as it is.
+    /// Keep the password.
     Keep,
-    /// There is none: only a certificate lets the user in.
+    /// Remove the password: only a certificate lets the user in.
     None,
-    /// This hash of one, in the form of PHC.
+    /// Set this hash of a password, in PHC format.
     Hash(String),
 }
 
 impl fmt::Debug for Password {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A hash is no secret of the first order, and still nothing for a log.
+        // A hash is not highly secret, but still does not belong in a log.
         f.write_str(match self {
             Self::Keep => "Keep",
             Self::None => "None",
@@ -32,45 +32,45 @@ impl fmt::Debug for Password {
 /// A change of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// There is this user from now on, or is already and changes.
+    /// Creates a user, or changes an existing one.
     Set {
-        /// Who.
+        /// Name of the user.
         name: String,
-        /// The user's role; `None`: as before.
+        /// The user's role; `None` to keep it.
         role: Option<Role>,
         /// The user's proof of identity, besides certificates.
         password: Password,
     },
-    /// There is no such user any more.
+    /// Removes a user.
     Remove {
-        /// Who.
+        /// Name of the user.
         name: String,
     },
-    /// Removes all users: all callers may do everything again.
+    /// Removes all users, so that every caller may do everything again.
     Open,
 }
 
-/// Reason for a refusal.
+/// Reason why a command is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Denied {
-    /// The command makes no sense to this version.
+    /// This version does not understand the command.
     Malformed = 16,
-    /// This is no name.
+    /// The name is invalid.
     Name = 17,
-    /// There is no such user.
+    /// No user has this name.
     Unknown = 18,
-    /// The role of a new user is missing.
+    /// The new user has no role.
     NoRole = 19,
-    /// As many users as there may be.
+    /// The maximum number of users is reached.
     Full = 20,
-    /// No user could change users any more.
+    /// No user would be left who may change users.
     LastAdmin = 21,
-    /// The hash is none of this version.
+    /// The hash is not in a format that this version accepts.
     Hash = 22,
 }
 
-/// The answer to a command.
+/// Reply to a command.
 pub type Reply = Result<(), Denied>;
 
 const SET: u8 = 1;
@@ -188,7 +188,7 @@ mod tests {
         ]
     }
 
-    /// The log keeps these bytes.
+    /// These bytes are in the log, so they must not change.
     #[test]
     fn commands_stay_as_they_are() {
         let bytes: Vec<Vec<u8>> = samples().iter().map(Command::encode).collect();

@@ -1,5 +1,4 @@
-//! Fields of commands and of the table as bytes: big-endian, taken off the front, bounded by what
-//! is there.
+//! Decoding of fields from the front of a byte slice: big-endian, with all lengths checked.
 
 /// The remaining bytes.
 #[derive(Clone, Copy, Debug)]
@@ -16,7 +15,7 @@ impl<'a> Fields<'a> {
         Some(u16::from_be_bytes([self.byte()?, self.byte()?]))
     }
 
-    /// Reads a text with its length before it.
+    /// Reads a text that is preceded by its length.
     pub(crate) fn text(&mut self) -> Option<&'a str> {
         let length = usize::from(self.short()?);
         let (bytes, rest) = self.0.split_at_checked(length)?;
@@ -25,8 +24,8 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Texts of this crate are bounded when they are made; a longer one is cut, and then refused by the
-/// node that executes it.
+/// Appends a text with its length. Texts of this crate are short; a longer one is truncated, and
+/// refused by the node that executes the command.
 pub(crate) fn put_text(text: &str, out: &mut Vec<u8>) {
     let bytes = &text.as_bytes()[..text.len().min(usize::from(u16::MAX))];
     let length = u16::try_from(bytes.len()).unwrap_or(u16::MAX);

@@ -1,19 +1,19 @@
-//! Names of users: those that certificates can carry, so that one name means one person however
-//! they come.
+//! Names of users. They are names that certificates can contain, so that one name means one person
+//! however they authenticate.
 
 use std::{borrow::Borrow, fmt};
 
-/// No name is longer: it is a label of a DNS name.
+/// Maximum length of a name in bytes: that of a DNS label.
 pub const NAME_BYTES_MAX: usize = 63;
-/// Name of callers that have not identified themselves.
+/// Name of callers that have not authenticated.
 pub const DEFAULT: &str = "default";
 
-/// A user's name: small letters, digits and dashes.
+/// A user's name: lower-case letters, digits and dashes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(String);
 
 impl Name {
-    /// Creates a name; `None`: the text is no name.
+    /// Creates a name; `None` if the text is not a valid one.
     pub fn new(text: &str) -> Option<Self> {
         let fine = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         let is_name = (1..=NAME_BYTES_MAX).contains(&text.len())
@@ -28,7 +28,7 @@ impl Name {
         &self.0
     }
 
-    /// Returns whether the name stands for callers that have not identified themselves.
+    /// Returns whether this is the name of callers that have not authenticated.
     pub fn is_default(&self) -> bool {
         self.0 == DEFAULT
     }

@@ -1,26 +1,26 @@
-//! Hashes of passwords: Argon2id, by the library, with what it recommends (19 MiB, two passes: some
+//! Password hashes: Argon2id with the library's recommended parameters (19 MiB, two passes: some
 //! tens of milliseconds).
 
 use argon2::{
     Argon2, Params, PasswordHasher as _, PasswordVerifier as _, password_hash::phc::PasswordHash,
 };
 
-/// No password is longer.
+/// Maximum length of a password in bytes.
 pub const PASSWORD_BYTES_MAX: usize = 512;
-/// Bounds on the cost that a hash may ask for: it comes out of the log, and must not take all the
+/// Limits on the cost parameters of a hash, which comes from the log and must not exhaust the
 /// memory.
 const MEMORY_KIB_MAX: u32 = 64 << 10;
 const PASSES_MAX: u32 = 8;
 const LANES_MAX: u32 = 4;
 
-/// Reason that there is no hash.
+/// Reason why a password cannot be hashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unusable {
-    /// Nothing was typed.
+    /// The password is empty.
     Empty,
-    /// More than [`PASSWORD_BYTES_MAX`] bytes.
+    /// The password has more than [`PASSWORD_BYTES_MAX`] bytes.
     TooLong,
-    /// The system gave no randomness, or no memory.
+    /// The system has no randomness, or no memory.
     System,
 }
 
@@ -38,7 +38,7 @@ impl std::fmt::Display for Unusable {
 
 impl std::error::Error for Unusable {}
 
-/// Returns the hash of a password, with salt of its own.
+/// Returns the hash of a password, with a new salt.
 pub fn hash(password: &[u8]) -> Result<String, Unusable> {
     match password.len() {
         0 => Err(Unusable::Empty),
@@ -50,8 +50,7 @@ pub fn hash(password: &[u8]) -> Result<String, Unusable> {
     }
 }
 
-/// Returns whether this is the password of that hash. Takes as long for a wrong one as for the
-/// right one.
+/// Returns whether the password matches the hash. A wrong password takes as long as the right one.
 pub fn fits(hash: &str, password: &[u8]) -> bool {
     let Ok(hash) = PasswordHash::new(hash) else {
         return false;
@@ -91,7 +90,7 @@ mod tests {
         assert_eq!(users.execute(&user.encode()), Ok(()), "the table takes it");
     }
 
-    /// A hash comes out of the log: it may say anything.
+    /// A hash comes from the log, and may demand anything.
     #[test]
     fn a_hash_that_asks_for_too_much_fits_nothing() {
         for hostile in [

@@ -1,27 +1,27 @@
-//! Roles: each may do everything that the one before may.
+//! Roles: each includes the permissions of the previous one.
 
 use std::{fmt, str::FromStr};
 
-/// Permissions of a user.
+/// A user's permissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Role {
-    /// Read data, and look at the cluster.
+    /// May read data, and see the state of the cluster.
     Reader = 1,
-    /// Change data.
+    /// May change data.
     Writer = 2,
-    /// Keep the cluster running: hand leadership over, take snapshots and backups, hold settings,
-    /// delete everything.
+    /// May keep the cluster running: transfer leadership, take snapshots and backups, change
+    /// settings, delete all data.
     Operator = 3,
-    /// Control the members of the cluster, and the roles of users.
+    /// May control the members of the cluster, and the roles of users.
     Admin = 4,
 }
 
 impl Role {
-    /// All roles, the least first.
+    /// All roles, lowest first.
     pub const ALL: [Self; 4] = [Self::Reader, Self::Writer, Self::Operator, Self::Admin];
 
-    /// Returns the name for people.
+    /// Returns the displayed name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Reader => "reader",
@@ -31,7 +31,7 @@ impl Role {
         }
     }
 
-    /// Returns the role of this number.
+    /// Returns the role with this number.
     pub(crate) fn numbered(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|role| *role as u8 == number)
     }

@@ -1,5 +1,4 @@
-//! The table of users: replicated state. Nothing here reads a clock or depends on anything but
-//! commands.
+//! The table of users: replicated state. It depends only on commands, and reads no clock.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -11,24 +10,24 @@ use crate::{
     who::Who,
 };
 
-/// Most users. Every node must refuse the same, so this is no setting.
+/// Maximum number of users. Every node must refuse the same commands, so it is not a setting.
 pub const USERS_MAX: usize = 1024;
-/// No hash of a password is longer.
+/// Maximum length of a password hash in bytes.
 pub const HASH_BYTES_MAX: usize = 255;
-/// Prefix of every hash of a password.
+/// Prefix of every password hash.
 const HASH_BEGINS: &str = "$argon2id$";
-/// A hash that no password fits: a caller that names an unknown user waits as long as one that
-/// names a known one.
+/// A hash that no password matches. It makes a login as an unknown user take as long as one as a
+/// known user.
 pub const NOBODYS: &str = "$argon2id$v=19$m=19456,t=2,p=1$c29tZXNhbHRzb21lc2FsdA$\
     AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
 const FORMAT: u8 = 1;
 
-/// A user with a role.
+/// A user's role and password hash.
 #[derive(Clone, PartialEq, Eq)]
 pub struct User {
     pub role: Role,
-    /// The hash of their password, in the form of PHC; `None`: only a certificate lets them in.
+    /// Password hash in PHC format; `None` if only a certificate lets the user in.
     pub hash: Option<Box<str>>,
 }
 
@@ -41,36 +40,37 @@ impl fmt::Debug for User {
     }
 }
 
-/// All users.
+/// All users by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Users {
     by_name: BTreeMap<Name, User>,
 }
 
 impl Users {
-    /// No users: all callers may do everything.
+    /// A table without users: every caller may do everything.
     pub const NONE: Self = Self { by_name: BTreeMap::new() };
 
-    /// [access-1] Returns whether every admitted client may do everything: there are no users.
+    /// [access-1] Returns whether every admitted client may do everything, because there are no
+    /// users.
     pub fn is_open(&self) -> bool {
         self.by_name.is_empty()
     }
 
-    /// Returns all users, in the order of their names.
+    /// Returns all users, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&Name, &User)> {
         self.by_name.iter()
     }
 
-    /// Returns the user of this name.
+    /// Returns the user with this name.
     pub fn get(&self, name: &str) -> Option<&User> {
         self.by_name.get(name)
     }
 
-    /// [access-1] Returns the role of a caller that proved to be `who` by a certificate, and to be
-    /// `user` by a password; `None`: nothing is permitted.
+    /// [access-1] Returns the role of a caller that has proved to be `who` by a certificate, and
+    /// `user` by a password; `None` if nothing is permitted.
     ///
-    /// A password counts more than a certificate: it was given later. A user that is removed has no
-    /// role, and does not become [`DEFAULT`].
+    /// A password takes precedence over a certificate, because it was presented later. A user that
+    /// has been removed has no role, and does not become [`DEFAULT`].
     pub fn role(&self, who: &Who, user: Option<&str>) -> Option<Role> {
         if self.is_open() {
             return Some(Role::Admin);
@@ -84,21 +84,21 @@ impl Users {
         }
     }
 
-    /// Returns the role of callers that have not identified themselves. If the default user has a
-    /// password, it has to be given.
+    /// Returns the role of callers that have not authenticated. If the default user has a password,
+    /// they have none.
     fn role_of_nobody(&self) -> Option<Role> {
         let default = self.get(DEFAULT)?;
         default.hash.is_none().then_some(default.role)
     }
 
-    /// Executes a command of the log. On an error nothing has changed.
+    /// Executes a command from the log. After an error the table is unchanged.
     pub fn execute(&mut self, command: &[u8]) -> Reply {
         let after = self.after(Command::decode(command).ok_or(Denied::Malformed)?)?;
         *self = after;
         Ok(())
     }
 
-    /// Returns the table after a command.
+    /// Returns the table that results from a command.
     pub fn after(&self, command: Command) -> Result<Self, Denied> {
         let mut users = self.clone();
         match command {
@@ -126,7 +126,7 @@ impl Users {
                 }
             }
         }
-        // [access-3] At least one user that has to identify itself can always change users.
+        // [access-3] At least one user that has to authenticate can always change users.
         let mut all = users.by_name.iter();
         let admin = all.any(|(name, user)| {
             user.role == Role::Admin && (!name.is_default() || user.hash.is_some())
@@ -134,13 +134,13 @@ impl Users {
         admin.then_some(users).ok_or(Denied::LastAdmin)
     }
 
-    /// Returns whether a user that has nothing but a password can change users.
+    /// Returns whether some user can change users with only a password.
     pub fn has_admin_with_password(&self) -> bool {
         let mut all = self.by_name.values();
         all.any(|user| user.role == Role::Admin && user.hash.is_some())
     }
 
-    /// Encodes the table as it is kept next to the service's state and in snapshots: equal tables,
+    /// Encodes the table for storage with the service's state and in snapshots: equal tables yield
     /// equal bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![FORMAT];
@@ -154,7 +154,7 @@ impl Users {
         out
     }
 
-    /// Decodes a table; `None`: it is of a later version, or malformed.
+    /// Decodes a table; `None` if it is malformed, or from a later version.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
         if fields.byte()? != FORMAT {
@@ -179,8 +179,8 @@ impl Users {
     }
 }
 
-/// Returns whether it looks like a hash; whether a password fits is for [`crate::password`] to
-/// judge.
+/// Returns whether the text looks like a hash. [`crate::password`] decides whether a password
+/// matches.
 fn is_hash(text: &str) -> bool {
     let fine = text.bytes().all(|byte| byte.is_ascii_graphic());
     fine && text.len() <= HASH_BYTES_MAX && text.starts_with(HASH_BEGINS)
@@ -214,7 +214,8 @@ mod tests {
         Who::Client(name.to_owned())
     }
 
-    /// [access-1]
+    /// [access-1] Without users every caller may do everything; with one, only callers with a role
+    /// may.
     #[test]
     fn without_users_everybody_may_do_everything_and_with_one_only_those_with_a_role() {
         let open = Users::default();
@@ -249,7 +250,7 @@ mod tests {
         assert_eq!(users.role(&Who::Anonymous, Some(DEFAULT)), Some(Role::Reader));
     }
 
-    /// [access-3]
+    /// [access-3] An administrator always remains.
     #[test]
     fn an_admin_is_always_left() {
         let mut users = Users::default();
@@ -309,7 +310,7 @@ mod tests {
         for cut in 0..bytes.len() {
             assert_eq!(Users::decode(&bytes[..cut]), None, "cut at {cut}");
         }
-        // Whatever bytes say: what is read is what would be written.
+        // Any bytes that can be decoded are exactly what would be encoded.
         let mut dice = Dice::new(7);
         for _ in 0..20_000 {
             let mut damaged = bytes.clone();

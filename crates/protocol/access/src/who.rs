@@ -1,15 +1,15 @@
 //! Identities proved by certificates.
 
-/// Identity of the peer of a connection, as far as it was proved at its start.
+/// Proved identity of the peer at the start of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Who {
-    /// Nothing was proved: there are no certificates here.
+    /// Nothing was proved, because there are no certificates.
     #[default]
     Anonymous,
-    /// A node of this cluster. It has the whole log, so nothing is kept from it.
+    /// A node of this cluster. It has the whole log, so it may read everything.
     Node(u32),
-    /// A client of this cluster, by the name that its certificate has.
+    /// A client of this cluster, with the name in its certificate.
     Client(String),
-    /// A peer with a certificate that names neither a node nor a client of this cluster.
+    /// A peer whose certificate names neither a node nor a client of this cluster.
     Unnamed,
 }

@@ -1,9 +1,10 @@
-//! What one step of the core costs in steady state.
+//! Cost of one step of the core in steady state.
 //!
 //! `cargo bench -p quorate-core --bench step` prints nanoseconds, medians of several rounds.
-//! Compare ratios within one run: absolute times drift with the machine; `docs/performance.md` has
-//! the budget. With `--case NAME` it does one round of fixed work and prints its number of steps,
-//! for a tool that counts instructions; with `--idle` it does all of that but the steps.
+//! Compare ratios within one run, because absolute times drift with the machine;
+//! `docs/performance.md` has the budget. With `--case NAME` it does one round of fixed work and
+//! prints its number of steps, for a tool that counts instructions. With `--idle` it does the same
+//! without the steps.
 #![allow(clippy::print_stdout, reason = "a report for people")]
 
 use std::{hint::black_box, time::Instant};
@@ -25,7 +26,7 @@ use quorate_core::{
 const ROUNDS: usize = 11;
 const VALUES: u64 = 20_000;
 
-/// A measured case: name, and the round.
+/// A measured case: its name, and a function that runs a round.
 type Case = (&'static str, fn(bool) -> Round);
 
 const CASES: [Case; 6] = [
@@ -83,7 +84,8 @@ fn follower(stream: bool, idle: bool) -> Round {
     for step in 0..VALUES {
         let (value, slots) = value(step, stream);
         let range = quorate_core::slot::SlotRange::new(at, at.plus(slots));
-        // Everything before is decided: the lists stay as short as with one round trip in flight.
+        // Everything before is decided, so the lists stay as short as with one round trip in
+        // flight.
         steps.push(Message::Phase2a(quorate_core::message::Phase2a {
             ballot,
             range,
@@ -114,8 +116,9 @@ fn step_unless(idle: bool, node: &mut Node, input: Input, effects: &mut Effects)
     }
 }
 
-/// A leader orders: one proposal and two votes of others in, two 2As, a record, a decision out.
-/// The time is per step, of which there are three per value (four in a durable group).
+/// A leader proposes: one proposal and two votes of other members in, two 2As, a record and a
+/// decision out. The time is per step, of which there are three per value (four in a durable
+/// group).
 fn leader(stream: bool, class: Class, idle: bool) -> Round {
     let mut node = node(1, class);
     let mut effects = Effects::with_capacity(64);
@@ -185,7 +188,7 @@ fn leader(stream: bool, class: Class, idle: bool) -> Round {
     Round { steps, nanos: took }
 }
 
-/// Nanoseconds per step.
+/// Returns the median time per step, in nanoseconds.
 fn median(case: Case) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "a report")]
     let each = |round: Round| round.nanos as f64 / round.steps as f64;

@@ -12,14 +12,14 @@ use crate::{
     value::Value,
 };
 
-/// Reason for an acceptor not to vote.
+/// Reason why an acceptor refuses to vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// The acceptor promised this higher ballot.
     Preempted(Ballot),
     /// Every slot of the proposal is decided here.
     Decided,
-    /// The acceptor holds as much as it may ([p2-3]).
+    /// The acceptor's vote buffer is full ([p2-3]).
     Busy,
     /// The acceptor voted for another value in this slot in the same ballot ([count-1]).
     Conflict(Slot),
@@ -28,11 +28,11 @@ pub enum Refused {
 /// State of one acceptor: its promise and its votes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Acceptor {
-    /// One number for all slots ([ballot-4]).
+    /// Highest promised ballot; one number for all slots ([ballot-4]).
     promised: Ballot,
-    /// The record that raised `promised` last.
+    /// The record that last raised `promised`.
     promised_by: RecordSeq,
-    /// Slots below are decided here; their votes are forgotten.
+    /// Every slot below is decided on this node; its vote has been dropped.
     floor: Slot,
     /// One past the highest slot ever voted for.
     voted_to: Slot,
@@ -76,7 +76,7 @@ impl Acceptor {
         self.voted_to
     }
 
-    /// Slots below are decided.
+    /// Returns the slot below which everything is decided on this node.
     pub fn floor(&self) -> Slot {
         self.floor
     }
@@ -86,31 +86,32 @@ impl Acceptor {
         self.votes.get(slot)
     }
 
-    /// Returns the number of runs of votes held.
+    /// Returns the number of stored runs of votes.
     pub fn runs(&self) -> usize {
         self.votes.len()
     }
 
-    /// Returns all votes held, in slot order.
+    /// Returns all stored votes, in slot order.
     pub fn votes(&self) -> impl Iterator<Item = Vote> + '_ {
         self.votes.iter_from(self.floor)
     }
 
-    /// [p1-2] Returns whether `ballot` may be promised: `Ok(true)` if that raises the promise, and
-    /// a record is due.
+    /// [p1-2] Checks whether `ballot` may be promised. `Ok(true)` means that the promise rises and
+    /// must be recorded; the error is the higher ballot promised already.
     pub fn may_promise(&self, ballot: Ballot) -> Result<bool, Ballot> {
         if ballot < self.promised { Err(self.promised) } else { Ok(ballot > self.promised) }
     }
 
-    /// Raises the promise, by this record.
+    /// Raises the promise to `ballot`, as recorded by `record`.
     pub fn promise(&mut self, ballot: Ballot, record: RecordSeq) {
         assert!(ballot > self.promised, "promise {ballot} does not raise {}", self.promised);
         self.promised = ballot;
         self.promised_by = record;
     }
 
-    /// [p2-1], [p2-3] Returns the part of `range` to vote for, if this acceptor may; slots below
-    /// `announced` are decided somewhere. The caller checks that the bytes are held ([value-3]).
+    /// [p2-1], [p2-3] Returns the part of `range` to vote for, or the reason to refuse. Slots below
+    /// `announced` are decided on some node. The caller checks that the value's bytes are present
+    /// ([value-3]).
     pub fn may_vote(
         &self,
         ballot: Ballot,
@@ -126,13 +127,14 @@ impl Acceptor {
             return Err(Refused::Decided);
         }
         let decided_to = self.floor.max(announced);
-        // A vote over older ones takes no new room, so a new leader is never refused for its sake.
+        // A vote that replaces older ones needs no additional space, so a new leader is never
+        // refused for lack of it.
         let full = self.votes.len() >= self.runs_max && range.from >= self.votes.end();
         if full || range.to > decided_to.plus(self.window_slots) {
             return Err(Refused::Busy);
         }
-        // [ballot-2] A leader binds a slot to one value in a ballot. Only below what was voted for
-        // can there be an older vote to compare with.
+        // [ballot-2] A leader binds a slot to one value in a ballot. An older vote to compare with
+        // can exist only below `voted_to`.
         if range.from < self.voted_to {
             let clash = |vote: &Vote| {
                 vote.ballot == ballot && vote.value != *value && vote.range.from < range.to
@@ -144,8 +146,8 @@ impl Acceptor {
         Ok(range)
     }
 
-    /// Casts a vote; it is a promise too, so a lower ballot never replaces a higher one ([p2-2]).
-    /// Returns whether more than the last run changed.
+    /// Casts a vote. A vote is also a promise, so a lower ballot never replaces a higher one
+    /// ([p2-2]). Returns whether the vote did more than append to the last run.
     pub fn cast(
         &mut self,
         ballot: Ballot,
@@ -156,17 +158,17 @@ impl Acceptor {
         assert!(ballot >= self.promised, "vote in {ballot} below promise {}", self.promised);
         assert!(range.from >= self.floor, "vote below floor {}", self.floor);
         if ballot > self.promised {
-            // Voting is also promising: an older leader must not slip in behind this vote.
+            // Voting is also promising: afterwards, a proposal of an older leader must be refused.
             self.promise(ballot, record);
         }
         self.voted_to = self.voted_to.max(range.to);
         self.votes.set(Vote { range, ballot, value, record })
     }
 
-    /// Notes that slots below `decided_to` are decided and held here: their votes are not needed
-    /// any more.
+    /// Drops the votes below `decided_to`: those slots are decided and stored on this node.
     ///
-    /// A candidate that needs them is sent the floor, and learns the decisions first ([p1-5]).
+    /// A candidate that needs them receives the floor instead, and learns the decisions first
+    /// ([p1-5]).
     pub fn advance_floor(&mut self, decided_to: Slot) {
         if decided_to > self.floor {
             self.floor = decided_to;
@@ -174,8 +176,8 @@ impl Acceptor {
         }
     }
 
-    /// [p1-3] Every vote from `from` on. A vote whose record is not safe yet is reported as
-    /// volatile: it is true all the same.
+    /// [p1-3] Returns every vote from `from` on. A vote whose record is not yet persisted is
+    /// reported as volatile, but it is reported.
     pub fn report(&self, from: Slot, persisted: RecordSeq) -> Vec<Extent> {
         let extent = |vote: Vote| {
             let class = if vote.record <= persisted { Class::Durable } else { Class::Volatile };

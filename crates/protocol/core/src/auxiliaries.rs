@@ -1,39 +1,40 @@
-//! Auxiliaries (Cheap Paxos): the leader's choice of nodes without proposals, and an auxiliary's
-//! view of its role.
+//! Auxiliaries (Cheap Paxos): which members the leader sends no proposals, and what an auxiliary
+//! knows about its role.
 //!
-//! An auxiliary has weight, promises, and votes for what it is sent. That is nothing while full
-//! replicas decide by themselves ([aux-1]). The receivers of proposals are a matter of liveness: an
-//! acceptor that was not asked has not voted. Safety hangs on one thing: what an auxiliary may
-//! forget ([trim-1]).
+//! An auxiliary has weight, makes promises, and votes for what it is sent. While the full replicas
+//! can decide without it, it is sent nothing ([aux-1]). The choice of receivers affects only
+//! liveness: an acceptor without a proposal has not voted. Safety depends on one thing: what an
+//! auxiliary may forget ([trim-1]).
 
 use crate::{ballot::Era, node_set::NodeSet, slot::Slot, time::Time};
 
-/// Number of longest election time-outs for which a leader that engaged its auxiliaries keeps them,
-/// at least.
+/// Minimum time, in maximum election timeouts, for which activated auxiliaries stay active.
 const ENGAGED_TIMEOUTS: u64 = 1;
-/// After a late answer all proposals go to all nodes for this many time-outs.
+/// Time, in election timeouts, for which proposals go to all nodes after a late reply.
 const GENEROUS_TIMEOUTS: u64 = 10;
 
-/// A leader's side: the nodes without proposals at present, and the progress without them.
+/// Leader's side: which nodes receive no proposals, and how decisions progress without them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Engaging {
-    /// Start of the time in which auxiliaries are sent everything undecided; `None` while they are
-    /// spared.
+    /// Time at which auxiliaries were activated; they are sent everything undecided. `None` while
+    /// they are bypassed.
     engaged: Option<Time>,
-    /// Proposals do not go to these.
+    /// Nodes that receive no proposals.
     idle: NodeSet,
-    /// The era whose roles `idle` follows.
+    /// The era whose roles `idle` reflects.
     era: Era,
-    /// Slots below were decided at this time; the time also advances while nothing is open.
+    /// Last decided prefix, and the time of the last progress. The time also advances while no
+    /// proposal is outstanding.
     progress: (Slot, Time),
-    /// Thrifty sending is off until then.
+    /// End of the time during which proposals go to all nodes instead of a quorum only.
     generous_until: Time,
-    /// When that is looked at next.
+    /// Time of the next check for late replies.
     look_at: Time,
 }
 
 impl Engaging {
-    /// Begins the term of a new leader; `engaged`: it cannot do without auxiliaries.
+    /// Starts the term of a new leader. `engaged` means that it needs its auxiliaries from the
+    /// start.
     pub fn begin(&mut self, now: Time, decided_to: Slot, engaged: bool) {
         *self = Self {
             engaged: engaged.then_some(now),
@@ -42,7 +43,7 @@ impl Engaging {
         };
     }
 
-    /// Returns whether the answers are due to be checked; once every `every_ms`.
+    /// Returns whether a check for late replies is due; at most one every `every_ms`.
     pub fn is_due(&mut self, now: Time, every_ms: u64) -> bool {
         let due = now >= self.look_at;
         if due {
@@ -51,28 +52,28 @@ impl Engaging {
         due
     }
 
-    /// Returns whether auxiliaries are sent proposals.
+    /// Returns whether auxiliaries receive proposals.
     pub fn is_engaged(&self) -> bool {
         self.engaged.is_some()
     }
 
-    /// Auxiliaries are needed.
+    /// Activates the auxiliaries.
     pub fn engage(&mut self, now: Time) {
         self.engaged = Some(now);
     }
 
-    /// Retires the auxiliaries: full replicas suffice again.
+    /// Deactivates the auxiliaries: the full replicas suffice again.
     pub fn retire(&mut self) {
         self.engaged = None;
     }
 
-    /// Returns whether auxiliaries were first needed long enough ago to be retired.
+    /// Returns whether the auxiliaries have been active long enough to be deactivated.
     pub fn may_retire(&self, now: Time, patience_us: u64) -> bool {
         let long = |since: Time| now.since_us(since) >= ENGAGED_TIMEOUTS * patience_us;
         self.engaged.is_some_and(long)
     }
 
-    /// Returns how long `open` proposals have waited for the next decision.
+    /// Returns how long `open` proposals have waited for the next decision, in microseconds.
     pub fn late_us(&mut self, now: Time, decided_to: Slot, open: bool) -> u64 {
         if !open || decided_to > self.progress.0 {
             self.progress = (decided_to, now);
@@ -80,27 +81,27 @@ impl Engaging {
         now.since_us(self.progress.1)
     }
 
-    /// Sends to all nodes for a while, since an answer is late.
+    /// Sends proposals to all nodes for a while, because a reply is late.
     pub fn be_generous(&mut self, now: Time, patience_us: u64) {
         self.generous_until = now.plus_us(GENEROUS_TIMEOUTS * patience_us);
     }
 
-    /// Returns whether sending to a quorum is enough.
+    /// Returns whether proposals may be sent to a quorum only.
     pub fn may_be_thrifty(&self, now: Time) -> bool {
         now >= self.generous_until
     }
 
-    /// Returns the nodes that get no proposals.
+    /// Returns the nodes that receive no proposals.
     pub fn idle(&self) -> NodeSet {
         self.idle
     }
 
-    /// Returns whether the roles are those of this era.
+    /// Returns whether `idle` reflects the roles of `era`.
     pub fn is_of(&self, era: Era) -> bool {
         self.era == era
     }
 
-    /// Sets the nodes that get no proposals from now on. Returns those that get them again.
+    /// Sets the nodes that receive no proposals from now on. Returns those that receive them again.
     pub fn set_idle(&mut self, era: Era, idle: NodeSet) -> NodeSet {
         self.era = era;
         let before = core::mem::replace(&mut self.idle, idle);
@@ -108,23 +109,24 @@ impl Engaging {
     }
 }
 
-/// An auxiliary's side: notifications from a leader.
+/// An auxiliary's side: what leaders reported about its role and about the slots it may forget.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Spared {
-    /// Role of this node in the leader's configuration; `None` before a leader's first message. An
-    /// auxiliary does not decide, so it would not learn of a change by itself.
+    /// This node's role in the leader's configuration; `None` before the first leader message. An
+    /// auxiliary decides nothing, so it cannot learn of a role change by itself.
     told: Option<bool>,
-    /// Full replicas that form a phase-2 quorum of the teller's era hold everything below
-    /// ([trim-1]); this node was none of them.
+    /// Full replicas that form a phase-2 quorum of the reporting leader's era hold everything below
+    /// ([trim-1]). This node is not one of them.
     held_to: Slot,
-    /// Everything below is decided, by what leaders say ([p2-3]).
+    /// Everything below is decided, according to leaders ([p2-3]).
     announced: Slot,
-    /// The log is made to begin there.
+    /// Requested new start of the log, until the log starts there.
     forgetting: Option<Slot>,
 }
 
 impl Spared {
-    /// Notes the leader's message: this node's role, and what full replicas hold without it.
+    /// Records a leader's report: this node's role, and the prefix that full replicas hold without
+    /// it.
     pub fn tell(&mut self, auxiliary: bool, held_by_quorum: Slot) {
         self.told = Some(auxiliary);
         if auxiliary {
@@ -132,12 +134,12 @@ impl Spared {
         }
     }
 
-    /// Notes a leader's message that everything below is decided.
+    /// Records a leader's report that everything below `decided_to` is decided.
     pub fn announce(&mut self, decided_to: Slot) {
         self.announced = self.announced.max(decided_to);
     }
 
-    /// Returns the slot below which everything is decided somewhere.
+    /// Returns the slot below which leaders reported everything as decided.
     pub fn announced(&self) -> Slot {
         self.announced
     }
@@ -147,12 +149,12 @@ impl Spared {
         self.told
     }
 
-    /// [trim-1] Returns the slot below which nothing that an auxiliary keeps is needed.
+    /// [trim-1] Returns the slot below which this auxiliary may forget everything.
     pub fn held_to(&self) -> Slot {
         self.held_to
     }
 
-    /// Notes that the log is being made to begin at this slot.
+    /// Records that the log is being trimmed to start at this slot.
     pub fn forget(&mut self, to: Slot) {
         assert!(
             to <= self.held_to,
@@ -162,12 +164,12 @@ impl Spared {
         self.forgetting = Some(to);
     }
 
-    /// Notes that the log begins at `log_start` now.
+    /// Records that the log now starts at `log_start`.
     pub fn begins_at(&mut self, log_start: Slot) {
         self.forgetting = self.forgetting.filter(|to| *to > log_start);
     }
 
-    /// Returns whether the log is being trimmed: slots below may be gone already.
+    /// Returns whether a trim is in progress: slots below may already be gone.
     pub fn is_forgetting(&self) -> bool {
         self.forgetting.is_some()
     }

@@ -9,8 +9,8 @@ use crate::node_id::NodeId;
 pub struct Era(pub u32);
 
 impl Era {
-    /// Returns the era after this one. Eras are bounded by `u32`; four thousand million weight
-    /// changes are out of reach.
+    /// Returns the era after this one. Overflow is out of reach: it would take four billion
+    /// reconfigurations.
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
     }
@@ -19,16 +19,16 @@ impl Era {
 /// One attempt of one node to lead. Field order is comparison order: era before round before node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ballot {
-    /// The configuration that judges phase 1 of this ballot ([era-5]).
+    /// Era of the configuration whose quorum decides phase 1 of this ballot ([era-5]).
     pub era: Era,
-    /// Never used twice by a node within an era, restarts included ([ballot-2]).
+    /// Round number; a node never uses one twice within an era, even across restarts ([ballot-2]).
     pub round: u32,
-    /// The node that leads in it.
+    /// The node that leads in this ballot.
     pub node: NodeId,
 }
 
 impl Ballot {
-    /// Below every ballot that a node can start (rounds start at 1).
+    /// Lower than every ballot that a node can start (rounds start at 1).
     pub const ZERO: Self = Self { era: Era(0), round: 0, node: NodeId(0) };
 }
 
@@ -38,7 +38,7 @@ impl fmt::Display for Era {
     }
 }
 
-/// `era.round.node`, for example `0.3.2`.
+/// Formats as `era.round.node`, for example `0.3.2`.
 impl fmt::Display for Ballot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}.{}", self.era, self.round, self.node)
@@ -49,8 +49,9 @@ impl fmt::Display for Ballot {
 mod tests {
     use super::*;
 
-    /// [ballot-1] Era before round before node: a ballot of a later era is above every ballot of
-    /// an earlier one, or an acceptor that promised it would go on voting for the old era.
+    /// [ballot-1] The era is compared before round and node, so a ballot of a later era is above
+    /// every ballot of an earlier one. Otherwise an acceptor that promised it would go on voting
+    /// for the old era.
     #[test]
     fn ballots_compare_by_era_first() {
         let ballot = |era, round, node| Ballot { era: Era(era), round, node: NodeId(node) };

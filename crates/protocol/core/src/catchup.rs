@@ -1,6 +1,6 @@
-//! Catch-up: detects missing decided slots and asks peers for them ([catch-1]).
+//! Catch-up: detects missing decided slots and requests them from peers ([catch-1]).
 //!
-//! Liveness only: asks for decided values; the learner decides what to make of the answers.
+//! Liveness only: this module requests decided values; the learner decides which replies to accept.
 
 use alloc::collections::BTreeMap;
 
@@ -11,36 +11,36 @@ use crate::{
     time::Time,
 };
 
-/// Most values asked for at once, as far as it is known how many slots each has.
+/// Maximum number of values in one request, estimated from the slots per value seen recently.
 const CHUNK_VALUES_MAX: u64 = 4096;
-/// Most slots asked for at once, however many slots a value has.
+/// Maximum number of slots in one request, whatever the number of slots per value.
 const CHUNK_SLOTS_MAX: u64 = 16 << 20;
 
-/// Slots known to be decided elsewhere and missing here.
+/// Slots that are decided on other nodes and missing on this one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Catchup {
     /// Slots below are decided at `source`.
     target: Slot,
     source: NodeId,
-    /// Highest era of any ballot that another node showed.
+    /// Highest era of any ballot seen from another node.
     era: Era,
-    /// The question that stands: what was asked, when, and where `decided_to` was then.
+    /// The outstanding request.
     asked: Option<Asked>,
-    /// Slots of the next question: twice as many after an answer in full, as many as arrived after
-    /// one in part. More than plane and queues take would be sent in vain, again and again.
+    /// Number of slots in the next request. It doubles after a complete reply, and falls to the
+    /// number received after a partial one: requesting more than the plane and its queues can carry
+    /// would waste the rest every time.
     chunk: u64,
-    /// Most slots of a question: a run of content has very many.
+    /// Maximum of `chunk`; a run of content covers very many slots.
     chunk_max: u64,
-    /// Questions for the same slot without an answer.
+    /// Consecutive requests for the same slot without a reply.
     fruitless: u32,
-    /// A peer's log starts above what is missing here: the start, and when the peer last reported
-    /// it.
+    /// Start of a peer's log that begins above the missing slots, and the time of its last report.
     start: Option<(Slot, Time)>,
-    /// Peers of no use for slots below this one: their logs start there, or they did not answer.
+    /// Per peer, the slot below which it cannot help: its log starts there, or it did not reply.
     useless: BTreeMap<NodeId, Slot>,
-    /// The earliest of their reported starts.
+    /// Lowest log start reported by a peer.
     earliest: Option<Slot>,
-    /// Time of the last request for a snapshot.
+    /// Time of the last snapshot request.
     snapshot_asked: Option<Time>,
 }
 
@@ -65,21 +65,21 @@ impl Default for Catchup {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Asked {
     to: NodeId,
-    /// The slots of the question that are still missing.
+    /// Requested slots that are still missing.
     range: SlotRange,
-    /// Number of requested slots that arrived.
+    /// Number of requested slots received.
     arrived: u64,
-    /// Time of the question, or of the last partial answer.
+    /// Time of the request, or of the last partial reply.
     at: Time,
 }
 
 impl Catchup {
-    /// Creates the state of a node that knows everything below `target` to be decided somewhere.
+    /// Creates the state of a node that knows everything below `target` to be decided on some node.
     pub fn starting_at(target: Slot) -> Self {
         Self { target, ..Self::default() }
     }
 
-    /// Notes that `source` decided everything below `target`.
+    /// Records that `source` decided everything below `target`.
     pub fn note(&mut self, target: Slot, source: NodeId) {
         if target > self.target {
             self.target = target;
@@ -87,37 +87,38 @@ impl Catchup {
         }
     }
 
-    /// Notes a ballot of this era, which is not known here: `source` decided what began it, `next`
-    /// or a later slot.
+    /// Records a ballot of an era unknown on this node: `source` decided the reconfiguration that
+    /// began it, in slot `next` or later.
     pub fn note_era(&mut self, era: Era, next: Slot, source: NodeId) {
         self.era = self.era.max(era);
         self.note(next.next(), source);
     }
 
-    /// Returns the latest era that another node showed and that was not known here then.
+    /// Returns the latest era seen from another node while still unknown on this one.
     pub fn era(&self) -> Era {
         self.era
     }
 
-    /// Slots below are known to be decided somewhere.
+    /// Returns the slot below which everything is known to be decided on some node.
     pub fn target(&self) -> Slot {
         self.target
     }
 
-    /// Returns whether decided slots are missing here.
+    /// Returns whether decided slots are missing on this node.
     pub fn is_behind(&self, decided_to: Slot) -> bool {
         decided_to < self.target
     }
 
-    /// Returns whether another node than `me` showed decided slots that are missing here ([lie-6]).
+    /// Returns whether a node other than `me` has decided slots that are missing on this one
+    /// ([lie-6]).
     pub fn is_behind_another(&self, decided_to: Slot, me: NodeId) -> bool {
         self.is_behind(decided_to) && ![me, NodeId::default()].contains(&self.source)
     }
 
-    /// Returns the next question, if one is due: at once when the last one is answered in full,
-    /// else when no progress was made for `retry_us`, and then to the next peer in turn. A peer
-    /// whose log starts above what is missing is asked only when no other is left. Nothing is asked
-    /// past `gap_to`.
+    /// Returns the next request, if one is due: at once after a complete reply, otherwise after
+    /// `retry_us` without progress, and then to the next peer in turn. A peer whose log starts
+    /// above the missing slots is used only if no other is left. Nothing past `gap_to` is
+    /// requested.
     pub fn next(
         &mut self,
         now: Time,
@@ -135,7 +136,7 @@ impl Catchup {
             && decided_to < asked.range.to
         {
             if decided_to > asked.range.from {
-                // Answers are coming in.
+                // A partial reply arrived.
                 asked.arrived += decided_to.0 - asked.range.from.0;
                 asked.range.from = decided_to;
                 asked.at = now;
@@ -168,10 +169,10 @@ impl Catchup {
         Some((self.source, range))
     }
 
-    /// Notes that a value of this many slots was learned.
+    /// Records that a value covering `slots` slots was learned, to bound later requests.
     pub fn learned(&mut self, slots: u64) {
         let wide = CHUNK_VALUES_MAX.saturating_mul(slots).min(CHUNK_SLOTS_MAX);
-        // One short value among long ones is little evidence, so the bound comes down slowly.
+        // One short value among long ones is weak evidence, so the bound falls slowly.
         let less = self.chunk_max - self.chunk_max / 16;
         self.chunk_max = wide.max(less).max(CHUNK_VALUES_MAX);
     }
@@ -180,16 +181,16 @@ impl Catchup {
         self.useless.get(&node).is_none_or(|to| *to <= decided_to)
     }
 
-    /// Returns the next peer, after the source and around, that may have what is missing.
+    /// Returns the next peer, in turn after the source, that may have the missing slots.
     fn left(&self, decided_to: Slot, peers: &[NodeId]) -> Option<NodeId> {
         let behind = peers.iter().filter(|peer| **peer > self.source);
         let mut turns = behind.chain(peers);
         turns.find(|peer| self.may_have(**peer, decided_to)).copied()
     }
 
-    /// [catch-2] Notes that the log of `from` starts at `log_start`, above what is missing here.
-    /// Returns the start of the earliest log, once no peer is left that may have it; before, the
-    /// next of them is to be asked.
+    /// [catch-2] Records that the log of `from` starts at `log_start`, above the missing slots.
+    /// Returns the lowest log start once no remaining peer may have those slots; until then,
+    /// `None`, and the next peer is asked.
     pub fn on_below_start(
         &mut self,
         from: NodeId,
@@ -205,13 +206,13 @@ impl Catchup {
             self.asked.take_if(|asked| asked.to == from);
             return None;
         }
-        // The next round believes nothing of this one.
+        // The next round of requests starts without these results.
         self.useless.clear();
         self.earliest.take()
     }
 
-    /// Notes that a peer's log starts at `log_start`, above what is missing here. Returns whether
-    /// to ask for a snapshot: not more often than a question is repeated.
+    /// Records that a peer's log starts at `log_start`, above the missing slots. Returns whether a
+    /// snapshot request is due; at most one every `retry_us`.
     pub fn starts_at(&mut self, now: Time, log_start: Slot, retry_us: u64) -> bool {
         self.start = Some((log_start, now));
         let asked = self.snapshot_asked;
@@ -222,14 +223,14 @@ impl Catchup {
         due
     }
 
-    /// [p1-5] Returns whether a peer reported within the last `within_us` that what is missing at
-    /// `decided_to` is only in a snapshot.
+    /// [p1-5] Returns whether a peer reported within the last `within_us` that the slots missing
+    /// from `decided_to` on are available only as a snapshot.
     pub fn needs_snapshot(&self, now: Time, decided_to: Slot, within_us: u64) -> bool {
         let lately = |at: Time| now.since_us(at) <= within_us;
         self.start.is_some_and(|(start, at)| start > decided_to && lately(at))
     }
 
-    /// Notes that a snapshot stands for what was asked for.
+    /// Resets the requests after a snapshot was installed in place of the missing slots.
     pub fn installed(&mut self) {
         self.asked = None;
         self.start = None;
@@ -239,17 +240,17 @@ impl Catchup {
         self.fruitless = 0;
     }
 
-    /// Returns the number of unanswered questions for the same slot.
+    /// Returns the number of consecutive unanswered requests for the same slot.
     pub fn fruitless(&self) -> u32 {
         self.fruitless
     }
 
-    /// Resets the count to zero: another peer may answer.
+    /// Resets the count of unanswered requests: another peer may reply.
     pub fn start_over(&mut self) {
         self.fruitless = 0;
     }
 
-    /// Returns when the open question is overdue.
+    /// Returns the time at which the outstanding request is overdue.
     pub fn wake_at(&self, retry_us: u64) -> Option<Time> {
         self.asked.map(|asked| asked.at.plus_us(retry_us))
     }
@@ -270,7 +271,7 @@ mod tests {
         })
     }
 
-    /// A receiver with room for three values at a time is not sent thousands, again and again.
+    /// A receiver with space for three values at a time is not repeatedly sent thousands.
     #[test]
     fn question_is_no_larger_than_what_arrives() {
         let mut catchup = Catchup::default();
@@ -288,7 +289,8 @@ mod tests {
         assert_eq!(ask(&mut catchup, 302, 10_001), None, "level");
     }
 
-    /// 4096 runs of content are not asked for byte by byte; nor millions of commands at once.
+    /// Thousands of runs of content are requested at once rather than byte by byte, but not
+    /// millions of commands.
     #[test]
     fn question_is_as_wide_as_the_values_are() {
         let mut catchup = Catchup::default();
@@ -309,7 +311,7 @@ mod tests {
         assert_eq!(ask(&mut catchup, 0, at).expect("answered in full").1, CHUNK_VALUES_MAX);
     }
 
-    /// [catch-2] One log that begins too late is no evidence about the others.
+    /// [catch-2] A peer whose log starts too late says nothing about the logs of other peers.
     #[test]
     fn snapshot_is_needed_when_nobodys_log_has_what_is_missing() {
         let mut catchup = Catchup::default();
@@ -323,7 +325,8 @@ mod tests {
         assert_eq!(below(&mut catchup, 2, 40, 1), Some(Slot(40)));
         catchup.installed();
 
-        // The tail is where the snapshot came from, and not asked for elsewhere again and again.
+        // The slots after the snapshot are requested from its source, not from other peers again
+        // and again.
         catchup.note(Slot(1002), NodeId(3));
         assert_eq!(ask(&mut catchup, 2, 40), Some((3, 962)));
         assert_eq!(below(&mut catchup, 3, 50, 40), None);
@@ -334,7 +337,7 @@ mod tests {
         assert_eq!(below(&mut catchup, 2, 46, 45), Some(Slot(46)));
         assert_eq!(ask(&mut catchup, 105, 1002), Some((2, 10)), "it has the rest");
 
-        // A peer that does not answer has nothing.
+        // A peer that does not reply counts as having nothing.
         assert_eq!(below(&mut catchup, 2, 1200, 1002), None);
         assert_eq!(ask(&mut catchup, 106, 1002), Some((3, 10)));
         assert_eq!(ask(&mut catchup, 206, 1002), Some((2, 1)), "no node is left");

@@ -1,9 +1,9 @@
-//! Safety classes of statements ([class-1]).
+//! Durability classes of votes and groups ([class-1]).
 
-/// Safety of a vote, and the safety that a group's quorums need ([class-1]).
+/// Durability of a vote, and the durability that a group's quorums require ([class-1]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// In the memory of the node.
+    /// In the node's memory.
     Volatile,
     /// On stable storage.
     #[default]
@@ -11,7 +11,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// Returns the name in files, flags and documents: `durable` or `volatile`.
+    /// Returns the name used in files, flags and documents: `durable` or `volatile`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Durable => "durable",

@@ -1,4 +1,5 @@
-//! Configurations: voters, weights and the quorum rule; and the changes that keep quorums meeting.
+//! Configurations: voters, weights and the quorum rule, and the changes that preserve quorum
+//! intersection.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -10,24 +11,25 @@ use crate::{
     slot::Slot,
 };
 
-/// Most members of a configuration; what the exact quorum check can enumerate.
+/// Maximum number of members; the exact quorum check enumerates all their subsets.
 pub const MEMBERS_MAX: usize = 16;
-/// Greatest total weight ([era-4]).
+/// Maximum total weight ([era-4]).
 pub const WEIGHT_MAX: u64 = 1 << 31;
 
 /// A member with its weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Voter {
-    /// Who.
+    /// The node and its incarnation.
     pub member: Member,
-    /// At least 1.
+    /// Weight, at least 1.
     pub weight: u32,
-    /// A member with weight that gets no proposals while the others are enough, and never leads
-    /// ([aux-1], [aux-3]).
+    /// The member is an auxiliary: it has weight, receives no proposals while the others suffice,
+    /// and never leads ([aux-1], [aux-3]).
     pub auxiliary: bool,
 }
 
-/// One configuration ([era-1]): never empty, weights within bounds, quorums that meet.
+/// A configuration ([era-1]). Invariant: it has members, all weights are within bounds, and its
+/// quorums intersect.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Configuration {
     members: Vec<Voter>,
@@ -35,64 +37,64 @@ pub struct Configuration {
     class: Class,
 }
 
-/// A reconfiguration ([era-4]): changes one member's weight by one, or all weights by a factor; one
-/// member's role, or the quorum rule; or removes a node permanently.
+/// A reconfiguration ([era-4]): it changes one member's weight by one, all weights by a factor, one
+/// member's role, or the quorum rule, or it removes a node permanently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Change {
-    /// Weight + 1; a node that is no member enters with weight 1.
+    /// Adds 1 to a member's weight; a node that is not a member joins with weight 1.
     Increment(Member),
-    /// Weight − 1; at zero it leaves, and may come back ([member-1]).
+    /// Subtracts 1 from a member's weight. At zero the member leaves, and may rejoin ([member-1]).
     Decrement(Member),
-    /// All weights × k.
+    /// Multiplies all weights by a factor.
     Multiply(u32),
-    /// All weights ÷ k, exactly.
+    /// Divides all weights by a factor that divides each of them exactly.
     Divide(u32),
-    /// A node without weight is removed: its id is spent ([member-1]). No weight changes.
+    /// Removes a node without weight and retires its id ([member-1]). No weight changes.
     Remove(NodeId),
-    /// A member becomes an auxiliary, or a full replica.
+    /// Makes a member an auxiliary, or a full replica.
     Role {
-        /// Who.
+        /// The member whose role changes.
         member: Member,
-        /// The role from then on.
+        /// The new role: `true` for an auxiliary.
         auxiliary: bool,
     },
-    /// Another quorum rule.
+    /// Replaces the quorum rule.
     Rule(QuorumRule),
 }
 
-/// Reason for a configuration or a change to be invalid.
+/// Reason why a configuration or a change is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Invalid {
-    /// No member would vote.
+    /// No member would have a vote.
     Empty,
     /// More than [`MEMBERS_MAX`].
     TooMany,
     /// A node would be a member twice, in two incarnations ([volatile-2]).
     Twice(NodeId),
-    /// A weight of zero, or one above the bounds.
+    /// A weight is zero or above the bounds.
     Weight,
     /// Not a member.
     Unknown(NodeId),
-    /// Division with remainder, or a factor of zero.
+    /// A division with remainder, or a factor of zero.
     Factor,
-    /// Only a node without weight can be removed.
+    /// The node still has weight, so it cannot be removed.
     HasWeight(NodeId),
     /// A node with this id was removed ([member-1]).
     Spent(NodeId),
-    /// A later incarnation of the node had weight ([member-1]).
+    /// A later incarnation of the node has had weight ([member-1]).
     Forgotten(Member),
     /// The change would change nothing.
     Unchanged,
-    /// Without its auxiliaries the group could decide nothing ([aux-1]).
+    /// The group could decide nothing without its auxiliaries ([aux-1]).
     Auxiliaries,
     /// The reported eras contradict each other.
     Eras,
-    /// Quorums would not meet, or could never be formed.
+    /// Quorums would not intersect, or could never form.
     Quorums,
 }
 
 impl Configuration {
-    /// Checks and builds; members are kept in order of their ids.
+    /// Creates a valid configuration, with members sorted by id.
     pub fn new(mut members: Vec<Voter>, rule: QuorumRule, class: Class) -> Result<Self, Invalid> {
         members.sort_unstable_by_key(|voter| voter.member);
         let configuration = Self { members, rule, class };
@@ -100,7 +102,7 @@ impl Configuration {
         Ok(configuration)
     }
 
-    /// Creates a configuration of nodes with weight 1 each, under the majority rule.
+    /// Creates a configuration in which each node has weight 1, under the majority rule.
     pub fn simple(
         members: impl IntoIterator<Item = Member>,
         class: Class,
@@ -131,27 +133,28 @@ impl Configuration {
         }
         let all = self.all_members();
         let possible = self.is_quorum(Phase::One, all) && self.is_quorum(Phase::Two, all);
-        // An empty quorum (a flexible rule with a threshold of 0) meets nothing and is caught here
-        // too.
+        // This also rejects an empty quorum (a flexible rule with a threshold of 0): it intersects
+        // nothing.
         if !possible || !quorums_meet(self, Phase::One, self, Phase::Two) {
             return Err(Invalid::Quorums);
         }
-        // [trim-1] Nor could an auxiliary ever forget: only full replicas report what is held.
+        // [trim-1] Without this, an auxiliary could never forget: only full replicas report what
+        // they hold.
         if !self.is_quorum(Phase::Two, self.full()) {
             return Err(Invalid::Auxiliaries);
         }
         Ok(())
     }
 
-    /// Returns the members that are no auxiliaries.
+    /// Returns the members that are full replicas.
     pub fn full(&self) -> MemberSet {
         let full = |(index, voter): (usize, &Voter)| (!voter.auxiliary).then_some(index);
         let members = self.members.iter().enumerate();
         members.filter_map(full).fold(MemberSet::default(), MemberSet::with)
     }
 
-    /// [offload-10] Returns `(q, n)` if any q of the n members decide, and all of them are sent
-    /// what is proposed; `None`: it is not of that form.
+    /// [offload-10] Returns `(q, n)` if any q of the n members form a phase-2 quorum and none is an
+    /// auxiliary; otherwise `None`.
     pub fn any_of(&self) -> Option<(u8, u8)> {
         let weight = self.members.first()?.weight;
         let alike = |voter: &Voter| voter.weight == weight && !voter.auxiliary;
@@ -171,8 +174,8 @@ impl Configuration {
         self.position(member).is_some_and(|at| self.members[at].auxiliary)
     }
 
-    /// Returns the configuration after `change`, if that is valid under this one ([era-4]).
-    /// [`crate::reconfigure::Eras::changed`] checks which node ids may have weight.
+    /// Returns the configuration after `change`, or why the change is invalid under this one
+    /// ([era-4]). [`crate::reconfigure::Eras::changed`] checks which node ids may have weight.
     pub fn changed(&self, change: Change) -> Result<Self, Invalid> {
         let mut members = self.members.clone();
         let mut rule = self.rule;
@@ -227,7 +230,8 @@ impl Configuration {
             }
         }
         let next = Self::new(members, rule, self.class)?;
-        // Majorities meet by arithmetic as long as one weight changes by one, or all by a factor.
+        // Majorities intersect by arithmetic as long as one weight changes by one, or all by a
+        // factor.
         let majorities = self.rule == QuorumRule::Majority && rule == QuorumRule::Majority;
         if !majorities && !self.overlaps(&next) {
             return Err(Invalid::Quorums);
@@ -235,8 +239,8 @@ impl Configuration {
         Ok(next)
     }
 
-    /// Runs the exact check of [era-4] between this configuration and the next. Majorities pass it
-    /// by arithmetic; the tests confirm that with this function.
+    /// Returns whether this configuration and the next pass the exact check of [era-4]. Majorities
+    /// pass by arithmetic; the tests confirm that with this function.
     pub fn overlaps(&self, next: &Self) -> bool {
         quorums_meet(next, Phase::One, next, Phase::Two)
             && quorums_meet(self, Phase::One, next, Phase::Two)
@@ -253,7 +257,7 @@ impl Configuration {
         self.rule
     }
 
-    /// Returns the class that a vote needs to count here; fixed for the group's life.
+    /// Returns the durability class that a vote needs to count; fixed for the group's life.
     pub const fn class(&self) -> Class {
         self.class
     }
@@ -295,10 +299,11 @@ impl Configuration {
         self.rule.satisfied(phase, voting)
     }
 
-    /// Returns the greatest slot below which members that form a quorum for the phase have
-    /// everything, where `to` returns how far each of them is; slot 0 if there is none.
+    /// Returns the highest slot below which members that form a quorum for the phase have
+    /// everything. `to` returns the end of each member's slots. The result is slot 0 if there is
+    /// none.
     pub fn reached(&self, phase: Phase, to: impl Fn(&Voter) -> Slot) -> Slot {
-        // Members by how far they are, farthest first; a handful, so insertion is enough.
+        // Members sorted by `to`, highest first. There are few, so insertion sort is enough.
         let mut reach = [(Slot(0), 0usize); MEMBERS_MAX];
         for (index, voter) in self.members.iter().enumerate() {
             let (slot, mut at) = (to(voter), index);
@@ -318,7 +323,8 @@ impl Configuration {
         Slot(0)
     }
 
-    /// Returns whether these members meet every phase-1 quorum, so that no promise can bypass them.
+    /// Returns whether these members intersect every phase-1 quorum, so that no ballot can be
+    /// promised without them.
     pub fn blocks_phase1(&self, set: MemberSet) -> bool {
         let rest = MemberSet(self.all_members().0 & !set.0);
         !self.is_quorum(Phase::One, rest)
@@ -328,8 +334,9 @@ impl Configuration {
 /// Returns whether every phase-`p` quorum of `a` shares a member with every phase-`q` quorum of
 /// `b`.
 ///
-/// Exact, by subsets: two quorums can be disjoint iff some set of `a`'s members is a quorum there
-/// while all other nodes form one in `b`; quorums only grow with members, so that is enough.
+/// Exact, by enumerating subsets: two quorums can be disjoint iff some set of `a`'s members is a
+/// quorum there while all other nodes form one in `b`. Quorums only grow with members, so that is
+/// enough.
 fn quorums_meet(a: &Configuration, p: Phase, b: &Configuration, q: Phase) -> bool {
     let all_a = 1u32 << a.members().len();
     (0..all_a).all(|bits| {
@@ -350,7 +357,7 @@ fn quorums_meet(a: &Configuration, p: Phase, b: &Configuration, q: Phase) -> boo
 }
 
 impl Change {
-    /// Returns kind, node with incarnation, amount and a spare word: for checksums.
+    /// Returns the change as three words for checksums: kind, node with incarnation, and amount.
     pub(crate) const fn words(self) -> [u64; 3] {
         match self {
             Self::Increment(m) => [1, (m.node.0 as u64) | (m.incarnation.0 as u64) << 32, 0],
@@ -384,8 +391,8 @@ impl fmt::Display for Change {
     }
 }
 
-/// `1:2 2 3'1 4a` — node 1 with weight 2, node 2, node 3 in its second incarnation, the auxiliary
-/// 4.
+/// Formats as `1:2 2 3'1 4a`: node 1 with weight 2, node 2, node 3 in its second incarnation, and
+/// the auxiliary 4.
 impl fmt::Display for Configuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, voter) in self.members.iter().enumerate() {
@@ -418,7 +425,8 @@ mod tests {
         Configuration::new(voters, rule, Class::Durable).expect("quorums meet")
     }
 
-    /// [era-4] Weights and thresholds together, or the same nodes would be a quorum no more.
+    /// [era-4] Scaling all weights also scales the thresholds, so the same nodes still form a
+    /// quorum.
     #[test]
     fn thresholds_are_scaled_with_the_weights() {
         let configuration = founded(4, flexible(3, 2));
@@ -431,7 +439,8 @@ mod tests {
         assert_eq!(twice.changed(most), Err(Invalid::Weight));
     }
 
-    /// [era-4] Quorums of the new rule meet those of the old one, both ways, and each other.
+    /// [era-4] Phase-1 and phase-2 quorums of the new rule must intersect each other and those of
+    /// the old rule.
     #[test]
     fn a_rule_must_meet_the_one_before() {
         let configuration = founded(4, flexible(3, 2));
@@ -445,7 +454,7 @@ mod tests {
         assert_eq!(to(flexible(3, 2)), Err(Invalid::Unchanged));
     }
 
-    /// [aux-1] Full replicas decide in the steady state, so they must be able to.
+    /// [aux-1] A group whose full replicas could not decide without its auxiliaries is invalid.
     #[test]
     fn a_group_can_do_without_its_auxiliaries() {
         let role = |node, auxiliary| Change::Role { member: Member::first(node), auxiliary };

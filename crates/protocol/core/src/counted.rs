@@ -1,14 +1,13 @@
-//! Slots that devices counted a quorum for, in any order of their reports ([offload-10],
-//! [offload-11]).
+//! Slots for which devices counted a quorum, reported in any order ([offload-10], [offload-11]).
 
 use alloc::vec::Vec;
 
 use crate::slot::{Slot, SlotRange};
 
-/// Most ranges that are kept; what lies beyond is decided by other ways.
+/// Maximum number of stored ranges. Slots beyond them are decided without the devices' counts.
 const RANGES_MAX: usize = 64;
 
-/// Ranges in slot order, apart from each other.
+/// Disjoint ranges of counted slots, in slot order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Counted {
     ranges: Vec<SlotRange>,
@@ -31,14 +30,14 @@ impl Counted {
         self.ranges.truncate(RANGES_MAX);
     }
 
-    /// Returns the end of the counted slots from `slot` on; `slot` itself, if it was not counted.
+    /// Returns the end of the counted slots from `slot` on, or `slot` itself if it is not counted.
     pub fn reaches(&self, slot: Slot) -> Slot {
         let at = self.ranges.partition_point(|known| known.to <= slot);
         let known = self.ranges.get(at).filter(|known| known.contains(slot));
         known.map_or(slot, |known| known.to)
     }
 
-    /// Slots below are decided.
+    /// Drops the counted slots below `slot`.
     pub fn drop_below(&mut self, slot: Slot) {
         if self.ranges.first().is_some_and(|known| known.to <= slot) {
             self.ranges.retain(|known| known.to > slot);

@@ -1,8 +1,8 @@
-//! Interface between a node and its device: [`Order`]s go out, [`Word`]s come in
+//! Interface between a node and its device: the node sends [`Order`]s, the device sends [`Word`]s
 //! ([offload-5]–[offload-19]).
 //!
-//! A device votes, assigns slots and counts in one ballot, outside of this node and faster.
-//! Everything else stays here: leadership, promises, and the order of decisions. A device may be
+//! A device votes, assigns slots and counts votes in one ballot, outside the node and faster. The
+//! node keeps everything else: leadership, promises, and the order of decisions. A device may be
 //! withdrawn at any moment.
 
 use alloc::vec::Vec;
@@ -13,79 +13,78 @@ use crate::{
     value::Value,
 };
 
-/// An order to the device. Orders are carried out in the order given; an order that changes nothing
-/// any more is answered in the same way.
+/// An order to the device. The device carries out orders in sequence, and responds to an order that
+/// changes nothing as to any other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
-    /// Vote in this ballot, and in no other, from this slot on. Answer: [`Word::Armed`].
+    /// Start voting in this ballot, and in no other, from `floor` on. Response: [`Word::Armed`].
     Arm {
         /// The ballot.
         ballot: Ballot,
-        /// This member's place in the configuration of the ballot's era.
+        /// This member's position in the configuration of the ballot's era.
         position: u8,
         /// The first slot.
         floor: Slot,
     },
-    /// [offload-8] Vote no more; when nothing runs any more that began before, read out. Answer:
+    /// [offload-8] Stop voting; once no vote is in flight, read out all votes. Response:
     /// [`Word::Fenced`].
     Fence {
-        /// The ballot that it was armed with.
+        /// The ballot in which the device was armed.
         ballot: Ballot,
-        /// [offload-10] Whether its votes are hints: the group is durable. Then nothing need be
-        /// read out.
+        /// [offload-10] The device's votes are only hints, because the group is durable; they need
+        /// not be read out.
         hint: bool,
     },
-    /// [offload-14] Votes below have served.
+    /// [offload-14] Votes below `to` are no longer needed.
     Floor {
-        /// The lowest slot that is kept.
+        /// The lowest slot that the device retains.
         to: Slot,
     },
-    /// [offload-5] Assign slots of this ballot, and count. Answer: [`Word::Started`] or
-    /// [`Word::Stopped`].
+    /// [offload-5] Start assigning slots in this ballot and counting votes. Response:
+    /// [`Word::Started`] or [`Word::Stopped`].
     Start {
-        /// The ballot, which this node leads in.
+        /// The ballot in which this node leads.
         ballot: Ballot,
         /// The first slot.
         first: Slot,
-        /// The first slot that may not be assigned yet.
+        /// The first slot that the device may not assign yet.
         limit: Slot,
-        /// Number of members that decide, whichever they are.
+        /// Number of members that form a quorum, whichever they are.
         quorum: u8,
         /// Number of members.
         members: u8,
-        /// Votes of devices are weaker than the group's class: the count is only a hint
+        /// The devices' votes are weaker than the group's class, so the count is only a hint
         /// ([offload-10]).
         hint: bool,
     },
-    /// [offload-14] Slots below this limit may be assigned, and proposals below the floor are not
-    /// needed any more.
+    /// [offload-14] Allow assigning slots below `limit`, and release proposals below `floor`.
     Allow {
-        /// The lowest slot that is kept.
+        /// The lowest slot that the device retains.
         floor: Slot,
-        /// The first slot that may not be assigned yet.
+        /// The first slot that the device may not assign yet.
         limit: Slot,
     },
-    /// [offload-12] Assign no more; when no step that began before is in flight any more, read out.
-    /// Answer: [`Word::TakenBack`].
+    /// [offload-12] Stop assigning slots; once no assignment is in flight, read out the assigned
+    /// slots. Response: [`Word::TakenBack`].
     TakeBack {
-        /// The ballot that it was started with.
+        /// The ballot in which the device was started.
         ballot: Ballot,
     },
-    /// Stop likewise, where the assigned slots are not needed. Answer: [`Word::Stopped`].
+    /// Stop assigning slots without reading them out. Response: [`Word::Stopped`].
     Stop {
-        /// The ballot that it was started with.
+        /// The ballot in which the device was started.
         ballot: Ballot,
     },
-    /// Give this value a slot. Its bytes are at hand.
+    /// Assign the next slot to this value. Its bytes are present.
     Submit {
         /// The value.
         value: Value,
     },
-    /// [offload-18] Report the slot that comes next. Answer: [`Word::Next`].
+    /// [offload-18] Report the slot that the device assigns next. Response: [`Word::Next`].
     LookNext,
 }
 
-/// A report from the device. Bytes of values that it names are at hand.
+/// A report from the device. The bytes of every value in it are present.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Word {
     /// The device votes in this ballot, and in no other.
@@ -93,7 +92,7 @@ pub enum Word {
         /// The ballot.
         ballot: Ballot,
     },
-    /// The device voted. Reported once for each slot, in any order, or never: a fence reads out all
+    /// The device voted. Each slot is reported at most once, in any order; a fence reads out all
     /// votes.
     Voted {
         /// The ballot.
@@ -103,12 +102,13 @@ pub enum Word {
         /// The value voted for.
         value: Value,
     },
-    /// The device no longer votes, nothing is in flight, and these are all votes that it cast in
+    /// The device no longer votes, nothing is in flight, and these are all the votes it cast in
     /// this ballot from its floor on.
     Fenced {
         /// The ballot.
         ballot: Ballot,
-        /// In slot order, perhaps with holes; where votes are hints, those that were read out.
+        /// Votes in slot order, possibly with gaps; where votes are hints, only those that were
+        /// read out.
         votes: Vec<(Slot, Value)>,
     },
     /// The device assigns slots of this ballot.
@@ -116,7 +116,8 @@ pub enum Word {
         /// The ballot.
         ballot: Ballot,
     },
-    /// The device assigned a slot to this value: in slot order from the first on, each slot once.
+    /// The device assigned a slot to this value. Reported in slot order from the first on, each
+    /// slot once.
     Given {
         /// The ballot.
         ballot: Ballot,
@@ -125,15 +126,15 @@ pub enum Word {
         /// The proposed value.
         value: Value,
     },
-    /// Each of these slots has votes of a quorum in this ballot, counted by this node's device or
-    /// another one that this ballot's leader started.
+    /// A quorum voted for each of these slots in this ballot, as counted by this node's device or
+    /// by another one that this ballot's leader started.
     Counted {
         /// The ballot.
         ballot: Ballot,
         /// The slots.
         range: SlotRange,
     },
-    /// [offload-11] The same of one slot and the value it decides, at a node without a vote.
+    /// [offload-11] A quorum voted for this value in one slot; reported to a node without a vote.
     Told {
         /// The ballot.
         ballot: Ballot,
@@ -142,14 +143,14 @@ pub enum Word {
         /// The counted value.
         value: Value,
     },
-    /// The device no longer assigns slots, nothing is in flight, and this is everything that it
-    /// assigned from a slot on that is not below the first unreported one.
+    /// The device no longer assigns slots, nothing is in flight, and these are all the slots it
+    /// assigned from `from` on. `from` is at or below the first unreported slot.
     TakenBack {
         /// The ballot.
         ballot: Ballot,
-        /// The slot of the first entry.
+        /// Slot of the first entry.
         from: Slot,
-        /// One for each slot; nothing ever left of an empty one.
+        /// One entry per slot; `None` where no proposal was sent.
         rest: Vec<Option<Value>>,
     },
     /// The device no longer assigns slots, and nothing is in flight.
@@ -157,13 +158,13 @@ pub enum Word {
         /// The ballot.
         ballot: Ballot,
     },
-    /// The slot that the device assigns next, read after the question; `None`: it cannot be known.
+    /// The slot that the device assigns next, read after the order arrived; `None` if unknown.
     Next {
         /// The slot.
         slot: Option<Slot>,
     },
-    /// The device does not answer for now, and may still have its state; it is not to be used until
-    /// it answers ([offload-9]). Orders are carried out when it answers.
+    /// The device does not respond for now, but may still have its state. It must not be used until
+    /// it responds ([offload-9]); orders are carried out then.
     Late,
     /// The device has lost its state, or cannot be read ([offload-9]).
     Lost,

@@ -1,20 +1,20 @@
-//! Repeatable chance: all draws follow from one seed.
+//! Deterministic pseudo-random numbers: all draws follow from one seed.
 //!
 //! For simulations, tests and measurements, and for actions that production spreads in time on
-//! purpose, such as redials. Nothing here is secret: an observer of a few draws can predict the
+//! purpose, such as reconnects. Nothing here is secret: an observer of a few draws can predict the
 //! rest.
 
-/// Deterministic dice (splitmix64).
+/// A deterministic generator (splitmix64).
 #[derive(Clone, Debug)]
 pub struct Dice(u64);
 
 impl Dice {
-    /// Creates dice that always fall the same way.
+    /// Creates a generator with a seed; the same seed gives the same draws.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// Creates independent dice, so that one part of the world does not disturb the draws of
+    /// Creates an independent generator, so that draws in one part of a simulation do not affect
     /// another.
     pub fn fork(&mut self) -> Self {
         Self(self.word())
@@ -26,7 +26,7 @@ impl Dice {
         mix(self.0)
     }
 
-    /// Draws a number below `bound`, which is not 0.
+    /// Draws a number below `bound`, which must not be 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.word() % bound
     }
@@ -41,23 +41,24 @@ impl Dice {
         usize::try_from(self.below(bound as u64)).expect("below an index")
     }
 
-    /// Draws an event that happens `times` in `of` cases.
+    /// Returns true with a probability of `times` in `of`.
     pub fn chance(&mut self, times: u64, of: u64) -> bool {
         self.below(of) < times
     }
 
-    /// Draws one of these.
+    /// Draws one of the elements.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.index(from.len())]
     }
 
-    /// Draws the time until the next event of this mean interval: mostly short, at times long.
+    /// Draws the time until the next event, for events with this mean interval: mostly short,
+    /// sometimes long.
     pub fn interval(&mut self, mean_us: u64) -> u64 {
         let scale = self.pick(&[1, 1, 2, 4]);
         self.between(1, (mean_us * scale / 2).max(1) * 2) / 2 + 1
     }
 
-    /// Puts these in another order.
+    /// Shuffles the list.
     pub fn shuffle<T>(&mut self, list: &mut [T]) {
         for last in (1..list.len()).rev() {
             list.swap(last, self.index(last + 1));
@@ -65,15 +66,16 @@ impl Dice {
     }
 }
 
-/// Step of the state per word.
+/// Increment of the state per draw.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Returns the word that dice of seed 0 draw after `number` others: for draws in any order.
+/// Returns the draw number `number`, counted from 0, of a generator with seed 0; for draws in any
+/// order.
 pub const fn word_at(number: u64) -> u64 {
     mix(number.wrapping_add(1).wrapping_mul(STEP))
 }
 
-/// Spreads every bit of a word.
+/// Mixes every bit of a word.
 pub const fn mix(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

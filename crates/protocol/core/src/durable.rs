@@ -1,4 +1,4 @@
-//! Statements parked until their record is on disk. Only this file can release one.
+//! Statements that wait until their record is on disk. Only this file can release one.
 
 pub mod statement;
 
@@ -16,41 +16,41 @@ use crate::{
     voted::Run,
 };
 
-/// A vote whose record is on its way: the run as it stood when the vote was cast.
+/// A vote whose record is being written: the run as it was when the vote was cast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct ParkedVote {
     record: RecordSeq,
     run: Run,
 }
 
-/// Numbers the records and holds what waits for them.
+/// Numbers the records, and stores the statements that wait for them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pending {
-    /// The class at which this group votes ([class-1]).
+    /// Durability class at which this group votes ([class-1]).
     class: Class,
     appended: RecordSeq,
     persisted: RecordSeq,
     promises: VecDeque<(RecordSeq, NodeId, Phase1b)>,
     votes: VecDeque<ParkedVote>,
     decided: VecDeque<(RecordSeq, Slot)>,
-    /// Slots restated as decided with the last record of a step.
+    /// End of the decided slots restated by the last record of each step.
     restated: VecDeque<(RecordSeq, Slot)>,
     /// A restart would find everything below decided.
     known_to: Slot,
     /// The last record before the current step.
     appended_before: RecordSeq,
-    /// The lowest slot that records of the current step speak of.
+    /// The lowest slot covered by a record of the current step.
     spoken_of: Slot,
     /// End of the decided slots when the current step began.
     decided_before: Slot,
-    /// Records about slots that an earlier record covers, and the first of those slots each.
+    /// Records that replace an earlier one, each with the first slot replaced.
     replacing: VecDeque<(RecordSeq, Slot)>,
-    /// [disk-9] After a failed write nothing is ever released again.
+    /// [disk-9] The log failed: nothing is released any more.
     failed: bool,
 }
 
 impl Pending {
-    /// Creates an empty queue of records.
+    /// Creates an empty queue with space for `capacity` waiting votes.
     pub fn new(class: Class, capacity: usize) -> Self {
         Self {
             class,
@@ -69,7 +69,7 @@ impl Pending {
         }
     }
 
-    /// Appends a record to the log.
+    /// Appends a record to the log and returns its number.
     pub fn append(&mut self, record: Record, effects: &mut Effects) -> RecordSeq {
         self.appended = RecordSeq(self.appended.0 + 1);
         if let Record::Vote { range, .. } | Record::Decided { range, .. } = record {
@@ -79,15 +79,16 @@ impl Pending {
         self.appended
     }
 
-    /// Begins a step, with everything below `decided_to` decided; its records may be torn apart by
-    /// a crash.
+    /// Starts a step, with everything below `decided_to` decided. A crash may leave only some of
+    /// its records.
     pub fn begin_step(&mut self, decided_to: Slot) {
         self.spoken_of = Slot(u64::MAX);
         self.decided_before = decided_to;
         self.appended_before = self.appended;
     }
 
-    /// Ends the step: its last record restates this as decided ([decide-3]).
+    /// Ends the step: its last record restates everything below `decided_to` as decided
+    /// ([decide-3]).
     pub fn end_step(&mut self, decided_to: Slot) {
         if self.appended > self.appended_before {
             let restated = self.restates(decided_to);
@@ -95,7 +96,7 @@ impl Pending {
         }
     }
 
-    /// Notes that everything below is decided by records on stable storage, whatever the log
+    /// Records that everything below `to` is decided by records on stable storage, whatever the log
     /// restates.
     pub fn known(&mut self, to: Slot) {
         self.known_to = self.known_to.max(to);
@@ -106,15 +107,17 @@ impl Pending {
         self.known_to
     }
 
-    /// Returns the end of the slots that the hard state may restate as decided: none that only a
-    /// later record of the same step covers, as the crash may leave the earlier one alone
-    /// ([decide-3]). Never less than before the step, though its records may be about slots that
-    /// were lost ([disk-8]): below what was once restated, votes are forgotten.
+    /// Returns the end of the slots that the hard state may restate as decided. Slots that only a
+    /// later record of the same step covers are excluded, because a crash may leave the earlier
+    /// record alone ([decide-3]).
+    ///
+    /// Never less than before the step, even if its records are about lost slots ([disk-8]): votes
+    /// below what was once restated are already dropped.
     pub fn restates(&self, decided_to: Slot) -> Slot {
         decided_to.min(self.spoken_of.max(self.decided_before))
     }
 
-    /// Returns the last record on stable storage.
+    /// Returns the number of the last record on stable storage.
     pub fn persisted_to(&self) -> RecordSeq {
         self.persisted
     }
@@ -124,7 +127,7 @@ impl Pending {
         self.failed
     }
 
-    /// [disk-9] Notes that the log failed.
+    /// [disk-9] Marks the log as failed.
     pub fn fail(&mut self) {
         self.failed = true;
         self.promises.clear();
@@ -132,7 +135,7 @@ impl Pending {
         self.decided.clear();
     }
 
-    /// Records up to here are on stable storage.
+    /// Marks all records up to `seq` as being on stable storage.
     pub fn persisted(&mut self, seq: RecordSeq) {
         assert!(seq <= self.appended, "record {} was never appended", seq.0);
         self.persisted = self.persisted.max(seq);
@@ -142,36 +145,36 @@ impl Pending {
         }
     }
 
-    /// Notes that this record replaces earlier ones about slots from `from` on.
+    /// Records that `record` replaces earlier records of slots from `from` on.
     pub fn replaces(&mut self, record: RecordSeq, from: Slot) {
         self.replacing.push_back((record, from));
     }
 
-    /// Returns the slot from which on stable storage may have an older record.
+    /// Returns the first slot for which stable storage may hold an outdated record.
     pub fn replaced_from(&self) -> Slot {
         let from = self.replacing.iter().map(|(_, from)| *from);
         from.min().unwrap_or(Slot(u64::MAX))
     }
 
-    /// Returns whether this record is on stable storage, whatever the class ([class-3]).
+    /// Returns whether this record is on stable storage, regardless of the class ([class-3]).
     pub fn is_durable(&self, seq: RecordSeq) -> bool {
         !self.failed && seq <= self.persisted
     }
 
     /// Parks a promise until `record` has the group's class.
     pub fn park_promise(&mut self, record: RecordSeq, to: NodeId, promise: Phase1b) {
-        // A repeated question is answered once: the newest answer to a node replaces its older
-        // ones.
+        // A repeated request gets one reply: the newest replaces older ones to the same node.
         self.promises.retain(|(_, node, older)| *node != to || older.ballot != promise.ballot);
         self.promises.push_back((record, to, promise));
     }
 
-    /// Parks a vote whose record is in flight. Votes of one step of one record follow each other.
+    /// Parks a vote whose record is being written. Votes of one step and one record are parked
+    /// consecutively.
     pub fn park_vote(&mut self, record: RecordSeq, run: Run) {
         self.votes.push_back(ParkedVote { record, run });
     }
 
-    /// Parks a decided range whose record is in flight.
+    /// Parks the end of a decided range whose record is being written.
     pub fn park_decided(&mut self, record: RecordSeq, to: Slot) {
         self.decided.push_back((record, to));
     }
@@ -186,7 +189,8 @@ impl Pending {
         Some((to, Durable::released(Statement::Promise(promise))))
     }
 
-    /// Returns the farthest vote that became durable, per ballot, each as its run stood then.
+    /// Returns the furthest vote that became durable in the oldest parked run, as the run was when
+    /// it was cast.
     pub fn next_durable_vote(&mut self) -> Option<Run> {
         let mut last: Option<Run> = None;
         while let Some(parked) = self.votes.front() {
@@ -200,7 +204,7 @@ impl Pending {
         last
     }
 
-    /// Returns the farthest learned decision that became durable.
+    /// Returns the furthest learned decision that became durable.
     pub fn next_durable_decision(&mut self) -> Option<Slot> {
         let mut last = None;
         while let Some((record, to)) = self.decided.front() {
@@ -213,8 +217,8 @@ impl Pending {
         last
     }
 
-    /// Returns the statement allowed about the votes of `run`, `durable_to` of which is on stable
-    /// storage; `None` if there is none at the group's class.
+    /// Returns the statement allowed about the votes of `run`, which is on stable storage up to
+    /// `durable_to`; `None` if nothing may be stated at the group's class.
     pub fn vote(&self, run: &Run, durable_to: Slot) -> Option<Durable<Statement>> {
         if self.failed || (self.class == Class::Durable && durable_to <= run.from) {
             return None;
@@ -229,12 +233,12 @@ impl Pending {
         })))
     }
 
-    /// Returns the class at which this group votes.
+    /// Returns the durability class at which this group votes.
     pub fn class(&self) -> Class {
         self.class
     }
 
-    /// Returns the newest ballot among parked promises, for tests and invariants.
+    /// Returns the highest ballot among parked promises, for tests and invariants.
     pub fn newest_parked_promise(&self) -> Option<Ballot> {
         self.promises.iter().map(|(_, _, promise)| promise.ballot).max()
     }
@@ -245,8 +249,9 @@ mod tests {
     use super::*;
     use crate::{slot::SlotRange, value::Value};
 
-    /// [disk-8] A lost slot that is recorded again lies far below what was decided. If that were
-    /// restated lower, the next start would take the votes between for forgotten.
+    /// [disk-8] Recording a lost slot again does not lower the restated decisions, although the
+    /// slot is far below them. Otherwise the next start would consider the votes in between
+    /// dropped.
     #[test]
     fn restated_decisions_never_fall() {
         let (mut pending, mut effects) = (Pending::new(Class::Durable, 4), Effects::default());
@@ -258,7 +263,7 @@ mod tests {
         pending.begin_step(Slot(100));
         append(&mut pending, 98);
         assert_eq!(pending.restates(Slot(100)), Slot(100));
-        // [decide-3] What this step decides is restated by the next.
+        // [decide-3] The next step restates what this step decides.
         pending.begin_step(Slot(100));
         append(&mut pending, 100);
         assert_eq!(pending.restates(Slot(101)), Slot(100));

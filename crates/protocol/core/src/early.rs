@@ -1,9 +1,8 @@
-//! Votes in memory, before any disk has written: clients that wait for a quorum with a vote in
-//! memory, reports of other members about theirs, and their questions that are open here
-//! ([class-2], [less-1]).
+//! In-memory votes, before any disk has written them: which clients wait for a quorum of them, what
+//! other members reported about theirs, and which peers' requests are open ([class-2], [less-1]).
 //!
-//! None of this is a vote. It goes to the node that asked and into no tally, so an error in it
-//! cannot change what is decided. No node asks unless a client waits.
+//! None of this counts as a vote. Replies go to the requesting node and are never tallied, so an
+//! error here cannot change a decision. A node sends requests only while a client waits.
 
 use alloc::vec::Vec;
 
@@ -25,19 +24,19 @@ struct Word {
     to: Slot,
 }
 
-/// The part.
+/// Waiting clients and peers, and the reports of other members.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Early {
-    /// Clients of this node wait until everything below is in memory at a quorum, voted for in this
-    /// ballot.
+    /// Ballot and end of the slots for which clients of this node wait: everything below must be
+    /// voted for in this ballot, in memory at a quorum.
     wanted: Option<(Ballot, Slot)>,
-    /// Clients were notified of everything below, in the ballot that is wanted.
+    /// End of the slots reported to clients, in the ballot of `wanted`.
     told: Slot,
-    /// End of the slots asked for in that ballot, and when.
+    /// End of the requested slots in that ballot, and the time of the request.
     asked: Option<(Slot, Time)>,
     /// Reports of other members.
     said: Vec<Word>,
-    /// Nodes that wait for votes of this node.
+    /// Nodes that wait for this node's votes.
     waiting: Vec<(NodeId, Question)>,
 }
 
@@ -47,7 +46,8 @@ impl Early {
         self.wanted().is_none() && self.waiting.is_empty()
     }
 
-    /// Clients of this node wait for this. A newer ballot replaces an older one.
+    /// Records that clients of this node wait for everything below `to` in this ballot. A newer
+    /// ballot replaces an older one.
     pub fn want(&mut self, ballot: Ballot, to: Slot) {
         match &mut self.wanted {
             Some((known, _)) if *known > ballot => {}
@@ -59,19 +59,19 @@ impl Early {
         }
     }
 
-    /// Returns the ballot and slot that clients of this node still wait for.
+    /// Returns the ballot and slot for which clients of this node still wait.
     pub fn wanted(&self) -> Option<(Ballot, Slot)> {
         self.wanted.filter(|(_, to)| *to > self.told)
     }
 
-    /// Drops what clients waited for in this ballot.
+    /// Stops waiting on behalf of clients.
     pub fn give_up(&mut self) {
         self.wanted = None;
         self.asked = None;
     }
 
-    /// Notes that everything below is in memory at a quorum, in the ballot that is wanted. Returns
-    /// whether that is news.
+    /// Records that everything below `to` is in memory at a quorum, in the ballot clients wait for.
+    /// Returns whether that is progress.
     pub fn is_news(&mut self, to: Slot) -> bool {
         let news = to > self.told;
         if news {
@@ -80,8 +80,8 @@ impl Early {
         news
     }
 
-    /// Returns the question to ask others now: at once when a client waits for more, and again
-    /// without an answer.
+    /// Returns the request to send to other members: at once when a client waits for more, and
+    /// again after `retry_us` without a reply.
     pub fn question(&mut self, now: Time, retry_us: u64) -> Option<(Ballot, Slot)> {
         let Some((ballot, to)) = self.wanted() else {
             self.asked = None;
@@ -95,24 +95,24 @@ impl Early {
         Some((ballot, to))
     }
 
-    /// Returns when the question is to be repeated.
+    /// Returns the time at which the request is to be repeated.
     pub fn wake_at(&self, retry_us: u64) -> Option<Time> {
         self.wanted()?;
         self.asked.map(|(_, at)| at.plus_us(retry_us))
     }
 
-    /// Notes that a peer waits for votes of this node. Its later question replaces the earlier one.
+    /// Records that a peer waits for this node's votes. A later request replaces an earlier one.
     pub fn on_request(&mut self, from: NodeId, question: Question) {
         let room = self.waiting.len() < PEERS_MAX;
         match self.waiting.iter_mut().find(|(node, _)| *node == from) {
             Some((_, open)) => *open = question,
             None if room => self.waiting.push((from, question)),
-            // It asks again.
+            // The table is full; the peer repeats its request.
             None => {}
         }
     }
 
-    /// Notes a member's report that in this ballot it has voted for these slots.
+    /// Records a member's report that it voted for these slots in this ballot.
     pub fn on_reply(&mut self, by: Member, ballot: Ballot, from: Slot, to: Slot) {
         let word = Word { by, ballot, from, to };
         let room = self.said.len() < PEERS_MAX;
@@ -125,23 +125,23 @@ impl Early {
         }
     }
 
-    /// Returns the end of this member's votes by its own report, in this ballot and without a hole
-    /// from `from` on; slot 0 for none.
+    /// Returns the end of this member's votes in this ballot, contiguous from `from` on, by its own
+    /// report; slot 0 if there is none.
     pub fn said(&self, by: Member, ballot: Ballot, from: Slot) -> Slot {
         let speaks = |word: &&Word| word.by == by && word.ballot == ballot && word.from <= from;
         let word = self.said.iter().find(speaks);
         word.map_or(Slot(0), |word| word.to)
     }
 
-    /// Forgets the questions of a disconnected node and its reports. It asks again after
-    /// reconnecting, and may have lost what it reported by then.
+    /// Drops a disconnected node's request and reports. It sends a new request after reconnecting,
+    /// and may have lost what it reported.
     pub fn disconnect(&mut self, node: NodeId) {
         self.waiting.retain(|(waits, _)| *waits != node);
         self.said.retain(|word| word.by.node != node);
     }
 
-    /// Takes out the next question that needs no more waiting: by what this node has voted for, or
-    /// because it will not vote for that any more.
+    /// Removes and returns a request that no longer needs to wait: this node has voted for it, or
+    /// never will.
     pub fn next_question(&mut self, run: &Run, promised: Ballot) -> Option<(NodeId, Question)> {
         let is_ripe = |question: &Question| {
             let voted = run.ballot == question.ballot && run.to >= question.to;
@@ -187,8 +187,8 @@ mod tests {
         assert_eq!(early.wake_at(RETRY_US), None);
     }
 
-    /// [less-2] A report in one ballot is no evidence for another, nor for another incarnation, nor
-    /// across a hole.
+    /// [less-2] A report in one ballot counts neither for another ballot, nor for another
+    /// incarnation, nor across a gap.
     #[test]
     fn words_are_those_of_a_ballot_an_incarnation_and_a_run() {
         let first = Member::first(2);
@@ -217,7 +217,7 @@ mod tests {
         assert!(early.is_idle());
     }
 
-    /// [less-1] A question waits for the vote, and is dropped once there cannot be one.
+    /// [less-1] A request waits for the vote, and is dropped once there can be none.
     #[test]
     fn a_peer_is_answered_when_there_is_a_vote_or_never_will_be() {
         let run = |round, to| Run { ballot: ballot(round), from: Slot(1), to: Slot(to), check: 0 };

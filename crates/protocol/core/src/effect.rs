@@ -1,4 +1,4 @@
-//! Everything that a node can do to the world.
+//! All effects that a node can request from its caller.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -24,18 +24,18 @@ pub enum Role {
     /// Votes, and follows a leader or waits for one.
     #[default]
     Follower,
-    /// Asks for promises.
+    /// Requests promises (phase 1).
     Candidate,
-    /// Proposes.
+    /// Proposes values.
     Leader,
-    /// Has no weight in the configuration: learns, does not vote.
+    /// Has no weight in the configuration: learns, but does not vote.
     Learner,
-    /// Promises, and votes for what it is sent, which is nothing while others are enough; never
+    /// Makes promises, and votes for what it is sent, which is nothing while others suffice; never
     /// leads ([aux-1], [aux-3]).
     Auxiliary,
 }
 
-/// Reason for refusing a proposal, a read or a transfer. Nothing was proposed.
+/// Reason for refusing a proposal, a read or a transfer; nothing was proposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Refusal {
     /// This node does not lead.
@@ -46,16 +46,16 @@ pub enum Refusal {
     Transferring,
     /// The change is invalid here and now ([era-4], [era-8], [member-1]).
     InvalidChange,
-    /// Too few members are known to hold what is older than the era in force ([era-12]). To be
-    /// asked again when they have caught up.
+    /// Too few members are known to hold what is older than the era in force ([era-12]). The caller
+    /// should retry after they have caught up.
     NotHeld,
-    /// No such follower, or it is this node.
+    /// The target is not a connected follower that may lead.
     NoTarget,
-    /// The target did not get level in time; this node keeps leading.
+    /// The target did not catch up in time; this node remains leader.
     TimedOut,
 }
 
-/// Something that can only happen if a rule was broken somewhere: a person must look now.
+/// Violation of a protocol rule. This should never happen: an operator must investigate at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Alarm {
     /// [count-1] A vote was cast for other values than those proposed in its ballot.
@@ -64,22 +64,22 @@ pub enum Alarm {
         from: NodeId,
         /// The ballot.
         ballot: Ballot,
-        /// The slots below which the sums differ.
+        /// The slot below which the sums differ.
         to: Slot,
     },
-    /// [ballot-2] Two values for one slot in one ballot.
+    /// [ballot-2] One ballot proposed two values for one slot.
     ConflictingProposals {
         /// The ballot.
         ballot: Ballot,
         /// The slot.
         slot: Slot,
     },
-    /// A peer has applied other values than this node, or the same ones with other replies. Found
-    /// by the layer that applies values, not by the core.
+    /// A peer has applied different values than this node, or the same values with different
+    /// replies. Detected by the layer that applies values, not by the core.
     DifferentHistory {
         /// The peer.
         with: NodeId,
-        /// The slots below which the two differ.
+        /// The slot below which the two histories differ.
         to: Slot,
     },
 }
@@ -101,157 +101,160 @@ impl fmt::Display for Alarm {
     }
 }
 
-/// One thing to do. The caller has no ordering duties, but two: records are appended in the order
-/// given, and sends of one step leave before or while the records of the step are written; the
-/// core releases statements only when their records are safe.
+/// An action for the caller to carry out. The caller has two ordering duties: it appends records in
+/// the order given, and it sends the messages of a step before or while it writes the step's
+/// records. The core releases statements only when their records are safe.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Effect {
-    /// Send to these peers, the same to each. To any that it cannot be sent to it may be dropped.
+    /// Send the same message to these peers. It may be dropped for a peer that cannot be reached.
     Send {
         /// Receivers; never empty.
         to: NodeSet,
-        /// What.
+        /// The message.
         message: Message,
     },
-    /// Append to the log; report with `Input::Persisted`.
+    /// Append a record to the log; report with `Input::Persisted`.
     Persist {
-        /// Its number; consecutive.
+        /// The record's number; consecutive.
         seq: RecordSeq,
-        /// The record to persist.
+        /// The record to append.
         record: Record,
     },
-    /// These slots are decided. In slot order, each slot once per process, without gaps: except for
-    /// slots that the log of a damaged node holds after a range that it lost ([disk-8]), and those
-    /// that an installed snapshot stands for ([snap-2]).
+    /// These slots are decided. They are reported in slot order, without gaps, and each slot once
+    /// per process. Exceptions: slots that the log of a damaged node holds after a lost range
+    /// ([disk-8]), and slots covered by an installed snapshot ([snap-2]).
     Decided {
         /// The slots.
         range: SlotRange,
         /// Their value.
         value: Value,
     },
-    /// Find the bytes of this value, first here, then at `from`, then anywhere; keep them while the
-    /// slots are open, and report with `Input::Held`, all at once or from the first slot on.
+    /// Find the bytes of this value: first locally, then at `from`, then at any peer. Retain them
+    /// while the slots are undecided, and report with `Input::Held`, all at once or in parts from
+    /// the first slot on.
     Fetch {
         /// A node that should have the bytes.
         from: NodeId,
         /// The value whose bytes are missing.
         value: Value,
-        /// The slots that it was proposed in.
+        /// The slots that the value was proposed in.
         range: SlotRange,
     },
-    /// Send `Learn` messages for these decided slots to a peer, from the log, within a budget.
+    /// Send `Learn` messages for these decided slots from the log to a peer, within a budget.
     Serve {
         /// The receiver.
         to: NodeId,
-        /// Which slots; all of them are decided here.
+        /// The slots; all of them are decided on this node.
         range: SlotRange,
     },
-    /// A peer's log no longer has what this node lacks: get a snapshot, of this peer or of any, and
-    /// report with `Input::Installed` ([catch-2]). Repeated while that is so.
+    /// A peer's log no longer has what this node lacks: fetch a snapshot from this peer or any
+    /// other, and report with `Input::Installed` ([catch-2]). Repeated while the node needs one.
     NeedSnapshot {
-        /// The peer that reported it.
+        /// The peer that reported its log start.
         from: NodeId,
         /// Start of that peer's log.
         log_start: Slot,
     },
-    /// [trim-1] An auxiliary needs nothing of its log below this slot any more: make the log start
-    /// there, durably, with a note that nothing stands for what was below, and report with
-    /// `Input::Forgotten`. Void once it starts there or later for another reason.
+    /// [trim-1] An auxiliary no longer needs its log below this slot. Make the log start there,
+    /// durably, with a note that no snapshot covers what was below, and report with
+    /// `Input::Forgotten`. Void if the log starts there or later for another reason.
     Forget {
-        /// The first slot that is kept.
+        /// The first slot to retain.
         to: Slot,
     },
     /// The read may run once everything below `slot` is applied.
     ReadReady {
-        /// Which.
+        /// Token of the read.
         token: ReadToken,
-        /// The index.
+        /// The read index.
         slot: Slot,
     },
-    /// The read could not be confirmed; it may be asked again.
+    /// The read could not be confirmed; the caller may retry it.
     ReadFailed {
-        /// Which.
+        /// Token of the read.
         token: ReadToken,
     },
-    /// Everything below is on stable storage at a phase-2 quorum, for clients that wait for that
-    /// ([class-2]). Grows.
+    /// Everything below `to` is on stable storage at a phase-2 quorum, for clients that wait for
+    /// that ([class-2]). `to` only grows.
     Lasts {
-        /// The first slot that this does not speak of.
+        /// End of the slots, exclusive.
         to: Slot,
     },
-    /// A phase-2 quorum has voted for everything below in this ballot, on stable storage or not,
-    /// for clients that wait for that ([class-2]). Nothing is decided by that: it will be, unless
-    /// one of those loses its memory before its disk has it ([less-4]). Grows within a ballot.
+    /// A phase-2 quorum has voted for everything below `to` in this ballot, whether or not on
+    /// stable storage; for clients that wait for that ([class-2]). The slots are not decided yet:
+    /// they will be unless one of those members loses its memory before its disk has the votes
+    /// ([less-4]). `to` only grows within a ballot.
     InMemory {
         /// The ballot.
         ballot: Ballot,
-        /// The first slot that this does not speak of.
+        /// End of the slots, exclusive.
         to: Slot,
     },
-    /// An order for the device of this node. There is none before [`crate::input::Input::Offload`].
+    /// An order for this node's device. None is issued before [`crate::input::Input::Offload`].
     Device(Order),
-    /// A proposal was not taken.
+    /// A proposal was refused.
     Refused {
-        /// Which.
+        /// The refused value.
         value: Value,
-        /// Why.
+        /// Reason for the refusal.
         why: Refusal,
     },
-    /// A transfer ended: `Ok` names the new leader.
+    /// A transfer ended; `Ok` holds the new leader.
     TransferEnded(Result<NodeId, Refusal>),
-    /// Role or known leader changed, or the leader moved to another ballot of its own: what was
-    /// proposed in the ballot before may have lost its slot.
+    /// The role or the known leader changed, or the leader moved to another ballot of its own.
+    /// Proposals of the previous ballot may have lost their slots.
     Role {
-        /// The new role of this node.
+        /// This node's new role.
         role: Role,
-        /// The ballot of the node that leads, as far as this one knows.
+        /// Ballot of the leader, as far as this node knows.
         leader: Option<Ballot>,
     },
-    /// Reason that leadership began, ended or was not won; for people.
+    /// Reason why leadership began, ended or was not won; for logs.
     Explain(Explanation),
-    /// Call `step` with `Input::Tick` no later than this. The last one given counts.
+    /// Call `step` with `Input::Tick` no later than this. The latest such effect counts.
     WakeAt(Time),
-    /// A rule was broken. The node has stopped counting what is in doubt.
+    /// A protocol rule was violated. The node has stopped counting the votes or values in doubt.
     Alarm(Alarm),
 }
 
-/// Counts what a healthy steady state never does; a test holds all of it at zero.
+/// Counters of events that never occur in a healthy steady state; a test asserts that all of them
+/// are zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SlowPaths {
-    /// Phase 1 started.
+    /// Phase 1 was started.
     pub campaigns: u64,
     /// A vote replaced older ones instead of following them.
     pub rewrites: u64,
-    /// A proposal came before what precedes it.
+    /// A proposal arrived before its predecessors.
     pub gaps: u64,
-    /// A proposal was refused for lack of room.
+    /// A proposal was refused because a buffer was full.
     pub busy: u64,
-    /// A proposal came without its bytes.
+    /// A proposal arrived without its bytes.
     pub missing_bytes: u64,
-    /// A leader went back to send proposals again.
+    /// A leader sent proposals again to a follower that had missed them.
     pub rewinds: u64,
-    /// Decided values were asked for.
+    /// Decided values were requested from a peer.
     pub catchups: u64,
     /// A snapshot was needed.
     pub snapshots: u64,
 }
 
-/// The list that `step` fills and the caller drains; reused, so that the hot path allocates
-/// nothing.
+/// Effects of a step, filled by `step` and drained by the caller. Reused, so that the hot path does
+/// not allocate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Effects {
     list: Vec<Effect>,
-    /// Counted here, not in the node, whose state stays free of history.
+    /// Kept here and not in the node, whose state must not depend on its history.
     pub slow: SlowPaths,
 }
 
 impl Effects {
-    /// Creates an empty list with room for a busy step.
+    /// Creates an empty list with space for `capacity` effects.
     pub fn with_capacity(capacity: usize) -> Self {
         Self { list: Vec::with_capacity(capacity), slow: SlowPaths::default() }
     }
 
-    /// Takes everything out, in order.
+    /// Removes and returns all effects, in order.
     pub fn drain(&mut self) -> alloc::vec::Drain<'_, Effect> {
         self.list.drain(..)
     }
@@ -269,13 +272,13 @@ impl Effects {
         self.list.push(Effect::Explain(explanation));
     }
 
-    /// Sends anything but a promise or a vote: those need proof that their record is safe.
+    /// Sends a message other than a promise or a vote; those need proof that their record is safe.
     pub(crate) fn send(&mut self, to: NodeId, message: Message) {
         self.push_send(NodeSet::one(to), message);
     }
 
-    /// Sends the same to each of these nodes, as one effect; as several if there are more than a
-    /// set holds.
+    /// Sends one message to each of these nodes: as one effect, or as several if the nodes exceed
+    /// the size of a set.
     pub(crate) fn send_all(&mut self, nodes: impl Iterator<Item = NodeId>, message: &Message) {
         let mut to = NodeSet::default();
         for node in nodes {
@@ -308,7 +311,7 @@ impl Effects {
         self.list.push(Effect::Send { to, message });
     }
 
-    /// [ring-2] Votes of others go on as they came, and with them the own one, as it was released.
+    /// [ring-2] Forwards other members' votes unchanged, and adds this node's released vote.
     pub(crate) fn speak_along(
         &mut self,
         to: NodeId,
@@ -326,7 +329,7 @@ impl Effects {
         }
     }
 
-    /// [ring-2] Votes of others go on as they came.
+    /// [ring-2] Forwards other members' votes unchanged.
     pub(crate) fn pass_on(&mut self, to: NodeId, others: RingVote) {
         let to = NodeSet::one(to);
         let message = Message::RingVote(others);

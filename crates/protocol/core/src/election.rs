@@ -1,4 +1,4 @@
-//! Elections: pre-votes, randomised time-outs, back-off ([live-1], [live-2]).
+//! Elections: pre-votes, randomised timeouts, back-off ([live-1], [live-2]).
 //!
 //! Liveness only ([model-5]): nothing here can write a promise or a vote.
 
@@ -11,33 +11,34 @@ use crate::{
     time::Time,
 };
 
-/// Doublings of the time-out after failed attempts.
+/// Maximum number of times that failed attempts double the timeout.
 const BACK_OFF_MAX: u32 = 3;
 
-/// A node's view of leaders and of its own attempts.
+/// A node's view of the leader and of its own attempts to lead.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Election {
     /// The leader, as far as this node knows, and its ballot.
     leader: Option<(NodeId, Ballot)>,
-    /// Time of its last message.
+    /// Time of the leader's last message.
     heard: Option<Time>,
-    /// Time of the next attempt.
+    /// Time of this node's next attempt.
     deadline: Time,
-    /// That time was set by something else than a silence.
+    /// The deadline was set by [`Election::defer`] rather than by a timeout.
     deferred: bool,
     /// Time at which a leader last asked this node to take over.
     told_at: Option<Time>,
     /// Failed attempts since a leader's last message.
     attempts: u32,
-    /// A pre-vote in progress, and who granted it.
+    /// Ballot of the pre-vote in progress, and the members that granted it.
     pre_vote: Option<(Ballot, Vec<Member>)>,
-    /// The highest round that others reported, in the newest era seen.
+    /// Highest round reported by other nodes, in the newest era seen.
     round_seen: (Era, u32),
     min_us: u64,
     max_us: u64,
-    /// [live-5] Additional time that a leader may be silent.
+    /// [live-5] Additional silence tolerated from a leader, in microseconds.
     borne_us: u64,
-    /// The node slept through the end of a time-out once since the leader's last message.
+    /// Since the leader's last message, a timeout has already been restarted once because this node
+    /// was paused when it expired.
     excused: bool,
     dice: u64,
 }
@@ -68,41 +69,42 @@ impl Election {
         self.leader.map(|(node, _)| node)
     }
 
-    /// Returns the ballot that the leader leads in.
+    /// Returns the leader's ballot.
     pub fn leader_ballot(&self) -> Option<Ballot> {
         self.leader.map(|(_, ballot)| ballot)
     }
 
-    /// Returns when `tick` is due.
+    /// Returns the time at which `tick` is due.
     pub fn deadline(&self) -> Time {
         self.deadline
     }
 
-    /// Returns the longest silence that a healthy leader leaves.
+    /// Returns the longest silence expected of a healthy leader, in microseconds.
     pub fn patience_us(&self) -> u64 {
         self.max_us + self.borne_us
     }
 
-    /// [live-5] Extends the silence that is borne past the time-outs by this much, since nodes are
-    /// late.
+    /// [live-5] Sets the additional silence that is tolerated because nodes run late.
     pub fn bear(&mut self, us: u64) {
         self.borne_us = us;
     }
 
-    /// Returns the longest time-out, however late nodes are.
+    /// Returns the maximum timeout without the tolerance for late nodes, in microseconds.
     pub fn timeout_us(&self) -> u64 {
         self.max_us
     }
 
-    /// [live-5] Notes that this node itself stood still for this long until now: the leader may
-    /// have sent messages.
+    /// [live-5] Records that this node itself was paused for `us` until now, so that messages of
+    /// the leader may be unread.
     ///
-    /// It is late from the end of the time-out on, and may have stood still long before: the first
-    /// time, all of the time-out begins anew. Once, or a node that is always late would never try.
+    /// The lateness counts from the end of the timeout, but the pause may have begun long before.
+    /// Therefore the whole timeout restarts the first time. It restarts only once, or a node that
+    /// always runs late would never start an election.
     pub fn excuse(&mut self, now: Time, us: u64) {
         let slept_through = self.deadline <= now;
         self.heard = self.heard.map(|at| at.plus_us(us).min(now));
-        // A deferral ends at its time, or a node whose turns are always late would never try.
+        // A deferral ends at its time; otherwise, a node that always runs late would never start an
+        // election.
         if !self.deferred {
             self.deadline = self.deadline.plus_us(us);
         }
@@ -113,7 +115,7 @@ impl Election {
         }
     }
 
-    /// Notes a leader's message. Returns whether the leader is new.
+    /// Records a message from a leader. Returns whether the leader is new.
     pub fn heard(&mut self, now: Time, ballot: Ballot) -> bool {
         if self.leader.is_some_and(|(_, known)| known > ballot) {
             return false;
@@ -128,7 +130,7 @@ impl Election {
         new
     }
 
-    /// Notes that this node leads now.
+    /// Records that this node has become leader.
     pub fn lead(&mut self, own: NodeId, ballot: Ballot) {
         self.leader = Some((own, ballot));
         self.heard = None;
@@ -136,7 +138,7 @@ impl Election {
         self.pre_vote = None;
     }
 
-    /// Notes that there is no leader any more, as far as this node knows.
+    /// Records that this node knows no leader any more.
     pub fn forget_leader(&mut self, now: Time) {
         self.leader = None;
         self.heard = None;
@@ -144,8 +146,9 @@ impl Election {
         self.rearm(now);
     }
 
-    /// Notes a broken connection to the leader: an early hint of its death. The wait is cut short
-    /// but not dropped: two followers that saw the same should not try at the same instant.
+    /// Records a broken connection to the leader, an early sign of its failure. The wait is
+    /// shortened but not skipped: two followers that saw the same failure should not start
+    /// elections at the same instant.
     pub fn lost(&mut self, now: Time) {
         self.forget_leader(now);
         let spread = self.max_us - self.min_us;
@@ -154,17 +157,17 @@ impl Election {
         self.deadline = now.plus_us(wait);
     }
 
-    /// Returns how long the leader has been silent.
+    /// Returns how long the leader has been silent, in microseconds.
     pub fn silent_us(&self, now: Time) -> u64 {
         self.heard.map_or(0, |at| now.since_us(at))
     }
 
-    /// [live-1] Returns whether a leader sent a message within the shortest time-out.
+    /// [live-1] Returns whether a leader sent a message within the minimum timeout.
     pub fn leader_is_fresh(&self, now: Time) -> bool {
         self.heard.is_some_and(|at| now.since_us(at) < self.min_us + self.borne_us)
     }
 
-    /// Draws the next time-out; longer after failed attempts ([live-3]).
+    /// Draws the next timeout; longer after failed attempts ([live-3]).
     pub fn rearm(&mut self, now: Time) {
         let spread = self.max_us - self.min_us;
         let mut wait = self.min_us;
@@ -173,30 +176,30 @@ impl Election {
             wait += mix(self.dice) % (spread + 1);
         }
         wait <<= self.attempts.min(BACK_OFF_MAX);
-        // Without a leader there is no silence to bear.
+        // The additional tolerance applies only to a known leader.
         wait += self.leader.map_or(0, |_| self.borne_us);
         self.deadline = now.plus_us(wait);
         self.deferred = false;
     }
 
-    /// Defers attempts of this node until then, however late its turns are.
+    /// Defers this node's attempts until `until`, however late it runs.
     pub fn defer(&mut self, until: Time) {
         self.deadline = until;
         self.deferred = true;
     }
 
-    /// Begins a new attempt after the time-out.
+    /// Starts a new attempt after the timeout.
     pub fn attempt(&mut self, now: Time) {
         self.attempts = self.attempts.saturating_add(1);
         self.rearm(now);
     }
 
-    /// Returns how many time-outs have passed since a leader's last message, or since the start.
+    /// Returns the number of timeouts since a leader's last message, or since the start.
     pub fn attempts(&self) -> u32 {
         self.attempts
     }
 
-    /// Notes that the leader asked this node to take over.
+    /// Records that the leader asked this node to take over.
     pub fn told_to_lead(&mut self, now: Time) {
         self.told_at = Some(now);
     }
@@ -206,22 +209,23 @@ impl Election {
         self.told_at.is_some_and(|at| now.since_us(at) < within_us)
     }
 
-    /// Notes that this ballot was seen.
+    /// Records a ballot used by another node.
     pub fn saw(&mut self, ballot: Ballot) {
         self.round_seen = self.round_seen.max((ballot.era, ballot.round));
     }
 
-    /// Returns the highest round reported in this era.
+    /// Returns the highest round reported in this era; 0 if none.
     pub fn round_seen(&self, era: Era) -> u32 {
         if self.round_seen.0 == era { self.round_seen.1 } else { 0 }
     }
 
-    /// Starts asking around for `ballot`.
+    /// Starts a pre-vote for `ballot`.
     pub fn start_pre_vote(&mut self, ballot: Ballot, own: Member) {
         self.pre_vote = Some((ballot, alloc::vec![own]));
     }
 
-    /// Notes that a member would promise. Returns all that would, if the question still stands.
+    /// Records that a member would promise this ballot. Returns all members that would, or `None`
+    /// if the pre-vote is over.
     pub fn granted(&mut self, ballot: Ballot, by: Member) -> Option<&[Member]> {
         let (_, by_now) = self.pre_vote.as_mut().filter(|(asked, _)| *asked == ballot)?;
         if !by_now.contains(&by) && by_now.len() < PEERS_MAX {

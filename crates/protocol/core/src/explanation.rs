@@ -1,38 +1,39 @@
-//! Reasons that leadership began, ended or was not won: for people. Nothing depends on them, and
-//! nothing here is remembered by the node: a caller may drop it.
+//! Reasons why leadership began, ended or was not won, for logs. Nothing depends on them, and the
+//! node does not remember them, so a caller may drop them.
 
 use core::fmt;
 
 use crate::{ballot::Ballot, node_id::NodeId, node_set::NodeSet, slot::Slot};
 
-/// An event of leadership, with its cause.
+/// A leadership event with its cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Explanation {
-    /// The leader that this node followed is followed no more: it was silent for `silent_us`.
+    /// This node stopped following its leader, which was silent for `silent_us`.
     LeaderSilent {
         /// The former leader.
         leader: NodeId,
         /// Length of the silence, in microseconds.
         silent_us: u64,
     },
-    /// The leader that this node followed is followed no more: the connection to it broke.
+    /// This node stopped following its leader because the connection to it broke.
     LeaderUnreachable {
         /// The former leader.
         leader: NodeId,
     },
-    /// This node is a quorum by itself, and waits for others to connect before it leads ([lie-6]).
+    /// This node is a quorum by itself, and waits for other nodes to connect before it leads
+    /// ([lie-6]).
     WaitsAlone {
         /// Length of the wait, in microseconds.
         us: u64,
     },
-    /// Phase 1 of this ballot began.
+    /// Phase 1 of this ballot started.
     Campaigns {
         /// The ballot.
         ballot: Ballot,
-        /// Why.
+        /// Reason for the campaign.
         why: Campaign,
     },
-    /// Phase 1 of this ballot is complete: this node leads in it.
+    /// Phase 1 of this ballot is complete, and this node leads in it.
     Leads {
         /// The ballot.
         ballot: Ballot,
@@ -41,129 +42,130 @@ pub enum Explanation {
     NotElected {
         /// The ballot.
         ballot: Ballot,
-        /// Why.
+        /// Reason for the failure.
         why: End,
     },
-    /// Full replicas do not get on by themselves: auxiliaries are sent what is proposed ([aux-2]).
+    /// The full replicas make no progress by themselves, so auxiliaries are activated ([aux-2]).
     Engages {
-        /// The ballot that this node leads in.
+        /// The ballot in which this node leads.
         ballot: Ballot,
     },
-    /// Full replicas hold everything: auxiliaries are spared again ([aux-4]).
+    /// The full replicas hold everything again, so auxiliaries are bypassed ([aux-4]).
     Retires {
-        /// The ballot that this node leads in.
+        /// The ballot in which this node leads.
         ballot: Ballot,
     },
-    /// Votes come along a ring from now on, through these nodes.
+    /// The leader set up a ring: votes now travel through these nodes.
     RingLaid {
-        /// The ballot that this node leads in.
+        /// The ballot in which this node leads.
         ballot: Ballot,
         /// Nodes of the ring.
         nodes: NodeSet,
     },
-    /// The ring got nowhere: votes come straight again ([ring-7]).
+    /// The ring made no progress, so votes are sent directly to the leader again ([ring-7]).
     RingBreaks {
-        /// The ballot that this node leads in.
+        /// The ballot in which this node leads.
         ballot: Ballot,
-        /// The first slot that was not decided.
+        /// The first undecided slot.
         slot: Slot,
     },
-    /// [offload-5] Devices vote and count in this ballot from now on.
+    /// [offload-5] Devices now vote and count in this ballot.
     Offloads {
-        /// The ballot that this node leads in.
+        /// The ballot in which this node leads.
         ballot: Ballot,
     },
-    /// [offload-12] The device assigns slots no more.
+    /// [offload-12] The device no longer assigns slots.
     TakesBack {
-        /// The ballot that this node leads in.
+        /// The ballot in which this node leads.
         ballot: Ballot,
     },
-    /// [offload-9] The device of this member does not answer: it promises nothing until that was
-    /// read out.
+    /// [offload-9] This member's device does not respond. The member makes no promises until the
+    /// device has been read out.
     DeviceLate,
-    /// [offload-9] The device of this member forgot votes that counted: it votes no more until it
-    /// is started anew.
+    /// [offload-9] This member's device lost votes that counted. The member does not vote again
+    /// until it is restarted.
     DeviceForgot,
-    /// This node led in this ballot, and leads no more.
+    /// This node was leader in this ballot and stepped down.
     StepsDown {
         /// The ballot.
         ballot: Ballot,
-        /// Why.
+        /// Reason for stepping down.
         why: End,
     },
 }
 
-/// Reason for a node to ask for promises.
+/// Reason why a node starts phase 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Campaign {
     /// The node is a quorum by itself.
     Alone,
     /// A quorum has no leader either, and would promise ([live-1]).
     PreVotes,
-    /// The leader handed over ([live-4]).
+    /// The leader handed over its leadership ([live-4]).
     HandedOver {
         /// The former leader.
         by: NodeId,
     },
-    /// The node leads, and another node promised a higher ballot ([live-2]).
+    /// This node leads, and a member promised a higher ballot ([live-2]).
     Stray {
         /// The higher ballot.
         promised: Ballot,
     },
-    /// The node led until now, and its device lost the slots it assigned ([offload-12]).
+    /// This node was leader, and its device lost the slots it had assigned ([offload-12]).
     DeviceLost,
-    /// The node leads, and an era began ([era-8]).
+    /// This node leads, and a new era began ([era-8]).
     Era,
-    /// The node leads, and no peer delivers the bytes of an inherited value ([value-4]).
+    /// This node leads, and no peer delivers the bytes of an inherited value ([value-4]).
     MissingBytes,
-    /// The node leads, and no peer teaches the decided slots that a promise left out ([p1-5]).
+    /// This node leads, and no peer delivers decided slots that a promise left out ([p1-5]).
     Untaught,
-    /// A node that was asked before is disconnected, or no member any more ([cast-5]).
+    /// A node asked for its promise has disconnected or is no longer a member ([cast-5]).
     AskedAgain,
 }
 
-/// Reason for the end of a node's ballot.
+/// Reason why a node's ballot ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum End {
-    /// Another node's higher ballot was promised, or followed.
+    /// A higher ballot of another node was promised or followed.
     HigherBallot {
         /// The higher ballot.
         ballot: Ballot,
     },
-    /// No quorum answered for longer than a healthy one takes.
+    /// No quorum replied for longer than a healthy quorum takes.
     QuorumSilent,
     /// Too few promises came in time.
     TooFewPromises,
-    /// Too many promised a higher ballot for this one to go on ([live-2]).
+    /// Too many members promised a higher ballot for this one to continue ([live-2]).
     Strays {
-        /// The highest of theirs.
+        /// The highest of those ballots.
         promised: Ballot,
     },
-    /// A slot of this ballot is decided with another value.
+    /// A slot of this ballot was decided with another value.
     OtherDecision {
         /// The slot.
         slot: Slot,
     },
-    /// The node cannot read back what it decided, no peer has it, and the others can decide it anew
-    /// ([disk-8]).
+    /// This node cannot read back a value that it decided, no peer has it, and the other members
+    /// can decide it again ([disk-8]).
     FoundNowhere {
-        /// The first slot of that.
+        /// The first such slot.
         slot: Slot,
     },
-    /// A snapshot stands for slots that this node had not decided ([snap-2]).
+    /// A snapshot was installed that covers slots undecided on this node ([snap-2]).
     Installed {
-        /// The snapshot stands for slots below.
+        /// End of the slots covered by the snapshot, exclusive.
         to: Slot,
     },
     /// The log failed ([disk-9]).
     StorageFailed,
-    /// The device cannot report the slots it assigned ([offload-12]).
+    /// This leader's device cannot report the slots it assigned ([offload-12]).
     DeviceLost,
-    /// Its device does not answer, and holds what it gave out ([offload-12]).
+    /// This leader's device does not respond, and the slots it assigned are unknown ([offload-12]).
     DeviceLate,
-    /// This node is no member that may lead ([aux-3]), or the ballot's era counts no more.
+    /// This node is not a member that may lead ([aux-3]), or votes of the ballot's era no longer
+    /// count.
     NoMember,
-    /// A rule was broken: an alarm names it.
+    /// A protocol rule was violated; an alarm names it.
     Alarm,
 }
 

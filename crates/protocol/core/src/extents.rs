@@ -1,6 +1,6 @@
-//! Votes by slot: an ordered ring of runs whose last end moves.
+//! Votes by slot: an ordered list of runs, most often changed at its ends.
 //!
-//! In steady state a vote extends or follows the last run and a decision drops the first: both
+//! In steady state a vote extends or follows the last run, and a decision drops the first. Both
 //! cost the same however many slots they cover. Everything else is a slow path.
 
 use alloc::{collections::VecDeque, vec::Vec};
@@ -21,7 +21,7 @@ pub struct Vote {
     pub ballot: Ballot,
     /// The value voted for.
     pub value: Value,
-    /// The last record that holds a part of it.
+    /// The last record that holds part of this vote.
     pub record: RecordSeq,
 }
 
@@ -39,14 +39,14 @@ impl Vote {
     }
 }
 
-/// Runs in slot order, never overlapping.
+/// Runs in slot order. Invariant: they do not overlap.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Extents {
     runs: VecDeque<Vote>,
 }
 
 impl Extents {
-    /// Creates an empty list with room for `capacity` runs before anything is allocated.
+    /// Creates an empty list with capacity for `capacity` runs.
     pub fn with_capacity(capacity: usize) -> Self {
         Self { runs: VecDeque::with_capacity(capacity) }
     }
@@ -67,25 +67,25 @@ impl Extents {
         self.runs.get(at).filter(|run| run.range.contains(slot))
     }
 
-    /// Returns one past the last slot held; slot 0 for none.
+    /// Returns one past the last slot with a vote; slot 0 if there is none.
     pub fn end(&self) -> Slot {
         self.runs.back().map_or(Slot(0), |last| last.range.to)
     }
 
-    /// Returns the first run: the only one that a decision in slot order touches.
+    /// Returns the first run, the only one that decisions in slot order affect.
     pub fn first(&self) -> Option<&Vote> {
         self.runs.front()
     }
 
-    /// Returns all runs, cut at `from`.
+    /// Returns all runs, clipped to start at `from`.
     pub fn iter_from(&self, from: Slot) -> impl Iterator<Item = Vote> + '_ {
         let start = self.runs.partition_point(|run| run.range.to <= from);
         let rest = SlotRange::new(from, Slot(u64::MAX));
         self.runs.range(start..).map(move |run| run.clipped(rest))
     }
 
-    /// Sets the vote for all slots of its range, cutting what it covers in part: where a range is
-    /// cut changes nothing ([p2-2]). Returns whether that was more than an append.
+    /// Sets the vote for all slots of its range, and clips runs that it covers in part; clipping
+    /// does not change the remaining votes ([p2-2]). Returns whether it did more than append.
     pub fn set(&mut self, vote: Vote) -> bool {
         let appends = self.runs.back().is_none_or(|last| last.range.to <= vote.range.from);
         if appends {
@@ -113,7 +113,7 @@ impl Extents {
         true
     }
 
-    /// Forgets all slots below.
+    /// Drops the votes below `slot`.
     pub fn drop_below(&mut self, slot: Slot) {
         while let Some(first) = self.runs.front_mut() {
             if first.range.to > slot {
@@ -135,7 +135,7 @@ fn push(runs: &mut VecDeque<Vote>, vote: Vote) {
     }
 }
 
-/// A reported vote, with its reporter: the one to ask for its bytes ([value-4]).
+/// A reported vote with its reporter, which can supply the value's bytes ([value-4]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Report<W> {
     /// The slots.
@@ -148,8 +148,8 @@ pub struct Report<W> {
     pub who: W,
 }
 
-/// [p1-6] Joins two lists of reports, each in slot order: per slot, the higher ballot stays.
-/// Fails at a slot where one ballot has two values ([count-1]).
+/// [p1-6] Merges two lists of reports, each in slot order, and keeps the highest ballot per slot.
+/// The error is a slot for which one ballot has two values ([count-1]).
 pub fn highest<W: Copy>(a: &[Report<W>], b: &[Report<W>]) -> Result<Vec<Report<W>>, Slot> {
     let mut out: Vec<Report<W>> = Vec::with_capacity(a.len() + b.len());
     let (mut a, mut b) = (a.iter().copied(), b.iter().copied());
@@ -161,7 +161,7 @@ pub fn highest<W: Copy>(a: &[Report<W>], b: &[Report<W>]) -> Result<Vec<Report<W
             return Ok(out);
         };
         if x.range.from != y.range.from {
-            // The part of the earlier one that lies before the other.
+            // The part of the earlier run before the start of the other.
             let (first, border) =
                 if x.range.from < y.range.from { (x, y.range.from) } else { (y, x.range.from) };
             let to = first.range.to.min(border);
@@ -216,7 +216,7 @@ mod tests {
         runs.flat_map(slots).map(|(slot, run)| (slot, (run.ballot, run.value))).collect()
     }
 
-    /// The ring behaves like a map from slots to votes, whatever is set and dropped.
+    /// Runs behave like a map from slots to votes, whatever is set and dropped.
     #[test]
     fn runs_are_a_map_from_slots() {
         for seed in 0..500 {
@@ -267,7 +267,8 @@ mod tests {
                     let from = at + dice.below(3);
                     let to = from + 1 + dice.below(4);
                     at = to;
-                    // The value follows from ballot and slot range start parity: no conflicts.
+                    // The value depends only on the ballot and the parity of the slot, so there are
+                    // no conflicts.
                     #[expect(clippy::cast_possible_truncation, reason = "small dice")]
                     let round = dice.below(4) as u32;
                     out.push(Report {
@@ -291,7 +292,7 @@ mod tests {
         }
     }
 
-    /// [count-1]
+    /// [count-1] Two values for one slot in one ballot are a conflict.
     #[test]
     fn one_ballot_with_two_values_is_a_conflict() {
         let report = |counter| Report {

@@ -1,4 +1,4 @@
-//! The fence between this acceptor's promise and the votes that its device may cast ([offload-8]).
+//! Fence between this acceptor's promise and the votes that its device may cast ([offload-8]).
 //! Safety lives here; nothing in this file reads the time.
 
 use crate::{
@@ -10,54 +10,54 @@ use crate::{
     slot::{Slot, SlotRange},
 };
 
-/// A promise that waits until the device votes no more.
+/// A promise that waits until the device has stopped voting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Promise {
-    /// The candidate that asks for it.
+    /// The candidate that requested the promise.
     pub to: NodeId,
     /// The ballot to be promised.
     pub ballot: Ballot,
-    /// First slot that the candidate wants votes of.
+    /// First slot for which the candidate needs votes.
     pub from: Slot,
 }
 
-/// Slot at which a run of votes in a ballot may begin, as its leader stated.
+/// Slot at which a run of votes in a ballot may begin, as stated by its leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Begin {
     /// The ballot.
     pub ballot: Ballot,
     /// The slot.
     pub slot: Slot,
-    /// The ballot's sum before it.
+    /// The ballot's prefix sum before that slot.
     pub prefix: u64,
 }
 
-/// The device's votes, as far as the acceptor must know of them.
+/// The acceptor's view of its device's votes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Fence {
-    /// The only ballot that votes may be cast in outside of this node. An order to arm that was
-    /// given counts as armed.
+    /// The only ballot in which votes may be cast outside this node. A device counts as armed from
+    /// the order to arm it on.
     armed: Option<Ballot>,
-    /// The device confirmed it.
+    /// The device has confirmed that it is armed.
     confirmed: bool,
     /// A fence was ordered, and the device has not been read out yet.
     under_way: bool,
     /// Upper bound of the first slot with a cell on the device.
     floor: Slot,
     begin: Option<Begin>,
-    /// Slots that a coordinator counted in this ballot.
+    /// Slots that a coordinator counted, and their ballot.
     counted: Option<(Ballot, Counted)>,
     promise: Option<Promise>,
     campaign: Option<(Asked, Campaign)>,
 }
 
 impl Fence {
-    /// Returns the only ballot that votes may be cast in outside of this node.
+    /// Returns the only ballot in which votes may be cast outside this node.
     pub fn armed(&self) -> Option<Ballot> {
         self.armed
     }
 
-    /// Returns whether the device votes in this ballot, by its own report.
+    /// Returns whether the device has reported that it votes in this ballot.
     pub fn votes_in(&self, ballot: Ballot) -> bool {
         self.armed == Some(ballot) && self.confirmed && !self.under_way
     }
@@ -67,13 +67,14 @@ impl Fence {
         self.under_way
     }
 
-    /// [offload-8] Returns whether no vote below this ballot can be cast outside of this node any
+    /// [offload-8] Returns whether no vote below this ballot can be cast outside this node any
     /// more.
     pub fn holds_for(&self, ballot: Ballot) -> bool {
         self.armed.is_none_or(|armed| armed >= ballot)
     }
 
-    /// Notes that an order to arm leaves. The promise is raised to this ballot before.
+    /// Records that an order to arm the device is being sent. The caller has already raised the
+    /// promise to this ballot.
     pub fn arm(&mut self, ballot: Ballot, floor: Slot) {
         assert!(self.armed.is_none(), "armed with {ballot} without a fence");
         self.armed = Some(ballot);
@@ -81,21 +82,22 @@ impl Fence {
         self.floor = floor;
     }
 
-    /// Notes that the device is armed with this ballot. Returns whether that is news.
+    /// Records the device's report that it is armed with this ballot. Returns whether that is new.
     pub fn confirm(&mut self, ballot: Ballot) -> bool {
         let news = self.armed == Some(ballot) && !self.under_way && !self.confirmed;
         self.confirmed |= news;
         news
     }
 
-    /// Begins a fence: returns the ballot to be fenced, if no fence is in flight.
+    /// Begins a fence. Returns the ballot to fence, or `None` if the device is not armed or a fence
+    /// is already in flight.
     pub fn begin(&mut self) -> Option<Ballot> {
         let ballot = self.armed.filter(|_| !self.under_way)?;
         self.under_way = true;
         Some(ballot)
     }
 
-    /// Ends the fence: the device votes no more, and its votes are this acceptor's now; or they
+    /// Ends the fence: the device no longer votes, and its votes have become this acceptor's, or
     /// never counted.
     pub fn end(&mut self) {
         self.armed = None;
@@ -108,27 +110,27 @@ impl Fence {
         self.floor
     }
 
-    /// [offload-14] Raises the first slot with a cell.
+    /// [offload-14] Raises the upper bound of the first slot with a cell.
     pub fn raise_floor(&mut self, floor: Slot) {
         self.floor = self.floor.max(floor);
     }
 
-    /// Returns where a run in this ballot may begin.
+    /// Returns the slot at which a run of votes in this ballot may begin.
     pub fn begin_in(&self, ballot: Ballot) -> Option<Begin> {
         self.begin.filter(|begin| begin.ballot == ballot)
     }
 
-    /// Notes the leader's start of a run.
+    /// Records the leader's statement about where a run may begin.
     pub fn note_begin(&mut self, begin: Begin) {
         self.begin = Some(begin);
     }
 
-    /// Returns the slots that a coordinator counted, and the ballot.
+    /// Returns the slots that a coordinator counted, and their ballot.
     pub fn counted(&self) -> Option<(Ballot, &Counted)> {
         self.counted.as_ref().map(|(ballot, counted)| (*ballot, counted))
     }
 
-    /// Notes slots that a coordinator counted. Of two ballots the newer one is remembered.
+    /// Records slots that a coordinator counted; only the newest ballot is kept.
     pub fn note_counted(&mut self, ballot: Ballot, range: SlotRange) {
         match &mut self.counted {
             Some((known, counted)) if *known == ballot => counted.add(range),
@@ -141,14 +143,14 @@ impl Fence {
         }
     }
 
-    /// Slots below are decided.
+    /// Drops counted slots below `slot`, which are decided.
     pub fn drop_counted_below(&mut self, slot: Slot) {
         if let Some((_, counted)) = &mut self.counted {
             counted.drop_below(slot);
         }
     }
 
-    /// Makes a promise wait for the fence; of two the higher one.
+    /// Makes a promise wait for the fence. Of two promises, the one with the higher ballot stays.
     pub fn wait_to_promise(&mut self, promise: Promise) {
         if self.promise.is_none_or(|waiting| waiting.ballot < promise.ballot) {
             self.promise = Some(promise);
@@ -160,7 +162,7 @@ impl Fence {
         self.campaign = Some((asked, why));
     }
 
-    /// Takes the promise and the campaign that waited for the fence.
+    /// Removes and returns the promise and the campaign that waited for the fence.
     pub fn take_waiting(&mut self) -> (Option<Promise>, Option<(Asked, Campaign)>) {
         (self.promise.take(), self.campaign.take())
     }

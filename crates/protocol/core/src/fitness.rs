@@ -1,31 +1,32 @@
 //! Fitness of a node to lead. Liveness only: an unfit node still votes as well as it can.
 
-/// Obstacles between a node and leading, as its caller sees them ([live-3], [live-6]).
+/// A node's fitness to lead, as judged by its caller ([live-3], [live-6]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fitness {
-    /// Nothing.
+    /// The node can lead.
     #[default]
     Fit,
-    /// Nothing any more, since a short while: leadership is not brought to it.
+    /// The node has been fit for a short time only; leadership is not transferred to it yet.
     Settling,
-    /// Much that is decided is not applied here yet: it leads for as long as no other node is
-    /// nearer.
+    /// The node has much to apply that is already decided. It leads only while no other node is
+    /// closer.
     FarBehind,
-    /// The node writes its log, and its service takes no commands: it leads for as long as no other
+    /// The node writes its log, but its service accepts no commands. It leads only while no other
     /// node is fit.
     CannotApply,
-    /// Its log takes nothing more, or not in time. It could not even record a round: it does not
-    /// campaign.
+    /// The node's log does not accept writes, or not in time. The node could not even record a
+    /// round, so it does not campaign.
     CannotWrite,
 }
 
 impl Fitness {
-    /// Returns whether a leader should hand over to a node that is fit, and stands last.
+    /// Returns whether this node should hand leadership to a fit node, and campaign only after
+    /// others.
     pub const fn gives_way(self) -> bool {
         matches!(self, Self::FarBehind | Self::CannotApply | Self::CannotWrite)
     }
 
-    /// Returns whether a node leads when the leader asks it to.
+    /// Returns whether the node accepts a leader's request to take over.
     pub const fn takes_over(self) -> bool {
         !matches!(self, Self::CannotApply | Self::CannotWrite)
     }

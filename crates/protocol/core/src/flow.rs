@@ -1,7 +1,7 @@
-//! Flow of proposals: what may be in flight, and to which followers it went.
+//! Flow of proposals: how many may be in flight, and how far each follower has been sent them.
 //!
-//! Liveness only. A follower takes proposals in order ([`crate::voted`]); if its answer shows that
-//! one was lost, the leader goes back to it and sends everything from there again.
+//! Liveness only. A follower accepts proposals in order ([`crate::voted`]). If its reply shows that
+//! one was lost, the leader resends everything from there on.
 
 use alloc::vec::Vec;
 
@@ -16,59 +16,72 @@ use crate::{
     time::Time,
 };
 
-/// Another node.
+/// Another node, as the leader or a follower sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Peer {
-    /// The node in its present incarnation.
+    /// The node in its current incarnation.
     pub member: Member,
     /// The node is connected.
     pub connected: bool,
-    /// Time of its last answer to this leader.
+    /// Time of its last reply to this leader.
     pub heard: Option<Time>,
-    /// The highest promise that it reported.
+    /// The highest promise that the node reported.
     pub promised: Ballot,
-    /// Proposals below went to it.
+    /// End of the proposals sent to the node, exclusive.
     pub sent_to: Slot,
-    /// Its votes in the leader's ballot go to here, at the class that counts.
+    /// End of its votes in the leader's ballot, at the class that counts.
     pub voted_to: Slot,
-    /// Slots below are decided, and held there.
+    /// The node has decided and stored all slots below.
     pub decided_to: Slot,
-    /// Slots below are decided, and held there at the class of the group, by this incarnation's
-    /// report to this ballot; slot 0 for none.
+    /// The node has decided and stored all slots below at the group's class, as this incarnation
+    /// reported to this ballot; slot 0 for none.
     pub held_to: Slot,
-    /// A crash leaves it these, as decided.
+    /// After a crash the node would still know the slots below to be decided.
     pub kept_to: Slot,
-    /// By its answer to the last heartbeat of this ballot, it holds what was decided before the
-    /// previous one.
+    /// The node is caught up: its reply to the last heartbeat of this ballot shows that it holds
+    /// what was decided before the previous heartbeat.
     pub level: bool,
-    /// The node should not lead, by its last report.
+    /// The node last reported that it should not lead.
     pub unfit: bool,
-    /// Recent lateness of its turns, by its last report.
+    /// Recent lateness of the node's turns by its last report, in microseconds.
     pub late_us: u32,
 }
 
-/// All other nodes, in order of their ids.
+/// All other nodes, sorted by id.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Peers {
     list: Vec<Peer>,
-    /// Followers were notified that slots below are decided.
+    /// Followers have been notified that the slots below are decided.
     announced_to: Slot,
+    /// What all others, and a quorum, are known to hold; never falls.
+    held: Held,
 }
 
 impl Peers {
-    /// Creates an empty list; decisions below `announced_to` need no announcement.
+    /// Creates an empty list. Decisions below `announced_to` need no notification.
     pub fn new(announced_to: Slot) -> Self {
-        Self { list: Vec::new(), announced_to }
+        Self { list: Vec::new(), announced_to, held: Held::default() }
     }
 
-    /// Returns the slot below which followers were notified of decisions.
+    /// Returns the slot below which followers have been notified of decisions.
     pub fn announced_to(&self) -> Slot {
         self.announced_to
     }
 
-    /// Notes that slots below are announced as decided.
+    /// Records that followers were notified of decisions below `decided_to`.
     pub fn announced(&mut self, decided_to: Slot) {
         self.announced_to = decided_to;
+    }
+
+    /// Returns what the others hold, as far as is known here.
+    pub fn held_known(&self) -> Held {
+        self.held
+    }
+
+    /// Notes newer knowledge of what the others hold.
+    pub fn note_held(&mut self, held: Held) {
+        self.held.all = self.held.all.max(held.all);
+        self.held.quorum = self.held.quorum.max(held.quorum);
     }
 
     /// Returns all peers.
@@ -86,7 +99,7 @@ impl Peers {
         self.list.iter().filter(|peer| peer.connected).map(|peer| peer.member.node)
     }
 
-    /// Returns the peer with this id.
+    /// Returns the peer with this id, for changes.
     pub fn find(&mut self, node: NodeId) -> Option<&mut Peer> {
         self.list.iter_mut().find(|peer| peer.member.node == node)
     }
@@ -96,7 +109,8 @@ impl Peers {
         self.list.iter().find(|peer| peer.member.node == node)
     }
 
-    /// Marks a peer as connected; messages sent before may be lost.
+    /// Marks a peer as connected and returns it; `None` if there are too many peers. Messages sent
+    /// before may have been lost.
     pub fn connect(&mut self, member: Member) -> Option<&mut Peer> {
         let at = self.list.partition_point(|peer| peer.member.node < member.node);
         let known = self.list.get(at).is_some_and(|peer| peer.member.node == member.node);
@@ -122,7 +136,7 @@ impl Peers {
         }
         let peer = &mut self.list[at];
         if peer.member != member {
-            // Another incarnation: what the one before held may be gone ([volatile-1]).
+            // A new incarnation may have lost what the previous one held ([volatile-1]).
             peer.decided_to = Slot(0);
             peer.held_to = Slot(0);
             peer.kept_to = Slot(0);
@@ -135,31 +149,31 @@ impl Peers {
         Some(peer)
     }
 
-    /// Marks the node as disconnected.
+    /// Marks a peer as disconnected.
     pub fn disconnect(&mut self, node: NodeId) {
         if let Some(peer) = self.find(node) {
             peer.connected = false;
         }
     }
 
-    /// [live-5] Notes that this node stood still for this long until now: messages of peers may lie
-    /// there unread.
+    /// [live-5] Records that this node was paused for `us` until now, so that messages of peers may
+    /// be unread.
     pub fn excuse(&mut self, now: Time, us: u64) {
         for peer in &mut self.list {
             peer.heard = peer.heard.map(|at| at.plus_us(us).min(now));
         }
     }
 
-    /// Returns the worst recent lateness of connected peers' turns.
+    /// Returns the worst recent lateness among connected peers, in microseconds.
     pub fn late_us(&self) -> u64 {
         let connected = self.list.iter().filter(|peer| peer.connected);
         connected.map(|peer| peer.late_us.into()).max().unwrap_or(0)
     }
 
-    /// Begins a new ballot of this node: nothing of it was sent or voted for.
+    /// Starts a new ballot of this node: nothing has been sent or voted for in it.
     pub fn restart(&mut self, now: Time, from: Slot) {
         for peer in &mut self.list {
-            // Granted a time-out's worth of life, so that a new leader is not its own victim.
+            // Every peer counts as heard from now, so that a new leader does not step down at once.
             peer.heard = Some(now);
             peer.promised = Ballot::ZERO;
             peer.sent_to = from;
@@ -171,9 +185,8 @@ impl Peers {
     }
 
     /// [trim-1] Returns the end of the slots that an auxiliary may forget: full replicas that form
-    /// a phase-2 quorum hold them, and each of them would find them decided after a crash. A
-    /// replica that had only voted could not rule out, without the auxiliary, that something else
-    /// was chosen.
+    /// a phase-2 quorum hold them, and each would know them to be decided after a crash. A replica
+    /// with only a vote could not rule out, without the auxiliary, that another value was chosen.
     pub fn kept(&self, eras: &Eras, own: Member, own_to: Slot) -> Slot {
         eras.current().reached(Phase::Two, |voter| {
             if voter.auxiliary {
@@ -187,9 +200,9 @@ impl Peers {
         })
     }
 
-    /// [trim-1] Returns what the others hold, and this node up to `own_to`: by each incarnation's
-    /// reports to this ballot. A member without a report holds nothing, whatever a plane has of it
-    /// in its buffers ([ring-11]).
+    /// [trim-1] Returns how much of the log the members hold, with `own_to` for this node, as their
+    /// incarnations reported to this ballot. A member without a report holds nothing, whatever of
+    /// the log a plane still has in its buffers ([ring-11]).
     pub fn held(&self, eras: &Eras, own: Member, own_to: Slot) -> Held {
         let configuration = eras.current();
         let of = |member: Member| {
@@ -200,13 +213,14 @@ impl Peers {
             peer.map_or(Slot(0), |peer| peer.held_to)
         };
         let members = configuration.members().iter();
-        // [aux-1] An auxiliary holds what it was sent, and waits for nothing.
+        // [aux-1] An auxiliary is sent nothing in the steady state, so trimming does not wait for
+        // it.
         let mut all = members
             .filter(|voter| !voter.auxiliary)
             .map(|voter| of(voter.member))
             .fold(own_to, Slot::min);
         for peer in &self.list {
-            // A learner counts while it is connected, and once it has reported what it holds.
+            // A learner counts while it is connected, or once it has reported what it holds.
             let gone = eras.identity(peer.member.node).is_some_and(|id| id.spent);
             let spared = configuration.is_auxiliary(peer.member);
             if !gone && !spared && (peer.connected || peer.held_to > Slot(0)) {
@@ -220,7 +234,7 @@ impl Peers {
         Held { all, quorum }
     }
 
-    /// Returns the members for which `holds` is true, and this node itself.
+    /// Returns the members for which `holds` is true, plus this node.
     pub fn set(
         &self,
         configuration: &Configuration,
@@ -234,7 +248,7 @@ impl Peers {
             .fold(MemberSet::default(), MemberSet::with)
     }
 
-    /// [live-2] Returns whether a phase-2 quorum answered within the last `within_us`.
+    /// [live-2] Returns whether a phase-2 quorum replied within the last `within_us`.
     pub fn quorum_heard(
         &self,
         configuration: &Configuration,
@@ -282,17 +296,17 @@ mod tests {
         assert_eq!(held(&peers(&[(2, 7), (3, 4)]), &eras), (4, 7));
         assert_eq!(held(&peers(&[(2, 12), (3, 4)]), &eras), (4, 10), "own is 10");
         assert_eq!(held(&peers(&[(2, 7)]), &eras), (0, 7), "node 3 has said nothing");
-        // A learner counts while it is connected, and once it has reported.
+        // A learner counts while it is connected, or once it has reported what it holds.
         assert_eq!(held(&peers(&[(2, 7), (3, 4), (4, 2)]), &eras), (2, 7));
         let mut with_learner = peers(&[(2, 7), (3, 4), (4, 2)]);
         with_learner.disconnect(NodeId(4));
         assert_eq!(held(&with_learner, &eras), (2, 7));
-        // In the next ballot of this leader nothing is known before it is reported again.
+        // Nothing reported in an earlier ballot of this leader counts in the next.
         with_learner.restart(Time(0), Slot(10));
         assert_eq!(held(&with_learner, &eras), (0, 0));
     }
 
-    /// [trim-1] Reports belong to an incarnation: another one has reported nothing.
+    /// [trim-1] Reports belong to an incarnation: a new one has reported nothing.
     #[test]
     fn another_incarnation_holds_nothing() {
         let mut peers = peers(&[(2, 7), (3, 4)]);
@@ -301,8 +315,8 @@ mod tests {
         assert_eq!(held(&peers, &eras(0)), (0, 4));
     }
 
-    /// [trim-1] Slots that an auxiliary reports as held are hearsay: no full replica may forget for
-    /// its sake.
+    /// [trim-1] Slots that an auxiliary reports as held do not count: no full replica may forget
+    /// because of them.
     #[test]
     fn auxiliary_holds_nothing_for_others() {
         assert_eq!(held(&peers(&[(2, 7), (3, 4)]), &eras(2)), (4, 4));
@@ -312,7 +326,7 @@ mod tests {
         }
         assert_eq!(told.kept(&eras(2), OWN, Slot(10)), Slot(4));
         assert_eq!(told.kept(&eras(3), OWN, Slot(6)), Slot(6));
-        // Nor is anything kept for it.
+        // Nor is anything retained for an auxiliary.
         assert_eq!(held(&peers(&[(2, 7), (3, 4)]), &eras(3)), (7, 7));
     }
 }

@@ -1,35 +1,35 @@
-//! The group's time ([time-1]): what the commands *now is T* of a log make of it. There is no clock
-//! in here.
+//! The group's time ([time-1]), derived from the commands *now is T* in the log. Nothing here reads
+//! a clock.
 
 /// The largest T of all applied commands *now is T*, as Unix time in milliseconds. It only grows,
-/// also across leaders.
+/// even across leaders.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupTime(u64);
 
 impl GroupTime {
-    /// Before the first command.
+    /// The time before the first command.
     pub const START: Self = Self(0);
 
-    /// Creates the time that a snapshot or a commit kept.
+    /// Restores the time from a snapshot or a commit.
     pub const fn kept(ms: u64) -> Self {
         Self(ms)
     }
 
-    /// Returns Unix time in milliseconds.
+    /// Returns the Unix time in milliseconds.
     pub const fn ms(self) -> u64 {
         self.0
     }
 
-    /// Applies a command *now is T*. Returns whether the time changed: a T that is not above it, of
-    /// an earlier leader or of one whose clock lags, changes nothing.
+    /// Applies a command *now is T*. Returns whether the time changed: a T that is not above it,
+    /// from an earlier leader or one with a slow clock, changes nothing.
     pub fn hear(&mut self, ms: u64) -> bool {
         let before = self.0;
         self.0 = self.0.max(ms);
         self.0 > before
     }
 
-    /// Returns the T that a leader proposes whose clock shows `clock_ms`, and which has applied a
-    /// key with this earliest `deadline` above the group's time: none before that deadline.
+    /// Returns the T for a leader to propose, given that its clock shows `clock_ms` and that
+    /// `deadline` is the earliest of an applied key; `None` before that deadline.
     pub fn stamp(self, clock_ms: u64, deadline: Option<u64>) -> Option<u64> {
         let due = deadline.is_some_and(|deadline| deadline <= clock_ms);
         (due && clock_ms > self.0).then_some(clock_ms)
@@ -40,8 +40,8 @@ impl GroupTime {
 mod tests {
     use super::*;
 
-    /// [time-1] Leaders with clocks of their own follow each other, and values of earlier ones are
-    /// decided late.
+    /// [time-1] Leaders with different clocks succeed each other, and values of earlier leaders are
+    /// decided late; the group's time still never goes back.
     #[test]
     fn time_never_goes_back() {
         let mut time = GroupTime::START;
@@ -64,7 +64,7 @@ mod tests {
         assert_eq!(time.stamp(200, Some(201)), None);
         assert_eq!(time.stamp(200, Some(200)), Some(200));
         assert_eq!(time.stamp(200, Some(101)), Some(200));
-        // The clock was set back: time waits for it.
+        // The clock was set back: the group's time stays until the clock has passed it.
         assert_eq!(time.stamp(100, Some(50)), None);
         assert_eq!(time.stamp(99, Some(50)), None);
     }

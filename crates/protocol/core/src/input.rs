@@ -1,4 +1,4 @@
-//! Everything that can happen to a node.
+//! All inputs of a node.
 
 use crate::{
     ballot::Ballot,
@@ -13,113 +13,114 @@ use crate::{
     value::Value,
 };
 
-/// Chosen by the caller to recognise its reads; one may stand for many.
+/// A number chosen by the caller to recognise a read; one may stand for many reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReadToken(pub u64);
 
-/// One event. `Node::step` turns it into effects.
+/// An input event. `Node::step` turns it into effects.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Input {
-    /// A message of a peer.
+    /// A peer sent a message.
     Message {
-        /// Who; planes know it from the handshake or the frame.
+        /// The sender, as planes know it from the handshake or the frame.
         from: Member,
-        /// What.
+        /// The message.
         message: Message,
-        /// The bytes of the message's value are at hand here: they came along, or were here before.
-        /// For slots from `decided_to` to the end of the window they stay until those are decided.
-        /// Meaningless for messages without a value, and for values without bytes.
+        /// The bytes of the message's value are present on this node, whether they came along or
+        /// were there before. For slots from `decided_to` to the end of the window they are
+        /// retained until the slots are decided. Meaningless for messages without a value, and for
+        /// values without bytes.
         held: bool,
     },
-    /// Give this value the next slots. Its bytes are at hand.
+    /// Propose this value in the next slots. Its bytes are present.
     Propose {
         /// The value.
         value: Value,
         /// Number of slots; more than one only for values that may span ([`Value::may_span`]).
         slots: u64,
     },
-    /// Bytes that [`crate::effect::Effect::Fetch`] asked for are at hand.
+    /// Bytes requested by [`crate::effect::Effect::Fetch`] are present.
     Held {
-        /// The value whose bytes are held.
+        /// The value whose bytes are present.
         value: Value,
-        /// Slots of the value; perhaps fewer than were asked for. Earlier reports still hold.
+        /// Slots of the value, perhaps fewer than requested. Earlier reports remain valid.
         range: SlotRange,
     },
     /// Every record up to this one is on stable storage.
     Persisted(RecordSeq),
-    /// The log failed for good: no promise and no vote from here on ([disk-9]).
+    /// The log failed permanently: the node sends no more promises or votes ([disk-9]).
     StorageFailed,
-    /// Fitness of this node to lead, from now on ([live-3], [live-6]).
+    /// This node's fitness to lead changed ([live-3], [live-6]).
     Fitness(Fitness),
-    /// These slots, decided before this process and not learned again yet, are lost too: the log
-    /// cannot read them back ([disk-8]).
+    /// These slots are lost too: they were decided before this process started, are not learned
+    /// again yet, and the log cannot read them back ([disk-8]).
     Lost(SlotRange),
-    /// The first slot that was decided in this process and whose value cannot be read back any
-    /// more, until it is here again ([disk-8]).
+    /// The first slot that was decided in this process and whose value cannot be read back at the
+    /// moment; `None` once all can ([disk-8]).
     Missing(Option<Slot>),
-    /// Bytes of streams that are kept may be lacking here, or would be after a restart ([snap-5],
-    /// [here-1]).
+    /// Bytes of retained streams may be missing on this node, now or after a restart; `false` once
+    /// none are ([snap-5], [here-1]).
     Lacking(bool),
-    /// All connected peers were asked for what is missing, twice, and none delivered it.
+    /// All connected peers were asked twice for the missing value; none has it.
     FoundNowhere,
-    /// A snapshot was installed, durably: its state stands for everything below `to`, and the log
-    /// starts there ([snap-2]). To be checked with [`crate::node::Node::may_install`] before.
+    /// A snapshot of everything below `to` was installed durably, and the log starts there
+    /// ([snap-2]). The caller must check it with [`crate::node::Node::may_install`] first.
     Installed {
         /// The first slot that the snapshot does not cover.
         to: Slot,
-        /// The eras there.
+        /// The eras at `to`.
         eras: Eras,
     },
-    /// The log starts here now, durably: a snapshot of this node's own stands for what was below
-    /// ([trim-3]).
+    /// The log now starts at this slot, durably: a snapshot of this node's own covers the slots
+    /// below ([trim-3]).
     Trimmed(Slot),
-    /// The log starts here now, durably, and nothing stands for what was below: what
-    /// [`crate::effect::Effect::Forget`] asked for is done.
+    /// The log now starts at this slot, durably, and no snapshot covers the slots below: the
+    /// request of [`crate::effect::Effect::Forget`] is done.
     Forgotten(Slot),
-    /// A peer can be talked to.
+    /// A peer connected.
     Connected(Member),
-    /// The peer is disconnected.
+    /// A peer disconnected.
     Disconnected(NodeId),
-    /// A linearizable read waits for its index.
+    /// A linearizable read waits for its read index.
     Read(ReadToken),
-    /// A client waits until everything below is on stable storage at a phase-2 quorum ([class-2]);
-    /// to be answered by [`crate::effect::Effect::Lasts`]. Where members might not understand the
-    /// question, it is not sent.
+    /// A client waits until everything below `to` is on stable storage at a phase-2 quorum
+    /// ([class-2]); [`crate::effect::Effect::Lasts`] answers it. Not used while a member might not
+    /// understand the request.
     Last {
-        /// The first slot that it does not wait for.
+        /// End of the slots, exclusive.
         to: Slot,
     },
-    /// A client waits until everything below is in memory at a phase-2 quorum, voted for in this
-    /// ballot, in which this node has voted for it ([class-2]); to be answered by
-    /// [`crate::effect::Effect::InMemory`], or never. Where members might not understand the
-    /// question, it is not sent.
+    /// A client waits until everything below `to` is in memory at a phase-2 quorum, voted for in
+    /// this ballot, in which this node has voted for it too ([class-2]).
+    /// [`crate::effect::Effect::InMemory`] answers it, if anything does. Not used while a member
+    /// might not understand the request.
     Early {
         /// The ballot.
         ballot: Ballot,
-        /// The first slot that it does not wait for.
+        /// End of the slots, exclusive.
         to: Slot,
     },
-    /// Route of votes from now on, while this node leads.
+    /// Changes the route of votes to this node when it leads.
     Route(Route),
     /// Number of slots that each program of the device holds, a power of two; 0: there is no
-    /// device, or it is to be left alone. The device's work is withdrawn, and it is fenced, before
-    /// a clean stop ([offload-8]).
+    /// device, or it must not be used. With 0, the device's work is withdrawn and the device is
+    /// fenced; required before a clean stop ([offload-8]).
     Offload {
-        /// Slots.
+        /// Number of slots.
         cells: u64,
     },
-    /// A report of this node's device.
+    /// This node's device sent a report.
     Device(Word),
     /// Hand leadership to this node, or to the most advanced follower ([live-4]).
     Transfer {
-        /// The new leader; `None`: the most advanced follower.
+        /// The new leader; `None` for the most advanced follower.
         to: Option<NodeId>,
     },
-    /// This node's turn, the one that begins now, was late by this, in microseconds ([live-5]).
+    /// This node's current turn began late ([live-5]).
     Late {
-        /// Microseconds.
+        /// The delay in microseconds.
         us: u64,
     },
-    /// Time passed; due at the latest at the time of `Effect::WakeAt`.
+    /// Time passed. Due no later than the time of `Effect::WakeAt`.
     Tick,
 }

@@ -1,7 +1,7 @@
-//! Invariants of every group at every moment: one function per property, pure, for tests.
+//! Invariants of every group at every moment: one pure function per property, for tests.
 //!
 //! The core does not call them. The model checker, the simulator and the transcripts do, each with
-//! its own observations from outside; none of them trusts the counting of [`crate::learner`].
+//! its own observations from outside. None of them trusts the counting of [`crate::learner`].
 
 use alloc::{format, string::String};
 
@@ -16,17 +16,17 @@ use crate::{
     value::Value,
 };
 
-/// A verdict; the error describes what was observed.
+/// Result of a check; the error describes what was observed.
 pub type Verdict = Result<(), String>;
 
 fn hold(condition: bool, seen: impl FnOnce() -> String) -> Verdict {
     if condition { Ok(()) } else { Err(seen()) }
 }
 
-/// [class-1], [class-4], [era-5] Returns whether these voters, all in `ballot` and at the group's
+/// [class-1], [class-4], [era-5] Returns whether these votes, all in `ballot` and at the group's
 /// class, make a value chosen in a slot of era `slot_era`, whose configuration is `configuration`.
 ///
-/// With arithmetic of its own.
+/// It does its own arithmetic, independent of the learner's.
 pub fn is_chosen(
     configuration: &Configuration,
     slot_era: Era,
@@ -39,7 +39,7 @@ pub fn is_chosen(
     enough(configuration, Phase::Two, voters)
 }
 
-/// [era-5] Returns whether these members could promise a ballot that `configuration` judges.
+/// [era-5] Returns whether these members could promise a ballot whose era has this configuration.
 pub fn could_promise(configuration: &Configuration, members: &[Member]) -> bool {
     enough(configuration, Phase::One, members)
 }
@@ -56,7 +56,7 @@ fn enough(configuration: &Configuration, phase: Phase, members: &[Member]) -> bo
         (QuorumRule::Majority, _) => 2 * inside > total,
         (QuorumRule::Flexible { phase1, .. }, Phase::One) => inside >= u64::from(phase1),
         (QuorumRule::Flexible { phase2, .. }, Phase::Two) => inside >= u64::from(phase2),
-        // The one rule that is not about weight.
+        // The only rule that does not depend on weight.
         (QuorumRule::Grid { .. }, _) => {
             let at = |member: &Member| configuration.position(*member);
             let set = members.iter().filter_map(at);
@@ -65,12 +65,12 @@ fn enough(configuration: &Configuration, phase: Phase, members: &[Member]) -> bo
     }
 }
 
-/// Checks agreement: a slot has one chosen value.
+/// Checks agreement: a slot has at most one chosen value.
 pub fn agreement(slot: Slot, known: &Value, value: &Value) -> Verdict {
     hold(known == value, || format!("slot {slot}: both {known} and {value}"))
 }
 
-/// [class-1] Checks that a value that a node takes as decided was chosen.
+/// [class-1] Checks that a value was chosen before a node treats it as decided.
 pub fn decided_is_chosen(slot: Slot, chosen: Option<&Value>, decided: &Value) -> Verdict {
     match chosen {
         Some(chosen) => {
@@ -80,35 +80,35 @@ pub fn decided_is_chosen(slot: Slot, chosen: Option<&Value>, decided: &Value) ->
     }
 }
 
-/// [decide-1] Decisions come in slot order, without gaps, each slot once.
+/// [decide-1] Checks that decisions come in slot order, without gaps, each slot once.
 pub fn decided_in_order(decided_to: Slot, range: SlotRange) -> Verdict {
     hold(range.from == decided_to && !range.is_empty(), || {
         format!("decided {range} after everything below {decided_to}")
     })
 }
 
-/// [ballot-4] Checks that a promise never goes back, restarts included.
+/// [ballot-4] Checks that a promise never decreases, even across restarts.
 pub fn promise_is_kept(before: Ballot, after: Ballot) -> Verdict {
     hold(after >= before, || format!("promised {after} after {before}"))
 }
 
-/// [p2-1] Checks that there is no vote below a promise.
+/// [p2-1] Checks that a vote is not below the promise.
 pub fn vote_respects_promise(promised: Ballot, ballot: Ballot) -> Verdict {
     hold(ballot >= promised, || format!("voted in {ballot} after promising {promised}"))
 }
 
-/// [ballot-2] Checks one value for one slot in one ballot.
+/// [ballot-2] Checks that a ballot proposes only one value per slot.
 pub fn one_value_per_ballot(ballot: Ballot, slot: Slot, known: &Value, value: &Value) -> Verdict {
     hold(known == value, || format!("ballot {ballot}, slot {slot}: {known} and {value}"))
 }
 
-/// [ballot-2] Checks that a ballot belongs to one process of one node; `known` used it before.
+/// [ballot-2] Checks that only one process of one node uses a ballot; `known` used it before.
 pub fn ballot_is_not_reused(ballot: Ballot, known: u64, process: u64) -> Verdict {
     hold(known == process, || format!("ballot {ballot}: used by process {known} and by {process}"))
 }
 
-/// [p2-6] Checks that a vote leaves when its records have the class that it claims: `in_memory` and
-/// `on_disk` return whether this node has cast a vote in the ballot for a slot.
+/// [p2-6] Checks that a vote is sent only once its records have the class it claims. `in_memory`
+/// and `on_disk` return whether this node has cast a vote in the ballot for a slot.
 pub fn vote_is_true(
     vote: &Phase2b,
     in_memory: impl Fn(Slot) -> bool,
@@ -131,8 +131,8 @@ pub fn vote_is_true(
     })
 }
 
-/// [p1-3] Checks that a promise leaves out no vote that was cast before it, in a lower ballot, from
-/// its start on; `cast` is the highest vote of this acceptor in a slot.
+/// [p1-3] Checks that a promise leaves out no vote cast before it in a lower ballot, from its start
+/// on. `cast` is the highest ballot in which this acceptor voted for `slot`.
 pub fn promise_is_complete(promise: &Phase1b, slot: Slot, cast: Ballot, value: &Value) -> Verdict {
     if slot < promise.from.max(promise.floor) || cast >= promise.ballot {
         return Ok(());
@@ -146,8 +146,8 @@ pub fn promise_is_complete(promise: &Phase1b, slot: Slot, cast: Ballot, value: &
     })
 }
 
-/// [time-1] Checks that a command *now is T* leaves a time that is neither before T nor before what
-/// it was.
+/// [time-1] Checks that after a command *now is T* the time is neither below T nor below its
+/// previous value.
 pub fn time_goes_on(before: GroupTime, said_ms: u64, after: GroupTime) -> Verdict {
     hold(after.ms() >= before.ms() && after.ms() >= said_ms, || {
         let (before, after) = (before.ms(), after.ms());
@@ -155,42 +155,41 @@ pub fn time_goes_on(before: GroupTime, said_ms: u64, after: GroupTime) -> Verdic
     })
 }
 
-/// [era-3] Eras begin in order, one at a time per decided change.
+/// [era-3] Checks that eras begin in order.
 pub fn eras_in_order(before: Era, after: Era) -> Verdict {
     hold(after >= before, || format!("era {after} after era {before}"))
 }
 
-/// [ballot-3] Checks that a node starts a ballot only in an era that it has decided the beginning
-/// of.
+/// [ballot-3] Checks that a node starts a ballot only in an era whose beginning it has decided.
 pub fn ballot_era_is_decided(own: Era, ballot: Ballot) -> Verdict {
     hold(ballot.era <= own, || format!("ballot {ballot} of a node in era {own}"))
 }
 
-/// [era-6] Checks that a ballot proposes only after the slot that began its era; `begun` is the
-/// first slot of that era, `None` if it has not begun.
+/// [era-6] Checks that a ballot proposes only in slots after the one that began its era. `begun` is
+/// the first slot of that era, `None` if it has not begun.
 pub fn proposal_is_behind_its_era(ballot: Ballot, slot: Slot, begun: Option<Slot>) -> Verdict {
     hold(begun.is_some_and(|begun| slot >= begun), || {
         format!("ballot {ballot} proposes in slot {slot}, before its era")
     })
 }
 
-/// [era-12], [trim-1] Checks that no phase-1 quorum is without a holder of a chosen value;
-/// `without` are the members that lack it.
+/// [era-12], [trim-1] Checks that every phase-1 quorum includes a member that holds the chosen
+/// value; `without` lists the members that lack it.
 pub fn quorum_has_holder(configuration: &Configuration, slot: Slot, without: &[Member]) -> Verdict {
     hold(!could_promise(configuration, without), || {
         format!("slot {slot}: a quorum of {configuration} does not hold what was chosen there")
     })
 }
 
-/// [read-1] Checks that a read's index covers every slot whose decision any node knew when it was
-/// asked.
+/// [read-1] Checks that a read's index covers every slot that any node knew to be decided when the
+/// read arrived.
 pub fn read_is_fresh(known_to: Slot, index: Slot) -> Verdict {
     hold(index >= known_to, || {
         format!("read index {index}; everything below {known_to} was known to be decided")
     })
 }
 
-/// [value-3] Checks: no bytes, no vote; [catch-1] nor a decision.
+/// [value-3], [catch-1] Checks that a node votes for a value, or decides it, only with its bytes.
 pub fn bytes_are_held(slot: Slot, value: &Value, held: bool) -> Verdict {
     hold(held || !value.has_bytes(), || format!("slot {slot}: the bytes of {value} are not here"))
 }

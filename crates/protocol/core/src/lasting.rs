@@ -1,11 +1,11 @@
-//! The part of the decided prefix that outlasts a crash of all nodes: how far this node's log has
-//! it on stable storage, reports of other members about theirs, and the nodes that wait ([class-2],
-//! [last-1]).
+//! The part of the decided prefix that survives a crash of all nodes: how much of it this node's
+//! log has on stable storage, what other members reported about theirs, and which nodes wait for it
+//! ([class-2], [last-1]).
 //!
-//! In a durable group all that is decided lasts. In a volatile one, a decision says nothing about
-//! disks, and votes are the wrong thing to look at: a vote on stable storage may be for a value
-//! that another ballot replaced. The part that lasts is the part that a restart would find decided.
-//! While a client or a peer waits for more, the log restates how far that is by another record.
+//! In a durable group, everything decided is durable. In a volatile one, a decision says nothing
+//! about disks, and votes are the wrong evidence: a vote on stable storage may be for a value that
+//! another ballot replaced. What counts is what a restart would find decided. While a client or a
+//! peer waits for more, the log writes another record to restate the decided prefix.
 
 use alloc::vec::Vec;
 
@@ -16,22 +16,22 @@ use crate::{
     time::Time,
 };
 
-/// The part.
+/// Progress of the durable decided prefix, on this node and as reported by others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Lasting {
-    /// Everything below lasts here.
+    /// Everything below is durable on this node.
     here_to: Slot,
-    /// The record that restates how far everything is decided, on its way to stable storage.
+    /// Record that restates the decided prefix, while it is being written.
     restated: Option<RecordSeq>,
-    /// Nodes that wait for this node's disk, and the slots that they wait for.
+    /// Nodes that wait for this node's disk, each with the slot it waits for.
     waiting: Vec<(NodeId, Slot)>,
-    /// Reports of other members about their own logs.
+    /// Slots below which other members reported their logs as durable.
     said: Vec<(Member, Slot)>,
-    /// This node's clients wait until everything below lasts in the group.
+    /// Clients of this node wait until everything below is durable in the group.
     wanted: Slot,
-    /// Clients were notified of everything below.
+    /// Clients have been notified of everything below.
     told: Slot,
-    /// The question in flight, and since when.
+    /// The outstanding request, and the time it was sent.
     asked: Option<(Slot, Time)>,
 }
 
@@ -41,34 +41,34 @@ impl Lasting {
         self.wanted <= self.told && self.waiting.is_empty()
     }
 
-    /// Clients of this node wait until everything below lasts in the group.
+    /// Records that clients of this node wait until everything below `to` is durable in the group.
     pub fn want(&mut self, to: Slot) {
         self.wanted = self.wanted.max(to);
     }
 
-    /// Returns the end of the slots that clients of this node were notified of.
+    /// Returns the slot below which clients of this node have been notified.
     pub fn told(&self) -> Slot {
         self.told
     }
 
-    /// Notes that a peer waits until everything below lasts here. Its later question replaces the
-    /// earlier one.
+    /// Records that a peer waits until everything below `to` is durable on this node. A later
+    /// request replaces an earlier one.
     pub fn on_request(&mut self, from: NodeId, to: Slot) {
         let room = self.waiting.len() < PEERS_MAX;
         match self.waiting.iter_mut().find(|(node, _)| *node == from) {
             Some((_, wanted)) => *wanted = to,
             None if room => self.waiting.push((from, to)),
-            // It asks again.
+            // The table is full; the peer repeats its request.
             None => {}
         }
     }
 
-    /// Forgets the questions of a disconnected node; it asks again after reconnecting.
+    /// Drops a disconnected node's request; it sends a new one after reconnecting.
     pub fn disconnect(&mut self, node: NodeId) {
         self.waiting.retain(|(waits, _)| *waits != node);
     }
 
-    /// [last-2] Notes a node's report, as this incarnation, that everything below lasts there.
+    /// [last-2] Records a member's report that everything below `to` is durable on its node.
     pub fn on_reply(&mut self, from: Member, to: Slot) {
         let room = self.said.len() < PEERS_MAX;
         let mut known = self.said.iter_mut();
@@ -81,15 +81,15 @@ impl Lasting {
         }
     }
 
-    /// Returns this member's reported slot; slot 0 for none.
+    /// Returns the slot that this member reported; slot 0 if none.
     pub fn said(&self, by: Member) -> Slot {
         let said = self.said.iter().find(|(member, _)| *member == by);
         said.map_or(Slot(0), |(_, to)| *to)
     }
 
-    /// [last-1] Notes that everything below `here_to` lasts here, and everything below `held_to` is
-    /// decided and held. Returns whether the log is to restate that by another record, since a
-    /// client or a peer waits for it.
+    /// [last-1] Records that everything below `here_to` is durable on this node, and everything
+    /// below `held_to` is decided and held. Returns whether the log should restate that in another
+    /// record because a client or a peer waits for it.
     pub fn look(
         &mut self,
         here_to: Slot,
@@ -101,30 +101,30 @@ impl Lasting {
         self.restated.is_none() && held_to > here_to && self.is_awaited()
     }
 
-    /// Notes the record that restates it.
+    /// Records the number of the record that restates the decided prefix.
     pub fn restates(&mut self, record: RecordSeq) {
         self.restated = Some(record);
     }
 
-    /// Returns whether a client or a peer waits for more than lasts here by now.
+    /// Returns whether a client or a peer waits for more than is durable on this node.
     fn is_awaited(&self) -> bool {
         let by_peers = self.waiting.iter().any(|(_, to)| *to > self.here_to);
         by_peers || (self.wanted > self.told && self.wanted > self.here_to)
     }
 
-    /// Returns whether a client or a peer waits for something that this log has not written.
+    /// Returns whether a client or a peer waits for something that this log has not written yet.
     pub fn awaits_disk(&self) -> bool {
         self.restated.is_some() && !self.is_idle()
     }
 
-    /// Returns the next peer that has waited for no more than this.
+    /// Removes and returns a peer whose request is satisfied up to `here_to`.
     pub fn next_answer(&mut self, here_to: Slot) -> Option<NodeId> {
         let at = self.waiting.iter().position(|(_, to)| *to <= here_to)?;
         Some(self.waiting.swap_remove(at).0)
     }
 
-    /// Notes that everything below lasts in the group. Returns whether that is news to a waiting
-    /// client.
+    /// Records that everything below `to` is durable in the group. Returns whether a waiting client
+    /// should be notified.
     pub fn is_news(&mut self, to: Slot) -> bool {
         let news = self.wanted > self.told && to > self.told;
         if news {
@@ -133,8 +133,8 @@ impl Lasting {
         news
     }
 
-    /// Returns the question to ask others now: one at a time, for all clients that wait by then;
-    /// again after `retry_us` without an answer.
+    /// Returns the request to send to other members: one at a time for all waiting clients, and
+    /// again after `retry_us` without a reply.
     pub fn question(&mut self, now: Time, retry_us: u64) -> Option<Slot> {
         if self.wanted <= self.told {
             self.asked = None;
@@ -148,7 +148,7 @@ impl Lasting {
         Some(self.wanted)
     }
 
-    /// Returns when the question in flight is to be repeated.
+    /// Returns the time at which the outstanding request is to be repeated.
     pub fn wake_at(&self, retry_us: u64) -> Option<Time> {
         self.asked.map(|(_, at)| at.plus_us(retry_us))
     }
@@ -161,13 +161,13 @@ mod tests {
 
     const RETRY_US: u64 = 1000;
 
-    /// Calls `look` and returns whether the log is to restate more.
+    /// Calls `look` and returns whether the log should restate more.
     fn looked(lasting: &mut Lasting, here_to: u64, held_to: u64, persisted: u64) -> bool {
         let safe = |record: RecordSeq| record.0 <= persisted;
         lasting.look(Slot(here_to), Slot(held_to), safe)
     }
 
-    /// [last-1] The log restates one record at a time, and none without a waiting client or peer.
+    /// [last-1] The log restates one record at a time, and none while no client or peer waits.
     #[test]
     fn the_log_restates_what_is_decided_while_somebody_waits() {
         let mut lasting = Lasting::default();
@@ -185,7 +185,8 @@ mod tests {
         assert_eq!(lasting.next_answer(Slot(8)), Some(NodeId(2)));
     }
 
-    /// [last-2] A statement is that of an incarnation; an old one that is late takes nothing back.
+    /// [last-2] A report belongs to an incarnation; a late one of an old incarnation revokes
+    /// nothing.
     #[test]
     fn statements_are_those_of_an_incarnation() {
         let first = Member::first(2);

@@ -1,10 +1,10 @@
-//! Laying: a leader's view of the ring along which votes reach it, and of when it is laid anew.
-//! Liveness only.
+//! Setting up the ring: the leader's view of the ring along which votes reach it, and of when to
+//! rebuild it. Liveness only.
 //!
-//! A ring is as fast as its slowest member, so a leader that makes no progress for
-//! [`Laying::patience_us`] asks all members for votes directly, sees which of them answer, and lays
-//! a ring without those that do not ([ring-7]). They return once they have kept up for a while,
-//! which lasts longer each time.
+//! A ring is as fast as its slowest member. A leader that makes no progress for
+//! [`Laying::patience_us`] requests votes from all members directly, sees which of them reply, and
+//! sets up a ring without the others ([ring-7]). These are readmitted after a while, which doubles
+//! each time.
 
 use alloc::vec::Vec;
 
@@ -14,33 +14,33 @@ use crate::{
     time::Time,
 };
 
-/// A leader waits for a decision no less and no longer than this before it takes its ring for
-/// broken.
+/// Minimum and maximum time that a leader waits for a decision before it considers its ring broken.
 const PATIENCE_US: (u64, u64) = (2_000, 40_000);
-/// A decision is late after this multiple of its usual time and of that time's variation.
+/// A decision is late after this multiple of its usual time plus the variation of that time.
 const PATIENCE: u64 = 4;
-/// A ring that held for so long was a good one.
+/// A ring that lasted this long was a good one.
 const GOOD_US: u64 = 1_000_000;
-/// Time of direct votes after a ring broke: by then it shows which members are slow.
+/// Duration of direct voting after a ring broke; it is long enough to show which members are slow.
 const LOOK_US: u64 = 10_000;
-/// Time that a slow member stays out the first time, and at most; doubled each time.
+/// Time that a slow member is excluded from the ring: the first time, and at most. It doubles each
+/// time.
 const BENCH_US: (u64, u64) = (1_000_000, 60_000_000);
 
 /// Route of votes to the leader.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Route {
-    /// From every member straight to the leader.
+    /// From every member directly to the leader.
     #[default]
     Star,
     /// Along a ring that the leader chooses.
     Ring,
-    /// Along these, and then to the leader. Whether they are enough, or are there, is not asked: a
-    /// ring that gets nowhere is given up for one of the leader's own choice.
+    /// Along these members, and then to the leader. They are not checked to be connected or to form
+    /// a quorum; if the ring makes no progress, the leader chooses another one itself.
     Through(Vec<Member>),
 }
 
 impl Route {
-    /// Returns the route of this name, of those that need no more than a name.
+    /// Returns the route with this name, if it is one that needs no members.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "star" => Some(Self::Star),
@@ -50,7 +50,7 @@ impl Route {
     }
 }
 
-/// Out of the ring for a while.
+/// Temporary exclusion of a slow member from the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Bench {
     member: Member,
@@ -59,53 +59,54 @@ struct Bench {
     us: u64,
 }
 
-/// The leader's side.
+/// Leader's side: the ring in use, its progress, and the excluded members.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Laying {
     wish: Route,
     number: u32,
     members: Vec<Member>,
-    /// Slots below were decided at this time; the time also advances while nothing is open.
+    /// Last decided prefix, and the time of the last progress. The time also advances while no
+    /// proposal is outstanding.
     progress: (Slot, Time),
-    /// A proposal in flight: all slots below, since when.
+    /// End of a proposal in flight, and the time it was sent.
     probe: Option<(Slot, Time)>,
-    /// Usual time of a recent decision; 0 until the first.
+    /// Moving average of the time to a decision; 0 before the first.
     usual_us: u64,
-    /// Variation of the usual time.
+    /// Average deviation from `usual_us`.
     varies_us: u64,
-    /// Since when the ring is laid, or votes come straight.
+    /// Time at which the ring was set up, or given up.
     since: Time,
-    /// Members of a ring that broke at this slot, until the slow ones are known.
+    /// Slot at which a ring broke, and its members, until the slow ones are known.
     broken: Option<(Slot, Vec<Member>)>,
-    /// No ring is laid before.
+    /// No ring is set up before this time.
     again_at: Time,
     /// Length of the last postponement.
     put_off_us: u64,
     benched: Vec<Bench>,
-    /// Slots below were decided at the last two heartbeats, the older one first.
+    /// End of the decided slots at the last two heartbeats, older first.
     beats: [Slot; 2],
-    /// When the next one counts.
+    /// Time from which the next heartbeat counts.
     beat_at: Time,
 }
 
 impl Laying {
-    /// Creates the state with the route wished from the start.
+    /// Creates the state with the route requested at start.
     pub fn new(wish: Route) -> Self {
         Self { wish, ..Self::default() }
     }
 
-    /// Sets the wished route from now on.
+    /// Sets the requested route.
     pub fn wish(&mut self, wish: Route, now: Time) {
         self.wish = wish;
         self.again_at = now;
     }
 
-    /// Returns the wished route.
+    /// Returns the requested route.
     pub fn wished(&self) -> &Route {
         &self.wish
     }
 
-    /// Begins a ballot: no ring is laid in it.
+    /// Starts a ballot, without a ring.
     pub fn begin(&mut self, now: Time, decided_to: Slot) {
         self.number = 0;
         self.members.clear();
@@ -116,8 +117,8 @@ impl Laying {
         self.beats = [Slot(0); 2];
     }
 
-    /// Returns the ring and its number; empty: votes come directly. Number 0: no ring was announced
-    /// in this ballot.
+    /// Returns the number of the ring and its members; no members if votes are sent directly.
+    /// Number 0: no ring has been announced in this ballot.
     pub fn laid(&self) -> (u32, &[Member]) {
         (self.number, &self.members)
     }
@@ -127,12 +128,12 @@ impl Laying {
         !self.members.is_empty()
     }
 
-    /// Returns whether there is nothing to do: no ring is laid or wished.
+    /// Returns whether there is nothing to do: no ring is in use or requested.
     pub fn is_idle(&self) -> bool {
         self.members.is_empty() && self.wish == Route::Star
     }
 
-    /// Lays this ring; the caller announces it.
+    /// Sets up this ring; the caller announces it.
     pub fn lay(&mut self, now: Time, decided_to: Slot, members: Vec<Member>) {
         self.number += 1;
         self.members = members;
@@ -140,8 +141,8 @@ impl Laying {
         self.progress = (decided_to, now);
     }
 
-    /// Notes that these slots are proposed now. If everything before them is decided, the wait for
-    /// a decision begins.
+    /// Records that these slots are being proposed. If everything before them is decided, the wait
+    /// for a decision begins.
     pub fn proposed(&mut self, now: Time, range: SlotRange, decided_to: Slot) {
         if range.from <= decided_to {
             self.progress = (decided_to, now);
@@ -151,7 +152,7 @@ impl Laying {
         }
     }
 
-    /// Notes the end of the decided slots, and whether any proposal is open.
+    /// Records the end of the decided slots, and whether any proposal is outstanding.
     pub fn note(&mut self, now: Time, decided_to: Slot, open: bool) {
         if !open || decided_to > self.progress.0 {
             self.progress = (decided_to, now);
@@ -170,13 +171,14 @@ impl Laying {
         }
     }
 
-    /// Returns how long a leader with a ring waits for a decision.
+    /// Returns how long a leader with a ring waits for a decision, in microseconds.
     pub fn patience_us(&self) -> u64 {
         let (least, most) = PATIENCE_US;
         (PATIENCE * (self.usual_us + self.varies_us)).clamp(least, most)
     }
 
-    /// Returns when a ring is to be checked, if any proposal is `open`: it breaks then.
+    /// Returns the time of the next check: when a ring with an `open` proposal counts as broken, or
+    /// when a new one may be set up.
     pub fn wake_at(&self, open: bool) -> Option<Time> {
         let breaks = (self.is_ring() && open).then(|| self.progress.1.plus_us(self.patience_us()));
         let waits = self.broken.is_some() && self.wish != Route::Star;
@@ -184,27 +186,27 @@ impl Laying {
         breaks.into_iter().chain(again).min()
     }
 
-    /// Returns whether the ring makes no progress.
+    /// Returns whether the ring makes no progress although a proposal is outstanding.
     pub fn is_stuck(&self, now: Time, open: bool) -> bool {
         let waited = now.since_us(self.progress.1) >= self.patience_us();
         self.is_ring() && open && waited
     }
 
-    /// Notes that a member of the ring is lost: no ring is laid before `again_at`.
+    /// Records that a member of the ring was lost: no ring is set up before `again_at`.
     pub fn loses(&mut self, again_at: Time) {
         self.again_at = again_at;
         self.give_up();
     }
 
-    /// Replaces a ring laid by name by the leader's own choice from now on.
+    /// Replaces a requested list of members by the leader's own choice from now on.
     fn give_up(&mut self) {
         if matches!(self.wish, Route::Through(_)) {
             self.wish = Route::Ring;
         }
     }
 
-    /// Notes that the ring broke: all members are asked directly, and judged soon. A ring laid by
-    /// name is given up.
+    /// Records that the ring broke: all members vote directly, and are judged soon. A requested
+    /// list of members is given up.
     pub fn breaks(&mut self, now: Time) {
         let members = core::mem::take(&mut self.members);
         if now.since_us(self.since) >= GOOD_US {
@@ -220,15 +222,16 @@ impl Laying {
         self.broken.as_ref().map_or(&[], |(_, members)| members)
     }
 
-    /// Judges the members of the broken ring; a ring may be laid again. Those that have voted for
-    /// the slot it was stuck at are fine; the others are out for a while, if that slot was decided
-    /// without them. If none was slow, the next ring is put off longer each time.
+    /// Judges the members of the broken ring, after which a ring may be set up again. Members that
+    /// voted for the slot at which it broke are fine. If that slot was decided without the others,
+    /// they are excluded for a while. If none was slow, the next ring is postponed, for longer each
+    /// time.
     pub fn judge(&mut self, now: Time, decided_to: Slot, voted_to: &[(Member, Slot)]) {
         let Some((slot, _)) = self.broken else {
             return;
         };
         if decided_to <= slot {
-            // Not the ring's fault: nothing is decided without it either.
+            // The ring is not to blame: nothing is decided without it either.
             self.again_at = now.plus_us(LOOK_US);
             return;
         }
@@ -258,23 +261,23 @@ impl Laying {
         }
     }
 
-    /// Returns whether a member was slow, and its time is not over.
+    /// Returns whether a member is still excluded for being slow.
     pub fn is_benched(&self, now: Time, member: Member) -> bool {
         let out = |one: &Bench| one.member == member && now < one.until;
         self.benched.iter().any(out)
     }
 
-    /// Returns whether a ring may be laid now.
+    /// Returns whether a ring may be set up now.
     pub fn may_lay(&self, now: Time) -> bool {
         now >= self.again_at
     }
 
-    /// Puts off the next check until then: there is no ring to lay.
+    /// Postpones the next check, because no ring can be set up now.
     pub fn put_off(&mut self, until: Time) {
         self.again_at = until;
     }
 
-    /// Notes a heartbeat; more of them than one every `every_ms` are not counted.
+    /// Records a heartbeat; at most one every `every_ms` counts.
     pub fn beat(&mut self, now: Time, every_ms: u64, decided_to: Slot) {
         if now >= self.beat_at {
             self.beat_at = now.plus_ms(every_ms);
@@ -282,8 +285,8 @@ impl Laying {
         }
     }
 
-    /// Returns the slot that members must hold to be level: one that answers a heartbeat and holds
-    /// less, at the class of the group, lags, since this was decided more than a heartbeat ago.
+    /// Returns the slot that caught-up members must hold. It was decided more than a heartbeat ago,
+    /// so a member that replies to a heartbeat and holds less, at the group's class, lags.
     pub fn level_at(&self) -> Slot {
         self.beats[0]
     }

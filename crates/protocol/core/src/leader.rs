@@ -1,4 +1,4 @@
-//! Leader: phase 1, the choice of value, phase 2. Safety lives here; nothing here knows the time.
+//! Leader: phase 1, the choice of value, phase 2. Safety lives here; nothing here reads the time.
 
 use alloc::vec::Vec;
 
@@ -15,72 +15,73 @@ use crate::{
     value::Value,
 };
 
-/// Nodes that a ballot asks for promises.
+/// Nodes from which a ballot requests promises.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Asked {
-    /// All members, and this node promises before it asks.
+    /// All members; this node promises before it sends 1A.
     AllMembers,
-    /// [cast-2] Only these; this node promises last, by its casting vote.
+    /// [cast-2] Only these nodes; this node promises last, with its casting vote.
     Only(Vec<NodeId>),
 }
 
-/// Stage of phase 1, by the ballot's own records.
+/// Stage of phase 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
-    /// [ballot-2] Nothing was sent yet: the round's record is on its way to the disk.
+    /// [ballot-2] The record of the round is being written; nothing has been sent.
     Recording(RecordSeq),
-    /// 1A messages are out.
+    /// 1A messages have been sent.
     Asking,
-    /// [cast-3] All nodes asked have answered; this node's own promise is in flight.
+    /// [cast-3] All requested promises have arrived; this node's own promise is being written.
     Casting,
-    /// Promises of a quorum are in, but slots below `floor` were forgotten somewhere: catch up
-    /// before proposing ([p1-5]).
+    /// A quorum has promised, but some member dropped its votes below `floor`: catch up before
+    /// proposing ([p1-5]).
     CatchingUp,
 }
 
-/// Phase 1 of one ballot of this node.
+/// Phase 1 of one of this node's ballots.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Phase1 {
     /// The ballot.
     pub ballot: Ballot,
-    /// First undecided slot when it started.
+    /// First undecided slot when phase 1 started.
     pub from: Slot,
-    /// Nodes asked for a promise.
+    /// Nodes from which promises are requested.
     pub asked: Asked,
     /// Stage of this phase 1.
     pub stage: Stage,
-    /// Slots below are decided, and forgotten by a member that promised.
+    /// Slots below are decided, and a member that promised has dropped its votes there.
     pub floor: Slot,
-    /// The node to catch up from: the one that reported the floor, or another that promised and has
-    /// it in its log.
+    /// Node to catch up from: the one that reported the floor, or another that promised and has
+    /// more of the slots in its log.
     pub floor_at: NodeId,
-    /// Log ranges of the members that promised with this floor or one below.
+    /// Members that promised and can send decided slots below the floor.
     teachers: Vec<Teacher>,
     promises: Vec<Member>,
     refusals: Vec<Member>,
     reports: Vec<Report<NodeId>>,
 }
 
-/// A member that promised, and has decided slots in its log.
+/// A member that promised, and the decided slots in its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Teacher {
     node: NodeId,
     log: SlotRange,
 }
 
-/// A proposal that a new leader repeats.
+/// A proposal that a new leader takes over from earlier ballots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inherited {
     /// The slots.
     pub range: SlotRange,
-    /// The value to propose in them.
+    /// The value to propose in each of them.
     pub value: Value,
-    /// Node that reported a vote for it, and so has its bytes ([value-4]); `None` for a hole.
+    /// Node that reported a vote for the value and so has its bytes ([value-4]); `None` if there
+    /// was no report.
     pub reporter: Option<NodeId>,
 }
 
 impl Phase1 {
-    /// Begins phase 1; its round's record is `record`.
+    /// Starts phase 1, with `record` as the record of its round.
     pub fn new(ballot: Ballot, from: Slot, asked: Asked, record: RecordSeq) -> Self {
         Self {
             ballot,
@@ -96,7 +97,7 @@ impl Phase1 {
         }
     }
 
-    /// Returns whether `node` is asked for a promise by message.
+    /// Returns whether `node` is sent a 1A message.
     pub fn asks(&self, node: NodeId) -> bool {
         match &self.asked {
             Asked::AllMembers => true,
@@ -104,7 +105,7 @@ impl Phase1 {
         }
     }
 
-    /// Takes a promise. Fails where one ballot has two values in a slot.
+    /// Adds a promise. The error is a slot for which one ballot has two values.
     pub fn promise(&mut self, from: Member, promise: Phase1b) -> Result<(), Slot> {
         assert_eq!(promise.ballot, self.ballot, "a promise of another ballot");
         if self.promises.contains(&from) || promise.from != self.from {
@@ -125,7 +126,8 @@ impl Phase1 {
             self.teachers.push(Teacher { node, log });
         }
         self.floor = self.floor.max(promise.floor);
-        // The farthest of those whose log reaches back to where this leader is; else the farthest.
+        // Prefer members whose log reaches back to where this leader is, then the one that is
+        // furthest ahead.
         let use_of = |teacher: &&Teacher| (teacher.log.from <= self.from, teacher.log.to);
         if let Some(best) = self.teachers.iter().max_by_key(use_of) {
             self.floor_at = best.node;
@@ -133,8 +135,8 @@ impl Phase1 {
         Ok(())
     }
 
-    /// [p1-5] Checks whether any member that promised has in its log what this leader lacks at
-    /// `decided_to`. If none has, returns the start of the log that has most.
+    /// [p1-5] Checks whether some member that promised has the slots from `decided_to` on in its
+    /// log. If none has, returns the start of the log of the best member.
     pub fn unreachable(&self, decided_to: Slot) -> Option<Slot> {
         let behind = |teacher: &&Teacher| teacher.log.to > decided_to;
         let teaches = |teacher: &Teacher| teacher.log.from <= decided_to;
@@ -151,19 +153,19 @@ impl Phase1 {
         self.promises.contains(&member)
     }
 
-    /// Notes that this member has promised more.
+    /// Records that this member has promised a higher ballot.
     pub fn refuse(&mut self, from: Member) {
         if !self.refusals.contains(&from) && self.refusals.len() < PEERS_MAX {
             self.refusals.push(from);
         }
     }
 
-    /// Returns whether too many refused for a phase-1 quorum of C(era(b)).
+    /// Returns whether too many members refused for a phase-1 quorum of C(era(b)).
     pub fn is_hopeless(&self, configuration: &Configuration) -> bool {
         configuration.blocks_phase1(set_of(configuration, &self.refusals))
     }
 
-    /// Returns whether all nodes asked by a casting phase 1 have answered.
+    /// Returns whether all nodes of a casting phase 1 have replied.
     pub fn all_answered(&self) -> bool {
         match &self.asked {
             Asked::AllMembers => false,
@@ -173,21 +175,22 @@ impl Phase1 {
         }
     }
 
-    /// [era-5] Returns whether the promises are a phase-1 quorum of C(era(b)).
+    /// [era-5] Returns whether the promises form a phase-1 quorum of C(era(b)).
     pub fn has_quorum(&self, configuration: &Configuration) -> bool {
         configuration.is_quorum(Phase::One, set_of(configuration, &self.promises))
     }
 
-    /// [cast-3] Returns whether they would be one with the promise of this member.
+    /// [cast-3] Returns whether the promises would form a phase-1 quorum together with this
+    /// member's.
     pub fn has_quorum_with(&self, own: Member, configuration: &Configuration) -> bool {
         let mut promises = self.promises.clone();
         promises.push(own);
         configuration.is_quorum(Phase::One, set_of(configuration, &promises))
     }
 
-    /// [p1-6] Returns the proposals for the slots `decided_to..H`: the value of the highest ballot
-    /// reported; where none was, this leader's own earlier proposal, or else a no-op. New values
-    /// start after them.
+    /// [p1-6] Returns the proposals for the slots from `decided_to` on that phase 1 requires: per
+    /// slot, the value reported in the highest ballot; without a report, this leader's own earlier
+    /// proposal, or else a no-op. New values start after them.
     pub fn inheritance(&self, decided_to: Slot, own: Option<&Tally>) -> Vec<Inherited> {
         let mut out = Vec::new();
         let mut at = decided_to;
@@ -201,14 +204,15 @@ impl Phase1 {
             out.push(Inherited { range, value: report.value, reporter: Some(report.who) });
             at = range.to;
         }
-        // Behind the last report only this leader's own earlier proposals remain.
+        // After the last report only this leader's own earlier proposals remain.
         let own_end = own.map_or(at, |tally| tally.next().max(at));
         fill(SlotRange::new(at, own_end), own, &mut out);
         out
     }
 }
 
-/// Fills slots without reports: with this leader's own earlier proposals, and no-ops between them.
+/// Fills slots without reports with this leader's own earlier proposals, and with no-ops between
+/// them.
 fn fill(hole: SlotRange, own: Option<&Tally>, out: &mut Vec<Inherited>) {
     let mut at = hole.from;
     let own = own.into_iter().flat_map(|tally| tally.proposals_from(hole.from));
@@ -230,7 +234,7 @@ fn fill(hole: SlotRange, own: Option<&Tally>, out: &mut Vec<Inherited>) {
     }
 }
 
-/// Returns the positions of these members in a configuration; others have no vote in it
+/// Returns the positions of these members in a configuration. Non-members have no vote in it
 /// ([class-4]).
 pub fn set_of(configuration: &Configuration, members: &[Member]) -> MemberSet {
     let positions = members.iter().filter_map(|member| configuration.position(*member));
@@ -242,11 +246,11 @@ pub fn set_of(configuration: &Configuration, members: &[Member]) -> MemberSet {
 pub struct Leading {
     /// Proposals of the current ballot.
     pub tally: Tally,
-    /// The ballot before it, after a casting vote: its late votes still count ([cast-4]).
+    /// The previous ballot, after a casting vote: its late votes still count ([cast-4]).
     pub before: Option<Tally>,
     /// First slot proposed in the current ballot.
     pub began: Slot,
-    /// The last reconfiguration proposed in this ballot, if it is not decided yet ([era-8]).
+    /// The last reconfiguration proposed in this ballot, while it is undecided ([era-8]).
     pub changing: Option<Slot>,
 }
 
@@ -256,7 +260,7 @@ impl Leading {
         self.tally.ballot()
     }
 
-    /// Returns the votes of this ballot, if they still count.
+    /// Returns the tally of this ballot, if its votes still count.
     pub fn tally_of(&mut self, ballot: Ballot) -> Option<&mut Tally> {
         if self.tally.ballot() == ballot {
             return Some(&mut self.tally);
@@ -265,7 +269,7 @@ impl Leading {
         before.filter(|tally| tally.ballot() == ballot)
     }
 
-    /// Slots below are decided: what was kept for them has served.
+    /// Drops the state of slots below `decided_to`, which are decided.
     pub fn drop_below(&mut self, decided_to: Slot) {
         self.tally.drop_below(decided_to);
         if let Some(tally) = self.before.as_mut() {
@@ -280,9 +284,10 @@ impl Leading {
     }
 }
 
-/// [cast-1] Splits the members other than `leader` into disjoint sets L, R with L ∪ {leader} a
-/// phase-1 quorum and R ∪ {leader} a phase-2 quorum. L is as small as possible; `usable` returns
-/// whether a member may be counted on, and `votes` whether it is sent proposals: R needs no others.
+/// [cast-1] Splits the members other than `leader` into disjoint sets L and R, so that L ∪ {leader}
+/// is a phase-1 quorum and R ∪ {leader} a phase-2 quorum. Returns the smallest such L. `usable`
+/// returns whether a member may be counted on; `votes` returns whether it is sent proposals, as
+/// every member of R must be.
 pub fn split(
     configuration: &Configuration,
     leader: Member,
@@ -292,8 +297,8 @@ pub fn split(
     split_among(configuration, leader, usable, votes, |_| true)
 }
 
-/// [ballot-5] Splits likewise, with as few in L as may be of those that are not `level`: they have
-/// to learn first.
+/// [ballot-5] Splits like [`split`], but with as few members in L as possible that are not `level`,
+/// because those would have to catch up first.
 pub fn split_among(
     configuration: &Configuration,
     leader: Member,
@@ -341,7 +346,7 @@ mod tests {
         value::StreamName,
     };
 
-    /// [cast-1] A member that is sent no proposals decides nothing: it promises.
+    /// [cast-1] A member that is sent no proposals cannot be in R; it belongs to L.
     #[test]
     fn unengaged_auxiliary_is_not_in_r() {
         let voter =
@@ -358,8 +363,8 @@ mod tests {
         assert_eq!(l(&|_| false), None);
     }
 
-    /// [p1-6] Slots without votes before votes that were reported become no-ops, though the run
-    /// after them began earlier.
+    /// [p1-6] Slots without votes before reported votes become no-ops, although the run after them
+    /// began earlier.
     #[test]
     fn hole_in_what_was_reported_gets_no_value() {
         let ballot = |round| Ballot { era: Era(0), round, node: NodeId(1) };

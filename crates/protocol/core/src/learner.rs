@@ -1,7 +1,7 @@
-//! Learner: counts votes in slot order, by ballot and descriptor; knows the decided prefix.
+//! Learner: counts votes in slot order, by ballot and descriptor, and knows the decided prefix.
 //!
 //! Safety lives here. Slots are decided in order, so "decided" is one number ([decide-1]): the
-//! configuration that judges a slot is only known when everything below it is decided.
+//! configuration that applies to a slot is known only once everything below is decided.
 
 use alloc::{collections::VecDeque, vec::Vec};
 
@@ -20,7 +20,7 @@ use crate::{
     value::{Value, range_check},
 };
 
-/// Most voters that a tally keeps: members of two configurations that overlap.
+/// Maximum number of voters in a tally: the members of two overlapping configurations.
 const VOTERS_MAX: usize = 2 * MEMBERS_MAX;
 
 /// One undecided proposal of a ballot.
@@ -30,7 +30,7 @@ pub struct Proposal {
     pub range: SlotRange,
     /// The proposed value.
     pub value: Value,
-    /// The ballot's sum over everything before.
+    /// The ballot's prefix sum before this proposal.
     pub prefix: u64,
 }
 
@@ -41,28 +41,28 @@ struct Votes {
     range: SlotRange,
 }
 
-/// Proposals of one ballot and their votes.
+/// Proposals of one ballot, and their votes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Tally {
     ballot: Ballot,
     proposals: VecDeque<Proposal>,
-    /// One past the last proposal, and the ballot's sum there.
+    /// One past the last proposal; `prefix` is the ballot's sum there.
     next: Slot,
     prefix: u64,
     votes: Vec<Votes>,
-    /// [offload-10] Slots that a device counted a quorum for, in this ballot.
+    /// [offload-10] Slots for which a device counted a quorum in this ballot.
     counted: Counted,
 }
 
 /// A vote that does not match what was proposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mismatch {
-    /// The slot below which it differs.
+    /// The slot below which the vote differs.
     pub to: Slot,
 }
 
 impl Tally {
-    /// Creates an empty tally; proposals begin at `next`.
+    /// Creates an empty tally whose proposals begin at `next`.
     pub fn new(ballot: Ballot, next: Slot, capacity: usize) -> Self {
         let proposals = VecDeque::with_capacity(capacity);
         Self {
@@ -75,7 +75,7 @@ impl Tally {
         }
     }
 
-    /// The ballot.
+    /// Returns the ballot.
     pub fn ballot(&self) -> Ballot {
         self.ballot
     }
@@ -85,7 +85,7 @@ impl Tally {
         self.next
     }
 
-    /// Returns undecided proposals, in slot order without gaps.
+    /// Returns the undecided proposals, in slot order without gaps.
     pub fn proposals(&self) -> impl Iterator<Item = &Proposal> {
         self.proposals.iter()
     }
@@ -100,7 +100,7 @@ impl Tally {
         self.proposals.is_empty()
     }
 
-    /// Returns undecided proposals from `slot` on.
+    /// Returns the undecided proposals from `slot` on.
     pub fn proposals_from(&self, slot: Slot) -> impl Iterator<Item = &Proposal> {
         let start = self.proposals.partition_point(|proposal| proposal.range.to <= slot);
         self.proposals.range(start..)
@@ -116,8 +116,8 @@ impl Tally {
         proposal
     }
 
-    /// Returns the sum over everything proposed below `slot`; `None` where that is no longer, or
-    /// not yet, known.
+    /// Returns the prefix sum of everything proposed below `slot`; `None` if it is not known any
+    /// more, or not yet.
     pub(crate) fn prefix_at(&self, slot: Slot) -> Option<u64> {
         if slot == self.next {
             return Some(self.prefix);
@@ -131,8 +131,8 @@ impl Tally {
         Some(proposal.prefix.wrapping_add(range_check(part, &proposal.value)))
     }
 
-    /// Takes a vote of this ballot, at the class that counts here. Cumulative, so that any repeat
-    /// or reordering of messages leads to the same place.
+    /// Adds a vote of this ballot, at the class that counts. Votes are cumulative, so repeated or
+    /// reordered messages lead to the same result.
     pub fn vote(&mut self, member: Member, vote: &Phase2b, class: Class) -> Result<(), Mismatch> {
         assert_eq!(vote.ballot, self.ballot, "a vote of another ballot");
         let to = match class {
@@ -143,7 +143,7 @@ impl Tally {
         if to <= undecided || to <= vote.from {
             return Ok(());
         }
-        // [count-1], [p2-6]: votes for other values than those proposed are not added to anything.
+        // [count-1], [p2-6]: a vote for other values than those proposed is not counted.
         if to > vote.volatile_to || self.prefix_at(vote.volatile_to) != Some(vote.check) {
             return Err(Mismatch { to: vote.volatile_to });
         }
@@ -154,11 +154,11 @@ impl Tally {
                 if range.from == known.from {
                     known.to = known.to.max(range.to);
                 } else if range.from > known.from {
-                    // A later run: the older one's slots are decided.
+                    // A later run: the slots of the older one are decided.
                     *known = range;
                 } else if range.to >= known.from {
-                    // [disk-8] One that begins earlier: the member lost decided slots, and votes
-                    // from there on again. Both are its votes in this ballot.
+                    // [disk-8] An earlier run: the member lost decided slots and votes again from
+                    // there on. Both runs are its votes in this ballot.
                     *known = SlotRange::new(range.from, known.to.max(range.to));
                 }
             }
@@ -168,15 +168,16 @@ impl Tally {
         Ok(())
     }
 
-    /// [offload-10] Notes that a device counted a quorum for each of these slots.
+    /// [offload-10] Records that a device counted a quorum for each of these slots.
     pub fn note_counted(&mut self, range: SlotRange) {
         self.counted.add(range);
     }
 
-    /// Returns the end of the slots from `from` on that have a phase-2 quorum of `configuration` in
-    /// this ballot.
+    /// Returns the end of the slots from `from` on for which a phase-2 quorum of `configuration`
+    /// voted in this ballot.
     fn quorum_to(&self, configuration: &Configuration, from: Slot) -> Slot {
-        // Members by how far their votes go, farthest first; a handful, so insertion is enough.
+        // Members sorted by the end of their votes, highest first. There are few, so insertion sort
+        // is enough.
         let mut reach = [(Slot(0), 0usize); MEMBERS_MAX];
         let mut count = 0;
         for votes in &self.votes {
@@ -204,7 +205,7 @@ impl Tally {
         from
     }
 
-    /// Slots below are decided: their proposals have served.
+    /// Drops the proposals below `slot`, which are decided.
     pub fn drop_below(&mut self, slot: Slot) {
         self.counted.drop_below(slot);
         while let Some(first) = self.proposals.front_mut() {
@@ -229,20 +230,20 @@ pub struct Learner {
     log_start: Slot,
     eras: Eras,
     lost: Lost,
-    /// Decided in this process, and not readable any more: the first such slot.
+    /// First slot decided in this process whose value cannot be read back.
     missing: Option<Slot>,
-    /// [here-1] Bytes of streams may be lacking here, though their descriptors are known.
+    /// [here-1] Bytes of streams may be missing on this node, though their descriptors are known.
     lacking: bool,
     /// Reconfigurations decided from `log_start` on.
     changes: Vec<(Slot, Value)>,
-    /// [trim-1] Nothing stands for what is below `log_start`: neither its values are known here,
-    /// nor the eras that they began.
+    /// [trim-1] No snapshot covers the slots below `log_start`: neither their values nor the eras
+    /// they began are known.
     hollow: bool,
 }
 
 impl Learner {
-    /// Creates the learner as recovered: `decided_to` is the first of the `lost` slots, if there
-    /// are any.
+    /// Creates the recovered learner. `decided_to` is the first of the `lost` slots, if there are
+    /// any.
     pub fn new(
         log_start: Slot,
         decided_to: Slot,
@@ -256,18 +257,18 @@ impl Learner {
         Self { decided_to, log_start, eras, lost, missing, lacking, changes, hollow }
     }
 
-    /// Slots below are decided, and their values are here.
+    /// Returns the slot below which everything is decided, with its values on this node.
     pub fn decided_to(&self) -> Slot {
         self.decided_to
     }
 
-    /// [snap-3] Returns the first slot of the log. Slots below are covered by a snapshot: records
-    /// that the log may hold of them are not decided values.
+    /// [snap-3] Returns the first slot of the log. A snapshot covers the slots below; any records
+    /// of them still in the log do not count as decided values.
     pub fn log_start(&self) -> Slot {
         self.log_start
     }
 
-    /// [trim-3] Moves the start of the log here.
+    /// [trim-3] Moves the start of the log to `log_start`.
     pub fn trim(&mut self, log_start: Slot) {
         assert!(
             log_start <= self.decided_to,
@@ -279,8 +280,8 @@ impl Learner {
         self.changes.retain(|(slot, _)| *slot >= log_start);
     }
 
-    /// [snap-2] Installs a snapshot of everything below `to`. Slots that a damaged log has lost
-    /// there need not be learned again; after it the log holds what it held.
+    /// [snap-2] Installs a snapshot of everything below `to`. Lost slots below it need not be
+    /// learned again; above it, the log still holds what it held.
     pub fn install(&mut self, to: Slot, eras: Eras) {
         assert!(
             to > self.decided_to || self.hollow,
@@ -294,7 +295,7 @@ impl Learner {
             self.decided_to = to;
             self.pass_gaps();
         } else {
-            // The slots between were decided here, and began eras whose number was unknown.
+            // The slots from `to` on were decided here, and began eras whose numbers were unknown.
             for (slot, value) in self.changes.iter().filter(|(slot, _)| *slot >= to) {
                 self.eras.decide(*slot, value);
             }
@@ -302,7 +303,7 @@ impl Learner {
         self.trim(to);
     }
 
-    /// [trim-1] Moves the start of the log here, with nothing in place of the slots below.
+    /// [trim-1] Moves the start of the log to `to`, without a snapshot of the slots below.
     pub fn forget(&mut self, to: Slot) {
         self.hollow = true;
         if to > self.decided_to {
@@ -313,7 +314,7 @@ impl Learner {
         self.trim(to);
     }
 
-    /// Returns whether there is no state for the slots below the log.
+    /// Returns whether this node has no state for the slots below the log.
     pub fn is_hollow(&self) -> bool {
         self.hollow
     }
@@ -323,27 +324,28 @@ impl Learner {
         &self.eras
     }
 
-    /// Returns the slots that a damaged log has lost and this node has not learned again yet.
+    /// Returns the lost slots of a damaged log that this node has not learned again yet.
     pub fn lost(&self) -> &Lost {
         &self.lost
     }
 
-    /// Values from here on cannot be read back, though they were decided in this process; `None`:
-    /// all can.
+    /// Sets the first slot decided in this process whose value cannot be read back; `None` if all
+    /// can.
     pub fn miss(&mut self, first: Option<Slot>) {
         self.missing = first;
     }
 
-    /// [here-1] Sets whether bytes of streams may be lacking here.
+    /// [here-1] Sets whether bytes of streams may be missing on this node.
     pub fn lack(&mut self, lacking: bool) {
         self.lacking = lacking;
     }
 
-    /// [disk-8] Returns whether every value that this node ever decided is here. A node that lacks
-    /// one learns, and votes above; it answers no 1A for what it lost, and does not campaign: it
-    /// could not report the values of slots that it knows to be decided, and perhaps no other node
-    /// knows that they are. Bytes of streams do not matter: their descriptors are the values
-    /// ([here-3]).
+    /// [disk-8] Returns whether every value that this node ever decided is readable.
+    ///
+    /// A node that lacks one learns it again, and votes for slots above. It does not answer a 1A
+    /// for lost slots and does not campaign, because it could not report the values of slots that
+    /// perhaps no other node knows to be decided. Missing bytes of streams do not matter: the
+    /// descriptors are the values ([here-3]).
     pub fn is_whole(&self) -> bool {
         self.lost.is_empty() && self.missing.is_none()
     }
@@ -355,15 +357,15 @@ impl Learner {
         first.min(self.decided_to)
     }
 
-    /// [catch-1] Returns the end of the decided slots that this node holds for others, bytes
-    /// included: with bytes lacking, of none ([here-1]).
+    /// [catch-1] Returns the end of the decided slots that this node can supply to others, bytes
+    /// included; the first slot while bytes are missing ([here-1]).
     pub fn holds_to(&self) -> Slot {
         let most = if self.lacking { Slot::FIRST } else { self.decided_to };
         self.knows_to().min(most)
     }
 
-    /// [disk-8] Notes that these slots are lost too, as far as they were decided in an earlier
-    /// process (all of those were, below `floor`) and not learned in this one.
+    /// [disk-8] Marks these slots as lost, as far as an earlier process decided them (all below
+    /// `floor`) and this one has not learned them again.
     pub fn lose(&mut self, range: SlotRange, floor: Slot) {
         let held = SlotRange::new(self.decided_to, floor.max(self.decided_to));
         self.lost.add(range.intersect(held));
@@ -373,12 +375,12 @@ impl Learner {
     fn decide(&mut self, range: SlotRange, value: Value, each: &mut impl FnMut(SlotRange, Value)) {
         assert_eq!(range.from, self.decided_to, "slots are decided in order");
         self.decided_to = range.to;
-        // Of values that change an era, none spans slots.
+        // A value that changes the era never spans several slots.
         self.note_change(range.from, &value);
         each(range, value);
     }
 
-    /// Notes a decided value; only whether it begins an era matters here.
+    /// Applies a decided value to the eras, if it is a reconfiguration.
     fn note_change(&mut self, slot: Slot, value: &Value) {
         if matches!(value, Value::Reconfigure { .. }) {
             self.changes.push((slot, *value));
@@ -388,7 +390,7 @@ impl Learner {
         }
     }
 
-    /// [disk-8] Skips slots after a gap that the log may hold as decided: they are known, and not
+    /// [disk-8] Skips slots after a gap that the log holds as decided: they are known, and are not
     /// reported again.
     fn pass_gaps(&mut self) {
         let mut known = Vec::new();
@@ -399,12 +401,12 @@ impl Learner {
         }
     }
 
-    /// Decides what the votes of `tally` allow ([class-1], [decide-1], [era-5]). Each value is
-    /// passed to `each`; a reconfiguration changes the configuration that judges the slots after
+    /// Decides as many slots as the votes of `tally` allow ([class-1], [decide-1], [era-5]), and
+    /// passes each run to `each`. A reconfiguration changes the configuration for the slots after
     /// it.
     ///
-    /// It stops at a value that the node's own acceptor has not voted for, in any ballot: the
-    /// record of that vote is where a restart finds the value, and its bytes ([catch-1]).
+    /// It stops at a value for which this node's acceptor has not voted, in any ballot: after a
+    /// restart the node finds the value and its bytes through the record of that vote ([catch-1]).
     pub fn count(
         &mut self,
         tally: &mut Tally,
@@ -413,7 +415,7 @@ impl Learner {
     ) {
         while self.eras.counts(tally.ballot) {
             let mut quorum_to = tally.quorum_to(self.eras.current(), self.decided_to);
-            // [offload-11] By the configuration of the ballot's era, and of no other.
+            // [offload-11] Only under the configuration of the ballot's own era.
             let same_era = self.eras.era() == tally.ballot.era;
             if same_era {
                 quorum_to = quorum_to.max(tally.counted.reaches(self.decided_to));
@@ -438,9 +440,9 @@ impl Learner {
         }
     }
 
-    /// [decide-2] Handles a report of the leader of `ballot` that slots below `to` are decided:
-    /// true of the values that this node voted for in that ballot. Returns whether that covered
-    /// everything.
+    /// [decide-2] Handles a report by the leader of `ballot` that slots below `to` are decided. It
+    /// holds for the values for which this node voted in that ballot. Returns whether these cover
+    /// all slots below `to`.
     pub fn follow(
         &mut self,
         ballot: Ballot,
@@ -459,8 +461,8 @@ impl Learner {
         true
     }
 
-    /// [catch-1] Learns slots from a peer that decided them; the bytes are here. Returns the part
-    /// that was news.
+    /// [catch-1] Learns slots from a peer that decided them; their bytes are present. Returns the
+    /// part that was new.
     pub fn learn(
         &mut self,
         range: SlotRange,
@@ -482,8 +484,8 @@ mod tests {
     use super::*;
     use crate::{ballot::Era, configuration::Change, value::Value};
 
-    /// [disk-8] A member that lost decided slots votes from there on again, in the same ballot: its
-    /// earlier votes and its present ones count together.
+    /// [disk-8] A member that lost decided slots votes again from there on in the same ballot; its
+    /// earlier and its new votes count together.
     #[test]
     fn a_run_that_begins_earlier_joins_the_one_that_is_known() {
         let members = [1, 2, 3].map(Member::first);
@@ -530,8 +532,8 @@ mod tests {
         Value::Reconfigure { era: Era(era), change: Change::Multiply(2) }
     }
 
-    /// [snap-2], [disk-8] Slots that a damaged log has lost below a snapshot need not be learned
-    /// again; those that it holds above count, with its changes.
+    /// [snap-2], [disk-8] Lost slots below a snapshot need not be learned again. Slots that the log
+    /// still holds above it count, including their reconfigurations.
     #[test]
     fn snapshot_stands_for_what_was_lost() {
         let slots = |from, to| SlotRange::new(Slot(from), Slot(to));
@@ -555,7 +557,8 @@ mod tests {
         assert!(learner.is_whole());
     }
 
-    /// Values that cannot be read back are below the snapshot, or are learned anew.
+    /// Values that cannot be read back are not held until a snapshot covers them or they are
+    /// learned again.
     #[test]
     fn missing_values_are_not_held() {
         let mut learner =
@@ -567,7 +570,7 @@ mod tests {
         assert!(!learner.is_whole());
         learner.miss(None);
         assert_eq!((learner.holds_to(), learner.is_whole()), (Slot(9), true));
-        // [here-1] [here-3] Lacking bytes are another matter, and a trim brings none.
+        // [here-1] [here-3] Missing bytes are independent of that, and a trim does not supply them.
         learner.lack(true);
         learner.trim(Slot(7));
         assert_eq!((learner.holds_to(), learner.knows_to()), (Slot::FIRST, Slot(9)));

@@ -1,11 +1,11 @@
-//! Leases: while enough others have promised to follow no other node, reads need no round
+//! Leases: while enough members have promised to follow no other node, reads need no round trip
 //! ([read-4]).
 //!
-//! The one part of safety that reads a clock ([model-4]), and only in groups that want it. An
-//! acceptor *grants* for a time from receipt: it promises nothing new to another node, and votes
-//! for no other node's ballot that would raise its promise. The leader counts from *sending*, and
-//! by how much two clocks may differ. This module holds the state of both sides; `node/leasing.rs`
-//! uses it.
+//! The only part of safety that reads a clock ([model-4]), and only in groups that enable it. An
+//! acceptor *grants* a lease from the receipt of the request: for its duration it neither promises
+//! a new ballot of another node nor votes in one that would raise its promise. The leader counts
+//! the duration from *sending*, less the possible drift between two clocks. This module holds the
+//! state of both sides; `node/leasing.rs` uses it.
 
 use alloc::vec::Vec;
 
@@ -18,27 +18,28 @@ use crate::{
 /// Rules for granting and counting leases; the same on all nodes of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Leases {
-    /// Time for which a grant binds an acceptor, from receipt.
+    /// Time for which a grant binds an acceptor, counted from receipt, in microseconds.
     pub duration_us: u64,
-    /// Most by which a clock may be fast or slow, in parts per million.
+    /// Maximum clock drift in either direction, in parts per million.
     pub drift_ppm: u64,
 }
 
-/// One million.
+/// One million, the whole in parts per million.
 const WHOLE_PPM: u64 = 1_000_000;
 
 impl Leases {
-    /// Creates leases that end before any node's election time-out passes, whatever its clock.
+    /// Creates rules under which a lease ends before the election timeout of any node, whatever its
+    /// clock drift.
     pub const fn below(election_min_ms: u64, drift_ppm: u64) -> Self {
         Self { duration_us: elsewhere(election_min_ms.saturating_mul(1000), drift_ppm), drift_ppm }
     }
 }
 
-/// Both clocks are read in whole microseconds: each may have shown one that was not over.
+/// Error of reading two clocks in whole microseconds: each reading may be up to one too high.
 const READINGS_US: u64 = 2;
 
-/// Returns how long a leader may count on a grant that its granter holds for `us`: the granter's
-/// clock may be fast, and the leader's slow.
+/// Returns how long a leader may rely on a grant of `us` by another node, whose clock may be fast
+/// while the leader's is slow.
 pub const fn elsewhere(us: u64, drift_ppm: u64) -> u64 {
     let drift_ppm = if drift_ppm < WHOLE_PPM { drift_ppm } else { WHOLE_PPM };
     let scaled = us as u128 * (WHOLE_PPM - drift_ppm) as u128 / (WHOLE_PPM + drift_ppm) as u128;
@@ -47,12 +48,12 @@ pub const fn elsewhere(us: u64, drift_ppm: u64) -> u64 {
     scaled.saturating_sub(READINGS_US)
 }
 
-/// The lease that a heartbeat asks for, and the grant in its answer. All zero: none.
+/// The lease that a heartbeat requests, or the grant in its reply. All zero: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lease {
-    /// Time of the leader's request, by its own clock; the answer echoes it.
+    /// Time of the leader's request by its own clock; the reply echoes it.
     pub asked_at: Time,
-    /// Duration in microseconds. Zero in a request that has a time: earlier grants are released.
+    /// Duration in microseconds. Zero in a request with a time releases earlier grants.
     pub us: u64,
 }
 
@@ -64,19 +65,19 @@ struct Grant {
     until: Time,
 }
 
-/// The acceptor's side.
+/// Acceptor's side: the grant it has made.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Granter {
     rules: Option<Leases>,
     grant: Option<Grant>,
-    /// An earlier process may have made grants that were forgotten: until then nothing new is
-    /// promised to any node. Before the clock is known, unlimited.
+    /// An earlier process may have made grants that were forgotten; until this time nothing new is
+    /// promised to any node. Unlimited until the first clock reading.
     silent_until: Time,
 }
 
 impl Granter {
-    /// Creates an acceptor that grants by `rules`, if any, and whose earlier process may have
-    /// granted for `silent_us`.
+    /// Creates the state of an acceptor that grants by `rules`, if any. Its earlier process may
+    /// have granted a lease for `silent_us`.
     pub fn new(rules: Option<Leases>, silent_us: u64) -> Self {
         Self {
             rules,
@@ -92,22 +93,22 @@ impl Granter {
         }
     }
 
-    /// Returns whether `ballot`, which is above what is promised, must be refused now: a promise of
-    /// it, and a vote for it.
+    /// Returns whether `ballot`, which is above the promise, must be refused for now: neither a
+    /// promise nor a vote is allowed.
     pub fn refuses(&self, now: Time, ballot: Ballot) -> bool {
         let other = |grant: Grant| now < grant.until && grant.ballot.node != ballot.node;
         now < self.silent_until || self.grant.is_some_and(other)
     }
 
-    /// Returns when this node may try to lead, if it may not now.
+    /// Returns the time from which this node may try to lead; `None` if it may already.
     pub fn bound_until(&self, now: Time) -> Option<Time> {
         let granted = self.grant.map_or(Time(0), |grant| grant.until);
         let until = granted.max(self.silent_until);
         (now < until).then_some(until)
     }
 
-    /// Answers a request of the leader of `ballot`, above which nothing is promised. `now` is read
-    /// after the request was received.
+    /// Responds to a request of the leader of `ballot`; nothing above that ballot is promised.
+    /// `now` must be read after the request was received.
     pub fn asked(&mut self, now: Time, ballot: Ballot, question: Lease) -> Lease {
         if question.us == 0 {
             self.give_back(ballot, question.asked_at);
@@ -121,7 +122,7 @@ impl Granter {
             return Lease::default();
         }
         let us = question.us.min(rules.duration_us);
-        // Questions may arrive in another order: what was granted stays granted.
+        // Requests may be reordered: an earlier one does not shorten a grant.
         let grant = live.unwrap_or(Grant { ballot, asked_at: question.asked_at, until: Time(0) });
         let newest = (grant.ballot, grant.asked_at).max((ballot, question.asked_at));
         self.grant = Some(Grant {
@@ -132,8 +133,8 @@ impl Granter {
         Lease { us, ..question }
     }
 
-    /// Releases grants: the leader counts on nothing that it asked for up to then, nor on earlier
-    /// ballots.
+    /// Releases the grants requested in `ballot` no later than `asked_at`, and those of earlier
+    /// ballots of the same node; the leader no longer relies on them.
     fn give_back(&mut self, ballot: Ballot, asked_at: Time) {
         let over = |grant: &mut Grant| {
             let same = grant.ballot == ballot && grant.asked_at <= asked_at;
@@ -146,13 +147,13 @@ impl Granter {
     }
 }
 
-/// The leader's side.
+/// Leader's side: the grants it holds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holder {
     rules: Option<Leases>,
-    /// The ballot that the grants are for.
+    /// The ballot of the grants.
     ballot: Ballot,
-    /// Requests up to then do not count.
+    /// Grants requested up to this time do not count.
     ended_at: Time,
     grants: Vec<(Member, Time)>,
 }
@@ -163,13 +164,13 @@ impl Holder {
         Self { rules, ballot: Ballot::ZERO, ended_at: Time(0), grants: Vec::new() }
     }
 
-    /// Returns whether there are leases at all.
+    /// Returns whether leases are enabled.
     pub fn is_on(&self) -> bool {
         self.rules.is_some()
     }
 
-    /// Returns the lease that the next heartbeat asks for, if leases are `wanted`; else releases
-    /// all.
+    /// Returns the lease for the next heartbeat to request, if leases are `wanted`; otherwise
+    /// releases all grants.
     pub fn ask(&mut self, now: Time, wanted: bool) -> Lease {
         let Some(rules) = self.rules else {
             return Lease::default();
@@ -183,7 +184,7 @@ impl Holder {
         Lease { asked_at: now, us: if wanted { rules.duration_us } else { 0 } }
     }
 
-    /// Notes a member's grant of the request in `ballot`.
+    /// Records a member's grant of a request in `ballot`.
     pub fn granted(&mut self, ballot: Ballot, by: Member, lease: Lease) {
         let Some(rules) = self.rules else { return };
         if lease.us == 0 || lease.asked_at <= self.ended_at {
@@ -201,7 +202,7 @@ impl Holder {
         }
     }
 
-    /// Returns whether this member's grant for `ballot` stands at `now`.
+    /// Returns whether this member's grant for `ballot` is still valid at `now`.
     pub fn holds(&self, ballot: Ballot, member: Member, now: Time) -> bool {
         let stands = |(by, until): &(Member, Time)| *by == member && now < *until;
         self.ballot == ballot && self.grants.iter().any(stands)
@@ -223,7 +224,8 @@ mod tests {
         Lease { asked_at: Time(asked_at), us: 1000 }
     }
 
-    /// [read-4] The bound of both clocks counts: a fast granter, a slow leader.
+    /// [read-4] The leader allows for the drift of both clocks: its own may be slow while the
+    /// granter's is fast.
     #[test]
     fn leader_counts_by_the_drift_of_two_clocks() {
         assert_eq!(elsewhere(1100, 100_000), 900 - READINGS_US);
@@ -248,7 +250,7 @@ mod tests {
         assert!(!granter.refuses(Time(1069), ballot(9, 1)), "the holder's own");
         assert_eq!(granter.bound_until(Time(1069)), Some(Time(1070)));
         assert!(!granter.refuses(Time(1070), ballot(9, 3)));
-        // An older question that comes late takes nothing back, and another node gets nothing.
+        // An older request that arrives late shortens nothing, and another node gets no grant.
         granter.asked(Time(80), ballot(1, 1), question(4));
         assert_eq!(granter.bound_until(Time(80)), Some(Time(1080)));
         let other = granter.asked(Time(90), ballot(2, 2), question(7));
@@ -256,7 +258,7 @@ mod tests {
         assert_ne!(granter.asked(Time(1080), ballot(2, 2), question(7)), Lease::default());
     }
 
-    /// A release may arrive late: it applies to requests made before it.
+    /// A release may arrive late; it applies only to requests made before it.
     #[test]
     fn leader_gives_back_what_it_asked_for_before() {
         let release = |at| Lease { asked_at: Time(at), us: 0 };

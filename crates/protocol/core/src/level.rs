@@ -1,18 +1,19 @@
-//! Feature levels: what a node may say and write, as the whole group knows how to read it
+//! Feature levels: what a node may send and write, because every node of the group can read it
 //! ([level-1]).
 //!
-//! A level is the number of the protocol version that brought it. A release supports its own level
-//! and, at least, the one before; the group's level is decided in the log, and never goes back.
+//! A level is the number of the protocol version that introduced it. A release supports its own
+//! level and at least the previous one. The group's level is decided in the log and never goes
+//! back.
 
 use core::fmt;
 
 use crate::value::Value;
 
-/// Level that a release supports, or a group uses.
+/// A feature level, supported by a release or used by a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Level(pub u16);
 
-/// The level at which a group begins.
+/// A new group starts at the base level.
 impl Default for Level {
     fn default() -> Self {
         Self::BASE
@@ -20,15 +21,16 @@ impl Default for Level {
 }
 
 impl Level {
-    /// The oldest level that this release works at, and what a group begins with. That is part of
-    /// what every replica derives from the log: it stays as long as logs of groups that were
-    /// founded so are opened.
+    /// The oldest level that this release supports, and the level of a new group. Every replica
+    /// derives the group's level from it and the log, so it must not change while logs of groups
+    /// founded at it can be opened.
     pub const BASE: Self = Self(8);
     /// The newest level that this release knows.
     pub const NEWEST: Self = Self(10);
 
-    /// [level-2] Returns the level that introduced this kind of value: a node of an earlier one
-    /// cannot read it. Exhaustive, so that a new kind does not compile until its level is stated.
+    /// [level-2] Returns the level that introduced this kind of value; a node of an earlier level
+    /// cannot read it. The match is exhaustive, so that a new kind does not compile until its level
+    /// is stated.
     pub const fn of(value: &Value) -> Self {
         match value {
             Value::NoOp
@@ -40,7 +42,7 @@ impl Level {
             | Value::Reconfigure { .. }
             | Value::AllocateNode { .. }
             | Value::Now { .. } => Self(8),
-            // A node that does not support the raised level may not read on.
+            // A node that does not support the new level must not read on.
             Value::Raise { to, .. } => *to,
         }
     }
@@ -57,22 +59,22 @@ impl fmt::Display for Level {
     }
 }
 
-/// Levels that a node supports: from the lowest that it may speak, as the group uses it already, to
-/// the newest that it knows.
+/// Range of levels that a node supports: from the lowest it may use, given the group's level, to
+/// the newest it knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Levels {
-    /// Everything below is refused.
+    /// Peers that support only levels below are refused.
     pub lowest: Level,
-    /// The newest level of its release.
+    /// The newest level of the node's release.
     pub newest: Level,
 }
 
 impl Levels {
-    /// Levels that this release supports in a group that uses nothing new yet.
+    /// Levels that this release supports in a group at the base level.
     pub const SUPPORTED: Self = Self { lowest: Level::BASE, newest: Level::NEWEST };
 
-    /// [level-3] Returns the level that two nodes speak: the newest that both know, if neither
-    /// finds it too old.
+    /// [level-3] Returns the level for two nodes to use: the newest that both know, unless it is
+    /// too old for one of them.
     pub fn agreed(self, other: Self) -> Option<Level> {
         let newest = self.newest.min(other.newest);
         (newest >= self.lowest.max(other.lowest)).then_some(newest)
@@ -87,7 +89,7 @@ mod tests {
         Levels { lowest: Level(lowest), newest: Level(newest) }
     }
 
-    /// [level-3]
+    /// [level-3] Neighbouring releases agree on a level; distant ones do not.
     #[test]
     fn neighbours_agree_and_strangers_do_not() {
         for (one, other, agreed) in [
@@ -95,10 +97,10 @@ mod tests {
             (levels(8, 9), levels(8, 9), Some(9)),
             (levels(8, 9), levels(9, 10), Some(9)),
             (levels(9, 9), levels(8, 9), Some(9)),
-            // The group uses 9 already.
+            // The group already uses level 9.
             (levels(9, 9), levels(8, 8), None),
             (levels(9, 10), levels(8, 8), None),
-            // A release that supports more than the one before.
+            // A release that supports more levels than the previous one.
             (levels(8, 10), levels(8, 9), Some(9)),
             (levels(8, 10), levels(8, 8), Some(8)),
             (levels(10, 10), levels(8, 9), None),

@@ -2,21 +2,22 @@
 //!
 //! A log is a sequence of [slots](slot::Slot). Every slot decides one [value](value::Value), and
 //! every node learns the same one. A node that wants to lead picks a [ballot](ballot::Ballot)
-//! higher than any it knows and asks for promises (**phase 1**): "answer no lower ballot from here
+//! higher than any it knows and requests promises (**phase 1**): "answer no lower ballot from now
 //! on, and report your votes." When a quorum has promised, any value that may have been chosen
-//! before is among the votes reported; the leader proposes it again, and new values after it
-//! (**phase 2**).
-//! Members vote unless they promised more. A value is *chosen* in a slot once members that form a
-//! quorum voted for it in one ballot; it is *decided* at a node that knows so. Any two quorums that
-//! matter share a member, so no later leader can miss what an earlier one may have chosen.
+//! before is among the reported votes. The leader proposes it again, and new values after it
+//! (**phase 2**). Members vote unless they have promised a higher ballot. A value is *chosen* in a
+//! slot once members that form a quorum voted for it in one ballot; it is *decided* at a node that
+//! knows this. Any two quorums that matter share a member, so no later leader can miss what an
+//! earlier one may have chosen.
 //!
-//! What is particular here:
+//! Specific to this implementation:
 //!
 //! - **Everything is a range.** A promise covers all slots; a vote and a decision cover a run of
 //!   slots with one small descriptor. A step costs the same however many slots it covers.
-//! - **The core sees descriptors, never bytes.** It demands the bytes before a node votes.
+//! - **The core sees descriptors, never bytes.** It requires the bytes before a node votes.
 //! - **A statement waits for its record.** Promises and votes are parked until the log reports that
-//!   they are as safe as they claim ([`durable`]). The caller has no ordering duties.
+//!   they are as safe as they claim ([`durable`]). The caller never delays a send until a write is
+//!   done.
 //! - **Eras overlap.** A reconfiguration takes effect in the next slot while earlier slots are
 //!   still in flight ([`reconfigure`]), and the leader's casting vote lets it move on without a
 //!   pause.
@@ -30,19 +31,20 @@
 //!    sent), [`rounds`] (the choice of a ballot), [`leader`] (phase 1 and the choice of value),
 //!    [`learner`] (counting in slot order), [`lost`] (what a damaged log must learn again),
 //!    [`reconfigure`] with [`configuration`] and [`quorum`] (who votes), [`fence`] with [`device`]
-//!    and [`counted`] (votes that are cast and counted outside), [`lease`] (the one part that reads
+//!    and [`counted`] (votes cast and counted outside the node), [`lease`] (the only part that reads
 //!    a clock, off by default), [`witness`] (nodes that reconnect with less than they reported).
 //! 3. **Liveness**: [`election`], [`flow`], [`auxiliaries`], [`ring`] with [`laying`] (the route
 //!    of votes), [`catchup`], [`reads`], [`transfer`], [`waiting`], [`offload`] (phase 2 in devices).
-//! 4. [`node`]: joins the roles.
-//! 5. `tests/testdata/*.txt`: exchanges between nodes, story by story.
+//! 4. [`node`]: joins them: the spine, which orders commands, and its wings
+//!    (`docs/spec/structure.md`).
+//! 5. `tests/testdata/*.txt`: exchanges between nodes, one story per file.
 //!
-//! Rule ids such as [p2-1] refer to `docs/spec/protocol.md`; `docs/spec/divergences.md` names those
-//! that nothing here follows yet.
+//! Rule ids such as [p2-1] refer to `docs/spec/protocol.md`; `docs/spec/divergences.md` lists those
+//! that are not implemented yet.
 //!
 //! # Example
 //!
-//! A cluster of one: propose a value, let the record become durable, see it decided.
+//! A single-node cluster: propose a value, let its record become durable, and see it decided.
 //!
 //! ```
 //! use quorate_core::{

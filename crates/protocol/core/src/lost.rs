@@ -1,9 +1,9 @@
-//! Decided slots that a damaged log has lost, and the contents that it still holds between them
-//! ([disk-8]).
+//! Decided slots that a damaged log has lost, and the reconfigurations that it still holds between
+//! them ([disk-8]).
 //!
-//! The decided prefix of the node falls to the first of them: the values must be learned again,
-//! bytes included, and a reconfiguration may have been among them. Slots that the log holds after
-//! that are not asked for; of them only the reconfigurations matter here.
+//! The node's decided prefix falls back to the first lost slot: the values must be learned again,
+//! bytes included, and one may be a reconfiguration. Slots that the log holds after a lost range
+//! are not requested; only their reconfigurations matter here.
 
 use alloc::{collections::VecDeque, vec::Vec};
 
@@ -12,19 +12,19 @@ use crate::{
     value::Value,
 };
 
-/// Lost slots, in order. Empty in health.
+/// Lost slots, in order. Empty if the log is healthy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Lost {
     ranges: VecDeque<SlotRange>,
-    /// Reconfigurations that the log holds, after the first lost slot.
+    /// Reconfigurations that the log holds after the first lost slot.
     changes: VecDeque<(Slot, Value)>,
-    /// Everything below was decided here before.
+    /// Everything below was once decided on this node.
     end: Slot,
 }
 
 impl Lost {
-    /// Creates the set of lost slots below `end`: in order and apart. `changes` are the
-    /// reconfigurations that the log holds below `end`.
+    /// Creates the set of lost slots below `end`; `ranges` must be sorted and disjoint. `changes`
+    /// are the reconfigurations that the log holds below `end`.
     pub fn new(ranges: Vec<SlotRange>, changes: Vec<(Slot, Value)>, end: Slot) -> Self {
         let first = ranges.first().map_or(end, |range| range.from);
         let behind = |(slot, _): &(Slot, Value)| *slot >= first;
@@ -64,8 +64,8 @@ impl Lost {
         self.ranges.front().map(|range| range.to)
     }
 
-    /// Slots below `decided_to` were learned. If that closes the first gap, everything is known up
-    /// to the slot returned, and each reconfiguration on the way is passed to `each`.
+    /// Records that slots below `decided_to` were learned. If that closes the first gap, everything
+    /// is known up to the returned slot, and each reconfiguration passed over goes to `each`.
     pub fn learned(&mut self, decided_to: Slot, mut each: impl FnMut(Slot, &Value)) -> Slot {
         let mut known_to = decided_to;
         while self.ranges.pop_front_if(|range| range.to <= known_to).is_some() {
@@ -117,14 +117,15 @@ mod tests {
         assert_eq!(learn(&mut lost, 6), (6, Vec::new()), "still in the gap");
         assert_eq!(lost.slots(), 1 + 2 + 1);
         assert_eq!(learn(&mut lost, 7), (10, alloc::vec![1]));
-        // A value that takes several slots, learned whole, covers what the log holds as well.
+        // A value that spans several slots, learned whole, may also cover slots that the log holds.
         assert_eq!(learn(&mut lost, 14), (20, Vec::new()), "era 2 was learned, not skipped");
         assert_eq!(learn(&mut lost, 21), (30, alloc::vec![3]));
         assert!(lost.is_empty());
         assert_eq!(learn(&mut lost, 31), (31, Vec::new()));
     }
 
-    /// A later loss has its reconfigurations from the peer that reports it, not from the log.
+    /// Reconfigurations in slots lost later come from the peer that sends those slots, not from the
+    /// log.
     #[test]
     fn more_may_be_lost_while_the_first_is_learned() {
         let changes = [(7, 1), (12, 2)].map(|(slot, era)| (Slot(slot), change(era)));

@@ -1,23 +1,23 @@
-//! Messages between nodes. They carry the phase names of the papers.
+//! Messages between nodes, named after the phases in the papers.
 //!
-//! | message | from → to | says |
+//! | message | from → to | content |
 //! |---|---|---|
-//! | `Phase1a` | candidate → acceptor | answer no lower ballot from here on, and report your votes |
-//! | `Phase1b` | acceptor → candidate | promised; these are my votes |
-//! | `Preempted` | acceptor → any node | I promised more than you ask |
+//! | `Phase1a` | candidate → acceptor | answer no lower ballot from now on, and report your votes |
+//! | `Phase1b` | acceptor → candidate | I promise; these are my votes |
+//! | `Preempted` | acceptor → any node | I have promised a higher ballot |
 //! | `Phase2a` | leader → acceptor | vote for this value in these slots |
-//! | `Phase2b` | acceptor → leader | voted, cumulatively, up to here |
-//! | `Lay` | leader → all | votes of this ballot go along this ring |
-//! | `RingVote` | member of a ring → the next | these voted, cumulatively, up to here |
+//! | `Phase2b` | acceptor → leader | I have voted for all slots up to here |
+//! | `Lay` | leader → all | votes of this ballot travel along this ring |
+//! | `RingVote` | member of a ring → the next | these members have voted for all slots up to here |
 //! | `Arm` | leader → member | let your device vote in this ballot |
-//! | `Armed` | member → leader | it does, from this slot on |
+//! | `Armed` | member → leader | my device votes, from this slot on |
 //! | `Decided` | leader → all | all slots below are decided |
-//! | `Heartbeat`, `HeartbeatReply` | leader ↔ all | I lead; what is decided; still promised? |
-//! | `PreVote`, `PreVoteReply` | would-be candidate ↔ all | would you promise? |
-//! | `Transfer` | leader → follower | lead at once |
-//! | `CatchupRequest`, `Learn` | lagging node ↔ node that has it | decided values |
-//! | `BelowStart` | asked node → lagging node | my log starts above that: take a snapshot |
-//! | `ReadRequest`, `ReadReply` | follower ↔ leader | wait for this slot, then read |
+//! | `Heartbeat`, `HeartbeatReply` | leader ↔ all | I lead; all slots below are decided; do you still follow? |
+//! | `PreVote`, `PreVoteReply` | would-be candidate ↔ all | would you promise this ballot? |
+//! | `Transfer` | leader → follower | take over leadership at once |
+//! | `CatchupRequest`, `Learn` | lagging node ↔ any other node | decided values |
+//! | `BelowStart` | requested node → lagging node | my log starts above those slots: install a snapshot |
+//! | `ReadRequest`, `ReadReply` | follower ↔ leader | the index at which a read may run |
 //! | `LastingRequest`, `LastingReply` | any node ↔ member | notify me when everything below is on your disk |
 //! | `EarlyRequest`, `EarlyReply` | voter ↔ member | notify me when you have voted for this, on disk or not |
 //!
@@ -39,37 +39,38 @@ use crate::{
 pub struct Question {
     /// The ballot.
     pub ballot: Ballot,
-    /// The first slot that is not asked about.
+    /// End of the slots in question, exclusive.
     pub to: Slot,
-    /// The ballot's prefix sum at `to`, by the votes of the node that asks.
+    /// The ballot's prefix sum at `to`, by the requesting node's votes.
     pub check: u64,
 }
 
-/// A vote that an acceptor holds in these slots.
+/// A vote that an acceptor has cast in these slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Extent {
     /// The slots.
     pub range: SlotRange,
-    /// The ballot of the vote; the highest one that this acceptor voted in for these slots.
+    /// The highest ballot in which the acceptor voted for these slots.
     pub ballot: Ballot,
     /// The value voted for.
     pub value: Value,
-    /// Safety of the vote at its acceptor. A report of a volatile vote is true all the same.
+    /// Durability of the vote at its acceptor. A volatile vote is reported all the same.
     pub class: Class,
 }
 
-/// A promise with the votes that came before it ([p1-3]). One part covers all slots from
-/// `max(from, floor)` on: what an acceptor holds is bounded ([p2-3]), so it fits one message.
+/// A promise with the votes cast before it ([p1-3]). One message covers all slots from `max(from,
+/// floor)` on; it fits because the number of an acceptor's votes is bounded ([p2-3]).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Phase1b {
-    /// The ballot promised.
+    /// The promised ballot.
     pub ballot: Ballot,
-    /// Echo of the question.
+    /// Echo of the request.
     pub from: Slot,
-    /// Slots below are decided, and their votes forgotten here ([p1-5]).
+    /// Slots below are decided, and this acceptor has dropped their votes ([p1-5]).
     pub floor: Slot,
-    /// Slots from here to `floor` are served from the log; below, only a snapshot is. Above
-    /// `floor`: this acceptor is no source of what it lacks below ([aux-1]).
+    /// Slots from here to `floor` are available from this acceptor's log; those below, only as a
+    /// snapshot. If above `floor`, this acceptor cannot supply what the candidate lacks below
+    /// ([aux-1]).
     pub log_start: Slot,
     /// Slots below are decided, as far as this acceptor knows.
     pub decided_to: Slot,
@@ -78,9 +79,8 @@ pub struct Phase1b {
 }
 
 impl Phase1b {
-    /// Returns whether the extents are what an acceptor can hold: in order, apart, below the
-    /// ballot. A plane never invents a message, but decoded messages are checked once more where it
-    /// matters.
+    /// Returns whether the extents could come from an acceptor: in order, disjoint, and valid. A
+    /// plane never invents a message, but decoded messages are checked again where it matters.
     pub fn is_well_formed(&self) -> bool {
         let sound = |extent: &Extent| {
             let spans = extent.range.len() == 1 || extent.value.may_span();
@@ -100,17 +100,18 @@ pub struct Phase2a {
     pub range: SlotRange,
     /// The value to vote for in each of them.
     pub value: Value,
-    /// Sum of [`crate::value::range_check`] over all that this ballot proposed before `range`.
+    /// Sum of [`crate::value::range_check`] over everything this ballot proposed before `range`.
     pub prefix: u64,
-    /// Decisions ride on the next proposal ([decide-2]).
+    /// The leader has decided all slots below; decisions travel with the next proposal
+    /// ([decide-2]).
     pub decided_to: Slot,
-    /// The leader's own votes in this ballot are in memory for all slots below this one.
+    /// End of the leader's own votes in this ballot in its memory.
     pub own_volatile_to: Slot,
-    /// The leader's votes are on stable storage for all slots below this one. A learner that counts
-    /// durable votes counts these and no more.
+    /// End of the leader's own votes in this ballot on stable storage. A learner that counts
+    /// durable votes counts only these.
     pub own_durable_to: Slot,
-    /// The bytes should travel along. Without them the receiver looks for its own copy, and asks
-    /// for one if it has none.
+    /// The value's bytes should be sent along. Otherwise the receiver looks for its own copy, and
+    /// requests one if it has none.
     pub with_bytes: bool,
 }
 
@@ -121,18 +122,18 @@ pub struct Phase2b {
     pub ballot: Ballot,
     /// Start of the run.
     pub from: Slot,
-    /// In memory: `from..volatile_to`.
+    /// End of the votes in memory: `from..volatile_to`.
     pub volatile_to: Slot,
-    /// On stable storage: `from..durable_to`.
+    /// End of the votes on stable storage: `from..durable_to`.
     pub durable_to: Slot,
     /// The ballot's prefix sum at `volatile_to`, by this acceptor's own votes.
     pub check: u64,
 }
 
-/// A member's vote on its way around a ring, word for word as that member released it ([ring-2]).
+/// A member's vote as it travels along a ring, unchanged since that member released it ([ring-2]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RingEntry {
-    /// The voter, by name and incarnation ([ring-3]).
+    /// The voter, with its incarnation ([ring-3]).
     pub member: Member,
     /// As in [`Phase2b`].
     pub from: Slot,
@@ -156,7 +157,7 @@ impl RingEntry {
         }
     }
 
-    /// Returns the equal vote of its own, in the ballot of the ring vote that it came with.
+    /// Returns the entry as a separate vote, in the ballot of the ring vote that contained it.
     pub const fn vote(&self, ballot: Ballot) -> Phase2b {
         Phase2b {
             ballot,
@@ -175,100 +176,102 @@ impl RingEntry {
         }
     }
 
-    /// Returns the ends of the votes, volatile and durable: the entry that goes further is newer.
+    /// Returns the ends of the votes, volatile and durable. Of two entries the one that goes
+    /// further is newer.
     pub const fn ends(&self) -> (Slot, Slot) {
         (self.volatile_to, self.durable_to)
     }
 }
 
-/// Votes of one ballot, on their way around its ring.
+/// Votes of one ballot as they travel along its ring.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RingVote {
     /// The ballot voted in.
     pub ballot: Ballot,
-    /// One for each member whose vote was received; at most [`crate::ring::RING_MAX`].
+    /// One entry per member whose vote was received; at most [`crate::ring::RING_MAX`].
     pub entries: Vec<RingEntry>,
 }
 
-/// "I lead", sent every heartbeat interval to all nodes, and for read rounds at once.
+/// "I lead": sent to all nodes once per heartbeat interval, and at once for read rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Heartbeat {
     /// The leader's ballot.
     pub ballot: Ballot,
     /// As in [`Phase2a`].
     pub decided_to: Slot,
-    /// All proposals below went to this receiver before this heartbeat. An answer that shows
-    /// fewer votes means that something was lost, and where to resume.
+    /// All proposals below were sent to this receiver before this heartbeat. A reply that shows
+    /// fewer votes means that a proposal was lost, and shows where to resume.
     pub sent_to: Slot,
-    /// Round of read confirmations that this asks for; 0 for none.
+    /// Round of read confirmations that this requests; 0 for none.
     pub read_round: u64,
-    /// As [`Held::all`]; slot 0 while it is not known.
+    /// As [`Held::all`]; slot 0 while unknown.
     pub held_by_all: Slot,
-    /// As [`Held::quorum`]; slot 0 while it is not known. To an auxiliary: what they hold after a
-    /// crash of all of them, and know to be decided.
+    /// As [`Held::quorum`]; slot 0 while unknown. To an auxiliary: the prefix that a quorum of full
+    /// replicas would still hold and know to be decided after all of them crashed.
     pub held_by_quorum: Slot,
-    /// The lease that this asks for, or gives back ([read-4]).
+    /// The lease that this requests or releases ([read-4]).
     pub lease: Lease,
-    /// The receiver is an auxiliary in the configuration in force, and is none of those that hold
-    /// that.
+    /// The receiver is an auxiliary in the configuration in force, and does not count towards
+    /// `held_by_quorum`.
     pub auxiliary: bool,
     /// Reading of the group's clock, Unix time in milliseconds ([time-3]); 0 while the leader does
-    /// not know. The host fills it in; the core has no clock, and does not look.
+    /// not know it. Filled in by the host; the core has no clock and ignores the field.
     pub clock_ms: u64,
     /// Worst recent lateness of the leader's turns, in microseconds ([live-5]).
     pub late_us: u32,
 }
 
-/// Parts of the log that others hold: decided, bytes included, at the class of the group. Input of
+/// Parts of the log that other nodes hold: decided, bytes included, at the group's class. Input to
 /// the trimming policy ([trim-1]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Held {
-    /// Every member but auxiliaries, and every learner known to the leader, holds all slots below.
+    /// Every full replica, and every learner known to the leader, holds all slots below.
     pub all: Slot,
-    /// Members that are no auxiliaries, and form a phase-2 quorum, hold all slots below.
+    /// Full replicas that form a phase-2 quorum hold all slots below.
     pub quorum: Slot,
 }
 
-/// The answer; also what keeps a leader leading ([live-2]).
+/// Reply to a heartbeat; it also keeps the leader in office ([live-2]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HeartbeatReply {
-    /// Echo.
+    /// Echo of the heartbeat's ballot.
     pub ballot: Ballot,
-    /// The ballot that this acceptor has promised. Above `ballot`: no read may be confirmed by it.
+    /// The highest ballot that this acceptor has promised. If above `ballot`, the reply confirms no
+    /// read.
     pub promised: Ballot,
-    /// Slots below are decided and held here, bytes included.
+    /// This node has decided and stored all slots below, bytes included.
     pub decided_to: Slot,
-    /// Slots below are held likewise, at the class of the group.
+    /// This node has decided and stored all slots below at the group's class, bytes included.
     pub held_to: Slot,
-    /// And these after a crash: their votes are safe, and that they are decided is, too
+    /// After a crash this node would still have the slots below, and know that they are decided
     /// ([decide-3]).
     pub kept_to: Slot,
-    /// Votes of the run in `ballot`, or slot 0 for none.
+    /// End of this node's run of votes in `ballot`; slot 0 for none.
     pub voted_to: Slot,
-    /// Echo.
+    /// Echo of the heartbeat.
     pub sent_to: Slot,
-    /// Echo.
+    /// Echo of the heartbeat.
     pub read_round: u64,
-    /// The lease that this grants ([read-4]).
+    /// The granted lease ([read-4]).
     pub lease: Lease,
     /// This node should not lead: it cannot write its log, or apply what is decided.
     pub unfit: bool,
-    /// Reading of the sender's wall clock, likewise.
+    /// Reading of the sender's wall clock, Unix time in milliseconds.
     pub clock_ms: u64,
     /// The sender's estimate of the group's clock, as [`Heartbeat::clock_ms`].
     pub group_ms: u64,
-    /// As [`Heartbeat::late_us`], of the sender.
+    /// Worst recent lateness of the sender's turns, in microseconds.
     pub late_us: u32,
 }
 
-/// All messages.
+/// A message between nodes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Message {
     /// "Promise me all slots from here on" ([p1-1]).
     Phase1a {
         /// The candidate's ballot.
         ballot: Ballot,
-        /// Its first undecided slot.
+        /// The candidate's first undecided slot.
         from: Slot,
     },
     /// A promise.
@@ -277,96 +280,96 @@ pub enum Message {
     Preempted {
         /// The ballot that was refused.
         ballot: Ballot,
-        /// Why.
+        /// The higher ballot promised.
         promised: Ballot,
     },
     /// A proposal.
     Phase2a(Phase2a),
     /// A vote.
     Phase2b(Phase2b),
-    /// Votes of `ballot` go along this ring from now on ([ring-1]); a greater number is a newer
+    /// Votes of `ballot` travel along this ring from now on ([ring-1]); a higher number is a newer
     /// ring.
     Lay {
         /// The leader's ballot.
         ballot: Ballot,
-        /// ρ.
+        /// The number of the ring.
         number: u32,
-        /// The leader last; empty: straight to the leader.
+        /// Members of the ring, the leader last; empty if votes go directly to the leader.
         members: Vec<Member>,
     },
-    /// Votes on their way around a ring.
+    /// Votes that travel along a ring.
     RingVote(RingVote),
     /// "Let your device vote in this ballot" ([offload-5]); repeated with heartbeats.
     Arm {
         /// The leader's ballot.
         ballot: Ballot,
-        /// A run of votes may begin here.
+        /// Slot at which a run of votes may begin.
         slot: Slot,
-        /// The ballot's sum before that slot.
+        /// The ballot's prefix sum before that slot.
         prefix: u64,
     },
-    /// The device votes in this ballot. Repeated when its cells begin later ([offload-14]).
+    /// The device votes in this ballot. Sent again when its first cell moves ([offload-14]).
     Armed {
         /// The ballot.
         ballot: Ballot,
         /// Upper bound of the first slot with a cell.
         floor: Slot,
     },
-    /// Slots below `decided_to` are decided; sent when no proposal is about to carry it.
+    /// Slots below `decided_to` are decided. Sent when no proposal follows soon to carry it.
     Decided {
         /// The leader's ballot ([decide-2]).
         ballot: Ballot,
-        /// First slot that is not known to be decided.
+        /// First slot not known to be decided.
         decided_to: Slot,
     },
-    /// The leader lives.
+    /// Heartbeat of the leader.
     Heartbeat(Heartbeat),
-    /// Answer to a heartbeat.
+    /// Reply to a heartbeat.
     HeartbeatReply(HeartbeatReply),
-    /// Would you promise this ballot? Changes no state ([live-1]).
+    /// "Would you promise this ballot?" Changes no state ([live-1]).
     PreVote {
         /// The ballot that the node would start.
         ballot: Ballot,
     },
-    /// Answer to a pre-vote.
+    /// Reply to a pre-vote.
     PreVoteReply {
-        /// Echo.
+        /// Echo of the requested ballot.
         ballot: Ballot,
-        /// The node would promise.
+        /// The sender would promise the ballot.
         granted: bool,
-        /// The highest promise here, so that the next attempt starts above it.
+        /// The sender's highest promise, so that the next attempt starts above it.
         promised: Ballot,
     },
-    /// Leadership is handed over: campaign now, skip the pre-vote ([live-4]).
+    /// The leader hands over: the receiver should campaign now, without a pre-vote ([live-4]).
     Transfer {
         /// The old leader's ballot.
         ballot: Ballot,
     },
-    /// Please send the decided values of these slots, as many as you have ([catch-1]).
+    /// Request for the decided values of these slots, as many as the receiver has ([catch-1]).
     CatchupRequest {
-        /// Slots wanted.
+        /// The requested slots.
         range: SlotRange,
     },
-    /// These slots are decided. The value's bytes are sent with the message.
+    /// These slots are decided. The value's bytes are sent along.
     Learn {
         /// The slots.
         range: SlotRange,
         /// Their value.
         value: Value,
     },
-    /// A question for decided values begins below the first slot of the log here ([catch-2]).
+    /// A catch-up request begins below the first slot of this node's log ([catch-2]).
     BelowStart {
-        /// Only a snapshot has the slots below.
+        /// First slot of the log. The slots below are available only as a snapshot.
         log_start: Slot,
     },
-    /// A follower has reads waiting ([read-3]).
+    /// Request for a read index by a follower with waiting reads ([read-3]).
     ReadRequest {
-        /// Chosen by the follower; never used twice, restarts included.
+        /// Chosen by the follower, and never used twice, even across restarts.
         id: u64,
     },
-    /// Reads may run once everything below `slot` is applied.
+    /// The reads may run once everything below `slot` is applied.
     ReadReply {
-        /// Echo.
+        /// Echo of the request.
         id: u64,
         /// The confirmed read index.
         slot: Slot,
@@ -374,24 +377,25 @@ pub enum Message {
     /// "Notify me when everything below is decided at your node, and on stable storage there"
     /// ([last-2]).
     LastingRequest {
-        /// The first slot that is not asked about.
+        /// End of the slots, exclusive.
         to: Slot,
     },
-    /// The slots below are on stable storage. Cumulative, and permanently true of the incarnation
-    /// that reports it.
+    /// The slots below are on stable storage at the sender. Cumulative, and permanently true for
+    /// the incarnation that reports it.
     LastingReply {
-        /// The first slot that this does not speak of.
+        /// End of the slots, exclusive.
         to: Slot,
     },
-    /// "Notify me when you have voted for the same, on stable storage or not" ([less-1]).
+    /// "Notify me when you have voted as I did, whether or not on stable storage" ([less-1]).
     EarlyRequest(Question),
-    /// Voted for, in memory at least. No vote: it counts only for the client that waits.
+    /// The sender has voted for these slots, at least in memory. This is not a vote: it counts only
+    /// for the waiting client.
     EarlyReply {
         /// The ballot voted in.
         ballot: Ballot,
         /// Start of the run.
         from: Slot,
-        /// As asked: the first slot that this does not speak of.
+        /// End of the requested slots, exclusive.
         to: Slot,
     },
 }

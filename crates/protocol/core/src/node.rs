@@ -1,221 +1,93 @@
-//! Joins the roles: `step(now, input, &mut effects)`. Dispatch only.
+//! Joins the parts of a node: `step(now, input, &mut effects)`. Dispatch only.
 //!
-//! The files below hold the work of a step, sorted by the role at the other end: `voting` answers
-//! proposers; `phase1` and `proposing` talk to acceptors; `leading` keeps a leader in office,
-//! `leasing` what lets it read alone, `moving` takes it to the next era, `handover` hands
-//! leadership on; `following` learns from a leader; `fencing` keeps a device's votes below the
-//! promise, `offloading` hands phase 2 to devices; `ringing` passes votes on to it, along the ring
-//! of `laying`; `reading` is both sides of a read; `timing` is what happens when nothing happens.
-//! `lasting` is what outlasts a crash of all nodes, `early` what a quorum has in memory before
-//! that; `entering` decides which nodes take part in an era, `engaging` what a leader sends to
-//! which node, `sparing` what an auxiliary does without; `installing` is what a snapshot does;
-//! `recovered` is what a node begins with, `status` what can be asked of it.
+//! `spine` orders commands: promises and votes, both phases, learning, elections, catch-up. Each
+//! other folder or file is a wing with one subject: `leasing` lets a leader read alone, `auxiliary`
+//! bypasses members that are not needed, `ring` passes votes along, `devices` runs phase 2 outside
+//! this node, `reading` serves linearizable reads, `acks` answers clients earlier or later than the
+//! group's class does, `handover` hands leadership over. `recovered` is a node's initial state.
+//!
+//! `docs/spec/structure.md` says who owns what, and why a step has its order.
 
-mod early;
-mod engaging;
-mod entering;
-mod fencing;
-mod following;
+mod acks;
+mod auxiliary;
+mod devices;
 mod handover;
-mod installing;
-mod lasting;
-mod laying;
-mod leading;
 mod leasing;
-mod moving;
-mod offloading;
-mod phase1;
-mod proposing;
+mod options;
 mod reading;
 mod recovered;
-mod ringing;
-mod sparing;
-mod status;
+mod ring;
+mod spine;
 mod timers;
-mod timing;
 mod told;
-mod voting;
 
-use self::{entering::Entry, timers::Timers, told::Told};
-pub use self::{leasing::LeasedRead, recovered::Recovered};
+use self::{
+    acks::Acks, auxiliary::Auxiliary, devices::Devices, handover::Handover, leasing::Leasing,
+    reading::Reading, ring::Ring, spine::Spine, timers::Timers, told::Told,
+};
+pub use self::{leasing::LeasedRead, options::Options, recovered::Recovered};
 use crate::{
-    acceptor::Acceptor,
-    auxiliaries::{Engaging, Spared},
-    catchup::Catchup,
     dice::mix,
-    durable::Pending,
-    early::Early,
     effect::{Alarm, Effect, Effects},
-    election::Election,
     explanation::End,
-    fence::{Begin, Fence},
-    fitness::Fitness,
-    flow::Peers,
+    fence::Begin,
     input::Input,
-    lasting::Lasting,
-    laying::{Laying, Route},
-    leader::{Leading, Phase1},
-    learner::Learner,
-    lease::{Granter, Holder, Leases},
-    message::{Held, Message},
+    message::Message,
     node_id::Member,
-    offload::Offload,
     pauses::Pauses,
-    reads::{Asked, Reads},
-    ring::Relay,
-    rounds::Rounds,
     time::Time,
-    transfer::Transfer,
-    voted::Voted,
-    waiting::Waiting,
 };
 
-/// Options that the caller chooses for a node; constant while it runs.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Options {
-    /// This node's id and incarnation.
-    pub member: Member,
-    /// A leader sends heartbeats at least this often.
-    pub heartbeat_ms: u64,
-    /// The silence after which an election starts is drawn at random; it lasts at least this long.
-    pub election_min_ms: u64,
-    /// The silence after which an election starts lasts at most this long.
-    pub election_max_ms: u64,
-    /// Most proposals in flight.
-    pub inflight_max: usize,
-    /// Slots at or above `decided_to + window` are refused ([p2-3]).
-    pub window_slots: u64,
-    /// A leader sends proposals to just a phase-2 quorum, and to all when an answer is late.
-    pub thrifty: bool,
-    /// Route of votes to this node when it leads, until another wish ([`Input::Route`]).
-    pub route: Route,
-    /// Seed of randomised time-outs; different on every node and start.
-    pub seed: u64,
-    /// Leases, asked for and granted, if the group has them ([read-4]).
-    pub leases: Option<Leases>,
-    /// Time for which an earlier process may have granted a lease; 0 if it cannot have.
-    pub silent_us: u64,
-    /// Time to wait for others to connect before leading as a quorum by itself ([lie-6]); 0 if no
-    /// other node can know its group yet.
-    pub alone_us: u64,
-}
-
-/// One node of the protocol.
+/// One node of the protocol: the spine, which orders commands, and its wings. A wing touches its
+/// own fields, and the spine by the spine's methods.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Node {
-    options: Options,
-    // Safety.
-    acceptor: Acceptor,
-    pending: Pending,
-    learner: Learner,
-    voted: Voted,
-    rounds: Rounds,
-    fence: Fence,
-    phase1: Option<Phase1>,
-    leading: Option<Leading>,
-    granter: Granter,
-    holder: Holder,
-    // Liveness.
-    election: Election,
-    peers: Peers,
-    catchup: Catchup,
-    waiting: Waiting,
-    relay: Relay,
-    laying: Laying,
-    offload: Offload,
-    reads: Reads,
-    asked: Asked,
-    lasting: Lasting,
-    early: Early,
-    transfer: Option<Transfer>,
-    fitness: Fitness,
+    spine: Spine,
+    leasing: Leasing,
+    auxiliary: Auxiliary,
+    ring: Ring,
+    devices: Devices,
+    reading: Reading,
+    acks: Acks,
+    handover: Handover,
     pauses: Pauses,
     timers: Timers,
     told: Told,
-    held: Held,
-    engaging: Engaging,
-    spared: Spared,
-    entry: Option<Entry>,
 }
 
 impl Node {
     /// Creates a node from its recovered state. The first `Input::Tick` starts its clocks.
     pub fn new(options: Options, recovered: Recovered) -> Self {
-        let Recovered { hard, log_start, decided_to, lost, eras, votes, changes, hollow } =
-            recovered;
-        let class = eras.current().class();
-        let mut pending = Pending::new(class, options.inflight_max + 2);
-        pending.known(hard.decided_to);
-        let mut durable_to = decided_to;
-        for vote in &votes {
-            if vote.range.from <= durable_to {
-                durable_to = durable_to.max(vote.range.to);
-            }
-        }
-        // A vote is a promise too, should the promise itself be known only from the vote.
-        let voted = votes.iter().map(|vote| vote.ballot).max().unwrap_or_default();
-        let promised = hard.promised.max(voted);
-        let acceptor = Acceptor::new(
-            promised,
-            hard.decided_to,
-            hard.voted_to,
-            votes,
-            options.window_slots,
-            options.inflight_max,
-        );
-        let election =
-            Election::new(options.election_min_ms, options.election_max_ms, options.seed);
         Self {
-            acceptor,
-            pending,
-            learner: Learner::new(log_start, decided_to, eras, lost, changes, hollow),
-            voted: Voted::new(durable_to),
-            rounds: Rounds::new(options.member, hard.spoken),
-            fence: Fence::default(),
-            phase1: None,
-            leading: None,
-            granter: Granter::new(options.leases, options.silent_us),
-            holder: Holder::new(options.leases),
-            election,
-            peers: Peers::new(decided_to),
-            // [disk-8] What was decided here once is decided somewhere.
-            catchup: Catchup::starting_at(hard.decided_to),
-            waiting: Waiting::default(),
-            relay: Relay::default(),
-            laying: Laying::new(options.route.clone()),
-            offload: Offload::default(),
-            reads: Reads::default(),
-            asked: Asked::starting_at(mix(options.seed)),
-            lasting: Lasting::default(),
-            early: Early::default(),
-            transfer: None,
-            fitness: Fitness::Fit,
+            leasing: Leasing::new(&options),
+            auxiliary: Auxiliary::default(),
+            ring: Ring::new(options.route.clone()),
+            devices: Devices::default(),
+            reading: Reading::starting_at(mix(options.seed)),
+            acks: Acks::default(),
+            handover: Handover::default(),
             pauses: Pauses::default(),
             timers: Timers::default(),
             told: Told::default(),
-            held: Held::default(),
-            engaging: Engaging::default(),
-            spared: Spared::default(),
-            entry: None,
-            options,
+            spine: Spine::new(options, recovered),
         }
     }
 
-    /// Processes one event; adds the resulting effects. Equal inputs give equal effects.
+    /// Processes one input, and adds the resulting effects. Equal inputs give equal effects.
     pub fn step(&mut self, now: Time, input: Input, effects: &mut Effects) {
-        self.pending.begin_step(self.acceptor.floor());
+        self.spine.begin_step();
         match input {
             Input::Message { from, message, held } => {
                 self.on_message(now, from, message, held, effects);
             }
             Input::Propose { value, slots } => self.on_propose(now, value, slots, effects),
-            Input::Held { value, range } => self.waiting.hold(&value, range),
+            Input::Held { value, range } => self.spine.bytes_arrived(&value, range),
             Input::Persisted(seq) => self.on_persisted(seq),
             Input::StorageFailed => self.on_storage_failed(now, effects),
             Input::Fitness(fitness) => self.on_fitness(now, fitness, effects),
             Input::Lost(range) => self.on_lost(range),
-            Input::Missing(first) => self.learner.miss(first),
-            Input::Lacking(lacking) => self.learner.lack(lacking),
+            Input::Missing(first) => self.spine.miss(first),
+            Input::Lacking(lacking) => self.spine.lack(lacking),
             Input::FoundNowhere => self.on_found_nowhere(now, effects),
             Input::Installed { to, eras } => self.on_installed(now, to, eras, effects),
             Input::Trimmed(log_start) => self.on_trimmed(log_start),
@@ -223,8 +95,8 @@ impl Node {
             Input::Connected(member) => self.on_connected(now, member, effects),
             Input::Disconnected(node) => self.on_disconnected(now, node, effects),
             Input::Read(token) => self.on_read(now, token, effects),
-            Input::Last { to } => self.lasting.want(to),
-            Input::Early { ballot, to } => self.early.want(ballot, to),
+            Input::Last { to } => self.acks.want_lasting(to),
+            Input::Early { ballot, to } => self.acks.want_early(ballot, to),
             Input::Transfer { to } => self.on_transfer_wanted(now, to, effects),
             Input::Route(wish) => self.on_route(now, wish),
             Input::Offload { cells } => self.on_offload(cells, effects),
@@ -233,7 +105,7 @@ impl Node {
             Input::Tick => self.on_tick(now, effects),
         }
         self.settle(now, effects);
-        self.pending.end_step(self.acceptor.floor());
+        self.spine.end_step();
     }
 
     fn on_message(
@@ -283,15 +155,15 @@ impl Node {
             Message::ReadRequest { id } => self.on_read_request(from.node, id, effects),
             Message::ReadReply { id, slot } => self.on_read_reply(id, slot, effects),
             Message::LastingRequest { to } => self.on_lasting_request(from.node, to),
-            Message::LastingReply { to } => self.lasting.on_reply(from, to),
+            Message::LastingReply { to } => self.on_lasting_reply(from, to),
             Message::EarlyRequest(question) => self.on_early_request(from.node, question),
             Message::EarlyReply { ballot, from: start, to } => {
-                self.early.on_reply(from, ballot, start, to)
+                self.on_early_reply(from, ballot, start, to)
             }
         }
     }
 
-    /// Does what follows from the input just handled.
+    /// Carries out everything that follows from the input just handled.
     fn settle(&mut self, now: Time, effects: &mut Effects) {
         self.enter(now, effects);
         self.vote_waiting(now, effects);
@@ -317,9 +189,9 @@ impl Node {
         self.tell(effects);
     }
 
-    /// Notifies the caller of changes of this node: its role, and when it wants to be woken.
+    /// Notifies the caller of changes in this node's role and in its next wake-up time.
     fn tell(&mut self, effects: &mut Effects) {
-        let (role, leader) = (self.role(), self.election.leader_ballot());
+        let (role, leader) = (self.role(), self.spine.election().leader_ballot());
         if self.told.is_news(role, leader) {
             effects.push(Effect::Role { role, leader });
         }
@@ -333,17 +205,15 @@ impl Node {
         effects.push(Effect::Alarm(alarm));
     }
 
-    /// [disk-9] Stops votes, promises and ballots; reads of what is here go on.
+    /// [disk-9] Stops votes, promises and ballots; reads of stored slots continue.
     fn on_storage_failed(&mut self, now: Time, effects: &mut Effects) {
-        let led = self.leading.as_ref().map(Leading::ballot);
-        self.pending.fail();
-        self.waiting.clear();
-        // [offload-8] Votes of the device from here on would not be remembered.
+        let led = self.spine.storage_failed();
+        // [offload-8] Votes that the device casts from now on could not be recorded.
         self.fence_off(effects);
         self.step_down(now, End::StorageFailed, effects);
         if let Some(ballot) = led {
-            // [live-4] What this leader lacked is for the next one to finish, without waiting for a
-            // time-out.
+            // [live-4] The next leader can finish what this one could not; it should not wait for a
+            // timeout.
             self.lead_on(ballot, effects);
         }
     }

@@ -1,27 +1,28 @@
-//! Identities: node ids, incarnations, and the pair that holds weight.
+//! Identities: node ids, incarnations, and the pair that carries weight.
 
 use core::fmt;
 
-/// Most peers that a node keeps track of; more are not talked to.
+/// Maximum number of peers that a node keeps track of; it ignores any others.
 pub const PEERS_MAX: usize = 64;
 
 /// A process with an identity that is never reused. Node ids start at 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u32);
 
-/// Counts the times that a node may have forgotten a vote or a promise ([volatile-1]).
+/// Counter of the times that a node may have forgotten a vote or a promise ([volatile-1]).
 ///
-/// A node that restarts with a new incarnation is a new member: it may not contradict statements of
-/// its earlier incarnation, because none of its statements count for that one.
+/// A node that restarts with a new incarnation is a new member. It cannot contradict statements of
+/// its earlier incarnation, because its own statements do not count for that one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation(pub u32);
 
-/// ⟨node, incarnation⟩: what a configuration gives weight to, and whose votes count ([class-4]).
+/// ⟨node, incarnation⟩: the identity that has weight in a configuration, and whose votes count
+/// ([class-4]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Member {
     /// The node.
     pub node: NodeId,
-    /// The node's life, counted in losses of memory.
+    /// The node's incarnation.
     pub incarnation: Incarnation,
 }
 

@@ -1,20 +1,21 @@
-//! Receivers of a message: a few nodes, without an allocation.
+//! A small set of nodes without allocation: the receivers of a message.
 
 use core::fmt;
 
 use crate::{configuration::MEMBERS_MAX, node_id::NodeId};
 
-/// As many as a member of the largest configuration has others.
+/// Maximum size of a set: all other members, as seen from a member of the largest configuration.
 pub const NODES_MAX: usize = MEMBERS_MAX - 1;
 
-/// A few nodes, in order of their ids, each once.
+/// A small set of nodes, sorted by id.
 ///
-/// An array of ids and not a mask over a member list: a message may go to nodes that are no
-/// members, or of another era, and what receives the set (a log of events, a plane, a model) has no
-/// list at hand. It holds a whole group; what goes to more nodes is sent in several parts.
+/// An array of ids rather than a mask over a member list: a message may go to nodes that are not
+/// members, or belong to another era, and a consumer of the set (an event log, a plane, a model)
+/// has no such list. A set can hold a whole group; a message to more nodes is sent in several
+/// parts.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeSet {
-    /// Entries past the first `len` are zero, so that equal sets are equal.
+    /// Entries from `len` on are zero, so that equal sets compare equal.
     nodes: [NodeId; NODES_MAX],
     len: u8,
 }
@@ -37,7 +38,7 @@ impl NodeSet {
         self.len == 0
     }
 
-    /// Returns whether no other node fits in.
+    /// Returns whether the set has reached its maximum size.
     pub fn is_full(&self) -> bool {
         self.len() == NODES_MAX
     }
@@ -47,11 +48,11 @@ impl NodeSet {
         self.as_slice().contains(&node)
     }
 
-    /// Puts a node in; `false` if the set is full, and does not hold it already.
+    /// Adds a node. Returns `false` if the set is full and does not contain the node.
     #[must_use]
     #[inline]
     pub fn insert(&mut self, node: NodeId) -> bool {
-        // Who sends to peers names them in order.
+        // Senders usually add peers in order.
         let last = self.as_slice().last();
         if !self.is_full() && last.is_none_or(|last| *last < node) {
             self.nodes[self.len()] = node;
@@ -74,7 +75,7 @@ impl NodeSet {
         true
     }
 
-    /// Returns the nodes for which `keep` returns true.
+    /// Returns the set of nodes for which `keep` returns true.
     #[must_use]
     pub fn filtered(&self, mut keep: impl FnMut(NodeId) -> bool) -> Self {
         let mut kept = Self::default();
@@ -85,12 +86,12 @@ impl NodeSet {
         kept
     }
 
-    /// Returns the nodes, in order.
+    /// Returns the nodes, sorted by id.
     pub fn as_slice(&self) -> &[NodeId] {
         &self.nodes[..self.len()]
     }
 
-    /// Returns the nodes, in order.
+    /// Returns an iterator over the nodes, sorted by id.
     pub fn iter(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.as_slice().iter().copied()
     }
@@ -108,7 +109,7 @@ impl fmt::Debug for NodeSet {
     }
 }
 
-/// `2 3 5`
+/// Formats as `2 3 5`.
 impl fmt::Display for NodeSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, node) in self.iter().enumerate() {

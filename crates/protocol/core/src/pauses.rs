@@ -1,30 +1,30 @@
-//! Lateness of the nodes' turns, and how much longer silence is borne because of it ([live-5]).
+//! Lateness of nodes' turns, and the additional silence that is tolerated because of it ([live-5]).
 //!
 //! Liveness only ([model-5]): nothing here can write a promise or a vote.
 
 use crate::time::Time;
 
-/// A turn that is later than this is a stop, which no patience should bridge.
+/// A turn that is later than this counts as a stop, which no tolerance should cover.
 const STOP_US: u64 = 1_000_000;
-/// Silence is borne for this long at most, unless the configured time-outs are longer.
+/// Maximum silence tolerated, unless the configured timeouts are longer.
 const PATIENCE_MAX_US: u64 = 1_000_000;
-/// The worst of this long counts, and of as long before it.
+/// Length of a span. The worst lateness of the current and of the previous span counts.
 const SPAN_US: u64 = 60_000_000;
 
-/// Lateness of this node's turns, and of the leader's by its own report.
+/// Lateness of this node's turns, and the leader's by its own report.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Pauses {
-    /// Start of the present span.
+    /// Start of the current span.
     since: Time,
-    /// The worst of it, and of the one before.
+    /// Worst lateness in the current span; `before_us` is that of the previous one.
     worst_us: u64,
     before_us: u64,
-    /// The leader's last report.
+    /// Lateness that the leader last reported.
     leader_us: u64,
 }
 
 impl Pauses {
-    /// Notes that a turn of this node was late by this.
+    /// Records that a turn of this node was late by `us`.
     pub fn note(&mut self, now: Time, us: u64) {
         self.look(now);
         if us <= STOP_US {
@@ -32,17 +32,17 @@ impl Pauses {
         }
     }
 
-    /// Notes the leader's report of its own lateness.
+    /// Records the leader's report of its own lateness.
     pub fn on_leader(&mut self, us: u32) {
         self.leader_us = us.into();
     }
 
-    /// Returns the leader's last report.
+    /// Returns the lateness that the leader last reported, in microseconds.
     pub fn leader_us(&self) -> u64 {
         self.leader_us
     }
 
-    /// Returns the worst of the last one to two minutes, as heartbeats report it.
+    /// Returns the worst lateness of the last one to two minutes, as reported in heartbeats.
     pub fn worst_us(&mut self, now: Time) -> u32 {
         self.look(now);
         #[expect(clippy::cast_possible_truncation, reason = "at most STOP_US")]
@@ -50,8 +50,8 @@ impl Pauses {
         worst_us
     }
 
-    /// Returns how much longer than a time-out of `timeout_us` silence is borne, if another node is
-    /// as late as this: a message may be late twice, where it is sent and where it is read.
+    /// Returns the silence to tolerate beyond a timeout of `timeout_us`, if another node is
+    /// `other_us` late. A message may be late twice: where it is sent and where it is read.
     pub fn patience_us(&mut self, now: Time, other_us: u64, timeout_us: u64) -> u64 {
         let worst_us = other_us.max(self.worst_us(now).into());
         let most_us = PATIENCE_MAX_US.saturating_sub(timeout_us);
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(u64::from(pauses.worst_us(at_s(1))), STOP_US);
     }
 
-    /// Patience ends, whatever lateness a peer reports.
+    /// The tolerance is bounded, whatever lateness a peer reports.
     #[test]
     fn patience_ends() {
         let mut pauses = Pauses::default();

@@ -1,48 +1,50 @@
-//! Quorum rules as data, checked to meet ([era-4], features G8).
+//! Quorum rules as data, checked to intersect ([era-4], features G8).
 //!
-//! Sets of members are bit masks over the positions in a configuration's member list, so a check
-//! over all subsets is a loop over integers (n ≤ 16).
+//! Sets of members are bit masks over the positions in a configuration's member list, so a check of
+//! all subsets is a loop over integers (n ≤ 16).
 
 use core::fmt;
 
-/// Members of a configuration, by position in its list.
+/// A set of members of a configuration, by position in its member list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemberSet(pub u16);
 
 impl MemberSet {
-    /// This set and the member at `index`.
+    /// Returns this set with the member at `index` added.
     pub const fn with(self, index: usize) -> Self {
         Self(self.0 | 1 << index)
     }
 
-    /// Returns whether the member at `index` is inside.
+    /// Returns whether the set contains the member at `index`.
     pub const fn has(self, index: usize) -> bool {
         self.0 & (1 << index) != 0
     }
 }
 
-/// Rule by which members combine to a quorum.
+/// Rule that determines which members form a quorum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum QuorumRule {
-    /// More than half of the weight, in both phases. Weight steps of one keep it intersecting.
+    /// More than half of the weight, in both phases. Consecutive configurations intersect if
+    /// weights change in steps of one.
     #[default]
     Majority,
-    /// At least this much weight; phase 1 and phase 2 need only meet each other (Flexible Paxos).
+    /// At least this much weight. Only phase-1 and phase-2 quorums must intersect each other
+    /// (Flexible Paxos).
     Flexible {
-        /// Weight for a promise quorum.
+        /// Weight of a phase-1 quorum.
         phase1: u32,
-        /// Weight for a vote quorum.
+        /// Weight of a phase-2 quorum.
         phase2: u32,
     },
     /// Members in rows of `columns`, in list order: phase 1 needs a whole row, phase 2 one member
     /// of every row.
     Grid {
-        /// Members per row; the count of members is a multiple of it.
+        /// Members per row; must divide the number of members.
         columns: u8,
     },
 }
 
-/// `majority`, `flexible:Q1,Q2`, `grid:COLUMNS`.
+/// Text form: `majority`, `flexible:Q1,Q2`, `grid:COLUMNS`.
 impl QuorumRule {
     /// Parses `majority` or `flexible:Q1,Q2`.
     pub fn parse(text: &str) -> Option<Self> {
@@ -65,35 +67,37 @@ impl fmt::Display for QuorumRule {
     }
 }
 
-/// Phase that a quorum is for.
+/// The phase that a quorum is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
-    /// Promises.
+    /// Phase 1: promises.
     One,
-    /// Votes.
+    /// Phase 2: votes.
     Two,
 }
 
-/// Members of a configuration, as a rule sees them.
+/// Members that vote, in the form in which a rule needs them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Voting {
-    /// Members that vote.
+    /// The voting members.
     pub set: MemberSet,
-    /// The weight of those who vote.
+    /// Total weight of the voting members.
     pub weight: u64,
-    /// The weight of all members.
+    /// Total weight of all members.
     pub weight_all: u64,
     /// Number of members.
     pub members: usize,
 }
 
 impl QuorumRule {
-    /// [era-4] Returns the same rule for weights that are all times `factor`; `None` on overflow.
+    /// [era-4] Returns the equivalent rule after all weights were multiplied by `factor`; `None` on
+    /// overflow.
     pub fn multiplied(self, factor: u32) -> Option<Self> {
         self.scaled(|threshold| threshold.checked_mul(factor))
     }
 
-    /// Returns the same rule for weights that are divided; `None` if a threshold does not divide.
+    /// Returns the equivalent rule after all weights were divided by `factor`; `None` if a
+    /// threshold is not divisible.
     pub fn divided(self, factor: u32) -> Option<Self> {
         let whole = |threshold: &u32| factor > 0 && threshold.is_multiple_of(factor);
         self.scaled(|threshold| Some(threshold).filter(whole).map(|some| some / factor))
@@ -117,7 +121,7 @@ impl QuorumRule {
         }
     }
 
-    /// Decodes a rule.
+    /// Decodes a rule from [`Self::words`].
     pub fn from_words(words: [u32; 3]) -> Option<Self> {
         match words {
             [0, 0, 0] => Some(Self::Majority),

@@ -1,4 +1,4 @@
-//! Reads that need no slot: one round of confirmations serves all reads that wait
+//! Reads that need no slot: one round of confirmations serves all waiting reads
 //! ([read-1]–[read-3]).
 
 use alloc::vec::Vec;
@@ -10,34 +10,35 @@ use crate::{
     time::Time,
 };
 
-/// Most reads that gather at a leader, from this node's clients and from followers together. One
-/// of a follower's stands for many.
+/// Maximum number of reads that wait at a leader, from its own clients and from followers. One read
+/// of a follower stands for many.
 pub const GATHERED_MAX: usize = 1024;
 
 /// A reader that waits for a read index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reader {
-    /// This node.
+    /// A client of this node.
     Local(ReadToken),
-    /// A follower, with its number for it.
+    /// A follower, with its number for the request.
     Remote(NodeId, u64),
 }
 
-/// Reads at a leader.
+/// Reads that wait at a leader.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Reads {
-    /// Number of the last round started; rounds of one ballot never share a number.
+    /// Number of the last round started. Rounds of one ballot never share a number.
     round: u64,
-    /// Reads that the round in progress confirms, each with its index.
+    /// Reads that the current round confirms, each with its index.
     confirming: Vec<(Reader, Slot)>,
-    /// Reads that arrived since it started.
+    /// Reads that arrived since the current round started.
     gathering: Vec<(Reader, Slot)>,
-    /// Members that confirmed "promised ≤ b" in this round.
+    /// Members that confirmed "promised ≤ b" in the current round.
     confirmed_by: Vec<Member>,
 }
 
 impl Reads {
-    /// Adds a read; `slot` is one past the last slot proposed ([read-1]). False if too many wait.
+    /// Adds a read. `slot` is one past the last slot proposed ([read-1]). Returns `false` if too
+    /// many reads wait.
     pub fn gather(&mut self, reader: Reader, slot: Slot) -> bool {
         let room = self.gathering.len() < GATHERED_MAX;
         if room {
@@ -46,8 +47,8 @@ impl Reads {
         room
     }
 
-    /// Starts a round if reads wait and none is in progress; its number goes out with heartbeats
-    /// that are sent after this ([read-2]).
+    /// Starts a round if reads wait and none is in progress, and returns its number. Heartbeats
+    /// sent from now on carry it ([read-2]).
     pub fn start(&mut self, own: Member) -> Option<u64> {
         if !self.confirming.is_empty() || self.gathering.is_empty() {
             return None;
@@ -59,12 +60,12 @@ impl Reads {
         Some(self.round)
     }
 
-    /// Returns the round in progress; 0 for none.
+    /// Returns the number of the current round; 0 if there is none.
     pub fn round(&self) -> u64 {
         if self.confirming.is_empty() { 0 } else { self.round }
     }
 
-    /// Notes that a member confirms a round.
+    /// Records that a member confirmed a round.
     pub fn confirm(&mut self, round: u64, by: Member) {
         let counts = round == self.round() && round != 0;
         if counts && !self.confirmed_by.contains(&by) {
@@ -72,20 +73,21 @@ impl Reads {
         }
     }
 
-    /// Returns the members that have confirmed.
+    /// Returns the members that have confirmed the current round.
     pub fn confirmed_by(&self) -> &[Member] {
         &self.confirmed_by
     }
 
-    /// Finishes the confirmed round: returns its reads, with their indexes.
+    /// Ends the confirmed round and returns its reads, with their indexes.
     pub fn finish(&mut self) -> impl Iterator<Item = (Reader, Slot)> + '_ {
         self.confirmed_by.clear();
         self.confirming.drain(..)
     }
 
-    /// Restarts the reads after the leader moved to another ballot of its own, and proposed all
-    /// that it inherited, below `slot`. Unconfirmed reads are asked again there, with a new index:
-    /// a leader between the two ballots may have decided more than was known when the read arrived.
+    /// Restarts the reads after the leader moved to another ballot of its own and proposed
+    /// everything it inherited, below `slot`. Unconfirmed reads are confirmed in the new ballot,
+    /// with a new index: a leader between the two ballots may have decided more than was known when
+    /// the read arrived.
     pub fn restart(&mut self, slot: Slot) {
         self.confirmed_by.clear();
         self.gathering.append(&mut self.confirming);
@@ -94,14 +96,14 @@ impl Reads {
         }
     }
 
-    /// Fails all reads: this node does not lead any more.
+    /// Removes and returns all readers, because this node no longer leads.
     pub fn fail(&mut self) -> impl Iterator<Item = Reader> + '_ {
         self.confirmed_by.clear();
         self.confirming.drain(..).chain(self.gathering.drain(..)).map(|(reader, _)| reader)
     }
 }
 
-/// Reads of a follower, asked of the leader.
+/// A follower's outstanding requests for read indexes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Asked {
     last: u64,
@@ -116,13 +118,13 @@ struct Question {
 }
 
 impl Asked {
-    /// Creates an empty list; numbers begin after `last`, where no earlier process of this node has
-    /// been: an answer to its question must not pass for one to ours.
+    /// Creates an empty list whose numbers begin after `last`. No earlier process of this node may
+    /// have used them, or a reply to its request could be taken for one to ours.
     pub fn starting_at(last: u64) -> Self {
         Self { last, open: Vec::new() }
     }
 
-    /// Creates a question for the leader. `None` if too many are open.
+    /// Adds a request to the leader and returns its number; `None` if too many are outstanding.
     pub fn ask(&mut self, now: Time, token: ReadToken) -> Option<u64> {
         if self.open.len() >= GATHERED_MAX {
             return None;
@@ -132,24 +134,25 @@ impl Asked {
         Some(self.last)
     }
 
-    /// Takes the read that the leader answered.
+    /// Removes and returns the read whose request the leader answered.
     pub fn answered(&mut self, id: u64) -> Option<ReadToken> {
         let at = self.open.iter().position(|open| open.id == id)?;
         Some(self.open.remove(at).token)
     }
 
-    /// Fails all questions: the leader is gone, or another one leads, and none will be answered.
+    /// Removes and returns all reads, because the leader has changed and will not answer them.
     pub fn fail(&mut self) -> impl Iterator<Item = ReadToken> + '_ {
         self.open.drain(..).map(|question| question.token)
     }
 
-    /// Takes the oldest question, if it has waited for `patience_us`: it or its answer was lost.
+    /// Removes and returns the oldest read if it has waited for `patience_us`: its request or the
+    /// reply was lost.
     pub fn overdue(&mut self, now: Time, patience_us: u64) -> Option<ReadToken> {
         let first = self.open.first()?;
         (now.since_us(first.at) > patience_us).then(|| self.open.remove(0).token)
     }
 
-    /// Returns when the oldest question is overdue.
+    /// Returns the time at which the oldest request is overdue.
     pub fn wake_at(&self, patience_us: u64) -> Option<Time> {
         self.open.first().map(|question| question.at.plus_us(patience_us + 1))
     }

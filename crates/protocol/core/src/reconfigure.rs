@@ -1,4 +1,4 @@
-//! Eras taking effect: a pure function of the decided prefix ([era-2]).
+//! Eras as a pure function of the decided prefix ([era-2]).
 
 use alloc::vec::Vec;
 
@@ -10,19 +10,19 @@ use crate::{
     value::Value,
 };
 
-/// The log's memory of a node that had weight, or was removed ([member-1]). Never forgotten.
+/// Permanent record of a node that had weight or was removed ([member-1]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {
     /// The node.
     pub node: NodeId,
-    /// Its highest incarnation that ever had weight.
+    /// The node's highest incarnation that ever had weight.
     pub incarnation: Incarnation,
-    /// The node was removed: no weight is given under this id again.
+    /// The node was removed, so this id never has weight again.
     pub spent: bool,
 }
 
-/// The configurations that still judge anything: the one in force, and the one before it. With the
-/// ids that were ever used, this is all that decides what the next change may be.
+/// The configurations that still matter: the one in force and the previous one. With all ids that
+/// were ever used, they determine which changes are valid next.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Eras {
     era: Era,
@@ -33,14 +33,15 @@ pub struct Eras {
 }
 
 impl Eras {
-    /// Creates the eras before the first change: the founding configuration from the first slot on.
+    /// Creates the eras before the first change, with the founding configuration from the first
+    /// slot on.
     pub fn founded(founding: Configuration) -> Self {
         let identity = |member: Member| Identity {
             node: member.node,
             incarnation: member.incarnation,
             spent: false,
         };
-        // A configuration keeps its members in order of their ids.
+        // A configuration keeps its members sorted by id.
         let members = founding.members().iter();
         Self {
             era: Era(0),
@@ -51,8 +52,8 @@ impl Eras {
         }
     }
 
-    /// Restores the eras from a trimmed log or a snapshot ([snap-1]). Fails where the parts
-    /// contradict each other.
+    /// Restores the eras from a trimmed log or a snapshot ([snap-1]). Fails if the parts contradict
+    /// each other.
     pub fn restored(
         era: Era,
         since: Slot,
@@ -77,38 +78,38 @@ impl Eras {
         }
     }
 
-    /// Returns the slot era of the first undecided slot ([era-3]).
+    /// Returns the era of the first undecided slot ([era-3]).
     pub fn era(&self) -> Era {
         self.era
     }
 
-    /// Returns the first slot of that era: one past the reconfiguration that began it.
+    /// Returns the first slot of the current era, one past the reconfiguration that began it.
     pub fn since(&self) -> Slot {
         self.since
     }
 
-    /// Returns the configuration of that era.
+    /// Returns the configuration of the current era.
     pub fn current(&self) -> &Configuration {
         &self.current
     }
 
-    /// Returns the configuration of the era before, while it is remembered.
+    /// Returns the configuration of the previous era, if there was one.
     pub fn previous(&self) -> Option<&Configuration> {
         self.previous.as_ref()
     }
 
-    /// Returns every node that ever had weight or was removed, in order of their ids ([member-1]).
+    /// Returns every node that ever had weight or was removed, sorted by id ([member-1]).
     pub fn ids(&self) -> &[Identity] {
         &self.ids
     }
 
-    /// Returns the memory of a node.
+    /// Returns the permanent record of a node.
     pub fn identity(&self, node: NodeId) -> Option<&Identity> {
         let at = self.ids.binary_search_by_key(&node, |id| id.node).ok()?;
         Some(&self.ids[at])
     }
 
-    /// Returns C(era), if it is in force or was until the last change.
+    /// Returns C(era), if `era` is the current or the previous one.
     pub fn of(&self, era: Era) -> Option<&Configuration> {
         if era == self.era {
             Some(&self.current)
@@ -119,13 +120,13 @@ impl Eras {
         }
     }
 
-    /// [era-5] Returns whether votes of this ballot count in the first undecided slot. No others
+    /// [era-5] Returns whether votes in this ballot count for the first undecided slot. No others
     /// do; [era-7] shows why that is enough.
     pub fn counts(&self, ballot: Ballot) -> bool {
         ballot.era == self.era || ballot.era.next() == self.era
     }
 
-    /// Returns the configuration after `change`, if that is valid here and now ([era-4],
+    /// Returns the configuration after `change`, if it is valid in the current era ([era-4],
     /// [member-1]).
     pub fn changed(&self, change: Change) -> Result<Configuration, Invalid> {
         let identity = |node| self.identity(node).copied();
@@ -133,7 +134,7 @@ impl Eras {
             Change::Increment(member) if self.current.position(member).is_none() => {
                 match identity(member.node) {
                     Some(id) if id.spent => return Err(Invalid::Spent(member.node)),
-                    // A later incarnation had weight: this one may have forgotten votes of its own.
+                    // A later incarnation had weight, so this one may have forgotten votes.
                     Some(id) if id.incarnation > member.incarnation => {
                         return Err(Invalid::Forgotten(member));
                     }
@@ -154,8 +155,8 @@ impl Eras {
         self.current.changed(change)
     }
 
-    /// [era-2] Applies a value decided in the first undecided slot, this one. Returns whether an
-    /// era begins after it. An invalid change, or one that names another era, is a no-op.
+    /// [era-2] Applies a value decided in `slot`, the first undecided one. Returns whether an era
+    /// begins after it. A change that is invalid, or names another era, is a no-op.
     pub fn decide(&mut self, slot: Slot, value: &Value) -> bool {
         let Value::Reconfigure { era, change } = *value else {
             return false;
@@ -173,7 +174,7 @@ impl Eras {
         true
     }
 
-    /// [member-1] Remembers permanently the effect of a valid change on a node id.
+    /// [member-1] Records permanently how a valid change affects a node id.
     fn remember(&mut self, change: Change) {
         let (node, incarnation, spent) = match change {
             Change::Increment(member) => (member.node, member.incarnation, false),
@@ -195,8 +196,8 @@ impl Eras {
     }
 }
 
-/// Returns the eras at the end of a decided part of the log, from those at its beginning
-/// ([snap-3]); used by recovery.
+/// Returns the eras at the end of a decided part of the log, given those at its beginning
+/// ([snap-3]). Used by recovery.
 pub fn replay<'a>(mut base: Eras, decided: impl IntoIterator<Item = &'a (Slot, Value)>) -> Eras {
     for (slot, value) in decided {
         base.decide(*slot, value);
@@ -234,7 +235,7 @@ mod tests {
         assert_eq!((eras.era(), eras.since()), (Era(1), Slot(8)));
     }
 
-    /// [member-1] A node that may have forgotten votes gets weight only under a name that had none.
+    /// [member-1] A node that may have forgotten votes regains weight only under a new incarnation.
     #[test]
     fn wiped_node_gets_no_weight_under_its_old_name() {
         let mut eras = founded();
@@ -252,7 +253,7 @@ mod tests {
         );
     }
 
-    /// [member-1] A decided removal spends the node id, in every incarnation.
+    /// [member-1] A decided removal retires the node id, in every incarnation.
     #[test]
     fn removed_node_never_gets_weight_again() {
         let mut eras = founded();
@@ -269,12 +270,12 @@ mod tests {
             assert!(!decide(&mut eras, 3, change));
         }
         assert!(!decide(&mut eras, 3, Change::Remove(NodeId(3))), "once");
-        // A learner that never had weight can be removed as well.
+        // A learner that never had weight can be removed too.
         assert!(decide(&mut eras, 4, Change::Remove(NodeId(9))));
         assert!(!decide(&mut eras, 5, Change::Increment(member(9, 0))));
     }
 
-    /// [snap-1] The written form is complete: the same changes are valid afterwards.
+    /// [snap-1] Eras restored from their written form accept the same changes.
     #[test]
     fn eras_come_back_as_they_were_written_down() {
         let mut eras = founded();

@@ -7,23 +7,22 @@ use crate::{
     value::Value,
 };
 
-/// A record to persist. Appended in the order in which the core emits them.
+/// A record to persist, appended in the order in which the core emits it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Record {
-    /// This node will speak in this ballot of its own; never again in it after a restart
-    /// ([ballot-2]). Not a promise: a leader that prepares its next ballot still votes in the old
-    /// one ([cast-2]).
+    /// This node uses this ballot of its own, and never again after a restart ([ballot-2]). Not a
+    /// promise: a leader that prepares its next ballot still votes in the old one ([cast-2]).
     Round {
         /// The ballot.
         ballot: Ballot,
     },
-    /// No vote and no promise below this ballot any more.
+    /// No vote and no promise below this ballot from now on.
     Promise {
         /// The ballot.
         ballot: Ballot,
     },
-    /// A vote, which is a promise too. The bytes of the value lie in the same batch of the log, or
-    /// were durable before ([disk-5]).
+    /// A vote, which is also a promise. The value's bytes are in the same log write, or were
+    /// already durable ([disk-5]).
     Vote {
         /// The ballot.
         ballot: Ballot,
@@ -32,7 +31,7 @@ pub enum Record {
         /// The value.
         value: Value,
     },
-    /// Learned from a peer: these slots are decided. Overrides whatever was voted for there.
+    /// These slots were learned from a peer as decided. Overrides any votes in them.
     Decided {
         /// The slots.
         range: SlotRange,
@@ -45,8 +44,8 @@ pub enum Record {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordSeq(pub u64);
 
-/// State that every batch of the log restates ([disk-1]), so that damage in the middle can be
-/// judged.
+/// State that every log write restates ([disk-1]), so that the effect of damage in the middle of
+/// the log is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct HardState {
     /// The highest ballot of its own that the node has recorded ([`Record::Round`]).

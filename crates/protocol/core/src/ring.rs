@@ -1,9 +1,9 @@
-//! Ring: the route of votes to a leader, and what a member of it passes on. Liveness only.
+//! Ring: the route of votes to a leader, and what a member passes on. Liveness only.
 //!
-//! Members that form a phase-2 quorum hand their votes along, the leader last: each adds its own to
-//! those that it received, word for word, so that one small message per member carries all of them
-//! (Ring Paxos, §3). The others vote silently. A vote counts by whatever route it arrives: no
-//! acceptor speaks for another, and nothing received becomes a vote by itself ([ring-2], [ring-4]).
+//! Members that form a phase-2 quorum pass their votes along, the leader last. Each adds its own
+//! vote to those it received, unchanged, so one small message per member carries all of them (Ring
+//! Paxos, §3). The others vote silently. A vote counts by whatever route it arrives: no acceptor
+//! speaks for another, and nothing received becomes a vote by itself ([ring-2], [ring-4]).
 
 use alloc::vec::Vec;
 
@@ -16,44 +16,43 @@ use crate::{
     time::Time,
 };
 
-/// Most members of a ring, and so entries of a ring vote.
+/// Maximum number of members of a ring, and so of entries in a ring vote.
 pub const RING_MAX: usize = 16;
-/// Time that a member waits for its predecessor's vote, or for its own, before it sends what it has
-/// ([ring-6]).
+/// Time in microseconds that a member waits for its predecessor's vote, or for its own, before it
+/// sends what it has ([ring-6]).
 pub const HOLD_US: u64 = 300;
 
-/// Receiver of a vote.
+/// A message to send on the ring, and its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Say {
     /// Nothing now.
     Nothing,
-    /// The own vote, straight to the leader.
+    /// This node's vote, directly to the leader.
     Straight,
-    /// The received votes, and the own vote with them, to this node.
+    /// The received votes and this node's, to this node.
     Onward(NodeId),
 }
 
-/// A member's side: the ring as its leader announced it, and votes on their way through this
-/// member.
+/// A member's side: the ring announced by the leader, and votes that pass through this member.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Relay {
     ballot: Ballot,
     number: u32,
     members: Vec<Member>,
-    /// The newest votes of others in this ballot ([ring-2]).
+    /// The newest votes of other members in this ballot ([ring-2]).
     heard: Vec<RingEntry>,
-    /// End of the votes that were received and not passed on: the own vote should cover this before
-    /// they go.
+    /// End of the votes received but not passed on; this node's vote should reach it before they
+    /// are sent.
     goal: Option<Slot>,
-    /// The own vote is news.
+    /// This node's vote has grown since it was last sent.
     own: bool,
-    /// Since when something waits.
+    /// Time since which something waits to be sent.
     since: Option<Time>,
 }
 
 impl Relay {
-    /// Lays the ring of `ballot`, or none: returns whether that was news. An older one is void;
-    /// votes that took it are not ([ring-1]).
+    /// Sets the ring of `ballot`, or none if `members` is empty. Returns whether it was newer than
+    /// the known one. Votes that travelled along an older ring remain valid ([ring-1]).
     pub fn lay(&mut self, ballot: Ballot, number: u32, members: &[Member]) -> bool {
         if (ballot, number) <= (self.ballot, self.number) {
             return false;
@@ -69,30 +68,30 @@ impl Relay {
         true
     }
 
-    /// Returns whether votes in `ballot` go along a ring that this member is not in: it votes
-    /// silently ([ring-8]).
+    /// Returns whether votes in `ballot` travel along a ring that does not include this member,
+    /// which then votes silently ([ring-8]).
     pub fn spares(&self, ballot: Ballot, own: Member) -> bool {
         self.is_laid(ballot) && !self.members.contains(&own)
     }
 
-    /// Returns whether votes in `ballot` go along a ring.
+    /// Returns whether votes in `ballot` travel along a ring.
     pub fn is_laid(&self, ballot: Ballot) -> bool {
         self.ballot == ballot && !self.members.is_empty()
     }
 
-    /// Returns the ring of `ballot`, leader last; empty if votes go directly.
+    /// Returns the ring of `ballot`, the leader last; empty if votes are sent directly.
     pub fn members(&self, ballot: Ballot) -> &[Member] {
         if self.ballot == ballot { &self.members } else { &[] }
     }
 
-    /// Notes that the own vote has grown.
+    /// Records that this node's vote has grown.
     pub fn votes(&mut self, now: Time) {
         self.own = true;
         self.since.get_or_insert(now);
     }
 
-    /// Notes votes of others that came by, in a ballot that this member knows a ring of. Of each
-    /// the newest is kept, whole; `class` chooses the end that counts as news.
+    /// Records votes of other members, in a ballot for which this member knows a ring. The newest
+    /// entry per member is kept, unchanged; `class` selects the end that must grow.
     pub fn hear(&mut self, now: Time, own: Member, vote: &RingVote, class: Class) {
         if vote.ballot != self.ballot {
             return;
@@ -108,22 +107,22 @@ impl Relay {
             goal = goal.max(Some(entry.to(class)));
         }
         if let Some(goal) = goal {
-            // The need of the first of them: a member that always lags a little would else always
-            // wait.
+            // The first entry sets the goal; otherwise a member that always lags a little would
+            // always wait.
             self.goal.get_or_insert(goal);
             self.since.get_or_insert(now);
         }
     }
 
-    /// [ring-6], [ring-7] Returns what is to be sent now, the own vote being as far as `own_to`.
-    /// The caller sends it.
+    /// [ring-6], [ring-7] Returns what to send now, given that this node's vote extends to
+    /// `own_to`. The caller sends it.
     pub fn turn(&mut self, now: Time, own: Member, own_to: Slot) -> Say {
         if !self.own && self.goal.is_none() {
             return Say::Nothing;
         }
         let place = self.members.iter().position(|member| *member == own);
         let say = match (place, self.goal) {
-            // No ring, or not in it: what came here all the same goes where it has to.
+            // No ring, or not a member of it: received votes go to the leader.
             (None, Some(_)) => Say::Onward(self.ballot.node),
             (None, None) if self.members.is_empty() => Say::Straight,
             (None, None) => Say::Nothing,
@@ -145,14 +144,14 @@ impl Relay {
         say
     }
 
-    /// Returns when [`Relay::turn`] is due at the latest.
+    /// Returns the latest time at which [`Relay::turn`] must be called.
     pub fn wake_at(&self) -> Option<Time> {
         let waits = self.own || self.goal.is_some();
         let since = self.since.filter(|_| waits && !self.members.is_empty());
         since.map(|since| since.plus_us(HOLD_US))
     }
 
-    /// Bundles the votes that others released, word for word.
+    /// Returns the votes released by other members, unchanged.
     pub fn bundle(&self) -> RingVote {
         RingVote { ballot: self.ballot, entries: self.heard.clone() }
     }

@@ -1,24 +1,24 @@
-//! The rounds of a node's own ballots: none is ever used twice. Safety lives here.
+//! Rounds of a node's own ballots; none is ever used twice. Safety lives here.
 
 use crate::{
     ballot::{Ballot, Era},
     node_id::Member,
 };
 
-/// Rounds that one incarnation may use in an era before it would meet those of the next.
+/// Number of rounds reserved for one incarnation in an era, so that they never overlap those of the
+/// next.
 const ROUNDS_PER_INCARNATION: u32 = 1 << 20;
 
 /// State that determines the next ballot of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rounds {
     own: Member,
-    /// The highest ballot of its own that it recorded ([ballot-2]).
+    /// The highest ballot of its own that the node recorded ([ballot-2]).
     spoken: Ballot,
 }
 
 impl Rounds {
-    /// Creates the rounds of `own`, which recorded the ballot `spoken`, and no higher one of its
-    /// own.
+    /// Creates the rounds of `own`; `spoken` is the highest ballot of its own that it recorded.
     pub fn new(own: Member, spoken: Ballot) -> Self {
         Self { own, spoken }
     }
@@ -28,25 +28,26 @@ impl Rounds {
         self.spoken
     }
 
-    /// Notes that this ballot is recorded now.
+    /// Records that this ballot is used.
     pub fn speak(&mut self, ballot: Ballot) {
         self.spoken = ballot;
     }
 
-    /// [ballot-2] Returns the end of the rounds that this node may have used and forgotten: it
-    /// stays above all of them. `None` once its incarnations have used up all rounds.
+    /// [ballot-2] Returns the end of the rounds that earlier incarnations may have used and
+    /// forgotten; new rounds must be above it. `None` if the rounds are used up.
     fn forgotten(&self) -> Option<u32> {
         let incarnation = self.own.incarnation.0;
         incarnation.checked_mul(ROUNDS_PER_INCARNATION)
     }
 
-    /// [ballot-1] Returns whether this node can never campaign again, in any era.
+    /// [ballot-1] Returns whether this node has used up its rounds and can never campaign again, in
+    /// any era.
     pub fn are_used_up(&self) -> bool {
         self.forgotten().is_none()
     }
 
-    /// Returns the next ballot of this node in `era`, if it may start one ([ballot-1], [ballot-3]):
-    /// above what it promised, and above every round `seen` of this era.
+    /// Returns this node's next ballot in `era`, if it may start one ([ballot-1], [ballot-3]). It
+    /// is above its promise and above `seen`, the highest round seen in this era.
     pub fn next(&self, era: Era, promised: Ballot, seen: u32) -> Option<Ballot> {
         let of = |ballot: Ballot| if ballot.era == era { ballot.round } else { 0 };
         let forgotten = self.forgotten()?;

@@ -1,4 +1,4 @@
-//! Slots, and half-open ranges of them. Every statement of the protocol is about a range.
+//! Slots and half-open ranges of them. Every statement of the protocol is about a range.
 
 use core::fmt;
 
@@ -10,8 +10,8 @@ impl Slot {
     /// First slot of every log.
     pub const FIRST: Self = Self(1);
 
-    /// Returns the slot `count` further on. Saturates: 2^64 slots are never reached in honest use,
-    /// and a hostile number must not wrap around to a small one.
+    /// Returns the slot `count` slots later. Saturates: honest use never reaches 2^64 slots, and a
+    /// hostile number must not wrap around to a small one.
     pub const fn plus(self, count: u64) -> Self {
         Self(self.0.saturating_add(count))
     }
@@ -22,10 +22,10 @@ impl Slot {
     }
 }
 
-/// The slots `from..to`; `to` is outside.
+/// The slots `from..to`, excluding `to`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlotRange {
-    /// First slot inside.
+    /// First slot of the range.
     pub from: Slot,
     /// One past the last slot.
     pub to: Slot,
@@ -47,17 +47,17 @@ impl SlotRange {
         self.to.0.saturating_sub(self.from.0)
     }
 
-    /// Returns whether there is no slot inside.
+    /// Returns whether the range contains no slot.
     pub const fn is_empty(self) -> bool {
         self.from.0 >= self.to.0
     }
 
-    /// Returns whether `slot` is inside.
+    /// Returns whether the range contains `slot`.
     pub const fn contains(self, slot: Slot) -> bool {
         self.from.0 <= slot.0 && slot.0 < self.to.0
     }
 
-    /// Returns the intersection of both ranges; may be empty.
+    /// Returns the intersection of two ranges, which may be empty.
     pub fn intersect(self, other: Self) -> Self {
         Self { from: self.from.max(other.from), to: self.to.min(other.to) }
     }
@@ -69,7 +69,7 @@ impl fmt::Display for Slot {
     }
 }
 
-/// `7` for one slot, `7..9` for more.
+/// Formats as `7` for one slot, `7..9` for more.
 impl fmt::Display for SlotRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.len() {

@@ -1,22 +1,22 @@
-//! Time as an argument. Liveness reads it, and leases do; no other safety module has it in a
+//! Time as an argument. Liveness code and leases read it; no other safety module has it in a
 //! signature ([model-4]).
 
-/// Microseconds since a start that the caller chose. Never goes back.
+/// Microseconds since a start chosen by the caller. Never goes back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
 
 impl Time {
-    /// Returns this time and `ms` milliseconds.
+    /// Returns the time `ms` milliseconds later.
     pub const fn plus_ms(self, ms: u64) -> Self {
         self.plus_us(ms.saturating_mul(1000))
     }
 
-    /// Returns this time and `us` microseconds.
+    /// Returns the time `us` microseconds later.
     pub const fn plus_us(self, us: u64) -> Self {
         Self(self.0.saturating_add(us))
     }
 
-    /// Microseconds since `earlier`; zero if that lies ahead.
+    /// Returns the microseconds since `earlier`, or 0 if that is later.
     pub const fn since_us(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }

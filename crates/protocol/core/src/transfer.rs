@@ -1,65 +1,67 @@
-//! Leadership handed over on purpose ([live-4]). Liveness only; every wait is bounded.
+//! Deliberate transfer of leadership ([live-4]). Liveness only; every wait is bounded.
 //!
-//! Proposals go on until the target is near, stop shortly so that it gets level, and go on again if
-//! it takes longer to lead than that: its disk may be slow. Once it has the token, the old leader
-//! does not compete with it.
+//! Proposals continue until the target is close, and pause briefly so that it can catch up. They
+//! resume if it then takes longer to lead than the pause allows, as its disk may be slow. After it
+//! has sent the transfer message, the old leader does not compete with the target.
 
 use crate::{node_id::NodeId, time::Time};
 
 /// Stage of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// The target is not near, or did not get level: proposals go on, at least until then.
+    /// The target is not close, or did not catch up. Proposals continue at least until this time.
     Waiting(Time),
-    /// No proposals, so that the target gets level; given up for a while then.
+    /// Proposals pause so that the target can catch up; the attempt is given up at this time.
     Closing(Time),
-    /// The token is out; no proposals until then.
+    /// The transfer message was sent; proposals pause until this time.
     Handed(Time),
-    /// The token is out, and the target has not begun to lead in time: proposals go on.
+    /// The transfer message was sent, but the target did not become leader in time; proposals
+    /// continue.
     Open,
 }
 
-/// Lengths of the stages.
+/// Durations of the stages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Longest time without proposals before the token, and after it.
+    /// Maximum pause of proposals before the transfer message, and again after it.
     pub hold_us: u64,
-    /// Least time between two attempts to get the target level.
+    /// Minimum time between two pauses that let the target catch up.
     pub rest_us: u64,
-    /// Interval of checks of a target that is not near.
+    /// Interval of checks while the target is not close.
     pub look_us: u64,
 }
 
 /// A transfer in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Transfer {
-    /// The node that is to lead.
+    /// The node to become leader.
     pub target: NodeId,
-    /// Time at which the old leader gives up waiting, and goes on.
+    /// Time at which the old leader gives up the transfer and continues.
     pub deadline: Time,
     stage: Stage,
-    /// Time since when too many had promised the target's ballot for this leader to go on.
+    /// Time since which too many members have promised the target's ballot for this leader to
+    /// continue.
     campaign_seen: Option<Time>,
 }
 
 impl Transfer {
-    /// Begins a transfer.
+    /// Starts a transfer.
     pub fn new(target: NodeId, now: Time, deadline: Time) -> Self {
         Self { target, deadline, stage: Stage::Waiting(now), campaign_seen: None }
     }
 
-    /// Returns whether the leader proposes nothing.
+    /// Returns whether the leader pauses its proposals.
     pub fn holds_back(&self) -> bool {
         matches!(self.stage, Stage::Closing(_) | Stage::Handed(_))
     }
 
-    /// Returns whether the target was asked to lead.
+    /// Returns whether the transfer message has been sent.
     pub fn is_handed(&self) -> bool {
         matches!(self.stage, Stage::Handed(_) | Stage::Open)
     }
 
-    /// Moves on. `near`: the target lacks no more than may be in flight; `level`: nothing. Returns
-    /// whether the token is due.
+    /// Advances the transfer. `near`: the target lacks no more than may be in flight; `level`: it
+    /// lacks nothing. Returns whether to send the transfer message.
     pub fn advance(&mut self, now: Time, near: bool, level: bool, bounds: Bounds) -> bool {
         if let Stage::Waiting(from) = self.stage
             && now >= from
@@ -84,14 +86,15 @@ impl Transfer {
         false
     }
 
-    /// Notes that the target is elected, or never will be: too many have promised its ballot for
-    /// this leader to go on. Returns whether that is longer ago than an election takes.
+    /// Records that too many members have promised the target's ballot for this leader to continue:
+    /// the target is elected, or never will be. Returns whether that has lasted longer than an
+    /// election takes.
     pub fn has_failed(&mut self, now: Time, election_us: u64) -> bool {
         let since = *self.campaign_seen.get_or_insert(now);
         now.since_us(since) > election_us
     }
 
-    /// Returns when the next step is due; for a node that leads no more, only the end.
+    /// Returns the time of the next step; on a node that no longer leads, the deadline.
     pub fn wake_at(&self, leads: bool) -> Time {
         match self.stage {
             Stage::Waiting(at) | Stage::Closing(at) | Stage::Handed(at) if leads => {
@@ -121,14 +124,14 @@ mod tests {
         assert!(!transfer.advance(at(19), true, true, BOUNDS));
         assert!(!transfer.advance(at(20), true, false, BOUNDS));
         assert!(transfer.holds_back());
-        // It does not get level: proposals go on, and a later attempt succeeds.
+        // The target does not catch up: proposals continue, and a later attempt succeeds.
         assert!(!transfer.advance(at(120), true, false, BOUNDS));
         assert!(!transfer.holds_back());
         assert!(!transfer.advance(at(319), true, true, BOUNDS));
         assert!(transfer.advance(at(320), true, true, BOUNDS), "the token");
         assert!(transfer.holds_back() && transfer.is_handed());
         assert!(!transfer.advance(at(350), true, true, BOUNDS), "once");
-        // The target's disk is slow: the transfer does not wait for it.
+        // The target's disk is slow, so proposals do not wait for it.
         assert!(!transfer.advance(at(420), true, true, BOUNDS));
         assert!(!transfer.holds_back() && transfer.is_handed());
         assert_eq!(transfer.wake_at(true), at(2000));

@@ -1,7 +1,7 @@
-//! Values: small descriptors of what a slot decides. The bytes travel by other ways.
+//! Values: small descriptors of what a slot decides. The bytes travel separately.
 //!
-//! [value-2] Equal descriptors mean equal bytes, forever. The core compares descriptors, orders
-//! them, and looks inside just one: a reconfiguration, which is about the core itself.
+//! [value-2] Equal descriptors mean equal bytes, permanently. The core compares and orders
+//! descriptors, and interprets only reconfigurations, which concern the core itself.
 
 use core::fmt;
 
@@ -9,14 +9,14 @@ use crate::{
     ballot::Era, configuration::Change, dice::mix, level::Level, node_id::NodeId, slot::SlotRange,
 };
 
-/// Name of a batch of commands: whose it is, and how to know its bytes again.
+/// Name of a batch of commands: its origin, and how to recognise its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BatchName {
     /// The node that accepted the commands.
     pub origin: NodeId,
-    /// The origin's process start ([volatile-1]); the counter starts again with each.
+    /// Number of the origin's process start ([volatile-1]); the counter restarts with it.
     pub boot: u32,
-    /// Counts this origin's batches within the boot.
+    /// Number of the batch within the boot.
     pub counter: u64,
     /// Length of the bytes.
     pub length: u32,
@@ -27,69 +27,70 @@ pub struct BatchName {
 /// Name of a byte stream: ⟨owner, boot, number⟩.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamName {
-    /// The node that the client of the stream talks to.
+    /// The node that the stream's client is connected to.
     pub owner: NodeId,
-    /// The owner's process start.
+    /// Number of the owner's process start.
     pub boot: u32,
-    /// Counts the owner's streams within the boot.
+    /// Number of the stream within the boot.
     pub number: u32,
 }
 
-/// Content that a slot decides ([value-1]).
+/// The content that a slot decides ([value-1]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Value {
-    /// Nothing happens. Fills holes; one range may cover any number of slots.
+    /// Does nothing. Fills holes; one range may cover any number of slots.
     #[default]
     NoOp,
     /// One or more whole commands.
     Batch(BatchName),
-    /// A run of a stream's bytes, one slot each; position in the stream = slot − offset.
+    /// A run of a stream's bytes, one slot per byte; position in the stream = slot − offset.
     Content {
-        /// The stream of the bytes.
+        /// The stream that the bytes belong to.
         stream: StreamName,
-        /// Constant within a run, so that one descriptor covers it however long it is.
+        /// Constant within a run, so that one descriptor covers a run of any length.
         offset: u64,
     },
-    /// No further byte of this stream will be appended.
+    /// Ends a stream: no further bytes are appended to it.
     CloseStream(StreamName),
-    /// A client's session begins; its id is the slot ([session-1]).
+    /// Begins a client's session; its id is the slot ([session-1]).
     RegisterSession {
-        /// The node that asked.
+        /// The node that requested the session.
         origin: NodeId,
-        /// The origin's process start.
+        /// Number of the origin's process start.
         boot: u32,
         /// Number of the request at the origin.
         number: u64,
     },
-    /// The session with this id ends.
+    /// Ends the session with this id.
     ExpireSession {
-        /// Slot of the registration.
+        /// Slot of the session's registration.
         session: u64,
     },
-    /// A change of the configuration, naming the era that it changes ([era-2]).
+    /// Changes the configuration; names the era that it changes ([era-2]).
     Reconfigure {
-        /// The era whose configuration is changed.
+        /// The era whose configuration changes.
         era: Era,
         /// The change.
         change: Change,
     },
-    /// A fresh node id; the nonce makes a retry get the same one.
+    /// Allocates a fresh node id; a retry with the same nonce gets the same id.
     AllocateNode {
-        /// Chosen by who asks.
+        /// Chosen by the requester.
         nonce: u64,
     },
-    /// The leader's clock ([time-1]).
+    /// The time by the leader's clock ([time-1]).
     Now {
         /// Unix time in milliseconds.
         ms: u64,
     },
-    /// The group uses a further level, if it is still the group that the leader asked ([level-5]).
+    /// Raises the group's feature level, provided that the group is still the one that the leader
+    /// queried ([level-5]).
     Raise {
-        /// The era of the members that it asked.
+        /// The era of the members that the leader queried.
         era: Era,
-        /// The sum over the nodes that it asked, members and learners.
+        /// Checksum over the nodes that the leader queried, members and learners.
         nodes: u32,
-        /// The level.
+        /// The new level.
         to: Level,
     },
 }
@@ -107,11 +108,11 @@ impl Value {
     }
 }
 
-/// Returns the running checksum over ⟨slot, descriptor⟩ pairs, for [p2-6].
+/// Returns the checksum over ⟨slot, descriptor⟩ pairs that a ballot sums up, for [p2-6].
 ///
-/// A sum over the slots of a linear function of the slot, modulo 2^64: cutting a range anywhere
-/// changes nothing, and a range costs the same whatever its length. It guards against a counter
-/// adding votes for different values, not against an adversary ([model-1]).
+/// It is a sum over the slots of a linear function of the slot, modulo 2^64: cutting a range
+/// anywhere changes nothing, and a range costs the same whatever its length. It guards against
+/// counting votes for different values together, not against an adversary ([model-1]).
 pub fn range_check(range: SlotRange, value: &Value) -> u64 {
     if range.is_empty() {
         return 0;
@@ -194,7 +195,7 @@ mod tests {
     use super::*;
     use crate::slot::Slot;
 
-    /// [p2-2] Splitting a range at any slot changes nothing.
+    /// [p2-2] Splitting a range at any slot does not change its checksum.
     #[test]
     fn check_does_not_depend_on_how_a_range_is_cut() {
         let value = Value::Content { stream: StreamName::default(), offset: 7 };
@@ -212,7 +213,7 @@ mod tests {
         let one = |slot, value| range_check(SlotRange::one(Slot(slot)), &value);
         assert_ne!(one(1, batch(1)), one(1, batch(2)));
         assert_ne!(one(1, batch(1)), one(2, batch(1)));
-        // Two values exchanged between two slots.
+        // Two values swapped between two slots change the sum.
         let straight = one(1, batch(1)).wrapping_add(one(2, batch(2)));
         let crossed = one(1, batch(2)).wrapping_add(one(2, batch(1)));
         assert_ne!(straight, crossed);

@@ -1,5 +1,5 @@
-//! Votes of this acceptor, as one cumulative run of the newest ballot ([p2-6]), and how much of it
-//! is on stable storage.
+//! This acceptor's votes as one cumulative run in the newest ballot ([p2-6]), and how much of it is
+//! on stable storage.
 
 use crate::{
     ballot::Ballot,
@@ -15,13 +15,13 @@ pub struct Run {
     pub ballot: Ballot,
     /// First slot of the run.
     pub from: Slot,
-    /// One past its last slot.
+    /// One past the last slot of the run.
     pub to: Slot,
-    /// The ballot's prefix sum at `to`, by the votes cast here.
+    /// The ballot's prefix sum at `to`, by this acceptor's votes.
     pub check: u64,
 }
 
-/// This acceptor's votes in the newest ballot, and how far its log is on stable storage.
+/// This acceptor's votes in the newest ballot, and the end of its records on stable storage.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Voted {
     run: Run,
@@ -32,7 +32,7 @@ pub struct Voted {
 }
 
 impl Voted {
-    /// Creates the state without votes in this process; the log holds everything below
+    /// Creates the state of a process that has not voted yet; the log holds everything below
     /// `durable_to`.
     pub fn new(durable_to: Slot) -> Self {
         Self { run: Run::default(), run_durable_to: Slot(0), durable_to }
@@ -43,12 +43,12 @@ impl Voted {
         &self.run
     }
 
-    /// Returns how far the votes in the newest ballot are on stable storage.
+    /// Returns the end of the votes in the newest ballot that are on stable storage.
     pub fn run_durable_to(&self) -> Slot {
         self.run_durable_to
     }
 
-    /// Returns the ends of the votes in `ballot`, volatile and durable; slot 0 for none.
+    /// Returns the ends of the votes in `ballot`, volatile and durable; slot 0 if there are none.
     pub fn in_ballot(&self, ballot: Ballot) -> (Slot, Slot) {
         if self.run.ballot == ballot {
             (self.run.to, self.run_durable_to)
@@ -57,12 +57,13 @@ impl Voted {
         }
     }
 
-    /// Slots below are decided or voted for, by records on stable storage.
+    /// Returns the slot below which everything is decided or voted for, by records on stable
+    /// storage.
     pub fn durable_to(&self) -> Slot {
         self.durable_to
     }
 
-    /// Notes a vote: the run is this one now. Its record is not on stable storage yet.
+    /// Replaces the run after a vote, whose record is not on stable storage yet.
     pub fn cast(&mut self, run: Run) {
         if !run.same_as(&self.run) {
             self.run_durable_to = run.from;
@@ -70,7 +71,7 @@ impl Voted {
         self.run = run;
     }
 
-    /// Notes that the records of this run are on stable storage. Returns whether it is the newest.
+    /// Records that this run is on stable storage. Returns whether it is the newest.
     pub fn persisted(&mut self, run: &Run) -> bool {
         if run.from <= self.durable_to {
             self.durable_to = self.durable_to.max(run.to);
@@ -82,12 +83,13 @@ impl Voted {
         newest
     }
 
-    /// Records of decisions up to here are on stable storage.
+    /// Records that decisions below `to` are on stable storage.
     pub fn decisions_persisted(&mut self, to: Slot) {
         self.durable_to = self.durable_to.max(to);
     }
 
-    /// Joins a run that began ahead of what was decided here, if that has caught up.
+    /// Extends `durable_to` over a run that began ahead of the decided slots, once these have
+    /// caught up.
     pub fn join_run(&mut self) {
         if self.run.from <= self.durable_to {
             self.durable_to = self.durable_to.max(self.run_durable_to);
@@ -98,13 +100,13 @@ impl Voted {
 /// Effect of a proposal on the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// All of it was voted for before; say so again.
+    /// Everything in the proposal was voted for before: repeat the report.
     Repeat,
-    /// Vote for this range; the run is then as given.
+    /// Vote for this range, which extends the votes to this run.
     Vote(SlotRange, Run),
-    /// Something before it is missing; the leader resumes there ([`crate::flow`]).
+    /// Slots before the proposal are missing; the leader resumes there ([`crate::flow`]).
     Gap,
-    /// [count-1] The leader's sum and ours differ below this slot.
+    /// [count-1] The leader's sum and this acceptor's differ below this slot.
     Conflict(Slot),
 }
 
@@ -114,14 +116,14 @@ impl Run {
         self.ballot == other.ballot && self.from == other.from
     }
 
-    /// Returns the end of the votes in `ballot`; slot 0 for none.
+    /// Returns the end of the votes in `ballot`; slot 0 if there are none.
     pub fn voted_to(&self, ballot: Ballot) -> Slot {
         if self.ballot == ballot { self.to } else { Slot(0) }
     }
 
-    /// Returns what `m` adds. A run has no holes, so that one message can speak for all of it: a
-    /// proposal is taken if it continues the run, or if everything before it is decided, here or
-    /// anywhere.
+    /// Returns what a proposal adds to the run. A run has no holes, so that one message can report
+    /// all of it. Therefore a proposal is accepted only if it continues the run, or if everything
+    /// before it is decided on this node or another.
     pub fn step(&self, m: &Phase2a, decided_here: Slot) -> Step {
         let continues = self.ballot == m.ballot && m.range.from <= self.to && self.from < self.to;
         if continues {

@@ -1,8 +1,8 @@
-//! Proposals that cannot be voted for yet: their bytes are not here ([value-3]), or what comes
-//! before them is not ([gap-1]).
+//! Proposals that cannot be voted for yet, because their bytes ([value-3]) or the slots before them
+//! ([gap-1]) are missing.
 //!
-//! A proposal that waits is a message that comes later: it is tried again after every vote, and
-//! changes nothing before.
+//! A waiting proposal is like a message that arrives later: it is retried after every vote, and
+//! changes nothing until then.
 
 use alloc::collections::VecDeque;
 
@@ -14,13 +14,13 @@ use crate::{
     value::Value,
 };
 
-/// A proposal, and how far it can be voted for.
+/// A waiting proposal, and how far it can be voted for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Waits {
     proposal: Phase2a,
-    /// Its bytes are here for the slots below.
+    /// Its bytes are present for the slots below.
     held_to: Slot,
-    /// The slots below were released to be voted for.
+    /// The slots below have already been returned for voting.
     given_to: Slot,
 }
 
@@ -30,8 +30,8 @@ impl Waits {
         Self { held_to: if held { to } else { from }, given_to: from, proposal }
     }
 
-    /// Notes that the bytes of the value are here for these slots. Those of a value in one slot are
-    /// the same in any; those of one that spans count from its first slot on, without holes.
+    /// Records that the value's bytes are present for these slots. A value in one slot has the same
+    /// bytes in any slot; those of a spanning value count contiguously from its first slot on.
     fn hold(&mut self, range: SlotRange) {
         let all = self.proposal.range.to;
         if !self.proposal.value.may_span() {
@@ -42,7 +42,8 @@ impl Waits {
     }
 }
 
-/// Proposals of one ballot, in slot order; the first one lacks bytes, or those before it.
+/// Waiting proposals of one ballot, in slot order. The first lacks its bytes or the slots before
+/// it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Waiting {
     proposals: VecDeque<Waits>,
@@ -50,7 +51,7 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Returns whether no proposal waits.
+    /// Returns whether no proposals wait.
     pub fn is_empty(&self) -> bool {
         self.proposals.is_empty()
     }
@@ -60,22 +61,22 @@ impl Waiting {
         self.proposals.front().map(|first| first.proposal.ballot)
     }
 
-    /// Returns since when the first one waits.
+    /// Returns the time since which the first proposal has been first.
     pub fn since(&self) -> Option<Time> {
         self.proposals.front().map(|_| self.since)
     }
 
-    /// Queues a proposal, one for a range. Without room the farthest is dropped; the leader repeats
-    /// it.
+    /// Queues a proposal, at most one per range. If the queue is full, the furthest is dropped; the
+    /// leader repeats it.
     pub fn push(&mut self, now: Time, proposal: Phase2a, held: bool, max: usize) {
-        // What has no bytes lacks none; it waits only for what is in front of it.
+        // A value without bytes lacks none; it waits only for the proposals before it.
         let held = held || !proposal.value.has_bytes();
         if self.proposals.is_empty() {
             self.since = now;
         }
         let repeat = self.proposals.iter_mut().find(|known| known.proposal.range == proposal.range);
         if let Some(known) = repeat {
-            // By now more may be decided, so that it has its turn.
+            // More slots may be decided by now, so that the proposal can be voted for.
             let decided_to = &mut known.proposal.decided_to;
             *decided_to = proposal.decided_to.max(*decided_to);
             if held {
@@ -89,7 +90,7 @@ impl Waiting {
         }
     }
 
-    /// Notes that the bytes of `value` are here for these slots.
+    /// Records that the bytes of `value` are present for these slots.
     pub fn hold(&mut self, value: &Value, range: SlotRange) {
         for waits in &mut self.proposals {
             if waits.proposal.value == *value {
@@ -98,8 +99,8 @@ impl Waiting {
         }
     }
 
-    /// Returns the first proposal, if it may have its turn, as far as its bytes are here; again
-    /// when more of them are.
+    /// Returns the first proposal, up to the end of its present bytes, if `may` allows it. The rest
+    /// is returned when more bytes are present.
     pub fn next(&mut self, now: Time, may: impl Fn(&Phase2a) -> bool) -> Option<Phase2a> {
         let first = self.proposals.front_mut()?;
         if first.held_to <= first.given_to || !may(&first.proposal) {
@@ -116,8 +117,8 @@ impl Waiting {
         Some(proposal)
     }
 
-    /// Drops proposals whose slots are all decided here, whether their bytes arrived by another
-    /// path or a snapshot made them unnecessary ([snap-5]).
+    /// Drops proposals whose slots are all decided on this node; their bytes arrived by another
+    /// path, or a snapshot made them unnecessary ([snap-5]).
     pub fn drop_below(&mut self, now: Time, decided_to: Slot) {
         let served = |first: &mut Waits| first.proposal.range.to <= decided_to;
         while self.proposals.pop_front_if(served).is_some() {
@@ -129,8 +130,8 @@ impl Waiting {
         }
     }
 
-    /// Slots below are decided somewhere: the first proposal, which cannot have its turn, waits no
-    /// more for what is missing there. Whether that changed anything.
+    /// Stops the first proposal from waiting for slots below `announced`, which are decided on
+    /// another node. Returns whether that changed anything.
     pub fn give_up_below(&mut self, now: Time, announced: Slot) -> bool {
         let served = |first: &mut Waits| first.proposal.range.to <= announced;
         if self.proposals.pop_front_if(served).is_some() {
@@ -180,7 +181,7 @@ mod tests {
         core::iter::from_fn(|| waiting.next(Time(0), |_| true)).map(|m| m.range.from.0).collect()
     }
 
-    /// A value without bytes waits only for its turn. It once waited forever.
+    /// A value without bytes waits only for its turn; it once waited forever.
     #[test]
     fn value_without_bytes_goes_when_those_before_it_have_gone() {
         let mut waiting = Waiting::default();
@@ -190,12 +191,12 @@ mod tests {
         assert_eq!(slots(&mut waiting), []);
         waiting.hold(&batch(1), SlotRange::one(Slot(1)));
         assert_eq!(slots(&mut waiting), [1, 2]);
-        // The leader repeats it, with its bytes this time.
+        // The leader repeats it, this time with its bytes.
         waiting.push(Time(0), proposal(3, batch(3)), true, 8);
         assert_eq!(slots(&mut waiting), [3]);
     }
 
-    /// [value-3] Of a run of content, the part that is here is voted for.
+    /// [value-3] A run of content is voted for as far as its bytes are present.
     #[test]
     fn run_goes_as_far_as_its_bytes_are_here() {
         let content = Value::Content { stream: StreamName::default(), offset: 0 };
@@ -219,8 +220,8 @@ mod tests {
         assert!(waiting.is_empty());
     }
 
-    /// [gap-1] Proposals that came too early go in slot order, once the missing ones are there; a
-    /// repeat is no second one.
+    /// [gap-1] Early proposals are voted for in slot order once the missing ones have arrived; a
+    /// repeated one counts once.
     #[test]
     fn what_came_too_early_waits_in_slot_order() {
         let mut waiting = Waiting::default();
@@ -236,15 +237,15 @@ mod tests {
         let order: Vec<u64> = (1..=4).filter_map(|voted_to| next(&mut waiting, voted_to)).collect();
         assert_eq!(order, [1, 2, 3, 4]);
         assert!(waiting.is_empty());
-        // Bounded: the farthest come again. Those before them, which all wait for, always find
-        // room.
+        // The queue is bounded: the furthest proposals are dropped and repeated later. Those that
+        // all others wait for always find space.
         for slot in [2, 3, 4, 1] {
             waiting.push(Time(0), proposal(slot, Value::NoOp), true, 2);
         }
         assert_eq!(slots(&mut waiting), [1, 2]);
     }
 
-    /// The same bytes in whichever slot.
+    /// The bytes of a batch are the same in every slot.
     #[test]
     fn batch_is_held_whole_in_all_its_slots() {
         let mut waiting = Waiting::default();
@@ -264,8 +265,8 @@ mod tests {
         assert_eq!(slots(&mut waiting), [2]);
     }
 
-    /// [gap-1], [p2-3] Where a leader reports slots as decided which this node has not decided, the
-    /// node waits for nothing; it votes for proposals that have their turn.
+    /// [gap-1], [p2-3] A node does not wait for slots that the leader reports as decided, even if
+    /// it has not decided them itself; it votes for the proposals after them.
     #[test]
     fn what_is_decided_elsewhere_is_not_waited_for() {
         let mut waiting = Waiting::default();
@@ -280,7 +281,8 @@ mod tests {
         assert_eq!(slots(&mut waiting), [9]);
     }
 
-    /// [gap-1] The leader repeats its proposal, and reports that the missing slots are decided.
+    /// [gap-1] The leader repeats its proposal, now with the report that the missing slots are
+    /// decided.
     #[test]
     fn repeat_brings_newer_word_of_what_is_decided() {
         let mut waiting = Waiting::default();
@@ -293,8 +295,8 @@ mod tests {
         assert!(waiting.is_empty());
     }
 
-    /// [snap-5] Of a run whose first part was learned without bytes, the rest goes as soon as it is
-    /// here. It once waited for the first part indefinitely.
+    /// [snap-5] If the first part of a run was learned without its bytes, the rest is voted for
+    /// once its own bytes are present. It once waited for the first part forever.
     #[test]
     fn decided_part_of_a_run_is_not_waited_for() {
         let content = Value::Content { stream: StreamName::default(), offset: 0 };

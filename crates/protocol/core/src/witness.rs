@@ -1,9 +1,10 @@
-//! Witness of other nodes' logs and starts: a node that reconnects with less than it reported has
-//! lost what it promised ([lie-2]).
+//! Rollback detection: remembers what other nodes reported about their logs and starts. A node that
+//! reconnects with less than it reported has lost what it promised ([lie-2]).
 //!
-//! A log counts its writes, in all processes of a folder, and never goes back: a log that a node
-//! reported to be on stable storage up to a number is there after every crash, unless its disk
-//! lied. So one number is enough, whatever is in the log. A folder counts its starts likewise.
+//! A log counts its writes across all processes of a folder, and the count never goes back. If a
+//! node reported its log as being on stable storage up to a number, that part is there after every
+//! crash, unless its disk lied. So one number suffices, whatever the log contains. A folder counts
+//! its starts in the same way.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -13,47 +14,48 @@ use crate::{
     node_id::{Incarnation, Member, NodeId, PEERS_MAX},
 };
 
-/// Nodes of releases before this level say nothing of their logs, and are asked nothing ([lie-1]).
+/// Nodes of releases before this level report nothing about their logs, and receive no such
+/// requests ([lie-1]).
 pub const SINCE: Level = Level(10);
 
-/// Most incarnations, and most starts, that a node takes over unseen at once: false claims must
-/// not use up all of them ([lie-4]).
+/// Maximum number of incarnations, and of starts, by which a node follows another's claim at once;
+/// false claims must not use up all of them ([lie-4]).
 pub const STEPS_MAX: u32 = 1 << 20;
 
-/// Extent of a node's log on stable storage: all its writes up to this number, as this incarnation.
-/// A later incarnation is further, whatever it has.
+/// Extent of a node's log on stable storage: all its writes up to this number, in this incarnation.
+/// A later incarnation is always further.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Written {
     /// The node's incarnation.
     pub incarnation: Incarnation,
-    /// The number of its last log write; the first of a log is 1.
+    /// Number of the last log write; the first of a log is 1.
     pub to: u64,
 }
 
-/// A node's log and starts, as its folder has them or as another node remembers them.
+/// A node's log extent and start count, as stored in its folder or as remembered by another node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Memory {
-    /// Extent of its log.
+    /// Extent of the node's log.
     pub written: Written,
-    /// The number of its last start; 0 if none is known.
+    /// Number of the node's last start; 0 if unknown.
     pub boot: u32,
 }
 
 impl Memory {
-    /// [lie-4] Returns whether a node whose folder has this was further before: it has forgotten
-    /// votes or promises, or names that it gave ([value-2]).
+    /// [lie-4] Returns whether a node whose folder has this state was further ahead before. If so,
+    /// it has forgotten votes or promises, or names it allocated ([value-2]).
     pub fn fell_behind(self, remembered: Self) -> bool {
         remembered.written > self.written || remembered.boot > self.boot
     }
 
-    /// [lie-4] Returns whether a node that has this may come to be above what is remembered.
+    /// [lie-4] Returns whether a node with this state may skip ahead of the remembered one.
     pub fn may_pass(self, remembered: Self) -> bool {
         let (own, other) = (self.written.incarnation.0, remembered.written.incarnation.0);
         other.saturating_sub(own) <= STEPS_MAX
             && remembered.boot.saturating_sub(self.boot) <= STEPS_MAX
     }
 
-    /// Returns the later of each.
+    /// Returns the later log extent and the later start count.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         Self { written: self.written.max(other.written), boot: self.boot.max(other.boot) }
@@ -67,16 +69,16 @@ impl fmt::Display for Memory {
     }
 }
 
-/// A witness's memory of one node.
+/// Remembered state of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Known {
     node: NodeId,
     incarnation: Incarnation,
-    /// Its last start.
+    /// Number of the node's last start.
     boot: u32,
-    /// Highest number reported over earlier connections.
+    /// Highest log write reported over earlier connections.
     before: u64,
-    /// Highest number reported over this connection.
+    /// Highest log write reported over the current connection.
     to: u64,
 }
 
@@ -87,17 +89,17 @@ impl Known {
     }
 }
 
-/// Reports of other nodes, as long as this process lives.
+/// Reports of other nodes, for the lifetime of this process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Witness {
     known: Vec<Known>,
 }
 
 impl Witness {
-    /// Notes a new connection to a member, which reported the number of its start; returns what was
-    /// remembered of its node before. Its reports over this connection are at least that ([lie-5]),
-    /// and the number of its start proves nothing: it may have gone back with the folder, or with
-    /// all of the machine's memory.
+    /// Records a new connection to a member and the number of its start. Returns what was
+    /// remembered of the node until now, which its reports over this connection must reach
+    /// ([lie-5]). The number of its start proves nothing: it may have gone back with the folder, or
+    /// with all of the machine's memory.
     pub fn meet(&mut self, member: Member, boot: u32) -> Memory {
         let Some(known) = self.known.iter_mut().find(|known| known.node == member.node) else {
             self.learn(member, boot, 0);
@@ -109,11 +111,11 @@ impl Witness {
         memory
     }
 
-    /// Notes this member's report that its log is on stable storage up to this write; returns the
-    /// earlier report if that was more ([lie-5]).
+    /// Records this member's report that its log is on stable storage up to this write. The error
+    /// is an earlier, higher report ([lie-5]).
     ///
-    /// Less than an earlier report over this very connection is no news: messages overtake each
-    /// other.
+    /// A report below another one over the same connection is not an error, because messages may
+    /// overtake each other.
     pub fn hear(&mut self, from: Member, to: u64) -> Result<(), Memory> {
         let Some(known) = self.known.iter_mut().find(|one| one.node == from.node) else {
             self.learn(from, 0, to);
@@ -140,13 +142,14 @@ impl Witness {
         }
     }
 
-    /// Returns the highest report of this node ([lie-3]).
+    /// Returns the highest reports of this node ([lie-3]).
     pub fn recall(&self, node: NodeId) -> Memory {
         let known = self.known.iter().find(|known| known.node == node);
         known.map_or(Memory::default(), Known::memory)
     }
 
-    /// Forgets nodes that are none of these: any peer with the cluster's id may name any node.
+    /// Forgets nodes for which `is_known` is false, once the table is full: any peer with the
+    /// cluster's id may claim any node id.
     pub fn keep(&mut self, is_known: impl Fn(NodeId) -> bool) {
         if self.known.len() == PEERS_MAX {
             self.known.retain(|known| is_known(known.node));
@@ -168,7 +171,7 @@ mod tests {
         Memory { written: Written { incarnation: Incarnation(incarnation), to }, boot }
     }
 
-    /// [lie-2] A process reports more and more; a late message reports less, and revokes nothing.
+    /// [lie-2] The reports of a process grow; a late message with a lower one revokes nothing.
     #[test]
     fn what_overtakes_is_no_loss() {
         let mut witness = Witness::default();
@@ -179,8 +182,8 @@ mod tests {
         assert_eq!(witness.recall(NODE), memory(0, 7, 0));
     }
 
-    /// [lie-5] A node that connects begins with all that it reported before; if it does not, each
-    /// of its messages shows it.
+    /// [lie-5] After it reconnects, a node must report at least what it reported before; otherwise
+    /// each of its messages shows the loss.
     #[test]
     fn who_comes_back_with_less_is_found_out() {
         let mut witness = Witness::default();
@@ -196,8 +199,8 @@ mod tests {
         assert_eq!(witness.hear(member(0), 9), Ok(()));
     }
 
-    /// [lie-2] A node that owned up is another member, and its log begins where it may; its starts
-    /// are counted on.
+    /// [lie-2] A node that admitted its loss is a new member whose log may begin anywhere; its
+    /// starts are still counted.
     #[test]
     fn a_new_incarnation_begins_anew() {
         let mut witness = Witness::default();
@@ -206,11 +209,11 @@ mod tests {
         witness.meet(member(1), 4);
         assert_eq!(witness.hear(member(1), 4), Ok(()));
         assert_eq!(witness.recall(NODE), memory(1, 4, 4));
-        // Its identity went back as well.
+        // The node's identity went back as well.
         assert_eq!(witness.hear(member(0), 12), Err(memory(1, 4, 4)));
     }
 
-    /// [lie-4]
+    /// [lie-4] A node that still has everything it reported continues.
     #[test]
     fn who_has_all_that_it_said_goes_on() {
         for (own, remembered, behind, passes) in [

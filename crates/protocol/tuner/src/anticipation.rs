@@ -1,36 +1,37 @@
-//! Anticipatory batching: the next batch waits a moment for the commands that answers bring.
+//! Anticipatory batching: the next batch waits a moment for the commands that replies will trigger.
 //!
-//! Clients in a closed loop form two groups in lockstep under a slow disk, a convoy: one group's
-//! commands are being written, the other group's gather. The first group is answered, and the disk
-//! begins at once with what gathered; a moment later the first group is back, and waits for a whole
-//! write. So it goes on, and every write carries half of the commands. An engine that waits for
-//! that moment after a batch has completed and nothing is in flight has both groups in its next
-//! batch.
+//! Under a slow disk, clients in a closed loop form two groups in lockstep, a convoy: while the
+//! commands of one group are being written, those of the other gather. When the first group is
+//! answered, the disk starts at once with what has gathered. A moment later the first group is
+//! back, and waits for a whole write. This continues, and every write carries half of the commands.
+//! An engine that waits for that moment after a batch has completed with nothing in flight has both
+//! groups in its next batch.
 //!
-//! It waits until nearly as many commands came as were answered, for a part of what the
-//! batch took at most; and if that was in vain several times, ever more rarely: commands that come
-//! whatever is answered are not delayed by it.
+//! It waits until nearly as many commands have arrived as were answered, for at most a fraction of
+//! the batch's duration. After several waits in vain it waits ever more rarely, so that commands
+//! which arrive regardless of replies are not delayed.
 //!
-//! The idea and its name are from reads of a disk: Iyer and Druschel, "Anticipatory scheduling",
-//! SOSP 2001. Group commit knows the wait as a commit or batching delay; here it is bounded by what
-//! was measured.
+//! The idea and its name come from disk reads: Iyer and Druschel, "Anticipatory scheduling", SOSP
+//! 2001. Group commit knows the wait as a commit or batching delay; here it is bounded by
+//! measurements.
 
 use crate::time::Moment;
 
-/// Parts of the answered commands that are waited for: of many, some always come late.
+/// Fraction of the answered commands to wait for: of many, some are always late.
 const EXPECTED: (usize, usize) = (9, 10);
-/// The part of what a batch took that is waited at most.
+/// The wait lasts at most the batch's duration divided by this.
 const PATIENCE: u64 = 4;
-/// Upper bound. A batch that outlived its leader was late for another reason.
+/// Upper bound of a wait. A batch that outlived its leader was late for another reason.
 const PATIENCE_MOST_NS: u64 = 25_000_000;
-/// Waits in vain before one is left out, and twice as many after each further one, up to 2^6.
+/// Number of waits in vain before one wait is skipped; twice as many are skipped after each further
+/// one, up to 2^6.
 const TRUST: u32 = 3;
 const DOUBT_MOST: u32 = TRUST + 7;
 
 /// A wait in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wait {
-    /// The wait ends once this many commands are queued.
+    /// The wait ends when this many commands are queued.
     expected: usize,
     until: Moment,
 }
@@ -39,15 +40,15 @@ struct Wait {
 #[derive(Clone, Debug, Default)]
 pub struct Anticipation {
     wait: Option<Wait>,
-    /// Waits in vain in a row.
+    /// Consecutive waits in vain.
     in_vain: u32,
-    /// Batches that are not waited for before the next try.
+    /// Number of batches to skip before the next wait.
     skip: u32,
 }
 
 impl Anticipation {
-    /// A batch of `commands`, formed at `formed`, has completed, and none is in flight. `gathered`
-    /// commands waited by then.
+    /// Starts a wait, if appropriate, after a batch of `commands`, formed at `formed`, has
+    /// completed and none is in flight. `gathered` commands are already queued.
     pub fn on_completed(&mut self, now: Moment, formed: Moment, commands: usize, gathered: usize) {
         let (part, of) = EXPECTED;
         let returning = commands.saturating_mul(part).div_ceil(of);
@@ -65,8 +66,8 @@ impl Anticipation {
         });
     }
 
-    /// Ends a wait that is over, when `gathered` commands wait. `full`: more have no room in a
-    /// batch.
+    /// Ends the wait if it is over, with `gathered` commands queued. `full` means that a batch has
+    /// no space for more.
     pub fn look(&mut self, now: Moment, gathered: usize, full: bool) {
         let Some(wait) = self.wait else {
             return;
@@ -82,12 +83,12 @@ impl Anticipation {
         }
     }
 
-    /// The next batch is not to be waited for.
+    /// Cancels the wait, so that the next batch is not delayed.
     pub fn cancel(&mut self) {
         self.wait = None;
     }
 
-    /// When the wait in progress ends at the latest. No batch is formed before
+    /// Returns the latest end of the current wait. No batch may be formed before
     /// [`Anticipation::look`] has ended it.
     pub fn until(&self) -> Option<Moment> {
         self.wait.map(|wait| wait.until)
@@ -135,8 +136,7 @@ mod tests {
         assert_eq!(completed(0, 50).until(), None);
     }
 
-    /// Returns the number of `batches` that were waited for although their commands never come
-    /// back.
+    /// Returns how many of `batches` were followed by a wait, although their commands never return.
     fn waited(anticipation: &mut Anticipation, batches: u32) -> u32 {
         let mut waited = 0;
         for _ in 0..batches {
@@ -151,7 +151,7 @@ mod tests {
     fn what_is_in_vain_becomes_rare_and_one_success_restores_it() {
         let mut anticipation = Anticipation::default();
         assert_eq!(waited(&mut anticipation, 4), 4);
-        // 1 of 2, 1 of 3, 1 of 5, .. 1 of 65.
+        // One wait in 2 batches, then in 3, in 5, and finally in 65.
         assert_eq!(waited(&mut anticipation, 1 + 1 + 2 + 1), 2);
         assert!(waited(&mut anticipation, 6_500) <= 106);
         while anticipation.until().is_none() {

@@ -1,4 +1,4 @@
-//! A channel to one peer: its round-trip time, and what it carries.
+//! A channel to one peer: its round-trip time and its throughput.
 
 use std::collections::VecDeque;
 
@@ -8,54 +8,55 @@ use crate::{
     time::Moment,
 };
 
-/// Batches towards a peer that are remembered.
+/// Maximum number of batches remembered per peer.
 const RING: usize = 128;
 /// Minimum interval of a rate sample; one round trip if that is longer.
 const RATE_NS: u64 = 20_000_000;
-/// Samples of a rate before it is believed: the first one has the delay of the link in it.
+/// Number of rate samples before the rate is trusted; the first one includes the delay of the link.
 const RATES: u64 = 2;
-/// Heartbeats in flight that are remembered.
+/// Maximum number of heartbeats in flight that are remembered.
 const ASKED: usize = 64;
-/// With a shorter round trip, what is ahead may wait for the disk.
+/// With a shorter round trip, bytes in flight may be waiting for the disk.
 const QUEUE_NS: f64 = 10e6;
 /// Lifetime of a minimum.
 const FLOOR_NS: u64 = 5_000_000_000;
-/// Heartbeats that a longer round trip must last.
+/// Number of recent heartbeats that must all show a longer round trip.
 const RECENT: usize = 6;
 
 /// Measured throughput of a channel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Drained {
-    /// Bytes per second.
+    /// Rate in bytes per second.
     pub(crate) rate: f64,
-    /// Bytes sent and not yet voted for, apart from the batches at either end.
+    /// Bytes sent and not yet voted for, except for the batches at either end.
     pub(crate) ahead: f64,
-    /// Grows with each look at the rate.
+    /// Number of rate samples so far.
     pub(crate) samples: u64,
 }
 
 /// A channel to one peer.
 #[derive(Clone, Debug)]
 pub(crate) struct Channel {
-    /// Slot, and bytes handed over with it and before.
+    /// Slot of each recent batch, and the total number of bytes sent up to and including it.
     ring: VecDeque<(u64, u64)>,
     sent: u64,
     acknowledged: u64,
-    /// Heartbeats in flight: when they left, their mark, and how many bytes were ahead.
+    /// Heartbeats in flight: time sent, mark, and number of bytes in flight ahead of it.
     asked: VecDeque<(Moment, u64, u64)>,
     trips: Line,
-    /// Round trips with nothing ahead.
+    /// Minimum round trip, which is one with nothing ahead.
     least: Floor,
-    /// A round trip that is long and steady, after a step: the old least is not waited for.
+    /// Recent round trips. After a step up they are long and steady, and the old minimum no longer
+    /// counts.
     recent_least: VecDeque<f64>,
-    /// Bytes acknowledged since, for the rate.
+    /// Start of the current rate sample, and the bytes acknowledged by then.
     rate_from: Option<(Moment, u64)>,
     rate: f64,
-    /// Samples of it.
+    /// Number of rate samples.
     rates: u64,
-    /// The largest batch lately, fading.
+    /// Largest recent batch, decaying.
     batch: f64,
-    /// Smoothed bytes ahead, apart from the batches just leaving and arriving.
+    /// Smoothed bytes in flight, except for the batches at either end.
     queued: f64,
 }
 
@@ -79,7 +80,7 @@ impl Channel {
 
     pub(crate) fn on_sent(&mut self, now: Moment, slot: u64, bytes: usize) {
         if self.ring.back().is_some_and(|&(last, _)| last >= slot) {
-            // Sent again after a loss, or by another leader: begin again.
+            // Sent again after a loss, or by another leader: start over.
             self.ring.clear();
             self.acknowledged = self.sent;
         }
@@ -101,7 +102,7 @@ impl Channel {
         let Some((from, bytes)) = self.rate_from else {
             return;
         };
-        // Over at least a round trip, and long enough to see more than one vote.
+        // Over at least one round trip, and long enough to include more than one vote.
         let least = self.least.least().unwrap_or(0.0) as u64;
         if now.since(from) < least.max(RATE_NS) {
             return;
@@ -120,7 +121,7 @@ impl Channel {
     }
 
     pub(crate) fn on_answered(&mut self, now: Moment, mark: u64, guard: &Guard) {
-        // Answers come in order; what an earlier one would answer is lost.
+        // Replies arrive in order, so replies to earlier heartbeats are lost.
         while self.asked.pop_front_if(|asked| asked.1 < mark).is_some() {}
         let Some((at, _, ahead)) = self.asked.pop_front_if(|asked| asked.1 == mark) else {
             return;
@@ -150,19 +151,20 @@ impl Channel {
         self.sent - self.acknowledged
     }
 
-    /// Peaks fade slowly: a lull is not a slower channel.
+    /// Updates the rate. Peaks decay slowly, because a lull does not make the channel slower.
     fn on_rate(&mut self, rate: f64) {
         self.rate = rate.max(self.rate * 0.93);
         self.rates += 1;
         self.queued += 0.3 * (self.behind() - self.queued);
     }
 
-    /// A batch at either end is not a queue, however large it is.
+    /// Returns the bytes queued in the channel. A batch at either end is not a queue, however
+    /// large.
     fn behind(&self) -> f64 {
         (self.ahead() as f64 - 2.0 * self.batch).max(0.0)
     }
 
-    /// In nanoseconds, and how many samples that rests on.
+    /// Returns the round trip in nanoseconds, and the number of samples behind it.
     pub(crate) fn round_trip(&self) -> Option<(f64, f64)> {
         let samples = self.least.samples;
         let trip = self.trip().filter(|_| samples >= 1.0)?;
@@ -171,7 +173,7 @@ impl Channel {
 
     fn trip(&self) -> Option<f64> {
         let least = self.least.least()?;
-        // All of the last ones are far above the least of before: the round trip has become longer.
+        // All recent round trips are far above the old minimum: the round trip has become longer.
         let recent = self.recent_least.iter().copied().fold(f64::INFINITY, f64::min);
         if self.recent_least.len() == RECENT && recent > least * 2.0 && self.by_trips().is_none() {
             return Some(recent);
@@ -179,18 +181,18 @@ impl Channel {
         Some(least)
     }
 
-    /// The least of the last few round trips.
+    /// Returns the minimum of the recent round trips.
     fn recent(&self) -> f64 {
         let trips = self.recent_least.iter().copied();
         trips.fold(f64::INFINITY, f64::min)
     }
 
-    /// Bytes per second.
+    /// Returns the bandwidth in bytes per second, if known.
     pub(crate) fn bandwidth(&self, flush_ns: f64) -> Option<Estimate> {
         self.by_trips().or_else(|| self.by_queue(flush_ns))
     }
 
-    /// Heartbeats behind more bytes take longer.
+    /// Estimates the bandwidth from the delay of heartbeats by the bytes ahead of them.
     fn by_trips(&self) -> Option<Estimate> {
         let law = self.trips.law(LINE_SAMPLES)?;
         let slope = law.slope;
@@ -200,7 +202,7 @@ impl Channel {
         }
         // Nanoseconds per byte.
         let value = 1e9 / slope.value;
-        // A channel that is never half full is not what anybody waits for.
+        // A channel that is never half full limits nothing.
         (self.rate > value * 0.4).then_some(Estimate {
             value: value.max(self.rate),
             error: value * slope.error / slope.value,
@@ -208,13 +210,13 @@ impl Channel {
         })
     }
 
-    /// On a link with a high round-trip time, more is in flight all the time than delay and disk
-    /// explain: it drains as fast as it can.
+    /// Estimates the bandwidth of a link with a high round-trip time: if more bytes are in flight
+    /// than delay and disk explain, the link drains as fast as it can.
     fn by_queue(&self, flush_ns: f64) -> Option<Estimate> {
         let round_trip = self.least.least()?;
         let explained = self.rate * (round_trip + 2.0 * flush_ns) / 1e9;
         let long = round_trip > QUEUE_NS && self.rates > 4;
-        // Heartbeats do not wait for the disk, only for what is ahead of them.
+        // Heartbeats wait only for bytes ahead of them, not for the disk.
         let waits = self.recent_least.len() == RECENT
             && (round_trip * 1.3..round_trip * 2.0).contains(&self.recent());
         (long && (waits || self.queued > 1.4 * explained)).then_some(Estimate {
@@ -225,7 +227,7 @@ impl Channel {
     }
 }
 
-/// The least value of the last seconds.
+/// Minimum value of the last seconds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Floor {
     now: Option<f64>,

@@ -1,8 +1,8 @@
-//! Settings that the model would choose, from what is known.
+//! Settings that the model would choose, given what is known.
 //!
-//! The model sees every point of a ladder of batches and windows. What it predicts is a start for
-//! the search, never the last word (`controller`). What is not known is left out: a link
-//! whose bandwidth was not seen is not the bottleneck so far.
+//! The model evaluates every point of a grid of batches and windows. Its prediction is a start for
+//! the search, and never final (`controller`). Unknown quantities are left out: a link whose
+//! bandwidth was not measured is not treated as the bottleneck.
 
 use crate::{
     estimate::Parameters,
@@ -10,9 +10,9 @@ use crate::{
     setting::{Bounds, Setting},
 };
 
-/// Steps of the window.
+/// Window sizes on the grid.
 pub(crate) const WINDOWS: [usize; 12] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64];
-/// Steps of the batch, in bytes.
+/// Batch sizes on the grid, in bytes.
 pub(crate) const BATCHES: [usize; 11] = [
     1 << 10,
     2 << 10,
@@ -26,26 +26,26 @@ pub(crate) const BATCHES: [usize; 11] = [
     512 << 10,
     1 << 20,
 ];
-/// Predictions this close to the best are taken for equal.
+/// Predictions of at least this fraction of the best count as equal.
 const EQUAL: f64 = 0.98;
-/// The part of a window, beyond the first place, that is taken to be late.
+/// Fraction of a window, beyond the first place, that is assumed to be late.
 const SLACK: f64 = 0.3;
-/// Overhead of a batch sent to a peer: its own header and the frame's.
+/// Overhead of a batch sent to a peer, in bytes: its own header and the frame's.
 const HEADERS: f64 = 145.0;
-/// Batches of less cost more headers than they are worth.
+/// Minimum batch size to recommend, in bytes; with smaller ones the headers cost too much.
 const FITTING_LEAST: f64 = 8192.0;
-/// Most bytes that one write of the log gathers.
+/// Maximum number of bytes in one write of the log.
 const WRITE_MAX: f64 = 1_048_576.0;
 
 /// One point of the grid.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// Batch and window.
+    /// Batch size and window.
     pub setting: Setting,
     pub predicted: Prediction,
 }
 
-/// The model with what is known, and the load as it is.
+/// The model with the known parameters, and the current load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fitted {
     pub(crate) model: Model,
@@ -53,7 +53,7 @@ pub(crate) struct Fitted {
 }
 
 impl Fitted {
-    /// `None` while even the round trip or the size of a command is not known.
+    /// Creates the model; `None` while the round trip or the size of a command is unknown.
     pub(crate) fn new(known: &Parameters, nodes: usize, outstanding: f64) -> Option<Self> {
         let round_trip = known.round_trip_ns?.value;
         let command = known.command_bytes?.value;
@@ -71,7 +71,7 @@ impl Fitted {
         });
         let model = Model {
             nodes: nodes.max(2) as f64,
-            // The bandwidth is that of a channel to one peer as it was seen, sharing included.
+            // The bandwidth is that of a channel to one peer as measured, including any sharing.
             network: Network::Wan,
             bandwidth: known
                 .bandwidth
@@ -98,14 +98,14 @@ impl Fitted {
         self.model.predict(&self.load, commands.max(1.0), setting.window as f64)
     }
 
-    /// The model knows no jitter: as if a part of the window were always late.
+    /// Predicts as if part of the window were always late, because the model has no jitter.
     fn predict_with_slack(&self, setting: Setting) -> Prediction {
         let commands = (setting.batch_bytes as f64 / self.load.request.0).floor();
         let window = setting.window as f64;
         self.model.predict(&self.load, commands.max(1.0), window - SLACK * (window - 1.0))
     }
 
-    /// Bytes that would be in flight at once.
+    /// Returns the number of bytes that would be in flight at once.
     pub(crate) fn in_flight(&self, setting: Setting) -> f64 {
         let command = self.load.request.0;
         let most = self.load.outstanding.unwrap_or(f64::INFINITY) * command;
@@ -113,7 +113,7 @@ impl Fitted {
         (batch * setting.window as f64).min(most)
     }
 
-    /// Every point within the bounds.
+    /// Returns every grid point within the bounds.
     pub(crate) fn grid(&self, bounds: &Bounds) -> Vec<Point> {
         let mut points = Vec::new();
         let least = batch_least(self.load.request.0);
@@ -129,8 +129,8 @@ impl Fitted {
         points
     }
 
-    /// The point that the model prefers: the least in flight among those that are as good as the
-    /// best. `in_flight_max` bounds what is in flight.
+    /// Returns the setting that the model prefers: the one with the fewest bytes in flight among
+    /// those nearly as good as the best. `in_flight_max` limits the bytes in flight.
     pub(crate) fn choose(&self, bounds: &Bounds, in_flight_max: f64) -> Option<Setting> {
         let least = self.load.request.0;
         let mut points = self.grid(bounds);
@@ -152,9 +152,9 @@ impl Fitted {
         Some(if fits { fitting } else { chosen.setting })
     }
 
-    /// The same window with batches that hold half as much again as the load brings. Less would
-    /// split what comes together; much more would let commands pile up into one batch after a
-    /// hiccup, and go round together ever after.
+    /// Returns the setting with batches sized for 1.5 times the commands per batch that the load
+    /// provides. Smaller ones would split commands that arrive together. Much larger ones would let
+    /// commands pile up into one batch after a hiccup, and then circulate together.
     fn fitting(&self, setting: Setting) -> Setting {
         let outstanding = self.load.outstanding.unwrap_or(f64::INFINITY);
         let commands = (outstanding / setting.window as f64).max(1.0) * 1.5;
@@ -164,7 +164,8 @@ impl Fitted {
     }
 }
 
-/// The first step that holds a command of this size; less would change nothing.
+/// Returns the smallest batch size on the grid that holds a command of this size; smaller ones
+/// would have no effect.
 pub(crate) fn batch_least(command: f64) -> usize {
     let holds = |&step: &usize| step as f64 >= command;
     let last = BATCHES[BATCHES.len() - 1];

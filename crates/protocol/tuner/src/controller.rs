@@ -1,24 +1,25 @@
-//! Batch and window, set by what was measured: a bounded search that the model starts.
+//! Controls batch size and window by measurement: a bounded search that starts from the model.
 //!
-//! A setting is measured for an *epoch* ([`crate::epoch`]); the one in force is the *base*. Every
-//! now and then another one is tried for an epoch, a *probe*: it becomes the base if it is better
+//! A setting is measured for an *epoch* ([`crate::epoch`]); the one in force is the *base*. From
+//! time to time another one is tried for an epoch, a *probe*. It becomes the base if it is better
 //! by more than the noise, and is left at once if it is much worse. Probes come
 //!
 //! 1. from the model ([`crate::choice`]), as soon as it knows enough;
-//! 2. from the ends of the window, once: throughput over the window may have two hills;
+//! 2. from the ends of the window, once: throughput over the window may have two maxima;
 //! 3. from the neighbours of the base, in steps of 4, 2 and 1.5, until none is better;
-//! 4. then rarely, and ever more rarely, from the neighbours again.
+//! 4. then from the neighbours again, ever more rarely.
 //!
-//! A load that changed begins the search again. On links with a high round-trip time, what is in
-//! flight is bounded by what the channel drains in one round trip, so that a link's buffer never
-//! overflows; a setting that exceeds it is undone at once.
+//! A changed load restarts the search. On links with a high round-trip time, the bytes in flight
+//! are limited to what the channel drains in one round trip, so that a link's buffer never
+//! overflows; a setting that exceeds the limit is undone at once.
 //!
-//! Here: which stage it is in. What is tried next is in `search`, what was measured of other
-//! settings in `record`, what a measurement means in `judge` with `noise`, whether there is
-//! anything to gain in `demand`, what high round-trip times need in `drain`, how the first step is
-//! made in `start`, and what gathers after a change in `regroup`.
+//! This file holds the current stage. `search` chooses the next candidate, `record` stores
+//! measurements of other settings, `judge` and `noise` interpret measurements, `demand` decides
+//! whether there is anything to gain, `drain` handles high round-trip times, `start` makes the
+//! first step, and `regroup` lets batches gather after a change.
 //!
-//! Nothing here can harm safety: batch and window say only when a command leaves and with whom.
+//! Nothing here can harm safety: batch size and window only determine when a command is sent, and
+//! with which others.
 
 mod demand;
 mod drain;
@@ -47,9 +48,10 @@ use crate::{
     time::Moment,
 };
 
-/// A probe that seems this many times better asks for a second look at the base.
+/// A probe that seems better by this factor causes the base to be measured again.
 const DOUBT: f64 = 1.3;
-/// Measurements this soon after a change still reflect the previous setting.
+/// Measurements within this many batch durations after a change still reflect the previous setting.
+/// They are ignored where a batch takes less than `SETTLE_NS`.
 const SETTLE_WALLS: f64 = 2.0;
 const SETTLE_NS: f64 = 25e6;
 
@@ -57,11 +59,11 @@ const SETTLE_NS: f64 = 25e6;
 enum Stage {
     /// Measuring the base.
     Base,
-    /// Measuring something else.
+    /// Measuring a candidate.
     Probe(Candidate),
 }
 
-/// The search.
+/// The search for the best setting.
 #[derive(Clone, Debug)]
 pub(crate) struct Controller {
     bounds: Bounds,
@@ -69,14 +71,14 @@ pub(crate) struct Controller {
     start: Start,
     base: Setting,
     score: Option<Score>,
-    /// Epochs of the base.
+    /// Number of epochs of the base.
     lasted: u32,
-    /// Consecutive epochs that belong to another load.
+    /// Number of consecutive epochs that indicate a different load.
     shifted: u32,
     stage: Stage,
-    /// The probe is measured a second time.
+    /// First score of a probe that is being measured a second time.
     confirming: Option<Score>,
-    /// The base was measured again because a probe seemed far too good.
+    /// The base was measured again because a probe seemed too good.
     doubted: bool,
     epoch: Epoch,
     /// Recent duration of a batch.
@@ -127,7 +129,7 @@ impl Controller {
         self.regroup.setting(self.wanted())
     }
 
-    /// Returns the setting in force, or the one that follows once batches have gathered.
+    /// Returns the setting in force, or the one that follows after regrouping.
     fn wanted(&self) -> Setting {
         match self.stage {
             Stage::Base => self.base,
@@ -135,7 +137,7 @@ impl Controller {
         }
     }
 
-    /// Another stage, measured from now on.
+    /// Enters a stage, measured from now on.
     fn enter(&mut self, now: Moment, stage: Stage) {
         let from = self.wanted();
         self.stage = stage;
@@ -160,7 +162,7 @@ impl Controller {
         self.score.as_ref()
     }
 
-    /// The last change that was not part of a probe.
+    /// Returns the last change that was not part of a probe.
     pub(crate) fn last(&self) -> Option<&Change> {
         self.last.as_ref()
     }
@@ -178,7 +180,7 @@ impl Controller {
         self.epoch.on_done(now, done);
     }
 
-    /// An epoch that was interrupted says nothing: it begins again, behind the commands that waited
+    /// Restarts an interrupted epoch, which is meaningless, after the commands that queued
     /// meanwhile.
     pub(crate) fn interrupted(&mut self, now: Moment) {
         let setting = self.wanted();
@@ -186,7 +188,7 @@ impl Controller {
         self.settle(now);
     }
 
-    /// Decides, if there is something to decide.
+    /// Decides on a change of the setting, if one is due.
     pub(crate) fn decide(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
         if let Some(wall) = view.estimator.wall() {
             self.wall_ns = wall.value;
@@ -224,7 +226,7 @@ impl Controller {
         }
     }
 
-    /// Too much is in flight: back to what drains.
+    /// Reduces the setting if more is in flight than drains.
     fn unqueue(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
         let wanted = self.wanted();
         let (to, excess) = self.drain.unqueue(now, wanted, &self.bounds, view)?;
@@ -251,7 +253,7 @@ impl Controller {
         self.lasted += 1;
         match self.score {
             Some(old) if self.lasted > 1 => self.compare_with_itself(&old, &score),
-            // What a probe promised is what a setting does at first, and the luckiest of several
+            // A probe's score is a setting's initial performance, and the luckiest of several
             // measurements. The first epoch as the base counts instead.
             _ => self.score = Some(score),
         }
@@ -283,7 +285,7 @@ impl Controller {
         Some(Change { from, to: candidate.setting, reason: Reason::Probe })
     }
 
-    /// The search, and what its candidates start from.
+    /// Returns the search, and the inputs for its candidates.
     fn ground<'a>(&'a mut self, view: &'a View<'a>) -> (&'a mut Search, Ground<'a>) {
         let ground = Ground {
             bounds: &self.bounds,
@@ -328,7 +330,8 @@ impl Controller {
             return self.back(now, view);
         };
         if self.goal_ns.is_none() && score.rate > base.rate * DOUBT && !self.doubted {
-            // More likely the base was measured in a bad moment: both again, one after the other.
+            // More likely the base was measured at a bad moment: measure both again, one after the
+            // other.
             self.doubted = true;
             self.search.again(candidate);
             self.score = None;
@@ -345,14 +348,14 @@ impl Controller {
         let change = self.move_to(now, candidate.setting, reason);
         self.score = Some(score);
         if candidate.has_direction() {
-            // What helped once may help again.
+            // Continue in a direction that helped.
             let (search, ground) = self.ground(view);
             search.push(candidate.step, &ground);
         }
         change.map(|change| Change { from, ..change })
     }
 
-    /// Leaves a probe: for the next one, or for the base.
+    /// Leaves a probe, for the next one or for the base.
     fn back(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
         self.confirming = None;
         self.record.disappoints(self.wanted());

@@ -1,42 +1,42 @@
 //! Measures a setting while it is in force.
 //!
-//! Only batches that were formed under the setting count, and time runs from the end of the first
-//! of them, so batches left in flight by the previous setting do not mix in.
+//! Only batches formed under the setting count, and time runs from the end of the first of them, so
+//! that batches left in flight by the previous setting do not mix in.
 
 use crate::{setting::Setting, time::Moment};
 
-/// An epoch lasts at least this long after its first batch.
+/// Minimum length of an epoch after its first batch.
 const LEAST_NS: u64 = 12_000_000;
-/// An epoch lasts `WALLS_NS`, within these multiples of what a batch takes: batches that go round
-/// together make the throughput of fewer uneven; where a batch takes long, fewer must do.
+/// An epoch lasts `WALLS_NS`, but within these multiples of a batch's duration. Batches that
+/// circulate together make the throughput of fewer uneven; where a batch takes long, fewer must do.
 const WALLS: (f64, f64) = (3.0, 16.0);
 const WALLS_NS: f64 = 60e6;
 /// With a latency goal, an epoch has at least this many commands, or lasts `PERCENTILE_NS`: with
 /// fewer, the 99th percentile is the maximum.
 const COMMANDS_OF_PERCENTILE: u64 = 200;
 const PERCENTILE_NS: u64 = 250_000_000;
-/// The part of the turns at whose end commands waited for a place in the window, from which on a
-/// setting holds them up.
+/// Fraction of the turns that end with commands waiting for a place in the window, from which on
+/// the setting counts as holding them up.
 const HELD_UP: f64 = 0.1;
-/// The histogram of latencies has 8 buckets per octave, from about a microsecond on.
+/// The histogram of latencies has 8 buckets per octave, and starts at about a microsecond.
 const EIGHTHS_BITS: u32 = 3;
 const EIGHTHS: u64 = 1 << EIGHTHS_BITS;
-/// An eighth of the first octave: 128 ns.
+/// An eighth of the first octave is 128 ns.
 const FINEST_BITS: u32 = 7;
 const BUCKETS: usize = 256;
 
-/// A batch that was executed here and answered.
+/// A batch that was applied and answered on this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// When its first command was accepted.
+    /// Time at which its first command was accepted.
     pub accepted_first: Moment,
-    /// When its last command was accepted.
+    /// Time at which its last command was accepted.
     pub accepted_last: Moment,
-    /// When the batch was formed.
+    /// Time at which the batch was formed.
     pub formed: Moment,
-    /// Commands in it.
+    /// Number of commands in the batch.
     pub commands: u32,
-    /// Its bytes.
+    /// Size of the batch.
     pub bytes: usize,
 }
 
@@ -45,19 +45,19 @@ pub struct Done {
 pub(crate) struct Score {
     /// Commands per second.
     pub(crate) rate: f64,
-    /// Mean from acceptance to the reply, in nanoseconds.
+    /// Mean time from acceptance to reply, in nanoseconds.
     pub(crate) latency_ns: f64,
-    /// The 99th percentile of the same.
+    /// 99th percentile of the time from acceptance to reply, in nanoseconds.
     pub(crate) p99_ns: f64,
-    /// Mean from the forming of a batch to its end.
+    /// Mean time from forming a batch to its end, in nanoseconds.
     pub(crate) wall_ns: f64,
-    /// The largest batch.
+    /// Size of the largest batch.
     pub(crate) bytes_most: usize,
-    /// The part of the batches that had no room for one more command.
+    /// Fraction of batches without space for one more command.
     pub(crate) full: f64,
-    /// The part of the turns at whose end commands waited for a place in the window.
+    /// Fraction of turns that ended with commands waiting for a place in the window.
     pub(crate) blocked: f64,
-    /// Most batches in flight.
+    /// Maximum number of batches in flight.
     pub(crate) in_flight_most: usize,
 }
 
@@ -67,13 +67,14 @@ impl Score {
         self.blocked >= HELD_UP
     }
 
-    /// Returns whether commands wait much longer than their batches take: more arrive than leave.
+    /// Returns whether commands wait much longer than their batches take, so that more arrive than
+    /// leave.
     pub(crate) fn piles(&self) -> bool {
         self.latency_ns > 3.0 * self.wall_ns
     }
 }
 
-/// A span of time under one setting.
+/// A period under one setting, and its measurements.
 #[derive(Clone, Debug)]
 pub(crate) struct Epoch {
     setting: Setting,
@@ -82,7 +83,7 @@ pub(crate) struct Epoch {
     settles: Moment,
     /// Factor by which this epoch is longer than usual.
     stretch: f64,
-    /// Its 99th percentile decides.
+    /// The 99th percentile decides, so the epoch must be long enough for it.
     percentile: bool,
     first: Option<Moment>,
     last: Moment,
@@ -123,7 +124,7 @@ impl Epoch {
         }
     }
 
-    /// Begins again without another allocation.
+    /// Restarts the epoch without another allocation.
     pub(crate) fn restart(&mut self, setting: Setting, since: Moment) {
         self.setting = setting;
         self.since = since;
@@ -139,12 +140,12 @@ impl Epoch {
         self.latencies.fill(0);
     }
 
-    /// Noise evens out over a longer time. Applies to this epoch and to those after it.
+    /// Lengthens this epoch and later ones, so that noise evens out.
     pub(crate) fn stretch(&mut self, times: f64) {
         self.stretch = times;
     }
 
-    /// Its 99th percentile must say something. Applies to this epoch and to those after it.
+    /// Makes this epoch and later ones long enough for a meaningful 99th percentile.
     pub(crate) fn last_for_percentile(&mut self) {
         self.percentile = true;
     }
@@ -188,7 +189,7 @@ impl Epoch {
         self.full += u64::from(full);
         let (oldest, youngest) = (now.since(done.accepted_first), now.since(done.accepted_last));
         self.latency += (oldest + youngest) as f64 * 0.5 * commands;
-        // Acceptance is taken as even between the first and the last.
+        // Acceptance times are assumed to be evenly spread between the first and the last.
         let quarter = done.commands / 4;
         let rest = done.commands - 3 * quarter;
         let third = oldest.saturating_sub(youngest) / 3;
@@ -198,7 +199,7 @@ impl Epoch {
         }
     }
 
-    /// Returns the time measured.
+    /// Returns the time measured so far, in nanoseconds.
     fn span_ns(&self) -> u64 {
         self.first.map_or(0, |first| self.last.since(first))
     }
@@ -218,7 +219,7 @@ impl Epoch {
         span as f64 >= walls * wall
     }
 
-    /// Returns whether it is already clear that it will miss `rate` by far.
+    /// Returns whether it is already clear that the epoch will miss `rate` by far.
     pub(crate) fn is_hopeless(&self, now: Moment, rate: f64, wall_ns: f64) -> bool {
         let patience = (wall_ns * 3.0).max(30e6);
         if self.first.is_none() {
@@ -230,15 +231,15 @@ impl Epoch {
         stuck || (seen && self.rate() < rate * 0.6)
     }
 
-    /// Returns whether commands wait here that did not under `base`. If a fixed number of clients
-    /// waits three times as long, a third of the commands comes through; with open load, commands
-    /// queue as long as this is tried, and afterwards.
+    /// Returns whether commands wait here that did not wait under `base`. If a fixed number of
+    /// clients waits three times as long, a third of the commands comes through. With an open load,
+    /// commands queue up during the trial, and beyond it.
     pub(crate) fn makes_wait(&self, base: &Score) -> bool {
         let latency = self.latency / self.commands.max(1) as f64;
         self.batches >= 4 && !base.holds_up() && latency > base.latency_ns * 3.0
     }
 
-    /// Returns whether batches reached their largest size.
+    /// Returns whether any batch reached the maximum size.
     pub(crate) fn is_split(&self) -> bool {
         self.full_ever
     }
@@ -274,7 +275,8 @@ impl Epoch {
     }
 }
 
-/// The leading bits say it all: this runs for every batch, and logarithms cost more than the rest.
+/// Returns the histogram bucket from the leading bits. This runs for every batch, and logarithms
+/// would cost more than everything else.
 fn bucket(ns: u64) -> usize {
     let eighths = (ns >> FINEST_BITS).max(EIGHTHS);
     let octave = eighths.ilog2() - EIGHTHS_BITS;

@@ -1,24 +1,24 @@
-//! The quantities of the model, estimated from what a reactor sees anyway.
+//! The quantities of the model, estimated from what a reactor observes anyway.
 //!
 //! | Quantity | From | How |
 //! |---|---|---|
-//! | 2L, the round trip | heartbeats and their answers | the least of the last seconds |
-//! | B, of the channel to a peer | the same, against the bytes that were ahead of the heartbeat | slope of a line; believed when it explains the round trips and the channel was busy |
-//! | φcli + φexec, φrep | how long turns took, against their commands, batches and bytes | three-part fit |
+//! | 2L, the round trip | heartbeats and their replies | the minimum of the last seconds |
+//! | B, of the channel to a peer | round trips, against the bytes ahead of the heartbeat | slope of a line; trusted when it explains the round trips and the channel was busy |
+//! | φcli + φexec, φrep | durations of turns, against their commands, batches and bytes | three-part fit |
 //! | flush, disk bandwidth | writes of the log, against their bytes | a line |
 //! | `S_req`, requests per batch | batches | means |
 //!
-//! φcli and φexec are one number here (both are per command), and of φrep the fixed part is per
-//! batch and peer. The bytes' share of φcli and φrep cannot be told apart from the leader's turns:
-//! it is one number per byte.
+//! φcli and φexec are one number here (both are per command), and the fixed part of φrep is per
+//! batch and peer. The leader's turns do not distinguish the per-byte parts of φcli and φrep, so
+//! these are one number per byte.
 //!
-//! Nothing is invented: each quantity is an [`Estimate`] or not known. What a pause of the process
-//! or a step of the clock touched is dropped (`guard`).
+//! No value is made up: each quantity is an [`Estimate`] or unknown. Samples affected by a pause of
+//! the process or a step of the clock are dropped (`guard`).
 //!
-//! Cost: per batch and peer one entry in a ring of 64 and a few additions; per heartbeat one line
-//! (about 30 flops); per turn four additions, and per 16 turns one three-part sample (about 40
-//! flops). Per own batch of a group of three that is about 150 instructions, against 50 000 and
-//! more that the batch itself costs; laws are solved only on request.
+//! Cost: one entry in a ring and a few additions per batch and peer; one line (about 30 flops) per
+//! heartbeat; four additions per turn, and one three-part sample (about 40 flops) per 16 turns. For
+//! each batch in a group of three that is about 150 instructions, compared with at least 50 000
+//! for the batch itself. Laws are solved only on request.
 
 use crate::{
     channel::{Channel, Drained},
@@ -27,35 +27,35 @@ use crate::{
     time::Moment,
 };
 
-/// Peers that are watched; of more, the first ones are.
+/// Maximum number of peers that are measured; any further ones are ignored.
 pub const PEERS_MAX: usize = 16;
-/// Turns that make one sample of processor time.
+/// Number of turns in one sample of processor time.
 const TURNS: u32 = 16;
-/// Fewer samples suffice if they span this long.
+/// Fewer turns suffice if they span this long.
 const SPAN_NS: u64 = 10_000_000;
-/// Samples before the parts of processor time are believed.
+/// Number of samples before the parts of processor time are trusted.
 const PART_SAMPLES: f64 = 6.0;
 
 /// One turn of the reactor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turn {
-    /// When it woke.
+    /// Time at which it woke.
     pub began: Moment,
-    /// When it is about to sleep.
+    /// Time at which it is about to sleep.
     pub ended: Moment,
-    /// When it will wake at the latest; `None` if it does not know.
+    /// Latest time at which it will wake; `None` if unknown.
     pub wake_by: Option<Moment>,
-    /// Commands taken from clients.
+    /// Number of commands accepted from clients.
     pub commands: u32,
-    /// Own batches formed.
+    /// Number of this node's batches formed.
     pub batches: u32,
-    /// Bytes of the own batches formed.
+    /// Total size of the batches formed.
     pub batch_bytes: usize,
-    /// Commands in them.
+    /// Number of commands in the batches formed.
     pub batch_commands: u32,
-    /// Commands that still wait for a batch.
+    /// Number of commands that still wait for a batch.
     pub waiting: usize,
-    /// Own batches in flight.
+    /// Number of this node's batches in flight.
     pub in_flight: usize,
 }
 
@@ -70,33 +70,35 @@ struct Gathered {
     bytes: u64,
 }
 
-/// Measured parameters of the model; `None` is "not known yet".
+/// Measured parameters of the model; `None` while unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Parameters {
-    /// 2L in nanoseconds: to the peer whose vote completes a majority.
+    /// 2L in nanoseconds, to the peer whose vote completes a majority.
     pub round_trip_ns: Option<Estimate>,
-    /// B in bytes per second: what a channel to one peer carries while the others are used too, so
-    /// that a link which they share is in it. Known only if it was busy enough to be seen.
+    /// B in bytes per second: the throughput of a channel to one peer while the others are in use
+    /// too, so that a shared link is accounted for. Known only if the channel was busy enough to
+    /// measure it.
     pub bandwidth: Option<Estimate>,
     /// φcli + φexec: processor time per command, in nanoseconds.
     pub command_ns: Option<Estimate>,
-    /// (n−1)·φrep, fixed part, and whatever else a batch costs.
+    /// Fixed part of (n−1)·φrep, and any other cost of a batch, in nanoseconds.
     pub batch_ns: Option<Estimate>,
-    /// The same per byte.
+    /// Processor time per byte, in nanoseconds.
     pub byte_ns: Option<Estimate>,
-    /// A write of the log, besides its bytes, in nanoseconds.
+    /// Duration of a log write, apart from the time for its bytes, in nanoseconds.
     pub flush_ns: Option<Estimate>,
-    /// Bytes per second.
+    /// Write bandwidth of the disk in bytes per second.
     pub disk_bandwidth: Option<Estimate>,
-    /// Bytes of a command in a batch.
+    /// Size of a command in a batch, in bytes.
     pub command_bytes: Option<Estimate>,
-    /// From the forming of a batch to its replies, in nanoseconds.
+    /// Time from forming a batch to its replies, in nanoseconds.
     pub wall_ns: Option<Estimate>,
-    /// Pauses of the process and steps of the clock; samples that they touched were dropped.
+    /// Number of pauses of the process and steps of the clock; the samples they affected were
+    /// dropped.
     pub stalls: u64,
 }
 
-/// Estimates, always on.
+/// Measures the model's parameters; always on.
 #[derive(Clone, Debug)]
 pub(crate) struct Estimator {
     guard: Guard,
@@ -104,7 +106,7 @@ pub(crate) struct Estimator {
     gathered: Gathered,
     processor: Sum3,
     flush: Line,
-    /// When the last write was on stable storage.
+    /// Time at which the last write reached stable storage.
     flushed_at: Moment,
     command_bytes: Mean,
     wall: Mean,
@@ -128,7 +130,7 @@ impl Estimator {
         self.guard.stalls()
     }
 
-    /// Forgets what depends on who leads: channels start again.
+    /// Drops everything that depends on the leader: channels start over.
     pub(crate) fn forget_peers(&mut self) {
         self.channels.clear();
     }
@@ -192,7 +194,7 @@ impl Estimator {
     }
 
     pub(crate) fn on_flush(&mut self, began: Moment, now: Moment, bytes: usize) {
-        // A write that began while another one was in flight waited for it first.
+        // A write that began while another one was in flight first waited for it.
         let alone = began.max(self.flushed_at.min(now));
         self.flushed_at = now;
         if self.guard.is_clean(began, now) && alone < now {
@@ -239,15 +241,15 @@ impl Estimator {
         }
     }
 
-    /// The peer that completes a majority is the middle one: of n − 1 peers in order, ⌊n/2⌋ must
-    /// answer.
+    /// Returns the round trip to the peer that completes a majority, the middle one: of n − 1 peers
+    /// in order, ⌊n/2⌋ must reply.
     pub(crate) fn round_trip(&self) -> Option<Estimate> {
         let known = self.channels.iter().filter_map(Channel::round_trip);
         let mut trips: Vec<(f64, f64)> = known.collect();
         trips.sort_by(|a, b| a.0.total_cmp(&b.0));
         let needed = self.channels.len().div_ceil(2);
         let (value, samples) = *trips.get(needed.checked_sub(1)?)?;
-        // The least of n samples is above the truth by about one part in n.
+        // The minimum of n samples exceeds the true value by about one part in n.
         let error = value / samples.max(1.0) * 0.5;
         Some(Estimate { value, error, samples })
     }
@@ -267,7 +269,7 @@ impl Estimator {
         let slope = law.slope;
         let told = slope.value > 0.0 && slope.error < slope.value * 0.3;
         if !told {
-            // Bytes do not matter, or did not vary: the mean is the flush.
+            // The size makes no difference, or did not vary: the mean is the flush time.
             let mean = law.fixed.value + slope.value * self.flush.mean_x();
             let flush = Estimate { value: mean, ..law.fixed };
             let error = if flush.error.is_finite() { flush.error } else { mean };

@@ -1,24 +1,24 @@
-//! Linear laws fitted to samples, with forgetting.
+//! Linear laws fitted to samples, with exponential forgetting.
 //!
-//! Both fits keep sums, not samples: a new one costs a few multiplications, and what is old fades
-//! by a constant factor per sample. Outliers count at most as much as the edge of what is usual.
+//! The fits keep sums instead of samples: a new sample costs a few multiplications, and old ones
+//! decay by a constant factor per sample. Outliers count no more than the edge of the usual range.
 
-/// Samples before a line is believed.
+/// Number of samples before a line is trusted.
 pub(crate) const LINE_SAMPLES: f64 = 5.0;
 
-/// A quantity that was estimated.
+/// An estimated quantity.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// The best guess.
+    /// The best estimate.
     pub value: f64,
-    /// One standard error of it.
+    /// The standard error of the estimate.
     pub error: f64,
-    /// Samples behind it, the faded ones counting less.
+    /// Number of samples behind the estimate, weighted by their decay.
     pub samples: f64,
 }
 
 impl Estimate {
-    /// Returns the confidence, from 0 to 1: how small the error is relative to the value.
+    /// Returns the confidence from 0 to 1, which grows as the error shrinks relative to the value.
     pub fn confidence(&self) -> f64 {
         if self.value == 0.0 {
             return 0.0;
@@ -29,12 +29,12 @@ impl Estimate {
 
 /// Deviations up to this many standard deviations count fully.
 const USUAL: f64 = 4.0;
-/// Least deviation of x, in parts of its mean.
+/// Minimum deviation of x, as a fraction of its mean.
 const SPREAD: f64 = 0.02;
-/// Samples before outliers are told from the rest.
+/// Number of samples before outliers are clipped.
 const ENOUGH: f64 = 8.0;
 
-/// A mean.
+/// A decaying mean.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mean {
     keep: f64,
@@ -44,7 +44,7 @@ pub(crate) struct Mean {
 }
 
 impl Mean {
-    /// `keep`: what an old sample still counts when the next one comes.
+    /// Creates a mean; `keep` is the factor by which old samples decay with each new one.
     pub(crate) const fn new(keep: f64) -> Self {
         Self { keep, weight: 0.0, mean: 0.0, variance: 0.0 }
     }
@@ -69,7 +69,7 @@ impl Mean {
     }
 }
 
-/// `y = fixed + slope · x`.
+/// A line fitted to samples: `y = fixed + slope · x`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line {
     keep: f64,
@@ -81,12 +81,12 @@ pub(crate) struct Line {
     yy: f64,
 }
 
-/// The law of a [`Line`].
+/// The parameters of a [`Line`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Law {
     pub(crate) fixed: Estimate,
     pub(crate) slope: Estimate,
-    /// Share of the variation of y that the law explains, 0 to 1.
+    /// Fraction of the variation of y that the line explains, 0 to 1.
     pub(crate) explained: f64,
 }
 
@@ -97,7 +97,7 @@ impl Line {
 
     pub(crate) fn add(&mut self, x: f64, y: f64) {
         let y = self.usual(x, y);
-        // Means and central moments: sums of squares of large numbers would cancel.
+        // Means and central moments, because sums of squares of large numbers would cancel.
         let before = self.weight * self.keep;
         self.weight = before + 1.0;
         let (dx, dy) = (x - self.x, y - self.y);
@@ -110,7 +110,7 @@ impl Line {
         self.yy = self.yy * self.keep + dy * dy * share;
     }
 
-    /// The mean of x.
+    /// Returns the mean of x.
     pub(crate) const fn mean_x(&self) -> f64 {
         self.x
     }
@@ -139,7 +139,7 @@ impl Line {
         (slope, (self.yy - slope * self.xy).max(0.0))
     }
 
-    /// The law, if there were at least `samples` of them.
+    /// Returns the fitted law if there are at least `samples` samples.
     pub(crate) fn law(&self, samples: f64) -> Option<Law> {
         if self.weight < samples.max(3.0) {
             return None;
@@ -165,7 +165,7 @@ impl Line {
     }
 }
 
-/// `y = a·x₁ + b·x₂ + c·x₃`, with no constant part.
+/// A sum fitted to samples: `y = a·x₁ + b·x₂ + c·x₃`, without a constant part.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sum3 {
     keep: f64,
@@ -192,8 +192,8 @@ impl Sum3 {
         self.squares = self.squares * self.keep + y * y;
     }
 
-    /// The three parts, none of them negative. What cannot be told apart from the others has a
-    /// large error; the sum is right all the same for what was seen.
+    /// Returns the three coefficients, none of them negative. Parts that cannot be distinguished
+    /// have large errors, but their sum is still right for the observed samples.
     pub(crate) fn parts(&self, samples: f64) -> Option<[Estimate; 3]> {
         if self.weight < samples.max(4.0) {
             return None;
@@ -201,7 +201,8 @@ impl Sum3 {
         let mut used = [0, 1, 2].map(|part| self.moments[part][part] > 0.0);
         loop {
             let (values, variances) = self.solve(used)?;
-            // Noise must not become a negative cost: the worst goes, the rest is fitted again.
+            // Noise must not become a negative cost: drop the most negative part, and fit the rest
+            // again.
             let worst = (0..3)
                 .filter(|&part| used[part] && values[part] < 0.0)
                 .min_by(|&a, &b| values[a].total_cmp(&values[b]));
@@ -217,13 +218,13 @@ impl Sum3 {
         }
     }
 
-    /// Least squares with a little pull towards zero, so that parts that always come together
-    /// share what they cost.
+    /// Solves for least squares with a slight pull towards zero, so that parts that always occur
+    /// together share their cost.
     fn solve(&self, used: [bool; 3]) -> Option<([f64; 3], [f64; 3])> {
         if used == [false; 3] {
             return None;
         }
-        // Scaled to a unit diagonal; unused parts are a row of their own.
+        // Scaled to a unit diagonal; unused parts have a row of their own.
         let scale = [0, 1, 2].map(|part| match used[part] {
             true => self.moments[part][part].sqrt(),
             false => 1.0,
@@ -332,7 +333,8 @@ mod tests {
         assert!((byte.value - 0.001).abs() < 0.0005, "{byte:?}");
     }
 
-    /// Commands of one size: bytes and commands always come together. Their sum is right.
+    /// With commands of one size, bytes and commands always occur together; their summed cost is
+    /// right.
     #[test]
     fn parts_that_always_come_together_share_their_cost() {
         let mut sum = Sum3::new(0.98);

@@ -1,18 +1,19 @@
-//! Which samples may be trusted: a paused process or a stepped clock must not count.
+//! Decides which samples are valid: a paused process or a stepped clock must not count.
 //!
-//! A reactor knows when it would wake at the latest. If its next turn begins much later, if a turn
-//! takes longer than any real one, or if time runs backwards, then the process did not run, or the
-//! clock was set. Whatever began before and ended after says nothing about the system.
+//! A reactor knows the latest time at which it will wake. If its next turn begins much later, if a
+//! turn takes longer than any real one, or if time runs backwards, then the process was paused or
+//! the clock was set. Anything that began before and ended after that says nothing about the
+//! system.
 
 use crate::time::Moment;
 
-/// Largest delay between the announced and the actual begin of a turn. The scheduler of a busy
-/// machine delays processes by a few milliseconds; that is part of the system.
+/// Maximum delay between the announced and the actual start of a turn. The scheduler of a busy
+/// machine delays processes by a few milliseconds, which is part of the system.
 const LATE_NS: u64 = 25_000_000;
-/// A turn that takes longer was interrupted.
+/// Maximum duration of a turn; a longer one was interrupted.
 const TURN_NS: u64 = 100_000_000;
 
-/// Watches turns.
+/// Detects pauses and clock steps from turns.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Guard {
     last: Option<Moment>,
@@ -22,8 +23,8 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// A turn; says whether it may be trusted itself. `wake_by` is when the next one begins at the
-    /// latest, if nothing happens.
+    /// Records a turn, and returns whether its own times are valid. `wake_by` is the latest start
+    /// of the next turn if nothing happens.
     pub(crate) fn turn(&mut self, began: Moment, ended: Moment, wake_by: Option<Moment>) -> bool {
         let late = self.wake_by.is_some_and(|by| began.since(by) > LATE_NS);
         let back = self.last.is_some_and(|last| began < last) || ended < began;
@@ -40,7 +41,7 @@ impl Guard {
         !(back || long)
     }
 
-    /// Something was seen during a turn, before its end is known: is the clock where it should be?
+    /// Returns whether a time observed during a turn is too late, or earlier than the last turn.
     pub(crate) fn is_late(&self, now: Moment) -> bool {
         let late = self.wake_by.is_some_and(|by| now.since(by) > LATE_NS);
         late || self.last.is_some_and(|last| now < last)

@@ -1,34 +1,34 @@
 //! Chooses among paths by predicted cost, without oscillating ([plane-3]).
 //!
-//! `judge` gets a prediction for each path, again and again. It switches when another path has been
-//! better by a fifth for a second, two seconds after the last change at the earliest; a quick
-//! return makes the next wait longer. It leaves a path that no longer works at once.
+//! `judge` receives a prediction for each path, again and again. It switches when another path has
+//! been better by a fifth for a second, but no sooner than two seconds after the last change; a
+//! quick return makes the next wait longer. It leaves a path that no longer works at once.
 
 use crate::time::Moment;
 
-/// Gain required of another path, in percent of its own cost.
+/// Minimum gain of another path, as a percentage of that path's own cost.
 const GAIN_PERCENT: u64 = 20;
-/// For how long that has to hold.
+/// Time for which the gain must last.
 const HELD_NS: u64 = 1_000_000_000;
-/// Shortest time between changes: the first time, and at most.
+/// Minimum time between changes: initially, and at most.
 const HOLD_OFF_NS: (u64, u64) = (2_000_000_000, 60_000_000_000);
 /// A return within this time shows that the change was wrong.
 const REVERTED_NS: u64 = 10_000_000_000;
 
-/// The current choice, since when it stands, and the candidate to replace it.
+/// The current choice, since when it applies, and the candidate to replace it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice<W> {
     chosen: W,
     since: Moment,
     /// The previous choice.
     before: Option<W>,
-    /// A candidate that is better by enough, and since when.
+    /// A candidate that is sufficiently better, and since when.
     better: Option<(W, Moment)>,
     hold_off_ns: u64,
 }
 
 impl<W: Copy + Eq> Choice<W> {
-    /// With this one to begin with.
+    /// Creates a choice that starts with `first`.
     pub const fn new(first: W, now: Moment) -> Self {
         Self { chosen: first, since: now, before: None, better: None, hold_off_ns: HOLD_OFF_NS.0 }
     }
@@ -37,13 +37,15 @@ impl<W: Copy + Eq> Choice<W> {
         self.chosen
     }
 
-    /// Returns the shortest time that this choice stands, from when it was made.
+    /// Returns the minimum time for which the current choice applies, counted from when it was
+    /// made.
     pub const fn hold_off_ns(&self) -> u64 {
         self.hold_off_ns
     }
 
-    /// Takes what each way would cost now, in any unit. What is not among them does not work: if it
-    /// is the chosen one, it is left at once. Whether something else is chosen from now on.
+    /// Updates the choice with the predicted cost of each path, in any unit. A path that is not
+    /// listed does not work; if it is the chosen one, it is left at once. Returns whether the
+    /// choice changed.
     pub fn judge(&mut self, now: Moment, costs: &[(W, u64)]) -> bool {
         let Some(&(best, least)) = costs.iter().min_by_key(|(_, cost)| *cost) else {
             return false;
@@ -59,7 +61,7 @@ impl<W: Copy + Eq> Choice<W> {
             return false;
         }
         let since = match self.better {
-            // Whichever is the best of them: this one is too dear.
+            // Even if another path was best then, the chosen one was too expensive since.
             Some((_, since)) => since,
             None => now,
         };
@@ -77,7 +79,7 @@ impl<W: Copy + Eq> Choice<W> {
             self.before == Some(way) && stood_ns <= REVERTED_NS.max(2 * self.hold_off_ns);
         self.hold_off_ns = match (reverted, fault) {
             (true, _) => (2 * self.hold_off_ns).min(HOLD_OFF_NS.1),
-            // It may work again as soon as it stopped to.
+            // The path may start to work again as suddenly as it stopped.
             (false, true) => self.hold_off_ns,
             (false, false) => HOLD_OFF_NS.0,
         };
@@ -100,12 +102,12 @@ mod tests {
         Moment(ms * 1_000_000)
     }
 
-    /// Judges each 100 ms from the one moment to the other; when something else was chosen.
+    /// Judges every 100 ms within a span, and returns the times at which the choice changed.
     fn changes(choice: &mut Choice<u8>, ms: std::ops::Range<u64>, costs: &[(u8, u64)]) -> Vec<u64> {
         ms.step_by(100).filter(|ms| choice.judge(at(*ms), costs)).collect()
     }
 
-    /// [plane-3] A fifth, for a second.
+    /// [plane-3] A path is chosen after it has been better by a fifth for a second.
     #[test]
     fn a_better_way_is_taken_when_it_stays_better_by_a_fifth() {
         let mut choice = Choice::new(A, at(0));
@@ -114,7 +116,7 @@ mod tests {
         assert_eq!(choice.chosen(), B);
     }
 
-    /// [plane-3] What is better for less than a second changes nothing.
+    /// [plane-3] A path that is better for less than a second changes nothing.
     #[test]
     fn what_is_better_for_a_moment_changes_nothing() {
         let mut choice = Choice::new(A, at(0));
@@ -126,14 +128,13 @@ mod tests {
         }
     }
 
-    /// [plane-3] Two seconds between two changes, and twice as long each time that one is taken
-    /// back soon.
+    /// [plane-3] Changes are two seconds apart, and twice as far each time one is soon reverted.
     #[test]
     fn going_back_and_forth_gets_rarer() {
         let mut choice = Choice::new(A, at(0));
         let mut taken = Vec::new();
         for ms in (0..400_000).step_by(100) {
-            // The chosen one is always the worse one.
+            // The chosen path is always the worse one.
             let costs = match choice.chosen() {
                 A => [(A, 200), (B, 100)],
                 _ => [(A, 100), (B, 200)],
@@ -149,7 +150,7 @@ mod tests {
         );
     }
 
-    /// [plane-3] A fault is no question of time, and what comes back has to wait.
+    /// [plane-3] A path that fails is left at once, and has to wait before it is chosen again.
     #[test]
     fn what_does_not_work_is_left_at_once() {
         let mut choice = Choice::new(A, at(0));

@@ -1,4 +1,4 @@
-//! The tuner: what batch and window the system in front of us wants, and why.
+//! The tuner: finds the batch size and window that suit the system at hand, and explains them.
 #![forbid(unsafe_code)]
 
 pub mod anticipation;

@@ -1,11 +1,12 @@
-//! The analytical model of Paxos with batching and pipelining: what (batch, window) would give.
+//! The analytical model of Paxos with batching and pipelining: predicts the performance of a batch
+//! size and window.
 //!
-//! Santos and Schiper, "Optimizing Paxos with batching and pipelining" (§4): how long the leader's
-//! processor and its outgoing link are busy per instance, how long an instance takes from start to
-//! end, and so how many instances must run in parallel to keep the busiest resource busy,
-//! `w = ⌈min(T/φcpu, T/φnet)⌉`. [`Model::paper`] is exactly that. Beyond the paper, and off in its
-//! form: the disk with group commit ([`Disk`]), several cores ([`Cores`]), and a load that does
-//! not fill every batch ([`Workload::outstanding`]).
+//! Santos and Schiper, "Optimizing Paxos with batching and pipelining" (§4): how long an instance
+//! keeps the leader's processor and its outgoing link busy, how long it takes from start to end,
+//! and so how many instances must run in parallel to keep the busiest resource busy, `w =
+//! ⌈min(T/φcpu, T/φnet)⌉`. [`Model::paper`] is exactly that. Extensions, off in the paper's form:
+//! the disk with group commit ([`Disk`]), several cores ([`Cores`]), and a load that does not fill
+//! every batch ([`Workload::outstanding`]).
 
 use std::fmt;
 
@@ -14,19 +15,19 @@ pub use crate::quantity::{Bandwidth, Bytes, Linear, Micros};
 /// The network between the nodes (§4.1, "Network busy time").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
-    /// The leader's one outgoing link carries everything, replies to clients included.
+    /// The leader's single outgoing link carries everything, including replies to clients.
     Lan,
-    /// Every other node is reached by a channel of its own.
+    /// A separate channel leads to every other node.
     Wan,
 }
 
-/// Processors that work for the leader. One, as in the paper, is [`Cores::ONE`].
+/// Processors available to the leader. A single one, as in the paper, is [`Cores::ONE`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cores {
-    /// Processors that the leader's process keeps busy at most.
+    /// Maximum number of processors that the leader's process keeps busy.
     pub count: f64,
-    /// The share of an instance's work that may run in parallel with the protocol, 0 to 1: reading
-    /// clients, answering them, executing on a thread of its own.
+    /// Fraction of an instance's work that may run in parallel with the protocol, 0 to 1: reading
+    /// from clients, replying to them, executing on a separate thread.
     pub parallel: f64,
 }
 
@@ -34,43 +35,44 @@ impl Cores {
     /// Everything in sequence (§4: "execution within each process is sequential").
     pub const ONE: Self = Self { count: 1.0, parallel: 0.0 };
 
-    /// The share of the work that the busiest processor has: the sequential part, or an equal
-    /// share of everything if that is more.
+    /// Returns the busiest processor's fraction of the work: the sequential part, or an equal share
+    /// of everything if that is more.
     fn busiest(self) -> f64 {
         let parallel = self.parallel.clamp(0.0, 1.0);
         (1.0 - parallel).max(1.0 / self.count.max(1.0))
     }
 }
 
-/// Stable storage at each node; the paper has none.
+/// Stable storage at each node, which the paper does not have.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Disk {
-    /// From the start of a write to "it is on stable storage", besides the time for its bytes.
+    /// Time from the start of a write until it is on stable storage, apart from the time for its
+    /// bytes.
     pub flush: Micros,
     /// Write bandwidth.
     pub bandwidth: Bandwidth,
-    /// Writes in flight at a time. With more than one, the write behind the one that is being
-    /// flushed is ready when that ends.
+    /// Maximum number of writes in flight. With more than one, the next write is ready when a flush
+    /// ends.
     pub depth: f64,
-    /// Most bytes that one write gathers.
+    /// Maximum number of bytes in one write.
     pub write_max: Bytes,
 }
 
 /// The system (Table 1 of the paper, upper half).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Model {
-    /// n: nodes, the leader included.
+    /// n: number of nodes, the leader included.
     pub nodes: f64,
-    /// LAN or WAN.
     pub network: Network,
-    /// B: what the leader's link (LAN), or its channel to each other node (WAN), carries.
+    /// B: bandwidth of the leader's link (LAN), or of its channel to each other node (WAN).
     pub bandwidth: Bandwidth,
-    /// L: one way, not a round trip.
+    /// L: one-way delay, not a round trip.
     pub one_way: Micros,
-    /// φcli: the leader's processor time to take one request and to answer it; x is the size of
+    /// φcli: the leader's processor time to receive one request and reply to it; x is the size of
     /// both together.
     pub client: Linear,
-    /// φrep: its processor time per batch for one other node; x is the size of 2A and 2B together.
+    /// φrep: the leader's processor time per batch for one other node; x is the size of 2A and 2B
+    /// together.
     pub replica: Linear,
     /// `None` is the paper's form: votes count when they are in memory.
     pub disk: Option<Disk>,
@@ -81,18 +83,18 @@ pub struct Model {
 /// The load (Table 1, middle).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Workload {
-    /// `S_req`: bytes that one request takes in a batch, its own header included.
+    /// `S_req`: bytes of one request in a batch, including its own header.
     pub request: Bytes,
-    /// `S_ans`: bytes of an answer.
+    /// `S_ans`: bytes of a reply.
     pub answer: Bytes,
-    /// c: bytes that a batch has besides its requests.
+    /// c: bytes of a batch apart from its requests.
     pub batch_header: Bytes,
     /// `S_2b`: bytes of a vote.
     pub vote: Bytes,
     /// φexec: processor time to execute one request.
     pub execute: Micros,
-    /// Requests that clients have outstanding, all together. `None`, as in the paper: always enough
-    /// to fill every batch.
+    /// Total number of requests that clients have outstanding. `None`, as in the paper: always
+    /// enough to fill every batch.
     pub outstanding: Option<f64>,
 }
 
@@ -105,9 +107,9 @@ pub enum Bottleneck {
     Link,
     /// The disks.
     Disk,
-    /// Instances are waited for, and no more may start: the window.
+    /// The window: no more instances may start until one completes.
     Window,
-    /// Clients have no more outstanding.
+    /// The load: clients have no more requests outstanding.
     Load,
 }
 
@@ -123,18 +125,18 @@ impl fmt::Display for Bottleneck {
     }
 }
 
-/// One instance: how long it takes, and how long it keeps what busy.
+/// One instance: its duration, and how long it keeps each resource busy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Instance {
-    /// `S_2a`.
+    /// `S_2a`: size of the proposal.
     pub proposal: Bytes,
-    /// `T_inst`: from the batch to the answers, if it is alone.
+    /// `T_inst`: time from the batch to the replies, if the instance is alone.
     pub wall: Micros,
-    /// φcpu: the busiest processor of the leader.
+    /// φcpu: time on the leader's busiest processor.
     pub processor: Micros,
-    /// φlan or φwan: the leader's link.
+    /// φlan or φwan: time on the leader's link.
     pub link: Micros,
-    /// The disk, its share of a group commit; 0 without one.
+    /// Time on the disk, as its share of a group commit; 0 without a disk.
     pub disk: Micros,
 }
 
@@ -149,7 +151,8 @@ impl Instance {
         self.wall.0 / self.link.0
     }
 
-    /// The window that keeps the busiest resource busy, `⌈min(w_cpu, w_net, …)⌉`, at least 1.
+    /// Returns the window that keeps the busiest resource busy, `⌈min(w_cpu, w_net, …)⌉`, at least
+    /// 1.
     pub fn window(&self) -> f64 {
         (self.wall.0 / self.busiest().0).ceil().max(1.0)
     }
@@ -164,13 +167,13 @@ impl Instance {
 pub struct Prediction {
     /// Requests per second.
     pub throughput: f64,
-    /// From the batch to the answers, with the rest of the window in flight.
+    /// Time from the batch to the replies, with the rest of the window in flight.
     pub latency: Micros,
     pub bottleneck: Bottleneck,
 }
 
 impl Model {
-    /// The paper's form: no disk, one processor.
+    /// Creates a model in the paper's form: no disk, one processor.
     pub const fn paper(
         nodes: f64,
         network: Network,
@@ -182,8 +185,8 @@ impl Model {
         Self { nodes, network, bandwidth, one_way, client, replica, disk: None, cores: Cores::ONE }
     }
 
-    /// One instance with `k` requests, when `window` of them run in parallel. The window matters
-    /// only to the disk: what runs in parallel shares its flushes.
+    /// Returns one instance with `k` requests, with `window` of them in parallel. The window
+    /// matters only to the disk: parallel instances share its flushes.
     pub fn instance(&self, load: &Workload, k: f64, window: f64) -> Instance {
         let proposal = load.request * k + load.batch_header;
         let answers = load.answer * k;
@@ -230,13 +233,14 @@ impl Model {
         }
     }
 
-    /// Returns the time that the disk is busy with an instance, and the time that an instance waits
-    /// for it.
+    /// Returns the time that an instance keeps the disk busy, and the time that it waits for the
+    /// disk.
     ///
     /// Group commit: records that arrive during a flush share the next one, up to `write_max`.
     /// Alone, an instance waits for its own flush. Among others, it arrives during a flush that it
-    /// cannot share, and waits for the rest of it: half, if it arrives at any time; all, if clients
-    /// wait for their replies, because those come when a flush ends and the next one begins.
+    /// cannot share, and waits for the rest of it: half of it on average if it arrives at any time;
+    /// all of it if clients wait for their replies, because these come when a flush ends and the
+    /// next one begins.
     fn disk(&self, load: &Workload, proposal: Bytes, window: f64) -> (Micros, Micros) {
         let Some(disk) = self.disk else {
             return (Micros(0.0), Micros(0.0));
@@ -249,7 +253,7 @@ impl Model {
             Some(_) => 1.0,
             None => 0.5,
         };
-        // With one write at a time the next one is not ready when a flush ends.
+        // With one write at a time, the next one is not ready when a flush ends.
         let gap = if disk.depth > 1.0 { 1.0 } else { 1.25 };
         let busy = disk.flush * (gap / shared) + bytes;
         let waited = disk.flush * (1.0 + rest) + bytes;
@@ -260,7 +264,7 @@ impl Model {
     /// parallel.
     pub fn predict(&self, load: &Workload, k: f64, window: f64) -> Prediction {
         let window = window.max(1.0);
-        // Pull batching: what is outstanding spreads over the window.
+        // Pull batching: outstanding requests spread over the window.
         let k = match load.outstanding {
             Some(outstanding) => k.min(outstanding / window).max(1.0),
             None => k.max(1.0),
@@ -278,8 +282,8 @@ impl Model {
             Some(outstanding) if outstanding <= window * k => Bottleneck::Load,
             _ => Bottleneck::Window,
         };
-        // A closed load meets a window that is just full: replies come back in groups, the first
-        // one takes the free place, the others wait for the next, `wall / window` later.
+        // A closed load meets a window that is just full: replies arrive in groups; the first takes
+        // the free place, and the others wait for the next one, `wall / window` later.
         let place = match load.outstanding {
             Some(_) => 1.0 + 1.0 / window,
             None => 1.0,
@@ -299,7 +303,7 @@ impl Model {
         let (throughput, bottleneck) = least;
         Prediction {
             throughput,
-            // Little's law: what is in flight, over what leaves.
+            // Little's law: the number of requests in flight, divided by the throughput.
             latency: instance.wall.max(Micros(parallel * k / throughput * 1e6)),
             bottleneck,
         }
@@ -353,7 +357,8 @@ mod tests {
         (8192.0, 262_144.0, 3.8, 1.47, 150.0),
     ];
 
-    /// In table order: the model's (`w_cpu`, `w_net`, throughput) over the printed ones.
+    /// Returns, in table order, the model's `w_cpu`, `w_net` and throughput divided by the printed
+    /// ones.
     fn ratios() -> Vec<[f64; 3]> {
         let model = emulab();
         let of = |(request, batch, cpu, net, throughput)| {
@@ -373,10 +378,10 @@ mod tests {
         }
     }
 
-    /// 128 bytes in batches of 32 KB: the paper prints w of 1.47 and 3.12, its own formulas give
-    /// 2.0 and 4.4 (both columns are off by the same factor, as if `T_inst` had been 30 % shorter
-    /// than (6) says). Only the throughput of that row follows from the formulas. The model keeps
-    /// the formulas.
+    /// For 128 bytes in batches of 32 KB, the paper prints w of 1.47 and 3.12, while its own
+    /// formulas yield 2.0 and 4.4: both columns are off by the same factor, as if `T_inst` had been
+    /// 30 % shorter than (6) says. Only the throughput of that row follows from the formulas, which
+    /// the model keeps.
     #[test]
     fn the_row_of_table_2_that_does_not_follow_from_the_formulas_stays_an_exception() {
         let [cpu, net, throughput] = ratios()[4];
@@ -385,7 +390,7 @@ mod tests {
         assert!((throughput - 1.0).abs() <= 0.03, "{throughput}");
     }
 
-    /// The bottlenecks that §5 names for Table 2.
+    /// The bottlenecks that §5 states for Table 2.
     #[test]
     fn small_requests_are_bound_by_the_processor_and_large_ones_by_the_link() {
         let model = emulab();
@@ -470,7 +475,7 @@ mod tests {
         load.outstanding = Some(4.0);
         let few = model.predict(&load, 1000.0, 64.0);
         assert_eq!(few.bottleneck, Bottleneck::Load);
-        // Four per round trip of a bit more than 100 ms.
+        // Four instances per round trip of slightly more than 100 ms.
         assert!((few.throughput - 40.0).abs() < 2.0, "{few:?}");
         let one_place = model.predict(&load, 1000.0, 1.0);
         assert!((one_place.throughput - 20.0).abs() < 1.0, "{one_place:?}");

@@ -1,4 +1,4 @@
-//! The units that the model counts in.
+//! Units of the model.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use std::fmt;
 pub struct Micros(pub f64);
 
 impl Micros {
-    /// From milliseconds, the unit of the paper.
+    /// Converts from milliseconds, the unit of the paper.
     pub const fn from_ms(ms: f64) -> Self {
         Self(ms * 1_000.0)
     }
@@ -43,7 +43,7 @@ impl fmt::Display for Micros {
     }
 }
 
-/// A number of bytes; an average, so it may have a fraction.
+/// A number of bytes; may have a fraction, because it is an average.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
 pub struct Bytes(pub f64);
 
@@ -63,43 +63,43 @@ impl std::ops::Mul<f64> for Bytes {
     }
 }
 
-/// Bytes per second of a link or a disk. Infinite: it is never what is waited for.
+/// Bandwidth of a link or a disk in bytes per second; infinite if it is never the bottleneck.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Bandwidth(pub f64);
 
 impl Bandwidth {
-    /// Never the bottleneck.
+    /// A bandwidth that is never the bottleneck.
     pub const UNLIMITED: Self = Self(f64::INFINITY);
 
-    /// From megabits per second (10⁶ bits), the unit of the paper.
+    /// Converts from megabits per second (10⁶ bits), the unit of the paper.
     pub const fn from_mbit(mbit: f64) -> Self {
         Self(mbit * 125_000.0)
     }
 
-    /// Returns the time it takes to carry `bytes`.
+    /// Returns the time to transfer `bytes`.
     pub fn time_for(self, bytes: Bytes) -> Micros {
         Micros(bytes.0 / self.0 * 1e6)
     }
 }
 
-/// A linear law `φ(x) = fixed + per_byte · x` (§4.1, "CPU time"): processor time for a message of
-/// x bytes.
+/// A linear law `φ(x) = fixed + per_byte · x` (§4.1, "CPU time"): processor time for a message of x
+/// bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Linear {
-    /// For any message.
+    /// Time per message.
     pub fixed: Micros,
-    /// For each byte of it.
+    /// Time per byte of a message.
     pub per_byte: Micros,
 }
 
 impl Linear {
-    /// The paper's way of writing: `φ(x) = per_kb · x + fixed` in milliseconds, x in thousands of
-    /// bytes.
+    /// Converts from the paper's notation: `φ(x) = per_kb · x + fixed` in milliseconds, x in
+    /// thousands of bytes.
     pub const fn from_paper(per_kb_ms: f64, fixed_ms: f64) -> Self {
         Self { fixed: Micros::from_ms(fixed_ms), per_byte: Micros(per_kb_ms) }
     }
 
-    /// Its value.
+    /// Returns the value for a message of this size.
     pub fn at(self, bytes: Bytes) -> Micros {
         self.fixed + self.per_byte * bytes.0
     }

@@ -10,30 +10,30 @@ use crate::{
     settings::Settings,
 };
 
-/// A quantity by name.
+/// A named quantity.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Parameter {
-    /// As in the JSON of `quorate tune`.
+    /// Name as in the JSON of `quorate tune`.
     pub name: &'static str,
     pub unit: &'static str,
-    /// `None`: not known yet.
+    /// `None` while unknown.
     pub estimate: Option<Estimate>,
 }
 
-/// The answer of `quorate tune`.
+/// The response to `quorate tune`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// Everything that is estimated, known or not.
+    /// All estimated quantities, known or not.
     pub parameters: Vec<Parameter>,
-    /// Predictions per (batch, window). Empty while too little is known.
+    /// Predictions per (batch, window); empty while too little is known.
     pub grid: Vec<Point>,
     /// Predicted bottleneck of the setting in force.
     pub bottleneck: Option<Bottleneck>,
     /// The setting in force.
     pub chosen: Setting,
-    /// Commands per second and mean latency in nanoseconds, as last measured with it.
+    /// Commands per second and mean latency in nanoseconds, as last measured under this setting.
     pub measured: Option<(f64, f64)>,
-    /// Why it was chosen, in one sentence.
+    /// Reason for the setting, in one sentence.
     pub reason: String,
 }
 
@@ -86,7 +86,7 @@ fn reason(
 }
 
 impl Parameters {
-    /// All of them, by name.
+    /// Returns all parameters with their names.
     pub fn list(&self) -> Vec<Parameter> {
         let of = |name, unit, estimate| Parameter { name, unit, estimate };
         vec![

@@ -1,18 +1,18 @@
-//! Batch and window: what is chosen, within which bounds, and why.
+//! Batch size and window: their values, bounds, and reasons for changes.
 
 use std::fmt;
 
-/// Size of a batch, and number of batches in flight.
+/// Maximum size of a batch, and maximum number of batches in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// A batch is closed at this size; one larger command travels alone.
+    /// A batch is closed at this size; a larger command is sent alone.
     pub batch_bytes: usize,
-    /// Own batches in flight.
+    /// Maximum number of this node's batches in flight.
     pub window: usize,
 }
 
 impl Setting {
-    /// Room for nearly any load with a short round trip.
+    /// A setting with enough space for nearly any load with a short round trip.
     pub const ROOMY: Self = Self { batch_bytes: 256 << 10, window: 4 };
 }
 
@@ -30,14 +30,14 @@ impl fmt::Display for Setting {
 /// Upper bounds of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// `--batch-max`, in bytes.
+    /// Maximum batch size in bytes (`--batch-max`).
     pub batch_bytes_max: usize,
-    /// `--window-max`.
+    /// Maximum window (`--window-max`).
     pub window_max: usize,
 }
 
 impl Bounds {
-    /// The nearest setting within the bounds; both parts are at least 1.
+    /// Returns the nearest setting within the bounds; both parts are at least 1.
     pub fn clamp(&self, setting: Setting) -> Setting {
         Setting {
             batch_bytes: setting.batch_bytes.clamp(1, self.batch_bytes_max.max(1)),
@@ -46,33 +46,33 @@ impl Bounds {
     }
 }
 
-/// Why a setting was changed.
+/// Reason for a change of the setting.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reason {
-    /// The round trip is short: from the first small step to where it starts.
+    /// The round trip is short: from the first small step to the starting setting.
     Short,
-    /// The model predicts more there: parts of the predicted throughput of before.
+    /// The model predicts more throughput, by this factor.
     Model(f64),
-    /// A short trial.
+    /// A probe begins.
     Probe,
-    /// A trial was not better: the previous setting returns.
+    /// A probe was not better: the previous setting returns.
     Worse,
-    /// A trial gave more: the ratio of the throughputs.
+    /// A probe had more throughput, by this factor.
     Faster(f64),
-    /// A trial gave as much, sooner: the ratio of the latencies.
+    /// A probe had the same throughput at this fraction of the latency.
     Sooner(f64),
     /// The larger batch of two that meet the latency goal.
     Goal,
-    /// Less came through than at an earlier step towards it.
+    /// Throughput was lower than at an earlier step towards this setting.
     TooFar,
     /// The setting may be too small for the load: [`Setting::ROOMY`].
     Room,
-    /// More was in flight than a round trip needs: it only waited. Parts of what is needed.
+    /// More was in flight than a round trip needs, by this factor; the excess only waited.
     Queue(f64),
 }
 
 impl Reason {
-    /// Returns whether this is part of a trial rather than a decision.
+    /// Returns whether this is part of a probe rather than a decision.
     pub const fn is_probing(&self) -> bool {
         matches!(self, Self::Probe | Self::Worse)
     }
@@ -97,12 +97,12 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A change of the setting, to be put in force and logged.
+/// A change of the setting, to be put into force and logged.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
     pub from: Setting,
     pub to: Setting,
-    /// Why.
+    /// Reason for the change.
     pub reason: Reason,
 }
 

@@ -1,4 +1,4 @@
-//! The tuner as the replica sees it: samples in, changes of the setting out.
+//! The tuner as the replica sees it: it accepts samples and returns changes of the setting.
 
 use crate::{
     controller::{Controller, View},
@@ -10,18 +10,18 @@ use crate::{
     time::Moment,
 };
 
-/// One node's tuner. It has no clock; nothing is done unless it is called.
+/// The tuner of one node. It has no clock, and does nothing unless it is called.
 #[derive(Clone, Debug)]
 pub struct Tuner {
     settings: Settings,
     estimator: Estimator,
     controller: Controller,
     in_flight_commands: u64,
-    /// Commands that wait or are in flight, smoothed.
+    /// Smoothed number of commands that wait or are in flight.
     outstanding: f64,
     looked_at: Moment,
     stalls: u64,
-    /// Another setting than ours is in force.
+    /// A setting other than the tuner's is in force.
     suspended: bool,
 }
 
@@ -29,7 +29,7 @@ pub struct Tuner {
 const LOOK_NS: u64 = 500_000;
 
 impl Tuner {
-    /// A tuner that knows nothing yet.
+    /// Creates a tuner without any measurements.
     pub fn new(settings: Settings) -> Self {
         let goal = settings.latency_goal_ns;
         Self {
@@ -52,56 +52,57 @@ impl Tuner {
         self.controller.setting()
     }
 
-    /// Notes that another setting was imposed: estimates continue, decisions do not, since
+    /// Records that another setting was imposed. Estimates continue; decisions do not, since
     /// measurements no longer result from them.
     pub fn suspend(&mut self, now: Moment) {
         self.suspended = true;
         self.controller.interrupted(now);
     }
 
-    /// Our setting is in force again.
+    /// Records that the tuner's setting is in force again.
     pub fn resume(&mut self, now: Moment) {
         self.suspended = false;
         self.controller.interrupted(now);
     }
 
-    /// The number of voters changed.
+    /// Sets the number of voters.
     pub fn set_nodes(&mut self, nodes: usize) {
         self.settings.nodes = nodes;
     }
 
-    /// A proposal with its bytes was handed to the channel of a peer. Peers are numbered from 0 as
-    /// the caller likes, as long as a number means the same peer.
+    /// Records that a proposal with its bytes was handed to the channel of a peer. The caller
+    /// numbers peers from 0 as it likes, as long as a number always means the same peer.
     pub fn on_sent(&mut self, now: Moment, peer: usize, slot: u64, bytes: usize) {
         self.estimator.on_sent(now, peer, slot, bytes);
     }
 
-    /// A peer voted for every slot below `to`.
+    /// Records that a peer voted for every slot below `to`.
     pub fn on_voted(&mut self, now: Moment, peer: usize, to: u64) {
         self.estimator.on_voted(now, peer, to);
     }
 
-    /// A heartbeat went to a peer. Its answer will bring `mark` back; marks never fall.
+    /// Records that a heartbeat was sent to a peer. Its reply will return `mark`; marks never
+    /// decrease.
     pub fn on_asked(&mut self, now: Moment, peer: usize, mark: u64) {
         self.estimator.on_asked(now, peer, mark);
     }
 
-    /// Records the answer to a heartbeat.
+    /// Records the reply to a heartbeat.
     pub fn on_answered(&mut self, now: Moment, peer: usize, mark: u64) {
         self.estimator.on_answered(now, peer, mark);
     }
 
-    /// Another leader, or connections that broke: what was in flight is not waited for.
+    /// Handles a change of leader or broken connections: drops everything in flight.
     pub fn on_peers_changed(&mut self) {
         self.estimator.forget_peers();
     }
 
-    /// A write of the log that began then is on stable storage.
+    /// Records that a log write that started at `began` is on stable storage.
     pub fn on_flush(&mut self, began: Moment, now: Moment, bytes: usize) {
         self.estimator.on_flush(began, now, bytes);
     }
 
-    /// An own batch was executed and answered.
+    /// Records that one of this node's batches was applied and answered.
     pub fn on_done(&mut self, now: Moment, done: &Done) {
         let commands = u64::from(done.commands);
         self.in_flight_commands = self.in_flight_commands.saturating_sub(commands);
@@ -111,7 +112,7 @@ impl Tuner {
         }
     }
 
-    /// A turn is over. The change is in force when this returns; the caller logs it.
+    /// Records the end of a turn. A returned change is already in force; the caller logs it.
     pub fn on_turn(&mut self, turn: &Turn) -> Option<Change> {
         let now = turn.ended;
         self.estimator.on_turn(turn);
@@ -132,7 +133,7 @@ impl Tuner {
         }
         self.looked_at = now;
         let outstanding = turn.waiting as f64 + self.in_flight_commands as f64;
-        // Up quickly, down slowly: what a load asks for shows when it waits.
+        // Rises quickly and falls slowly: the demand of a load shows when it waits.
         let part = if outstanding > self.outstanding { 0.3 } else { 0.01 };
         self.outstanding += part * (outstanding - self.outstanding);
         if self.settings.fixed || self.suspended {
@@ -152,7 +153,7 @@ impl Tuner {
         self.controller.moves()
     }
 
-    /// Everything, for people.
+    /// Returns everything the tuner knows, for display.
     pub fn report(&self) -> Report {
         Report::new(
             &self.settings,

@@ -1,4 +1,5 @@
-//! Bytes to frames: never panics, never copies a value, believes no length before bounding it.
+//! Decodes bytes to frames: never panics, never copies a value, and bounds every length before
+//! using it.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -43,24 +44,23 @@ use crate::{
 /// Result of decoding the bytes received so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decoded<'a> {
-    /// A frame.
+    /// A complete frame.
     Frame {
         from: Member,
-        /// What.
         frame: Frame<'a>,
-        /// Bytes used.
+        /// Number of bytes used.
         used: usize,
     },
-    /// The beginning of a frame: at least this many bytes are missing.
+    /// The beginning of a frame; at least this many bytes are missing.
     NeedMore(usize),
 }
 
-/// Bytes that are no frame. The connection that they came by is of no use any more.
+/// Reason why bytes are not a frame. The connection they arrived on cannot be used any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
-    /// Not our protocol.
+    /// Bytes of another protocol.
     Magic,
-    /// Another version of the layout.
+    /// Another version of the frame layout.
     Format(u8),
     /// The header's checksum is wrong.
     HeaderCheck,
@@ -68,14 +68,14 @@ pub enum Malformed {
     BodyCheck,
     /// The body is longer than allowed.
     TooLong {
-        /// As the header says.
+        /// Length in the header.
         length: usize,
-        /// The bound.
+        /// Maximum length.
         max: usize,
     },
-    /// No such kind of frame.
+    /// Unknown kind of frame.
     Kind(u8),
-    /// A field holds what it cannot.
+    /// A field has an invalid value.
     Field(&'static str),
 }
 
@@ -99,10 +99,10 @@ impl fmt::Display for Malformed {
 
 impl core::error::Error for Malformed {}
 
-/// Reads the frame at the start of `input`; its body may have up to `body_bytes_max` bytes.
+/// Decodes the frame at the start of `input`, whose body may have up to `body_bytes_max` bytes.
 pub fn decode(input: &[u8], body_bytes_max: usize) -> Result<Decoded<'_>, Malformed> {
     let Some(first) = input.first_chunk::<HEADER_BYTES>() else {
-        // A stranger's greeting is shorter than a header; there is no reason to wait for more.
+        // The greeting of another protocol may be shorter than a header, so do not wait for more.
         let known = input.len().min(MAGIC.len());
         if input[..known] != MAGIC[..known] {
             return Err(Malformed::Magic);
@@ -120,7 +120,7 @@ pub fn decode(input: &[u8], body_bytes_max: usize) -> Result<Decoded<'_>, Malfor
     })
 }
 
-/// Reads a frame whose header and body were received apart; says who sent it, too.
+/// Decodes a frame whose header and body were received separately. Returns its sender too.
 pub fn decode_parts<'a>(
     header: &[u8; HEADER_BYTES],
     body: &'a [u8],
@@ -129,7 +129,8 @@ pub fn decode_parts<'a>(
     decode_checked(header, body, checksum, body_bytes_max)
 }
 
-/// The same for who knows the checksum of the body: `check` is asked for it.
+/// Decodes a frame like [`decode_parts`], but uses `check` to obtain the checksum of the body,
+/// which the caller may already know.
 pub fn decode_checked<'a>(
     header: &[u8; HEADER_BYTES],
     body: &'a [u8],
@@ -146,25 +147,24 @@ pub fn decode_checked<'a>(
     Ok((header.sender, frame(&header, body)?))
 }
 
-/// Returns the position of the stream bytes that follow a decoded header, before its body has
-/// arrived.
+/// Returns the stream position in a decoded header of stream bytes, before their body has arrived.
 pub fn stream_position(header: &[u8; HEADER_BYTES]) -> Option<u64> {
     let header = Header::read(header).ok()?;
     (header.kind == kind::STREAM_BYTES).then_some(header.number)
 }
 
-/// Up to which write the sender says that its log is on stable storage ([lie-1]); 0 if it says
-/// nothing. Of a header that was decoded.
+/// Returns the log write up to which the sender's log is on stable storage ([lie-1]), from a
+/// decoded header; 0 if not reported.
 pub fn logged(header: &[u8; HEADER_BYTES]) -> u64 {
     logged_at(header[5]).map_or(0, |at| word64(header, at))
 }
 
-/// The checksum of a frame's body, as its header says: true of every frame that was decoded.
+/// Returns the checksum of the body from the header of a decoded frame.
 pub fn body_check(header: &[u8; HEADER_BYTES]) -> u32 {
     word32(header, 16)
 }
 
-/// The header, and the length of what follows it.
+/// Returns the header once it is valid, and the length of the body.
 fn trusted(
     bytes: &[u8; HEADER_BYTES],
     body_bytes_max: usize,
@@ -181,7 +181,7 @@ fn trusted(
     Ok((header, length))
 }
 
-/// The frame, if the body is what the header says.
+/// Returns the frame if the body matches the header's checksum.
 fn checked<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed> {
     if checksum(body) != header.body_check {
         return Err(Malformed::BodyCheck);
@@ -293,12 +293,12 @@ fn frame<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed> {
     }
 }
 
-/// The digest of a snapshot, or a cluster's id.
+/// Returns a snapshot's digest, or a cluster's id.
 fn halves(header: &Header) -> u128 {
     u128::from(header.number) | u128::from(header.check) << 64
 }
 
-/// The messages of the core.
+/// Decodes a message of the core.
 fn protocol<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed> {
     let ballot = header.ballot;
     let mut bytes = None;
@@ -450,7 +450,8 @@ fn range(header: &Header) -> Result<SlotRange, Malformed> {
     Ok(SlotRange::new(Slot(header.from), Slot(header.to)))
 }
 
-/// A value for slots: at least one slot from the first on, and more than one only if it may span.
+/// Checks a range for a value: it must not be empty or begin before the first slot, and may have
+/// several slots only if the value may span.
 fn assigned(range: SlotRange, value: Value) -> Result<(SlotRange, Value), Malformed> {
     let length_ok = range.len() == 1 || (range.len() > 1 && value.may_span());
     if range.from < Slot::FIRST || !length_ok {
@@ -467,7 +468,8 @@ fn value(header: &Header) -> Result<Value, Malformed> {
     value_from_bytes(&header.value).ok_or(Malformed::Field("value"))
 }
 
-/// The value's bytes: there if the flag says so, and then exactly those that the name names.
+/// Returns the value's bytes, if the flag says that they are present. For a batch they must match
+/// its name.
 fn carried<'a>(
     header: &Header,
     value: &Value,
@@ -477,7 +479,8 @@ fn carried<'a>(
         return no_body(body).map(|()| None);
     }
     match value {
-        // [value-2] The body's checksum was verified, so comparing two numbers compares the bytes.
+        // [value-2] The body's checksum was verified, so comparing length and checksum compares the
+        // bytes.
         Value::Batch(name)
             if name.length == header.body_length && name.checksum == header.body_check =>
         {
@@ -488,8 +491,7 @@ fn carried<'a>(
     }
 }
 
-/// Extents in slot order, apart from each other ([p1-3]). Their number is bounded by the body.
-/// Members of a ring, or what they say.
+/// Decodes the members of a ring, or their votes. The body bounds their number.
 fn ring<const BYTES: usize, T>(
     body: &[u8],
     each: impl Fn(&[u8; BYTES]) -> T,
@@ -550,7 +552,7 @@ fn hello<'a>(header: &Header, body: &'a [u8]) -> Result<Hello<'a>, Malformed> {
         body.split_first_chunk::<HELLO_BYTES>().ok_or(Malformed::Field("body_length"))?;
     let (client, rest) = text(rest)?;
     let (admin, rest) = text(rest)?;
-    // Who knows nothing of byte streams says nothing of them.
+    // A node that does not know byte streams omits this text.
     let (stream, rest) = if rest.is_empty() { ("", rest) } else { text(rest)? };
     no_body(rest)?;
     let lowest = Level(u16::from_le_bytes([fixed[24], fixed[25]]));
@@ -620,12 +622,12 @@ fn datagrams<'a>(header: &Header, body: &'a [u8]) -> Result<Datagrams<'a>, Malfo
     })
 }
 
-/// The first sixteen bytes; the caller knows that they are there.
+/// Returns the cluster id in the first 16 bytes, which the caller knows to exist.
 fn cluster(fixed: &[u8]) -> u128 {
     u128::from(word64(fixed, 0)) | u128::from(word64(fixed, 8)) << 64
 }
 
-/// A text with its length before it.
+/// Reads a text that is preceded by its length.
 fn text(input: &[u8]) -> Result<(&str, &[u8]), Malformed> {
     let bad = Malformed::Field("text");
     let (length, rest) = input.split_first_chunk::<2>().ok_or(bad)?;

@@ -1,4 +1,4 @@
-//! Frames to bytes, appended to a caller's buffer.
+//! Encodes frames to bytes, which are appended to the caller's buffer.
 
 use alloc::{borrow::Cow, vec::Vec};
 use core::fmt;
@@ -31,15 +31,15 @@ use crate::{
     value::{VALUE_BYTES, value_to_bytes},
 };
 
-/// Length of one extent in the body of a `Phase1b`.
+/// Length of an extent in the body of a `Phase1b`.
 pub const EXTENT_BYTES: usize = 32 + VALUE_BYTES;
 
-/// A frame that no receiver would take. Nothing was appended.
+/// Reason why a frame cannot be encoded; nothing was appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unencodable {
-    /// Its body, or a text in it, is longer than receivers accept.
+    /// The body, or a text in it, is longer than receivers accept.
     TooLong,
-    /// The bytes are not those that the value names ([value-2]), or the value has none.
+    /// The bytes are not those of the value ([value-2]), or the value has none.
     NotItsBytes,
 }
 
@@ -54,7 +54,7 @@ impl fmt::Display for Unencodable {
 
 impl core::error::Error for Unencodable {}
 
-/// Length of the frame's bytes: what to ask a plane's buffer for.
+/// Returns the length of the encoded frame, to reserve space in a plane's buffer.
 pub fn encoded_len(frame: &Frame<'_>) -> usize {
     let body = match frame {
         Frame::Hello(hello) | Frame::Welcome(hello) => {
@@ -109,30 +109,30 @@ pub(crate) const RING_ENTRY_BYTES: usize = MEMBER_BYTES + 32;
 /// Length of a channel in the body of `Datagrams`.
 pub(crate) const DATAGRAM_CHANNEL_BYTES: usize = 16;
 
-/// A frame in two parts. Nothing in it depends on the receiver: what goes to several is encoded
-/// once.
+/// An encoded frame in two parts. Nothing in it depends on the receiver, so a frame for several
+/// receivers is encoded once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Encoded<'a> {
-    /// The header, its checksum and that of the body included.
+    /// The header, including its checksum and that of the body.
     pub header: [u8; HEADER_BYTES],
-    /// Bytes after the header. Those of a value are borrowed from the frame.
+    /// The body. The bytes of a value are borrowed from the frame.
     pub body: Cow<'a, [u8]>,
 }
 
 impl Encoded<'_> {
-    /// Length of the whole frame.
+    /// Returns the length of the whole frame.
     pub fn bytes(&self) -> usize {
         HEADER_BYTES + self.body.len()
     }
 }
 
-/// The frame, said by `from`, without copying the bytes of a value.
+/// Encodes a frame of sender `from` without copying the bytes of a value.
 pub fn encode_parts<'a>(from: Member, frame: &Frame<'a>) -> Result<Encoded<'a>, Unencodable> {
     encode_checked(from, frame, checksum)
 }
 
-/// The same for who knows the checksum of the bytes in the frame: `check` is asked for it, should
-/// it be needed.
+/// Encodes a frame like [`encode_parts`], but uses `check` to obtain the checksum of the bytes in
+/// the frame, if it is needed.
 pub fn encode_checked<'a>(
     from: Member,
     frame: &Frame<'a>,
@@ -141,8 +141,8 @@ pub fn encode_checked<'a>(
     encode_logged(from, frame, 0, check)
 }
 
-/// The same, where all who receive it may be told that the sender's log is on stable storage up to
-/// this write ([lie-1]).
+/// Encodes a frame like [`encode_checked`], and reports to all receivers that the sender's log is
+/// on stable storage up to write `logged` ([lie-1]).
 pub fn encode_logged<'a>(
     from: Member,
     frame: &Frame<'a>,
@@ -155,7 +155,7 @@ pub fn encode_logged<'a>(
     }
     let mut header = Header { sender: from, ..Header::default() };
     let body = match fill(&mut header, frame)? {
-        // The name of a batch says the checksum of its bytes already.
+        // A batch's name already contains the checksum of its bytes.
         Carried::Named(bytes, name) => {
             header.body_check = name;
             Cow::Borrowed(bytes)
@@ -177,7 +177,7 @@ pub fn encode_logged<'a>(
     Ok(Encoded { header: header.write(), body })
 }
 
-/// Appends the frame, said by `from`.
+/// Appends a frame of sender `from`.
 pub fn encode(from: Member, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), Unencodable> {
     let encoded = encode_parts(from, frame)?;
     out.reserve(encoded.bytes());
@@ -188,15 +188,15 @@ pub fn encode(from: Member, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), 
 
 /// Body of a frame.
 enum Carried<'a> {
-    /// Bytes whose checksum their name says.
+    /// Bytes whose checksum is part of their name.
     Named(&'a [u8], u32),
-    /// Other bytes.
+    /// Any other bytes.
     Bytes(&'a [u8]),
-    /// Output of `body`; often nothing.
+    /// Output of `body`, often empty.
     Body,
 }
 
-/// Puts the frame's fields into the header.
+/// Fills the header with the frame's fields.
 fn fill<'a>(header: &mut Header, frame: &Frame<'a>) -> Result<Carried<'a>, Unencodable> {
     match frame {
         Frame::Hello(hello) => fill_hello(header, kind::HELLO, hello),
@@ -333,7 +333,7 @@ fn fill<'a>(header: &mut Header, frame: &Frame<'a>) -> Result<Carried<'a>, Unenc
     }
 }
 
-/// Which snapshot, and a position or a length in it.
+/// Stores which snapshot is meant, and a position or length in it.
 fn fill_snapshot(header: &mut Header, at: Slot, digest: u128, bytes: u64) {
     header.from = at.0;
     fill_halves(header, digest);
@@ -351,7 +351,7 @@ fn text_fits(text: &str) -> Result<(), Unencodable> {
     if text.len() <= TEXT_BYTES_MAX { Ok(()) } else { Err(Unencodable::TooLong) }
 }
 
-/// The bytes of a value as body.
+/// Returns the bytes of a value as the body.
 fn carry<'a>(
     header: &mut Header,
     value: &Value,
@@ -367,8 +367,8 @@ fn carry<'a>(
     }
 }
 
-/// Length of the text about byte streams, which a node without streams omits: then older releases
-/// understand the hello, too.
+/// Returns the length of the text about byte streams. A node without streams omits it, so that
+/// older releases understand its hello.
 const fn stream_len(hello: &Hello<'_>) -> usize {
     match hello.stream.len() {
         0 => 0,
@@ -382,7 +382,7 @@ fn fill_hello<'a>(
     hello: &Hello<'_>,
 ) -> Result<Carried<'a>, Unencodable> {
     header.kind = kind;
-    // A node that knows one version leaves the field zero; a release before levels ignores it.
+    // A node that knows only one version leaves the field zero; releases before levels ignore it.
     if hello.levels.newest > hello.levels.lowest {
         header.number = hello.levels.newest.0.into();
     }
@@ -393,7 +393,7 @@ fn fill_hello<'a>(
     Ok(Carried::Body)
 }
 
-/// Puts a message into the header; its value comes back for the bytes.
+/// Fills the header with a message. Returns its value, if any, for the bytes.
 fn fill_message(header: &mut Header, message: &Message) -> Option<Value> {
     let mut about = None;
     match *message {
@@ -567,7 +567,7 @@ fn fill_heartbeat_reply(header: &mut Header, reply: HeartbeatReply) {
     header.value[12..20].copy_from_slice(&reply.group_ms.to_le_bytes());
 }
 
-/// [time-3], [live-5]: where a heartbeat has no value.
+/// [time-3], [live-5] Stored where a heartbeat has no value.
 fn fill_clock(header: &mut Header, clock_ms: u64, late_us: u32) {
     header.value[..8].copy_from_slice(&clock_ms.to_le_bytes());
     header.value[8..12].copy_from_slice(&late_us.to_le_bytes());
@@ -604,7 +604,7 @@ pub(crate) const fn lane_number(lane: Lane) -> u8 {
     }
 }
 
-/// Appends what follows the header.
+/// Appends the body of a frame.
 fn body(frame: &Frame<'_>, out: &mut Vec<u8>) {
     match frame {
         Frame::Hello(hello) | Frame::Welcome(hello) => {

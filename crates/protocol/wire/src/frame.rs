@@ -1,4 +1,4 @@
-//! Everything that travels between two nodes: what is said, and what a handshake says.
+//! All frames between two nodes: the handshake and the messages after it.
 
 use alloc::vec::Vec;
 
@@ -13,27 +13,27 @@ use quorate_core::{
     witness::Memory,
 };
 
-/// Longest address or reason, in bytes.
+/// Maximum length of an address or a reason, in bytes.
 pub const TEXT_BYTES_MAX: usize = 1024;
-/// Most bytes of a snapshot in one frame.
+/// Maximum number of bytes of a snapshot in one frame.
 pub const SNAPSHOT_PIECE_BYTES_MAX: usize = 256 << 10;
-/// Most bytes of a stream in one frame ([stream-2]).
+/// Maximum number of bytes of a stream in one frame ([stream-2]).
 pub const STREAM_PIECE_BYTES_MAX: usize = 1 << 20;
-/// The cluster of a node that has none, in a hello: it asks whether there is one before it founds
-/// one.
+/// Cluster id in the hello of a node without a cluster; it looks for one before it founds one.
 pub const NO_CLUSTER: u128 = 0;
 
-/// Most nodes in a founding list.
+/// Maximum number of nodes in a founding list.
 pub const FOUNDING_MEMBERS_MAX: usize = 64;
-/// Most channels that one peer listens to.
+/// Maximum number of channels that one peer listens to.
 pub const DATAGRAM_CHANNELS_MAX: usize = 16;
 
-/// Which of a peer's connections: bulk repair never queues in front of the protocol ([catch-2]).
+/// A connection's purpose. Bulk repair uses a separate one, so that the protocol never queues
+/// behind it ([catch-2]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lane {
     /// The protocol.
     Control,
-    /// `Learn`, fetched bytes, snapshots, whatever else repairs.
+    /// `Learn`, fetched bytes, snapshots, and other repairs.
     Bulk,
 }
 
@@ -41,7 +41,7 @@ impl Lane {
     /// All lanes, in order of [`Lane::index`].
     pub const ALL: [Self; 2] = [Self::Control, Self::Bulk];
 
-    /// Position in arrays of lanes.
+    /// Returns the position in arrays of lanes.
     pub const fn index(self) -> usize {
         match self {
             Self::Control => 0,
@@ -50,37 +50,37 @@ impl Lane {
     }
 }
 
-/// Why a node does not talk to another. A reader of a later code sees [`RefusalCode::Other`].
+/// Reason why a node refuses a connection. Later codes are decoded as [`RefusalCode::Other`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RefusalCode {
-    /// Another cluster id.
+    /// The peer has another cluster id.
     ForeignCluster,
-    /// A protocol version that the refuser does not speak.
+    /// The refusing node does not support the protocol version.
     Version,
-    /// The dialler's id is not among the nodes that the refuser knows.
+    /// The refusing node does not know the connecting node's id.
     UnknownNode,
-    /// The dialler expected another node at this address.
+    /// The connecting node expected another node at this address.
     WrongNode,
-    /// Another running process has this node id.
+    /// Another running process has the connecting node's id.
     DuplicateNode,
-    /// The refuser does not belong to a cluster yet.
+    /// The refusing node does not belong to a cluster yet.
     NotFounded,
     /// The founding lists differ.
     ListDiffers,
-    /// The refuser is not the founder.
+    /// The refusing node is not the founder.
     NotFounder,
-    /// The frame was not expected here.
+    /// The frame is not expected on this connection.
     Unexpected,
-    /// The refuser does not serve yet.
+    /// The refusing node does not serve yet.
     Starting,
-    /// The dialler was removed from the cluster ([member-1]).
+    /// The connecting node was removed from the cluster ([member-1]).
     Removed,
-    /// Something that this version has no word for.
+    /// A reason that this version does not know.
     Other(u32),
 }
 
 impl RefusalCode {
-    /// As it travels.
+    /// Returns the number used in frames.
     pub const fn number(self) -> u32 {
         match self {
             Self::ForeignCluster => 1,
@@ -98,7 +98,7 @@ impl RefusalCode {
         }
     }
 
-    /// The reverse.
+    /// Returns the code with this number.
     pub const fn from_number(number: u32) -> Self {
         match number {
             1 => Self::ForeignCluster,
@@ -117,17 +117,17 @@ impl RefusalCode {
     }
 }
 
-/// First frame of a connection, from either side. Its sender is the frame's.
+/// First frame of a connection, from either side. The frame's sender is the node that the hello
+/// describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Hello<'a> {
-    /// Levels that the sender supports ([level-3]). The lowest is the version that the hello names,
-    /// and all that a release before levels reads of it.
+    /// Levels that the sender supports ([level-3]). The lowest is the protocol version of the
+    /// hello, the only one that releases before levels read.
     pub levels: Levels,
-    /// The group, or [`NO_CLUSTER`].
+    /// The cluster's id, or [`NO_CLUSTER`].
     pub cluster: u128,
-    /// The speaker.
     pub from: Member,
-    /// The speaker's process start.
+    /// Number of the sender's process start.
     pub boot: u32,
     /// The node that the sender expects at the other end.
     pub to: NodeId,
@@ -141,38 +141,38 @@ pub struct Hello<'a> {
     pub stream: &'a str,
 }
 
-/// "I am new; what was founded?"
+/// Request of a new node for the founding record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Join {
-    /// The id that the new node was started with.
+    /// The id with which the new node was started.
     pub node: NodeId,
-    /// Chosen at its first start; makes a retry recognisable.
+    /// Chosen at the node's first start, to recognise retries.
     pub nonce: u64,
-    /// Hash of the list of nodes that it was started with.
+    /// Hash of the list of nodes with which the new node was started.
     pub list_hash: u64,
 }
 
 /// Founding record: id, class, store and first members of the cluster ([era-11]).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Founding<'a> {
-    /// The group's id.
+    /// The cluster's id.
     pub cluster: u128,
-    /// The group's class.
+    /// The group's durability class.
     pub class: Class,
-    /// The group's store, as on the command line.
+    /// Name of the group's store, as on the command line.
     pub store: &'a str,
-    /// The first members and where they listen for peers.
+    /// The first members, with their addresses for peers.
     pub members: Vec<(NodeId, &'a str)>,
 }
 
-/// A node's introduction of its datagrams to one peer.
+/// Parameters for exchanging datagrams with a node, as sent to one peer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Datagrams<'a> {
-    /// Its process start, which its datagrams name.
+    /// Number of the node's process start, which its datagrams contain.
     pub boot: u32,
-    /// Its address for datagrams, `HOST:PORT`; empty: it takes none any more.
+    /// The node's address for datagrams, `HOST:PORT`; empty if it no longer accepts any.
     pub address: &'a str,
-    /// Number of the newest key that it holds; 0: it has none ([pkt-3]).
+    /// Number of the newest key that the node has; 0 if it has none ([pkt-3]).
     pub key: u8,
     /// Channels that the peer may listen to; at most [`DATAGRAM_CHANNELS_MAX`].
     pub channels: Vec<DatagramChannel>,
@@ -181,134 +181,128 @@ pub struct Datagrams<'a> {
 /// A channel of numbered datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DatagramChannel {
-    /// Its number.
+    /// Number of the channel.
     pub channel: u8,
-    /// Its datagrams are for one node.
+    /// The channel's datagrams are for one node only.
     pub to_one: bool,
-    /// The number of its next datagram.
+    /// Number of the channel's next datagram.
     pub next: u64,
 }
 
-/// One unit on a connection.
+/// A unit of transmission on a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Frame<'a> {
-    /// The dialler's first frame.
+    /// First frame of the connecting node.
     Hello(Hello<'a>),
-    /// The acceptor's answer: about itself.
+    /// Response of the accepting node, which describes itself.
     Welcome(Hello<'a>),
-    /// The other answer; the connection is closed behind it.
+    /// Refusal by the accepting node, which then closes the connection.
     Refused(RefusalCode, &'a str),
-    /// A node without a cluster asks the founder.
+    /// Request of a node without a cluster to the founder.
     Join(Join),
-    /// The founder's answer.
+    /// Response of the founder.
     Founding(Founding<'a>),
-    /// A node that starts asks a member of its cluster what it said of its log before ([lie-3]).
+    /// Request of a starting node to a member of its cluster: what did I report about my log before
+    /// ([lie-3])?
     Recall {
-        /// The cluster.
+        /// The cluster's id.
         cluster: u128,
-        /// The node that asks.
+        /// The node that starts.
         node: NodeId,
     },
-    /// The receiver's log and starts, as the sender remembers them; zeros if it remembers nothing.
-    /// The answer to that question; and unasked, over a new connection and to a node that has less
-    /// ([lie-3], [lie-5]).
+    /// The receiver's log and starts, as remembered by the sender; zeros if it remembers nothing.
+    /// Response to a `Recall`, and also sent unsolicited on a new connection to a node that has
+    /// less ([lie-3], [lie-5]).
     Recalled(Memory),
-    /// Where and how a peer is heard by datagrams, said by its connection ([pkt-2]).
+    /// Datagram parameters of the sender ([pkt-2]).
     Datagrams(Datagrams<'a>),
     /// A message of the protocol.
     Protocol {
-        /// The core's message.
         message: Message,
-        /// Bytes of the value that the message speaks of (`Phase2a`, `Learn`), if they travel
-        /// along.
+        /// Bytes of the value in the message (`Phase2a`, `Learn`), if they are sent along.
         bytes: Option<&'a [u8]>,
     },
-    /// Follower to leader: please propose this.
+    /// Request of a follower to the leader to propose a value.
     Forward {
-        /// The value.
         value: Value,
-        /// Its bytes; empty for values without.
+        /// The value's bytes; empty for values without bytes.
         bytes: &'a [u8],
     },
-    /// The answer if it was not proposed.
+    /// Response to a `Forward` if the value was not proposed.
     NotTaken {
-        /// Which.
         value: Value,
-        /// Why.
         why: Refusal,
-        /// The leader, as far as the refuser knows.
+        /// The leader, as far as the refusing node knows.
         leader: Option<NodeId>,
     },
-    /// Please send the bytes of this value.
+    /// Request for the bytes of a value.
     FetchRequest {
         value: Value,
-        /// A slot that it was proposed in.
+        /// A slot in which the value was proposed.
         slot: Slot,
     },
-    /// Here they are, or not.
+    /// Response to a `FetchRequest`.
     FetchReply {
         value: Value,
-        /// `None`: not here.
+        /// `None` if the sender does not have the bytes.
         bytes: Option<&'a [u8]>,
     },
     /// Applied state of the sender, for comparison.
     Applied {
         /// The sender has applied everything below this slot.
         to: Slot,
-        /// The digest of what it has applied.
+        /// Digest of what the sender has applied.
         digest: u64,
     },
-    /// Please send the snapshot ⟨`at`, `digest`⟩ from this offset on ([snap-4]).
+    /// Request for the snapshot ⟨`at`, `digest`⟩ from an offset on ([snap-4]).
     SnapshotAsk {
-        /// The first slot that it does not cover; slot 0: which one is there?
+        /// The first slot that the snapshot does not cover; slot 0 to ask which one is available.
         at: Slot,
-        /// Digest of its whole stream of bytes.
+        /// Digest of the snapshot's whole byte stream.
         digest: u128,
-        /// Bytes below are there already.
+        /// The requester already has the bytes below.
         offset: u64,
     },
-    /// This snapshot is here; also the answer to a question for another.
+    /// Description of an available snapshot; also the response to a request for another one.
     SnapshotOffer {
-        /// The first slot that it does not cover; slot 0: there is none yet, one is being made.
+        /// The first slot that the snapshot does not cover; slot 0 while the first one is being
+        /// taken.
         at: Slot,
-        /// Digest of its whole stream of bytes.
+        /// Digest of the snapshot's whole byte stream.
         digest: u128,
-        /// Length of the stream.
+        /// Length of the snapshot's byte stream.
         bytes: u64,
         /// Start of the sender's log.
         log_start: Slot,
-        /// It is being sent to another node: ask again later.
+        /// The snapshot is being sent to another node, so the request should be repeated later.
         busy: bool,
     },
-    /// A part of a snapshot. Parts of two are never mixed.
+    /// A part of a snapshot. Parts of different snapshots are never mixed.
     SnapshotPiece {
         /// The first slot that the snapshot does not cover.
         at: Slot,
-        /// Digest of its whole stream of bytes.
+        /// Digest of the snapshot's whole byte stream.
         digest: u128,
-        /// Offset of these bytes in the stream.
+        /// Offset of these bytes in the snapshot's byte stream.
         offset: u64,
-        /// At most [`SNAPSHOT_PIECE_BYTES_MAX`].
+        /// At most [`SNAPSHOT_PIECE_BYTES_MAX`] bytes.
         bytes: &'a [u8],
     },
-    /// Bytes of a stream, whichever slots they will get ([stream-3]).
+    /// Bytes of a stream, before they are assigned to slots ([stream-3]).
     StreamBytes {
-        /// Whose.
         stream: StreamName,
         /// Position of the first byte.
         position: u64,
-        /// At most [`STREAM_PIECE_BYTES_MAX`], at least one.
+        /// At least one byte, at most [`STREAM_PIECE_BYTES_MAX`].
         bytes: &'a [u8],
     },
-    /// Content of this stream below a position is a no-op in all slots from one on: its bytes are
-    /// not needed ([aux-5]).
+    /// Report that a stream's content below a position is a no-op in all slots from `from` on, so
+    /// that its bytes are not needed ([aux-5]).
     Needless {
-        /// Whose.
         stream: StreamName,
-        /// Positions below are meant; all of them, if it is the largest number: the stream is
-        /// closed.
+        /// End of the positions concerned; the maximum number if the stream is closed.
         below: u64,
-        /// Nothing is said of the slots before this one.
+        /// The first slot to which the report applies.
         from: Slot,
     },
 }

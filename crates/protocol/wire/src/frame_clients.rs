@@ -1,55 +1,56 @@
-//! Requests of clients of devices to a node, over a connection ([offload-22]): for a name, to
-//! propose a value, and for the applied position.
+//! Requests of device clients to a node, over a connection ([offload-22]): for a name, for a
+//! proposal, and for the applied position.
 //!
-//! A request stands where the log service expects the length of a command, and begins with four
-//! bytes that no length has. All numbers are little-endian.
+//! A request takes the place where the log service expects the length of a command, and begins with
+//! four bytes that are not a valid length. All numbers are little-endian.
 //!
 //! ```text
-//! request: "FRMS" | length u32 of what follows | kind u8 | body
+//! request: "FRMS" | length u32 of the rest | kind u8 | body
 //! 0 lend      –                                    answered by a Name
 //! 1 stand     name                                 answered by a Stand
-//! 2 register  name                                 answered when it was taken
-//! 3 offer     name | counter u64 | batch           answered when it was taken
+//! 2 register  name                                 answered when accepted
+//! 3 offer     name | counter u64 | batch           answered when accepted
 //! name:  origin u32 | boot u32
 //! stand: cluster u128 | flags u8 | group u32 | room u16 | station 6 | era u32 | applied u64 | session u64 | next u64
 //! ```
 
 use alloc::vec::Vec;
 
-/// Takes the place of a length: more bytes than any command has.
+/// Marker in the place of a length; larger than the length of any command.
 pub const MAGIC: [u8; 4] = *b"FRMS";
-/// Set in the origin of a name that was lent: no node has such an id.
+/// Bit set in the origin of every lent name, so that it is not a node's id.
 pub const LENT: u32 = 1 << 31;
-/// Nodes with higher ids lend no names.
+/// Maximum id of a node that lends names.
 pub const LENDER_MAX: u32 = 0x7fff;
-/// The number of a lent name's registration: it has one. The upper bit says that it is of an
-/// origin.
+/// Number of the registration of a lent name, which has only one. The high bit marks it as
+/// belonging to an origin.
 pub const REGISTRATION: u64 = 1 << 63 | 1;
-/// Bytes before the body of a request.
+/// Length of a request before its body.
 const HEAD_BYTES: usize = 9;
 const NAME_BYTES: usize = 8;
-/// Bytes of a [`Stand`].
+/// Length of an encoded [`Stand`].
 pub const STAND_BYTES: usize = 57;
-/// Format of a batch, its session and its number, as replicas have them.
+/// Format of a batch, before its session and number, as in replicas.
 const BATCH_FORMAT: u8 = 1;
 const PLAIN: u8 = 0;
-/// Overhead of a batch in addition to its commands.
+/// Overhead of a batch in bytes, in addition to its commands.
 pub const BATCH_BYTES: usize = 17;
-/// The same of a command.
+/// Overhead of a command in bytes.
 pub const COMMAND_BYTES: usize = 5;
 
-/// Source of a value: an origin, and one of its starts.
+/// Source of a value: an origin, and the number of one of its starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Name {
-    /// As an id of a node.
+    /// The origin, in the form of a node id.
     pub origin: u32,
-    /// The boot of the node that lent it.
+    /// Number of the start of the node that lent the name.
     pub boot: u32,
 }
 
 impl Name {
-    /// The n-th that a node lends in a start; `None` if this node lends none. Starts begin at
-    /// different ones, since a new name ends what has an older name of the same origin.
+    /// Returns the name with this number that a node lends during a start; `None` if the node lends
+    /// none. Starts begin at different numbers, because a new name ends the session of an older
+    /// name with the same origin.
     pub const fn of(node: u32, boot: u32, number: u32) -> Option<Self> {
         if node > LENDER_MAX {
             return None;
@@ -59,7 +60,7 @@ impl Name {
         Some(Self { origin, boot })
     }
 
-    /// As bytes.
+    /// Encodes the name.
     pub fn bytes(self) -> [u8; NAME_BYTES] {
         let mut bytes = [0; NAME_BYTES];
         bytes[..4].copy_from_slice(&self.origin.to_le_bytes());
@@ -67,7 +68,8 @@ impl Name {
         bytes
     }
 
-    /// From bytes; `None` if they are too few.
+    /// Decodes a name from the front of `bytes` and returns the rest; `None` if there are too few
+    /// bytes.
     pub fn read(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (origin, rest) = number::<4>(bytes)?;
         let (boot, rest) = number::<4>(rest)?;
@@ -79,18 +81,18 @@ impl Name {
 /// A client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
-    /// For a name.
+    /// Requests a name.
     Lend,
-    /// Asks for the position of the log, and the session of this name in it.
+    /// Requests the position of the log, and the session of this name in it.
     Stand(Name),
-    /// Asks to register the session of this name.
+    /// Requests the registration of a session for this name.
     Register(Name),
-    /// Asks to propose this batch.
+    /// Requests a proposal of this batch.
     Offer {
         name: Name,
-        /// Which of its batches.
+        /// Number of the batch.
         counter: u64,
-        /// All of it.
+        /// The complete batch.
         bytes: &'a [u8],
     },
 }
@@ -100,16 +102,17 @@ pub enum Request<'a> {
 pub enum Found<'a> {
     /// More bytes are needed.
     Incomplete,
-    /// No request.
+    /// The bytes are not a request.
     Malformed,
-    /// A request, and how many bytes it takes.
+    /// A request, and its length in bytes.
     Request(Request<'a>, usize),
 }
 
 impl<'a> Request<'a> {
-    /// Appends it.
+    /// Appends the request.
     ///
     /// # Panics
+    ///
     /// If a batch has 4 GiB.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let begin = out.len();
@@ -136,7 +139,7 @@ impl<'a> Request<'a> {
         out[begin + 4..begin + 8].copy_from_slice(&length.to_le_bytes());
     }
 
-    /// Looks for one with a batch of at most `bytes_max`.
+    /// Decodes the request at the start of `input`, with a batch of at most `bytes_max`.
     pub fn find(input: &'a [u8], bytes_max: usize) -> Found<'a> {
         let known = input.len().min(MAGIC.len());
         if input[..known] != MAGIC[..known] {
@@ -175,38 +178,38 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A device that gives out the slots of a group, where clients reach it by raw frames.
+/// A device that assigns the slots of a group, and that clients reach by raw frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// The group, as frames have it.
+    /// Number of the group in frames.
     pub group: u32,
-    /// Bytes of a value's room.
+    /// Maximum size of a value in bytes.
     pub room: u16,
-    /// Its station.
+    /// Hardware address of the device.
     pub station: [u8; 6],
 }
 
 /// Position of a node and its log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stand {
-    /// The group that it belongs to.
+    /// Id of the node's cluster.
     pub cluster: u128,
-    /// The node leads: no other node takes offers.
+    /// The node leads; other nodes do not accept offers.
     pub leads: bool,
-    /// Its device, if that gives out slots and counts for a volatile group.
+    /// The node's device, if it assigns slots and counts votes for a volatile group.
     pub place: Option<Place>,
     /// The era of the next slot, or a later one.
     pub era: u32,
-    /// All slots below are applied, and said here.
+    /// All slots below are applied, and reflected in this position.
     pub applied_to: u64,
-    /// The slot of the name's registration; 0: there is none.
+    /// Slot of the name's registration; 0 if there is none.
     pub session: u64,
-    /// The number of the name's batch that is executed next.
+    /// Number of the name's next batch to be executed.
     pub next: u64,
 }
 
 impl Stand {
-    /// As bytes.
+    /// Encodes the position.
     pub fn bytes(&self) -> [u8; STAND_BYTES] {
         let mut bytes = [0; STAND_BYTES];
         let place = self.place.unwrap_or_default();
@@ -223,7 +226,7 @@ impl Stand {
         bytes
     }
 
-    /// From bytes; `None` if these are none.
+    /// Decodes a position; `None` if the bytes are not one.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; STAND_BYTES] = bytes.try_into().ok()?;
         fn part<const N: usize>(bytes: &[u8; STAND_BYTES], at: usize) -> [u8; N] {
@@ -249,9 +252,10 @@ impl Stand {
     }
 }
 
-/// A batch of a name: its place in the session, then whole commands of the service.
+/// Returns a batch of a name: its position in the session, then whole commands of the service.
 ///
 /// # Panics
+///
 /// If a command has 4 GiB.
 pub fn batch<'c>(session: u64, number: u64, commands: impl Iterator<Item = &'c [u8]>) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -312,7 +316,7 @@ mod tests {
         assert_eq!(Request::find(&bytes, 1 << 20), Found::Malformed);
     }
 
-    /// Whatever is changed is another request or none.
+    /// Any change of the bytes results in a different request or none.
     #[test]
     fn hostile_bytes_are_read_or_refused() {
         for request in all() {
@@ -347,7 +351,7 @@ mod tests {
         assert_eq!(Stand::read(&[0xff; STAND_BYTES]), None);
     }
 
-    /// Names of one start differ, and are no node's.
+    /// Names lent during one start differ, and none is a node's.
     #[test]
     fn names_are_lent_once() {
         let mut origins = vec![];

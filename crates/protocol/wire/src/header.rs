@@ -1,8 +1,9 @@
-//! The fixed header: every field of every message at one offset, for planes that rewrite in place.
+//! The fixed header: each field has the same offset in all messages, for planes that rewrite frames
+//! in place.
 //!
-//! A role elsewhere (kernel, switch) turns a request into its reply by changing a few fields and
-//! the header's own checksum; the body and its checksum stay as they are. A field that a kind does
-//! not use is written as zero and ignored when read. Everything is little-endian.
+//! A role elsewhere (kernel, switch) turns a request into its response by changing a few fields and
+//! the header's own checksum; the body and its checksum stay. A field that a kind does not use is
+//! written as zero and ignored when read. Everything is little-endian.
 
 use quorate_core::{
     ballot::{Ballot, Era},
@@ -23,20 +24,20 @@ pub const MAGIC: [u8; 4] = *b"QRTE";
 /// Version of this layout.
 pub const FORMAT_VERSION: u8 = 1;
 
-/// The body holds the bytes of the value.
+/// The body contains the bytes of the value.
 pub const FLAG_BYTES: u16 = 1;
-/// `Phase2a::with_bytes`.
+/// Flag for `Phase2a::with_bytes`.
 pub const FLAG_WITH_BYTES: u16 = 2;
-/// `PreVoteReply::granted`.
+/// Flag for `PreVoteReply::granted`.
 pub const FLAG_GRANTED: u16 = 4;
-/// `SnapshotOffer`: busy.
+/// Flag of a `SnapshotOffer`: busy.
 pub const FLAG_BUSY: u16 = 8;
-/// In a heartbeat: the receiver is an auxiliary.
+/// Flag of a heartbeat: the receiver is an auxiliary.
 pub const FLAG_AUXILIARY: u16 = 16;
-/// `HeartbeatReply::unfit`.
+/// Flag for `HeartbeatReply::unfit`.
 pub const FLAG_UNFIT: u16 = 32;
 
-/// Name, offset and length of each field; `docs/spec/wire.md` shows this table.
+/// Name, offset and length of each field, as documented in `docs/spec/wire.md`.
 pub const FIELDS: [(&str, usize, usize); 22] = [
     ("magic", 0, 4),
     ("format", 4, 1),
@@ -62,7 +63,7 @@ pub const FIELDS: [(&str, usize, usize); 22] = [
     ("group", 152, 8),
 ];
 
-/// The header's fields, between magic and value.
+/// The header's fields between magic and value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) kind: u8,
@@ -82,11 +83,11 @@ pub(crate) struct Header {
     pub(crate) sent_to: u64,
     pub(crate) number: u64,
     pub(crate) value: [u8; VALUE_BYTES],
-    /// Which group, on planes without a handshake; zero where a handshake named it.
+    /// The group, on planes without a handshake; zero where a handshake named it.
     pub(crate) group: u64,
 }
 
-/// Reason not to believe any field of a header.
+/// Reason why a header is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Distrust {
     Magic,
@@ -94,9 +95,9 @@ pub(crate) enum Distrust {
     Check,
 }
 
-/// Returns the offset at which a frame of this kind carries the position of its sender's log
-/// ([lie-1]): in a field that the kind has no other use for. These are the kinds that rest on
-/// records of the log, and one that all nodes send each other.
+/// Returns the offset at which a frame of this kind contains the extent of its sender's log
+/// ([lie-1]), in a field that the kind does not use otherwise. These are the kinds that depend on
+/// records of the log, and one that all nodes send to each other.
 pub(crate) const fn logged_at(kind: u8) -> Option<usize> {
     match kind {
         kind::PHASE1A
@@ -113,7 +114,7 @@ pub(crate) const fn logged_at(kind: u8) -> Option<usize> {
 }
 
 impl Header {
-    /// The sender's log is on stable storage up to this write.
+    /// Stores the log write up to which the sender's log is on stable storage.
     pub(crate) fn say_logged(&mut self, to: u64) {
         match logged_at(self.kind) {
             Some(104) => self.sent_to = to,
@@ -122,7 +123,7 @@ impl Header {
         }
     }
 
-    /// The bytes, header checksum included.
+    /// Encodes the header, including its checksum.
     pub(crate) fn write(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[0..4].copy_from_slice(&MAGIC);
@@ -156,7 +157,7 @@ impl Header {
         bytes
     }
 
-    /// The fields, once magic, version and checksum hold.
+    /// Decodes the header if magic, version and checksum are valid.
     pub(crate) fn read(bytes: &[u8; HEADER_BYTES]) -> Result<Self, Distrust> {
         if bytes[0..4] != MAGIC {
             return Err(Distrust::Magic);
@@ -195,19 +196,18 @@ impl Header {
     }
 }
 
-/// The slot behind those that a phase 2A proposes a value for, by its header; `None` for other
-/// frames.
+/// Returns the end of the slots in the header of a proposal; `None` for other frames.
 pub fn proposed_to(header: &[u8]) -> Option<Slot> {
     let header = header.first_chunk::<HEADER_BYTES>()?;
     (header[5] == kind::PHASE2A).then(|| Slot(word64(header, 64)))
 }
 
-/// CRC-32C of the header without the four bytes of the checksum itself.
+/// Returns the CRC-32C of the header without the checksum's own four bytes.
 fn header_check(bytes: &[u8; HEADER_BYTES]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&bytes[..8]), &bytes[12..])
 }
 
-/// Era, round, node.
+/// Encodes a ballot as era, round, node.
 pub(crate) fn ballot_bytes(ballot: Ballot) -> [u8; 12] {
     let mut bytes = [0; 12];
     bytes[0..4].copy_from_slice(&ballot.era.0.to_le_bytes());
@@ -216,7 +216,7 @@ pub(crate) fn ballot_bytes(ballot: Ballot) -> [u8; 12] {
     bytes
 }
 
-/// The ballot at `at`; the caller knows that twelve bytes are there.
+/// Decodes the ballot at `at`; the caller knows that twelve bytes are there.
 pub(crate) fn ballot(bytes: &[u8], at: usize) -> Ballot {
     Ballot {
         era: Era(word32(bytes, at)),
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(next, HEADER_BYTES);
     }
 
-    /// A role elsewhere finds each field where the table says, and nothing else moves.
+    /// Every field is where the table says, and changing it affects no other bytes.
     #[test]
     fn each_field_changes_its_own_bytes_only() {
         let one = Ballot { era: Era(u32::MAX), round: u32::MAX, node: NodeId(u32::MAX) };

@@ -1,8 +1,9 @@
-//! The level that a frame needs: a node that supports less cannot read it ([level-2]).
+//! The feature level that a frame requires: a node that supports less cannot decode it ([level-2]).
 //!
-//! Both matches are exhaustive: a new kind of frame or message does not compile without its level.
-//! The layout of no frame differs between levels; one kind of value and two kinds of frames came
-//! with 9, four more with 10, and a number in fields that were zero before ([`crate::logged`]).
+//! Both matches are exhaustive, so that a new kind of frame or message does not compile without its
+//! level. The layout of frames is the same at all levels. Level 9 introduced one kind of value and
+//! two kinds of frames. Level 10 introduced four more kinds of frames, and a number in fields that
+//! were zero before ([`crate::logged`]).
 
 use quorate_core::{
     level::Level,
@@ -12,7 +13,7 @@ use quorate_core::{
 
 use crate::frame::Frame;
 
-/// The level that brought what stands in this frame.
+/// Returns the level that introduced the contents of this frame.
 pub fn level_of(frame: &Frame<'_>) -> Level {
     match frame {
         Frame::Protocol { message, .. } => level_of_message(message),
@@ -20,7 +21,7 @@ pub fn level_of(frame: &Frame<'_>) -> Level {
         | Frame::NotTaken { value, .. }
         | Frame::FetchRequest { value, .. }
         | Frame::FetchReply { value, .. } => Level::of(value),
-        // How greetings lie in a frame never changes: they say what may be said afterwards.
+        // The layout of handshake frames never changes, because they negotiate the level.
         Frame::Hello(_)
         | Frame::Welcome(_)
         | Frame::Refused(..)

@@ -1,9 +1,9 @@
-//! Messages to bytes and back, hostile input included.
+//! The wire format: encodes messages to bytes and decodes them, hostile input included.
 //!
-//! Reading order: [`frame`] (what can be said), [`header`] (the fixed layout), [`value`]
-//! (descriptors), [`encode`](mod@encode), [`decode`](mod@decode). `docs/spec/wire.md` has the byte
-//! tables, `vectors/` the golden bytes. Apart from them: what nodes and their clients say to each
-//! other, of byte streams ([`streams`]) and of devices ([`frame_clients`]).
+//! Reading order: [`frame`] (all frames), [`header`] (the fixed layout), [`value`] (descriptors),
+//! [`encode`](mod@encode), [`decode`](mod@decode). `docs/spec/wire.md` has the byte tables,
+//! `vectors/` the golden bytes. Separate from these are the protocols between nodes and clients of
+//! byte streams ([`streams`]) and of devices ([`frame_clients`]).
 //!
 //! ```
 //! use quorate_core::{message::Message, node_id::Member};

@@ -1,7 +1,7 @@
 //! The framed protocol between a node and the clients of its byte streams.
 //!
 //! A client sends [`Ask`]s, the node [`Answer`]s. `docs/spec/streams-client.md` has the byte
-//! tables, the order in which frames may come, and an example.
+//! tables, the permitted order of frames, and an example.
 //!
 //! ```
 //! use quorate_wire::streams::{Ask, Found, decode_ask};
@@ -24,31 +24,31 @@ use quorate_core::{node_id::NodeId, value::StreamName};
 pub use decode::{Found, Head, Malformed, decode_answer, decode_ask, head};
 pub use encode::{bytes_head, data_head};
 
-/// Protocol version; the client names it first.
+/// Protocol version; the client sends it first.
 pub const VERSION: u32 = 1;
-/// Bytes before the body of a frame: its kind, three zeros, and the length of the body.
+/// Length of a frame before its body: the kind, three zeros, and the length of the body.
 pub const HEAD_BYTES: usize = 8;
-/// Longest body of [`Ask::Data`] and [`Answer::Bytes`].
+/// Maximum body length of [`Ask::Data`] and [`Answer::Bytes`].
 pub const BODY_BYTES_MAX: usize = 256 << 10;
-/// Longest body of every other frame.
+/// Maximum body length of all other frames.
 pub const SMALL_BYTES_MAX: usize = 1024;
-/// Most bytes of a stream in one [`Answer::Bytes`].
+/// Maximum number of a stream's bytes in one [`Answer::Bytes`].
 pub const BYTES_MAX: usize = BODY_BYTES_MAX - POSITION_BYTES;
-/// Longest name in a frame, in bytes; which names there may be is for the node to say.
+/// Maximum length of a name in a frame, in bytes; the node decides which names are valid.
 pub const NAME_BYTES_MAX: usize = 255;
-/// Longest password, in bytes.
+/// Maximum length of a password, in bytes.
 pub const PASSWORD_BYTES_MAX: usize = 512;
-/// Longest text in a frame, in bytes: what is longer is cut.
+/// Maximum length of a text in a frame, in bytes; longer ones are truncated.
 pub const TEXT_BYTES_MAX: usize = 400;
 
-/// Bytes of a position.
+/// Length of a position in bytes.
 const POSITION_BYTES: usize = 8;
-/// Said of what has no bound.
+/// Value in a frame that means "no bound".
 const UNBOUNDED: u64 = u64::MAX;
 /// First bytes of a hello.
 const MAGIC: [u8; 4] = *b"QRTS";
 
-/// The kind of each frame, its first byte.
+/// Kinds of frames, each the first byte of its frame.
 mod kind {
     pub(super) const HELLO: u8 = 0x01;
     pub(super) const OPEN: u8 = 0x02;
@@ -76,96 +76,96 @@ mod kind {
     pub(super) const KNOWN: u8 = 0x8c;
 }
 
-/// Mode of opening a stream for writing.
+/// Mode in which a stream is opened for writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum How {
-    /// There is none of this name. (Or there is, by this very writer, who never heard that.)
+    /// No stream has this name. (Or this very writer created it, and the response was lost.)
     Create = 0,
-    /// It exists, without a writer.
+    /// The stream exists and has no writer.
     Append = 1,
-    /// It exists; its writer, if any, is fenced ([stream-10]).
+    /// The stream exists; its writer, if any, is fenced ([stream-10]).
     Takeover = 2,
-    /// This writer was the last to write to it, and goes on.
+    /// This writer was the last one, and continues.
     Continue = 3,
 }
 
-/// A client's frame.
+/// A frame from a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask<'a> {
-    /// The first frame.
+    /// First frame of a connection.
     Hello {
-        /// The client's protocol: [`VERSION`].
+        /// The client's protocol version: [`VERSION`].
         version: u32,
     },
-    /// Open a stream for writing: [`Answer::Opened`].
+    /// Opens a stream for writing. Response: [`Answer::Opened`].
     Open {
-        /// Whether it may, must or must not exist.
+        /// Mode: whether the stream may, must or must not exist.
         how: How,
-        /// Drawn at random by the client, and shown again when it comes back.
+        /// Chosen at random by the client, and sent again when it reconnects.
         writer: u128,
-        /// Which stream.
+        /// Name of the stream.
         name: &'a str,
     },
-    /// The next bytes of the stream that is open.
+    /// The next bytes of the open stream.
     Data(&'a [u8]),
-    /// No more bytes come: [`Answer::Closed`] when all are decided.
+    /// Ends the writing. Response: [`Answer::Closed`] when all bytes are decided.
     Close {
-        /// The stream ends here for good.
+        /// The stream is finished permanently.
         finish: bool,
     },
-    /// Asks for a description: [`Answer::Info`].
+    /// Requests a description. Response: [`Answer::Info`].
     Stat {
-        /// Which.
+        /// Name of the stream.
         name: &'a str,
     },
-    /// Which streams there are, in the order of their names: [`Answer::Info`] for each, then
+    /// Lists the streams, sorted by name. Response: [`Answer::Info`] for each, then
     /// [`Answer::ListEnd`].
     List {
-        /// Only those behind this name; empty: all.
+        /// List only names after this one; empty for all.
         after: &'a str,
     },
-    /// Forget what is below a position: [`Answer::Done`] with the position where the stream starts
-    /// now.
+    /// Deletes the bytes below a position. Response: [`Answer::Done`] with the position where the
+    /// stream starts now.
     Trim {
-        /// The first position that is kept.
+        /// The first position to retain.
         before: u64,
-        /// Which stream.
+        /// Name of the stream.
         name: &'a str,
     },
-    /// Forget a stream: [`Answer::Done`].
+    /// Deletes a stream. Response: [`Answer::Done`].
     Remove {
-        /// Which.
+        /// Name of the stream.
         name: &'a str,
     },
-    /// Read a stream: [`Answer::Bytes`], then [`Answer::End`].
+    /// Reads a stream. Response: [`Answer::Bytes`], then [`Answer::End`].
     Read {
         /// The first position.
         from: u64,
-        /// The position behind the last; `u64::MAX` for the end of the stream.
+        /// The position after the last one; `u64::MAX` for the end of the stream.
         to: u64,
-        /// Wait for more where the stream ends, until it is closed for good.
+        /// Wait for more bytes at the end of the stream, until it is finished permanently.
         follow: bool,
-        /// Which stream.
+        /// Name of the stream.
         name: &'a str,
     },
-    /// Keep so much of a stream from now on: [`Answer::Done`] with the position where it starts
+    /// Sets the retention of a stream. Response: [`Answer::Done`] with the position where it starts
     /// now.
     Retain {
         keep: Keep,
-        /// Which stream.
+        /// Name of the stream.
         name: &'a str,
     },
-    /// Logs in: [`Answer::Known`].
+    /// Logs in. Response: [`Answer::Known`].
     Login {
-        /// A user; not longer than a name.
+        /// Name of the user, with the same maximum length as other names.
         name: &'a str,
-        /// Only there.
+        /// The user's password; no other frame contains one.
         password: Password<'a>,
     },
 }
 
-/// A password, at most [`PASSWORD_BYTES_MAX`] bytes. It is not shown where frames are.
+/// A password of at most [`PASSWORD_BYTES_MAX`] bytes. Debug output hides it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Password<'a>(pub &'a [u8]);
 
@@ -175,154 +175,157 @@ impl fmt::Debug for Password<'_> {
     }
 }
 
-/// Retention of a stream. Bytes beyond either bound may be forgotten; without bounds, all is kept.
+/// Retention of a stream. Bytes beyond either bound may be deleted; without bounds, all are
+/// retained.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keep {
-    /// At most so many bytes, of those that came last. `u64::MAX` is said as no bound.
+    /// Maximum number of bytes, counted from the newest. `u64::MAX` is encoded as no bound.
     pub bytes: Option<u64>,
-    /// Longest age in milliseconds. `u64::MAX` means no bound.
+    /// Maximum age in milliseconds. `u64::MAX` is encoded as no bound.
     pub age_ms: Option<u64>,
 }
 
-/// A node's frame.
+/// A frame from a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer<'a> {
-    /// To a hello.
+    /// Response to a hello.
     Welcome {
-        /// The node's protocol: [`VERSION`].
+        /// The node's protocol version: [`VERSION`].
         version: u32,
         node: NodeId,
-        /// The leader's address for streams, if that is another node and known; else empty.
+        /// The leader's address for streams, if that is another node and known; otherwise empty.
         leader: &'a str,
     },
-    /// The connection is a writer's.
+    /// The connection may write to the stream.
     Opened {
-        /// Position of the next byte; all before are decided, and final.
+        /// Position of the next byte; all before it are decided and final.
         position: u64,
     },
-    /// All bytes below are decided, at the class of the group.
+    /// All bytes below are decided, at the group's class.
     Durable {
-        /// Never less than what was said before.
+        /// End of the decided bytes; never decreases.
         position: u64,
     },
-    /// To a close: no byte comes behind this position by this writer.
+    /// Response to a close: this writer adds no bytes after the position.
     Closed {
-        /// All bytes below are decided.
+        /// End of the decided bytes.
         position: u64,
     },
-    /// Another client ended this connection's stream at this position. Bytes sent beyond are void.
+    /// Another client ended this connection's stream at the position. Bytes sent beyond it are
+    /// void.
     Ended {
-        /// All bytes below are decided.
+        /// End of the decided bytes.
         position: u64,
     },
-    /// One stream.
+    /// Description of one stream.
     Info(Info<'a>),
-    /// There are no more streams.
+    /// End of a list of streams.
     ListEnd,
-    /// Bytes of a stream; not empty.
+    /// Bytes of a stream, at least one.
     Bytes {
         /// Position of the first byte.
         position: u64,
-        /// From there on.
+        /// Bytes from that position on.
         bytes: &'a [u8],
     },
-    /// A read is done.
+    /// End of a read.
     End {
-        /// End of the bytes sent.
+        /// End of the bytes that were sent.
         position: u64,
-        /// The stream ends there for good.
+        /// The stream is finished permanently at this position.
         finished: bool,
     },
-    /// To a trim, a bound or a removal.
+    /// Response to a trim, a retention or a removal.
     Done {
-        /// Start of the stream now; 0 if it is gone.
+        /// Current start of the stream; 0 if it was deleted.
         position: u64,
     },
-    /// Not done, or not known to be.
+    /// The request was not executed, or may not have been.
     Error {
-        /// A [`Code`], if this version knows it.
+        /// Number of a [`Code`], which this version may not know.
         code: u16,
-        /// Meaning given by the code; else 0.
+        /// Defined by the code; otherwise 0.
         position: u64,
-        /// Description, for people.
+        /// Description for the user.
         detail: &'a str,
-        /// Advice, for people.
+        /// Advice for the user.
         hint: &'a str,
     },
-    /// To a login: the password fits.
+    /// Response to a login: the password matches.
     Known,
 }
 
-/// One stream, as the answering node has it.
+/// A stream, as known to the responding node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Info<'a> {
-    /// Tells it from another of the same name.
+    /// Distinguishes streams with the same name.
     pub id: u64,
-    /// Nothing is appended any more.
+    /// The stream is finished permanently.
     pub finished: bool,
-    /// The inner stream that is appended to, if one is; it names the node that the writer talks to.
+    /// The inner stream that is being appended to, if any; it contains the node that the writer is
+    /// connected to.
     pub writing: Option<StreamName>,
-    /// The first position that is kept.
+    /// The first retained position.
     pub start: u64,
     /// The next position.
     pub end: u64,
-    /// Number of pieces.
+    /// Number of segments.
     pub pieces: u32,
-    /// Unix time in milliseconds of its creation.
+    /// Creation time, Unix time in milliseconds.
     pub created_ms: u64,
     pub keep: Keep,
-    /// Name given by users.
+    /// Name of the stream.
     pub name: &'a str,
 }
 
-/// Why something is not done.
+/// Reason why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u16)]
 pub enum Code {
-    /// Bytes that are no frame; the connection ends.
+    /// The bytes are not a frame; the connection is closed.
     Malformed = 1,
-    /// The client speaks another version; the connection ends.
+    /// The client uses another protocol version; the connection is closed.
     Version = 2,
-    /// A frame that makes no sense at this moment; the connection ends.
+    /// The frame is not allowed at this point; the connection is closed.
     OutOfOrder = 3,
-    /// No stream can have this name.
+    /// The name is not valid for a stream.
     Name = 4,
-    /// There is no such stream.
+    /// The stream does not exist.
     Unknown = 10,
-    /// There is one of this name already.
+    /// A stream with this name exists already.
     Exists = 11,
-    /// Permanently closed.
+    /// The stream is finished permanently.
     Finished = 12,
-    /// Another client writes to it.
+    /// Another client is writing to the stream.
     InUse = 13,
-    /// Another writer took it over.
+    /// Another writer took over the stream.
     Fenced = 14,
-    /// As many streams as there may be.
+    /// The maximum number of streams is reached.
     TooManyStreams = 15,
-    /// As many pieces of this stream as there may be.
+    /// The stream has reached its maximum number of segments.
     TooManyPieces = 16,
-    /// The stream ends before; `position` says where.
+    /// The position is after the end of the stream, which is at `position`.
     BehindEnd = 17,
-    /// The requested bytes are forgotten; the stream starts at `position`.
+    /// The requested bytes were deleted; the stream starts at `position`.
     Trimmed = 18,
-    /// The client may not do this: it has no role for it.
+    /// The client has no role that permits this.
     Forbidden = 19,
-    /// No user has this name and password; the connection ends.
+    /// No user has this name and password; the connection is closed.
     WrongPassword = 20,
-    /// The node is busy; not done.
+    /// The node is busy; the request was not executed.
     Busy = 30,
-    /// No leader was found in time; not done.
+    /// No leader was found in time; the request was not executed.
     NoQuorum = 31,
-    /// The node stops, or its log failed; not done.
+    /// The node is stopping, or its log failed; the request was not executed.
     Stopping = 32,
-    /// This node cannot do it at the moment; another may.
+    /// This node cannot execute the request at the moment; another one may.
     Unavailable = 33,
-    /// The request may have been executed, or may yet be.
+    /// The request may have been executed, or may still be.
     Uncertain = 34,
 }
 
 impl Code {
-    /// All of them.
+    /// All codes.
     pub const ALL: [Self; 20] = [
         Self::Malformed,
         Self::Version,
@@ -346,17 +349,17 @@ impl Code {
         Self::Uncertain,
     ];
 
-    /// As in a frame.
+    /// Returns the number used in frames.
     pub const fn number(self) -> u16 {
         self as u16
     }
 
-    /// The reverse; `None` for a code of another version.
+    /// Returns the code with this number; `None` for a code of another version.
     pub fn of(number: u16) -> Option<Self> {
         Self::ALL.into_iter().find(|code| code.number() == number)
     }
 
-    /// Returns whether the node closes the connection after it.
+    /// Returns whether the node closes the connection after this error.
     pub const fn ends_connection(self) -> bool {
         matches!(self, Self::Malformed | Self::Version | Self::OutOfOrder | Self::WrongPassword)
     }

@@ -1,7 +1,7 @@
-//! Value descriptors as thirty-two bytes, comparable as such.
+//! Value descriptors as 32 bytes, which can be compared directly.
 //!
-//! Equal descriptors have equal bytes and the reverse ([value-2]), so unused bytes must be zero: a
-//! counter that compares bytes, as a switch does, and one that compares values agree.
+//! Descriptors are equal iff their bytes are ([value-2]), so unused bytes must be zero. A counter
+//! that compares bytes, as a switch does, and one that compares values then agree.
 
 use quorate_core::{
     ballot::Era,
@@ -17,7 +17,7 @@ use crate::words::{word32, word64};
 /// Length of a descriptor.
 pub const VALUE_BYTES: usize = 32;
 
-/// The columns of a descriptor.
+/// The fields of a descriptor.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Columns {
     kind: u8,
@@ -87,7 +87,8 @@ impl Columns {
         }
     }
 
-    /// The value that these columns may stand for; the caller compares the way back.
+    /// Returns the value that these fields may represent; the caller must check that encoding it
+    /// yields the same bytes.
     fn value(self) -> Option<Value> {
         let stream = StreamName { owner: NodeId(self.node), boot: self.boot, number: self.small };
         Some(match self.kind {
@@ -135,7 +136,7 @@ impl Columns {
     }
 }
 
-/// The descriptor's bytes.
+/// Encodes a descriptor.
 pub fn value_to_bytes(value: &Value) -> [u8; VALUE_BYTES] {
     let columns = Columns::of(value);
     let mut bytes = [0; VALUE_BYTES];
@@ -149,7 +150,7 @@ pub fn value_to_bytes(value: &Value) -> [u8; VALUE_BYTES] {
     bytes
 }
 
-/// The value of exactly these bytes; `None` if no value has them.
+/// Decodes exactly these bytes; `None` if no value has them.
 pub fn value_from_bytes(bytes: &[u8; VALUE_BYTES]) -> Option<Value> {
     let columns = Columns {
         kind: bytes[0],
@@ -168,8 +169,8 @@ pub fn value_from_bytes(bytes: &[u8; VALUE_BYTES]) -> Option<Value> {
 mod tests {
     use super::*;
 
-    /// [value-2] Two byte strings for one value would let a counter of bytes and a counter of
-    /// values disagree.
+    /// [value-2] Two encodings of one value would let a counter of bytes and a counter of values
+    /// disagree.
     #[test]
     fn a_descriptor_with_an_unused_byte_set_is_no_value() {
         for (value, used) in [

@@ -1,4 +1,4 @@
-//! Consequences of one answer to one attempt.
+//! Classifies the reply to one attempt: done, retry, or session lost.
 
 use crate::{error::Error, reply::Reply};
 
@@ -9,18 +9,18 @@ pub(crate) enum Verdict {
     Done(Result<Reply, Error>),
     /// Try again under the same number.
     Again {
-        /// The command may have been executed.
+        /// The command may have been executed by this attempt.
         doubt: bool,
-        /// Another node may do better.
+        /// Another node may succeed.
         elsewhere: bool,
-        /// The node's words.
+        /// Error text sent by the node.
         text: String,
     },
-    /// The session is gone; this attempt was not executed.
+    /// The session no longer exists; this attempt was not executed.
     SessionLost,
 }
 
-/// Reads the code in front of an error.
+/// Classifies a reply by its error code (the first word of an error).
 pub(crate) fn judge(reply: Reply) -> Verdict {
     let text = match reply {
         Reply::Error(text) => text,

@@ -1,4 +1,4 @@
-//! The client: numbered commands, repeated until they have a reply.
+//! The client: numbered commands, retried until each has a reply.
 
 use std::{
     collections::VecDeque,
@@ -16,25 +16,26 @@ use crate::{
     reply::Reply,
 };
 
-/// Most commands that may be open: what a session stores replies for ([session-2]).
+/// Maximum number of outstanding commands: the number of replies that a session stores
+/// ([session-2]).
 pub const OPEN_MAX: usize = 64;
 
-/// Time-outs, identity and trust of a client.
+/// Timeouts, identity and trust of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// From sending a command to giving it up.
+    /// Time from sending a command to giving up on it.
     pub deadline: Duration,
-    /// Without a reply for this long, another node is tried.
+    /// Time without a reply after which another node is tried.
     pub attempt: Duration,
-    /// The first wait after a failed attempt; it doubles with each further failure.
+    /// Delay after the first failed attempt; it doubles with each further failure.
     pub backoff_min: Duration,
-    /// The longest wait after a failed attempt.
+    /// Maximum delay after a failed attempt.
     pub backoff_max: Duration,
-    /// Largest reply.
+    /// Maximum size of a reply.
     pub reply_bytes_max: usize,
-    /// Reads are answered from the node's own state, which may be behind (`READONLY`).
+    /// Reads are answered from the node's own state, which may be stale (`READONLY`).
     pub stale_reads: bool,
-    /// Certificate and authorities, for nodes that ask for TLS.
+    /// Certificate and authorities, for nodes that require TLS.
     pub tls: Option<ClientTrust>,
     /// User name and password.
     pub login: Option<Login>,
@@ -55,11 +56,11 @@ impl Default for Options {
     }
 }
 
-/// A command without its reply.
+/// An outstanding command.
 #[derive(Debug)]
 struct Open {
     arguments: Vec<Vec<u8>>,
-    /// Its place in the session; a read has none, and is repeated at will.
+    /// Its number in the session. Reads have none, so they can be retried freely.
     number: Option<u64>,
     until: Instant,
     /// An attempt may have been executed.
@@ -70,38 +71,38 @@ struct Open {
 
 #[derive(Debug)]
 enum State {
-    /// To be sent, again or for the first time.
+    /// To be sent, for the first time or again.
     Waiting,
-    /// Sent on the present connection.
+    /// Sent on the current connection.
     Sent,
     Done(Result<Reply, Error>),
 }
 
-/// A client of a cluster. Not shared between threads: one each.
+/// A client of a cluster. It is not shared between threads; use one per thread.
 #[derive(Debug)]
 pub struct Client {
     addresses: Vec<String>,
-    /// Which address is, or will be, connected to.
+    /// Index of the address in use, or to be connected to next.
     at: usize,
     options: Options,
     link: Option<Link>,
-    /// Ids of what was sent on the link and has no answer, in order; `None` is an acknowledgement.
+    /// Ids of the requests in flight on the link, in order; `None` is an acknowledgement.
     in_flight: VecDeque<Option<u64>>,
-    /// The node is to be told which replies have arrived: it does not know, or its store is full.
+    /// The node needs a list of the replies received: it has none, or its store is full.
     acknowledge: bool,
     session: Option<String>,
     next_number: u64,
     open: VecDeque<Open>,
-    /// Id of the first of `open`.
+    /// Id of the first command in `open`.
     first: u64,
     failures: u32,
 }
 
 impl Client {
-    /// A client that will connect to the first of these addresses (`HOST:PORT`) that serves.
+    /// Creates a client that connects to the first of these addresses (`HOST:PORT`) that serves it.
     ///
     /// # Panics
-    /// Without an address.
+    /// If `addresses` is empty.
     pub fn new<A: Into<String> + Clone>(addresses: &[A], options: Options) -> Self {
         assert!(!addresses.is_empty(), "a client needs an address");
         Self {
@@ -119,12 +120,12 @@ impl Client {
         }
     }
 
-    /// The session's id, once there is one.
+    /// Returns the id of the session, once one is registered.
     pub fn session(&self) -> Option<&str> {
         self.session.as_deref()
     }
 
-    /// Commands sent whose replies were not received.
+    /// Returns the number of commands sent whose replies were not received.
     pub fn open(&self) -> usize {
         self.open.len()
     }
@@ -136,7 +137,7 @@ impl Client {
         self.receive()
     }
 
-    /// Asks something that changes nothing: it has no number and is repeated at will.
+    /// Runs a read-only command. It has no number, so it can be retried freely.
     pub fn ask(&mut self, arguments: &[&[u8]]) -> Result<Reply, Error> {
         self.alone()?;
         self.push(arguments, None);
@@ -147,8 +148,8 @@ impl Client {
         if self.open.is_empty() { Ok(()) } else { Err(Error::Full) }
     }
 
-    /// Sends a command without waiting for its reply. Commands that are open at the same time may
-    /// be executed in another order if one of them has to be repeated: wait where order matters.
+    /// Sends a command without waiting for its reply. Outstanding commands may be executed in a
+    /// different order if one of them is retried, so wait for the reply where order matters.
     pub fn send(&mut self, arguments: &[&[u8]]) -> Result<(), Error> {
         if self.open.len() >= OPEN_MAX {
             return Err(Error::Full);
@@ -156,7 +157,7 @@ impl Client {
         let number = self.next_number;
         self.next_number += 1;
         self.push(arguments, Some(number));
-        // What cannot be sent now is sent by `receive`, which has the patience for it.
+        // A failure here is not reported: `receive` sends the command again.
         if let Some(link) = self.link.take()
             && self.session.is_some()
         {
@@ -179,14 +180,14 @@ impl Client {
         });
     }
 
-    /// The outcome of the oldest command that is open.
+    /// Returns the outcome of the oldest outstanding command.
     pub fn receive(&mut self) -> Result<Reply, Error> {
         loop {
             let front = self.open.front().ok_or(Error::Idle)?;
             if matches!(front.state, State::Done(_)) || Instant::now() >= front.until {
                 let open = self.open.pop_front().expect("looked at just above");
                 self.first += 1;
-                // Its place in the session is free, although it never had a reply.
+                // Its number in the session is free although no reply arrived.
                 self.acknowledge |= open.is_open();
                 return open.outcome();
             }
@@ -195,7 +196,7 @@ impl Client {
         }
     }
 
-    /// Connects if need be, sends what waits, takes one answer.
+    /// Connects if necessary, sends what is waiting, and processes one reply.
     fn advance(&mut self, until: Instant) {
         if let Err(error) = self.connected(until).and_then(|()| self.send_waiting()) {
             let text = error.to_string();
@@ -226,11 +227,11 @@ impl Client {
     }
 
     fn on_reply(&mut self, reply: Reply, until: Instant) {
-        // One receive per command sent: `advance` has just sent what waited.
+        // One receive per command sent: `advance` has just sent the waiting ones.
         let Some(Some(id)) = self.in_flight.pop_front() else {
             return;
         };
-        // Given up already: its outcome was reported as unknown.
+        // The client gave up on it earlier and reported its outcome as unknown.
         let Some(index) = id.checked_sub(self.first) else {
             return;
         };
@@ -256,7 +257,7 @@ impl Client {
         }
     }
 
-    /// [session-4]: nothing that may have run under the old session is repeated under a new one.
+    /// [session-4]: a command that may have run in the old session is never repeated in a new one.
     fn session_lost(&mut self, refused: Option<u64>) {
         for (id, open) in (self.first..).zip(&mut self.open) {
             let sent = matches!(open.state, State::Sent) && Some(id) != refused;
@@ -270,7 +271,7 @@ impl Client {
         self.disconnect();
     }
 
-    /// No node knows this name and password, however often it is asked.
+    /// Fails all outstanding commands: no node accepts this name and password.
     fn turned_away(&mut self, why: &str) {
         self.disconnect();
         for open in &mut self.open {
@@ -342,7 +343,7 @@ impl Client {
         if bytes.is_empty() { Ok(()) } else { link.send(&bytes, self.options.attempt) }
     }
 
-    /// The connection is of no more use; the next attempt goes to the next address.
+    /// Drops the connection and moves on to the next address.
     fn fail(&mut self, why: &str) {
         self.disconnect();
         self.at = (self.at + 1) % self.addresses.len();
@@ -364,7 +365,8 @@ impl Client {
         }
     }
 
-    /// No wait before each address had its turn once: the first failure says nothing about others.
+    /// Delays the next attempt once every address has been tried: one failure says nothing about
+    /// the others.
     fn back_off(&self, until: Instant) {
         let rounds = self.failures as usize / self.addresses.len();
         if let Some(doublings) = rounds.checked_sub(1) {
@@ -402,7 +404,7 @@ impl Open {
     }
 }
 
-/// A command that belongs to the connection, not to the caller.
+/// Runs a command that sets up the connection and is not the caller's.
 fn prepare(link: &mut Link, arguments: &[&[u8]], wait: Duration) -> io::Result<Reply> {
     let mut bytes = Vec::new();
     encode(arguments, &mut bytes);

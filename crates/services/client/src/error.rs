@@ -1,28 +1,28 @@
-//! Why a command has no reply, and whether it may have been executed.
+//! Reasons why a command has no reply, and whether it may have been executed.
 
 use std::fmt;
 
 /// Failure of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// The service executed nothing and says why: a wrong type, a wrong number of arguments, too
-    /// large a command. Repeating it changes nothing.
+    /// The service rejected the command (wrong type, wrong number of arguments, too large) and
+    /// executed nothing. Retrying does not help.
     Refused(String),
-    /// The deadline passed; the command was **not** executed. The text is the last obstacle.
+    /// The deadline passed; the command was **not** executed. The text describes the last failure.
     NotExecuted(String),
-    /// The deadline passed; the command may have been executed, or may yet be.
+    /// The deadline passed; the command may have been executed, or may still be.
     Unknown(String),
-    /// The session expired. `may_have_run`: this command was sent in it before, without an answer,
-    /// so it must not be repeated under a new session ([session-4]). The next command gets one.
+    /// The session expired. `may_have_run`: this command was sent in it without a reply, so it must
+    /// not be repeated under a new session ([session-4]). The next command gets a new session.
     SessionLost {
-        /// The command was sent before.
+        /// The command was sent in the expired session.
         may_have_run: bool,
     },
-    /// The command was executed, but its reply is not kept any more.
+    /// The command was executed, but its reply is no longer stored.
     ReplyForgotten,
-    /// As many commands are open as a session may have: receive first.
+    /// The session has its maximum of outstanding commands: receive a reply first.
     Full,
-    /// There is nothing to receive.
+    /// No command is outstanding.
     Idle,
 }
 

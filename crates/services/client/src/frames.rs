@@ -1,13 +1,13 @@
-//! A client of devices: it submits by frames straight to the leader's coordinator, and learns by
-//! decision frames ([offload-22]–[offload-24]). No process of a node is woken for its commands;
-//! what is lost goes by a connection.
+//! A client of devices: it submits frames directly to the leader's coordinator, and learns the
+//! outcome from decision frames ([offload-22]–[offload-24]). Its commands wake no process of a
+//! node; a connection carries whatever frames lose.
 //!
-//! It is for the log service of a volatile group whose nodes vote by devices that hear raw frames
-//! (`--device kernel`, `tc`, `packet`), at an interface of the same segment, with the right to raw
-//! sockets.
+//! It serves the log service of a volatile group whose nodes vote by devices that receive raw
+//! frames (`--device kernel`, `tc`, `packet`). It needs an interface on the same segment and the
+//! right to open raw sockets.
 //!
-//! Reading order: [`machine`] (what leaves when, and what is known), `walk` (what decisions say),
-//! `station` (frames), `desk` (the connection), [`client`].
+//! Reading order: [`machine`] (what to send when, and what is known), `walk` (conclusions from
+//! decisions), `station` (frames), `desk` (the connection), [`client`].
 
 pub mod client;
 mod desk;

@@ -1,10 +1,10 @@
-//! Blocking clients of a cluster: of the key-value service, which neither loses nor repeats a
-//! command, and of byte streams.
+//! Blocking clients of a cluster: one for the key-value service, which neither loses nor repeats a
+//! command, and one for byte streams.
 //!
-//! Redis clients work unmodified against a cluster, but a connection that breaks leaves them with
-//! commands of unknown outcome. This client registers a session, numbers its commands, and repeats
-//! an unanswered one *under its number* on any node until it has the reply: the cluster executes
-//! each number once and returns the stored reply to a repetition ([session-2]).
+//! Redis clients work unmodified with a cluster, but a broken connection leaves them with commands
+//! of unknown outcome. This client registers a session, numbers its commands, and retries an
+//! unanswered command *under its number* at any node until it has the reply: the cluster executes
+//! each number once and returns the stored reply to a retry ([session-2]).
 //!
 //! ```no_run
 //! use quorate_client::{Client, Options};
@@ -16,9 +16,10 @@
 //! ```
 //!
 //! [`stream`] writes and reads byte streams with the same guarantee: each byte once, in order.
-//! [`frames`] submits to the devices of a volatile group, past all nodes.
+//! [`frames`] submits to the devices of a volatile group, bypassing all nodes.
 //!
-//! Reading order: [`client`], `attempt` (what an answer means), `link` (one connection), [`reply`].
+//! Reading order: [`client`], `attempt` (classification of replies), `link` (one connection),
+//! [`reply`].
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

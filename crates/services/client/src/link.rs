@@ -1,4 +1,4 @@
-//! One connection to one node: whole commands out, whole replies in.
+//! One connection to one node: sends whole commands, receives whole replies.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -10,12 +10,12 @@ use quorate_tls::{ClientTrust, stream::Stream};
 
 use crate::reply::{self, Reply};
 
-/// Bytes asked from the socket at a time.
+/// Bytes requested from the socket at a time.
 const READ_BYTES: usize = 16 << 10;
-/// The shortest wait that a socket's time-out can express.
+/// Minimum timeout that a socket can express.
 const WAIT_MIN: Duration = Duration::from_millis(1);
 
-/// A connection.
+/// A connection to a node.
 #[derive(Debug)]
 pub(crate) struct Link {
     stream: Stream,
@@ -24,7 +24,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Connects to the first address of `name` that answers.
+    /// Connects to the first address of `name` that accepts.
     pub(crate) fn connect(
         name: &str,
         tls: Option<&ClientTrust>,
@@ -47,14 +47,14 @@ impl Link {
         Err(last)
     }
 
-    /// Sends a command. A node that takes none of it for `wait` is given up.
+    /// Sends a command. Fails if the node accepts no bytes of it for `wait`.
     pub(crate) fn send(&mut self, command: &[u8], wait: Duration) -> io::Result<()> {
         let timeout = Some(wait.max(WAIT_MIN));
         self.stream.socket().set_write_timeout(timeout)?;
         (&self.stream).write_all(command)
     }
 
-    /// The next reply, or `TimedOut`.
+    /// Returns the next reply, or `TimedOut`.
     pub(crate) fn receive(&mut self, wait: Duration) -> io::Result<Reply> {
         let until = Instant::now() + wait;
         loop {
@@ -74,7 +74,7 @@ impl Link {
         }
     }
 
-    /// Returns whether more bytes arrived than were received by the caller.
+    /// Returns whether more bytes arrived than the caller received.
     pub(crate) const fn has_surplus(&self) -> bool {
         !self.input.is_empty()
     }
@@ -100,7 +100,7 @@ impl Link {
     }
 }
 
-/// Both sides prove who they are, if they have to.
+/// Performs the TLS handshake, in which both sides authenticate, if TLS is configured.
 pub(crate) fn secured(
     socket: TcpStream,
     name: &str,
@@ -115,7 +115,7 @@ pub(crate) fn secured(
     Ok(stream)
 }
 
-/// A command as the protocol wants it: an array of bulk strings.
+/// Encodes a command as an array of bulk strings.
 pub(crate) fn encode(arguments: &[&[u8]], out: &mut Vec<u8>) {
     out.extend_from_slice(format!("*{}\r\n", arguments.len()).as_bytes());
     for argument in arguments {

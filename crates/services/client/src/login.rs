@@ -1,13 +1,13 @@
-//! A client's user name and password, in addition to its certificate or instead of one.
+//! A client's user name and password, used with a certificate or instead of one.
 
 use std::fmt;
 
-/// A name and its password. Without certificates it can be read on its way.
+/// A user name and its password. Without TLS it is sent in clear text.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Login {
-    /// A user.
+    /// The user's name.
     pub name: String,
-    /// Never shown.
+    /// The password; never printed.
     pub password: String,
 }
 

@@ -2,30 +2,30 @@
 
 use std::fmt;
 
-/// Deepest nesting of arrays that is read.
+/// Maximum nesting of arrays.
 const DEPTH_MAX: usize = 8;
-/// Longest line (a length, a number, an error).
+/// Maximum length of a line (a length, a number, an error).
 const LINE_MAX: usize = 64 << 10;
 
 /// A server's reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// `+OK`
+    /// A simple string: `+OK`.
     Simple(String),
-    /// `-CODE text`
+    /// An error: `-CODE text`.
     Error(String),
-    /// `:1`
+    /// An integer: `:1`.
     Integer(i64),
-    /// Bytes.
+    /// A bulk string.
     Bulk(Vec<u8>),
     /// No value.
     Nil,
-    /// Several.
+    /// An array of replies.
     Array(Vec<Self>),
 }
 
 impl Reply {
-    /// The bytes of a bulk or simple reply.
+    /// Returns the bytes of a bulk or simple reply.
     pub fn bytes(&self) -> Option<&[u8]> {
         match self {
             Self::Bulk(bytes) => Some(bytes),
@@ -53,11 +53,12 @@ impl fmt::Display for Reply {
     }
 }
 
-/// The bytes are no reply, or too large a one.
+/// The bytes are not a reply, or the reply is too large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) &'static str);
 
-/// One reply from the front of `bytes` with its length; `None` while it is not whole.
+/// Parses one reply at the start of `bytes` and returns it with its length; `None` while it is
+/// incomplete.
 pub(crate) fn parse(bytes: &[u8], bytes_max: usize) -> Result<Option<(Reply, usize)>, Malformed> {
     let mut reader = Reader { bytes, at: 0 };
     match reader.reply(0, bytes_max) {
@@ -94,7 +95,7 @@ impl Reader<'_> {
             },
             b'*' => match length(line, bytes_max)? {
                 None => Ok(Reply::Nil),
-                // Not reserved up front: the length is only a claim.
+                // No capacity is reserved: the length is only a claim.
                 Some(count) => (0..count)
                     .map(|_| self.reply(depth + 1, bytes_max))
                     .collect::<Result<_, _>>()
@@ -104,7 +105,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Kind and text of the next line.
+    /// Returns the kind and the text of the next line.
     fn line(&mut self) -> Result<(u8, &[u8]), Stop> {
         let rest = &self.bytes[self.at..];
         let Some(end) = rest.iter().take(LINE_MAX).position(|byte| *byte == b'\n') else {
@@ -143,7 +144,7 @@ fn number(line: &[u8]) -> Result<i64, Stop> {
     number.ok_or(Stop::Malformed("not a number"))
 }
 
-/// `None` is -1: no value.
+/// Parses a length; -1 means no value.
 fn length(line: &[u8], bytes_max: usize) -> Result<Option<usize>, Stop> {
     match number(line)? {
         -1 => Ok(None),
@@ -160,7 +161,7 @@ mod tests {
 
     const MAX: usize = 1 << 20;
 
-    /// Each kind, whole; and at every cut it is only incomplete.
+    /// Replies of each kind parse when complete, and count as incomplete at every cut.
     #[test]
     fn a_reply_is_read_whole_or_not_at_all() {
         let nested = Reply::Array(vec![Reply::Bulk(b"a\r\nb".to_vec()), Reply::Nil]);

@@ -1,8 +1,9 @@
 //! Byte streams of a cluster: written so that nothing is lost or repeated, read without a gap.
 //!
-//! A [`StreamWriter`] keeps what is not known to be durable and sends it again, from the exact
-//! position that a node names, when a connection, a node or a leader is lost. A [`StreamReader`]
-//! goes on where it was, at any node. `docs/spec/streams-client.md` has the protocol.
+//! A [`StreamWriter`] buffers the bytes that are not known to be durable. When a connection, a node
+//! or a leader is lost, it sends them again from the exact position that a node names. A
+//! [`StreamReader`] continues at any node where it stopped. `docs/spec/streams-client.md` specifies
+//! the protocol.
 //!
 //! ```no_run
 //! use std::io::{Read as _, Write as _};
@@ -10,8 +11,8 @@
 //!
 //! let nodes = ["10.0.0.1:7453", "10.0.0.2:7453", "10.0.0.3:7453"];
 //! let mut writer = StreamWriter::open(&nodes, "notes", How::Create, Options::default())?;
-//! writer.write_all(b"three words here")?; // kept here until it is durable
-//! let end = writer.finish()?; // all of it is durable, and the stream ends there for good
+//! writer.write_all(b"three words here")?; // buffered until it is durable
+//! let end = writer.finish()?; // everything is durable, and the stream is closed permanently
 //!
 //! let mut text = String::new();
 //! let mut reader = StreamReader::new(&nodes, "notes", Options::default());
@@ -20,9 +21,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Reading order: `window` (what may have to be sent again, and which positions make sense),
-//! `writer`, its `driver` (the thread that sends and comes back), [`StreamReader`], [`Streams`]
-//! (all other requests); `link` is one connection, `nodes` says which is next.
+//! Reading order: `window` (the bytes that may have to be sent again, and the positions that nodes
+//! may report), `writer`, its `driver` (the thread that sends and reconnects), [`StreamReader`],
+//! [`Streams`] (all other requests); `link` is one connection, `nodes` selects the next node.
 
 mod error;
 mod link;
@@ -43,28 +44,28 @@ pub use reader::{End, StreamReader};
 pub use requests::{Info, Streams};
 pub use writer::{How, Progress, StreamWriter, Watch};
 
-/// Time-outs and buffers of a client.
+/// Timeouts and buffers of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Most bytes that are written and not known to be durable; a writer waits when there are so
-    /// many.
+    /// Maximum number of bytes written but not known to be durable; a writer blocks when it is
+    /// reached.
     pub buffer: usize,
-    /// To connect, and to learn whom to.
+    /// Timeout for connecting and for the handshake.
     pub attempt: Duration,
-    /// A node that owes an answer, and says nothing and takes nothing for so long, is left.
+    /// A node that owes a response is abandoned after this long without sending or accepting bytes.
     pub stall: Duration,
-    /// A reader that follows and hears nothing for so long asks again: its node may be gone without
-    /// a word.
+    /// A following reader that receives nothing for this long requests again: its node may have
+    /// failed silently.
     pub silence: Duration,
-    /// From the first failure to giving up, before anything worked.
+    /// Time from the first failure to giving up, before any attempt succeeded.
     pub open: Duration,
-    /// From the first failure to giving up, later on.
+    /// Time from the first failure to giving up, once an attempt has succeeded.
     pub patience: Duration,
-    /// The first wait after all nodes were tried; it doubles with each further round.
+    /// Delay after all nodes were tried; it doubles with each further round.
     pub backoff_min: Duration,
-    /// The longest wait between two attempts.
+    /// Maximum delay between two attempts.
     pub backoff_max: Duration,
-    /// Certificate and authorities, for nodes that ask for TLS.
+    /// Certificate and authorities, for nodes that require TLS.
     pub tls: Option<ClientTrust>,
     /// User name and password.
     pub login: Option<Login>,

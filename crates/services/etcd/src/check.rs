@@ -15,10 +15,10 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Operations of a transaction, and of all that are around it.
+/// Maximum number of operations in a transaction, including nested ones.
 pub const TXN_OPS_MAX: usize = 128;
-/// Maximum nesting of transactions. The library that decodes messages accepts 100 levels, and a
-/// transaction's answer has two for each nested one and three for the content of the innermost.
+/// Maximum nesting of transactions. The decoder accepts 100 levels of messages. A transaction's
+/// response has two for each nested transaction, and three for the contents of the innermost.
 pub const TXN_DEPTH_MAX: usize = 32;
 
 fn has_key(key: &[u8]) -> Result<(), Refusal> {
@@ -28,7 +28,7 @@ fn has_key(key: &[u8]) -> Result<(), Refusal> {
     }
 }
 
-/// A range.
+/// Validates a range.
 pub fn range(request: &RangeRequest) -> Result<(), Refusal> {
     has_key(&request.key)?;
     let known = SortOrder::try_from(request.sort_order).is_ok()
@@ -39,7 +39,7 @@ pub fn range(request: &RangeRequest) -> Result<(), Refusal> {
     }
 }
 
-/// A put.
+/// Validates a put.
 pub fn put(request: &PutRequest) -> Result<(), Refusal> {
     has_key(&request.key)?;
     if request.key.len() > KEY_BYTES_MAX {
@@ -54,15 +54,15 @@ pub fn put(request: &PutRequest) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// A deletion.
+/// Validates a deletion.
 pub fn delete(request: &DeleteRangeRequest) -> Result<(), Refusal> {
     has_key(&request.key)
 }
 
-/// A transaction, with all that is in it.
+/// Validates a transaction with everything in it.
 pub fn txn(request: &TxnRequest) -> Result<(), Refusal> {
     operations(request, TXN_OPS_MAX, TXN_DEPTH_MAX)?;
-    // Overlaps are computed once the size is known to be bounded.
+    // The size is known to be bounded, so overlaps can be computed.
     overlaps(&request.success)?;
     overlaps(&request.failure)?;
     Ok(())
@@ -98,7 +98,7 @@ fn operations(request: &TxnRequest, most: usize, deep: usize) -> Result<(), Refu
     Ok(())
 }
 
-/// Keys that a branch puts, and those that it deletes.
+/// Keys that a branch puts, and keys that it deletes.
 #[derive(Debug, Default)]
 struct Touched<'t> {
     puts: BTreeSet<&'t [u8]>,
@@ -106,7 +106,7 @@ struct Touched<'t> {
 }
 
 /// Collects the keys that the operations of a branch put and delete. A key that is put must not be
-/// put again, nor be deleted by the branch itself or by a transaction before the one that puts it.
+/// put twice, nor be deleted by the branch itself or by a transaction before the one that puts it.
 ///
 /// As in etcd, a range to the end of all keys is not checked.
 fn overlaps(ops: &[RequestOp]) -> Result<Touched<'_>, Refusal> {
@@ -129,7 +129,7 @@ fn overlaps(ops: &[RequestOp]) -> Result<Touched<'_>, Refusal> {
                     return Err(Refusal::DuplicateKey);
                 }
             }
-            // Only one of the two branches is executed, so both may put a key.
+            // Only one of the two branches is executed, so both may put the same key.
             join(&mut all.puts, then.puts);
             join(&mut all.puts, otherwise.puts);
             all.deletes.join(then.deletes);
@@ -154,21 +154,21 @@ fn join<'t>(all: &mut BTreeSet<&'t [u8]>, mut more: BTreeSet<&'t [u8]>) {
     all.extend(more);
 }
 
-/// Ranges of keys, joined where they overlap: first key, and the position after the last one.
+/// Merged ranges of keys: first key, and end.
 #[derive(Debug, Default)]
 struct Spans<'t>(BTreeMap<&'t [u8], End<'t>>);
 
 /// End of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End<'t> {
-    /// After this key.
+    /// Just after this key.
     Behind(&'t [u8]),
-    /// Before this key.
+    /// Just before this key.
     Before(&'t [u8]),
 }
 
 impl<'t> End<'t> {
-    /// Position among keys: the one after a key is before every longer key.
+    /// Returns a position in the order of keys: the one after a key precedes every longer key.
     fn place(&self) -> (&'t [u8], bool) {
         match *self {
             Self::Before(key) => (key, false),
@@ -202,8 +202,8 @@ impl<'t> Spans<'t> {
     }
 
     fn add(&mut self, mut first: &'t [u8], mut end: End<'t>) {
-        // Absorbs all ranges that it meets; those that begin within it are found from the last one
-        // on.
+        // Absorbs all ranges that it meets, found backwards from the last one that begins within
+        // it.
         while let Some((start, other)) =
             self.0.range::<&[u8], _>((Unbounded, end.bound())).next_back()
         {
@@ -241,7 +241,7 @@ mod tests {
 
     use super::*;
 
-    /// Against a set of single keys.
+    /// Merged spans contain exactly the single keys that their parts contain.
     #[test]
     fn joined_spans_contain_what_their_parts_contain() {
         let keys: Vec<Vec<u8>> = (0..12_u8).flat_map(|at| [vec![at], vec![at, 0]]).collect();
@@ -305,7 +305,7 @@ mod tests {
         assert_eq!(check(vec![deletes("a", "c"), puts("b")]), twice);
         assert_eq!(check(vec![deletes("a", "c"), puts("c")]), Ok(()));
         assert_eq!(check(vec![deletes("a", "c"), deletes("b", "d")]), Ok(()));
-        // A range to the end of all keys is not found out.
+        // A range to the end of all keys is not detected.
         assert_eq!(check(vec![deletes("a", "\0"), puts("b")]), Ok(()));
     }
 

@@ -1,5 +1,5 @@
-//! A client as programs of Quorate's own need one: a few requests, which block. It speaks gRPC as
-//! any client of etcd does.
+//! A blocking client with a few requests, for Quorate's own programs. It uses gRPC like any client
+//! of etcd.
 
 use std::{
     io,
@@ -24,19 +24,19 @@ use crate::proto::etcdserverpb::{
     TxnResponse, request_op::Request as Op, response_op::Response,
 };
 
-/// Timeout of an attempt, after which the next member is asked.
+/// Timeout of an attempt, after which the next member is tried.
 const ATTEMPT: Duration = Duration::from_secs(1);
-/// Between two attempts.
+/// Delay between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Keys that one question asks for.
+/// Maximum number of keys per request.
 const KEYS_MAX: usize = 100;
 
-/// Asks the members of a cluster.
+/// Client of the members of a cluster.
 #[derive(Debug)]
 pub struct Client {
     runtime: Runtime,
     members: Vec<Channel>,
-    /// The one that answered last.
+    /// Index of the member that answered last.
     at: usize,
     deadline: Duration,
 }
@@ -54,8 +54,8 @@ async fn ask<Q: Message + 'static, A: Message + Default + 'static>(
     Ok(answer.await?.into_inner())
 }
 
-/// Puts a key on any member that accepts it, and returns the index of that member. Repeating the
-/// put does not change the value that is read.
+/// Puts a key on any member that accepts it, and returns the index of that member. A repeated put
+/// leaves the same value.
 async fn put(
     members: Vec<Channel>,
     mut at: usize,
@@ -80,13 +80,14 @@ async fn put(
 }
 
 impl Client {
-    /// Connects to these members, `HOST:PORT` each; a request is retried until the deadline.
+    /// Creates a client of these members (`HOST:PORT` each); a request is retried until the
+    /// deadline.
     pub fn new(members: &[String], deadline: Duration) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let channel = |address: &String| {
             let endpoint = Endpoint::from_shared(format!("http://{address}"));
             let endpoint = endpoint.map_err(io::Error::other)?.connect_timeout(ATTEMPT);
-            // The connection is a task of the runtime, from the first request on.
+            // The connection runs as a task of the runtime, from the first request on.
             let _within = runtime.enter();
             Ok(endpoint.connect_lazy())
         };
@@ -94,7 +95,7 @@ impl Client {
         Ok(Self { runtime, members, at: 0, deadline })
     }
 
-    /// Puts keys, all at once, and returns the result of each.
+    /// Puts keys concurrently and returns the result of each.
     pub fn put_all(&mut self, pairs: &[(String, String)]) -> Vec<Result<(), Status>> {
         let until = Instant::now() + self.deadline;
         let puts = pairs.iter().map(|(key, value)| {
@@ -119,8 +120,8 @@ impl Client {
         all
     }
 
-    /// Returns the first member's values of these keys, either its local state or a linearizable
-    /// read.
+    /// Returns the first member's values of these keys, either from its local state or by a
+    /// linearizable read.
     pub fn get_all(
         &self,
         keys: &[String],
@@ -148,7 +149,7 @@ impl Client {
         Ok(all)
     }
 
-    /// The hash of all that the first member has, as of this revision or the present one, and that
+    /// Returns the first member's hash of all data, as of this revision or the current one, and the
     /// revision.
     pub fn hash(&self, revision: i64) -> Result<(u32, i64), Status> {
         let request = HashKvRequest { revision };
@@ -163,7 +164,7 @@ impl Client {
     ) -> Result<A, Status> {
         let none = || Status::unavailable("there are no members");
         let member = self.members.first().ok_or_else(none)?;
-        // Time is the runtime's.
+        // The timeout needs the runtime's timer.
         let asked = async { timeout(self.deadline, ask(member, path, request)).await };
         let asked = self.runtime.block_on(asked);
         asked.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer in time")))

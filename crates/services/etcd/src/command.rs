@@ -1,8 +1,8 @@
-//! Encoding of commands, queries and replies: a byte for the kind, and then a message of the
-//! protocol, preceded by the identity of the sender if auth is on ([`By`](crate::auth::By)).
+//! Encoding of commands, queries and replies: a byte for the kind and then a message of the
+//! protocol, preceded by the identity of the sender if auth is enabled ([`By`](crate::auth::By)).
 //!
-//! Input may be arbitrary bytes. Decoding allocates no more than their length, and messages nest as
-//! deep as the library allows, which is far more than the transactions of etcd's clients need.
+//! Input may be arbitrary bytes. Decoding allocates no more than their length. Messages nest as
+//! deeply as the library allows, which is far deeper than the transactions of etcd's clients.
 
 use bytes::Bytes;
 use prost::Message;
@@ -19,7 +19,7 @@ use crate::{
     refusal::Refusal,
 };
 
-/// A command: changes the state, in log order.
+/// A command, which changes the state, in log order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
     /// Puts a key.
@@ -28,30 +28,30 @@ pub enum Command {
     Delete(DeleteRangeRequest),
     /// Compares, and executes one of two branches.
     Txn(TxnRequest),
-    /// Discards history.
+    /// Compacts history.
     Compact(CompactionRequest),
-    /// Removes some of the discarded history.
+    /// Removes some of the compacted history.
     Scrub,
     /// Grants a lease.
     Grant(Granted),
-    /// Ends a lease.
+    /// Revokes a lease.
     Revoke(LeaseRevokeRequest),
-    /// Lets leases begin anew.
+    /// Keeps leases alive.
     KeepAlive(KeptAlive),
-    /// Ends leases whose time is over.
+    /// Ends expired leases.
     Expire,
-    /// Raises or ends an alarm.
+    /// Raises or disarms an alarm.
     Alarm(AlarmRequest),
-    /// Changes users, roles or permissions.
+    /// Changes auth, users, roles or permissions.
     Auth(AuthChange),
 }
 
-/// A query: reads the state and changes nothing.
+/// A query, which reads the state and changes nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Query {
     /// A page of the keys in a range.
     Page(PageRequest),
-    /// A transaction that changes nothing.
+    /// A read-only transaction.
     Txn(TxnRequest),
     /// Revision and size of the state.
     Figures,
@@ -61,11 +61,11 @@ pub enum Query {
     Lease(LeaseTimeToLiveRequest),
     /// A page of the leases.
     Leases(LeasesRequest),
-    /// List of alarms.
+    /// The raised alarms.
     Alarms(AlarmRequest),
-    /// A hash of everything, a page of it.
+    /// A page of a hash of all data.
     Hash(HashRequest),
-    /// A question about users and roles.
+    /// A query about users and roles.
     Auth(AuthAsk),
 }
 
@@ -177,49 +177,49 @@ impl Query {
     }
 }
 
-/// A lease that is granted.
+/// Request to grant a lease.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
 pub struct Granted {
-    /// Its id.
+    /// Id of the lease.
     #[prost(int64, tag = "1")]
     pub id: i64,
-    /// Seconds for which it is granted.
+    /// Requested time to live, in seconds.
     #[prost(int64, tag = "2")]
     pub ttl: i64,
-    /// The time at the node that took the request, Unix time in milliseconds ([time-2]).
+    /// Time at the node that accepted the request, in Unix milliseconds ([time-2]).
     #[prost(uint64, tag = "3")]
     pub now_ms: u64,
 }
 
-/// Leases that begin anew.
+/// Request to keep leases alive.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct KeptAlive {
-    /// Their ids.
+    /// Ids of the leases.
     #[prost(int64, repeated, tag = "1")]
     pub ids: Vec<i64>,
-    /// The time at the node that took the requests, Unix time in milliseconds ([time-2]).
+    /// Time at the node that accepted the requests, in Unix milliseconds ([time-2]).
     #[prost(uint64, tag = "2")]
     pub now_ms: u64,
-    /// The auth revision under which that node admitted the requests; 0: auth was off.
+    /// Auth revision under which that node admitted the requests; 0 if auth was disabled.
     #[prost(uint64, tag = "3")]
     pub auth_revision: u64,
 }
 
-/// New remaining times of leases that were kept alive.
+/// Remaining times of leases that were kept alive.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Lasting {
-    /// The revision of the state.
+    /// Revision of the state.
     #[prost(int64, tag = "1")]
     pub revision: i64,
-    /// Seconds, in the order of the ids; 0: there is no such lease.
+    /// Times to live in seconds, in the order of the ids; 0 if there is no such lease.
     #[prost(int64, repeated, tag = "2")]
     pub ttls: Vec<i64>,
 }
 
-/// Asks for a page of leases.
+/// Request for a page of leases.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
 pub struct LeasesRequest {
-    /// The first id, in the order of unsigned numbers.
+    /// First id, in the order of unsigned numbers.
     #[prost(int64, tag = "1")]
     pub from: i64,
 }
@@ -227,10 +227,10 @@ pub struct LeasesRequest {
 /// A page of leases.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct LeasesPage {
-    /// The revision of the state.
+    /// Revision of the state.
     #[prost(int64, tag = "1")]
     pub revision: i64,
-    /// Their ids.
+    /// Ids of the leases.
     #[prost(int64, repeated, tag = "2")]
     pub ids: Vec<i64>,
     /// Start of the next page; `None` if this was the last one.
@@ -238,19 +238,19 @@ pub struct LeasesPage {
     pub next: Option<i64>,
 }
 
-/// Asks for a page of a range.
+/// Request for a page of a range.
 #[derive(Clone, PartialEq, Message)]
 pub struct PageRequest {
     /// The range.
     #[prost(message, optional, tag = "1")]
     pub request: Option<RangeRequest>,
-    /// The revision of the pages before; 0: there was none.
+    /// Revision of the earlier pages; 0 if there were none.
     #[prost(int64, tag = "2")]
     pub at: i64,
-    /// Start of the page; empty: the start of the range.
+    /// First key of the page; empty for the start of the range.
     #[prost(bytes = "bytes", tag = "3")]
     pub from: Bytes,
-    /// Keys still wanted; further keys are only counted.
+    /// Maximum number of keys to return; further keys are only counted.
     #[prost(uint64, tag = "4")]
     pub wanted: u64,
     /// Maximum number of keys to visit.
@@ -261,33 +261,33 @@ pub struct PageRequest {
 /// A page of a range.
 #[derive(Clone, PartialEq, Message)]
 pub struct Page {
-    /// The revision of the state.
+    /// Revision of the state.
     #[prost(int64, tag = "1")]
     pub revision: i64,
-    /// The revision of the page.
+    /// Revision of the page.
     #[prost(int64, tag = "2")]
     pub at: i64,
-    /// Keys.
+    /// Keys of the page.
     #[prost(message, repeated, tag = "3")]
     pub kvs: Vec<KeyValue>,
     /// Number of keys of the range on this page.
     #[prost(int64, tag = "4")]
     pub count: i64,
-    /// Start of the next page; empty if this was the last one.
+    /// First key of the next page; empty if this was the last one.
     #[prost(bytes = "bytes", tag = "5")]
     pub next: Bytes,
 }
 
-/// Asks for events.
+/// Request for events.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct EventsRequest {
-    /// The first revision.
+    /// First revision.
     #[prost(int64, tag = "1")]
     pub from: i64,
-    /// Previous key-value pairs are wanted, too.
+    /// Include previous key-value pairs.
     #[prost(bool, tag = "2")]
     pub prev_kv: bool,
-    /// Start of the keys; empty: all keys.
+    /// First key; empty for all keys.
     #[prost(bytes = "bytes", tag = "3")]
     pub key: Bytes,
     /// End of the keys, as for a range.
@@ -295,13 +295,13 @@ pub struct EventsRequest {
     pub range_end: Bytes,
 }
 
-/// Events in order, in whole transactions.
+/// Events in order, in complete transactions.
 #[derive(Clone, PartialEq, Message)]
 pub struct Events {
-    /// The revision of the state.
+    /// Revision of the state.
     #[prost(int64, tag = "1")]
     pub revision: i64,
-    /// Everything before this revision, from the first one on, is here.
+    /// Revision up to which, exclusively, the events are complete.
     #[prost(int64, tag = "2")]
     pub next: i64,
     /// The events.
@@ -309,22 +309,22 @@ pub struct Events {
     pub events: Vec<Event>,
 }
 
-/// Asks for a page of a hash.
+/// Request for a page of a hash.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct HashRequest {
-    /// Revision to hash at; 0: the present one.
+    /// Revision to hash at; 0 for the current one.
     #[prost(int64, tag = "1")]
     pub at: i64,
-    /// This is not the first page; the remaining fields come from the previous one.
+    /// This is not the first page; the remaining fields come from the previous page.
     #[prost(bool, tag = "2")]
     pub is_begun: bool,
-    /// The compacted revision.
+    /// Compacted revision.
     #[prost(int64, tag = "3")]
     pub compacted: i64,
     /// Hash of the previous pages.
     #[prost(fixed64, tag = "4")]
     pub hash: u64,
-    /// Keys are done and changes are next.
+    /// The keys are complete, and changes are next.
     #[prost(bool, tag = "5")]
     pub of_changes: bool,
     /// Start of the page.
@@ -335,19 +335,19 @@ pub struct HashRequest {
 /// A page of a hash.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct HashPage {
-    /// The revision of the state.
+    /// Revision of the state.
     #[prost(int64, tag = "1")]
     pub revision: i64,
-    /// The revision that is hashed.
+    /// Revision of the hash.
     #[prost(int64, tag = "2")]
     pub at: i64,
-    /// The compacted revision.
+    /// Compacted revision.
     #[prost(int64, tag = "3")]
     pub compacted: i64,
     /// Hash of the pages up to and including this one.
     #[prost(fixed64, tag = "4")]
     pub hash: u64,
-    /// Keys are done and changes are next.
+    /// The keys are complete, and changes are next.
     #[prost(bool, tag = "5")]
     pub of_changes: bool,
     /// Start of the next page; empty if this was the last one.
@@ -356,7 +356,7 @@ pub struct HashPage {
 }
 
 impl HashRequest {
-    /// Returns the request for the page after this one; `None`: that was the last one.
+    /// Returns the request for the page after this one; `None` if it was the last one.
     pub fn behind(page: &HashPage) -> Option<Self> {
         (!page.next.is_empty()).then(|| Self {
             at: page.at,
@@ -372,19 +372,19 @@ impl HashRequest {
 /// Revision and size of the state.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
 pub struct Figures {
-    /// The revision.
+    /// Current revision.
     #[prost(int64, tag = "1")]
     pub revision: i64,
-    /// History before it is discarded; -1 if none ever was.
+    /// Revision before which history was compacted; -1 if it never was.
     #[prost(int64, tag = "2")]
     pub compacted: i64,
     /// All compacted history has been removed.
     #[prost(bool, tag = "3")]
     pub is_scrubbed: bool,
-    /// Bytes of keys and values with their history.
+    /// Size of keys and values with their history, in bytes.
     #[prost(uint64, tag = "4")]
     pub bytes: u64,
-    /// Leases.
+    /// Number of leases.
     #[prost(uint64, tag = "5")]
     pub leases: u64,
 }
@@ -401,7 +401,7 @@ pub fn reply<M: Message>(outcome: Result<M, Refusal>, reply: &mut Vec<u8>) {
     }
 }
 
-/// Decodes a reply. `None` if it is malformed, as from another version.
+/// Decodes a reply; `None` if it is malformed, for example from another version.
 pub fn read_reply<M: Message + Default>(reply: Vec<u8>) -> Option<Result<M, Refusal>> {
     let mut reply = Bytes::from(reply);
     match *reply.first()? {

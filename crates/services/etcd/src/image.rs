@@ -1,4 +1,5 @@
-//! Items of an image: a head with the format, and then one entry of the store each, in order.
+//! Items of an image: a head with the version of the format, then one entry of the store each, in
+//! order.
 
 use quorate::LoadError;
 
@@ -6,18 +7,18 @@ use crate::{auth, mvcc, store::counted};
 
 /// First item: a name and the version of the format.
 const HEAD: &[u8] = b"etcd\x03";
-/// First item of a version that did not contain the size.
+/// First item in the version of the format without the size.
 const HEAD_2: &[u8] = b"etcd\x02";
-/// Bytes of the length of a key.
+/// Size of the length field of a key.
 const LENGTH_BYTES: usize = 4;
 
-/// The head.
+/// Encodes the head.
 pub(crate) fn encode_head(item: &mut Vec<u8>) {
     item.clear();
     item.extend_from_slice(HEAD);
 }
 
-/// An entry. Keys are below 4 GiB: requests are.
+/// Encodes an entry. Keys are below 4 GiB, as requests are.
 pub(crate) fn encode_entry(key: &[u8], value: &[u8], item: &mut Vec<u8>) {
     item.clear();
     let length = u32::try_from(key.len()).unwrap_or(u32::MAX);
@@ -26,7 +27,7 @@ pub(crate) fn encode_entry(key: &[u8], value: &[u8], item: &mut Vec<u8>) {
     item.extend_from_slice(value);
 }
 
-/// An entry's key and value.
+/// Key and value of an entry.
 pub type Entry<'i> = (&'i [u8], &'i [u8]);
 
 /// Decodes an item other than the head into its key and value.
@@ -41,8 +42,8 @@ pub fn revision_of(item: &[u8]) -> Option<i64> {
     mvcc::bring::revision_of(key, value)
 }
 
-/// Returns the replacement of that item in an image whose revision is higher by `by`, with all
-/// history before it compacted; `None` if it cannot be so high.
+/// Returns a replacement for that item with a revision higher by `by` and all earlier history
+/// compacted; `None` if it cannot be so high.
 pub fn raised(item: &[u8], by: u64) -> Option<Vec<u8>> {
     let (key, value) = entry(item)?;
     let mut raised = Vec::new();
@@ -50,11 +51,11 @@ pub fn raised(item: &[u8], by: u64) -> Option<Vec<u8>> {
     Some(raised)
 }
 
-/// Items on arrival; they may be arbitrary bytes.
+/// Validation of arriving items, which may be arbitrary bytes.
 #[derive(Debug, Default)]
 pub struct Items {
     has_head: bool,
-    /// The key of the last entry.
+    /// Key of the last entry.
     last: Vec<u8>,
 }
 
@@ -64,7 +65,7 @@ impl Items {
         !self.has_head
     }
 
-    /// The next item; the entry that it is, if it is no head.
+    /// Validates the next item; returns the entry, or `None` for the head.
     pub fn take<'i>(&mut self, item: &'i [u8]) -> Result<Option<Entry<'i>>, LoadError> {
         if !self.has_head {
             self.has_head = item == HEAD || item == HEAD_2;

@@ -1,80 +1,81 @@
-//! Refusals of requests, the same from the state machine on every node.
+//! Refusals of requests by the state machine, the same on every node.
 
-/// Reason why a request is refused. Clients match on code and text, which are those of etcd.
+/// Reason for refusing a request. Clients match on its code and message, which are those of etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Refusal {
-    /// The bytes are no command.
+    /// The bytes are not a command.
     Malformed = 0,
-    /// The history requested was discarded.
+    /// The requested history was compacted.
     Compacted = 1,
-    /// There is no such revision yet.
+    /// The requested revision does not exist yet.
     FutureRevision = 2,
-    /// A key that must be there is not.
+    /// A required key does not exist.
     KeyNotFound = 3,
-    /// There is no such lease.
+    /// The lease does not exist.
     LeaseNotFound = 4,
-    /// The request reads or answers more than is allowed.
+    /// The request reads or returns more than allowed.
     TooMuch = 5,
-    /// A request without a key.
+    /// The request has no key.
     EmptyKey = 6,
-    /// A value in addition to `ignore_value`.
+    /// The request has a value and `ignore_value`.
     ValueProvided = 7,
-    /// A lease in addition to `ignore_lease`.
+    /// The request has a lease and `ignore_lease`.
     LeaseProvided = 8,
-    /// More operations than a transaction may have.
+    /// The transaction has too many operations.
     TooManyOps = 9,
-    /// A key that is put twice, or put and deleted.
+    /// The transaction puts a key twice, or puts and deletes it.
     DuplicateKey = 10,
-    /// An order that does not exist.
+    /// The sort order does not exist.
     InvalidSortOption = 11,
-    /// The lease exists already.
+    /// The lease already exists.
     LeaseExists = 12,
-    /// A lease for longer than can be.
+    /// The requested time to live of the lease is too long.
     LeaseTooLong = 13,
-    /// More leases than there may be.
+    /// The maximum number of leases exists.
     TooManyLeases = 14,
-    /// More keys than may go with a lease.
+    /// The lease has the maximum number of keys.
     LeaseFull = 15,
-    /// Transactions within transactions, deeper than may be.
+    /// Transactions are nested too deeply.
     TooDeep = 16,
-    /// A member has no space, so nothing may grow.
+    /// A member has no space, so the data may not grow.
     NoSpace = 17,
-    /// More alarms than there may be.
+    /// The maximum number of alarms exists.
     TooManyAlarms = 18,
-    /// An unauthenticated client; or a user without a name.
+    /// The client is not authenticated, or a user has no name.
     UserEmpty = 19,
-    /// Users and roles changed since the request was let in.
+    /// Users or roles have changed since the request was admitted.
     AuthOldRevision = 20,
-    /// This node knows an older state of users and roles than the one that admitted the request.
+    /// This node's state of users and roles is older than the one under which the request was
+    /// admitted.
     AuthBehind = 21,
-    /// A user may not do this.
+    /// The user lacks the permission.
     PermissionDenied = 22,
-    /// There is no user who may do everything.
+    /// The user root does not exist.
     RootUserNotExist = 23,
-    /// The user root may not do everything.
+    /// The user root does not have the role root.
     RootRoleNotExist = 24,
-    /// The user exists already.
+    /// The user already exists.
     UserAlreadyExists = 25,
-    /// There is no such user.
+    /// The user does not exist.
     UserNotFound = 26,
-    /// The role exists already.
+    /// The role already exists.
     RoleAlreadyExists = 27,
-    /// There is no such role.
+    /// The role does not exist.
     RoleNotFound = 28,
-    /// A role without a name.
+    /// A role has no name.
     RoleEmpty = 29,
     /// The user does not have this role.
     RoleNotGranted = 30,
     /// The role does not have this permission.
     PermissionNotGranted = 31,
-    /// There is no permission in the request.
+    /// The request has no permission.
     PermissionNotGiven = 32,
-    /// No user could administer users any more; or a permission of no keys.
+    /// No user could manage users any more, or a permission covers no keys.
     InvalidAuthManagement = 33,
-    /// More users, roles, permissions or bytes of them than there may be.
+    /// There are too many users, roles, permissions or bytes of them.
     AuthFull = 34,
-    /// A key that is longer than one may be.
+    /// The key is too long.
     KeyTooLong = 35,
 }
 

@@ -1,4 +1,4 @@
-//! The service: executes commands in the order of the log, answers queries.
+//! The service: executes commands in log order, and answers queries.
 
 use bytes::Bytes;
 use quorate::{
@@ -21,16 +21,16 @@ use crate::{
     store::Store,
 };
 
-/// Leases that one command keeps alive; nodes propose fewer.
+/// Maximum number of leases kept alive by one command; nodes propose fewer.
 const KEPT_MAX: usize = 10_000;
 
-/// The state machine on any store.
+/// The state machine, on any store.
 pub struct Service {
     mvcc: Mvcc,
     auth: Auth,
-    /// Something was executed since the last commit.
+    /// A command was executed since the last commit.
     uncommitted: bool,
-    /// The image that was begun has not given its head.
+    /// The head of the current image has not been returned yet.
     owes_head: bool,
     /// The image being loaded.
     loading: Option<Items>,
@@ -39,7 +39,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Serves `store`.
+    /// Creates the service of `store`.
     pub fn new(store: Box<dyn Store>) -> Self {
         Self {
             auth: Auth::read_or_closed(&*store),
@@ -51,12 +51,12 @@ impl Service {
         }
     }
 
-    /// The data.
+    /// Returns the data.
     pub const fn mvcc(&self) -> &Mvcc {
         &self.mvcc
     }
 
-    /// A fingerprint of all contents, to compare nodes at equal positions. Reads everything.
+    /// Returns a fingerprint of all contents, to compare nodes at the same slot. Reads everything.
     pub fn digest(&self) -> u128 {
         let mut hasher = Xxh3::new();
         self.mvcc.store().scan(&[], &[u8::MAX], &mut |key, value| {
@@ -69,7 +69,7 @@ impl Service {
         hasher.digest128()
     }
 
-    /// Returns the remaining time of a lease; -1, as in etcd, if there is none.
+    /// Returns the remaining time of a lease; -1, as in etcd, if the lease does not exist.
     fn lease(
         &self,
         request: &LeaseTimeToLiveRequest,
@@ -89,7 +89,7 @@ impl Service {
         Ok(LeaseTimeToLiveResponse {
             header,
             id,
-            // Capped by the granted time, whatever the local clock says.
+            // At most the granted time, whatever the local clock shows.
             ttl: i64::try_from(left).map_or(lease.granted, |left| left.min(lease.granted)),
             granted_ttl: lease.granted,
             keys: match request.keys {
@@ -114,7 +114,7 @@ fn header(revision: i64) -> Option<ResponseHeader> {
     Some(ResponseHeader { revision, ..ResponseHeader::default() })
 }
 
-/// Returns whether a command makes the data larger.
+/// Returns whether a command increases the size of the data.
 fn grows(command: &Command) -> bool {
     match command {
         Command::Put(_) | Command::Grant(_) => true,
@@ -123,12 +123,12 @@ fn grows(command: &Command) -> bool {
     }
 }
 
-/// Notice to listeners after commands, as [`StateMachine::take_notices`] does.
+/// Notice for listeners after commands, as returned by [`StateMachine::take_notices`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// The revision.
+    /// Current revision.
     pub revision: i64,
-    /// The size of the data.
+    /// Size of the data.
     pub bytes: u64,
     /// State of auth.
     pub auth: Mark,
@@ -174,7 +174,8 @@ impl StateMachine for Service {
         }
         let mvcc = &mut self.mvcc;
         match command {
-            // While a member has no space nothing may grow; deletions and compactions make some.
+            // While a member has no space, the data may not grow; deletions and compactions free
+            // space.
             command if grows(&command) && !mvcc.has_space() => {
                 reply::<Figures>(Err(Refusal::NoSpace), out);
             }
@@ -229,7 +230,7 @@ impl StateMachine for Service {
             Command::Auth(change) => {
                 let done = self.auth.change(change, mvcc.store_mut());
                 let header = header(mvcc.revision());
-                // All answers to such requests are of this shape.
+                // All responses to such requests have this form.
                 reply(done.map(|()| AuthEnableResponse { header }), out);
             }
         }
@@ -358,7 +359,7 @@ impl StateMachine for Service {
     }
 
     fn load(&mut self, item: &[u8]) -> Result<(), LoadError> {
-        // It is back only if all went well.
+        // The loaded image replaces the state only if everything succeeds.
         let mut items = self.loading.take().ok_or(LoadError::NotLoading)?;
         if let Some((key, value)) = items.take(item)? {
             let value = Bytes::copy_from_slice(value);

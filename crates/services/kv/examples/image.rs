@@ -1,7 +1,8 @@
-//! Measures an image of a store in memory while commands write to it: `image [keys] [value bytes]`.
+//! Measures a snapshot of a store in memory while commands write to it: `image [keys] [value
+//! bytes]`.
 //!
-//! Prints the time of an image, the longest turn of it, and what it adds to the process's memory,
-//! for several numbers of writes between two turns of the image.
+//! Prints the time of a snapshot, its longest step, and its effect on the process's memory, for
+//! several numbers of writes between two steps.
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stdout,
@@ -23,9 +24,9 @@ use quorate_kv::{
 use quorate_replica::service::{CommandId, Health, Imaged, StateMachine as _};
 use xxhash_rust::xxh3::Xxh3;
 
-/// Bytes of an image in one turn.
+/// Bytes of a snapshot per step.
 const TURN_BYTES: usize = 256 << 10;
-/// Commands of a batch.
+/// Commands per batch.
 const BATCH: u64 = 64;
 
 fn main() {
@@ -68,7 +69,7 @@ fn main() {
             let at = Instant::now();
             for _ in 0..batches {
                 for index in 0..BATCH {
-                    // Anywhere: most of it is not imaged yet.
+                    // Anywhere: most of these keys are not in the snapshot yet.
                     let key = (slot * BATCH + index).wrapping_mul(0x9e37_79b9_7f4a_7c15) % keys;
                     value[0] = value[0].wrapping_add(1);
                     let mut command = Vec::new();
@@ -104,7 +105,7 @@ fn main() {
     }
 }
 
-/// Memory of this process, in MiB.
+/// Returns the memory of this process in MiB.
 fn resident() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

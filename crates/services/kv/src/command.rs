@@ -1,4 +1,4 @@
-//! Client requests, and the table entries that describe commands.
+//! Client requests and the entries of the command table.
 
 use std::borrow::Cow;
 
@@ -8,14 +8,14 @@ use crate::{
     resp::{integer::parse_integer, request::Arguments},
 };
 
-/// Why a request never becomes a command.
+/// Reason why a request is not turned into a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Too few arguments, or too many: a transaction does not survive it.
+    /// Wrong number of arguments. It aborts a transaction.
     Arity,
-    /// A key that is too long: a transaction does not survive it either.
+    /// A key that is too long. It aborts a transaction too.
     KeyTooLong,
-    /// The error to reply.
+    /// Error to reply with.
     Text(Cow<'static, str>),
 }
 
@@ -42,33 +42,34 @@ impl From<TooLong> for Refusal {
     }
 }
 
-/// Redis' words for arguments that do not fit together.
+/// Redis' error for arguments that do not fit together.
 pub const SYNTAX: &str = "ERR syntax error";
-/// Redis' words for what is not a 64-bit number.
+/// Redis' error for text that is not a 64-bit integer.
 pub const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
 
-/// A request on its way to become a command.
+/// A client's request, to be encoded as a command.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// The command's name in lower case.
     pub name: &'static str,
-    /// Everything behind the name.
+    /// Arguments after the name.
     pub arguments: Arguments<'a>,
-    /// The front's clock, Unix time in milliseconds.
+    /// Wall clock of the front: Unix time in milliseconds.
     pub wall_ms: u64,
     /// Largest value that this node lets a command build.
     pub value_bytes_max: usize,
-    /// Different each time: what is left to chance hangs on it, and it travels in the command.
+    /// Random seed, different for each request. It travels in the command, so every node makes the
+    /// same random choices.
     pub seed: u64,
 }
 
 impl<'a> Request<'a> {
-    /// The argument with this number, the first behind the name being 0.
+    /// Returns an argument by its index; 0 is the first after the name.
     pub fn at(&self, index: usize) -> &'a [u8] {
         self.arguments.at(index)
     }
 
-    /// An argument as the name of a field or member.
+    /// Returns an argument as the name of a field or member, or refuses it if it is too long.
     pub fn field(&self, index: usize) -> Result<&'a [u8], Refusal> {
         let field = self.at(index);
         if field.len() > FIELD_BYTES_MAX {
@@ -77,26 +78,26 @@ impl<'a> Request<'a> {
         Ok(field)
     }
 
-    /// An argument as a number.
+    /// Parses an argument as an integer.
     pub fn integer(&self, index: usize) -> Result<i64, Refusal> {
         parse_integer(self.at(index)).ok_or(Refusal::from(NOT_AN_INTEGER))
     }
 
-    /// Returns whether an argument equals this word, in any case.
+    /// Returns whether an argument equals this word, ignoring case.
     pub fn is(&self, index: usize, word: &str) -> bool {
         self.at(index).eq_ignore_ascii_case(word.as_bytes())
     }
 
-    /// "invalid expire time in this command".
+    /// Returns Redis' error "invalid expire time" for this command.
     pub fn invalid_expire(&self) -> Refusal {
         Refusal::Text(format!("ERR invalid expire time in '{}' command", self.name).into())
     }
 }
 
-/// Turns a request into the bytes of a command or query.
+/// Function that encodes a request as a command or query.
 pub type Encode = fn(&Request<'_>, &mut Encoder<'_>) -> Result<(), Refusal>;
 
-/// Commands that a connection answers itself.
+/// Commands answered by the connection itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "named after the commands; docs/commands.md has them")]
 pub enum Local {
@@ -137,35 +138,35 @@ pub enum Local {
 /// Kinds of names that a connection can subscribe to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listening {
-    /// A channel.
+    /// Channel.
     Channel,
-    /// All channels whose names match.
+    /// Pattern: all channels with matching names.
     Pattern,
-    /// A channel of those that Redis keeps in shards.
+    /// Shard channel (SSUBSCRIBE).
     Shard,
 }
 
-/// Ways to name a script.
+/// Forms in which a client names a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptBy {
-    /// EVAL.
+    /// By its text (EVAL).
     Text,
-    /// EVALSHA.
+    /// By its hash (EVALSHA).
     Hash,
 }
 
-/// The component that handles a command.
+/// Component that handles a command.
 #[derive(Clone, Copy, Debug)]
 pub enum Handler {
-    /// Every node, in the order of the log, or one node as a query.
+    /// Every node, in log order; for a query, one node.
     Data(Encode),
-    /// The same; what is encoded hangs on a script, which is given as a text or by its hash.
+    /// Like `Data`, but the encoding depends on a script, given as text or hash.
     Script(ScriptBy),
     /// The connection.
     Local(Local),
 }
 
-/// Positions of the keys among the arguments, as in COMMAND INFO: first, last, step.
+/// Positions of the keys among the arguments as in COMMAND INFO: first, last, step.
 pub type Keys = (i8, i8, i8);
 
 /// Documentation of a command, as in COMMAND DOCS.
@@ -173,18 +174,18 @@ pub type Keys = (i8, i8, i8);
 pub struct Doc {
     /// Redis' group of the command.
     pub group: &'static str,
-    /// The version of Redis, or of Valkey, that had it first.
+    /// First version of Redis or Valkey with the command.
     pub since: &'static str,
-    /// The time it takes.
+    /// Time complexity.
     pub complexity: &'static str,
-    /// Summary of the command, in a sentence or two.
+    /// Summary in a sentence or two.
     pub summary: &'static str,
-    /// In what it is not as in Redis, for docs/commands.md.
+    /// Difference from Redis, for docs/commands.md.
     pub differs: Option<&'static str>,
 }
 
 impl Doc {
-    /// Group, first version, complexity, summary.
+    /// Creates the documentation from group, first version, complexity and summary.
     pub const fn new(
         group: &'static str,
         since: &'static str,
@@ -194,29 +195,29 @@ impl Doc {
         Self { group, since, complexity, summary, differs: None }
     }
 
-    /// Sets the difference from Redis.
+    /// Adds the difference from Redis.
     pub const fn differs(self, how: &'static str) -> Self {
         Self { differs: Some(how), ..self }
     }
 }
 
-/// Entry of the table of commands.
+/// Entry of the command table.
 #[derive(Clone, Copy, Debug)]
 pub struct Spec {
-    /// In lower case.
+    /// Name in lower case.
     pub name: &'static str,
-    /// Number of arguments with the name. Negative: its magnitude is the minimum.
+    /// Number of arguments, the name included. If negative, its magnitude is the minimum.
     pub arity: i8,
-    /// Flags, as in COMMAND INFO.
+    /// Flags as in COMMAND INFO.
     pub flags: &'static [&'static str],
     pub keys: Keys,
     pub handler: Handler,
-    /// Documentation, as in COMMAND DOCS.
+    /// Documentation as in COMMAND DOCS.
     pub doc: Doc,
 }
 
 impl Spec {
-    /// A command that the service executes.
+    /// Creates the entry of a command that the service executes.
     pub const fn data(
         name: &'static str,
         arity: i8,
@@ -228,22 +229,22 @@ impl Spec {
         Self { name, arity, flags, keys, handler: Handler::Data(encode), doc }
     }
 
-    /// A command that the connection answers.
+    /// Creates the entry of a command that the connection answers.
     pub const fn local(name: &'static str, arity: i8, local: Local, doc: Doc) -> Self {
         let flags: &[&str] = &["loading", "stale", "fast"];
         Self { name, arity, flags, keys: (0, 0, 0), handler: Handler::Local(local), doc }
     }
 
-    /// Returns the positions of keys among `count` arguments, the name included.
+    /// Returns the positions of the keys among `count` arguments, the name included.
     pub fn key_places(&self, count: usize) -> impl Iterator<Item = usize> + Clone + use<> {
         let (first, last, step) = self.keys;
         let last = if last < 0 {
-            // -1 is the last one.
+            // -1 is the last argument.
             count.saturating_sub(usize::from(last.unsigned_abs()))
         } else {
             usize::from(last.unsigned_abs())
         };
-        // Commands without keys say 0 of all three.
+        // Commands without keys have 0 for all three.
         let first = match first {
             0 => usize::MAX,
             first => usize::from(first.unsigned_abs()),
@@ -251,8 +252,7 @@ impl Spec {
         (first..=last).step_by(usize::from(step.unsigned_abs()).max(1))
     }
 
-    /// Checks arguments, the name included, as far as the table allows: their number, and the
-    /// lengths of keys.
+    /// Checks what the table specifies: the number of arguments and the lengths of keys.
     pub fn check(&self, arguments: &Arguments<'_>) -> Result<(), Refusal> {
         if !self.takes(arguments.len()) {
             return Err(Refusal::Arity);
@@ -263,7 +263,7 @@ impl Spec {
         Ok(())
     }
 
-    /// Returns whether the command changes or reads data, and so can be numbered.
+    /// Returns whether the command reads or changes data, so that a session can number it.
     pub const fn can_be_numbered(&self) -> bool {
         match self.handler {
             Handler::Data(_) | Handler::Script(_) => true,
@@ -278,7 +278,7 @@ impl Spec {
     }
 }
 
-/// Flags of commands that only read.
+/// Flags of read-only commands.
 pub const READS: &[&str] = &["readonly", "fast"];
-/// Flags of commands that change something.
+/// Flags of commands that write.
 pub const WRITES: &[&str] = &["write", "denyoom"];

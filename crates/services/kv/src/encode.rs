@@ -1,27 +1,27 @@
-//! Bytes of a replicated command: how its fields are written into the log, how they are read back.
+//! Encoding of the fields of a replicated command.
 //!
-//! Lengths and counts are LEB128, deadlines and slots eight bytes little-endian. These bytes live
-//! as long as the log does: a layout never changes under the same operation number.
+//! Lengths and counts are LEB128; deadlines and slots are eight bytes, little-endian. These bytes
+//! live as long as the log: a layout never changes under the same operation number.
 
 use crate::key::{FIELD_BYTES_MAX, FIELD_TOO_LONG, KEY_TOO_LONG, Key, TooLong};
 
-/// The bytes are not a command. Deterministic: every node says so of the same bytes.
+/// Error: the bytes are not a command. Deterministic: every node returns it for the same bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
-/// Why a command is not executed. Deterministic: every node says so of the same bytes, and nothing
-/// was changed.
+/// Reason why a command is not executed. Deterministic: every node returns the same one for the
+/// same bytes, and nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The bytes are not a command.
     Malformed,
-    /// A key that no store takes; a front refuses it, but the log may be from another version.
+    /// A key longer than any store accepts. A front refuses it, but another version may have logged
+    /// it.
     KeyTooLong,
-    /// The same of a field or member.
+    /// A field or member longer than any store accepts.
     FieldTooLong,
-    /// The commands of its batch have copied as much as they may.
+    /// The commands of the batch have used up its copying budget.
     Budget,
-    /// It, or the commands of its batch, would take longer than they may ([visit-2]).
+    /// The command, or its batch, would exceed the limit of visits ([visit-2]).
     Visits,
 }
 
@@ -37,7 +37,7 @@ impl Fault {
     ask for fewer elements, or go step by step as with SCAN"
             }
             Self::Budget => {
-                // Not BUSY: within a session this is the number's reply forever.
+                // Not BUSY: within a session this is the permanent reply to the number.
                 "TOOBIG not executed: commands that are under way together may copy 256 MiB within \
                  the store; send fewer at a time"
             }
@@ -57,7 +57,7 @@ impl From<TooLong> for Fault {
     }
 }
 
-/// Appends fields to a buffer.
+/// Writer that appends encoded fields to a buffer.
 #[derive(Debug)]
 pub struct Encoder<'a>(pub &'a mut Vec<u8>);
 
@@ -68,7 +68,7 @@ impl Encoder<'_> {
         self
     }
 
-    /// A small unsigned number.
+    /// Appends a small unsigned number, as LEB128.
     pub fn count(&mut self, mut value: u64) -> &mut Self {
         while value >= 0x80 {
             self.0.push(value.to_le_bytes()[0] | 0x80);
@@ -78,30 +78,30 @@ impl Encoder<'_> {
         self
     }
 
-    /// A length or number of items.
+    /// Appends a length or number of items.
     pub fn length(&mut self, value: usize) -> &mut Self {
         self.count(value as u64)
     }
 
-    /// A signed number of which most are small: zigzag.
+    /// Appends a signed number, usually small, in zigzag encoding.
     pub fn signed(&mut self, value: i64) -> &mut Self {
         self.count((value.cast_unsigned() << 1) ^ (value >> 63).cast_unsigned())
     }
 
-    /// Eight bytes.
+    /// Appends a number as eight bytes.
     pub fn word(&mut self, value: u64) -> &mut Self {
         self.0.extend_from_slice(&value.to_le_bytes());
         self
     }
 
-    /// A string of bytes with its length before it.
+    /// Appends a byte string, prefixed with its length.
     pub fn bytes(&mut self, value: &[u8]) -> &mut Self {
         self.length(value.len());
         self.0.extend_from_slice(value);
         self
     }
 
-    /// Keys as a list.
+    /// Appends a counted list of keys.
     pub fn keys(&mut self, keys: &[&[u8]]) -> &mut Self {
         self.length(keys.len());
         for key in keys {
@@ -111,7 +111,7 @@ impl Encoder<'_> {
     }
 }
 
-/// Takes fields from the front of a slice.
+/// Reader of encoded fields from the front of a slice.
 #[derive(Clone, Copy, Debug)]
 pub struct Decoder<'a>(pub &'a [u8]);
 
@@ -123,7 +123,7 @@ impl<'a> Decoder<'a> {
         Ok(first)
     }
 
-    /// A small unsigned number.
+    /// Reads a small unsigned number.
     pub fn count(&mut self) -> Result<u64, Malformed> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
@@ -140,25 +140,25 @@ impl<'a> Decoder<'a> {
         Err(Malformed)
     }
 
-    /// A length or number of items.
+    /// Reads a length or number of items.
     pub fn length(&mut self) -> Result<usize, Malformed> {
         usize::try_from(self.count()?).map_err(|_| Malformed)
     }
 
-    /// A signed number.
+    /// Reads a signed number.
     pub fn signed(&mut self) -> Result<i64, Malformed> {
         let value = self.count()?;
         Ok((value >> 1).cast_signed() ^ -(value & 1).cast_signed())
     }
 
-    /// Eight bytes.
+    /// Reads a number of eight bytes.
     pub fn word(&mut self) -> Result<u64, Malformed> {
         let (head, rest) = self.0.split_first_chunk().ok_or(Malformed)?;
         self.0 = rest;
         Ok(u64::from_le_bytes(*head))
     }
 
-    /// A string of bytes with its length before it.
+    /// Reads a length-prefixed byte string.
     pub fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
         let length = self.length()?;
         let (head, rest) = self.0.split_at_checked(length).ok_or(Malformed)?;
@@ -166,22 +166,22 @@ impl<'a> Decoder<'a> {
         Ok(head)
     }
 
-    /// A key with its length before it.
+    /// Reads a length-prefixed key.
     pub fn key(&mut self) -> Result<Key<'a>, Fault> {
         Ok(Key::new(self.bytes()?)?)
     }
 
-    /// The name of a field or member, with its length before it.
+    /// Reads a length-prefixed name of a field or member.
     pub fn field(&mut self) -> Result<&'a [u8], Fault> {
         check_field(self.bytes()?)
     }
 
-    /// Checks that nothing follows.
+    /// Checks that the input is used up.
     pub fn end(&self) -> Result<(), Malformed> {
         if self.0.is_empty() { Ok(()) } else { Err(Malformed) }
     }
 
-    /// Reads a counted list, checked as a whole and then walked without further checks.
+    /// Reads a counted list: checks all of it first, so that iterating needs no checks.
     pub fn list(&mut self) -> Result<List<'a>, Malformed> {
         let count = self.length()?;
         let start = self.0;
@@ -191,8 +191,8 @@ impl<'a> Decoder<'a> {
         Ok(List { count, bytes: Decoder(&start[..start.len() - self.0.len()]) })
     }
 
-    /// Reads a counted list in which every one of `step`, after those skipped, is the name of a
-    /// field or member.
+    /// Reads a counted list of which, after the first `skip` items, every `step`-th is the name of
+    /// a field or member.
     pub fn fields(&mut self, skip: usize, step: usize) -> Result<List<'a>, Fault> {
         let list = self.list()?;
         let mut fields = list.skip(skip).step_by(step);
@@ -200,14 +200,14 @@ impl<'a> Decoder<'a> {
         Ok(list)
     }
 
-    /// A counted list of keys.
+    /// Reads a counted list of keys.
     pub fn keys(&mut self) -> Result<Keys<'a>, Fault> {
         let list = self.list()?;
         check_keys(list)?;
         Ok(Keys(list))
     }
 
-    /// A counted list of keys, each followed by a value.
+    /// Reads a counted list of keys, each followed by a value.
     pub fn pairs(&mut self) -> Result<Pairs<'a>, Fault> {
         let list = self.list()?;
         if list.len() % 2 != 0 {
@@ -226,7 +226,7 @@ fn check_keys<'a>(mut keys: impl Iterator<Item = &'a [u8]>) -> Result<(), TooLon
     keys.try_for_each(|key| Key::new(key).map(drop))
 }
 
-/// Strings of bytes, one after the other.
+/// Byte strings in sequence, already checked.
 #[derive(Clone, Copy, Debug)]
 pub struct List<'a> {
     count: usize,
@@ -251,7 +251,7 @@ impl<'a> Iterator for List<'a> {
     }
 }
 
-/// Keys, all of them checked.
+/// Keys, already checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Keys<'a>(List<'a>);
 
@@ -273,7 +273,7 @@ impl<'a> Iterator for Keys<'a> {
     }
 }
 
-/// Keys with a value each, all of them checked.
+/// Pairs of a key and a value, already checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Pairs<'a>(List<'a>);
 

@@ -1,8 +1,7 @@
-//! Housekeeping: keys and fields that do not exist any more are removed, little by little
-//! ([time-2]).
+//! Housekeeping: removes expired keys and fields in small steps ([time-2]).
 //!
-//! Removal is invisible to clients and so not urgent. It is a command in the log all the same: the
-//! set of stored keys follows from the log alone, and so do digests and snapshots.
+//! Clients cannot see the removal, so it is not urgent. It is still a command in the log: the set
+//! of stored keys follows from the log alone, and so do digests and snapshots.
 
 use std::ops::ControlFlow;
 
@@ -12,10 +11,10 @@ use crate::{
     store::{Of, Store},
 };
 
-/// Keys and fields that one command removes, by the time since the first of them ended: keys that
-/// are set faster than they are removed must not fill the memory.
+/// Number of keys and fields that one command removes, by the milliseconds since the oldest of them
+/// expired: keys that are set faster than they are removed must not fill the memory.
 const BITES: [(u64, usize); 3] = [(10_000, 256), (60_000, 1024), (u64::MAX, 4096)];
-/// Returns the command that a leader should propose now, if there is something to remove.
+/// Returns the command for a leader to propose now, if a key or field has expired.
 pub(crate) fn sweep(store: &dyn Store) -> Option<Vec<u8>> {
     let mut first: Option<u64> = None;
     for of in [Of::Keys, Of::Fields] {

@@ -1,41 +1,41 @@
 //! Patterns of KEYS, SCAN and CONFIG GET: `*`, `?`, `[a-z]`, `[^a]`, `\x`, as in Redis.
 //!
-//! A pattern is read once, and a text is walked once: what stands between two stars is looked for
-//! in all places at the same time, 64 of its characters in one step.
+//! A pattern is parsed once and a text is scanned once: the segment between two stars is searched
+//! for at all positions in parallel, 64 of its characters per step.
 
 use crate::key::KEY_BYTES_MAX;
 
-/// Bits of a word.
+/// Bits per word.
 const WORD: usize = 64;
-/// Up to this many characters between two stars are searched for position by position.
+/// Up to this length, a segment is searched for position by position.
 const FEW: usize = 8;
-/// Most characters between the first and the last star of a pattern that a client asks for.
+/// Maximum number of characters between the first and the last star of a client's pattern.
 const BETWEEN_STARS_MAX: usize = 256;
-/// The error for more of them.
+/// Error for a pattern that exceeds `BETWEEN_STARS_MAX`.
 pub const TOO_LONG: &str =
     "TOOBIG not executed: a pattern may have 256 characters between its first and its last '*'";
 
-/// Returns whether `text` matches `pattern`; one that is longer than any key matches nothing.
+/// Returns whether `text` matches `pattern`. A pattern longer than any key matches nothing.
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     pattern.len() <= KEY_BYTES_MAX && Pattern::new(pattern).matches(text)
 }
 
-/// A pattern to be compared with many texts.
+/// A parsed pattern, to be matched against many texts.
 #[derive(Debug)]
 pub struct Pattern {
-    /// Before the first star; the whole pattern if there is none.
+    /// Elements before the first star; the whole pattern if it has none.
     first: Vec<Element>,
     rest: Option<Rest>,
 }
 
-/// Part of a pattern after the first star.
+/// Part of a pattern after its first star.
 #[derive(Debug)]
 struct Rest {
     between: Vec<Segment>,
     last: Vec<Element>,
 }
 
-/// Pattern of one byte.
+/// Pattern of a single byte.
 #[derive(Clone, Debug)]
 enum Element {
     Byte(u8),
@@ -62,8 +62,8 @@ fn all_include(elements: &[Element], text: &[u8]) -> bool {
 struct Segment {
     elements: Vec<Element>,
     words: usize,
-    /// By each byte: its places among the elements, as bits, if they are not few. One byte's words
-    /// stand together.
+    /// Bit mask per byte value of the elements that match it, `words` words each; empty for a short
+    /// segment.
     places: Vec<u64>,
 }
 
@@ -86,7 +86,7 @@ impl Segment {
         Self { elements, words, places }
     }
 
-    /// Finds the first place where it matches; returns how much of the text it takes with that.
+    /// Finds the first match and returns the position after it.
     fn find(&self, text: &[u8], reached: &mut Vec<u64>) -> Option<usize> {
         let length = self.elements.len();
         if self.places.is_empty() {
@@ -98,7 +98,7 @@ impl Segment {
         let (last, bit) = (self.words - 1, 1 << ((length - 1) % WORD));
         for (at, byte) in text.iter().enumerate() {
             let from = usize::from(*byte) * self.words;
-            // A match of what is before each place may go on, and one may begin here.
+            // Shift-and: each partial match may continue, and a new one may begin here.
             let mut carry = 1;
             for (word, places) in reached.iter_mut().zip(&self.places[from..from + self.words]) {
                 let next = *word >> (WORD - 1);
@@ -114,7 +114,7 @@ impl Segment {
 }
 
 impl Pattern {
-    /// Reads a pattern. Any bytes are one.
+    /// Parses a pattern; any bytes are valid.
     pub fn new(pattern: &[u8]) -> Self {
         let mut segments = vec![Vec::new()];
         let mut at = 0;
@@ -136,7 +136,7 @@ impl Pattern {
         Self { first, rest: last.map(|last| Rest { between, last }) }
     }
 
-    /// Refuses a pattern that would take long.
+    /// Refuses a pattern that would be slow to match.
     pub fn check(pattern: &[u8]) -> Result<(), &'static str> {
         let pattern = Self::new(pattern);
         let between = pattern.rest.iter().flat_map(|rest| &rest.between);
@@ -146,7 +146,7 @@ impl Pattern {
         }
     }
 
-    /// Returns whether it matches all of `text`.
+    /// Returns whether the pattern matches all of `text`.
     pub fn matches(&self, text: &[u8]) -> bool {
         let Some(Rest { between, last }) = &self.rest else {
             return text.len() == self.first.len() && all_include(&self.first, text);
@@ -169,7 +169,7 @@ impl Pattern {
     }
 }
 
-/// Reads what one byte is compared with; returns the place behind it, too.
+/// Parses the pattern of one byte; returns it with the position after it.
 fn element(pattern: &[u8], at: usize) -> (Element, usize) {
     match pattern[at] {
         b'?' => (Element::Any, at + 1),
@@ -179,7 +179,7 @@ fn element(pattern: &[u8], at: usize) -> (Element, usize) {
     }
 }
 
-/// Reads the inside of brackets; without a closing one it reaches to the end.
+/// Parses a bracket expression. Without a closing bracket it extends to the end.
 fn class(pattern: &[u8], mut at: usize) -> (Element, usize) {
     let negated = pattern.get(at) == Some(&b'^');
     at += usize::from(negated);
@@ -243,7 +243,7 @@ mod tests {
         }
     }
 
-    /// By going back to every star: for short patterns.
+    /// Matches by backtracking at every star: for short patterns only.
     fn slow(pattern: &[u8], text: &[u8]) -> bool {
         let Some((first, rest)) = pattern.split_first() else {
             return text.is_empty();
@@ -283,7 +283,7 @@ mod tests {
         }
     }
 
-    /// The product of both lengths would be 2^32.
+    /// Matching takes linear time: the product of both lengths would be 2^32 steps.
     #[test]
     fn long_patterns_take_as_long_as_they_are() {
         let text = "a".repeat(65_000);

@@ -1,48 +1,48 @@
-//! Keys, and how long they may be: one limit for all commands and both stores.
+//! Keys and their maximum length: one limit for all commands and both stores.
 
 use std::fmt;
 
-/// Most bytes of a key: 64 KiB less 16.
+/// Maximum length of a key: 64 KiB less 16 bytes.
 ///
-/// Replicated commands are executed or refused by it, so it is the same on every node and in every
-/// version. The tree on disk takes keys of 65 535 bytes, and the store puts up to 15 before a
-/// client's ([`crate::store::lsm`] asserts that they fit, the index of deadlines included). This is
-/// the largest limit with which every key may have a deadline, so no key that an earlier version
-/// could keep has become unreachable.
+/// Replicated commands are executed or refused by this limit, so it is the same on every node and
+/// in every version. The tree on disk accepts keys of 65 535 bytes, and the store prefixes a
+/// client's key with up to 15 ([`crate::store::lsm`] asserts that they fit, the index of deadlines
+/// included). This is the largest limit with which every key may have a deadline, so every key that
+/// an earlier version could store is still reachable.
 pub const KEY_BYTES_MAX: usize = (64 << 10) - 16;
 
-/// The error for a longer key, or pattern of keys.
+/// Error for a key or a pattern of keys that is too long.
 pub const KEY_TOO_LONG: &str =
     "TOOBIG not executed: a key, or a pattern of keys, may have 65520 bytes";
 
-/// Most bytes of a field of a hash, or a member of a set or sorted set: 64 KiB less 64. They are
-/// names of rows, which have more before them than keys do.
+/// Maximum length of a hash field or of a member of a set or sorted set: 64 KiB less 64 bytes. They
+/// are names of rows, which have a longer prefix than keys.
 pub const FIELD_BYTES_MAX: usize = (64 << 10) - 64;
 
-/// The error for a longer field or member.
+/// Error for a field or member that is too long.
 pub const FIELD_TOO_LONG: &str = "TOOBIG not executed: a field or a member may have 65472 bytes; values and elements of lists may be longer";
 
-/// A key that every store can keep.
+/// A key short enough for every store.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key<'a>(&'a [u8]);
 
-/// More than [`KEY_BYTES_MAX`] bytes.
+/// Error: the key has more than [`KEY_BYTES_MAX`] bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong;
 
 impl<'a> Key<'a> {
-    /// Creates a key of these bytes.
+    /// Checks the length and creates the key.
     pub const fn new(bytes: &'a [u8]) -> Result<Self, TooLong> {
         if bytes.len() <= KEY_BYTES_MAX { Ok(Self(bytes)) } else { Err(TooLong) }
     }
 
-    /// The key as the client wrote it.
+    /// Returns the key as the client sent it.
     pub const fn bytes(self) -> &'a [u8] {
         self.0
     }
 }
 
-/// A key in the program's text is short enough, or the program does not compile.
+/// Converts a literal. One that is too long does not compile.
 impl<'a, const BYTES: usize> From<&'a [u8; BYTES]> for Key<'a> {
     fn from(bytes: &'a [u8; BYTES]) -> Self {
         const { assert!(BYTES <= KEY_BYTES_MAX) };

@@ -1,14 +1,14 @@
-//! Contents of the log and of queries: operations with their numbers, and the parts common to
-//! several.
+//! Contents of the log and of queries: operation numbers, and encodings shared by several
+//! operations.
 
 use crate::encode::{Decoder, Encoder, Malformed};
 
-/// Most bytes that one reply with several values may have. A constant, since the replies to
-/// replicated commands must be equal on every node.
+/// Maximum size of a reply with several values. A constant, since the replies to replicated
+/// commands must be equal on every node.
 pub const REPLY_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// The first byte of a command or query. Numbers are never used for anything else: the log keeps
-/// them. Below [`Op::FIRST_WRITE`] are the reads, which may be queries.
+/// First byte of a command or query. A number is never reused: the log keeps it. Numbers below
+/// [`Op::FIRST_WRITE`] are reads, which may be queries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "named after the commands; docs/commands.md has them")]
 #[repr(u8)]
@@ -121,12 +121,12 @@ pub enum Op {
     SortStore = 122,
     PublishShard = 123,
     HExpire = 124,
-    /// A command follows that is executed within bounds ([visit-2]).
+    /// A command follows, to be executed within bounds ([visit-2]).
     Bounded = 125,
 }
 
 impl Op {
-    /// All of them.
+    /// All operations.
     pub const ALL: [Self; 109] = [
         Self::Literal,
         Self::Get,
@@ -238,7 +238,7 @@ impl Op {
         Self::HExpire,
         Self::Bounded,
     ];
-    /// The first operation that changes something.
+    /// First operation that writes.
     pub const FIRST_WRITE: u8 = 64;
 
     const BY_NUMBER: [Option<Self>; 256] = {
@@ -253,13 +253,13 @@ impl Op {
         table
     };
 
-    /// The operation with this number.
+    /// Returns the operation with this number.
     pub fn from_byte(byte: u8) -> Option<Self> {
         Self::BY_NUMBER[usize::from(byte)]
     }
 
-    /// Returns whether it stands alone: it is not part of a transaction; operations for clients in
-    /// line are not requests of clients.
+    /// Returns whether the operation is barred from transactions. Operations for blocked clients
+    /// are not requests of clients.
     pub const fn stands_alone(self) -> bool {
         matches!(
             self,
@@ -274,25 +274,25 @@ impl Op {
         )
     }
 
-    /// Returns whether it changes nothing.
+    /// Returns whether the operation only reads.
     pub const fn is_read(self) -> bool {
         (self as u8) < Self::FIRST_WRITE
     }
 }
 
-/// Path by which an encoded command is sent.
+/// Path on which an encoded command is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A query.
+    /// As a query.
     Read,
     /// Through the log.
     Write,
-    /// Through the log, and its reply may be as large as a value or larger.
+    /// Through the log, with a reply that may be as large as a value or larger.
     WriteReturning,
 }
 
 impl Kind {
-    /// The kind of an encoded command.
+    /// Returns the path of an encoded command.
     pub fn of(command: &[u8]) -> Self {
         let mut decoder = Decoder(command);
         match decoder.byte().ok().and_then(Op::from_byte) {
@@ -322,9 +322,9 @@ impl Kind {
 
 /// Flags of [`Op::Set`].
 pub mod set_flag {
-    /// Only if the key is absent.
+    /// Set only if the key is absent.
     pub const NX: u8 = 1;
-    /// Only if the key is present.
+    /// Set only if the key is present.
     pub const XX: u8 = 2;
     /// Keep the key's deadline.
     pub const KEEP_TTL: u8 = 4;
@@ -339,16 +339,16 @@ pub mod set_flag {
 /// New deadline of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deadline {
-    /// The key has none.
+    /// No deadline.
     Never,
     /// Unix time in milliseconds.
     At(u64),
-    /// Already past when the front looked: the key is removed at once.
+    /// Already past when the front encoded it: the key is removed at once.
     Past,
 }
 
 impl Deadline {
-    /// Writes it.
+    /// Encodes the deadline.
     pub fn encode(self, out: &mut Encoder<'_>) {
         match self {
             Self::Never => out.byte(0),
@@ -357,12 +357,12 @@ impl Deadline {
         };
     }
 
-    /// Reads it.
+    /// Decodes a deadline.
     pub fn decode(from: &mut Decoder<'_>) -> Result<Self, Malformed> {
         match from.byte()? {
             0 => Ok(Self::Never),
             1 => match from.word()? {
-                // Stores may write "none" so.
+                // Stores may represent "none" by this number.
                 u64::MAX => Err(Malformed),
                 at => Ok(Self::At(at)),
             },
@@ -386,8 +386,8 @@ mod tests {
         }
     }
 
-    /// [level-9] An operation unknown to the release before is not executed before the group uses
-    /// its level.
+    /// [level-9] An operation that the previous release does not know is not executed before the
+    /// group's feature level allows it.
     #[test]
     fn operations_of_released_levels_are_known_and_a_new_one_needs_a_level() {
         const OF_LEVEL_8: [std::ops::RangeInclusive<u8>; 2] = [1..=47, 64..=124];

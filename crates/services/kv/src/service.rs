@@ -1,4 +1,4 @@
-//! The service: executes commands in the order of the log, answers queries.
+//! The service: executes commands in log order and answers queries.
 
 use std::collections::VecDeque;
 
@@ -34,24 +34,24 @@ pub struct Service {
     store: Box<dyn Store>,
     applied_to: Slot,
     budget: Budget,
-    /// Kept for its memory.
+    /// Buffer, reused between calls.
     prefetched: Vec<Position>,
-    /// Notices of commands since the last look.
+    /// Notices from commands since they were last taken.
     notices: Vec<Notice>,
-    /// Keyspace events that this node wants.
+    /// Keyspace events enabled on this node.
     events: Setting,
-    /// Something was executed since the last commit.
+    /// Set when a command was executed after the last commit.
     uncommitted: bool,
-    /// Clients in line.
+    /// Blocked clients.
     waits: Waits,
-    /// The image that is going on.
+    /// Snapshot in progress.
     imaging: Imaging,
-    /// The image that comes in.
+    /// Snapshot being loaded.
     loading: Option<Items>,
 }
 
 impl Service {
-    /// Serves `store`.
+    /// Creates the service on `store`.
     pub fn new(store: Box<dyn Store>) -> Self {
         Self {
             store,
@@ -67,12 +67,13 @@ impl Service {
         }
     }
 
-    /// A fingerprint of all contents, to compare nodes at equal positions. Reads everything.
+    /// Returns a fingerprint of all contents, to compare nodes at equal positions. Reads
+    /// everything.
     pub fn digest(&self) -> u128 {
         self.waits.digest(store::digest(&*self.store))
     }
 
-    /// Sets the applied position.
+    /// Sets the applied position and resets what belonged to the previous one.
     fn stands_at(&mut self, applied_to: Slot) {
         self.applied_to = applied_to;
         self.budget = Budget::default();
@@ -80,34 +81,34 @@ impl Service {
         self.loading = None;
     }
 
-    /// Returns the setting of the keyspace events that this node wants: a front changes it.
+    /// Returns the shared setting of this node's keyspace events; a front changes it.
     pub fn events(&self) -> Setting {
         self.events.clone()
     }
 
-    /// [visit-1] Returns how many visits a replicated command takes at most beyond its arguments,
-    /// on the state as it stands; numbers that are too large are not distinguished.
+    /// [visit-1] Returns an upper bound of the visits that a replicated command makes beyond its
+    /// arguments, on the current state. Numbers above the limit are not distinguished.
     pub fn visits(&self, command: &[u8]) -> u64 {
         let (store, waits) = (&*self.store, &self.waits);
         let state = Reading { store, applied_to: self.applied_to, wall_ms: None, waits };
         visits::visits(command, &state, VISITS_MAX)
     }
 
-    /// The data.
+    /// Returns the store.
     pub fn store(&self) -> &dyn Store {
         &*self.store
     }
 }
 
-/// Remaining parts of an image.
+/// Remaining parts of a snapshot.
 #[derive(Debug, Default)]
 struct Imaging {
-    /// Number of keys; `None`: its head has been returned.
+    /// Number of keys, for the head; `None` once the head has been returned.
     head: Option<u64>,
-    /// The item behind the head.
+    /// Item after the head: versions of removed keys.
     removals: Option<Vec<u8>>,
     keys_are_over: bool,
-    /// Clients in line as of its moment: they come behind the keys.
+    /// Clients blocked when the snapshot began; they follow the keys.
     waits: VecDeque<(Version, Wait)>,
 }
 
@@ -141,8 +142,8 @@ impl StateMachine for Service {
         self.store.prefetch(&self.prefetched);
     }
 
-    /// [watch-4] [visit-2] All commands are of the first level, but for transactions that watch
-    /// absent keys, and those that are bounded.
+    /// [watch-4] [visit-2] All commands need only the base level, except transactions that watch
+    /// absent keys and bounded commands.
     fn level_of(&self, command: &[u8]) -> Level {
         let bounded = command.first() == Some(&(Op::Bounded as u8));
         match bounded || exec::watches_absent_keys(command) {
@@ -201,7 +202,7 @@ impl StateMachine for Service {
             waits: &self.waits,
         };
         let done = match decoder.byte().ok().and_then(Op::from_byte) {
-            // It is there to read everything.
+            // A digest reads everything by design.
             Some(Op::Digest) => read(Op::Digest, &mut decoder, &state, &mut Reply(reply)),
             Some(op) => {
                 let answer = || read(op, &mut decoder, &state, &mut Reply(reply));
@@ -278,9 +279,9 @@ impl StateMachine for Service {
 
     fn begin_image(&mut self) -> bool {
         self.end_image();
-        // Nothing but the keys and the clients in line is replicated: the budget is of one batch,
-        // which a commit ends, and notices and what was brought near are this node's own. The
-        // replica keeps the group's time.
+        // Only the keys and the blocked clients are replicated. The budget is of one batch, which a
+        // commit ends; notices and prefetched positions belong to this node. The replica keeps the
+        // group's time.
         if self.uncommitted || self.loading.is_some() {
             return false;
         }
@@ -330,7 +331,7 @@ impl StateMachine for Service {
     }
 
     fn load(&mut self, item: &[u8]) -> Result<(), LoadError> {
-        // It is back only if all went well.
+        // Put back only if the item is valid.
         let mut items = self.loading.take().ok_or(LoadError::NotLoading)?;
         match items.take(item)? {
             None => {}
@@ -343,7 +344,7 @@ impl StateMachine for Service {
 
     fn finish_load(&mut self, at: Slot, meta: &[MetaChange]) -> Result<(), LoadError> {
         let items = self.loading.take().ok_or(LoadError::NotLoading)?;
-        // Before the first slot there is no state, and no image of it.
+        // Before the first slot there is no state to take a snapshot of.
         if at != Slot::FIRST || !items.is_empty() {
             items.end(at)?;
         }

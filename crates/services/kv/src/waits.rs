@@ -1,7 +1,7 @@
-//! The line of clients that wait for elements: who waits for which keys, in the order of the log.
+//! Queue of blocked clients: the keys that each waits for, in log order.
 //!
-//! It is replicated state, in memory on every node, whichever store is used; a store on a disk
-//! keeps it among the metadata of its commits, and images carry it behind the keys.
+//! It is replicated state, in memory on every node, whichever store is used. A store on disk saves
+//! it among the metadata of its commits, and snapshots carry it after the keys.
 //! `docs/decisions/0023` has the reasons.
 
 use std::{
@@ -18,57 +18,57 @@ use crate::{
     store::{collection::Kind, places::Version},
 };
 
-/// Most clients that may wait, and most bytes of what they wait for.
+/// Maximum number of blocked clients, and of bytes of their attempts.
 const LIMIT: Share = Share { count: 65_536, bytes: 64 << 20 };
-/// The same for those of one node.
+/// Limits of a single node's clients.
 const LIMIT_OF_NODE: Share = Share { count: 16_384, bytes: 16 << 20 };
-/// Memory of a wait in addition to its bytes, and of each of its keys.
+/// Approximate memory of a wait, and of each of its keys, in addition to its bytes.
 const WAIT_BYTES: usize = 256;
 const KEY_BYTES: usize = 384;
 
-/// First bytes of the metadata's keys; no key of the replica begins so.
+/// Prefix of the metadata's keys; no key of the replica begins with it.
 const META: &[u8] = b"kv.wait.";
 
-/// Stirred keys that a commit looks at, to forget those that have nothing (any more).
+/// Ready keys that one commit checks, to forget those without elements.
 const SETTLED_EACH: usize = 16;
 
-/// A front in one of its lives.
+/// One incarnation of a front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Owner {
-    /// The node.
+    /// Node of the front.
     pub node: u32,
-    /// Different for each start of its process.
+    /// Incarnation, different for each start of the process.
     pub life: u64,
 }
 
 impl Owner {
-    /// Writes it.
+    /// Encodes the owner.
     pub fn encode(self, out: &mut Encoder<'_>) {
         out.count(self.node.into()).word(self.life);
     }
 
-    /// Reads it.
+    /// Decodes an owner.
     pub fn decode(from: &mut Decoder<'_>) -> Result<Self, Malformed> {
         let node = u32::try_from(from.count()?).map_err(|_| Malformed)?;
         Ok(Self { node, life: from.word()? })
     }
 
-    /// The first of those of a node.
+    /// Returns a lower bound of the owners of a node.
     const fn first(node: u32) -> Self {
         Self { node, life: 0 }
     }
 }
 
-/// A client in line.
+/// A blocked client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// Owner of the client.
+    /// Front of the client.
     pub owner: Owner,
-    /// Number of the client at its owner.
+    /// Number of the client at its front.
     pub number: u64,
-    /// Version at which it joined the line, or last tried in vain.
+    /// Version at which the client joined the queue or last retried without success.
     pub sign: Version,
-    /// Shared with images that are going on.
+    /// Shared with snapshots in progress.
     attempt: Arc<[u8]>,
     kind: Kind,
     wanted: u64,
@@ -76,7 +76,7 @@ pub struct Wait {
 }
 
 impl Wait {
-    /// A client that gets in line now, with an attempt as it is encoded.
+    /// Creates the wait of a client that joins the queue with an encoded attempt.
     pub fn new(owner: Owner, number: u64, sign: Version, attempt: &[u8]) -> Result<Self, Fault> {
         let read = Attempt::decode(&mut Decoder(attempt))?;
         Ok(Self {
@@ -90,7 +90,7 @@ impl Wait {
         })
     }
 
-    /// Encodes the wait for metadata and images.
+    /// Encodes the wait for metadata and snapshots.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut out = Encoder(&mut bytes);
@@ -114,12 +114,12 @@ impl Wait {
     }
 
     fn share(&self) -> Share {
-        // Its bytes, and its keys twice more: as those of a line, and stirred.
+        // The keys are counted twice more: in the queues and among the ready keys.
         Share { count: 1, bytes: WAIT_BYTES + 3 * self.attempt.len() + KEY_BYTES * self.keys }
     }
 }
 
-/// Number and bytes of waits: a limit, or the use of some clients.
+/// Number and bytes of waits: a limit, or the usage of some clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Share {
     count: usize,
@@ -140,12 +140,12 @@ impl Share {
     }
 }
 
-/// The limit of waiting clients is reached.
+/// Error: the limit of blocked clients is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
-    /// At this node.
+    /// The limit of the client's node.
     Node,
-    /// Everywhere.
+    /// The limit of the group.
     All,
 }
 
@@ -163,37 +163,35 @@ impl Full {
     }
 }
 
-/// All clients that wait.
+/// All blocked clients.
 #[derive(Debug, Default)]
 pub struct Waits {
-    /// By the command that they got in line with.
+    /// By the command that joined the queue.
     waits: BTreeMap<Version, Wait>,
     numbers: BTreeMap<(Owner, u64), Version>,
     lines: BTreeMap<Box<[u8]>, BTreeSet<Version>>,
     shares: BTreeMap<Owner, Share>,
     all: Share,
-    /// Not as the last commit has them.
+    /// Waits changed since the last commit.
     changed: BTreeSet<Version>,
-    /// Keys with waiting clients that may have something: a hint, and no state.
+    /// Ready keys: keys with blocked clients that may have elements. A hint, not state.
     stirred: BTreeSet<Box<[u8]>>,
-    /// Key at which a commit resumes checking them.
+    /// Key at which the next commit resumes checking the ready keys.
     settled: Box<[u8]>,
-    /// Something happened that a front may want to look at.
+    /// Set by changes that a front may have to react to.
     news: bool,
 }
 
 impl Waits {
-    /// Returns whether no client waits.
     pub fn is_empty(&self) -> bool {
         self.waits.is_empty()
     }
 
-    /// Returns the number of waiting clients.
     pub fn len(&self) -> usize {
         self.waits.len()
     }
 
-    /// A client gets in line.
+    /// Adds a client to the queue, unless a limit is reached.
     pub fn enter(&mut self, since: Version, wait: Wait) -> Result<(), Full> {
         let share = wait.share();
         let of_owner = self.shares.get(&wait.owner).copied().unwrap_or_default();
@@ -216,7 +214,8 @@ impl Waits {
                 }
             }
         }
-        // It may be in line after others, of which one leaves without taking anything.
+        // The client may be in the queue of a key with elements left, if one before it leaves
+        // without any.
         self.stirred.extend(wait.keys().map(Box::from));
         self.waits.insert(since, wait);
         self.changed.insert(since);
@@ -224,19 +223,19 @@ impl Waits {
         Ok(())
     }
 
-    /// Since when a client is in line, and its attempt.
+    /// Returns the version at which a client joined the queue, and its attempt.
     pub fn find(&self, owner: Owner, number: u64) -> Option<(Version, &[u8])> {
         let since = *self.numbers.get(&(owner, number))?;
         Some((since, &self.waits.get(&since)?.attempt))
     }
 
-    /// Returns the version of a client's last sign.
+    /// Returns the version of a client's last sign of life.
     pub fn sign_of(&self, owner: Owner, number: u64) -> Option<Version> {
         let since = self.numbers.get(&(owner, number))?;
         self.waits.get(since).map(|wait| wait.sign)
     }
 
-    /// A client has tried in vain: it is there.
+    /// Records a sign of life: the client retried without success.
     pub fn sign(&mut self, since: Version, now: Version) {
         if let Some(wait) = self.waits.get_mut(&since) {
             wait.sign = now;
@@ -245,7 +244,7 @@ impl Waits {
         }
     }
 
-    /// A client leaves the line.
+    /// Removes a client from the queue.
     pub fn leave(&mut self, since: Version) {
         let Some(wait) = self.waits.remove(&since) else {
             return;
@@ -272,7 +271,7 @@ impl Waits {
         self.news = true;
     }
 
-    /// All clients of a front leave; says how many.
+    /// Removes all clients of a front; returns their number.
     pub fn leave_all(&mut self, owner: Owner) -> usize {
         let numbers = self.numbers.range((owner, 0)..=(owner, u64::MAX));
         let gone: Vec<Version> = numbers.map(|(_, since)| *since).collect();
@@ -282,7 +281,7 @@ impl Waits {
         gone.len()
     }
 
-    /// A front begins: clients of its earlier lives are gone.
+    /// Starts a front's incarnation: removes the clients of its earlier ones.
     pub fn begin_life(&mut self, owner: Owner) {
         let lives = self.shares.range(Owner::first(owner.node)..);
         let lives = lives.map(|(life, _)| *life);
@@ -295,8 +294,8 @@ impl Waits {
         }
     }
 
-    /// Returns whether a client that joined the line then may take from a key with this many
-    /// elements: there is one more than those before it take.
+    /// Returns whether the client that joined at `since` may pop from a key with `count` elements:
+    /// the clients before it leave at least one.
     pub fn has_turn(&self, since: Version, key: &[u8], kind: Kind, count: u64) -> bool {
         let mut before = 0_u64;
         let Some(line) = self.lines.get(key) else {
@@ -312,7 +311,7 @@ impl Waits {
         before < count
     }
 
-    /// Visits the clients whose turn it is at a key with this many elements.
+    /// Visits the clients that may pop from a key with `count` elements.
     pub fn turns(&self, key: &[u8], kind: Kind, count: u64, each: &mut dyn FnMut(&Wait)) {
         let line = self.lines.get(key).into_iter().flatten();
         let mut before = 0_u64;
@@ -327,13 +326,13 @@ impl Waits {
         }
     }
 
-    /// Clients of a front, in the order of their numbers.
+    /// Returns the client numbers of a front, in order.
     pub fn numbers_of(&self, owner: Owner) -> Vec<u64> {
         let numbers = self.numbers.range((owner, 0)..=(owner, u64::MAX));
         numbers.map(|((_, number), _)| *number).collect()
     }
 
-    /// A key got something that clients wait for.
+    /// Marks a key as ready: it has new elements.
     pub fn stir(&mut self, key: &[u8]) {
         if self.lines.contains_key(key) {
             if !self.stirred.contains(key) {
@@ -343,13 +342,13 @@ impl Waits {
         }
     }
 
-    /// Returns keys that may have something for a client, from one on.
+    /// Returns the ready keys, starting at `from`.
     pub fn stirred_from<'a>(&'a self, from: &[u8]) -> impl Iterator<Item = &'a [u8]> {
         let from: Box<[u8]> = from.into();
         self.stirred.range(from..).map(|key| &**key)
     }
 
-    /// Forgets some of the keys that have nothing.
+    /// Forgets some of the ready keys without elements.
     fn settle(&mut self, has_some: &dyn Fn(&[u8]) -> bool) {
         let next = self.stirred.range(self.settled.clone()..);
         let looked_at: Vec<Box<[u8]>> = next.take(SETTLED_EACH).cloned().collect();
@@ -364,7 +363,7 @@ impl Waits {
         }
     }
 
-    /// A commit: what has changed of the metadata. `has_some` says whether a key has anything.
+    /// Commits: returns the changes of the metadata. `has_some` says whether a key has elements.
     pub fn commit(&mut self, has_some: &dyn Fn(&[u8]) -> bool) -> Vec<MetaChange> {
         self.settle(has_some);
         let changed = std::mem::take(&mut self.changed);
@@ -375,28 +374,28 @@ impl Waits {
         changed.into_iter().map(change).collect()
     }
 
-    /// Returns whether a commit has nothing to do.
+    /// Returns whether a commit would have no work.
     pub fn is_unchanged(&self) -> bool {
         self.changed.is_empty() && self.stirred.is_empty()
     }
 
-    /// A commit has all of it.
+    /// Records that everything is committed.
     pub fn is_as_committed(&mut self) {
         self.changed.clear();
     }
 
-    /// Returns whether there may be something for a front to look at, since the last call.
+    /// Returns whether a front may have to react to changes since the last call.
     pub fn take_news(&mut self) -> bool {
         std::mem::take(&mut self.news)
     }
 
-    /// Takes from metadata what is in it of clients that wait.
+    /// Extracts the blocked clients from the metadata.
     pub fn restore(meta: &mut Metadata) -> Self {
         let mut waits = Self::default();
         for (key, bytes) in meta.extract_if(.., |(key, _)| key.starts_with(META)) {
             let since = key.get(META.len()..).and_then(since_from);
             if let (Some(since), Ok(wait)) = (since, Wait::decode(&bytes)) {
-                // A client admitted before is admitted again: the limits depend on the release.
+                // A client admitted before stays admitted: the limits depend on the release.
                 waits.enter(since, wait).ok();
             }
         }
@@ -404,19 +403,19 @@ impl Waits {
         waits
     }
 
-    /// All of it, as metadata of a store that has none.
+    /// Returns all waits as metadata, for a store that has none.
     pub fn as_metadata(&self) -> impl Iterator<Item = MetaChange> {
         self.waits
             .iter()
             .map(|(since, wait)| MetaChange { key: meta_key(*since), value: Some(wait.encode()) })
     }
 
-    /// All who wait, in their order. Their attempts are not copied.
+    /// Returns all waits in order. Attempts are shared, not copied.
     pub fn all(&self) -> impl Iterator<Item = (Version, Wait)> {
         self.waits.iter().map(|(since, wait)| (*since, wait.clone()))
     }
 
-    /// Loads a wait, after all before it.
+    /// Loads a wait from a snapshot, in order.
     pub fn load(&mut self, since: Version, bytes: &[u8]) -> Result<(), &'static str> {
         let wait = Wait::decode(bytes).map_err(|_| "a client that waits makes no sense")?;
         if self.waits.last_key_value().is_some_and(|(last, _)| *last >= since) {
@@ -428,13 +427,12 @@ impl Waits {
         self.enter(since, wait).map_err(|_| "more clients wait than may")
     }
 
-    /// The last sign of any client.
+    /// Returns the latest slot of any client's sign of life.
     pub fn newest(&self) -> Option<u64> {
         self.waits.values().map(|wait| wait.sign.slot).max()
     }
 
-    /// Returns a fingerprint of the data and of the waiting clients; that of the data if there are
-    /// none.
+    /// Returns a fingerprint of the data and the blocked clients; `data` itself if there are none.
     pub fn digest(&self, data: u128) -> u128 {
         if self.is_empty() {
             return data;
@@ -471,7 +469,7 @@ mod tests {
     const A: Owner = Owner { node: 1, life: 7 };
     const B: Owner = Owner { node: 2, life: 7 };
 
-    /// Encodes `BLPOP key … 0`; with a count, that many elements.
+    /// Encodes `BLPOP key … 0`, or with a count, that many elements.
     fn attempt(keys: &[&str], count: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut out = Encoder(&mut bytes);

@@ -1,8 +1,9 @@
-//! What a commit costs: writes, flushes and time, through the drivers on real files or in memory.
+//! Cost of a commit: writes, flushes and time, through the drivers on real files or in memory.
 //!
 //! `cargo bench -p quorate-log --bench commit -- [--driver memory|file|uring] [--depth N] [--window
 //! N] [--records N] [--bytes N] [--folder DIR]`. Closed loop: `window` records are always waiting
-//! or in flight. One line: `driver=… records=… commits=… writes=… flushes=… bytes=… nanos=…`.
+//! or in flight. Output is one line: `driver=… records=… commits=… writes=… flushes=… bytes=…
+//! nanos=…`.
 #![allow(clippy::print_stdout, reason = "a report")]
 #![allow(clippy::disallowed_methods, reason = "a benchmark looks at the clock")]
 
@@ -69,7 +70,7 @@ fn run<D: Disk>(work: &Work, disk: D) {
     };
     let (mut log, _) = Log::open(disk, options).expect("an empty folder");
     let bytes = vec![b'x'; work.bytes];
-    // The first segment, and the one kept ahead, are made before the clock runs.
+    // The first segment and the spare are created before the clock runs.
     append(&mut log, 1, &bytes);
     wait(&mut log, 1);
     let (before, seq_before) = (log.counters(), log.next_seq());
@@ -112,8 +113,8 @@ fn append<D: Disk>(log: &mut Log<D>, slot: u64, bytes: &[u8]) {
     log.append(RecordSeq(slot), &record, bytes, hard).expect("a record that fits");
 }
 
-/// Until this record is released; says up to which they are. It waits before it looks, as a reactor
-/// does, so that the number of system calls does not hang on how fast the disk is.
+/// Waits until this record is released; returns the last released record. Waits before it polls, as
+/// a reactor does, so that the number of system calls does not depend on the speed of the disk.
 fn wait<D: Disk>(log: &mut Log<D>, record: u64) -> u64 {
     log.submit();
     loop {

@@ -1,9 +1,9 @@
-//! The base of the log: a small file, replaced as a whole, that says where the log begins
+//! The base of the log: a small file, always replaced as a whole, that records where the log begins
 //! ([trim-3]).
 //!
-//! Below its start slot the log holds nothing that counts ([snap-3]): a snapshot does. Segments
-//! before its first one are free to be recycled; the file is durable before any of them is. Without
-//! the file the log begins with slot 1, in segment 1.
+//! The log holds no valid records below its start slot; a snapshot covers them ([snap-3]). Segments
+//! before the first one are free to be recycled, but only once the file is durable. Without the
+//! file, the log begins with slot 1 in segment 1.
 
 use crate::disk::{KEPT_BYTES_MAX, Source};
 use quorate_core::{node_id::NodeId, slot::Slot};
@@ -15,23 +15,22 @@ use crate::{
     record::{Malformed, Reader},
 };
 
-/// The small file's name.
 pub(crate) const BASE_FILE: &str = "base";
 const MAGIC: [u8; 8] = *b"qrtebase";
 const VERSION: u16 = 1;
-/// Bytes before the note.
+/// Length of the fixed part that precedes the note.
 const HEAD: usize = 80;
 const CHECKSUM: usize = 4;
-/// Most bytes of a note.
+/// Maximum size of a note, in bytes.
 pub const NOTE_BYTES_MAX: usize = 512 << 10;
 const _: () = assert!(HEAD + NOTE_BYTES_MAX + CHECKSUM <= KEPT_BYTES_MAX);
 
-/// The start of the log, and the replica's note that goes with it.
+/// The start of the log, and the replica's note stored with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Base {
-    /// The log holds no record of a slot below.
+    /// First slot of the log. No record of a lower slot is kept.
     pub start: Slot,
-    /// The note given to [`crate::Log::rebase`]; empty if there is none.
+    /// The note passed to [`crate::Log::rebase`]; empty if there is none.
     pub note: Vec<u8>,
 }
 
@@ -42,10 +41,10 @@ impl Default for Base {
 }
 
 impl Base {
-    /// The name of the small file that says so.
+    /// Name of the small file that stores the base.
     pub const FILE: &str = BASE_FILE;
 
-    /// Describes what is wrong with the bytes of a base file, for people; `None` if they are sound.
+    /// Describes what is wrong with the bytes of a base file, for humans; `None` if they are valid.
     pub fn fault_in(bytes: &[u8]) -> Option<String> {
         match BaseFile::decode(bytes) {
             Ok(_) => None,
@@ -54,7 +53,7 @@ impl Base {
         }
     }
 
-    /// The file of a log that begins so and holds nothing yet: its name, and what it says. For a
+    /// Returns the name and contents of the base file for a new, empty log that begins here. For a
     /// folder that no node has used.
     pub fn of_new_log(&self, cluster: u128, node: NodeId) -> (&'static str, Vec<u8>) {
         let file = BaseFile { base: self.clone(), ..BaseFile::default() };
@@ -65,26 +64,26 @@ impl Base {
 /// The log write that the log begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Anchor {
-    /// Segments before this one are free.
+    /// Segment of that write. Earlier segments are free.
     pub(crate) segment: Segment,
-    /// Number of the first log write in it.
+    /// Number of the first log write in that segment.
     pub(crate) seq: u64,
-    /// Checksum of the log write before.
+    /// Checksum of the preceding log write.
     pub(crate) previous: u32,
 }
 
 impl Anchor {
-    /// The base of a log that was never trimmed.
+    /// The anchor of a log that was never trimmed.
     pub(crate) const FIRST: Self = Self { segment: Segment(1), seq: 1, previous: 0 };
 }
 
-/// All that the file says.
+/// Contents of the base file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BaseFile {
     pub(crate) base: Base,
     pub(crate) anchor: Anchor,
-    /// All log writes up to this one were complete when the file was written: M of [disk-3] is not
-    /// less.
+    /// Highest log write that was complete, with all before it, when the file was written: a lower
+    /// bound for M of [disk-3].
     pub(crate) complete_to: u64,
 }
 
@@ -116,7 +115,6 @@ impl BaseFile {
         out
     }
 
-    /// Decodes the owner and the base.
     fn decode(bytes: &[u8]) -> Result<(Owner, Self), Fault> {
         let broken = |what| Fault::Broken(what);
         let (covered, sum) =
@@ -144,7 +142,7 @@ impl BaseFile {
         }
     }
 
-    /// The base of a log, which is that of `owner` if one is given; and who it says is the owner.
+    /// Reads the base of a log, and the owner it names. Fails if `owner` is given and differs.
     pub(crate) fn read(
         source: &mut impl Source,
         owner: Option<Owner>,
@@ -165,7 +163,7 @@ impl BaseFile {
     }
 }
 
-/// Why bytes are not a base.
+/// The reason that bytes are not a valid base.
 #[derive(Debug)]
 enum Fault {
     Broken(&'static str),
@@ -174,7 +172,7 @@ enum Fault {
 
 type Read = (u16, Option<(Owner, BaseFile)>);
 
-/// The version, and what it says if that is ours and the length is right.
+/// Reads the version, and the contents if the version and the length are right.
 fn read(covered: &[u8]) -> Result<Read, Malformed> {
     let mut fields = Reader::new(covered);
     fields.take(8)?;
@@ -247,7 +245,7 @@ mod tests {
         }
     }
 
-    /// Sound checksums around nonsense: nothing panics, nothing absurd is believed.
+    /// Nonsense with a valid checksum is refused, without a panic.
     #[test]
     fn sealed_nonsense_is_refused() {
         let mut dice = quorate_core::dice::Dice::new(5);
@@ -280,7 +278,7 @@ mod tests {
         assert!(error.to_string().contains("node 2 of cluster"), "{error}");
     }
 
-    /// The format does not change without a new version: `docs/spec/log.md` has the table.
+    /// The format does not change without a new version. `docs/spec/log.md` has the table.
     #[test]
     fn the_bytes_of_a_base_stay_the_same() {
         let hex: String = sample().encode(OWNER).iter().map(|byte| format!("{byte:02x}")).collect();

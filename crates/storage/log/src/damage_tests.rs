@@ -1,4 +1,5 @@
-//! Damage in the middle of a log: what is noticed, what can be repaired, what means forgetting.
+//! Damage in the middle of a log: what is detected, what can be repaired, and what means that votes
+//! are forgotten.
 
 use crate::disk::{BLOCK, Disk as _, Family, MemoryDisk, Source as _};
 use quorate_core::{
@@ -18,7 +19,7 @@ use crate::{
     verify::{Inspected, inspect, verify},
 };
 
-/// A log of 20 votes, one write each; of slots from `decided_from` on none is decided.
+/// Returns a log of 20 votes, one write each. No slot from `decided_to_max` on is decided.
 fn twenty(decided_to_max: u64) -> MemoryDisk {
     let disk = MemoryDisk::new();
     let (mut log, _) = open(&disk);
@@ -44,7 +45,8 @@ fn slots(from: u64, to: u64) -> SlotRange {
     SlotRange::new(Slot(from), Slot(to))
 }
 
-/// [disk-8] All that was lost is decided by now: fetch it again, and go on voting.
+/// [disk-8] Lost records whose slots are decided by now are fetched again, and the node continues
+/// to vote.
 #[test]
 fn lost_decided_values_are_named_and_can_be_repaired() {
     for bit in [8 * 200, 8 * 20] {
@@ -54,7 +56,7 @@ fn lost_decided_values_are_named_and_can_be_repaired() {
         assert!(disk.rot(sixth, bit));
         let (mut log, recovery) = open(&disk);
         let damage = recovery.damage.unwrap();
-        // The lost write may have held a decision for slot 5, too, which was open before it.
+        // The lost write may have held a decision for slot 5, too, which was undecided before it.
         assert_eq!((damage.ranges, damage.forgotten), (vec![slots(5, 7)], false));
         assert!(damage.places[0].contains("segment 1, offset 20480"), "{:?}", damage.places);
         assert_eq!((recovery.hard, recovery.torn_tail_bytes), (hard(20, 21), 0));
@@ -76,7 +78,8 @@ fn lost_decided_values_are_named_and_can_be_repaired() {
     }
 }
 
-/// [disk-8] [volatile-1] A lost vote that no other node need have makes the node a new member.
+/// [disk-8] [volatile-1] A node that lost a vote of its own for an undecided slot becomes a new
+/// member.
 #[test]
 fn a_lost_undecided_vote_means_forgetting() {
     let disk = twenty(3);
@@ -95,9 +98,9 @@ fn a_lost_undecided_vote_means_forgetting() {
     assert!(!recovery.damage.unwrap().forgotten);
 }
 
-/// [value-3], [catch-1] A vote says that its bytes are here: one whose record is gone is no vote
-/// any more, even under a new incarnation. A follower would take it as decided, and wait for bytes
-/// forever.
+/// [value-3], [catch-1] A vote implies that its bytes are here. A vote whose record is lost no
+/// longer counts, even under a new incarnation: a follower would take it as decided, and wait for
+/// bytes forever.
 #[test]
 fn votes_whose_records_are_lost_are_not_remembered() {
     let disk = twenty(3);
@@ -114,7 +117,7 @@ fn votes_whose_records_are_lost_are_not_remembered() {
     }
 }
 
-/// The slot's earlier vote is not what was decided; it must not come back as the slot's value.
+/// A lost decision does not revive the slot's earlier vote, which is not what was decided.
 #[test]
 fn a_lost_decision_does_not_revive_the_vote_before_it() {
     let disk = MemoryDisk::new();
@@ -155,8 +158,8 @@ fn a_lost_segment_is_damage_too() {
     assert_eq!(recovery.damage.unwrap().ranges, [slots(1, 33)]);
 }
 
-/// [volatile-1] Nothing in a log tells of what was behind its end, and an emptied one looks new:
-/// what was written down apart from it does.
+/// [volatile-1] A missing end of the log is detected by the separate record of the newest segment.
+/// The log itself does not show it, and an emptied log looks new.
 #[test]
 fn missing_end_of_a_log_means_forgetting() {
     let places = |disk: &MemoryDisk, options: LogOptions| {
@@ -183,13 +186,13 @@ fn missing_end_of_a_log_means_forgetting() {
         settle(&mut log);
         let next = LogOptions { owns_up: false, ..owns_up };
         assert_eq!(places(&disk, next), (false, vec![]), "it was owned up to");
-        // [disk-4] Numbers only grow.
+        // [disk-4] Numbers never decrease.
         let highest = disk.attach().files(Family::Log).unwrap().pop().unwrap();
         assert!(highest.file > Segment(3).into());
     }
 }
 
-/// [volatile-1] A store next to the log reveals a lost end where nothing else does.
+/// [volatile-1] A store next to the log reveals a lost end that is not detected otherwise.
 #[test]
 fn store_that_knows_more_than_the_log_means_forgetting() {
     let disk = twenty(100);
@@ -215,8 +218,8 @@ fn store_that_knows_more_than_the_log_means_forgetting() {
     }
 }
 
-/// A folder that was never written to has forgotten nothing; nor has one of before numbers were
-/// written down, unless it is empty although it has run.
+/// A folder that was never written has forgotten nothing. Neither has one from before numbers were
+/// recorded, unless it is empty although the node has run.
 #[test]
 fn log_without_segments_is_new_only_if_nothing_ran() {
     let forgotten = |disk: &MemoryDisk, used| {
@@ -236,7 +239,7 @@ fn log_without_segments_is_new_only_if_nothing_ran() {
     assert_eq!(earlier.attach().made(Family::Log), Ok(Some(Segment(3).into())), "from now on");
 }
 
-/// [disk-3] What is behind everything that a later header calls complete was never released.
+/// [disk-3] Writes after everything that a later header calls complete were never released.
 #[test]
 fn a_torn_tail_is_cut_and_reported_as_such() {
     let disk = twenty(100);
@@ -264,8 +267,8 @@ fn a_torn_tail_is_cut_and_reported_as_such() {
     assert_eq!(read_all(&mut log, 1, 30).len(), 21);
 }
 
-/// [disk-3] [disk-4] A segment's earlier life has another epoch: what was written then is neither
-/// read nor taken for a cut, and the segment is used as if it were new.
+/// [disk-3] [disk-4] Writes from a segment's earlier life have another epoch: they are neither read
+/// nor taken for a cut, and the segment is used as if it were new.
 #[test]
 fn writes_of_an_earlier_life_of_a_segment_are_strangers() {
     let disk = twenty(100);
@@ -288,7 +291,7 @@ fn writes_of_an_earlier_life_of_a_segment_are_strangers() {
     assert_eq!(log.position().unwrap().segment, Segment(9));
 }
 
-/// [disk-3] The epoch is looked at before the owner, the version, and what a header says of others.
+/// [disk-3] The epoch is checked before the owner, the version, and statements about other writes.
 #[test]
 fn whatever_an_earlier_life_says_is_noise() {
     let disk = twenty(100);
@@ -310,7 +313,7 @@ fn whatever_an_earlier_life_says_is_noise() {
             block[156..160].copy_from_slice(&sum.to_le_bytes());
         }
     }
-    // A segment that waits, and the rest of the one in use.
+    // A spare segment, and the rest of the current one.
     disk.set_bytes(Segment(3), &stale);
     let mut tail = disk.bytes(Segment(2)).unwrap();
     tail[4 * BLOCK..].copy_from_slice(&stale[4 * BLOCK..]);
@@ -326,7 +329,7 @@ fn whatever_an_earlier_life_says_is_noise() {
         let (_, recovery) = open(&disk);
         assert_eq!((recovery.records, recovery.damage), (slot, None));
     }
-    // Of its own epoch, the same is what it says.
+    // With a header of the right epoch, the same fault is reported.
     let place = |segment| Place { segment: Segment(segment), offset: 8 * BLOCK as u64 };
     let put = |odd: Header| {
         let mut bytes = disk.bytes(odd.place.segment).unwrap();
@@ -356,7 +359,7 @@ fn a_misdirected_write_is_noticed() {
     assert_eq!(recovery.damage.unwrap().ranges, [slots(4, 6)]);
 }
 
-/// A tail that cannot be read may hold released records: no guessing.
+/// A tail that cannot be read may hold released records, so opening is refused.
 #[test]
 fn an_unreadable_tail_is_refused_and_an_unreadable_middle_is_damage() {
     let disk = twenty(100);
@@ -445,7 +448,7 @@ fn verify_tells_damage_from_a_torn_tail() {
     assert_eq!(gaps, 1);
 }
 
-/// Any one bit of any block: noticed, or without consequence; never another value.
+/// Flipping any one bit of any block is detected or has no effect; it never changes a value.
 #[test]
 fn a_rotten_bit_anywhere_never_changes_a_value() {
     let disk = twenty(100);
@@ -453,7 +456,7 @@ fn a_rotten_bit_anywhere_never_changes_a_value() {
         for bit in (index as u64 % 7..8 * BLOCK as u64).step_by(997) {
             assert!(disk.rot(place, bit));
             let (mut log, recovery) = open(&disk);
-            // Whether a vote is lost with the last but one cannot be known from the last.
+            // The last write does not show whether a vote was lost with the one before it.
             let forgotten = recovery.damage.is_some_and(|damage| damage.forgotten);
             assert!(!forgotten || index == 18, "block {index}, bit {bit}");
             for slot in 1..=20 {
@@ -464,7 +467,7 @@ fn a_rotten_bit_anywhere_never_changes_a_value() {
             assert!(disk.rot(place, bit));
         }
     }
-    // And the same after the log was opened: reads check what they read.
+    // Reads of an open log detect it, too.
     let (mut log, _) = open(&disk);
     let tenth = writes(&disk)[9].place;
     assert!(disk.rot(tenth, 8 * 170));
@@ -490,7 +493,7 @@ fn rot_found_by_a_read_is_named_and_can_be_repaired() {
         assert!(disk.rot(writes(&disk)[9].place, bit));
         let done = read(&mut log, 3, 6);
         assert_eq!(done.result.unwrap().len(), 3);
-        // The tenth write may have held a decision for slot 9, too, which was open before it.
+        // The tenth write may have held a decision for slot 9, too, which was undecided before it.
         assert_eq!(done.lost, [slots(9, 11)]);
         assert_eq!(read(&mut log, 9, 12).result, Ok(Vec::new()));
         let done = read(&mut log, 11, 21);
@@ -502,7 +505,8 @@ fn rot_found_by_a_read_is_named_and_can_be_repaired() {
         }
         settle(&mut log);
         assert_eq!(read_all(&mut log, 1, 21).len(), 20);
-        // What was made good may rot again, although it speaks of what was decided long before.
+        // A repaired record may rot again, although it concerns slots that were decided long
+        // before.
         let repaired = writes(&disk).pop().unwrap();
         assert!(disk.rot(repaired.place, 8 * 200));
         assert_eq!(read(&mut log, 10, 11).lost, [slots(9, 11)]);
@@ -510,7 +514,8 @@ fn rot_found_by_a_read_is_named_and_can_be_repaired() {
     }
 }
 
-/// The first format is read forever. `REWRITE=1` writes the fixture again, for a format to come.
+/// The first format stays readable forever. `REWRITE=1` writes the fixture again, for a later
+/// format.
 #[test]
 fn the_first_format_stays_readable() {
     let disk = MemoryDisk::new();
@@ -543,7 +548,7 @@ fn the_first_format_stays_readable() {
     assert_eq!(recovery.votes[0].range, slots(3, 4));
 }
 
-/// [disk-1] A client's bytes are no headers, wherever they lie.
+/// [disk-1] Bytes from a client are never taken for headers, wherever they are stored.
 #[test]
 fn forged_headers_in_a_value_do_not_make_damage() {
     let disk = MemoryDisk::new();
@@ -553,7 +558,8 @@ fn forged_headers_in_a_value_do_not_make_damage() {
     let mut forged = vec![0; BLOCK];
     let real = writes(&disk)[0];
     for slot in 2..6 {
-        // Laid out so that the copy lies at the second block of its write, and says so.
+        // Laid out so that the copy is at the second block of its write, and its header names that
+        // place.
         let at = log.position().unwrap();
         let place = Place { offset: at.offset + BLOCK as u64, ..at };
         seal(Header { place, seq: 1 << 40, complete_to: 1 << 39, ..real }, &mut forged);
@@ -567,7 +573,7 @@ fn forged_headers_in_a_value_do_not_make_damage() {
         log.append(RecordSeq(slot), &record, &bytes, hard(1, 2)).unwrap();
         settle(&mut log);
     }
-    // The last write is torn, so that recovery looks for headers behind it.
+    // The last write is torn, so that recovery looks for headers after it.
     let last = *writes(&disk).last().unwrap();
     assert!(disk.rot(last.place, 8 * 170));
     let (_, recovery) = open(&disk);

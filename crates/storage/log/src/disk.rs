@@ -1,12 +1,12 @@
-//! The disk port: what a node asks of a disk, and what it is told.
+//! The disk port: operations that a node requests from a disk, and their completions.
 //!
-//! Files come in families ([`Family`]); one driver serves them all. They have a fixed size and are
-//! born off the path full of zeros ([disk-10]). A write covers whole blocks of one file; it is
-//! durable when it completes (DSYNC), or by a flush that comes later. At most [`OPERATIONS_MAX`]
-//! operations are in flight, more wait for their turn; they may complete in any order.
+//! Files come in families ([`Family`]); one driver serves them all. Files have a fixed size and are
+//! created off the commit path, full of zeros ([disk-10]). A write covers whole blocks of one file;
+//! it is durable when it completes (DSYNC), or after a later flush. At most [`OPERATIONS_MAX`]
+//! operations are in flight, the rest are queued; they may complete in any order.
 //!
-//! [`open`] finds the best driver for a folder: io_uring, or threads that block. [`MemoryDisk`] is
-//! the disk of tests and of the simulator, and fails exactly as told.
+//! [`open`] chooses the best driver for a folder: io_uring, or blocking threads. [`MemoryDisk`] is
+//! the disk of tests and of the simulator, and injects faults on request.
 #![cfg_attr(not(test), warn(clippy::cast_possible_truncation))]
 
 mod blocks;
@@ -83,28 +83,28 @@ pub use uring::available as uring_available;
 
 /// Unit of reads and writes; no block is written twice ([disk-1]).
 pub const BLOCK: usize = 4096;
-/// The part of a block that a crash leaves old or new, never mixed ([model-3]).
+/// Largest unit that a crash leaves either old or new, never mixed ([model-3]).
 pub const SECTOR: usize = 512;
-/// Most writes, reads and flushes together that a driver hands to the device at a time, for all
-/// families. What more is asked for waits: each family bounds what it asks for.
+/// Maximum number of writes, reads and flushes, over all families, that a driver submits to the
+/// device at a time. Further requests are queued; each family bounds its own.
 pub const OPERATIONS_MAX: usize = 43;
 
-/// Most bytes of a small file that is kept; of a longer one only the beginning could be read.
+/// Maximum size of a small file, in bytes. Of a longer one only the beginning could be read.
 pub const KEPT_BYTES_MAX: usize = small_files::BYTES_MAX;
 
-/// Files that can be read at leisure: what recovery and the offline tools need.
+/// Blocking read access to files: what recovery and the offline tools need.
 pub trait Source {
-    /// All files of a family, in order of their numbers.
+    /// Returns all files of a family, in order of their numbers.
     ///
     /// # Errors
     /// The folder cannot be read.
     fn files(&mut self, family: Family) -> Result<Vec<FileInfo>, DiskError>;
 
-    /// The file of a family that was made last, number 0 for none, as written down apart from the
-    /// files; `None` if that was never done.
+    /// Returns the newest file ever created in a family, as recorded apart from the files (number
+    /// 0: none was created); `None` if nothing was recorded.
     ///
     /// # Errors
-    /// What was written down cannot be read.
+    /// The recorded number cannot be read.
     fn made(&mut self, family: Family) -> Result<Option<FileId>, DiskError>;
 
     /// Reads the small file of this name, next to the folders of the families; `None` if there is
@@ -114,10 +114,10 @@ pub trait Source {
     /// The file may exist, but cannot be read.
     fn kept(&mut self, name: &str) -> Result<Option<Vec<u8>>, DiskError>;
 
-    /// Fills the buffer, now. Offset and length are whole blocks within the file.
+    /// Fills the buffer and blocks until done. Offset and length are whole blocks within the file.
     ///
     /// # Errors
-    /// The file cannot be opened or read, or ends before.
+    /// The file cannot be opened or read, or is too short.
     fn read_now(
         &mut self,
         at: Position,
@@ -126,92 +126,87 @@ pub trait Source {
     ) -> Result<(), DiskError>;
 }
 
-/// How a new file gets its zeros.
+/// Method of zeroing a new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Zeros {
-    /// Zeros are written: no later write changes metadata, so a commit is one write and one flush.
+    /// Zeros are written. Later writes change no metadata, so a commit is one write and one flush.
     Written,
-    /// Blocks are reserved and read as zeros, where the file system can do that: half the bytes,
-    /// for files off the commit path. Each write then changes metadata, since it marks its blocks
-    /// as used.
+    /// Blocks are reserved and read as zeros, where the file system supports that. Halves the bytes
+    /// written, for files off the commit path, but each write then changes metadata, since it marks
+    /// its blocks as used.
     Reserved,
 }
 
-/// When a write is on stable storage.
+/// Point at which a write reaches stable storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// When it completes.
+    /// On completion of the write.
     Flushed,
-    /// When a flush of its file completes that was started after the write had completed. Before, a
-    /// crash keeps or loses each of its sectors.
+    /// On completion of a flush of the file that was started after the write completed. Until then,
+    /// a crash keeps or loses each sector independently.
     Later,
 }
 
 /// A completed operation.
 #[derive(Debug)]
 pub enum Completed {
-    /// A write ended.
+    /// A write completed.
     Written {
-        /// As given to [`Disk::start_write`].
+        /// As passed to [`Disk::start_write`].
         token: u64,
         file: FileId,
         durability: Durability,
-        /// Comes back.
+        /// Returned to the caller.
         output: Output,
         /// After an error the contents on disk are unknown.
         result: Result<(), DiskError>,
     },
-    /// A read ended.
+    /// A read completed.
     Read {
-        /// As given to [`Disk::start_read`].
+        /// As passed to [`Disk::start_read`].
         token: u64,
         file: FileId,
-        /// Comes back, filled.
+        /// Returned to the caller, filled.
         buffer: Buffer,
         result: Result<(), DiskError>,
     },
-    /// A flush ended.
+    /// A flush completed.
     Flushed {
-        /// As given to [`Disk::start_flush`].
+        /// As passed to [`Disk::start_flush`].
         token: u64,
-        /// The file.
         file: FileId,
-        /// After an error it is unknown which writes are durable, and a later flush that succeeds
-        /// says nothing about them ([disk-9]).
+        /// After an error it is unknown which writes are durable; a later successful flush proves
+        /// nothing about them ([disk-9]).
         result: Result<(), DiskError>,
     },
-    /// A file is ready to be written to, or could not be made.
+    /// A file is ready to be written, or could not be created.
     Prepared {
-        /// Which.
         file: FileId,
         /// After an error the file is absent, or all zeros, or still the one to be recycled;
-        /// another attempt to make the same file replaces it.
+        /// another attempt to create the same file replaces it.
         result: Result<(), DiskError>,
     },
-    /// A small file was replaced, or not.
+    /// A small file was replaced, or the attempt failed.
     Kept {
-        /// As given to [`Disk::start_keep`].
+        /// As passed to [`Disk::start_keep`].
         token: u64,
-        /// Its name.
         name: &'static str,
         /// After an error the file has its old or its new contents, and the next crash may change
-        /// which; only a later success settles it.
+        /// which. Only a later success settles it.
         result: Result<(), DiskError>,
     },
-    /// A small file was read back, or not.
+    /// A small file was read back, or the attempt failed.
     Recalled {
-        /// As given to [`Disk::start_recall`].
+        /// As passed to [`Disk::start_recall`].
         token: u64,
-        /// Its name.
         name: &'static str,
         /// Contents of the file; `None` if there is no such file.
         result: Result<Option<Vec<u8>>, DiskError>,
     },
-    /// A file is gone, or could not be removed.
+    /// A file was removed, or could not be removed.
     Retired {
-        /// Which.
         file: FileId,
-        /// After an error the file may exist or not.
+        /// After an error the file may or may not exist.
         result: Result<(), DiskError>,
     },
 }
@@ -219,23 +214,23 @@ pub enum Completed {
 /// Counts of disk operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskCounters {
-    /// Writes into files; of the log one per commit.
+    /// Writes to files of all families. The log issues one per commit.
     pub writes: u64,
-    /// Flushes; of the log one per commit.
+    /// Flushes of files of all families. The log issues one per commit.
     pub flushes: u64,
-    /// Bytes of those writes.
+    /// Bytes written to files of all families.
     pub write_bytes: u64,
-    /// Writes to files of other families than the log's.
+    /// Writes to files of families other than the log's.
     pub other_writes: u64,
-    /// Flushes of files of other families.
+    /// Flushes of files of families other than the log's.
     pub other_flushes: u64,
-    /// Bytes written to files of other families.
+    /// Bytes written to files of families other than the log's.
     pub other_bytes: u64,
-    /// Reads after start.
+    /// Reads since start.
     pub reads: u64,
-    /// Segments of the log prepared.
+    /// Log segments created.
     pub prepared: u64,
-    /// Segments that a write had to wait for.
+    /// Times that a write had to wait for a segment.
     pub segment_waits: u64,
     /// Times from the start of a log write until it was on stable storage; empty if the disk has no
     /// clock.
@@ -243,7 +238,7 @@ pub struct DiskCounters {
 }
 
 impl DiskCounters {
-    /// A write of a family's file.
+    /// Counts a write to a family's file.
     pub(crate) fn wrote(&mut self, family: Family, bytes: u64) {
         self.writes += 1;
         self.write_bytes += bytes;
@@ -253,13 +248,13 @@ impl DiskCounters {
         }
     }
 
-    /// A flush of a family's file.
+    /// Counts a flush of a family's file.
     pub(crate) fn flushed(&mut self, family: Family) {
         self.flushes += 1;
         self.other_flushes += u64::from(family != Family::Log);
     }
 
-    /// Only what was done with files of the log.
+    /// Returns the counts of the log's own files only.
     #[must_use]
     pub fn of_the_log(mut self) -> Self {
         self.writes -= std::mem::take(&mut self.other_writes);
@@ -269,36 +264,36 @@ impl DiskCounters {
     }
 }
 
-/// A disk. All calls but those of [`Source`], [`Disk::sync_now`], [`Disk::sync_names`],
-/// [`Disk::note_made`] and those that open a file return at once.
+/// A disk. Calls return at once, except those of [`Source`], [`Disk::sync_now`],
+/// [`Disk::sync_names`], [`Disk::note_made`] and those that open a file.
 pub trait Disk: Source {
-    /// Makes what a file holds durable, now. Only at start: what recovery read may still be on its
-    /// way to the device.
+    /// Makes the contents of a file durable, and blocks until done. Only at start: recovery may
+    /// have read data that is still in a cache.
     ///
     /// # Errors
     /// It is unknown what is durable.
     fn sync_now(&mut self, file: FileId) -> Result<(), DiskError>;
 
-    /// Makes durable, now, which files there are and what small files hold. Only at start: what is
-    /// seen after a crash, the next one could undo.
+    /// Makes the set of files and the contents of small files durable, and blocks until done. Only
+    /// at start: the next crash could undo what is visible after this one.
     ///
     /// # Errors
     /// It is unknown what is durable.
     fn sync_names(&mut self) -> Result<(), DiskError>;
 
-    /// Memory for a write, of `bytes` bytes in whole blocks and with any contents; a driver may
-    /// hand out memory that it knows in advance.
+    /// Allocates a write buffer of `bytes` bytes in whole blocks, with arbitrary contents. A driver
+    /// may return memory that it registered in advance.
     fn allocate(&mut self, bytes: usize) -> Buffer {
         Buffer::new(bytes)
     }
 
-    /// Takes back what [`Disk::allocate`] gave.
+    /// Releases a buffer from [`Disk::allocate`].
     fn release(&mut self, buffer: Buffer) {
         drop(buffer);
     }
 
-    /// Writes the first `bytes` bytes, whole blocks; if `durability` says so, they are durable when
-    /// that completes, and nothing else of the file needs to be ([disk-6]).
+    /// Writes the first `bytes` bytes, whole blocks. With [`Durability::Flushed`] they are durable
+    /// on completion; the rest of the file need not be ([disk-6]).
     fn start_write(
         &mut self,
         token: u64,
@@ -308,70 +303,71 @@ pub trait Disk: Source {
         durability: Durability,
     );
 
-    /// Reads `bytes` bytes, whole blocks, to the start of the buffer.
+    /// Reads `bytes` bytes, whole blocks, into the start of the buffer.
     fn start_read(&mut self, token: u64, at: Position, buffer: Buffer, bytes: usize);
 
-    /// Makes durable what the writes to a file wrote that have completed.
+    /// Makes all completed writes of a file durable.
     fn start_flush(&mut self, token: u64, file: FileId);
 
-    /// Opens the file of a family that is written to next, before that is needed, and keeps it open
-    /// until a later one is written to. Nothing is written to a file for which this failed, so a
-    /// write never lacks a descriptor.
+    /// Opens the next file of a family to be written, ahead of need, and keeps it open until a
+    /// later one is written. A file for which this failed is never written, so a write never lacks
+    /// a descriptor.
     ///
     /// # Errors
-    /// The file is not there, or cannot be opened now.
+    /// The file does not exist, or cannot be opened now.
     fn open_ahead(&mut self, file: FileId) -> Result<(), DiskError>;
 
-    /// Writes down, now and durably, that files up to this one were made. Only at start.
+    /// Records durably that files up to this one were created, and blocks until done. Only at
+    /// start.
     ///
     /// # Errors
-    /// It may be written down or not.
+    /// The number may or may not be recorded.
     fn note_made(&mut self, made: FileId) -> Result<(), DiskError>;
 
-    /// Makes a new file: zeros, sync, rename, sync of the folder ([disk-10]); then its number is
-    /// written down.
+    /// Creates a file: zeros, sync, rename, sync of the folder ([disk-10]); then its number is
+    /// recorded.
     fn start_prepare(&mut self, file: FileId, bytes: u64, zeros: Zeros);
 
     /// Recycles a file that is no longer needed under a new name of its family: rename, sync of the
-    /// folder ([disk-10]), then the number is written down. Completes as [`Completed::Prepared`]
-    /// with `to`. Size and contents stay: the reader must know what was written under the new name.
+    /// folder ([disk-10]), then the number is recorded. Completes as [`Completed::Prepared`] with
+    /// `to`. Size and contents stay: the reader must know what was written under the new name.
     /// Operations in flight for `from` complete as if it still existed. After an error the same
-    /// request may be repeated, however far it got.
+    /// request may be repeated, whatever its progress.
     fn start_reuse(&mut self, from: FileId, to: FileId);
 
-    /// Makes these bytes, at most [`KEPT_BYTES_MAX`], the contents of a small file, durably: old or
-    /// new after a crash, never mixed.
+    /// Replaces the contents of a small file, durably, by at most [`KEPT_BYTES_MAX`] bytes. After a
+    /// crash the contents are old or new, never mixed.
     fn start_keep(&mut self, token: u64, name: &'static str, bytes: Vec<u8>);
 
-    /// Reads a small file back, for who wants to know whether it is sound: from the device, as far
-    /// as the system can be told to forget what it has of it.
+    /// Reads a small file back to verify it: from the device, as far as the system's cache can be
+    /// bypassed.
     fn start_recall(&mut self, token: u64, name: &'static str);
 
-    /// A write begins, and `bytes` bytes of the family's file that is being made should be there by
-    /// now. Beyond that it is made when nothing is written, so that commits do not wait for it.
+    /// Announces a write, by which `bytes` bytes of the family's next file should exist. Beyond
+    /// that it is created while no writes are in flight, so that commits do not wait for it.
     fn want_prepared(&mut self, family: Family, bytes: u64);
 
-    /// Makes the family's next file without pauses, because a write waits for it.
+    /// Creates the family's next file without pauses, because a write waits for it.
     fn hurry_prepare(&mut self, family: Family);
 
-    /// Removes a file, durably. What is in flight for it ends as if it were there; nothing new is
-    /// started.
+    /// Removes a file, durably. Operations in flight for it complete as if it existed; no new ones
+    /// may be started.
     fn start_retire(&mut self, file: FileId);
 
-    /// A descriptor to read a file with past this port, for splice and sendfile; `None` if the
-    /// files of this disk have none. It is to be used now: the disk may close it later.
+    /// Returns a descriptor to read a file with directly, for splice and sendfile; `None` if the
+    /// files of this disk have none. Use it at once: the disk may close it later.
     ///
     /// # Errors
-    /// The file is not there, or cannot be opened now.
+    /// The file does not exist, or cannot be opened now.
     fn descriptor(&mut self, file: FileId) -> Result<Option<BorrowedFd<'_>>, DiskError>;
 
-    /// The next thing that ended.
+    /// Returns the next completion.
     fn poll(&mut self) -> Option<Completed>;
 
-    /// Readable when [`Disk::poll`] has something; for epoll.
+    /// Returns a descriptor, for epoll, that is readable when [`Disk::poll`] has a completion.
     fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Room for new files of a family, if known.
+    /// Returns the free space for new files of a family, in bytes, if known.
     fn free_bytes(&self, family: Family) -> Option<u64>;
 
     /// Describes the driver and why it was chosen; logged at start.

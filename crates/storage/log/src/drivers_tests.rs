@@ -1,4 +1,4 @@
-//! The log on real files, whichever driver serves them.
+//! The log on real files, with either driver.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::{Log, LogOptions, log_tests};
 
-/// The log itself, killed and restarted on either driver, reads what the other wrote.
+/// A log that is killed and restarted on the other driver reads what was written before.
 #[test]
 fn a_log_moves_between_drivers() {
     let folder = tempfile::tempdir().unwrap();
@@ -48,7 +48,7 @@ fn a_log_moves_between_drivers() {
     }
 }
 
-/// Trimmed all the while, killed and restarted: the files that there are go round.
+/// A log that is trimmed continuously, killed and restarted recycles its files.
 #[test]
 fn a_log_that_is_trimmed_goes_round_in_its_files() {
     let folder = tempfile::tempdir().unwrap();

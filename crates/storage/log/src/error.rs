@@ -1,4 +1,4 @@
-//! Errors of the log: what, detail, hint.
+//! Errors of the log, with details and advice.
 
 use crate::disk::{DiskError, Lack};
 use quorate_core::slot::Slot;
@@ -6,11 +6,11 @@ use thiserror::Error;
 
 use crate::place::Place;
 
-/// Why the log cannot do what was asked.
+/// The reason that a log operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LogError {
-    /// [disk-9] A write or a sync failed: no record is released any more by this process. Reads
-    /// still work. Every later call that could release says the same.
+    /// [disk-9] A write or a sync failed: this process releases no further records. Reads still
+    /// work. Every later call that could release records returns the same error.
     #[error("the log failed and takes no more records: {0}")]
     Failed(#[source] DiskError),
     /// The log could not be opened or read.
@@ -19,57 +19,55 @@ pub enum LogError {
     /// The log belongs to another node or cluster.
     #[error("foreign log: {detail}")]
     Foreign {
-        /// The owner found, and the one expected.
+        /// The owner found and the owner expected.
         detail: String,
     },
-    /// The log was written by a newer program.
+    /// The log was written by a newer version of the program.
     #[error("{place}: format version {version} is newer than this program knows")]
     Newer {
-        /// The version of the log write that was found.
+        /// Format version found.
         version: u16,
-        /// Where.
         place: Place,
     },
-    /// The base was written by a newer program.
+    /// The base was written by a newer version of the program.
     #[error("the log's base has format version {version}, which is newer than this program knows")]
     NewerBase {
-        /// The version that was found.
+        /// Format version found.
         version: u16,
     },
-    /// The file that says where the log begins is not what was written. It is only ever replaced as
-    /// a whole, so no crash does that.
+    /// The base file is not what was written. It is only ever replaced as a whole, so no crash
+    /// causes this.
     #[error("the file `base` of the data folder is damaged: {reason}")]
     BaseDamaged { reason: String },
-    /// Data read differs from data written.
+    /// Data read differs from the data written.
     #[error("{place}: {reason}")]
     Damaged {
-        /// Where.
+        /// Place of the damaged data.
         place: Place,
         reason: String,
     },
-    /// The end of the log cannot be read, so it is unknown whether records are missing.
+    /// The end of the log cannot be read, so records may be missing.
     #[error("{place}: the end of the log cannot be read: {detail}")]
     Unreadable {
-        /// Where.
         place: Place,
         /// The disk's error.
         detail: String,
     },
-    /// A record with its bytes is larger than a log write may be. It was not appended.
+    /// A record with its bytes exceeds the maximum size of a log write. It was not appended.
     #[error("a record of {bytes} bytes does not fit: at most {bytes_max}")]
     TooLarge {
-        /// Its size.
+        /// Size of the record.
         bytes: usize,
-        /// Largest size that fits.
+        /// Maximum size.
         bytes_max: usize,
     },
-    /// The log holds nothing of slots below its start any more: a snapshot does ([snap-3]).
+    /// The log no longer holds slots below its start; a snapshot does ([snap-3]).
     #[error("the log begins with slot {start}")]
     BelowStart {
         /// First slot of the log.
         start: Slot,
     },
-    /// As many reads wait as may. Ask again when one is done.
+    /// Too many reads are queued. Retry when one completes.
     #[error("too many reads of the log at once")]
     ReadsBusy,
     /// The options contradict each other.
@@ -78,7 +76,7 @@ pub enum LogError {
 }
 
 impl LogError {
-    /// Returns whether space is missing: a later attempt may succeed.
+    /// Returns whether the disk is full. A later attempt may succeed.
     pub fn is_full(&self) -> bool {
         matches!(self, Self::Failed(error) | Self::Disk(error) if error.lack == Some(Lack::Room))
     }

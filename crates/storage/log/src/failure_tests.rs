@@ -1,4 +1,4 @@
-//! Disks that refuse: full, read-only, short, failing. Each has one defined outcome.
+//! Disks that fail or refuse: full, read-only, short writes, errors. Each has one defined outcome.
 
 use crate::disk::{Disk as _, DiskError, Fault, MemoryDisk};
 use quorate_core::{record::RecordSeq, slot::Slot, slot::SlotRange};
@@ -9,7 +9,7 @@ use crate::{
     place::Segment,
 };
 
-/// Appends until nothing more goes to disk.
+/// Appends until the log has no more space to write.
 fn fill(log: &mut Log<MemoryDisk>, from: u64, to: u64) {
     for slot in from..=to {
         vote(log, slot, 3000, 1);
@@ -21,8 +21,8 @@ fn fill(log: &mut Log<MemoryDisk>, from: u64, to: u64) {
     }
 }
 
-/// [disk-9] Whatever fails: nothing more is released, whatever later writes say; reads go on; a
-/// restart finds everything that was released, and no damage.
+/// [disk-9] After any failure no more records are released, whatever later writes report; reads
+/// still work; a restart finds everything that was released, and no damage.
 #[test]
 fn a_failed_write_is_final() {
     for fault in [
@@ -57,7 +57,7 @@ fn a_failed_write_is_final() {
     }
 }
 
-/// Depth 2: the later write of two completes, the earlier one fails.
+/// Depth 2: the later of two writes completes, the earlier one fails.
 #[test]
 fn what_completes_behind_a_failed_write_is_not_released() {
     let disk = MemoryDisk::new();
@@ -106,7 +106,7 @@ fn records_gather_while_writes_are_in_flight() {
     assert_eq!(log.backlog_bytes(), 0);
 }
 
-/// [disk-9] A full disk is busy, not broken: it goes on where it stopped.
+/// [disk-9] A full disk makes the log busy, not failed: it continues where it stopped.
 #[test]
 fn a_full_disk_is_busy_until_there_is_room() {
     let disk = MemoryDisk::new();
@@ -126,8 +126,8 @@ fn a_full_disk_is_busy_until_there_is_room() {
     assert_eq!(read_all(&mut log, 1, 101).len(), 100);
 }
 
-/// The log waits longer and longer between attempts, in calls; who has a clock says when that is
-/// enough.
+/// The log waits longer and longer between attempts, counted in calls; a caller with a clock ends
+/// the wait.
 #[test]
 fn who_has_a_clock_ends_the_wait() {
     for calls in 200..232 {
@@ -150,8 +150,8 @@ fn who_has_a_clock_ends_the_wait() {
     }
 }
 
-/// A process that runs out of descriptors does not end its log: it writes on in the segments that
-/// it has open, then waits, and goes on.
+/// A process that runs out of descriptors does not fail its log: the log fills the segments that
+/// are open, waits, and continues later.
 #[test]
 fn without_descriptors_the_log_uses_up_what_is_open_and_then_waits() {
     let disk = MemoryDisk::new();
@@ -175,7 +175,7 @@ fn without_descriptors_the_log_uses_up_what_is_open_and_then_waits() {
     assert_eq!(read_all(&mut log, 1, 101).len(), 100);
 }
 
-/// Several spares are there, and only the first of them is open.
+/// Only the first of several spares is open.
 #[test]
 fn a_spare_that_cannot_be_opened_is_waited_for() {
     let disk = MemoryDisk::new();
@@ -190,8 +190,8 @@ fn a_spare_that_cannot_be_opened_is_waited_for() {
     assert_eq!(log.poll(), Ok(RecordSeq(100)));
 }
 
-/// A spare segment was removed from outside: that is no lack of a resource, and is reported when
-/// the segment is needed.
+/// A spare segment removed from outside is not a lack of resources, and is reported when the
+/// segment is needed.
 #[test]
 fn a_spare_that_is_gone_is_final_once_it_is_needed() {
     let disk = MemoryDisk::new();
@@ -202,7 +202,7 @@ fn a_spare_that_is_gone_is_final_once_it_is_needed() {
     assert!(matches!(error, LogError::Failed(_)), "{error}");
 }
 
-/// A log with three spares, of which the first becomes the segment in use.
+/// Returns a log with three spares, the first of which becomes the current segment.
 fn with_spares(disk: &MemoryDisk) -> (Log<MemoryDisk>, crate::Recovery) {
     let options = LogOptions { spare_segments: 3, ..options() };
     let (mut log, recovery) = Log::open(disk.attach(), options).unwrap();
@@ -240,8 +240,8 @@ fn a_read_without_a_descriptor_is_served_later() {
     }
 }
 
-/// [disk-8] What could not be looked at is not damaged: a node that took it for that would say for
-/// ever after that it has forgotten votes.
+/// [disk-8] Segments that could not be opened do not count as damaged: otherwise the node would
+/// report forever that it has forgotten votes.
 #[test]
 fn a_start_without_descriptors_is_refused_and_finds_no_damage() {
     let disk = MemoryDisk::new();
@@ -258,7 +258,7 @@ fn a_start_without_descriptors_is_refused_and_finds_no_damage() {
     assert_eq!((recovery.records, recovery.damage), (100, None));
 }
 
-/// An empty folder on a full disk starts, and waits.
+/// A node with an empty folder on a full disk starts, and waits.
 #[test]
 fn a_full_disk_at_the_first_start_is_busy_too() {
     let disk = MemoryDisk::new();
@@ -272,7 +272,7 @@ fn a_full_disk_at_the_first_start_is_busy_too() {
     assert_eq!(log.poll(), Ok(RecordSeq(3)));
 }
 
-/// A device that fails to make segments is given up only when the log needs one.
+/// A failure to create segments is fatal only when the log needs one.
 #[test]
 fn a_segment_that_cannot_be_made_is_final_once_it_is_needed() {
     let disk = MemoryDisk::new();
@@ -412,7 +412,7 @@ fn a_checkpoint_restates_the_hard_state() {
     settle(&mut log);
     let (mut log, recovery) = open(&disk);
     assert_eq!((recovery.hard, recovery.records), (hard(2, 2), 1));
-    // With records at hand it rides along.
+    // With buffered records it shares their write.
     vote(&mut log, 2, 100, 2);
     log.checkpoint(hard(3, 3));
     let writes = log.counters().writes;
@@ -437,7 +437,7 @@ fn options_that_contradict_each_other_are_refused() {
     }
 }
 
-/// Handles of before a crash see nothing and change nothing any more.
+/// Handles from before a crash have no effect.
 #[test]
 fn a_dead_handle_is_dead() {
     let disk = MemoryDisk::new();

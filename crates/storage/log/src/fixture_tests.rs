@@ -1,7 +1,7 @@
-//! The data folder of the version before the log could be trimmed: opened, and gone on with.
+//! Opens and continues a data folder written by the version before the log could be trimmed.
 //!
-//! `testdata/formats/v1-folder` was written by that version, on real files: two lives, the first of
-//! which ended in a torn write, so that the second went on in a fresh segment.
+//! `testdata/formats/v1-folder` was written by that version, on real files, by two processes: the
+//! first ended in a torn write, so the second continued in a new segment.
 
 use std::{fs, path::Path};
 
@@ -64,7 +64,7 @@ fn a_folder_of_before_there_was_a_base_is_opened_and_gone_on_with() {
     }
     fs::copy(fixture.join("segments"), folder.path().join("segments")).unwrap();
     {
-        // It can be looked at before it is opened.
+        // The folder can be inspected before it is opened.
         let mut source = ReadOnlyFolder::open(folder.path()).unwrap();
         let verified = verify(&mut source, None).unwrap();
         assert_eq!((verified.records, verified.start), (12, Slot(1)));

@@ -1,4 +1,4 @@
-//! Recovery takes arbitrary bytes without a panic, and gives back nothing that was never appended.
+//! Recovery accepts arbitrary bytes without a panic, and returns nothing that was never appended.
 
 use crate::disk::{BLOCK, MemoryDisk};
 use quorate_core::{
@@ -30,7 +30,7 @@ impl Dice {
     }
 }
 
-/// Everything that reads, on whatever is there. Values that come back are genuine if `genuine`.
+/// Runs every reader on the disk. If `genuine`, the values returned must have been appended.
 fn read_everything(disk: &MemoryDisk, genuine: bool) {
     let _ = verify(&mut disk.attach(), None);
     let _ = inspect(&mut disk.attach(), None, &mut |_| {});
@@ -47,7 +47,7 @@ fn read_everything(disk: &MemoryDisk, genuine: bool) {
         let bytes = bytes.bytes().expect("nothing was placed");
         assert_eq!((*found, bytes.to_vec()), value(range.from.0, bytes.len()));
     }
-    // And it can be written on.
+    // And it can be written.
     vote(&mut log, 1000, 100, 1);
     log.submit();
     let _ = log.poll();
@@ -98,7 +98,7 @@ fn mutated_segments_are_survived() {
     }
 }
 
-/// Sound checksums around nonsense: only a broken program writes that, and still nothing panics.
+/// Nonsense with valid checksums, which only a broken program writes, causes no panic.
 #[test]
 fn sound_headers_full_of_nonsense_are_survived() {
     for seed in 0..3000 {
@@ -174,7 +174,7 @@ fn random_bytes_are_no_records() {
     }
 }
 
-/// A log with writes of a size that today's options would not make is read all the same.
+/// A log with writes of a size that today's options would not produce is still read.
 #[test]
 fn sizes_may_change_between_starts() {
     let (disk, _) = sample();

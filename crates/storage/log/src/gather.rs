@@ -1,4 +1,4 @@
-//! Records that wait for their turn to be written, already laid out as log writes.
+//! Records waiting to be written, already laid out as log writes.
 
 use std::collections::VecDeque;
 
@@ -7,32 +7,32 @@ use quorate_core::record::{HardState, Record, RecordSeq};
 
 use crate::{index::Runs, log_write::HEADER, record};
 
-/// One log write that grows, or waits.
+/// One log write that is being filled or waits to be submitted.
 #[derive(Debug)]
 pub(crate) struct Gathered {
     pub(crate) buffer: Buffer,
-    /// Bytes in use, room for the header included.
+    /// Bytes in use, including space for the header.
     used: usize,
     pub(crate) records: u32,
-    /// The last record in it.
+    /// Last record of the write.
     pub(crate) last: RecordSeq,
-    /// The hard state after that record.
+    /// Hard state after the last record.
     pub(crate) hard: HardState,
     pub(crate) runs: Runs,
 }
 
 impl Gathered {
-    /// Bytes on disk.
+    /// Returns the size on disk, in bytes.
     pub(crate) fn length(&self) -> usize {
         self.used.next_multiple_of(BLOCK)
     }
 
-    /// Bytes of records.
+    /// Returns the size of the records, in bytes.
     pub(crate) fn body(&self) -> usize {
         self.used - HEADER
     }
 
-    /// The write's bytes, zeros behind the records.
+    /// Returns the bytes to write, zero-padded after the records.
     pub(crate) fn blocks(&mut self) -> &mut [u8] {
         let length = self.length();
         self.buffer[self.used..length].fill(0);
@@ -40,7 +40,7 @@ impl Gathered {
     }
 }
 
-/// The log writes that gather.
+/// Queue of log writes that are not submitted yet.
 #[derive(Debug)]
 pub(crate) struct Gather {
     write_bytes: usize,
@@ -53,7 +53,8 @@ pub(crate) struct Gather {
 }
 
 impl Gather {
-    /// Writes of at most `write_bytes`; `spare_max` buffers are kept for reuse.
+    /// Creates a queue of writes of at most `write_bytes`. Up to `spare_max` buffers are retained
+    /// for reuse.
     pub(crate) fn new(write_bytes: usize, spare_max: usize) -> Self {
         Self {
             write_bytes,
@@ -66,7 +67,7 @@ impl Gather {
         }
     }
 
-    /// One more record. It fits: the log has checked its size.
+    /// Appends a record. It fits: the log has checked its size.
     pub(crate) fn append<D: Disk>(
         &mut self,
         disk: &mut D,
@@ -99,7 +100,8 @@ impl Gather {
         self.open = Some(open);
     }
 
-    /// Gathers a write that restates `hard`, with whatever gathers anyway, or without a record.
+    /// Appends a restatement of `hard`, to the write being filled if there is one, otherwise as a
+    /// write without records.
     pub(crate) fn restate<D: Disk>(&mut self, disk: &mut D, last: RecordSeq, hard: HardState) {
         let mut open = match self.open.take() {
             Some(open) => open,
@@ -118,19 +120,19 @@ impl Gather {
         Gathered { buffer, used: HEADER, records: 0, last, hard, runs: Runs::default() }
     }
 
-    /// Bytes on disk of the write that is next, if there is one.
+    /// Returns the size on disk of the next write, if there is one.
     pub(crate) fn next_length(&self) -> Option<usize> {
         self.full.front().or(self.open.as_ref()).map(Gathered::length)
     }
 
-    /// Takes the log write that is next.
+    /// Removes and returns the next log write.
     pub(crate) fn take(&mut self) -> Option<Gathered> {
         let next = self.full.pop_front().or_else(|| self.open.take())?;
         self.bytes -= next.used;
         Some(next)
     }
 
-    /// The memory of what was written comes back.
+    /// Retains the buffer of a completed write for reuse, or releases it.
     pub(crate) fn reuse<D: Disk>(&mut self, disk: &mut D, buffer: Buffer) {
         if buffer.len() == self.write_bytes && self.spare.len() < self.spare_max {
             self.spare.push(buffer);
@@ -139,7 +141,7 @@ impl Gather {
         }
     }
 
-    /// Bytes that wait.
+    /// Returns the number of bytes waiting to be written.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }

@@ -1,4 +1,4 @@
-//! Contents of each segment, and the first segment that is still needed ([trim-3]).
+//! Contents of each segment, and the first segment still needed ([trim-3]).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,41 +13,42 @@ use crate::{
 /// Contents of a segment under its current number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Held {
-    /// The log can begin here: its first log write, whole, and that write's predecessor.
+    /// Anchor at the segment's first intact log write, with the checksum of its predecessor. The
+    /// log can begin here.
     first: Option<Anchor>,
-    /// No vote and no decided record in it is about this slot or a later one.
+    /// Upper bound (exclusive) of the slots of all vote and decided records in the segment.
     slots_to: Slot,
-    /// Bytes from its start up to the end of its last complete log write.
+    /// Bytes from the start of the segment to the end of its last complete log write.
     complete: u64,
 }
 
 impl Held {
-    /// One more log write, which has records of slots below `slots_to`; `first` if it is the
-    /// segment's first one.
+    /// Records a log write that has records of slots below `slots_to`; `first` is its anchor if it
+    /// is the segment's first one.
     pub(crate) fn wrote(&mut self, first: Option<Anchor>, slots_to: Slot) {
         self.first = self.first.or(first);
         self.slots_to = self.slots_to.max(slots_to);
     }
 
-    /// A log write that ends here is complete.
+    /// Records that the log write ending here is complete.
     pub(crate) fn completed(&mut self, end: u64) {
         self.complete = self.complete.max(end);
     }
 }
 
-/// The segments that hold what is needed, in order of their numbers.
+/// Segments that are still needed, in order of their numbers.
 #[derive(Debug)]
 pub(crate) struct Holdings {
     anchor: Anchor,
     segments: VecDeque<(SegmentFile, Held)>,
-    /// Segment of the last complete log write: its header restates the hard state.
+    /// Segment of the last complete log write. Its header restates the hard state.
     complete: Option<Segment>,
     bytes: u64,
 }
 
 impl Holdings {
-    /// `files` without those that nothing was written to; what they hold; where the last complete
-    /// write lies.
+    /// Creates the list from `files` (without those never written to), their contents, and the
+    /// segment of the last complete write.
     pub(crate) fn new(
         anchor: Anchor,
         files: impl Iterator<Item = SegmentFile>,
@@ -67,20 +68,21 @@ impl Holdings {
         }
     }
 
-    /// The log is written to this segment from now on.
+    /// Starts a new segment; later log writes go there.
     pub(crate) fn enter(&mut self, file: SegmentFile) {
         self.bytes += file.bytes;
         self.segments.push_back((file, Held::default()));
     }
 
-    /// A log write of the segment in use begins.
+    /// Records that a log write of the current segment has begun.
     pub(crate) fn wrote(&mut self, at: Anchor, slots_to: Slot) {
         if let Some((_, held)) = self.segments.back_mut() {
             held.wrote(Some(at), slots_to);
         }
     }
 
-    /// A log write in this segment that ends there, and all before it, are complete.
+    /// Records that the log write of this segment that ends at `end`, and all before it, are
+    /// complete.
     pub(crate) fn completed(&mut self, segment: Segment, end: u64) {
         self.complete = Some(segment);
         let mut newest = self.segments.iter_mut().rev();
@@ -96,9 +98,9 @@ impl Holdings {
         Some(Place { segment: file.segment, offset: held.complete })
     }
 
-    /// The first place from `at` on, and before `until`, that complete log writes take, and how
-    /// many bytes they have in its segment from there on. Damage and what was cut off lies between
-    /// them, or behind.
+    /// Finds the first complete log writes at or after `at` and before `until`. Returns their
+    /// place, and their length up to the end of the segment's complete writes. Skips damage and
+    /// cut-off writes.
     pub(crate) fn written_from(&self, at: Place, until: Place) -> Option<(Place, u64)> {
         self.segments.iter().find_map(|(file, held)| {
             let segment = file.segment;
@@ -116,12 +118,12 @@ impl Holdings {
         })
     }
 
-    /// Bytes of complete log writes.
+    /// Returns the number of bytes of complete log writes.
     pub(crate) fn written_bytes(&self) -> u64 {
         self.segments.iter().map(|(_, held)| held.complete).sum()
     }
 
-    /// Returns how many of them lie before this place.
+    /// Returns the number of bytes of complete log writes before this place.
     pub(crate) fn bytes_before(&self, place: Place) -> u64 {
         let before = self.segments.iter().take_while(|(file, _)| file.segment <= place.segment);
         let bytes = before.map(|(file, held)| match file.segment == place.segment {
@@ -131,7 +133,7 @@ impl Holdings {
         bytes.sum()
     }
 
-    /// Where the log can begin if it is to hold everything from `start` on, and the last complete
+    /// Returns the latest anchor that retains every record from `start` on and the last complete
     /// write.
     pub(crate) fn anchor_for(&self, start: Slot) -> Anchor {
         let Some(complete) = self.complete else {
@@ -148,7 +150,7 @@ impl Holdings {
         anchor
     }
 
-    /// Bytes of the segments that would be free if the log began with `start`.
+    /// Returns how many bytes of segments a log that begins with `start` would free.
     pub(crate) fn freed_by(&self, start: Slot) -> u64 {
         let anchor = self.anchor_for(start);
         let files = self.segments.iter().map(|(file, _)| file);
@@ -156,7 +158,7 @@ impl Holdings {
         free.map(|file| file.bytes).sum()
     }
 
-    /// The log begins here now. What lies before is free.
+    /// Moves the start of the log to `anchor` and returns the segments before it, which are free.
     pub(crate) fn trim(&mut self, anchor: Anchor) -> impl Iterator<Item = SegmentFile> {
         self.anchor = anchor;
         let kept = |(file, _): &(SegmentFile, Held)| file.segment >= anchor.segment;
@@ -167,7 +169,7 @@ impl Holdings {
         free.into_iter()
     }
 
-    /// Bytes of these segments.
+    /// Returns the total size of these segments.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -185,7 +187,7 @@ mod tests {
         Anchor { segment: Segment(number), seq: number * 10, previous: 7 }
     }
 
-    /// Segments 1 to 5: of slots below 10, 20, 15, 40, 50.
+    /// Returns segments 1 to 5, with slots below 10, 20, 15, 40 and 50.
     fn five() -> Holdings {
         let mut held = BTreeMap::new();
         for (number, slots_to) in [(1, 10), (2, 20), (3, 15), (4, 40)] {

@@ -1,5 +1,5 @@
-//! Place of the last record for each slot: sparse, one entry for a run of slots and a run of log
-//! writes.
+//! Place of the last record of each slot: a sparse index with one entry for a run of slots and a
+//! run of log writes.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use quorate_core::slot::{Slot, SlotRange};
 use crate::place::{Place, Segment};
 use crate::range_map::RangeMap;
 
-/// An entry covers at most this many bytes of writes, so that reading one slot stays cheap.
+/// Maximum size of the writes that an entry covers, so that reading one slot stays cheap.
 const SPAN_BYTES_MAX: u64 = 256 << 10;
 
 /// Returns the part of a range that is not below `start`.
@@ -16,25 +16,25 @@ pub(crate) fn above(range: SlotRange, start: Slot) -> SlotRange {
     SlotRange::new(range.from.max(start), range.to.max(start))
 }
 
-/// Consecutive log writes of one segment. Within it, the last record on a slot is the last word.
+/// Consecutive log writes of one segment. Within it, the last record of a slot wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     /// Start of the first write.
     pub(crate) at: Place,
-    /// Their bytes.
+    /// Total length of the writes.
     pub(crate) bytes: u64,
 }
 
-/// From slots to the writes that hold them.
+/// Map from slots to the writes that contain them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
     spans: RangeMap<Span>,
-    /// Nothing is said of slots below ([snap-3]).
+    /// First slot that is indexed ([snap-3]).
     start: Slot,
 }
 
 impl Index {
-    /// An index that begins with this slot.
+    /// Creates an index that begins with this slot.
     pub(crate) fn new(start: Slot) -> Self {
         Self { spans: RangeMap::default(), start }
     }
@@ -43,13 +43,13 @@ impl Index {
         self.start
     }
 
-    /// From now on nothing is said of slots below `start`.
+    /// Drops all slots below `start`; they are not indexed again.
     pub(crate) fn trim(&mut self, start: Slot) {
         self.start = start;
         self.spans.remove(SlotRange::new(Slot(0), start));
     }
 
-    /// A write at `at` says the last word on these slots.
+    /// Records that the write at `at` has the latest records of these slots.
     pub(crate) fn insert(&mut self, range: SlotRange, write: Span) {
         let range = above(range, self.start);
         if range.is_empty() {
@@ -63,7 +63,7 @@ impl Index {
             if same || (next && grown <= SPAN_BYTES_MAX) {
                 let (from, widened) =
                     (*to, if same { *span } else { Span { bytes: grown, ..*span } });
-                // What lies in the way ahead is replaced first; the run then grows over it.
+                // Replaces the entries that the run would overlap; then the run grows over them.
                 self.spans.remove(range);
                 if let Some((to, span)) = self.spans.ending_at(from) {
                     (*to, *span) = (range.to, widened);
@@ -74,13 +74,13 @@ impl Index {
         self.spans.insert(range, write);
     }
 
-    /// These slots are not to be read any more.
+    /// Drops these slots from the index.
     pub(crate) fn remove(&mut self, range: SlotRange) {
         self.spans.remove(range);
     }
 
-    /// Removes the log writes at `at`, which have become unreadable. Returns the slots among
-    /// `range` that are not found elsewhere.
+    /// Removes the log writes at `at`, which have become unreadable. Returns the slots of `range`
+    /// that are not found elsewhere.
     pub(crate) fn lose(&mut self, range: SlotRange, at: Place) -> Vec<SlotRange> {
         let there = |(_, span): &(SlotRange, &Span)| span.at == at;
         let runs = self.spans.within(range).filter(there);
@@ -91,12 +91,12 @@ impl Index {
         runs
     }
 
-    /// Returns where to look for `slot`, and the slots around it that share the answer.
+    /// Returns the writes that contain `slot`, and the range of slots indexed by the same entry.
     pub(crate) fn find(&self, slot: Slot) -> Option<(SlotRange, Span)> {
         self.spans.find(slot).map(|(range, span)| (range, *span))
     }
 
-    /// Returns where the writes lie that hold the first slot from this one on, about.
+    /// Returns the approximate place of the first slot at or after this one.
     pub(crate) fn place_of(&self, slot: Slot) -> Option<Place> {
         let (range, span) = self.spans.within(SlotRange::new(slot, Slot(u64::MAX))).next()?;
         let into = slot.0.saturating_sub(range.from.0);
@@ -105,7 +105,7 @@ impl Index {
         Some(Place { offset: span.at.offset + bytes, ..span.at })
     }
 
-    /// What the entries cover that have log writes in this part of a segment: the slots of each.
+    /// Returns the slots of each entry whose log writes overlap this part of a segment.
     pub(crate) fn lying_in(&self, segment: Segment, part: Range<u64>) -> Vec<SlotRange> {
         let there = |(_, span): &(SlotRange, &Span)| {
             let from = span.at.offset;
@@ -115,7 +115,7 @@ impl Index {
         found.map(|(range, _)| range).collect()
     }
 
-    /// Slots within `range` that are nowhere.
+    /// Returns the slots of `range` that are not indexed.
     pub(crate) fn gaps(&self, range: SlotRange) -> Vec<SlotRange> {
         self.spans.gaps(range)
     }
@@ -126,7 +126,7 @@ impl Index {
     }
 }
 
-/// The contiguous runs of slots that a write speaks of, in order of appearance.
+/// The contiguous runs of slots that a write contains, in order of appearance.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Runs {
     list: Vec<SlotRange>,
@@ -134,7 +134,7 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    /// One more range. Steady state is one run that grows.
+    /// Adds a range. In steady state one run grows.
     pub(crate) fn push(&mut self, range: SlotRange) {
         self.to = self.to.max(range.to);
         match self.list.last_mut() {
@@ -148,7 +148,7 @@ impl Runs {
         self.list.iter().copied()
     }
 
-    /// No run reaches this slot.
+    /// Returns the upper bound (exclusive) of all runs.
     pub(crate) fn to(&self) -> Slot {
         self.to
     }
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(index.find(Slot(651)), None);
     }
 
-    /// [snap-3]
+    /// [snap-3] Slots below the start are not indexed.
     #[test]
     fn nothing_is_said_of_what_was_trimmed() {
         let mut index = Index::new(Slot(5));

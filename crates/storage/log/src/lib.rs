@@ -81,5 +81,6 @@ pub use recover::{Damage, Recovery};
 pub use scrub::{DamagedWrites, ScrubbedPiece};
 pub use told::Reading;
 
-/// Most writes and reads together that a log asks a disk for at a time; one of them is a scrub's.
+/// Maximum number of writes and reads that a log has in flight at a time, including one read of a
+/// scrub.
 pub const OPERATIONS_MAX: usize = DEPTH_MAX + read::ACTIVE_MAX + 1;

@@ -42,16 +42,16 @@ fn is_ours(completed: &Completed) -> bool {
     }
 }
 
-/// The log of one node. It has no clock and no thread: it moves when it is called.
+/// The log of one node. It has no clock and no thread: it makes progress only when called.
 ///
-/// `append` gathers; `submit` starts a write while fewer than `depth` are in flight; `poll` takes
-/// what completed, and says up to which record everything is on stable storage.
+/// `append` buffers records; `submit` starts a write while fewer than `depth` are in flight; `poll`
+/// handles completions, and returns the record up to which everything is on stable storage.
 #[derive(Debug)]
 pub struct Log<D> {
     disk: D,
     depth: usize,
     linger_bytes: usize,
-    /// Gathered records are written without waiting for more.
+    /// Buffered records are written without waiting for more.
     hurried: bool,
     gather: Gather,
     writer: Writer,
@@ -59,23 +59,24 @@ pub struct Log<D> {
     index: Index,
     holdings: Holdings,
     rebase: Rebase,
-    /// The last number that was used when it was opened, and the last one whose write was here.
+    /// Highest write number in use when the log was opened, and highest number whose write was
+    /// intact.
     opened_to: (u64, u64),
     reads: Reads,
     scrub: Scrub,
-    /// Completions of operations that are not the log's.
+    /// Completions of operations that the log did not start.
     others: VecDeque<Completed>,
-    /// [disk-9] Final.
+    /// [disk-9] Permanent failure.
     error: Option<LogError>,
 }
 
 impl<D: Disk> Log<D> {
-    /// Reads what is there, and goes on behind it. Blocks while it reads.
+    /// Opens the log: reads the existing records, and continues after them. Blocks while reading.
     pub fn open(disk: D, options: LogOptions) -> Result<(Self, Recovery), LogError> {
         Self::open_telling(disk, options, &mut |_| ())
     }
 
-    /// The same; `tell` hears all the while how far the reading is.
+    /// Opens the log as [`Self::open`] does, and calls `tell` with the progress of reading.
     pub fn open_telling(
         mut disk: D,
         options: LogOptions,
@@ -84,7 +85,7 @@ impl<D: Disk> Log<D> {
         options.check()?;
         let opened = recover(&mut disk, &options, tell)?;
         let walked = opened.walked;
-        // [disk-4] Behind a cut nothing is written any more: a fresh segment is.
+        // [disk-4] Nothing is written after a cut any more; a new segment is used.
         let go_on = walked.tail_clean || planted(Mutant::SegmentKeptAfterCut);
         let tail = walked.tail.filter(|_| go_on);
         if let Some((tail, ..)) = tail {
@@ -124,7 +125,7 @@ impl<D: Disk> Log<D> {
         Ok((log, opened.recovery))
     }
 
-    /// Gathers a record with the bytes of its value. `hard` is the hard state after it. Records are
+    /// Buffers a record with the bytes of its value. `hard` is the hard state after it. Records are
     /// appended in the order of their numbers.
     pub fn append(
         &mut self,
@@ -136,8 +137,8 @@ impl<D: Disk> Log<D> {
         self.append_with(seq, record, (bytes, false), hard)
     }
 
-    /// [disk-5] The same for a value whose bytes are on stable storage already, elsewhere: `places`
-    /// say where, in words of the caller's, who gets them back.
+    /// [disk-5] Buffers a record whose value's bytes are already on stable storage elsewhere.
+    /// `places` locates them, in the caller's encoding, and is returned on reads.
     pub fn append_placed(
         &mut self,
         seq: RecordSeq,
@@ -171,14 +172,15 @@ impl<D: Disk> Log<D> {
         Ok(())
     }
 
-    /// Most bytes that the value of one record may have.
+    /// Returns the maximum size of the value of one record, in bytes.
     pub fn record_bytes_max(&self) -> usize {
         let segment = usize::try_from(self.pool.segment_bytes()).unwrap_or(usize::MAX);
         segment.min(WRITE_BYTES_MAX) - HEADER - RECORD_HEAD_MAX
     }
 
-    /// Gathers a write that restates the hard state even if there is no record: for a clean stop,
-    /// or as one that stated it is damaged. It is complete when [`Self::is_idle`] is true again.
+    /// Buffers a write that restates the hard state even without a record: for a clean stop, or
+    /// because the last restatement is damaged. It is complete when [`Self::is_idle`] is true
+    /// again.
     pub fn checkpoint(&mut self, hard: HardState) {
         if self.error.is_none() {
             self.gather.restate(&mut self.disk, RecordSeq(0), hard);
@@ -186,17 +188,17 @@ impl<D: Disk> Log<D> {
         }
     }
 
-    /// Returns whether gathered records wait for more.
+    /// Returns whether buffered records wait for more to be appended.
     pub fn lingers(&self) -> bool {
         !self.hurried && (1..self.linger_bytes).contains(&self.gather.bytes())
     }
 
-    /// Writes gathered records without waiting for more.
+    /// Lets buffered records be written without waiting for more.
     pub fn hurry(&mut self) {
         self.hurried = true;
     }
 
-    /// Starts writes while fewer than `depth` are in flight and something has gathered.
+    /// Starts writes while fewer than `depth` are in flight and records are buffered.
     pub fn submit(&mut self) {
         if self.lingers() {
             return;
@@ -218,7 +220,7 @@ impl<D: Disk> Log<D> {
         }
     }
 
-    /// Moves on to a fresh segment; false if there is none yet.
+    /// Moves on to a new segment; returns false if none is ready.
     fn next_segment(&mut self, length: usize) -> bool {
         match self.pool.take(length, &mut self.disk) {
             Ok(Some(spare)) => {
@@ -235,8 +237,9 @@ impl<D: Disk> Log<D> {
         }
     }
 
-    /// Takes what completed, starts what may start. The answer is the last record on stable storage
-    /// with everything before it ([disk-2]). An error is final ([disk-9]); reads go on.
+    /// Handles completions and starts queued operations. Returns the last record that is on stable
+    /// storage with everything before it ([disk-2]). An error is permanent ([disk-9]); reads
+    /// continue to work.
     pub fn poll(&mut self) -> Result<RecordSeq, LogError> {
         while let Some(completed) = self.disk.poll() {
             match completed {
@@ -257,7 +260,7 @@ impl<D: Disk> Log<D> {
                     self.pool.retired(Segment(file.number), result);
                 }
                 Completed::Kept { result, .. } => self.rebased_to(result),
-                // Not asked for by the log.
+                // Not started by the log.
                 Completed::Flushed { .. } | Completed::Recalled { .. } => {}
             }
         }
@@ -278,7 +281,7 @@ impl<D: Disk> Log<D> {
             self.gather.reuse(&mut self.disk, buffer);
         }
         match result {
-            // Whatever completes behind a failure is not released any more.
+            // Records that complete after a failure are never released.
             Ok(()) if self.error.is_none() => {
                 self.writer.written(seq, &mut self.index, &mut self.holdings);
             }
@@ -287,11 +290,11 @@ impl<D: Disk> Log<D> {
         }
     }
 
-    /// From now on the log is to begin with `start`, below which a snapshot has everything,
-    /// durably; it never begins earlier again, whatever is asked for. `note` is the replica's, and
-    /// comes back with [`Recovery::base`]. One change is in flight at a time, and the newest waits:
-    /// [`Self::rebased`] tells. What lies before is used again, or removed, when that is durable
-    /// ([trim-3]).
+    /// Requests that the log begin with `start`, below which a snapshot is durable. The start never
+    /// decreases, whatever later calls request. `note` is the replica's, and is returned in
+    /// [`Recovery::base`]. One change is in flight at a time, and the newest waits;
+    /// [`Self::rebased`] reports completion. Segments before the new start are recycled or removed
+    /// once it is durable ([trim-3]).
     ///
     /// # Panics
     /// The note has more than [`crate::NOTE_BYTES_MAX`] bytes.
@@ -318,17 +321,17 @@ impl<D: Disk> Log<D> {
         }
     }
 
-    /// News, once: a base with this start is durable.
+    /// Returns, once, the start slot of a base that has become durable.
     pub fn rebased(&mut self) -> Option<Slot> {
         self.rebase.news()
     }
 
-    /// Bytes of the segments that [`Self::rebase`] would free, if it began with `start` now.
+    /// Returns how many bytes of segments a [`Self::rebase`] to `start` would free now.
     pub fn freed_by(&self, start: Slot) -> u64 {
         self.holdings.freed_by(start)
     }
 
-    /// Returns about how many bytes of log writes lie before those that hold `slot`.
+    /// Returns approximately how many bytes of log writes precede those that contain `slot`.
     pub fn bytes_before(&self, slot: Slot) -> u64 {
         match self.index.place_of(slot) {
             Some(place) => self.holdings.bytes_before(place),
@@ -336,30 +339,33 @@ impl<D: Disk> Log<D> {
         }
     }
 
-    /// Where the log begins, durably: below, nothing is indexed, read or served ([snap-3]).
+    /// Returns the durable first slot of the log. Lower slots are not indexed, read or served
+    /// ([snap-3]).
     pub fn start(&self) -> Slot {
         self.index.start()
     }
 
-    /// Returns the disk's error if the base could not be replaced, until it can be. Until then the
-    /// log keeps everything.
+    /// Returns the disk's error if the base could not be replaced, until a retry succeeds. Until
+    /// then the log retains everything.
     pub fn rebase_failure(&self) -> Option<&DiskError> {
         self.rebase.failure()
     }
 
-    /// Number and bytes of each write that has begun and is not known to be on stable storage.
+    /// Returns the number and size of each write that has begun and is not known to be on stable
+    /// storage.
     pub fn writes(&self) -> impl Iterator<Item = (u64, u64)> {
         self.writer.writes()
     }
 
-    /// Ends releasing for good, for a caller that knows more than the disk says: a write that takes
-    /// too long has failed ([disk-9]).
+    /// Stops releasing records permanently. For a caller that knows more than the disk reports: a
+    /// write that takes too long has failed ([disk-9]).
     pub fn fail(&mut self, error: DiskError) {
         self.error.get_or_insert(LogError::Failed(error));
     }
 
-    /// Asks for the values of these slots; refused below [`Self::start`]. About `bytes_max` bytes
-    /// are read, one value at least. [`Self::next_read`] has the answer after some [`Self::poll`].
+    /// Requests the values of these slots; refused below [`Self::start`]. Reads about `bytes_max`
+    /// bytes, at least one value. [`Self::next_read`] returns the result after a later
+    /// [`Self::poll`].
     pub fn start_read(
         &mut self,
         token: u64,
@@ -371,39 +377,39 @@ impl<D: Disk> Log<D> {
         Ok(())
     }
 
-    /// The next read that ended.
+    /// Returns the next completed read.
     pub fn next_read(&mut self) -> Option<ReadDone> {
         self.reads.next()
     }
 
-    /// All that is complete now is to be read and checked, a piece with each [`Self::scrub`]; what
-    /// was being scrubbed is given up.
+    /// Starts a scrub of all log writes that are complete now, one piece for each [`Self::scrub`].
+    /// Replaces a scrub in progress.
     pub fn begin_scrub(&mut self) {
         self.scrub.begin(self.writer.owner(), &self.holdings);
     }
 
-    /// Nothing more is scrubbed.
+    /// Cancels the scrub in progress.
     pub fn end_scrub(&mut self) {
         self.scrub.end();
     }
 
-    /// Reads the next piece, if none is being read; [`Self::next_scrubbed`] has it after some
-    /// [`Self::poll`]. `false`: all was read.
+    /// Reads the next piece, unless one is being read; [`Self::next_scrubbed`] returns it after a
+    /// later [`Self::poll`]. Returns `false` if everything was read.
     pub fn scrub(&mut self) -> bool {
         self.scrub.start(&self.holdings, &mut self.disk)
     }
 
-    /// The piece that was read, once.
+    /// Returns the result of the last piece, once.
     pub fn next_scrubbed(&mut self) -> Option<ScrubbedPiece> {
         self.scrub.next()
     }
 
-    /// Bytes of complete log writes: what a scrub reads.
+    /// Returns the number of bytes of complete log writes, all of which a scrub reads.
     pub fn written_bytes(&self) -> u64 {
         self.holdings.written_bytes()
     }
 
-    /// Bytes that gather or are in flight, for back-pressure.
+    /// Returns the number of bytes that are buffered or in flight, for back-pressure.
     pub fn backlog_bytes(&self) -> usize {
         self.gather.bytes() + self.writer.bytes_in_flight()
     }
@@ -413,13 +419,13 @@ impl<D: Disk> Log<D> {
         self.backlog_bytes() == 0
     }
 
-    /// Returns whether no read waits or is in flight.
+    /// Returns whether no read is queued or in flight.
     pub fn reads_idle(&self) -> bool {
         self.reads.is_idle()
     }
 
-    /// Why a write waits for a segment, if one does and making one failed. Not an error: the log
-    /// goes on when there is room.
+    /// Describes why a write waits for a segment, if creating one failed. Not an error: the log
+    /// continues once space or descriptors are available.
     pub fn busy_reason(&self) -> Option<String> {
         let failure = self.pool.failure()?;
         let what = match failure.lack {
@@ -429,44 +435,44 @@ impl<D: Disk> Log<D> {
         Some(format!("{what} the next segment: {failure}"))
     }
 
-    /// Why what has gathered cannot be written: the segment in use has no room for it, and there is
-    /// no other. Nothing is in flight that could change that.
+    /// Returns the disk's error if buffered records cannot be written: the current segment is full,
+    /// there is no other, and no write in flight could change that.
     pub fn obstacle(&self) -> Option<&DiskError> {
         let length = self.gather.next_length()?;
         let waits = self.writer.in_flight() == 0 && !self.writer.has_room(length);
         self.pool.failure().filter(|_| waits)
     }
 
-    /// Returns whether space or descriptors are missing. The log retries after some calls of
-    /// [`Self::poll`]; it has no clock.
+    /// Returns whether the log lacks space or descriptors. It retries after a number of
+    /// [`Self::poll`] calls; it has no clock.
     pub fn is_short(&self) -> bool {
         let rebase = self.rebase.failure().is_some();
         rebase || self.pool.failure().is_some() || self.reads.is_short()
     }
 
-    /// Enough time has passed since the last attempt: the next [`Self::poll`] tries again.
+    /// Ends the backoff: the next [`Self::poll`] retries.
     pub fn try_again(&mut self) {
         self.pool.try_again();
         self.reads.try_again();
         self.rebase.try_again();
     }
 
-    /// Returns the disk's error if a segment could not be made, until one can be made again.
+    /// Returns the disk's error if a segment could not be created, until one can be created again.
     pub fn segment_failure(&self) -> Option<&DiskError> {
         self.pool.failure()
     }
 
-    /// Bytes of segments that hold something that is needed: neither spares nor what was trimmed.
+    /// Returns the number of bytes of segments still needed, without spares and trimmed segments.
     pub fn used_bytes(&self) -> u64 {
         self.holdings.bytes()
     }
 
-    /// Bytes of all segments on disk, those that wait to be used included.
+    /// Returns the number of bytes of all segments on disk, spares included.
     pub fn size_bytes(&self) -> u64 {
         self.pool.bytes()
     }
 
-    /// Bytes of segments that wait to be used.
+    /// Returns the number of bytes of segments that wait to be used.
     pub fn spare_bytes(&self) -> u64 {
         self.pool.spare_bytes()
     }
@@ -481,28 +487,29 @@ impl<D: Disk> Log<D> {
         self.writer.position()
     }
 
-    /// The last write that is here, and on stable storage with all before it, as far as they are
-    /// not known to be damaged. The next process finds it, whatever else it finds.
+    /// Returns the last write that is intact and on stable storage with all before it, as far as
+    /// these are not known to be damaged. The next process finds it, whatever else it finds.
     pub fn whole_to(&self) -> u64 {
         let complete_to = self.writer.complete_to();
         match complete_to > self.opened_to.0 {
             true => complete_to,
-            // Writes that are missing at the end have numbers, too.
+            // Missing writes at the end are numbered, too.
             false => self.opened_to.1,
         }
     }
 
-    /// Number of the next write.
+    /// Returns the number of the next write.
     pub fn next_seq(&self) -> u64 {
         self.writer.next_seq()
     }
 
-    /// Readable when [`Self::poll`] has something to do; for epoll.
+    /// Returns a descriptor, for epoll, that is readable when [`Self::poll`] has a completion to
+    /// handle.
     pub fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         self.disk.wait_fd()
     }
 
-    /// Describes the driver of the disk and why it was chosen.
+    /// Describes the disk's driver and why it was chosen.
     pub fn describe(&self) -> String {
         self.disk.describe()
     }
@@ -512,20 +519,19 @@ impl<D: Disk> Log<D> {
         self.disk.counters().of_the_log()
     }
 
-    /// The disk.
     pub fn disk(&self) -> &D {
         &self.disk
     }
 
-    /// The disk, for operations on files of other families, and on small files other than `base`.
-    /// What they come to is told by [`Self::next_other`]; the log itself has up to eight operations
-    /// in flight of those that a disk takes.
+    /// Returns the disk, for operations on files of other families, and on small files other than
+    /// `base`. Their completions are returned by [`Self::next_other`]. The log itself has up to
+    /// eight of the disk's operations in flight.
     pub fn disk_mut(&mut self) -> &mut D {
         &mut self.disk
     }
 
-    /// Returns the next completion of an operation that was not the log's, in order. [`Self::poll`]
-    /// finds these, also when it reports that the log has failed.
+    /// Returns the next completion of an operation that the log did not start, in order.
+    /// [`Self::poll`] collects these, even when it reports that the log has failed.
     pub fn next_other(&mut self) -> Option<Completed> {
         self.others.pop_front()
     }

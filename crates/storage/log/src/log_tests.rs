@@ -27,7 +27,7 @@ pub(crate) fn ballot(round: u32) -> Ballot {
     Ballot { round, node: NodeId(1), ..Ballot::ZERO }
 }
 
-/// A batch of commands named after its slot, with its bytes.
+/// Returns a batch of commands named after its slot, with its bytes.
 pub(crate) fn value(slot: u64, length: usize) -> (Value, Vec<u8>) {
     let bytes: Vec<u8> = (0..length).map(|at| (slot as usize + at) as u8).collect();
     let name = BatchName {
@@ -40,7 +40,7 @@ pub(crate) fn value(slot: u64, length: usize) -> (Value, Vec<u8>) {
     (Value::Batch(name), bytes)
 }
 
-/// The same, as it is read back.
+/// Returns the same batch as it is read back.
 pub(crate) fn stored(slot: u64, length: usize) -> (Value, Body) {
     let (value, bytes) = value(slot, length);
     (value, Body::Bytes(bytes))
@@ -112,8 +112,8 @@ fn what_was_appended_comes_back_after_a_restart() {
     assert!(log.index_entries() < 20, "one entry for many writes");
 }
 
-/// Votes for batches linger until there are enough of them, or until `hurry`; records that are
-/// durable in every class do not linger.
+/// Votes for batches are buffered until there are enough of them, or until `hurry`; records that
+/// are durable in every class are written at once.
 #[test]
 fn what_nobody_waits_for_lingers() {
     let lingering = LogOptions { linger_bytes: 4 << 10, ..options() };
@@ -150,13 +150,14 @@ fn what_nobody_waits_for_lingers() {
     assert!(log.is_idle());
 }
 
-/// As many segments wait as were asked for, and while one does, none is wanted from a busy disk.
+/// The log maintains the configured number of spares. While it has a spare, it does not request
+/// another from a busy disk.
 #[test]
 fn spare_segments_are_made_up_to_their_number_and_found_again() {
     let disk = MemoryDisk::new();
     let options = LogOptions { spare_segments: 3, ..options() };
     let open = || Log::open(disk.attach(), options).unwrap().0;
-    // One is made at a time.
+    // Spares are created one at a time.
     let fill = |log: &mut Log<MemoryDisk>| (0..9).for_each(|_| assert!(log.poll().is_ok()));
     let mut log = open();
     fill(&mut log);
@@ -164,7 +165,7 @@ fn spare_segments_are_made_up_to_their_number_and_found_again() {
     disk.set_manual(true);
     vote(&mut log, 1, 100, 1);
     log.submit();
-    // One spare is in use now, and another is being made.
+    // One spare is in use now, and another is being created.
     assert_eq!(log.spare_bytes(), 2 * options.segment_bytes);
     assert_eq!((disk.wanted(), log.counters().segment_waits), (0, 0));
     disk.set_manual(false);
@@ -177,7 +178,7 @@ fn spare_segments_are_made_up_to_their_number_and_found_again() {
     fill(&mut log);
     assert_eq!(log.segments(), segments, "none is made again");
     assert_eq!(log.spare_bytes(), 3 * options.segment_bytes);
-    // Spares take at most half of what is free.
+    // Spares take at most half of the free space.
     let small = MemoryDisk::new();
     small.set_capacity(Some(6 * options.segment_bytes));
     let many = LogOptions { spare_segments: 9, ..options };
@@ -188,7 +189,8 @@ fn spare_segments_are_made_up_to_their_number_and_found_again() {
     assert!(Log::open(disk.attach(), none).is_err());
 }
 
-/// Segments are made during commits, just ahead of the one in use, so that no write waits for one.
+/// Segments are created during commits, just ahead of the current one, so that no write waits for
+/// one.
 #[test]
 fn the_next_segment_keeps_ahead_of_the_one_in_use() {
     let disk = MemoryDisk::new();
@@ -202,7 +204,7 @@ fn the_next_segment_keeps_ahead_of_the_one_in_use() {
         assert_eq!(waits, 1, "there is no segment at all; said once");
     }
     disk.complete_all();
-    // Into the first segment; the second is being made.
+    // Written to the first segment; the second is being created.
     log.poll().unwrap();
     let is_prepare = |pending: &Pending| pending.kind == PendingKind::Prepare;
     let preparing = disk.pending().into_iter().find(is_prepare).unwrap();
@@ -231,7 +233,7 @@ fn the_next_segment_keeps_ahead_of_the_one_in_use() {
     assert_eq!(log.counters().segment_waits, 2, "the third has time again");
 }
 
-/// An operator who waits for a start wants to know how far it is.
+/// Opening a log reports its progress up to 100 percent, for an operator who waits for a start.
 #[test]
 fn opening_tells_how_much_was_read_up_to_all_of_it() {
     let disk = MemoryDisk::new();
@@ -251,8 +253,8 @@ fn opening_tells_how_much_was_read_up_to_all_of_it() {
     assert!(told.len() > log.segments());
 }
 
-/// [disk-5] A record may say where the bytes are. Recovery gives all such records back, of whatever
-/// slots the log has, in their order; a read gives what was said, also for a part of the slots.
+/// [disk-5] A record may name the places of its bytes. Recovery returns all such records, in order,
+/// for all slots of the log; a read returns the places, also for part of the slots.
 #[test]
 fn where_bytes_are_comes_back() {
     let disk = MemoryDisk::new();

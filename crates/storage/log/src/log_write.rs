@@ -1,11 +1,11 @@
-//! The bytes of a log write: a header that fits one sector, then records, then zeros to a whole
+//! The bytes of a log write: a header that fits one sector, then records, then zeros up to a whole
 //! block.
 //!
-//! [disk-1] A log write is what the log writes and flushes at once. Its header names its cluster,
-//! node, segment and place, chains to the write before it, and restates the hard state. It has a
-//! checksum of its own, so that damage in the body leaves it readable. A reader that looks for
-//! headers behind damage can trust what it finds: no block but the first of a write begins with
-//! [`MAGIC`], whatever bytes clients send ([`seal`] sees to it).
+//! [disk-1] A log write is the unit that the log writes and flushes at once. Its header names its
+//! cluster, node, segment and place, chains to the preceding write, and restates the hard state.
+//! The header has a checksum of its own, so that damage in the body leaves it readable. A reader
+//! that searches for headers after damage can trust what it finds: only the first block of a write
+//! begins with [`MAGIC`], whatever bytes clients send ([`seal`] ensures this).
 
 use std::fmt;
 
@@ -23,14 +23,14 @@ use crate::{
 
 /// First bytes of every log write.
 pub const MAGIC: [u8; 8] = *b"qrtebtch";
-/// The format that this program writes.
+/// Format version that this program writes.
 pub const VERSION: u16 = 1;
-/// Length of the header.
+/// Length of the header, in bytes.
 pub const HEADER: usize = 160;
-/// Largest log write, padding included. A value of the largest size fits with its record.
+/// Maximum size of a log write, padding included. A value of the maximum size fits with its record.
 pub const WRITE_BYTES_MAX: usize = 16 << 20;
 
-/// No honest log counts so far; sums of numbers below do not overflow.
+/// Upper bound for numbers in a valid log; sums of lower numbers do not overflow.
 pub(crate) const NUMBER_MAX: u64 = 1 << 62;
 
 const CHECKSUM_AT: usize = HEADER - 4;
@@ -41,9 +41,7 @@ const _: () = assert!(HEADER <= SECTOR, "a torn write must not mix two headers")
 /// Owner of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// The cluster.
     pub cluster: u128,
-    /// The node.
     pub node: NodeId,
 }
 
@@ -57,45 +55,45 @@ impl fmt::Display for Owner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     pub owner: Owner,
-    /// The node's incarnation when this was written.
+    /// The node's incarnation at the time of the write.
     pub incarnation: Incarnation,
     /// Place of the write. The segment's number is its epoch.
     pub place: Place,
-    /// Number of the first write of this segment. Writes with that number or a higher one that
-    /// lie in earlier segments were cut off.
+    /// Number of the first write of this segment. Writes with this number or a higher one in
+    /// earlier segments were cut off.
     pub first_seq: u64,
-    /// Number of this write; the first of a log is 1.
+    /// Number of this write; the first write of a log is 1.
     pub seq: u64,
     /// All writes up to this one were complete when this write was submitted.
     pub complete_to: u64,
-    /// Checksum of the write before.
+    /// Checksum of the preceding write.
     pub previous: u32,
     pub records: u32,
-    /// Bytes of the whole write, padding included.
+    /// Length of the whole write, padding included.
     pub length: u32,
-    /// Bytes of records.
+    /// Length of the records.
     pub body: u32,
-    /// CRC-32C of everything behind the header, as it lies on disk.
+    /// CRC-32C of everything after the header, as stored on disk.
     pub body_checksum: u32,
-    /// The hard state after the last record.
+    /// Hard state after the last record.
     pub hard: HardState,
-    /// CRC-32C of the header; stands for the whole write, as the header holds the body's.
+    /// CRC-32C of the header; covers the whole write, as the header contains the body's checksum.
     pub checksum: u32,
 }
 
-/// Why bytes are not a header.
+/// The reason that bytes are not a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderFault {
-    /// No header here.
+    /// No header at this place.
     Absent,
     /// A header with a wrong checksum or length.
     Corrupt,
-    /// A sound header of a later format.
+    /// A valid header of a later format.
     Newer(u16),
 }
 
 impl Header {
-    /// Reads the header at the start of a block.
+    /// Decodes the header at the start of a block.
     pub fn decode(block: &[u8]) -> Result<Self, HeaderFault> {
         let Some(bytes) = block.get(..HEADER) else {
             return Err(HeaderFault::Absent);
@@ -109,7 +107,7 @@ impl Header {
         if crc32c::crc32c(covered) != header.checksum {
             return Err(HeaderFault::Corrupt);
         }
-        // Later formats keep the place of the version and of the checksum.
+        // Later formats keep the version and the checksum at the same place.
         if version != VERSION {
             return Err(HeaderFault::Newer(version));
         }
@@ -123,8 +121,8 @@ impl Header {
         if sound { Ok(header) } else { Err(HeaderFault::Corrupt) }
     }
 
-    /// The segment that a sound header at the start of this block was written to, of whatever
-    /// version: later formats keep the place of the number.
+    /// Returns the segment named by a valid header at the start of this block, of any version:
+    /// later formats keep the number at the same place.
     pub fn segment_of(block: &[u8]) -> Option<Segment> {
         let (covered, sum) = block.get(..HEADER)?.split_last_chunk::<4>()?;
         let sound =
@@ -162,7 +160,7 @@ impl Header {
         out
     }
 
-    /// The records' bytes within the bytes of the write.
+    /// Returns the bytes of the records within the bytes of the write.
     pub fn body_of<'a>(&self, blocks: &'a [u8]) -> &'a [u8] {
         &blocks[HEADER..HEADER + self.body as usize]
     }
@@ -202,8 +200,8 @@ fn read(fields: &mut Reader<'_>) -> Result<(u16, Header), Malformed> {
     Ok((version, header))
 }
 
-/// Completes a log write in place: `blocks` are whole, with the records behind room for the header
-/// and zeros behind them. Returns the header as written.
+/// Completes a log write in place. `blocks` are whole blocks: space for the header, then the
+/// records, then zeros. Returns the header as written.
 pub fn seal(mut header: Header, blocks: &mut [u8]) -> Header {
     let mask = mask_for(blocks);
     apply_mask(mask, blocks);
@@ -216,8 +214,8 @@ pub fn seal(mut header: Header, blocks: &mut [u8]) -> Header {
     header
 }
 
-/// Checks the whole write against its header and makes its records readable in place. Says whether
-/// that changed anything.
+/// Checks the whole write against its header and unmasks its records in place. Returns whether that
+/// changed any bytes.
 pub fn open(header: &Header, blocks: &mut [u8]) -> Result<bool, Malformed> {
     if blocks.len() != header.length as usize {
         return Err(Malformed("batch is cut short"));
@@ -300,7 +298,7 @@ mod tests {
         assert_eq!(Header::decode(&blocks), Ok(written));
     }
 
-    /// A client that writes headers of its own must not raise what recovery believes.
+    /// A client that writes forged headers cannot raise the `complete_to` that recovery believes.
     #[test]
     fn no_block_of_a_value_looks_like_a_header() {
         let mut forged = vec![0; BLOCK];
@@ -334,7 +332,7 @@ mod tests {
         assert_eq!(Header::segment_of(&blocks), None);
     }
 
-    /// Sizes on the pages match the code.
+    /// The sizes in the documentation match the code.
     #[test]
     fn documented_sizes_are_those_of_the_code() {
         let log = include_str!("../../../../docs/spec/log.md");

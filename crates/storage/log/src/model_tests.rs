@@ -1,10 +1,10 @@
-//! Random lives of a log on a disk that tears and loses what is in flight (`protocol.md` §18).
+//! Random runs of a log on a disk that tears and loses writes in flight (`protocol.md` §18).
 //!
-//! A run appends records, submits, lets writes complete in any order, crashes, recovers, four times
-//! over. What recovery gives back must be a beginning of what was appended in this history, and
-//! must hold everything that was ever released or recovered. In some runs the log is trimmed all
-//! the while, and goes on in segments that it had before. The rules are then left out one by one:
-//! each time some run must notice.
+//! A run appends records, submits, lets writes complete in any order, crashes and recovers, four
+//! times over. The records recovered must be a prefix of those appended in this history, and must
+//! contain everything that was ever released or recovered. In some runs the log is trimmed
+//! continuously, and continues in recycled segments. The rules are then left out one by one: each
+//! time some run must fail.
 
 use crate::disk::{EveryFate, MemoryDisk, Pending, PendingKind};
 use quorate_core::{
@@ -40,7 +40,7 @@ struct Run {
     next_round: u32,
     /// The log is trimmed.
     trims: bool,
-    /// All outcomes of a crash at each moment are tried.
+    /// Every outcome of a crash at each moment is tried.
     explores: bool,
     seen: Seen,
     /// Most runs have writes of all sizes; some have equal ones, so that stale ones fit.
@@ -54,23 +54,23 @@ struct Known {
     history: Vec<u32>,
     /// Number of votes that must never be lost.
     kept: usize,
-    /// The greatest start that was asked for, and the one that was said to be durable.
+    /// Highest start requested, and highest start reported as durable.
     asked: u64,
     durable: u64,
 }
 
-/// Events in runs, so that a test shows that it tested something.
+/// Counts of events in runs, to show that the test covers them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     rebased: u64,
     reused: u64,
     crashes: u64,
-    /// Crashes with this in flight.
+    /// Crashes with such an operation in flight.
     keeping: u64,
     reusing: u64,
 }
 
-/// The length of the value of a vote, which its round tells.
+/// Returns the length of a vote's value, which is encoded in its round.
 fn length_of(round: u32) -> usize {
     [0, 0, 0, 5000, 9000][(round >> 28) as usize]
 }
@@ -80,8 +80,8 @@ fn value_of(round: u32) -> Vec<u8> {
 }
 
 impl Known {
-    /// Checks that recovery gave back this, and no more than was ever appended. Returns the number
-    /// of votes it knows.
+    /// Checks that the recovered votes are a prefix of the history that includes every vote that
+    /// must not be lost. Returns their number.
     fn check(&self, recovery: &Recovery) -> Result<usize, String> {
         if let Some(damage) = &recovery.damage {
             return Err(format!("false damage: {damage:?}"));
@@ -119,7 +119,7 @@ impl Known {
         Ok(count)
     }
 
-    /// Everything from the start on can be read, and nothing below.
+    /// Checks that everything from the start on can be read, and nothing below.
     fn check_reads(&self, log: &mut Log<MemoryDisk>, count: usize) -> Result<(), String> {
         let start = log.start().0;
         let refused = log.start_read(1, SlotRange::new(Slot(start - 1), Slot(start)), 1);
@@ -242,8 +242,8 @@ impl Run {
         log.append(seq, &record, &value_of(round), hard).unwrap();
     }
 
-    /// Whatever a crash does now, nothing is lost; and what is written behind it is there after the
-    /// next one.
+    /// Checks that no crash at this moment loses anything, and that a vote written afterwards
+    /// survives the next one.
     fn explore(&mut self) -> Result<(), String> {
         let pending = self.disk.pending();
         let flies = |kind| u64::from(pending.iter().any(|pending| pending.kind == kind));
@@ -333,12 +333,12 @@ fn broken_of(
     })
 }
 
-/// A run in which the log is trimmed, and goes on in segments that it had before.
+/// Returns a run in which the log is trimmed and recycles its segments.
 fn trimmed(seed: u64, segment_bytes: u64) -> Run {
     Run { trims: true, ..Run::new(seed, segment_bytes) }
 }
 
-/// One or two writes fill a segment; five or so; all of them fit.
+/// One or two writes fill a segment; about five; all of them fit.
 const SEGMENTS: [u64; 3] = [16 << 10, 32 << 10, 128 << 10];
 
 #[test]
@@ -348,7 +348,7 @@ fn no_released_record_is_ever_lost_and_no_damage_is_made_up() {
     }
 }
 
-/// [disk-2]
+/// [disk-2] Releasing records out of order loses some.
 #[test]
 fn releasing_out_of_order_loses_records() {
     for segment_bytes in SEGMENTS {
@@ -357,8 +357,8 @@ fn releasing_out_of_order_loses_records() {
     }
 }
 
-/// [disk-3] In one segment that is written on behind a cut, the chain alone keeps stale writes
-/// out: with it no run breaks, without it stale writes come back.
+/// [disk-3] In one segment that is continued after a cut, only the chain keeps stale writes out:
+/// with it no run breaks, without it stale writes reappear.
 #[test]
 fn without_the_chain_stale_writes_come_back() {
     let kept = Mutant::SegmentKeptAfterCut;
@@ -367,8 +367,8 @@ fn without_the_chain_stale_writes_come_back() {
     assert!(count > 2, "{count} runs break");
 }
 
-/// [disk-4] What later segments say of their beginning is a second guard, and it relies on fresh
-/// segments behind a cut: with them, stale writes stay out even without the chain.
+/// [disk-4] What later segments state about their beginning is a second guard, which relies on new
+/// segments after a cut: with them, stale writes stay out even without the chain.
 #[test]
 fn writing_on_behind_a_cut_loses_records() {
     for segment_bytes in SEGMENTS {
@@ -378,7 +378,8 @@ fn writing_on_behind_a_cut_loses_records() {
     assert!(count > 2, "{count} runs break");
 }
 
-/// A write that was in flight at one crash, and was read, may be gone after the next.
+/// A write that was in flight at one crash, and was read, may be lost in the next one unless it is
+/// synced.
 #[test]
 fn what_recovery_read_is_synced_before_it_is_built_on() {
     for segment_bytes in SEGMENTS {
@@ -387,7 +388,7 @@ fn what_recovery_read_is_synced_before_it_is_built_on() {
     }
 }
 
-/// [trim-3]
+/// [trim-3] A log that is trimmed and recycled loses nothing, and reports no damage.
 #[test]
 fn a_log_that_is_trimmed_and_recycled_loses_nothing_and_makes_up_no_damage() {
     for segment_bytes in SEGMENTS {
@@ -399,8 +400,8 @@ fn a_log_that_is_trimmed_and_recycled_loses_nothing_and_makes_up_no_damage() {
     }
 }
 
-/// Every prefix and subset of the writes of a run that the disk could have kept, with names and the
-/// base in flight as well.
+/// Every prefix and subset of a run's writes that the disk could have kept, with names and the base
+/// in flight as well.
 #[test]
 fn whatever_a_crash_keeps_of_a_trimmed_log_nothing_is_lost() {
     let explored = |seed| Run { explores: true, ..trimmed(seed, 16 << 10) };
@@ -417,7 +418,7 @@ fn trimmed_broken(mutant: Mutant) -> (u64, Option<(u64, String)>) {
     (count, first)
 }
 
-/// [trim-3]
+/// [trim-3] Overwriting a segment before the base is durable loses records.
 #[test]
 fn a_segment_that_is_written_over_before_the_base_is_durable_is_missed() {
     let (count, first) = trimmed_broken(Mutant::BaseAfterOverwrite);
@@ -425,7 +426,7 @@ fn a_segment_that_is_written_over_before_the_base_is_durable_is_missed() {
     println!("{first:?}");
 }
 
-/// [trim-3]
+/// [trim-3] Trimming the last complete write loses the hard state.
 #[test]
 fn without_the_last_complete_write_the_hard_state_is_lost() {
     let (count, first) = trimmed_broken(Mutant::HardStateTrimmed);
@@ -433,7 +434,7 @@ fn without_the_last_complete_write_the_hard_state_is_lost() {
     println!("{first:?}");
 }
 
-/// [disk-3]
+/// [disk-3] If epochs are ignored, headers of an earlier life are taken for valid.
 #[test]
 fn headers_of_an_earlier_life_are_believed_if_their_epoch_is_ignored() {
     let (count, first) = trimmed_broken(Mutant::EpochIgnored);
@@ -441,8 +442,8 @@ fn headers_of_an_earlier_life_are_believed_if_their_epoch_is_ignored() {
     println!("{first:?}");
 }
 
-/// [disk-10] [trim-3] What recovery saw of names and of the base must be durable before it is built
-/// on.
+/// [disk-10] [trim-3] File names and the base that recovery reads must be durable before they are
+/// built on.
 #[test]
 fn names_and_the_base_are_synced_at_start() {
     let (count, first) = trimmed_broken(Mutant::NamesUnsynced);
@@ -450,7 +451,7 @@ fn names_and_the_base_are_synced_at_start() {
     println!("{first:?}");
 }
 
-/// [disk-10]
+/// [disk-10] Without a sync of the folder, writes under a new name are lost.
 #[test]
 fn a_name_that_is_not_synced_loses_what_was_written_under_it() {
     let unsynced = |seed| {

@@ -1,32 +1,32 @@
-//! Faults that tests plant to see themselves fail; production code has none of them.
+//! Faults that tests inject to verify that they fail; production code has none of them.
 
-/// A rule left out.
+/// A rule to leave out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(test), allow(dead_code, reason = "planted by tests only"))]
 pub(crate) enum Mutant {
-    /// [disk-2] Releases what a write holds although one before it is not complete.
+    /// [disk-2] Releases the records of a write although an earlier write is incomplete.
     ReleaseOutOfOrder,
     /// [disk-3] Does not compare the checksum of the predecessor.
     ChainIgnored,
-    /// [disk-4] Writes on behind a cut, in the same segment. Safe while the chain is checked.
+    /// [disk-4] Continues after a cut in the same segment. Safe while the chain is checked.
     SegmentKeptAfterCut,
-    /// Does not sync what recovery read before building on it.
+    /// Does not sync the data that recovery read before building on it.
     RecoveryUnsynced,
-    /// The same of the names of files, and of the base.
+    /// Does not sync file names and the base before building on them.
     NamesUnsynced,
-    /// [disk-3] Takes headers of a segment's earlier life for its own.
+    /// [disk-3] Accepts headers from an earlier use of the segment.
     EpochIgnored,
-    /// [disk-3] Looks whose a header is before it looks at its epoch.
+    /// [disk-3] Checks the owner of a header before its epoch.
     OwnerBeforeEpoch,
-    /// [trim-3] Hands segments out for reuse before the base is durable.
+    /// [trim-3] Releases segments for reuse before the base is durable.
     BaseAfterOverwrite,
-    /// [trim-3] Lets go of the last complete write, whose header restates the hard state.
+    /// [trim-3] Frees the last complete write, whose header restates the hard state.
     HardStateTrimmed,
-    /// [snap-3] Counts what is missing from the first slot on, not from the start of the log.
+    /// [snap-3] Counts missing slots from the first slot, not from the start of the log.
     GapsFromFirst,
-    /// [disk-8] Forgets what the base says was complete.
+    /// [disk-8] Ignores the base's record of complete writes.
     BaseSaysNothing,
-    /// [scrub-5] Judges what was read of a segment that was trimmed meanwhile.
+    /// [scrub-5] Checks data read from a segment that was trimmed meanwhile.
     ScrubsTrimmed,
 }
 
@@ -41,13 +41,13 @@ pub(crate) fn planted(mutant: Mutant) -> bool {
     PLANTED.with_borrow(|planted| planted.contains(&mutant))
 }
 
-/// Returns whether this rule is left out: never.
+/// Returns false: production code leaves no rule out.
 #[cfg(not(test))]
 pub(crate) const fn planted(_mutant: Mutant) -> bool {
     false
 }
 
-/// Leaves these rules out while `run` runs on this thread.
+/// Calls `run` with these rules left out on this thread.
 #[cfg(test)]
 pub(crate) fn with<T>(mutants: &[Mutant], run: impl FnOnce() -> T) -> T {
     PLANTED.set(mutants.to_vec());

@@ -11,45 +11,44 @@ use crate::{
     log_write::{Owner, WRITE_BYTES_MAX},
 };
 
-/// Most writes in flight ([disk-2]).
+/// Maximum number of log writes in flight ([disk-2]).
 pub const DEPTH_MAX: usize = 4;
 
-/// Most bytes that gather before they are written, where no commit waits for the disk.
+/// Bytes that are buffered before a write starts, in classes where no commit waits for the disk.
 pub const LINGER_BYTES: usize = 256 << 10;
 
 /// Owner and layout of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogOptions {
-    /// The cluster.
     pub cluster: u128,
-    /// The node.
     pub node: NodeId,
-    /// Its incarnation, as its identity says.
+    /// Incarnation recorded in the node's identity.
     pub incarnation: Incarnation,
     /// Size of new segments: whole blocks, at least four.
     pub segment_bytes: u64,
-    /// Segments kept ready in addition to the one in use: at least one.
+    /// Number of segments kept ready in addition to the current one, at least one.
     pub spare_segments: usize,
-    /// A log write takes no more records once it has this many bytes: whole blocks.
+    /// Size at which a log write accepts no more records: whole blocks.
     pub write_bytes_max: usize,
-    /// Writes in flight while records gather: 1 to [`DEPTH_MAX`].
+    /// Maximum number of writes in flight while records are buffered: 1 to [`DEPTH_MAX`].
     pub depth: usize,
-    /// This node has run before, so that no segments mean a lost log, not a new one ([volatile-1]).
+    /// The node has run before, so an empty folder means a lost log, not a new one ([volatile-1]).
     pub used: bool,
-    /// Its incarnation was raised because votes or promises are gone; whatever is missing now is
-    /// known to be.
+    /// The incarnation was raised because votes or promises were lost; anything missing now is
+    /// already accounted for.
     pub owns_up: bool,
-    /// A store next to the log has everything below, and took it only from records on stable
+    /// Everything below is in a store next to the log, which takes it only from records on stable
     /// storage: a log that knows less has lost its end ([volatile-1]).
     pub stored_to: Slot,
-    /// Votes for batches gather up to this many bytes, or until [`Log::hurry`](crate::Log::hurry),
-    /// before a write starts: for a class that does not wait for the disk. 0: it starts at once.
+    /// Votes for batches are buffered up to this many bytes, or until
+    /// [`Log::hurry`](crate::Log::hurry), before a write starts: for a class that does not wait for
+    /// the disk. 0: writes start at once.
     pub linger_bytes: usize,
 }
 
 impl LogOptions {
-    /// The usual sizes: segments of 64 MiB, one of them spare, writes of up to 1 MiB, two of them
-    /// in flight.
+    /// Returns the default options: segments of 64 MiB, one of them spare, writes of up to 1 MiB,
+    /// two of them in flight.
     pub fn new(cluster: u128, node: NodeId, incarnation: Incarnation) -> Self {
         Self {
             cluster,
@@ -70,8 +69,8 @@ impl LogOptions {
         Owner { cluster: self.cluster, node: self.node }
     }
 
-    /// A log that lets votes linger delays no commit; the amount that its disk has to write is what
-    /// counts.
+    /// Returns how segments are zeroed. A log that buffers votes delays no commit, so the number of
+    /// bytes written matters most.
     pub(crate) const fn zeros(&self) -> Zeros {
         match self.linger_bytes {
             0 => Zeros::Written,

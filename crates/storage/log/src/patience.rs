@@ -1,6 +1,6 @@
-//! When something that failed is tried again. The log has no clock, so calls are counted.
+//! Retry backoff. The log has no clock, so it counts calls.
 
-/// Calls that are let pass after failures: each time twice as many, up to a bound.
+/// Backoff after failures: skips a number of calls that doubles each time, up to a bound.
 #[derive(Debug, Default)]
 pub(crate) struct Patience {
     failures: u32,
@@ -8,7 +8,7 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    /// Returns whether this call may try; counts one that may not.
+    /// Returns whether this call may try; counts it as skipped if not.
     pub(crate) const fn may_try(&mut self) -> bool {
         if self.skips == 0 {
             return true;
@@ -17,13 +17,13 @@ impl Patience {
         false
     }
 
-    /// Notes another failure; the next attempt waits for at most `skips_max` calls.
+    /// Records another failure; the next attempt waits for at most `skips_max` calls.
     pub(crate) fn failed(&mut self, skips_max: u32) {
         self.skips = (1 << self.failures.min(10)).min(skips_max);
         self.failures += 1;
     }
 
-    /// Enough time has passed: the next call may try.
+    /// Ends the wait: the next call may try.
     pub(crate) const fn end(&mut self) {
         self.skips = 0;
     }
@@ -33,12 +33,12 @@ impl Patience {
         self.failures > 0
     }
 
-    /// Notes a success.
+    /// Records a success.
     pub(crate) const fn succeeded(&mut self) {
         (self.failures, self.skips) = (0, 0);
     }
 
-    /// There is no hurry.
+    /// Skips this many calls before the next attempt.
     pub(crate) const fn wait(&mut self, skips: u32) {
         self.skips = skips;
     }

@@ -4,16 +4,15 @@ use std::fmt;
 
 use crate::disk::{DiskError, Family, FileId, FileInfo, Position, Source};
 
-/// A segment's number: its name, and its epoch ([disk-4]). Only grows.
+/// Number of a segment: its name and its epoch ([disk-4]). Never decreases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Segment(pub u64);
 
 /// A position in the log's files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
-    /// The segment.
     pub segment: Segment,
-    /// Bytes from its start.
+    /// Bytes from the start of the segment.
     pub offset: u64,
 }
 
@@ -29,16 +28,15 @@ impl From<Place> for Position {
     }
 }
 
-/// A segment that exists.
+/// An existing segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentFile {
-    /// Its number.
     pub(crate) segment: Segment,
-    /// Its size.
+    /// Size of the file.
     pub(crate) bytes: u64,
 }
 
-/// All segments, in order of their numbers.
+/// Returns all segments, in order of their numbers.
 pub(crate) fn segments(source: &mut impl Source) -> Result<Vec<SegmentFile>, DiskError> {
     let segment =
         |info: FileInfo| SegmentFile { segment: Segment(info.file.number), bytes: info.bytes };

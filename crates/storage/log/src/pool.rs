@@ -1,15 +1,15 @@
-//! Segments made ahead of need, off the path of a commit ([disk-10]).
+//! Segments created ahead of need, off the commit path ([disk-10]).
 //!
-//! A segment that was trimmed is used again: it gets the next number, and keeps its contents until
-//! they are written over. A few wait for that; of more than those, and of those that have another
-//! size than new ones, one after the other is removed.
+//! A trimmed segment is recycled: it gets the next number, and keeps its contents until they are
+//! overwritten. A few are retained for this; surplus ones, and those of another size than new
+//! segments, are removed one by one.
 //!
-//! One spare waits while the log writes, or as many as are asked for: a burst that they hold finds
-//! the disk free of zeros. When a spare cannot be made the log goes on in the segment that it has.
-//! Once that is full too:
-//! - no room (ENOSPC, EDQUOT) and no descriptor (EMFILE, ENFILE) are **busy**: records gather, the
-//!   caller pushes back, and as soon as there is room again the log goes on. It lasts as long as it
-//!   lasts, and never becomes an error: nothing was promised that is not kept.
+//! One spare is ready while the log writes, or as many as configured: during a burst that fits into
+//! the spares the disk writes no zeros. When a spare cannot be created the log continues in its
+//! current segment. Once that is full too:
+//! - no space (ENOSPC, EDQUOT) and no descriptor (EMFILE, ENFILE) make the log **busy**: records are
+//!   buffered, the caller applies back-pressure, and the log continues as soon as there is space
+//!   again. This never becomes an error, however long it lasts: no promise is broken.
 //! - anything else (EIO, EROFS) is an **error** and final, as a failed write is ([disk-9]).
 
 use std::{collections::VecDeque, io::ErrorKind};
@@ -22,9 +22,9 @@ use crate::{
     walk::Walked,
 };
 
-/// Calls between two attempts to make a segment, at most.
+/// Maximum number of calls between two attempts to create a segment.
 const SKIPS_MAX: u32 = 1024;
-/// The same if a file cannot be opened: to ask again costs one call that ends at once.
+/// Maximum number of calls between two attempts to open a file. Lower, because a retry is cheap.
 const OPEN_SKIPS_MAX: u32 = 16;
 /// Trimmed segments kept for recycling, in addition to those that make up for missing spares.
 const FREE_MAX: usize = 4;
@@ -33,28 +33,28 @@ const FREE_MAX: usize = 4;
 pub(crate) struct Pool {
     segment_bytes: u64,
     zeros: Zeros,
-    /// Number of spares to keep.
+    /// Number of spares to maintain.
     wanted: usize,
     spares: VecDeque<SegmentFile>,
-    /// The spare whose file is open: it is written to next.
+    /// The spare whose file is open: the next to be written.
     ahead: Option<Segment>,
     preparing: Option<Segment>,
-    /// The trimmed segment that becomes `preparing`, if that is not made from nothing.
+    /// The trimmed segment that becomes `preparing`, unless that is created from scratch.
     reusing: Option<SegmentFile>,
-    /// Trimmed: nothing in them is needed, and a durable base says so.
+    /// Trimmed segments: a durable base no longer needs them.
     free: VecDeque<SegmentFile>,
     retiring: Option<SegmentFile>,
-    /// After segments that could not be removed.
+    /// Backoff after a segment could not be removed.
     removing: Patience,
-    /// The disk knows that it is waited for.
+    /// The disk was notified that a write waits for the segment.
     hurried: bool,
-    /// The highest number in use; numbers are epochs and only grow ([disk-4]).
+    /// Highest number in use; numbers are epochs and never decrease ([disk-4]).
     highest: Segment,
-    /// Why there is no further spare, if making one failed.
+    /// Error of the last attempt to create a spare, if it failed.
     not_made: Option<DiskError>,
-    /// Keeps a full disk from being asked in a tight loop.
+    /// Keeps the log from retrying on a full disk in a tight loop.
     making: Patience,
-    /// Why the next spare cannot be written to, if opening it failed.
+    /// Error of the last attempt to open the next spare, if it failed.
     not_opened: Option<DiskError>,
     opening: Patience,
     files: usize,
@@ -93,9 +93,9 @@ impl Pool {
         }
     }
 
-    /// A segment with room for `length` bytes and an open file, if one is ready. A spare that is
-    /// too small for the write, which can only be after the segment size was raised, is free for
-    /// good. An error is final.
+    /// Returns a segment with space for `length` bytes and an open file, if one is ready. A spare
+    /// that is too small for the write, possible only after the segment size was raised, is freed
+    /// permanently. An error is final.
     pub(crate) fn take<D: Disk>(
         &mut self,
         length: usize,
@@ -140,7 +140,7 @@ impl Pool {
         self.ahead == Some(next)
     }
 
-    /// Opens the next segment needed, or makes one if there are too few. Called with every poll.
+    /// Opens the next spare, and creates one if there are too few. Called with every poll.
     pub(crate) fn tend<D: Disk>(&mut self, disk: &mut D) {
         self.open_ahead(disk);
         self.retire(disk);
@@ -169,7 +169,7 @@ impl Pool {
         self.prepare(disk, None);
     }
 
-    /// The segment with the next number comes to be.
+    /// Creates the segment with the next number, from `free` if there is one.
     fn prepare<D: Disk>(&mut self, disk: &mut D, free: Option<SegmentFile>) {
         let next = Segment(self.highest.0 + 1);
         self.preparing = Some(next);
@@ -181,18 +181,18 @@ impl Pool {
         }
     }
 
-    /// Segments were trimmed: a durable base says that nothing in them is needed.
+    /// Adds trimmed segments, which a durable base no longer needs.
     pub(crate) fn free(&mut self, trimmed: impl Iterator<Item = SegmentFile>) {
         self.free.extend(trimmed);
         self.making.end();
     }
 
-    /// Returns whether a free segment can be recycled: it has the size of new ones.
+    /// Returns whether a free segment has the size of new ones, so that it can be recycled.
     fn fits(&self, free: &SegmentFile) -> bool {
         free.bytes == self.segment_bytes
     }
 
-    /// Removes a free segment that will not be used again; one at a time.
+    /// Removes a free segment that will not be reused; one at a time.
     fn retire<D: Disk>(&mut self, disk: &mut D) {
         if self.free.is_empty() || self.retiring.is_some() || !self.removing.may_try() {
             return;
@@ -208,7 +208,7 @@ impl Pool {
         }
     }
 
-    /// A segment was removed, or not.
+    /// Handles the removal of a segment, or its failure.
     pub(crate) fn retired(&mut self, segment: Segment, result: Result<(), DiskError>) {
         let Some(file) = self.retiring.take_if(|file| file.segment == segment) else {
             return;
@@ -225,8 +225,8 @@ impl Pool {
         }
     }
 
-    /// Returns whether the disk has space for a spare beyond the first: spares leave other files,
-    /// such as the service's, at least as much as they take. Checked only now and then.
+    /// Returns whether the disk has space for a spare beyond the first: spares leave at least as
+    /// much to other files, such as the service's, as they take. Checked only occasionally.
     fn may_take_more<D: Disk>(&mut self, disk: &D) -> bool {
         if !self.making.may_try() {
             return false;
@@ -240,9 +240,9 @@ impl Pool {
         may
     }
 
-    /// `used` bytes of the segment in use are full. Without a spare, the one that is being made
-    /// stays a quarter ahead, so that it is there before it is needed, however fast the log is, as
-    /// long as the disk is fast enough.
+    /// Paces the creation of a segment while the current one has `used` bytes. Without a spare, the
+    /// new segment stays a quarter ahead, so that a disk that is fast enough has it ready in time
+    /// at any write rate.
     pub(crate) fn keep_ahead<D: Disk>(&self, used: u64, disk: &mut D) {
         if self.preparing.is_some() {
             let is_next = self.spares.is_empty();
@@ -250,14 +250,14 @@ impl Pool {
         }
     }
 
-    /// Bytes of the spares, and of segments that will be.
+    /// Returns the number of bytes of spares and of segments that will become spares.
     pub(crate) fn spare_bytes(&self) -> u64 {
         let waiting = self.spares.iter().chain(&self.free);
         let waiting = waiting.chain(&self.reusing).chain(&self.retiring);
         waiting.map(|file| file.bytes).sum()
     }
 
-    /// There is no segment to write to: the one that is being made is waited for.
+    /// Notifies the disk that a write waits for the segment being created.
     pub(crate) fn hurry<D: Disk>(&mut self, disk: &mut D) {
         if self.preparing.is_some() && !self.hurried {
             self.hurried = true;
@@ -265,13 +265,13 @@ impl Pool {
         }
     }
 
-    /// Forgets a file that turned out to be gone, or was removed.
+    /// Stops counting a file that was removed or turned out to be missing.
     fn forget(&mut self, file: SegmentFile) {
         self.files -= 1;
         self.bytes -= file.bytes;
     }
 
-    /// A segment was made, or could not be made.
+    /// Handles the creation of a segment, or its failure.
     pub(crate) fn prepared(&mut self, segment: Segment, result: Result<(), DiskError>) {
         if self.preparing == Some(segment) {
             self.preparing = None;
@@ -289,15 +289,15 @@ impl Pool {
                 self.making.succeeded();
             }
             Err(error) if reused.is_some() && error.lack.is_none() => {
-                // The file is nameless until the next start. Another one is recycled, or made,
-                // under the same number, and takes its place if it has that.
+                // The file is nameless until the next start. Another one is recycled, or created,
+                // under the same number, and takes its place if it has that name.
                 if let Some(file) = reused.filter(|_| error.kind == ErrorKind::NotFound) {
                     self.forget(file);
                 }
             }
             Err(error) => {
-                // What lacked room or a descriptor may have its new name already; it is asked for
-                // again.
+                // If space or a descriptor was missing, the file may have its new name already; the
+                // request is repeated.
                 if let Some(file) = reused {
                     self.free.push_front(file);
                 }
@@ -310,14 +310,15 @@ impl Pool {
         }
     }
 
-    /// Retries a failed request with the next call.
+    /// Retries failed requests with the next call.
     pub(crate) const fn try_again(&mut self) {
         self.making.end();
         self.opening.end();
         self.removing.end();
     }
 
-    /// Why the log will soon lack a segment, or does: one could not be made, or not be opened.
+    /// Returns the error because of which the log lacks a segment now or soon: one could not be
+    /// created or opened.
     pub(crate) fn failure(&self) -> Option<&DiskError> {
         self.not_opened.as_ref().or(self.not_made.as_ref())
     }

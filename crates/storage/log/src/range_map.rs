@@ -1,4 +1,4 @@
-//! A map from slots to whatever was said of them last.
+//! A map from slots to the value last set for them.
 
 use std::collections::BTreeMap;
 
@@ -17,12 +17,12 @@ impl<T> Default for RangeMap<T> {
 }
 
 impl<T: Clone> RangeMap<T> {
-    /// Makes room: nothing is said of these slots any more.
+    /// Removes the values of these slots.
     pub(crate) fn remove(&mut self, range: SlotRange) {
         if range.is_empty() {
             return;
         }
-        // The run that begins before the range may reach into it, and beyond.
+        // The run that begins before the range may reach into it and past its end.
         if let Some((_, (to, value))) = self.runs.range_mut(..range.from).next_back()
             && *to > range.from
         {
@@ -40,7 +40,7 @@ impl<T: Clone> RangeMap<T> {
         }
     }
 
-    /// Says this of these slots, whatever was said before.
+    /// Sets the value of these slots, replacing earlier values.
     pub(crate) fn insert(&mut self, range: SlotRange, value: T) {
         self.remove(range);
         if !range.is_empty() {
@@ -48,26 +48,26 @@ impl<T: Clone> RangeMap<T> {
         }
     }
 
-    /// The run that `slot` is in.
+    /// Returns the run that contains `slot`.
     pub(crate) fn find(&self, slot: Slot) -> Option<(SlotRange, &T)> {
         let (from, (to, value)) = self.runs.range(..=slot).next_back()?;
         (slot < *to).then_some((SlotRange::new(*from, *to), value))
     }
 
-    /// The runs that overlap `range`, in order.
+    /// Returns the runs that overlap `range`, in order.
     pub(crate) fn within(&self, range: SlotRange) -> impl Iterator<Item = (SlotRange, &T)> {
         let first = self.find(range.from).map_or(range.from, |(run, _)| run.from);
         let runs = self.runs.range(first..range.to.max(first));
         runs.map(|(from, (to, value))| (SlotRange::new(*from, *to), value))
     }
 
-    /// The run that ends right before `slot`, open to being made longer.
+    /// Returns the end and the value of the run that ends right before `slot`, to be extended.
     pub(crate) fn ending_at(&mut self, slot: Slot) -> Option<(&mut Slot, &mut T)> {
         let (_, (to, value)) = self.runs.range_mut(..slot).next_back()?;
         (*to == slot).then_some((to, value))
     }
 
-    /// All runs, in order.
+    /// Returns all runs, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (SlotRange, &T)> {
         self.runs.iter().map(|(from, (to, value))| (SlotRange::new(*from, *to), value))
     }
@@ -93,7 +93,7 @@ impl<T: Clone> RangeMap<T> {
 mod tests {
     use super::*;
 
-    /// Against a plain table, over many random insertions and removals.
+    /// The map agrees with a plain table after many random insertions and removals.
     #[test]
     fn the_last_word_on_every_slot_is_kept() {
         let mut state = 7_u64;

@@ -1,4 +1,5 @@
-//! Reads values with their bytes back, for catch-up and replay. Sees complete log writes only.
+//! Reads values back with their bytes, for catch-up and replay. Only complete log writes are
+//! visible.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,28 +19,28 @@ use crate::{
     record::Records,
 };
 
-/// Reads in flight.
+/// Maximum number of reads in flight.
 pub(crate) const ACTIVE_MAX: usize = 4;
 const WAITING_MAX: usize = 64;
-/// After this many failures in a row a place counts as lost.
+/// Number of consecutive failures after which a place counts as lost.
 const FAILURES_MAX: u32 = 3;
-/// A read that found no descriptor lets at most this many calls pass before it is tried again.
+/// Maximum number of calls before a read that found no descriptor is retried.
 const SKIPS_MAX: u32 = 16;
 
-/// Slots with their value and its bytes, as the last record on them has it.
+/// Slots with their value and its bytes, according to their last record.
 pub type Values = Vec<(SlotRange, Value, Body)>;
 
-/// The bytes of a record's value.
+/// The bytes of a record's value, or their places.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// The bytes; empty if the value has none, or none are needed.
+    /// The bytes themselves; empty if the value has none, or none are needed.
     Bytes(Vec<u8>),
-    /// Places of the bytes, as given to `append`.
+    /// Places of the bytes, as passed to `append_placed`.
     Places(Vec<u8>),
 }
 
 impl Body {
-    /// The bytes, if they are here.
+    /// Returns the bytes, unless they are stored elsewhere.
     pub fn bytes(&self) -> Option<&[u8]> {
         match self {
             Self::Bytes(bytes) => Some(bytes),
@@ -48,15 +49,15 @@ impl Body {
     }
 }
 
-/// A read ended.
+/// A completed read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadDone {
-    /// As given to `start_read`.
+    /// As passed to `start_read`.
     pub token: u64,
-    /// Values from the first slot requested, without gaps, perhaps fewer than requested. Empty if
+    /// Values from the first slot requested, without gaps, possibly fewer than requested. Empty if
     /// the first slot is not in the log.
     pub result: Result<Values, LogError>,
-    /// Slots whose records turned out to be unreadable: the log holds them no more, until they are
+    /// Slots whose records turned out to be unreadable. The log no longer has them, until they are
     /// appended again.
     pub lost: Vec<SlotRange>,
 }
@@ -68,11 +69,11 @@ struct Job {
     bytes_left: usize,
     values: Values,
     lost: Vec<SlotRange>,
-    /// The entry being read, and all slots that it covers.
+    /// The index entry being read, and all slots that it covers.
     span: Option<(SlotRange, Span)>,
 }
 
-/// Reads that wait, are in flight, or ended.
+/// Reads that are queued, in flight, or completed.
 #[derive(Debug, Default)]
 pub(crate) struct Reads {
     waiting: VecDeque<Job>,
@@ -80,9 +81,9 @@ pub(crate) struct Reads {
     done: VecDeque<ReadDone>,
     next_id: u64,
     spare: Option<Buffer>,
-    /// The place that the disk last failed to read, and how often in a row.
+    /// The place that the disk last failed to read, and the number of consecutive failures.
     failing: Option<(Place, u32)>,
-    /// After reads that found no descriptor.
+    /// Backoff after reads that found no descriptor.
     refused: Patience,
 }
 
@@ -118,7 +119,7 @@ impl Reads {
         self.waiting.is_empty() && self.active.is_empty()
     }
 
-    /// Starts what may start. Called with every poll.
+    /// Starts queued reads while fewer than `ACTIVE_MAX` are in flight. Called with every poll.
     pub(crate) fn pump<D: Disk>(&mut self, disk: &mut D, index: &Index) {
         if !self.refused.may_try() {
             return;
@@ -131,7 +132,7 @@ impl Reads {
         }
     }
 
-    /// The next piece of a job, or its end.
+    /// Starts reading the next entry of a job, or completes the job.
     fn advance<D: Disk>(&mut self, mut job: Job, disk: &mut D, index: &Index) {
         if let Err(error) = below_start(job.range, index) {
             self.done.push_back(job.done(Some(error)));
@@ -157,12 +158,12 @@ impl Reads {
         self.refused.is_tried()
     }
 
-    /// Such reads are tried again with the next call.
+    /// Retries reads that found no descriptor with the next call.
     pub(crate) const fn try_again(&mut self) {
         self.refused.end();
     }
 
-    /// A run of log writes was read.
+    /// Handles the completed read of a run of log writes.
     pub(crate) fn on_read<D: Disk>(
         &mut self,
         id: u64,
@@ -176,7 +177,7 @@ impl Reads {
         };
         let (run, span) = job.span.take().expect("set when the read was started");
         if let Err(error) = below_start(job.range, index) {
-            // The log was trimmed meanwhile; the segment may hold anything by now.
+            // The log was trimmed meanwhile; the segment may have been overwritten.
             self.spare = Some(buffer);
             self.done.push_back(job.done(Some(error)));
             return;
@@ -184,7 +185,7 @@ impl Reads {
         if let Err(error) = &result
             && error.lack == Some(Lack::Descriptors)
         {
-            // Nothing is known of what is there, so nothing is said of it: it is read later.
+            // The file was not read, so nothing is known about its contents: retry later.
             self.spare = Some(buffer);
             self.refused.failed(SKIPS_MAX);
             self.waiting.push_front(job);
@@ -204,7 +205,7 @@ impl Reads {
             Err(LogError::Disk(_)) if !self.fails_again(span.at) => Vec::new(),
             Err(_) => vec![run],
         };
-        // Some of it may lie elsewhere by now.
+        // Some of these slots may be stored elsewhere by now.
         let lost = lost.into_iter().map(|range| index.lose(range, span.at));
         job.lost.extend(lost.flatten());
         let taken = read.and_then(|pieces| job.take(slots, span.at, pieces, &buffer[..bytes]));
@@ -218,7 +219,7 @@ impl Reads {
 }
 
 impl Reads {
-    /// Returns whether the disk has failed at this place too often to try again.
+    /// Returns whether the disk has failed at this place too often to retry.
     fn fails_again(&mut self, at: Place) -> bool {
         let times = match self.failing {
             Some((place, times)) if place == at => times + 1,
@@ -229,7 +230,7 @@ impl Reads {
     }
 }
 
-/// [snap-3] What lies below the start of the log is not read.
+/// [snap-3] Refuses reads below the start of the log.
 fn below_start(range: SlotRange, index: &Index) -> Result<(), LogError> {
     let start = index.start();
     match !range.is_empty() && range.from < start {
@@ -238,8 +239,8 @@ fn below_start(range: SlotRange, index: &Index) -> Result<(), LogError> {
     }
 }
 
-/// A piece of the log writes that were read: the slots of its record, its value, whether that is
-/// placed, where its bytes lie.
+/// A value found in the log writes that were read: its slots, the value and whether its bytes are
+/// placed elsewhere, then offset and length of its bytes.
 type Piece = (SlotRange, (Value, bool), usize, usize);
 
 impl Job {
@@ -247,7 +248,7 @@ impl Job {
         ReadDone { token: self.token, result: error.map_or(Ok(self.values), Err), lost: self.lost }
     }
 
-    /// Takes these slots from the writes. Whether there is room for more.
+    /// Adds these slots to the result. Returns whether there is space for more.
     fn take(
         &mut self,
         slots: SlotRange,
@@ -280,7 +281,8 @@ impl Job {
     }
 }
 
-/// Every stream byte has a slot, so a part of such a run has a part of its bytes.
+/// Returns the part of a value that covers `range`. Every stream byte has a slot, so part of such a
+/// run has part of its bytes.
 fn cut<'a>(range: SlotRange, piece: &Piece, bytes: &'a [u8]) -> ((Value, bool), &'a [u8]) {
     let (whole, value, start, length) = *piece;
     let bytes = &bytes[start..start + length];
@@ -292,7 +294,7 @@ fn cut<'a>(range: SlotRange, piece: &Piece, bytes: &'a [u8]) -> ((Value, bool), 
     (value, bytes)
 }
 
-/// The last word on each slot in some writes.
+/// The last record of each slot in a run of log writes.
 struct Pieces {
     map: RangeMap<Piece>,
     /// Fault of the first write that has become unreadable.
@@ -300,10 +302,10 @@ struct Pieces {
 }
 
 impl Pieces {
-    /// Reads the writes that are there for the slots of `run`. Slots without a piece are lost.
+    /// Reads the records of `run` from the writes in `bytes`. Slots without a record are lost.
     ///
     /// [disk-8] A vote is for no slot that was decided before it, nor for one that the next header
-    /// does not know as voted for: of what lies between, only what later writes say is known.
+    /// does not know as voted for. Of the slots in between, only what later writes record is known.
     fn read(run: SlotRange, at: Place, bytes: &mut [u8]) -> Result<Self, LogError> {
         let mut pieces = Self { map: RangeMap::default(), damage: None };
         let (mut decided_to, mut gap, mut start) = (run.from, None, 0);
@@ -333,7 +335,7 @@ impl Pieces {
         Ok(pieces)
     }
 
-    /// A log write that lies at `start` of what was read.
+    /// Adds the records of the log write at offset `start` of the bytes read.
     fn take(
         &mut self,
         run: SlotRange,
@@ -342,7 +344,7 @@ impl Pieces {
         blocks: &[u8],
     ) -> Result<(), LogError> {
         let body = header.body_of(blocks);
-        // Positions, not slices: the bytes are cut out of the whole below.
+        // Offsets, not slices: the values are cut out of the whole buffer below.
         let base = body.as_ptr() as usize;
         for stored in Records::new(body) {
             let stored = stored.map_err(|malformed| LogError::Damaged {
@@ -362,7 +364,7 @@ impl Pieces {
     }
 }
 
-/// The log write that begins at `start` of what was read from `at`; opened.
+/// Opens the log write at offset `start` of the bytes read from `at`, and returns its header.
 fn log_write_at(at: Place, start: usize, bytes: &mut [u8]) -> Result<Header, LogError> {
     let place = Place { offset: at.offset + start as u64, ..at };
     let damaged = |reason: &str| LogError::Damaged { place, reason: reason.to_owned() };

@@ -1,5 +1,5 @@
-//! Moves the beginning of the log on: the base is replaced, one change at a time, and only then are
-//! the segments before it free ([trim-3]).
+//! Advances the beginning of the log: the base is replaced, one change at a time, and only then are
+//! the segments before it freed ([trim-3]).
 
 use crate::disk::{Disk, DiskError};
 use quorate_core::slot::Slot;
@@ -11,15 +11,15 @@ use crate::{
     patience::Patience,
 };
 
-/// Calls between two attempts, at most.
+/// Maximum number of calls between two attempts.
 const SKIPS_MAX: u32 = 1024;
 
 #[derive(Debug)]
 pub(crate) struct Rebase {
     owner: Owner,
-    /// Newest requested start. Invariant: never lowers.
+    /// Newest requested start. Invariant: never decreases.
     start: Slot,
-    /// The newest that was asked for and is not in flight.
+    /// Newest requested base that is not in flight yet.
     wanted: Option<Base>,
     in_flight: Option<BaseFile>,
     news: Option<Slot>,
@@ -47,7 +47,8 @@ impl Rebase {
         self.wanted = Some(Base { start, note });
     }
 
-    /// Starts what waits, if nothing is in flight. `complete_to` is the last complete log write.
+    /// Starts the pending change, if none is in flight. `complete_to` is the last complete log
+    /// write.
     pub(crate) fn pump<D: Disk>(
         &mut self,
         disk: &mut D,
@@ -63,8 +64,8 @@ impl Rebase {
         Some(self.in_flight.insert(file))
     }
 
-    /// Notes that the base is durable, or was not replaced. Returns the base now in force, if that
-    /// is new.
+    /// Handles the replacement of the base, or its failure. Returns the base now in force, if it is
+    /// new.
     pub(crate) fn kept(&mut self, result: Result<(), DiskError>) -> Option<BaseFile> {
         let file = self.in_flight.take()?;
         match result {
@@ -75,7 +76,7 @@ impl Rebase {
                 Some(file)
             }
             Err(error) => {
-                // Old or new: both are true, as nothing was built on the new one.
+                // The file is old or new. Both are valid, as nothing was built on the new one.
                 self.failure = Some(error);
                 self.patience.failed(SKIPS_MAX);
                 self.wanted.get_or_insert(file.base);
@@ -88,7 +89,7 @@ impl Rebase {
         self.news.take()
     }
 
-    /// Why the base could not be replaced, until it can be.
+    /// Returns the error of the last attempt to replace the base, until a retry succeeds.
     pub(crate) const fn failure(&self) -> Option<&DiskError> {
         self.failure.as_ref()
     }

@@ -11,19 +11,18 @@ use quorate_core::{
     value::{BatchName, StreamName, Value},
 };
 
-/// A record as it lies in a log write, with the bytes of its value.
+/// A record as stored in a log write, with the bytes of its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stored<'a> {
-    /// The record.
     pub record: Record,
-    /// The bytes of its value; empty if it has none.
+    /// Bytes of the record's value; empty if it has none.
     pub bytes: &'a [u8],
     /// `bytes` holds the location of the value's bytes, not the bytes themselves.
     pub placed: bool,
 }
 
 impl Stored<'_> {
-    /// The slots and the value that the record is about, if it is about slots.
+    /// Returns the slots and the value of a vote or a decision; `None` for other records.
     pub fn slots(&self) -> Option<(SlotRange, Value)> {
         match self.record {
             Record::Vote { range, value, .. } | Record::Decided { range, value } => {
@@ -34,7 +33,7 @@ impl Stored<'_> {
     }
 }
 
-/// Bytes that are no record: foreign, or incomplete.
+/// Bytes that are not a valid record: foreign, or incomplete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed(pub &'static str);
 
@@ -42,15 +41,15 @@ const ROUND: u8 = 1;
 const PROMISE: u8 = 2;
 const VOTE: u8 = 3;
 const DECIDED: u8 = 4;
-/// The same, for values whose bytes are elsewhere.
+/// Kind of a vote whose value is stored elsewhere.
 const PLACED_VOTE: u8 = 5;
 const PLACED_DECIDED: u8 = 6;
 
-/// Longest record without the bytes of its value.
+/// Maximum size of a record without the bytes of its value.
 pub const RECORD_HEAD_MAX: usize = 96;
 
-/// Appends everything but the bytes of the value, whose length is `bytes`. They may say, `placed`,
-/// where the value's bytes are.
+/// Appends everything except the bytes of the value, whose length is `bytes`. If `placed`, these
+/// bytes locate the value's bytes elsewhere.
 pub fn encode(record: &Record, placed: bool, bytes: u32, out: &mut Vec<u8>) {
     match *record {
         Record::Round { ballot } => {
@@ -177,7 +176,7 @@ fn put64(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(&number.to_le_bytes());
 }
 
-/// Takes bytes from the front; every length is checked before it is used.
+/// Reads fields from the front of a byte slice; every length is checked before use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
@@ -292,14 +291,14 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The records of a log write's body, in order. Ends after the first that is malformed.
+/// Iterator over the records of a log write's body, in order. Ends after the first malformed one.
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
     reader: Reader<'a>,
 }
 
 impl<'a> Records<'a> {
-    /// The records in these bytes.
+    /// Creates an iterator over the records in these bytes.
     pub fn new(body: &'a [u8]) -> Self {
         Self { reader: Reader::new(body) }
     }

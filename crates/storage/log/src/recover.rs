@@ -30,14 +30,14 @@ use crate::{
 /// Damage in the middle of the log ([disk-8]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Damage {
-    /// Decided slots that the log does not hold any more: to be learned again. Below
-    /// `hard.decided_to` all the same: this node must go on saying that their votes are forgotten
-    /// here ([p1-5]), as a promise without them would be a lie.
+    /// Decided slots that the log no longer holds and that must be learned again. They are still
+    /// below `hard.decided_to`: this node must go on reporting that their votes are forgotten here
+    /// ([p1-5]), as a promise without them would be false.
     pub ranges: Vec<SlotRange>,
-    /// Votes or promises are gone: this node must not vote under its old incarnation again
+    /// Votes or promises were lost: this node must not vote again under its old incarnation
     /// ([volatile-1]). False once the incarnation given in the options is a newer one.
     pub forgotten: bool,
-    /// Where, and what was found there; for people.
+    /// Damaged places and what was found there, for humans.
     pub places: Vec<String>,
 }
 
@@ -45,49 +45,50 @@ pub struct Damage {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovery {
     pub base: Base,
-    /// As restated by the last log write; `decided_to` moved on to the start of the log, and over
-    /// slots that are known as decided by their records. Both positions start at [`Slot::FIRST`].
+    /// Hard state restated by the last log write, with `decided_to` advanced to the start of the
+    /// log and past slots with decided records. Both positions start at [`Slot::FIRST`].
     pub hard: HardState,
-    /// Votes from `hard.decided_to` on, in slot order; the last, hence highest, ballot per slot.
+    /// Votes from `hard.decided_to` on, in slot order. For each slot the last vote, which has the
+    /// highest ballot.
     pub votes: Vec<Extent>,
-    /// Reconfigurations from the start of the log on and below `hard.decided_to`, in order.
+    /// Reconfigurations from the start of the log up to `hard.decided_to`, in order.
     pub reconfigurations: Vec<(Slot, Value)>,
-    /// Places given to [`crate::Log::append_placed`] for slots from the start of the log on, in the
-    /// order of the records; later ones may concern the same slots.
+    /// Places passed to [`crate::Log::append_placed`] for slots from the start of the log on, in
+    /// record order. Later entries may concern the same slots.
     pub placed: Vec<(SlotRange, Value, Vec<u8>)>,
-    /// Bytes behind the end that were written but never released, and are ignored.
+    /// Bytes past the end that were written but never released. They are ignored.
     pub torn_tail_bytes: u64,
-    /// Damage found, if any. A torn tail is none.
+    /// Damage found, if any. A torn tail is not damage.
     pub damage: Option<Damage>,
     /// Number of records read.
     pub records: u64,
-    /// Number of the log write that comes next; 1 in an empty log.
+    /// Number of the next log write; 1 in an empty log.
     pub next_seq: u64,
-    /// Number of the last one that is here whole, or that was trimmed. Behind it some may be
-    /// missing that were complete.
+    /// Number of the last log write that is intact, or that was trimmed. Complete writes after it
+    /// may be missing.
     pub whole_to: u64,
-    /// The incarnation that the last of them was written in, if there is one.
+    /// Incarnation of the last log write, if there is one.
     pub incarnation: Option<Incarnation>,
 }
 
-/// State that only the log itself needs to continue.
+/// Recovered state, including what only the log itself needs to continue.
 pub(crate) struct Opened {
     pub(crate) recovery: Recovery,
     pub(crate) walked: Walked,
     pub(crate) index: Index,
     pub(crate) holdings: Holdings,
-    /// The highest number that a segment ever had.
+    /// Highest number that a segment ever had.
     pub(crate) highest: Segment,
 }
 
-/// Reads the whole log and makes what was read durable: a write that was in flight at a crash may
-/// have been read from a cache, and all that follows builds on it.
+/// Reads the whole log and makes it durable. A write in flight at a crash may have been read from a
+/// cache, and everything that follows builds on it.
 pub(crate) fn recover<D: Disk>(
     disk: &mut D,
     options: &LogOptions,
     tell: &mut dyn FnMut(Reading),
 ) -> Result<Opened, LogError> {
-    // What is seen of names and of the base is built on, too.
+    // File names and the base are built on, too.
     if !planted(Mutant::NamesUnsynced) {
         disk.sync_names().map_err(LogError::Disk)?;
     }
@@ -123,14 +124,14 @@ pub(crate) fn recover<D: Disk>(
     }
     let forgotten = recovery.damage.as_ref().is_some_and(|d| d.forgotten);
     if !forgotten && made != Some(highest) {
-        // A folder of an earlier version, or one whose losses are owned up to.
+        // A folder of an earlier version, or one whose losses are already accounted for.
         disk.note_made(highest.into()).map_err(LogError::Disk)?;
     }
     Ok(Opened { recovery, walked, index, holdings, highest })
 }
 
-/// [volatile-1] What is missing at the end of the log, so that nothing in it can tell: segments up
-/// to `made` there were, and `last` is the last one there is.
+/// [volatile-1] Describes segments missing at the end of the log, which its own records cannot
+/// show. `made` is the newest segment ever created, `last` the last one found.
 fn lost_segments(last: Option<Segment>, made: Option<Segment>, used: bool) -> Option<String> {
     match (last, made) {
         (None, None) if used => Some("the folder of segments is empty".to_owned()),
@@ -142,7 +143,8 @@ fn lost_segments(last: Option<Segment>, made: Option<Segment>, used: bool) -> Op
     }
 }
 
-/// [volatile-1] Describes a lost end: the store next to the log has more than the log knows of.
+/// [volatile-1] Describes a lost end: the store next to the log has slots that the log does not
+/// know.
 fn lost_end(recovery: &Recovery, index: &Index, stored_to: Slot) -> Option<String> {
     let from = recovery.hard.decided_to;
     let unknown = index.gaps(SlotRange::new(from, stored_to.max(from)));
@@ -150,10 +152,10 @@ fn lost_end(recovery: &Recovery, index: &Index, stored_to: Slot) -> Option<Strin
     Some(format!("the store has all slots below {stored_to}, and the log ends before slot {first}"))
 }
 
-/// Result of a walk over the records.
+/// State built up by a walk over the records.
 #[derive(Default)]
 pub(crate) struct Memory {
-    /// Nothing is remembered of slots below ([snap-3]).
+    /// First slot of the log ([snap-3]).
     start: Slot,
     index: Index,
     held: BTreeMap<Segment, Held>,
@@ -163,20 +165,20 @@ pub(crate) struct Memory {
     placed: Vec<(SlotRange, Value, Vec<u8>)>,
     records: u64,
     last: Option<Header>,
-    /// Segments of the last writes; those in flight at a crash are among them.
+    /// Segments of the last writes, including all that were in flight at a crash.
     recent: VecDeque<Segment>,
     pub(crate) gaps: Vec<Judged>,
     open_gap: Option<Gap>,
 }
 
-/// A gap, and what the headers around it say.
+/// A gap, and the information that the headers around it give.
 pub(crate) struct Judged {
     pub(crate) gap: Gap,
-    /// Slots whose records may be gone.
+    /// Slots whose records may be lost.
     pub(crate) slots: SlotRange,
-    /// No vote in it was for this slot or a higher one; `None` if nothing says so.
+    /// Upper bound (exclusive) of the slots voted for in the gap; `None` if no header gives one.
     voted_to: Option<Slot>,
-    /// The incarnation that may have forgotten.
+    /// The incarnation that may have forgotten votes.
     incarnation: Incarnation,
 }
 
@@ -266,18 +268,19 @@ impl Memory {
         }
     }
 
-    /// The records of the gap spoke of no slot that was decided before, so everything below is
-    /// sound; of what lies between, the last word may be gone, and an earlier one is not the truth.
+    /// Closes a gap. Its records concern no slot that was decided before, so everything below is
+    /// intact. For the slots in between, the last record may be lost, and an earlier one must not
+    /// be taken for it.
     fn close_gap(&mut self, gap: Gap, after: Option<&Header>) {
         let own = gap.header.filter(|_| gap.seqs.end - gap.seqs.start <= 1);
         let before = self.last.map_or(Slot::FIRST, |header| header.hard.decided_to).max(self.start);
         let bound = own.as_ref().or(after);
-        // Nothing was voted for above what a later header says, so nothing older can come back.
+        // No slot was voted for above what a later header states, so nothing older can reappear.
         let to =
             bound.map_or(Slot(u64::MAX), |header| header.hard.decided_to.max(header.hard.voted_to));
         let lost = SlotRange::new(before, to.max(before));
         self.index.remove(lost);
-        // [catch-1] Nor is a vote known whose last word is gone: its bytes would not be here.
+        // [catch-1] Nor is a vote known whose last record is lost: its bytes would not be here.
         self.votes.remove(lost);
         self.decided.remove(lost);
         while let Some((&slot, _)) = self.reconfigurations.range(before..to.max(before)).next() {
@@ -288,12 +291,12 @@ impl Memory {
             .or(self.last.as_ref())
             .map_or(before, |header| header.hard.decided_to.max(header.hard.voted_to));
         let slots = SlotRange::new(before, known.max(before));
-        // While the damage is there to be seen, so are the slots that are missing by it.
+        // While the damage is visible, the slots missing because of it stay recorded.
         let held = self.held.entry(gap.place.segment).or_default();
         held.wrote(None, slots.to);
         self.gaps.push(Judged {
             slots,
-            // Without a later header nothing restates what was promised.
+            // Without a later header nothing restates the promise.
             voted_to: after.and(bound).map(|header| header.hard.voted_to),
             incarnation: incarnation.map_or(Incarnation(0), |header| header.incarnation),
             gap,
@@ -306,7 +309,7 @@ impl Memory {
         segments
     }
 
-    /// The log ends here.
+    /// Finishes the walk at the end of the log.
     pub(crate) fn end(&mut self) {
         if let Some(gap) = self.open_gap.take() {
             self.close_gap(gap, None);
@@ -317,12 +320,13 @@ impl Memory {
         self.records
     }
 
-    /// The header of the last write.
+    /// Returns the header of the last write.
     pub(crate) fn last(&self) -> Option<&Header> {
         self.last.as_ref()
     }
 
-    /// Below this everything is decided, where a snapshot has what is below `start`.
+    /// Returns the slot below which everything is decided, given that a snapshot covers the slots
+    /// below `start`.
     pub(crate) fn decided_to(&self, start: Slot) -> Slot {
         let restated = self.last.as_ref().map_or(Slot::FIRST, |header| header.hard.decided_to);
         let mut to = restated.max(start);
@@ -371,8 +375,8 @@ impl Memory {
         (recovery, self.index)
     }
 
-    /// [disk-8] Votes for slots that are decided by now need not be remembered one by one, and
-    /// promises are restated by every later header.
+    /// [disk-8] Determines the damage. Votes for slots that are now decided need not be remembered
+    /// individually, and promises are restated by every later header.
     fn judge(&self, decided_to: Slot, incarnation: Incarnation) -> Option<Damage> {
         if self.gaps.is_empty() {
             return None;

@@ -1,5 +1,4 @@
-//! Segments that the log does not need any more: used again under the next number, or removed
-//! ([disk-10]).
+//! Segments that the log no longer needs: recycled under the next number, or removed ([disk-10]).
 
 use crate::disk::{Family, Fault, FileId, MemoryDisk, PendingKind, Source as _};
 use quorate_core::slot::Slot;
@@ -13,7 +12,8 @@ use crate::{
 
 const SEGMENT: u64 = 64 << 10;
 
-/// Votes, one write each, sixteen to a segment; trimmed all the while, if `behind` says how far.
+/// Appends votes, one write each, sixteen to a segment. With `behind`, trims continuously up to
+/// that distance.
 fn write(log: &mut Log<MemoryDisk>, from: u64, to: u64, behind: Option<u64>) {
     for slot in from..to {
         vote(log, slot, 100, slot);
@@ -34,7 +34,8 @@ fn numbers(disk: &MemoryDisk) -> Vec<u64> {
     files.iter().map(|info| info.file.number).collect()
 }
 
-/// No segment is made of zeros any more, and a write costs what it costs in a new one.
+/// A trimmed log creates no more segments from zeros, and a write to a recycled segment costs the
+/// same as to a new one.
 #[test]
 fn a_log_that_is_trimmed_makes_no_more_segments() {
     let disk = MemoryDisk::new();
@@ -61,7 +62,8 @@ fn a_log_that_is_trimmed_makes_no_more_segments() {
     assert_eq!(read_all(&mut log, 1990, 3000).len(), 10);
 }
 
-/// Many at once: a few wait for their next use, the others go, one after the other.
+/// When many segments are trimmed at once, a few are retained for reuse and the rest removed one by
+/// one.
 #[test]
 fn what_is_more_than_will_be_needed_is_removed() {
     let disk = MemoryDisk::new();
@@ -86,7 +88,7 @@ fn what_is_more_than_will_be_needed_is_removed() {
     assert_eq!(log.spare_bytes(), 5 * SEGMENT);
     assert_eq!(numbers(&disk).len(), 6);
     disk.set_manual(false);
-    // What waits is found again, and used first.
+    // Retained segments are found again, and used first.
     let (mut log, _) = open(&disk);
     let made = log.counters().prepared;
     write(&mut log, 400, 460, None);
@@ -94,7 +96,7 @@ fn what_is_more_than_will_be_needed_is_removed() {
     assert_eq!(numbers(&disk).len(), 6);
 }
 
-/// A crash between the base and what was to follow leaves more than a few.
+/// A crash right after the base was replaced leaves many free segments, which the next start finds.
 #[test]
 fn a_start_finds_what_is_free() {
     let disk = MemoryDisk::new();
@@ -135,7 +137,7 @@ fn only_segments_of_the_size_of_new_ones_are_used_again() {
     assert_eq!(read_all(&mut log, 190, 300).len(), 10);
 }
 
-/// Another one is taken, or made: the log waits for nothing that failed.
+/// If a segment cannot be recycled, another one is used or created, and the log does not wait.
 #[test]
 fn a_segment_that_cannot_be_used_again_is_left_alone() {
     for renamed in [false, true] {
@@ -160,7 +162,8 @@ fn a_segment_that_cannot_be_used_again_is_left_alone() {
     }
 }
 
-/// No descriptor, or no room for the number, is no failure: the log waits, and then it goes on.
+/// A missing descriptor, or no space for the number, is not a failure: the log waits, and then
+/// continues.
 #[test]
 fn a_segment_that_lacks_a_descriptor_is_used_later() {
     let disk = MemoryDisk::new();
@@ -208,7 +211,7 @@ fn a_segment_that_cannot_be_removed_is_tried_again() {
     assert_eq!((log.segments(), numbers(&disk).len()), (6, 6));
 }
 
-/// A free segment was removed from outside: to be removed, or to be recycled.
+/// A free segment was removed from outside before it could be removed or recycled.
 #[test]
 fn a_free_segment_that_is_gone_is_not_counted() {
     for gone in [1, 22] {
@@ -226,7 +229,7 @@ fn a_free_segment_that_is_gone_is_not_counted() {
     }
 }
 
-/// [disk-10] A rename that was stopped half-way: the old name, the new one, or both.
+/// [disk-10] A rename interrupted by a crash leaves the old name, the new one, or both.
 #[test]
 fn whichever_name_a_segment_has_after_a_crash_the_log_goes_on() {
     for names in [&[1][..], &[99], &[1, 99]] {
@@ -279,7 +282,7 @@ fn whose_an_earlier_life_was_does_not_matter() {
     assert!(matches!(judged, Err(LogError::Foreign { .. })), "the fault is noticed");
 }
 
-/// A full disk that holds what is not needed is not full.
+/// Space taken by trimmed segments is available on a full disk.
 #[test]
 fn trimming_makes_room() {
     let disk = MemoryDisk::new();
@@ -301,7 +304,7 @@ fn trimming_makes_room() {
     assert!(numbers(&disk).len() <= 6);
 }
 
-/// A spare that is too small after the size was raised never holds anything: it goes at once.
+/// A spare that is too small after the configured size was raised is never used, and is removed.
 #[test]
 fn a_spare_that_is_too_small_is_removed() {
     let disk = MemoryDisk::new();

@@ -1,8 +1,9 @@
-//! Reads the log in use from its first complete write to its last, a piece at a time, and says what
-//! is not what was written. `docs/spec/scrub.md` has the rules.
+//! Reads the log in use from its first complete write to its last, one piece at a time, and reports
+//! data that differs from what was written. `docs/spec/scrub.md` has the rules.
 //!
-//! Unlike the walk of a recovery it changes nothing and judges nothing: what was lost by damage
-//! only a read of the slots says, and what a node has forgotten only its next start ([scrub-1]).
+//! Unlike the walk of a recovery, a scrub changes nothing and draws no conclusions: only a read of
+//! the slots shows what damage lost, and only the next start of a node shows what it has forgotten
+//! ([scrub-1]).
 
 use quorate_core::slot::SlotRange;
 
@@ -16,34 +17,34 @@ use crate::{
     place::Place,
 };
 
-/// Bytes of one read.
+/// Size of one read.
 const PIECE_BYTES: usize = 256 << 10;
-/// No other read of the log has this token.
+/// Token reserved for scrub reads.
 pub(crate) const TOKEN: u64 = u64::MAX;
 
-/// Log writes that are not what was written.
+/// A run of log writes that differ from what was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedWrites {
-    /// Place of the first of them.
+    /// Place of the first damaged write.
     pub place: Place,
-    /// Up to the next that is sound.
+    /// Length up to the next intact write.
     pub bytes: u64,
     pub reason: String,
-    /// [scrub-2] Slots whose last word may lie there, as they are read together: reading the first
-    /// of each tells what of all of them is lost, and the others stay. None: nothing that lies
-    /// there is needed.
+    /// [scrub-2] Slots whose last record may be in the damaged writes, grouped as they are read:
+    /// reading the first slot of a group shows which of its slots are lost. Empty if nothing in the
+    /// damaged writes is needed.
     pub slots: Vec<SlotRange>,
 }
 
-/// A piece that was read.
+/// Result of scrubbing one piece.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScrubbedPiece {
-    /// Its length.
+    /// Length of the piece.
     pub bytes: u64,
-    /// Damage that ends in it.
+    /// Runs of damaged writes that end in this piece.
     pub damaged: Vec<DamagedWrites>,
-    /// The piece could not be read for lack of descriptors: nothing is known of it, and it is read
-    /// again.
+    /// The piece could not be read for lack of descriptors. Nothing is known about it, and it is
+    /// read again.
     pub not_now: bool,
 }
 
@@ -56,7 +57,7 @@ pub(crate) struct Scrub {
     spare: Option<Buffer>,
 }
 
-/// One way through the log.
+/// One pass through the log.
 #[derive(Debug)]
 struct Pass {
     owner: Owner,
@@ -68,9 +69,9 @@ struct Pass {
     open: Option<Open>,
     /// Number and checksum of the last header.
     last: Option<(u64, u32)>,
-    /// Damage that has not ended: where it began, and what was found there.
+    /// Damage whose end has not been found: its start, and what was found there.
     bad: Option<(u64, String)>,
-    /// Up to here blocks are read one by one, as one of them cannot be read.
+    /// Offset up to which blocks are read one by one, because one of them is unreadable.
     singly_to: u64,
 }
 
@@ -84,7 +85,7 @@ struct Open {
 }
 
 impl Scrub {
-    /// Goes through all that is complete now; a pass that was going on is over.
+    /// Starts a pass over all log writes that are complete now, replacing a pass in progress.
     pub(crate) fn begin(&mut self, owner: Owner, holdings: &Holdings) {
         let until = holdings.written_to();
         self.pass = until.map(|until| Pass {
@@ -104,7 +105,7 @@ impl Scrub {
         self.done = None;
     }
 
-    /// Reads the next piece, if none is being read. `false`: there is none.
+    /// Reads the next piece, unless one is being read. Returns `false` if there is none.
     pub(crate) fn start<D: Disk>(&mut self, holdings: &Holdings, disk: &mut D) -> bool {
         if self.in_flight.is_some() || self.done.is_some() {
             return true;
@@ -140,7 +141,7 @@ impl Scrub {
             return;
         };
         if let Some(pass) = &mut self.pass {
-            // [scrub-5] A segment that was trimmed meanwhile may hold anything by now.
+            // [scrub-5] A segment that was trimmed meanwhile may have been overwritten.
             let still = holdings.written_from(place, pass.until);
             let still = still.filter(|(at, left)| *at == place && *left >= bytes as u64);
             let judged = planted(Mutant::ScrubsTrimmed) || still.is_some();
@@ -161,7 +162,7 @@ impl Scrub {
 }
 
 impl Pass {
-    /// Moves to the next place; in another segment there is no state to carry over.
+    /// Moves to a place. In another segment there is no state to carry over.
     fn go_to(&mut self, place: Place) {
         if place.segment != self.at.segment {
             (self.open, self.bad, self.singly_to) = (None, None, 0);
@@ -169,7 +170,7 @@ impl Pass {
         self.at = place;
     }
 
-    /// `ends`: nothing that is complete lies behind this piece in its segment.
+    /// Checks a piece. `ends`: no complete log writes follow it in its segment.
     fn judge(
         &mut self,
         place: Place,
@@ -200,7 +201,7 @@ impl Pass {
         piece.bytes = bytes.len() as u64;
         self.at.offset += piece.bytes;
         if ends {
-            // A header that is too long, or blocks without one.
+            // A header whose length is too large, or blocks without a header.
             let end = self.at;
             if let Some(open) = self.open.take() {
                 let reason = "a batch is longer than what was written".to_owned();
@@ -236,7 +237,7 @@ impl Pass {
         };
         let chained = self.bad.is_none();
         self.close(at, index, piece);
-        // Where complete writes were missing at the start numbers jump; they never come again.
+        // Numbers jump where complete writes were missing at start; those writes never reappear.
         if let Some((seq, checksum)) = self.last
             && chained
             && (header.seq <= seq || (header.seq == seq + 1 && header.previous != checksum))
@@ -249,7 +250,7 @@ impl Pass {
         self.body(at, block, index, piece);
     }
 
-    /// The header of a log write that belongs here.
+    /// Decodes the header of a log write and checks that it belongs here.
     fn header(&self, at: Place, block: &[u8]) -> Result<Header, String> {
         let header = match Header::decode(block) {
             Ok(header) => header,
@@ -268,7 +269,7 @@ impl Pass {
         Ok(header)
     }
 
-    /// One more block of the log write that is open.
+    /// Adds a block to the log write that is being read.
     fn body(&mut self, at: Place, block: &[u8], index: &Index, piece: &mut ScrubbedPiece) {
         let Some(open) = &mut self.open else { return };
         let end = at.offset + BLOCK as u64;
@@ -308,7 +309,7 @@ impl Pass {
 
 #[cfg(test)]
 impl Scrub {
-    /// The segment that is being read.
+    /// Returns the segment that is being read.
     pub(crate) fn reads(&self) -> Option<crate::place::Segment> {
         self.in_flight.map(|(place, _)| place.segment)
     }

@@ -1,5 +1,4 @@
-//! A running log is read through: whatever a disk may have done to it is found, and nothing else
-//! is.
+//! Scrubs of a running log find all damage, and report nothing else.
 
 use crate::disk::{BLOCK, MemoryDisk};
 use quorate_core::{
@@ -18,7 +17,7 @@ fn slots(from: u64, to: u64) -> SlotRange {
     SlotRange::new(Slot(from), Slot(to))
 }
 
-/// One write each, of one block each, sixteen to a segment.
+/// Appends votes of one write and one block each, sixteen to a segment.
 fn votes(log: &mut Log<MemoryDisk>, from: u64, to: u64) {
     for slot in from..to {
         vote(log, slot, 100, slot);
@@ -26,7 +25,7 @@ fn votes(log: &mut Log<MemoryDisk>, from: u64, to: u64) {
     }
 }
 
-/// All that a scrub finds, and how many bytes it has read.
+/// Runs a whole scrub; returns the bytes read and the damage found.
 fn scrubbed(log: &mut Log<MemoryDisk>) -> (u64, Vec<DamagedWrites>) {
     log.begin_scrub();
     let (mut bytes, mut damaged) = (0, Vec::new());
@@ -48,7 +47,7 @@ fn place(block: u64) -> Place {
     Place { segment: Segment(1 + block / blocks), offset: block % blocks * BLOCK as u64 }
 }
 
-/// Overwrites a block from below the log.
+/// Overwrites a block on the disk, without the log.
 fn put(disk: &MemoryDisk, block: u64, bytes: &[u8]) {
     let at = place(block);
     let mut file = disk.bytes(at.segment).unwrap();
@@ -76,10 +75,10 @@ fn a_whole_log_is_read_to_its_end_and_nothing_is_found() {
     assert_eq!(scrubbed(&mut log), (all, vec![]), "after a start, too");
 }
 
-/// Spoils a block.
+/// Function that damages a block.
 type Spoil = fn(&MemoryDisk, u64);
 
-/// Every block of a log, and every way in which a disk may have spoiled it.
+/// Every kind of damage to every block is found at its place.
 #[test]
 fn flipped_lost_torn_and_misdirected_writes_are_found_where_they_are() {
     let wrongs: [(&str, Spoil); 6] = [
@@ -119,7 +118,7 @@ fn flipped_lost_torn_and_misdirected_writes_are_found_where_they_are() {
     }
 }
 
-/// A write of many pieces, with our magic in it: the damage is all of it, and nothing behind it.
+/// In a write of many pieces that contains our magic, the damage is exactly that write.
 #[test]
 fn a_large_write_is_checked_piece_by_piece() {
     let disk = MemoryDisk::new();
@@ -146,8 +145,8 @@ fn a_large_write_is_checked_piece_by_piece() {
     assert!(damaged[0].reason.contains("body"), "{damaged:?}");
 }
 
-/// [scrub-2] The slots that damage may have taken are read once more: what is sound next to it is
-/// not lost.
+/// [scrub-2] The slots that damage may have taken are read again: intact records next to it are not
+/// lost.
 #[test]
 fn what_is_lost_a_read_says_and_what_was_recorded_again_is_superseded() {
     let disk = MemoryDisk::new();
@@ -159,7 +158,7 @@ fn what_is_lost_a_read_says_and_what_was_recorded_again_is_superseded() {
     log.start_read(9, slots(1, 15), 1 << 20).unwrap();
     (0..10).for_each(|_| assert!(log.poll().is_ok()));
     let done = log.next_read().unwrap();
-    // Slot 4 was open when the write behind it began.
+    // Slot 4 was undecided when the write after it began.
     assert_eq!(done.lost, [slots(4, 6)]);
     for slot in 4..6 {
         let (again, bytes) = value(slot, 100);
@@ -176,8 +175,8 @@ fn what_is_lost_a_read_says_and_what_was_recorded_again_is_superseded() {
     assert_eq!((damage.ranges, damage.forgotten), (vec![], false));
 }
 
-/// [scrub-1] The only place that says what was promised last is damaged. A start before anything
-/// follows takes it for torn, which [model-3] leaves out; so what is in memory is said again, and
+/// [scrub-1] The only restatement of the last promise is damaged. A start before the next write
+/// would take it for torn, a case that [model-3] excludes; so the state in memory is restated, and
 /// the start misses nothing.
 #[test]
 fn a_hard_state_that_is_restated_is_not_forgotten() {
@@ -204,14 +203,14 @@ fn a_hard_state_that_is_restated_is_not_forgotten() {
     }
 }
 
-/// [scrub-5] A segment that is trimmed and reused while it is read is not judged.
+/// [scrub-5] A segment that is trimmed and reused while it is read is not checked.
 #[test]
 fn what_was_trimmed_while_it_was_read_is_not_judged() {
     let found = || {
         let disk = MemoryDisk::new();
         let (mut log, _) = open(&disk);
         votes(&mut log, 1, 100);
-        // One that cannot be read makes it go block by block.
+        // An unreadable block makes the scrub continue block by block.
         disk.set_unreadable(place(9));
         log.begin_scrub();
         assert!(log.scrub());
@@ -251,7 +250,7 @@ fn what_was_trimmed_while_it_was_read_is_not_judged() {
     assert!(!judged.is_empty(), "the fault is noticed");
 }
 
-/// [scrub-6] Without a descriptor nothing is known, and nothing is said.
+/// [scrub-6] Without a descriptor nothing is known, and no damage is reported.
 #[test]
 fn a_lack_of_descriptors_is_no_damage() {
     let disk = MemoryDisk::new();

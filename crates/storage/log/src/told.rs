@@ -1,4 +1,4 @@
-//! A source that tells how much of it was read: a log of many gigabytes takes its time to open.
+//! A source that reports the progress of reading: a log of many gigabytes takes time to open.
 
 use crate::disk::{Buffer, DiskError, Family, FileId, FileInfo, Position, Source};
 
@@ -7,16 +7,16 @@ use crate::place::Segment;
 /// Progress of reading a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// Bytes that were read.
+    /// Bytes read.
     pub read: u64,
-    /// Bytes that all segments have that are to be read.
+    /// Total bytes to read, over all segments.
     pub of: u64,
 }
 
-/// Another source, and who hears of each read.
+/// A source that wraps another one and reports progress after each read.
 pub(crate) struct Told<'a, S> {
     source: &'a mut S,
-    /// Segments before this one are not read.
+    /// First segment that is read.
     first: Segment,
     reading: Reading,
     tell: &'a mut dyn FnMut(Reading),
@@ -51,8 +51,8 @@ impl<S: Source> Source for Told<'_, S> {
         bytes: usize,
     ) -> Result<(), DiskError> {
         let result = self.source.read_now(at, buffer, bytes);
-        // The beginning of each segment is read twice, and damage more often than that: never more
-        // than all.
+        // The beginning of each segment is read twice, and damaged parts more often, so progress is
+        // capped at the total.
         let read = self.reading.read.saturating_add(bytes as u64);
         self.reading.read = read.min(self.reading.of);
         (self.tell)(self.reading);

@@ -1,5 +1,5 @@
-//! A log that begins later than with its first slot: what it remembers, what it refuses, what it
-//! says of damage.
+//! A log that begins after its first slot: what it remembers, what it refuses, and the damage it
+//! reports.
 
 use crate::disk::{BLOCK, Disk as _, Fault, MemoryDisk, Pending, PendingKind, SmallFiles as _};
 use quorate_core::{
@@ -32,7 +32,7 @@ fn rebase(log: &mut Log<MemoryDisk>, start: u64) {
     }
 }
 
-/// Votes, one write each, sixteen to a segment; all decided but the last.
+/// Appends votes, one write each, sixteen to a segment; all decided but the last.
 fn write(log: &mut Log<MemoryDisk>, from: u64, to: u64) {
     for slot in from..to {
         vote(log, slot, 100, slot);
@@ -40,7 +40,7 @@ fn write(log: &mut Log<MemoryDisk>, from: u64, to: u64) {
     }
 }
 
-/// A hundred votes, trimmed to slot 70.
+/// Returns a log of a hundred votes, trimmed to slot 70.
 fn trimmed() -> MemoryDisk {
     let disk = MemoryDisk::new();
     let (mut log, _) = open(&disk);
@@ -49,7 +49,7 @@ fn trimmed() -> MemoryDisk {
     disk
 }
 
-/// [snap-3]
+/// [snap-3] Below its start, a log neither remembers nor reads records.
 #[test]
 fn below_its_start_a_log_neither_remembers_nor_reads_anything() {
     let disk = MemoryDisk::new();
@@ -110,7 +110,7 @@ fn a_start_never_falls_and_the_newest_change_waits() {
     assert_eq!(open(&disk).1.base.note, b"note of 40");
 }
 
-/// A snapshot of a peer's takes the place of everything.
+/// A peer's snapshot replaces the whole log.
 #[test]
 fn a_start_above_everything_keeps_the_hard_state() {
     let disk = MemoryDisk::new();
@@ -122,7 +122,7 @@ fn a_start_above_everything_keeps_the_hard_state() {
     assert_eq!(recovery.hard, hard(5000, 101));
     assert_eq!((recovery.votes, recovery.damage), (vec![], None));
     assert_eq!(read_all(&mut log, 5000, 6000), []);
-    // A vote from before that was in flight says nothing any more.
+    // An earlier vote that was still in flight has no effect.
     vote(&mut log, 101, 100, 101);
     vote(&mut log, 5000, 100, 5000);
     settle(&mut log);
@@ -146,7 +146,7 @@ fn an_empty_log_may_begin_anywhere() {
     assert_eq!(read_all(&mut log, 330, 400).len(), 10);
 }
 
-/// [snap-3] Also where a record speaks of slots on both sides.
+/// [snap-3] Replay begins at the start, also where a record covers slots on both sides of it.
 #[test]
 fn replay_begins_with_the_start() {
     let disk = MemoryDisk::new();
@@ -205,7 +205,7 @@ fn a_read_in_flight_is_refused_when_the_log_is_trimmed() {
     assert_eq!(read_all(&mut log, 170, 300).len(), 31);
 }
 
-/// [snap-3] [disk-8]
+/// [snap-3] [disk-8] Gaps are counted from the start of the log.
 #[test]
 fn gaps_are_counted_from_the_start_of_the_log() {
     let disk = trimmed();
@@ -222,14 +222,15 @@ fn gaps_are_counted_from_the_start_of_the_log() {
     assert_eq!(ranges(), [slots(84, 86)]);
     let counted = with(&[Mutant::GapsFromFirst], ranges);
     assert_eq!(counted, [slots(1, 70), slots(84, 86)], "the fault is noticed");
-    // Nothing is missing of what is below the start.
+    // Nothing below the start counts as missing.
     assert!(disk.rot(writes[0].place, 8 * 200));
     assert_eq!(ranges(), [slots(84, 86)]);
     let (_, recovery) = open(&disk);
     assert!(!recovery.damage.unwrap().forgotten);
 }
 
-/// While damage is visible, so are the slots that it took: no other part would fetch them again.
+/// While damage is visible, the slots it took are remembered: no other component would fetch them
+/// again.
 #[test]
 fn a_damaged_segment_stays_until_what_it_lost_is_below_the_start() {
     let disk = trimmed();
@@ -250,7 +251,8 @@ fn a_damaged_segment_stays_until_what_it_lost_is_below_the_start() {
     assert_eq!(open(&disk).1.damage, None);
 }
 
-/// [disk-3] M is not less than what the base says: a log whose end is gone is no shorter log.
+/// [disk-3] M is at least the value in the base, so a log whose end is lost is not taken for a
+/// shorter one.
 #[test]
 fn what_was_complete_when_the_base_was_written_is_missed() {
     let disk = trimmed();
@@ -277,7 +279,7 @@ fn what_was_complete_when_the_base_was_written_is_missed() {
     assert!(damage.forgotten && damage.places[0].contains("no segment"));
 }
 
-/// Only rot does that: the file is replaced as a whole. Nothing is guessed.
+/// A log with a damaged base is refused. Only bit rot can damage it, as it is replaced as a whole.
 #[test]
 fn a_damaged_base_is_refused_by_all_who_read_it() {
     let disk = trimmed();
@@ -308,7 +310,7 @@ fn offline_tools_say_where_the_log_begins() {
     assert_eq!(first, Some((Slot(70), Segment(5), 65, 10)));
 }
 
-/// The base is what it was before, and the log keeps everything, until the disk takes it.
+/// Until the disk accepts the new base, the old one is in force, and the log retains everything.
 #[test]
 fn a_base_that_cannot_be_replaced_is_tried_again() {
     for renamed in [false, true] {
@@ -339,7 +341,7 @@ fn a_base_that_cannot_be_replaced_is_tried_again() {
     }
 }
 
-/// [disk-9] A log that has failed changes nothing any more.
+/// [disk-9] A failed log is not trimmed.
 #[test]
 fn a_failed_log_is_not_trimmed() {
     let disk = MemoryDisk::new();
@@ -357,7 +359,7 @@ fn a_failed_log_is_not_trimmed() {
     assert_eq!(disk.read(BASE_FILE), Ok(None));
 }
 
-/// A cut before the trim, and the trim right behind it: nothing of the cut comes back.
+/// A cut, and a trim right after it: nothing of the cut reappears.
 #[test]
 fn a_cut_and_a_trim_do_not_disturb_each_other() {
     let disk = MemoryDisk::new();
@@ -420,7 +422,7 @@ fn other_families_share_the_disk() {
     assert_eq!(open(&disk).1.records, 2);
 }
 
-/// The hard state of a log that was never written to is that of a new node, at its start.
+/// After the log is trimmed entirely, the remaining write restates the hard state.
 #[test]
 fn what_is_trimmed_whole_is_restated_by_the_write_that_stays() {
     let disk = trimmed();

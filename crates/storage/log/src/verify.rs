@@ -1,4 +1,4 @@
-//! Looks at the log of a stopped node: is it whole, and what is in it.
+//! Verifies and inspects the log of a stopped node.
 
 use crate::disk::Source;
 use quorate_core::slot::{Slot, SlotRange};
@@ -13,12 +13,11 @@ use crate::{
     walk::{Gap, Visit, walk},
 };
 
-/// A place that is not what was written.
+/// A place whose contents differ from what was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedPlace {
-    /// Where.
     pub place: Place,
-    /// Slots whose records may be lost there.
+    /// Slots whose records may be lost.
     pub slots: SlotRange,
     pub reason: String,
 }
@@ -28,24 +27,24 @@ pub struct DamagedPlace {
 pub struct Verified {
     /// Owner of the log, unless it is empty.
     pub owner: Option<Owner>,
-    /// First slot: below, a snapshot has everything.
+    /// First slot of the log. A snapshot covers the slots below.
     pub start: Slot,
-    /// Records that can be read.
+    /// Number of readable records.
     pub records: u64,
-    /// Every slot below is known as decided: of several folders the one with the most has all that
-    /// the others know.
+    /// Slot below which every slot is known to be decided. Of several folders, the one with the
+    /// highest value has everything the others know.
     pub decided: Slot,
-    /// The slot behind the highest that was voted for, or is known as decided.
+    /// Slot after the highest that was voted for or is known to be decided.
     pub next: Slot,
-    /// Number of the write that comes next.
+    /// Number of the next log write.
     pub next_seq: u64,
-    /// Bytes behind the end that a crash left. Not damage: they were never released.
+    /// Bytes past the end that a crash left. Not damage: they were never released.
     pub torn_tail_bytes: u64,
-    /// Damaged places; empty if the log is whole.
+    /// Damaged places; empty if the log is intact.
     pub damaged: Vec<DamagedPlace>,
 }
 
-/// Reads the whole log and says what is wrong with it. Changes nothing.
+/// Reads the whole log and reports damage. Changes nothing.
 pub fn verify<S: Source>(source: &mut S, owner: Option<Owner>) -> Result<Verified, LogError> {
     let (base, owner) = BaseFile::read(source, owner)?;
     let start = base.base.start;
@@ -87,28 +86,28 @@ pub fn verify<S: Source>(source: &mut S, owner: Option<Owner>) -> Result<Verifie
     })
 }
 
-/// One thing in a log, in order.
+/// An element of a log, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Inspected<'a> {
-    /// The log was trimmed: what it says of its beginning.
+    /// The base of a log that was trimmed.
     Base {
-        /// A snapshot has everything below this slot.
+        /// First slot of the log. A snapshot covers the slots below.
         start: Slot,
-        /// The segment that the log begins with; those before it are free.
+        /// First segment of the log; earlier ones are free.
         segment: Segment,
-        /// Number of the first log write in it.
+        /// Number of the first log write in that segment.
         seq: u64,
-        /// Bytes of the replica's note.
+        /// Size of the replica's note.
         note_bytes: usize,
     },
     /// A log write; its records follow. `quorate log` and the reasons of damage call it a batch,
-    /// which is its name in earlier output.
+    /// its name in earlier output.
     Write(Header),
     /// A record with the bytes of its value.
     Record(Stored<'a>),
-    /// Log writes that are gone.
+    /// Missing log writes.
     Damage {
-        /// Expected place of the first.
+        /// Expected place of the first one.
         place: Place,
         writes: u64,
         /// Contents found instead.
@@ -116,7 +115,7 @@ pub enum Inspected<'a> {
     },
 }
 
-/// Shows the whole log, piece by piece. Changes nothing.
+/// Calls `each` for every element of the log, in order. Changes nothing.
 pub fn inspect<S: Source>(
     source: &mut S,
     owner: Option<Owner>,

@@ -1,12 +1,12 @@
-//! Reads a log from its first log write to its last, and judges incomplete writes ([disk-3]).
+//! Reads a log from its first log write to its last, and classifies incomplete writes ([disk-3]).
 //!
-//! The walk follows numbers and checksums of predecessors through the segments. Where the next
-//! write is missing, one of three things is true: it lies at the start of a later segment (the
-//! writer moved on, or an earlier recovery cut here); it was never completed (torn tail: the log
-//! ends here); or a later header says that it was complete (damage: the walk continues after it).
-//! It begins where the base says. Segments are recycled: a header that was written to a segment
-//! under another number, its epoch, is noise, whatever else it says. Bytes are hostile: every
-//! length is checked, and nothing here panics.
+//! The walk follows write numbers and checksums of predecessors through the segments. Where the
+//! next write is missing, there are three cases: it is at the start of a later segment (the writer
+//! moved on, or an earlier recovery cut here); it was never completed (torn tail: the log ends
+//! here); or a later header states that it was complete (damage: the walk continues after it). The
+//! walk begins at the base. Segments are recycled: a header that was written to a segment under
+//! another number, its epoch, is noise, whatever else it contains. Bytes are hostile: every length
+//! is checked, and nothing here panics.
 
 use std::ops::Range;
 
@@ -22,48 +22,49 @@ use crate::{
 
 const WINDOW: usize = 1 << 20;
 
-/// Sees every log write, in order.
+/// Receives every log write, in order.
 pub(crate) trait Visit {
-    /// A whole log write, at its turn.
+    /// Handles an intact log write.
     fn log_write(&mut self, header: &Header, blocks: &[u8]) -> Result<(), LogError>;
 
-    /// The writes from here on, up to the next that is visited, are gone.
+    /// Handles missing writes, up to the next intact one.
     fn damage(&mut self, damage: &Gap);
 }
 
-/// Complete log writes that cannot be read any more.
+/// Complete log writes that can no longer be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Gap {
-    /// Expected place of the first of them.
+    /// Expected place of the first one.
     pub(crate) place: Place,
-    /// Their numbers.
+    /// Numbers of the missing writes.
     pub(crate) seqs: Range<u64>,
     /// Fault at that place.
     pub(crate) reason: String,
-    /// The header of the first of them, if that is sound.
+    /// Header of the first missing write, if the header is intact.
     pub(crate) header: Option<Header>,
 }
 
 /// Result of a walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Walked {
-    /// Number of the write that comes next.
+    /// Number of the next log write.
     pub(crate) next_seq: u64,
-    /// Number of the last whole write, or of the last one before the base.
+    /// Number of the last intact write, or of the last one before the base.
     pub(crate) whole_to: u64,
-    /// Checksum of the last whole write; 0 if there is none.
+    /// Checksum of the last intact write; 0 if there is none.
     pub(crate) checksum: u32,
-    /// The last whole write's segment, that segment's first number, and where the write ends.
+    /// Segment of the last intact write, the segment's first write number, and the end of the
+    /// write.
     pub(crate) tail: Option<(SegmentFile, u64, u64)>,
-    /// Bytes of log writes behind the end whose headers are there: never released, to be ignored.
+    /// Bytes of log writes past the end whose headers exist: never released, to be ignored.
     pub(crate) torn_tail_bytes: u64,
-    /// The tail segment has no such write, so that it can be continued.
+    /// The tail segment has no such writes, so it can be continued.
     pub(crate) tail_clean: bool,
-    /// Segments behind the tail that were never written to under their numbers.
+    /// Segments after the tail that were never written under their numbers.
     pub(crate) spares: Vec<SegmentFile>,
-    /// All segments from the one on that the log begins with.
+    /// All segments from the first one of the log on.
     pub(crate) files: Vec<SegmentFile>,
-    /// The segments before it: nothing in them is needed.
+    /// Segments before the first one of the log, no longer needed.
     pub(crate) trimmed: Vec<SegmentFile>,
     /// Owner named by the log's writes.
     pub(crate) owner: Option<Owner>,
@@ -105,11 +106,11 @@ pub(crate) fn walk<S: Source>(
 struct Walk<'a, S> {
     window: Window<'a, S>,
     owner: Option<Owner>,
-    /// The segment that the log begins with.
+    /// First segment of the log.
     first: Segment,
     trimmed: Vec<SegmentFile>,
     files: Vec<SegmentFile>,
-    /// First look at each segment.
+    /// Result of the first scan of each segment.
     scanned: Vec<Scanned>,
     next_seq: u64,
     whole_to: u64,
@@ -117,26 +118,26 @@ struct Walk<'a, S> {
     /// `checksum` is that of the preceding write; false after damage.
     chained: bool,
     tail: Option<(usize, u64)>,
-    /// Complete prefix according to the base.
+    /// `complete_to` according to the base.
     told_complete_to: u64,
-    /// M of [disk-3], once it was needed.
+    /// M of [disk-3], once computed.
     complete_to: Option<u64>,
 }
 
-/// Result of the first look at a segment.
+/// Result of the first scan of a segment.
 #[derive(Debug, Default)]
 struct Scanned {
-    /// Number of its first write; `None` if no header in it is sound and of its epoch.
+    /// Number of the segment's first write; `None` if it has no valid header of its epoch.
     first: Option<u64>,
-    /// A block before that which cannot be read, and why.
+    /// An unreadable block before that write, and the error.
     unreadable: Option<(Place, String)>,
 }
 
-/// Contents of a place.
+/// Result of looking for a log write.
 enum Found {
-    /// The write that was looked for, whole.
+    /// The expected write, intact.
     Write(Header),
-    /// Something else, or less.
+    /// Other contents, or an incomplete write.
     Fault { reason: String, header: Option<Header>, unreadable: bool },
 }
 
@@ -147,13 +148,14 @@ impl Found {
 }
 
 impl<S: Source> Walk<'_, S> {
-    /// Reads what each segment says of its own beginning: what lies behind a cut is known by that.
+    /// Reads the number of each segment's first write, which shows what was cut off in earlier
+    /// segments.
     fn find_firsts(&mut self) -> Result<(), LogError> {
         for index in 0..self.files.len() {
             let file = self.files[index];
             let mut scanned = Scanned::default();
-            // A lost first block makes it worth looking further. A segment that was never written
-            // to under its number is looked through once, here.
+            // Only a lost first block makes further scanning worthwhile. A segment that was never
+            // written under its number is scanned once, here.
             for offset in (0..file.bytes).step_by(BLOCK) {
                 match self.look(index, offset)? {
                     Ok(header) => {
@@ -173,7 +175,7 @@ impl<S: Source> Walk<'_, S> {
         Ok(())
     }
 
-    /// Writes of this segment with this number or a higher one were cut off.
+    /// Returns the number from which on the writes of this segment were cut off.
     fn limit(&self, index: usize) -> u64 {
         self.scanned[index + 1..]
             .iter()
@@ -209,7 +211,7 @@ impl<S: Source> Walk<'_, S> {
                 return Ok(false);
             }
             let Some((resumed, at, seq)) = self.resume(index, offset)? else {
-                // Complete writes are missing, and nothing whole lies behind them.
+                // Complete writes are missing, and no intact write follows them.
                 let seqs = self.next_seq..self.complete_to(index, offset)? + 1;
                 self.next_seq = seqs.end;
                 self.chained = false;
@@ -221,7 +223,7 @@ impl<S: Source> Walk<'_, S> {
             self.chained = false;
             (index, offset) = (resumed, at);
         }
-        // There is no segment at all.
+        // There are no segments.
         let missing = self.next_seq..self.told_complete_to + 1;
         if missing.is_empty() {
             return Ok(false);
@@ -245,7 +247,8 @@ impl<S: Source> Walk<'_, S> {
         self.tail = Some((index, header.place.offset + u64::from(header.length)));
     }
 
-    /// The write with the next number, if it lies here, whole, and follows the one before.
+    /// Reads the log write with the next number, if it is here, intact, and chained to its
+    /// predecessor.
     fn log_write_at(&mut self, index: usize, offset: u64) -> Result<Found, LogError> {
         let file = self.files[index];
         if offset >= file.bytes {
@@ -268,7 +271,7 @@ impl<S: Source> Walk<'_, S> {
         self.body_at(file, header)
     }
 
-    /// The body behind a sound header; made readable in the window.
+    /// Checks the body that belongs to a valid header, and unmasks it in the window.
     fn body_at(&mut self, file: SegmentFile, header: Header) -> Result<Found, LogError> {
         let length = header.length as usize;
         if header.place.offset + u64::from(header.length) > file.bytes {
@@ -291,7 +294,7 @@ impl<S: Source> Walk<'_, S> {
         }
     }
 
-    /// The header here, if it is ours and belongs here.
+    /// Reads the header at this offset, if it is valid, has the right owner and belongs here.
     fn look(&mut self, index: usize, offset: u64) -> Result<Result<Header, Found>, LogError> {
         let file = self.files[index];
         let place = Place { segment: file.segment, offset };
@@ -320,8 +323,8 @@ impl<S: Source> Walk<'_, S> {
                 };
             }
         };
-        // [disk-3] Of an earlier life of the segment, or written to the wrong place: noise, before
-        // anything else of it is looked at.
+        // [disk-3] A header of an earlier life of the segment, or written to the wrong place, is
+        // noise and is ignored before any other check.
         if planted(Mutant::OwnerBeforeEpoch) {
             self.check_owner(place, header.owner)?;
         }
@@ -353,8 +356,8 @@ impl<S: Source> Walk<'_, S> {
         Ok(self.look(index, offset)?.ok())
     }
 
-    /// M of [disk-3]: the greatest `complete_to` of any sound header from here on, read once.
-    /// Headers before this place say less, as `complete_to` only grows.
+    /// Returns M of [disk-3]: the highest `complete_to` of any valid header from here on, computed
+    /// once. Earlier headers have lower values, as `complete_to` only grows.
     fn complete_to(&mut self, index: usize, offset: u64) -> Result<u64, LogError> {
         if let Some(known) = self.complete_to {
             return Ok(known);
@@ -377,8 +380,8 @@ impl<S: Source> Walk<'_, S> {
         Ok(greatest)
     }
 
-    /// Finds the next whole write after damage that was not cut off. Its predecessor is unknown, so
-    /// only its number, its place, and later segments' statements about them can be checked.
+    /// Finds the next intact write after damage that was not cut off. Its predecessor is unknown,
+    /// so only its number, its place, and later segments' statements about them can be checked.
     fn resume(&mut self, index: usize, offset: u64) -> Result<Option<(usize, u64, u64)>, LogError> {
         let mut from = offset;
         let damaged = (index, offset);
@@ -405,7 +408,7 @@ impl<S: Source> Walk<'_, S> {
         Ok(None)
     }
 
-    /// Looks at what lies behind the end of the log.
+    /// Examines what follows the end of the log, and returns the result of the walk.
     fn finish(mut self, ended_in_damage: bool) -> Result<Walked, LogError> {
         let (mut torn_tail_bytes, mut tail_clean) = (0, !ended_in_damage);
         let mut spares = Vec::new();
@@ -418,8 +421,8 @@ impl<S: Source> Walk<'_, S> {
                 Some((tail, _)) if tail == index => tail_clean &= torn == 0,
                 _ if torn == 0 => spares.push(self.files[index]),
                 _ => {
-                    // Its writes are behind the cut, and so is every segment before it: numbers
-                    // only grow, and what is written next must come after all that was.
+                    // This segment's writes are past the cut, and so is every segment before it:
+                    // numbers only grow, and the next write must come after all earlier ones.
                     tail_clean = false;
                     spares.clear();
                 }
@@ -443,9 +446,9 @@ impl<S: Source> Walk<'_, S> {
         })
     }
 
-    /// Bytes of log writes of this segment's epoch from `from` on. What else is there was left by
-    /// its earlier lives, or by writes that did not even get as far as a header: both are written
-    /// over, and no reader will take them for ours.
+    /// Returns the number of bytes of log writes of this segment's epoch from `from` on. Any other
+    /// contents are from its earlier lives, or from writes without a complete header: both will be
+    /// overwritten, and no reader will take them for valid.
     fn torn_bytes(&mut self, index: usize, from: u64) -> Result<u64, LogError> {
         let file = self.files[index];
         if self.scanned[index].first.is_none() {
@@ -476,17 +479,17 @@ impl<S: Source> Walk<'_, S> {
     }
 }
 
-/// Why there are no bytes.
+/// The reason that bytes are not available.
 enum Unread {
-    /// Unreadable: damaged, as far as can be known.
+    /// Unreadable, so treated as damaged.
     Bad(String),
-    /// Not read: the file could not be opened for lack of descriptors. To take this for damage
-    /// would be to forget votes that are there.
+    /// Not read, because the file could not be opened for lack of descriptors. Treating this as
+    /// damage would forget existing votes.
     NotTried(DiskError),
 }
 
 impl Unread {
-    /// Returns the disk's error, if it is about the bytes.
+    /// Returns the disk's error as a reason of damage, if it concerns the bytes.
     fn reason(self) -> Result<String, LogError> {
         match self {
             Self::Bad(reason) => Ok(reason),
@@ -520,7 +523,7 @@ impl<'a, S: Source> Window<'a, S> {
         Self { source, buffer, segment: None, start: 0, bytes: 0, last: 0 }
     }
 
-    /// Bytes of a segment; the range lies within it.
+    /// Returns bytes of a segment; the range is within the segment.
     fn get(&mut self, file: SegmentFile, offset: u64, bytes: usize) -> Result<&mut [u8], Unread> {
         let inside = self.segment == Some(file.segment)
             && self.start <= offset
@@ -538,7 +541,7 @@ impl<'a, S: Source> Window<'a, S> {
         &self.buffer[self.last..self.last + bytes]
     }
 
-    /// The next `get` reads from the disk again.
+    /// Makes the next `get` read from the disk again.
     fn forget(&mut self) {
         self.segment = None;
     }
@@ -552,8 +555,8 @@ impl<'a, S: Source> Window<'a, S> {
         let ahead = usize::try_from(left).unwrap_or(usize::MAX).min(self.buffer.len());
         let ahead = ahead - ahead % BLOCK;
         self.segment = None;
-        // One bad block must not hide its neighbours: what is not needed is tried once, along with
-        // the rest.
+        // One bad block must not hide its neighbours: read-ahead is tried once, then only the bytes
+        // needed.
         let wanted = match self.source.read_now(place.into(), &mut self.buffer, ahead) {
             Ok(()) => ahead,
             Err(error) if ahead <= bytes => return Err(error.into()),

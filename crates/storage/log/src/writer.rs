@@ -15,13 +15,13 @@ use crate::{
     place::{Place, SegmentFile},
 };
 
-/// The end of the log.
+/// Writer at the end of the log.
 #[derive(Debug)]
 pub(crate) struct Writer {
     owner: Owner,
     pub(crate) incarnation: Incarnation,
     next_seq: u64,
-    /// Checksum of the write before.
+    /// Checksum of the preceding write.
     previous: u32,
     /// All log writes up to this one are complete.
     complete_to: u64,
@@ -48,8 +48,9 @@ struct InFlight {
 }
 
 impl Writer {
-    /// Goes on behind write `next_seq − 1`, whose checksum is `previous`; in `tail` if that may be
-    /// written on: the segment, its first write, where to go on.
+    /// Continues after write `next_seq - 1`, whose checksum is `previous`. `tail` is the segment
+    /// that can be continued, if any: the file, its first write number, and the offset to continue
+    /// at.
     pub(crate) fn new(
         owner: Owner,
         incarnation: Incarnation,
@@ -96,7 +97,7 @@ impl Writer {
         self.current.map(place)
     }
 
-    /// Number and bytes of each write in flight.
+    /// Returns the number and size of each write in flight.
     pub(crate) fn writes(&self) -> impl Iterator<Item = (u64, u64)> {
         let in_flight = self.in_flight.iter();
         in_flight.map(|write| (write.seq, write.span.bytes))
@@ -107,22 +108,22 @@ impl Writer {
         self.current.is_some_and(|at| at.offset + length as u64 <= at.file.bytes)
     }
 
-    /// Bytes of the segment in use that are full.
+    /// Returns the number of bytes used in the current segment.
     pub(crate) fn used(&self) -> u64 {
         self.current.map_or(0, |at| at.offset)
     }
 
-    /// All log writes up to this one are complete.
+    /// Returns the number of the last complete write; all earlier ones are complete, too.
     pub(crate) fn complete_to(&self) -> u64 {
         self.complete_to
     }
 
-    /// From now on writes go into this segment, in which no write has its number.
+    /// Directs writes to this segment, which has no writes under its number yet.
     pub(crate) fn enter(&mut self, file: SegmentFile) {
         self.current = Some(Current { file, first_seq: self.next_seq, offset: 0 });
     }
 
-    /// Starts the disk's write of what gathered. There is room for it.
+    /// Starts writing a log write to the disk. The current segment has space for it.
     pub(crate) fn write<D: Disk>(
         &mut self,
         disk: &mut D,
@@ -170,8 +171,8 @@ impl Writer {
         );
     }
 
-    /// [disk-2] Write `seq` is on stable storage. What it holds is released only if all before it
-    /// are, too.
+    /// [disk-2] Handles a write that reached stable storage. Its records are released only once all
+    /// earlier writes are complete, too.
     pub(crate) fn written(&mut self, seq: u64, index: &mut Index, holdings: &mut Holdings) {
         if let Some(write) = self.in_flight.iter_mut().find(|write| write.seq == seq) {
             write.done = true;

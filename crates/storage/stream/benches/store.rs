@@ -1,10 +1,9 @@
-//! What keeping bytes costs: MB/s, and writes and flushes per MB, for puts of 100 B, 4 KiB and 64
-//! KiB.
+//! Cost of storing bytes: MB/s, and writes and flushes per MB, for puts of 100 B, 4 KiB and 64 KiB.
 //!
 //! `cargo bench -p quorate-stream --bench store -- [--driver uring|file] [--mib N] [--streams N]
-//! [--checkpoint MiB] [--folder DIR]`. Puts go round the streams as fast as the store has room;
-//! every so many MiB a checkpoint is made, and one at the end, which is waited for. One line each:
-//! `put=… streams=… MB/s=… writes/MB=… flushes/MB=…`.
+//! [--checkpoint MiB] [--folder DIR]`. Puts go to the streams in turn, as fast as the store has
+//! space. A checkpoint is made every `--checkpoint` MiB, and a last one at the end, which is waited
+//! for. Output is one line each: `put=… streams=… MB/s=… writes/MB=… flushes/MB=…`.
 #![allow(clippy::print_stdout, reason = "a report")]
 #![allow(clippy::disallowed_methods, reason = "a benchmark looks at the clock")]
 
@@ -102,7 +101,7 @@ fn run(work: &Work, put: usize) {
     );
 }
 
-/// Until something ends, or for a second.
+/// Waits for a completion, at most a second.
 fn wait(disk: &FileDisk) {
     let fd = disk.wait_fd().expect("a driver of files");
     let second = Timespec { tv_sec: 1, tv_nsec: 0 };

@@ -1,10 +1,10 @@
-//! Numbers and names as bytes: big-endian, each text after its length.
+//! Numbers and names as bytes: big-endian, each text preceded by its length.
 
 use quorate_core::{node_id::NodeId, value::StreamName};
 
 use crate::name::Name;
 
-/// Bytes that are taken from the front; every length is checked before it is used.
+/// Reads fields from the front of a byte slice; every length is checked before use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
@@ -42,7 +42,7 @@ impl<'a> Fields<'a> {
         Some(StreamName { owner: NodeId(self.u32()?), boot: self.u32()?, number: self.u32()? })
     }
 
-    /// Returns `value`, if nothing is left over.
+    /// Returns `value`, if no bytes are left over.
     pub(crate) fn end<T>(self, value: T) -> Option<T> {
         self.0.is_empty().then_some(value)
     }

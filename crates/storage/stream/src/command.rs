@@ -1,4 +1,4 @@
-//! Commands to the table of streams, and its answers; as values and as bytes.
+//! Commands to the table of streams, and their replies, as values and as bytes.
 
 use std::fmt;
 
@@ -17,61 +17,56 @@ pub struct Writer(pub u128);
 /// Mode of opening a stream for writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum How {
-    /// There is no stream of this name. (Or there is, by this very writer, which never received the
-    /// answer.)
+    /// The stream must not exist, unless this writer created it and never received the reply.
     Create,
     /// The stream exists and has no writer.
     Append,
-    /// The stream exists; its present writer never writes to it again ([stream-10]).
+    /// The stream exists; its current writer never writes to it again ([stream-10]).
     Takeover,
     /// This writer was the last to write to the stream, and continues.
     Continue,
 }
 
-/// A change of the table. `Open` is one value: it ends the piece before and begins the next at the
-/// exact position ([stream-10]).
+/// A change of the table. `Open` is one value: it ends the preceding piece and begins the next at
+/// the exact position ([stream-10]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// A new piece of a stream begins.
+    /// Begins a new piece of a stream.
     Open {
-        /// Which stream.
         name: Name,
         /// The mode: whether the stream may, must or must not exist.
         how: How,
-        /// The writer.
         writer: Writer,
         /// The inner stream that continues it; never opened before.
         stream: StreamName,
-        /// Unix time in milliseconds at the owner, for people.
+        /// Unix time in milliseconds at the owner, for humans.
         now_ms: u64,
     },
-    /// No further byte of this inner stream is appended; its owner asks ([stream-6]).
+    /// Stops appending to this inner stream, at its owner's request ([stream-6]).
     Close {
-        /// Which.
+        /// The inner stream to close.
         stream: StreamName,
-        /// The stream that it is a piece of ends here permanently.
+        /// The named stream ends here permanently.
         finish: bool,
     },
-    /// Bytes below this position may be forgotten ([trim-2]).
+    /// Permits bytes below this position to be dropped ([trim-2]).
     Trim {
-        /// Which stream.
         name: Name,
-        /// The first position that is kept.
+        /// First position to retain.
         before: u64,
     },
-    /// The stream is forgotten.
+    /// Removes the stream.
     Remove {
-        /// Which.
+        /// Name of the stream to remove.
         name: Name,
     },
-    /// Sets how much of the stream is kept from now on.
+    /// Sets the stream's retention from now on.
     Retain {
-        /// Which.
         name: Name,
-        /// Bounds of what is kept, by size and age.
+        /// Bounds by size and age.
         keep: Retention,
     },
-    /// Reports the time: bytes older than their stream's retention may be forgotten. Issued by a
+    /// Reports the time: bytes older than their stream's retention may be dropped. Issued by a
     /// leader; no node executes it by its own clock ([session-3]).
     Age {
         /// Unix time in milliseconds at the leader.
@@ -79,72 +74,73 @@ pub enum Command {
     },
 }
 
-/// Retention of a stream. Bytes beyond either bound may be forgotten; without any, all are kept.
+/// Retention of a stream. Bytes beyond either bound may be dropped; without bounds, everything is
+/// retained.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
-    /// Bytes to keep at most, of those that were appended last.
+    /// Maximum number of bytes to retain, counted from the end.
     pub bytes: Option<u64>,
-    /// Greatest age of kept bytes, in milliseconds since they were appended.
+    /// Maximum age of retained bytes, in milliseconds since they were appended.
     pub age_ms: Option<u64>,
 }
 
 /// Result of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Done {
-    /// The next byte of the inner stream has this position in the named one.
+    /// The inner stream was opened. Its next byte has position `at` in the named stream.
     Opened {
-        /// Which inner stream: its position 0 is `at`.
+        /// The inner stream. Its position 0 is `at`.
         stream: StreamName,
-        /// All bytes before are decided, and none of them will change.
+        /// All earlier bytes are decided and will not change.
         at: u64,
     },
-    /// The piece ends here: all bytes before are decided, and there will be no other ([stream-6]).
+    /// The piece ends here: all earlier bytes are decided, and no more will follow ([stream-6]).
     Closed {
         /// Position in the named stream.
         at: u64,
     },
-    /// The stream starts here now.
+    /// The stream was trimmed.
     Trimmed {
-        /// The first position that is kept.
+        /// First position retained.
         start: u64,
     },
     /// The stream was removed.
     Removed,
     /// The retention was set.
     Retained,
-    /// Bytes that were too old are forgotten.
+    /// Bytes that were too old are dropped.
     Aged,
 }
 
 /// Reason for a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
-    /// The command makes no sense to this version.
+    /// This version does not understand the command.
     Malformed,
     /// There is no such stream.
     Unknown,
-    /// There is one of this name already.
+    /// A stream of this name already exists.
     Exists,
     /// The stream is closed permanently: nothing can be appended.
     Finished,
-    /// Another writer writes to it.
+    /// Another writer is writing to the stream.
     InUse,
-    /// Another writer took it over: this writer never writes to it again.
+    /// Another writer took the stream over: this writer never writes to it again.
     Fenced,
-    /// As many streams as there may be.
+    /// The number of streams is at its maximum.
     TooManyStreams,
-    /// As many pieces of this stream as there may be: trimming makes room.
+    /// The number of pieces of this stream is at its maximum; trimming lowers it.
     TooManyPieces,
     /// The inner stream was opened before.
     Reused,
     /// The position is past the end of the stream.
     BehindEnd {
-        /// The end.
+        /// End of the stream.
         end: u64,
     },
 }
 
-/// The answer to a command.
+/// Reply to a command.
 pub type Reply = Result<Done, Denied>;
 
 impl fmt::Display for Denied {
@@ -243,7 +239,7 @@ impl Command {
 }
 
 impl Retention {
-    /// Returns whether all is kept.
+    /// Returns whether everything is retained.
     pub fn is_all(&self) -> bool {
         *self == Self::default()
     }
@@ -265,7 +261,7 @@ impl Retention {
     }
 }
 
-/// Encodes a reply: equal replies have equal bytes, on every node and in every version.
+/// Encodes a reply. Equal replies have equal bytes, on every node and in every version.
 pub fn encode_reply(reply: &Reply, out: &mut Vec<u8>) {
     let (kind, number) = match *reply {
         Ok(Done::Opened { at, .. }) => (0, at),

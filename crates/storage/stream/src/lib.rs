@@ -1,9 +1,10 @@
-//! Byte streams: which there are, which decided bytes belong to them, and where a node keeps those.
+//! Byte streams: which streams exist, which decided bytes belong to them, and where a node stores
+//! those.
 //!
-//! [`table`] is replicated state: equal on every node after equal slots. It holds the one rule
-//! that decides whether a byte of the log is a byte of a stream ([stream-4]), and nothing about
-//! bytes. [`store`] keeps decided bytes on this node's disk. It knows nothing of quorums, ballots
-//! or the log.
+//! [`table`] is replicated state: equal on every node after equal slots. It implements the one rule
+//! that decides whether a byte of the log is a byte of a stream ([stream-4]), and never sees the
+//! bytes. [`store`] stores decided bytes on this node's disk. It is independent of quorums, ballots
+//! and the log.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::cast_possible_truncation))]
 

@@ -2,19 +2,18 @@
 
 use std::{fmt, str::FromStr};
 
-/// Longest name, in bytes.
+/// Maximum length of a name, in bytes.
 pub const NAME_BYTES_MAX: usize = 200;
 
-/// The name of a stream: 1 to [`NAME_BYTES_MAX`] letters, digits and `. _ - : /` of ASCII.
+/// The name of a stream: 1 to [`NAME_BYTES_MAX`] ASCII letters, digits and `. _ - : /`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(Box<str>);
 
-/// Not a name.
+/// Error for an invalid name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadName;
 
 impl Name {
-    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

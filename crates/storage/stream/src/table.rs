@@ -26,52 +26,53 @@ use crate::{
 
 pub use rows::{Row, Unreadable};
 
-/// Most named streams. Every node must refuse the same, so this is no setting.
+/// Maximum number of named streams. Every node must refuse the same commands, so this is not
+/// configurable.
 pub const STREAMS_MAX: usize = 16_384;
-/// Most pieces of one stream: a reconnected writer begins one, unless the one before is empty.
+/// Maximum number of pieces of one stream. A writer that reconnects begins a new piece, unless the
+/// last one is empty.
 pub const PIECES_MAX: usize = 16_384;
 
-/// Writers remembered after others took a stream over: no command is later than by this many
+/// Number of former writers remembered after takeovers. No command is delayed by this many
 /// takeovers.
 const FORMER_MAX: usize = 256;
-/// Most marks of a stream: how finely its age is known.
+/// Maximum number of marks of a stream: the resolution of its age.
 const MARKS_MAX: usize = 128;
 
-/// A part of a named stream, as long as its owner lived.
+/// A part of a named stream, written through one owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// The inner stream of the bytes.
     pub stream: StreamName,
-    /// Position in the named stream of its byte 0.
+    /// Position of its byte 0 in the named stream.
     pub first: u64,
 }
 
 /// One named stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stream {
-    /// About the slot in which it was created: distinguishes it from another of the same name.
+    /// Approximately the slot in which it was created; distinguishes streams of the same name.
     id: u64,
-    /// Unix time in milliseconds, as its first owner's clock showed.
+    /// Unix time in milliseconds, by its first owner's clock.
     created_ms: u64,
-    /// Nothing is appended any more.
+    /// Nothing can be appended any more.
     finished: bool,
     /// The last piece is open.
     open: bool,
-    /// The last who opened it.
+    /// The writer that last opened the stream.
     writer: Writer,
-    /// Former writers of the stream, the last one last: a late command of theirs must not undo a
-    /// takeover.
+    /// Former writers, the latest last: a late command of theirs must not undo a takeover.
     former: VecDeque<Writer>,
-    /// Positions below are forgotten.
+    /// First position that is retained.
     start: u64,
-    /// The next position: all below are decided.
+    /// The next position. All lower ones are decided.
     end: u64,
-    /// Bounds of what is kept.
+    /// Bounds of what is retained.
     keep: Retention,
-    /// With a bound of age: latest times at which the bytes below positions were appended. In
-    /// order.
+    /// For a stream with an age bound: positions in order, each with the latest time at which the
+    /// bytes below it were appended.
     marks: VecDeque<(u64, u64)>,
-    /// In order; pieces that lie wholly below `start` are dropped, but for the last.
+    /// In order. Pieces entirely below `start` are dropped, except for the last one.
     pieces: Vec<Piece>,
 }
 
@@ -80,11 +81,11 @@ impl Stream {
         *self.pieces.last().expect("a stream has a piece")
     }
 
-    /// Returns the positions of a piece within its inner stream that are part of the stream.
+    /// Returns the positions of a piece, within its inner stream, that are retained.
     fn kept(&self, at: usize) -> Range<u64> {
         let first = self.pieces[at].first;
         let end = self.pieces.get(at + 1).map_or(self.end, |next| next.first);
-        // A table from another source may have pieces of which nothing is kept.
+        // A table from another source may have pieces of which nothing is retained.
         self.start.clamp(first, end) - first..end - first
     }
 }
@@ -93,92 +94,89 @@ impl Stream {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
     pub name: Name,
-    /// Another stream of the same name has another; whichever was created later has a larger one.
+    /// Distinguishes streams of the same name; the one created later has the higher id.
     pub id: u64,
-    /// Nothing is appended any more.
+    /// Nothing can be appended any more.
     pub finished: bool,
-    /// The inner stream that is appended to, if one is.
+    /// The inner stream being appended to, if there is one.
     pub writing: Option<StreamName>,
-    /// The first position that is kept.
+    /// First position that is retained.
     pub start: u64,
     /// The next position.
     pub end: u64,
     /// Number of pieces.
     pub pieces: usize,
-    /// Unix time in milliseconds of its creation.
+    /// Creation time, as Unix time in milliseconds.
     pub created_ms: u64,
-    /// Bounds of what is kept.
+    /// Bounds of what is retained.
     pub keep: Retention,
 }
 
 /// Location of bytes of a named stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Located {
-    /// The inner stream.
     pub stream: StreamName,
-    /// Position there.
+    /// Position in the inner stream.
     pub position: u64,
-    /// Number of bytes that continue from there without a gap in this inner stream.
+    /// Number of bytes that follow from there without a gap in this inner stream.
     pub bytes: u64,
 }
 
-/// Reason that there are no bytes at a position.
+/// The reason that there are no bytes at a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nowhere {
     /// There is no such stream.
     Unknown,
-    /// The stream was trimmed; it starts at `start`.
+    /// The position is below the start of a trimmed stream.
     Trimmed {
-        /// The first position that is kept.
+        /// First position that is retained.
         start: u64,
     },
-    /// The stream ends at `end`, for now or for good.
+    /// The position is past the end of the stream.
     BehindEnd {
         /// The next position.
         end: u64,
-        /// It ends there permanently.
+        /// The stream ends there permanently.
         finished: bool,
     },
 }
 
-/// A change of an inner stream, for the holders of its bytes.
+/// A change of an inner stream, for nodes that store its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// No further byte of it is appended.
+    /// No further byte of the inner stream is appended.
     Closed {
-        /// Which.
         stream: StreamName,
-        /// Its number of bytes.
+        /// Length of the inner stream, in bytes.
         end: u64,
     },
-    /// Its bytes below this position are needed no more.
+    /// Bytes of the inner stream below this position are no longer needed.
     Trimmed {
-        /// Which.
         stream: StreamName,
-        /// The first position that is kept.
+        /// First position that is retained.
         below: u64,
     },
-    /// None of its bytes are needed any more.
+    /// The bytes of the inner stream are no longer needed.
     Removed {
-        /// Which.
+        /// The inner stream that was removed.
         stream: StreamName,
     },
 }
 
-/// All streams.
+/// All named streams, and the inner streams of their pieces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
     streams: BTreeMap<Name, Stream>,
-    /// Inner streams that are open, and whose last piece they are.
+    /// Open inner streams, and the named streams whose last pieces they are.
     open: BTreeMap<StreamName, Name>,
-    /// All inner streams of all pieces.
+    /// Inner streams of all pieces.
     known: BTreeSet<StreamName>,
-    /// The last boot of each owner that opened a stream, and its number. An owner counts, and its
-    /// commands are executed in its order: what is not above was opened before, and never will be
-    /// again.
+    /// Boot and number of the last inner stream that each owner opened. An owner counts up, and its
+    /// commands are executed in its order: any stream that is not higher was opened before, and
+    /// never will be again.
     last: BTreeMap<NodeId, (u32, u32)>,
     changes: VecDeque<Change>,
-    /// The id of the stream that was created last.
+    /// Id of the stream that was created last.
     last_id: u64,
     unsaved: BTreeSet<(Name, rows::Part)>,
     unsaved_owners: BTreeSet<NodeId>,
@@ -186,9 +184,9 @@ pub struct Table {
 
 impl Table {
     /// [stream-4] Applies the append rule: a decided byte of content is appended iff its inner
-    /// stream is open and its position is the next one; otherwise it is a no-op. Per byte, and so
-    /// the same however a range is cut. Returns the positions of the inner stream that were
-    /// appended; empty if none were.
+    /// stream is open and its position is the next one; otherwise it is a no-op. The rule applies
+    /// to each byte, so the result does not depend on how a range is split. Returns the positions
+    /// of the inner stream that were appended; empty if none were.
     pub fn append(&mut self, stream: StreamName, offset: u64, range: SlotRange) -> Range<u64> {
         let Some(name) = self.open.get(&stream) else {
             return 0..0;
@@ -213,15 +211,15 @@ impl Table {
         next.is_some_and(|next| !appended(offset, range, next).is_empty())
     }
 
-    /// [stream-4] Returns the positions of content in these slots that may still be appended, as
-    /// things stand after what was applied: the others are no-ops whatever is decided before them,
-    /// and need no bytes.
+    /// [stream-4] Returns the positions of content in these slots that may still be appended, given
+    /// the slots applied. The others are no-ops whatever is decided before them, and their bytes
+    /// are not needed.
     pub fn may_append(&self, stream: StreamName, offset: u64, range: SlotRange) -> Range<u64> {
         let positions = positions(offset, range);
         match self.next(stream) {
             Some(next) => positions.start.max(next)..positions.end.max(next),
             None if self.was_opened(stream) => positions.end..positions.end,
-            // It may be opened in a slot that is not applied here yet.
+            // It may be opened in a slot that has not been applied here yet.
             None => positions,
         }
     }
@@ -242,14 +240,15 @@ impl Table {
         Some(self.next_of_piece(stream)?.1)
     }
 
-    /// Returns the same, after the position of its byte 0 in the named stream.
+    /// Returns the position of an open inner stream's byte 0 in the named stream, and its own next
+    /// position.
     pub fn next_of_piece(&self, stream: StreamName) -> Option<(u64, u64)> {
         let named = self.streams.get(self.open.get(&stream)?)?;
         let first = named.last().first;
         Some((first, named.end - first))
     }
 
-    /// [stream-6] Closes this inner stream: its owner is lost.
+    /// [stream-6] Closes this inner stream, whose owner is lost.
     pub fn close(&mut self, stream: StreamName) {
         self.end_piece(stream);
     }
@@ -259,9 +258,9 @@ impl Table {
         self.open.keys().copied()
     }
 
-    /// Returns the same streams as a new group begins with them ([restore-1]): the owners of open
-    /// pieces are not nodes of it, so these end where they are. Their writers may go on, with a new
-    /// piece.
+    /// Returns the streams as a new group begins with them ([restore-1]). The owners of open pieces
+    /// are not nodes of the group, so these pieces end at their current positions. Their writers
+    /// may continue with a new piece.
     #[must_use]
     pub fn with_all_closed(mut self) -> Self {
         for stream in self.open().collect::<Vec<_>>() {
@@ -271,18 +270,18 @@ impl Table {
         self
     }
 
-    /// Bytes of all that is kept; `None` if there are more than a number can say.
+    /// Returns the number of bytes retained; `None` if it overflows.
     pub fn kept_bytes(&self) -> Option<u64> {
         let mut lengths = self.kept().map(|(_, range)| range.end - range.start);
         lengths.try_fold(0_u64, u64::checked_add)
     }
 
-    /// Returns whether any bytes of this inner stream are kept.
+    /// Returns whether any bytes of this inner stream are retained.
     pub fn is_kept(&self, stream: StreamName) -> bool {
         self.known.contains(&stream)
     }
 
-    /// Returns the inner streams with the positions that are kept of them.
+    /// Returns the inner streams with their retained positions.
     pub fn kept(&self) -> impl Iterator<Item = (StreamName, Range<u64>)> + '_ {
         self.streams.values().flat_map(|named| {
             let pieces = named.pieces.iter().enumerate();
@@ -339,7 +338,7 @@ impl Table {
         self.end_piece(named.last().stream);
         let named = self.streams.get_mut(&name).expect("looked up above");
         if empty {
-            // The piece has no byte, so dropping it loses nothing.
+            // The piece has no bytes, so dropping it loses nothing.
             let piece = named.pieces.pop().expect("a stream has a piece");
             self.known.remove(&piece.stream);
             let stream = piece.stream;
@@ -369,7 +368,7 @@ impl Table {
         stream: StreamName,
         created_ms: u64,
     ) -> Done {
-        // Several may be created in one slot.
+        // Several streams may be created in one slot.
         self.last_id = slot.0.max(self.last_id + 1);
         let named = Stream {
             id: self.last_id,
@@ -413,7 +412,7 @@ impl Table {
         Ok(Done::Closed { at: named.end })
     }
 
-    /// Ends the piece of this inner stream where it is. Returns the stream that it belongs to.
+    /// Ends the piece of this inner stream at its current position. Returns the named stream.
     fn end_piece(&mut self, stream: StreamName) -> Option<Name> {
         let name = self.open.remove(&stream)?;
         let named = self.streams.get_mut(&name).expect("an open stream is known");
@@ -442,9 +441,9 @@ impl Table {
         Ok(Done::Retained)
     }
 
-    /// [trim-2] Forgets bytes that are too old. Those that were appended before the last mark that
-    /// is old enough are too old, too: a byte is kept for longer than its stream's bound by what
-    /// lies between two marks, never shorter.
+    /// [trim-2] Drops bytes that are too old: all that were appended before the last mark that is
+    /// old enough. A byte is retained for up to the distance of two marks longer than its stream's
+    /// bound, never shorter.
     fn age(&mut self, now_ms: u64) -> Done {
         let mut old = Vec::new();
         for (name, named) in &mut self.streams {
@@ -458,7 +457,7 @@ impl Table {
             }
             let last = named.marks.back();
             let news = last.is_none_or(|(_, below)| *below < named.end);
-            // A clock that went back is no evidence.
+            // A clock that went back proves nothing.
             let later = last.is_none_or(|(at, _)| *at < now_ms);
             if news && later && named.end > start && named.marks.len() < MARKS_MAX {
                 named.marks.push_back((now_ms, named.end));
@@ -474,8 +473,8 @@ impl Table {
         Done::Aged
     }
 
-    /// Returns the positions below which streams with a bound of bytes have too many, if that is at
-    /// least `worth`.
+    /// Returns the streams that exceed their size bound by at least `worth`, each with the position
+    /// below which to trim.
     pub fn overfull(&self, worth: u64) -> impl Iterator<Item = (&Name, u64)> + '_ {
         self.streams.iter().filter_map(move |(name, named)| {
             let before = named.end.saturating_sub(named.keep.bytes?);
@@ -483,7 +482,7 @@ impl Table {
         })
     }
 
-    /// Returns the shortest age that a stream is kept for, in milliseconds.
+    /// Returns the shortest age bound of all streams, in milliseconds.
     pub fn shortest_age(&self) -> Option<u64> {
         let ages = self.streams.values().filter_map(|named| named.keep.age_ms);
         ages.min()
@@ -542,7 +541,6 @@ impl Table {
         self.streams.len()
     }
 
-    /// Returns whether there are no streams.
     pub fn is_empty(&self) -> bool {
         self.streams.is_empty()
     }
@@ -550,7 +548,7 @@ impl Table {
     /// Returns the location of the bytes of a stream from `position` on.
     ///
     /// # Errors
-    /// There are none at that position.
+    /// There are no bytes at that position.
     pub fn locate(&self, name: &Name, position: u64) -> Result<Located, Nowhere> {
         let named = self.streams.get(name).ok_or(Nowhere::Unknown)?;
         if position < named.start {

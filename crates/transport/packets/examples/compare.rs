@@ -1,8 +1,8 @@
-//! Raw Ethernet against UDP, over one pair of `veth` between two namespaces, in turns: round trips
-//! and runs.
+//! Compares raw Ethernet with UDP, over one pair of `veth` between two namespaces, alternating:
+//! round trips and runs.
 //!
-//! `cargo run --release -p quorate-packets --example compare`. Indications: the machine has other
-//! work, so each figure is the best of some rounds.
+//! `cargo run --release -p quorate-packets --example compare`. The figures are indications: the
+//! machine has other work, so each is the best of several rounds.
 
 #![allow(
     clippy::print_stdout,
@@ -34,18 +34,18 @@ const INSIDE: &str = "QUORATE_COMPARE_INSIDE";
 const MACS: [Mac; 2] = [Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2])];
 const INTERFACES: [&str; 2] = ["left", "right"];
 const RECEIVE_BYTES: usize = 4 << 20;
-/// By UDP; by packet sockets; by AF_XDP.
+/// UDP, packet sockets, AF_XDP.
 const KINDS: [&str; 3] = ["udp", "ethernet", "xdp"];
 const ROUNDS: usize = 6;
-/// How long each measurement goes on.
+/// Duration of each measurement.
 const LASTS: Duration = Duration::from_millis(500);
 const SHORT: usize = 64;
 const LONG: usize = 1400;
-/// What UDP_SEGMENT takes in a call: less than 64 KiB.
+/// Number of datagrams per call that UDP_SEGMENT accepts: less than 64 KiB.
 const RUN: usize = 40;
-/// Runs that are in flight.
+/// Number of runs in flight.
 const WINDOW: usize = 8;
-/// What a receiver does with a datagram that has a tag.
+/// Time that a receiver spends on a datagram with a tag.
 const WORK: Duration = Duration::from_nanos(1500);
 
 enum Wire {
@@ -54,7 +54,7 @@ enum Wire {
 }
 
 impl Wire {
-    /// The left or the right end.
+    /// Opens the left or the right end.
     fn new(kind: &str, end: usize) -> Self {
         let address = |end: usize| format!("10.213.78.{}:7000", end + 1).parse().unwrap();
         if kind == "udp" {
@@ -64,7 +64,7 @@ impl Wire {
         let mut ethernet =
             Ethernet::bind(INTERFACES[end], ETHER_TYPE, None, RECEIVE_BYTES).unwrap();
         if kind != "ethernet" {
-            // A socket that is closed keeps its queue for a moment.
+            // A closed socket keeps its queue for a moment.
             while let Err(why) = ethernet.use_xdp(RECEIVE_BYTES, Ways::Any) {
                 assert!(why.passes(), "{why}");
                 std::thread::sleep(Duration::from_millis(20));
@@ -80,7 +80,7 @@ impl Wire {
         }
     }
 
-    /// How many datagrams; none if none came.
+    /// Takes the waiting datagrams; returns their number.
     fn take(&mut self) -> usize {
         let mut datagrams = 0;
         match self {
@@ -90,7 +90,8 @@ impl Wire {
         datagrams
     }
 
-    /// How many datagrams; waits for at least one, at most a second unless it spins.
+    /// Receives datagrams and returns their number; waits for at least one, at most a second unless
+    /// it spins.
     fn receive(&mut self, spin: bool) -> usize {
         loop {
             let datagrams = self.take();
@@ -100,7 +101,7 @@ impl Wire {
         }
     }
 
-    /// Whether something came.
+    /// Waits for a datagram; returns whether one arrived.
     fn wait(&self, spin: bool) -> bool {
         let second = Timespec { tv_sec: 1, tv_nsec: 0 };
         let ready = |sockets: &[BorrowedFd<'_>]| {
@@ -141,7 +142,7 @@ fn answer(kind: &str, per_answer: usize, spin: bool, work: bool) -> ! {
     }
 }
 
-/// The other end, on a processor of its own or this one.
+/// The other end, on another processor or the same one.
 struct Other(Child);
 
 impl Other {
@@ -166,7 +167,7 @@ impl Drop for Other {
     }
 }
 
-/// Until the other end answers, and nothing is in flight.
+/// Exchanges runs until the other end answers and nothing is in flight.
 fn meet(wire: &mut Wire, run: usize) {
     loop {
         for _ in 0..run {
@@ -180,7 +181,8 @@ fn meet(wire: &mut Wire, run: usize) {
     while wire.take() > 0 {}
 }
 
-/// The median and the 99th percentile of round trips, and the processor's time of each way, in µs.
+/// Measures the median and the 99th percentile of round trips, and the processor time per
+/// direction, in µs.
 fn round_trips(kind: &str, spin: bool, cpu: usize) -> [f64; 3] {
     let spins = if spin { "spin" } else { "block" };
     let other = Other::start(&["answer", kind, "1", spins, "idle"], cpu);
@@ -202,8 +204,8 @@ fn round_trips(kind: &str, spin: bool, cpu: usize) -> [f64; 3] {
     [part(50), part(99), used * 1e6 / ways]
 }
 
-/// Thousands of datagrams per second, negative; µs of the processor for each at its sender and
-/// receiver.
+/// Measures the thousands of datagrams per second, negated; and the processor time for each at its
+/// sender and receiver, in µs.
 fn runs(kind: &str, work: bool) -> [f64; 3] {
     let works = if work { "work" } else { "idle" };
     let run = RUN.to_string();
@@ -229,7 +231,7 @@ fn runs(kind: &str, work: bool) -> [f64; 3] {
     [-rate, each(me().since(mine)), each(other.usage().since(others))]
 }
 
-/// The round that was best by its first figure.
+/// Returns the round with the best first figure.
 fn best(rounds: &[[f64; 3]]) -> [f64; 3] {
     let better = |a: &&[f64; 3], b: &&[f64; 3]| a[0].total_cmp(&b[0]);
     *rounds.iter().min_by(better).unwrap()

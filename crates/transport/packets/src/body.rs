@@ -10,66 +10,67 @@ use quorate_core::{
 
 use crate::header::{CONTROL, Fields, Kind, Malformed};
 
-/// Most ranges in a NAK, a report or a *gone*.
+/// Maximum number of ranges in a NAK, a report or a *gone*.
 pub const RANGES_MAX: usize = 64;
-/// Most channels in an answer.
+/// Maximum number of channels in an answer.
 pub const CHANNELS_MAX: usize = 16;
-/// Most nodes of a chain.
+/// Maximum number of nodes in a chain.
 pub const CHAIN_MAX: usize = 64;
 
-/// A channel of a sender, in one of its boots.
+/// A sender's channel, in one of its boots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChannelName {
     /// The sender.
     pub owner: NodeId,
-    /// In which boot. A restart begins another channel ([pkt-1]).
+    /// Boot of the sender. A restart begins another channel ([pkt-1]).
     pub boot: u32,
-    /// Which of its channels; never [`CONTROL`].
+    /// Number of the channel; never [`CONTROL`].
     pub channel: u8,
 }
 
-/// Numbers of a channel.
+/// Sequence numbers of a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Numbers {
-    /// Which channel.
     pub of: ChannelName,
-    /// At most [`RANGES_MAX`], none empty, in order and apart.
+    /// At most [`RANGES_MAX`] ranges: not empty, in order, and neither overlapping nor adjacent.
     pub ranges: Vec<Range<u64>>,
 }
 
 /// End of a channel that has fallen silent ([told-2]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tail {
-    /// Which of the sender's channels.
+    /// Number of the sender's channel.
     pub channel: u8,
-    /// Datagrams sent so far have lower numbers.
+    /// All datagrams sent have lower numbers.
     pub next: u64,
-    /// `decided_to` says something of values of exactly this ballot.
+    /// `decided_to` applies only to values of exactly this ballot.
     pub ballot: Ballot,
-    /// Slots below are decided.
+    /// All lower slots are decided.
     pub decided_to: Slot,
 }
 
 /// Losses of a receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Numbers that did not arrive at first since the previous report; not all, if there are too
-    /// many.
+    /// Numbers that did not arrive in the first transmission since the previous report; incomplete
+    /// if there are too many.
     pub missed: Numbers,
-    /// All numbers that did not come at first, since the channel was opened.
+    /// Count of numbers that did not arrive in the first transmission, since the channel was
+    /// opened.
     pub lost: u64,
     /// Exclusive upper bound of the sequence numbers that this report covers.
     pub to: u64,
 }
 
-/// A channel that can be listened to.
+/// A channel that the receiver may listen to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opening {
-    /// Which; [`CONTROL`] too.
+    /// Number of the channel, possibly [`CONTROL`].
     pub channel: u8,
-    /// For one node, not for the group. Of the control channel: as it comes.
+    /// The channel is for one node, not for the group. Meaningless for the control channel, which
+    /// carries both.
     pub to_one: bool,
-    /// Datagrams with numbers below are not taken.
+    /// Datagrams with lower numbers are refused.
     pub from: u64,
 }
 
@@ -78,44 +79,44 @@ pub struct Opening {
 pub struct Answer {
     /// Nonce of the probe.
     pub nonce: u64,
-    /// Channels that the asker may listen to; at most [`CHANNELS_MAX`].
+    /// Channels that the prober may listen to; at most [`CHANNELS_MAX`].
     pub channels: Vec<Opening>,
 }
 
 /// Nodes that forward the sender's datagrams for the group ([chain-1]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chain {
-    /// A higher one replaces a lower one of the same boot.
+    /// Replaces any chain with a lower number of the same boot.
     pub number: u32,
-    /// In this order; each once, at most [`CHAIN_MAX`].
+    /// In forwarding order; each node once, at most [`CHAIN_MAX`].
     pub nodes: Vec<NodeId>,
 }
 
 /// Payload of a datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
-    /// Part of a message; not empty but for a message of no bytes.
+    /// Part of a message. Empty only for a message of no bytes.
     Fragment(&'a [u8]),
     /// The end of a silent channel.
     Tail(Tail),
-    /// Wants these.
+    /// Requests these numbers.
     Nak(Numbers),
-    /// Lost these.
+    /// Reports losses.
     Report(Report),
-    /// Has these no more.
+    /// These numbers are no longer available.
     Gone(Numbers),
-    /// Part of a datagram.
+    /// Part of a repeated datagram.
     Repair(&'a [u8]),
-    /// Wants an answer with this nonce.
+    /// Requests an answer with this nonce.
     Probe(u64),
-    /// Answers.
+    /// Answers a probe.
     Answer(Answer),
     /// The path of the sender's datagrams for the group.
     Chain(Chain),
 }
 
 impl<'a> Body<'a> {
-    /// Reads what a datagram of this kind says.
+    /// Decodes the payload of a datagram of this kind.
     pub fn read(kind: Kind, payload: &'a [u8]) -> Result<Self, Malformed> {
         let mut fields = Fields(payload);
         let body = match kind {
@@ -137,7 +138,7 @@ impl<'a> Body<'a> {
         fields.end(body)
     }
 
-    /// The kind of datagram that says it.
+    /// Returns the kind of datagram for this body.
     pub const fn kind(&self) -> Kind {
         match self {
             Self::Fragment(_) => Kind::Fragment,
@@ -152,7 +153,7 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// Appends the bytes. The lists must be within their bounds.
+    /// Appends the encoded body. Lists must be within their bounds.
     pub fn write(&self, out: &mut Vec<u8>) {
         match self {
             Self::Fragment(bytes) | Self::Repair(bytes) => out.extend_from_slice(bytes),

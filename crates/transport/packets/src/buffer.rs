@@ -1,23 +1,23 @@
-//! Datagrams as sent or received, bit for bit, in a circular buffer of bytes ([pkt-5], [pkt-8]).
+//! Datagrams as sent or received, bit for bit, in a ring buffer of bytes ([pkt-5], [pkt-8]).
 //!
-//! Votes do not depend on it: a log and the bytes of values are kept elsewhere, by name. Only
+//! Votes do not depend on it: a log and the bytes of values are stored elsewhere, by name. Only
 //! repairs miss what is freed here.
 
 use std::{collections::VecDeque, ops::Range};
 
-/// A circle of datagrams, each found by its number.
+/// A ring buffer of datagrams, indexed by number.
 ///
-/// Datagrams lie one behind the other: equal ones in a row are one slice, which a kernel cuts
-/// again.
+/// Datagrams are stored back to back: consecutive ones of equal length form one slice, which a
+/// kernel can split again.
 pub struct Buffer {
-    /// The circle.
+    /// The ring.
     bytes: Vec<u8>,
-    /// In the order in which they came: the oldest is freed first.
+    /// In the order of arrival: the oldest is freed first.
     held: VecDeque<Entry>,
-    /// Index of each number in `held`, counted from the first entry ever, at its place modulo the
+    /// Index of each number in `held`, counted from the first entry ever, at the number modulo the
     /// length.
     places: Vec<u64>,
-    /// Number of freed entries.
+    /// Number of entries freed.
     freed: u64,
     /// Start of the next entry.
     head: usize,
@@ -30,11 +30,12 @@ struct Entry {
     length: usize,
 }
 
-/// No entry.
+/// Marks an unused place.
 const NOWHERE: u64 = u64::MAX;
 
 impl Buffer {
-    /// Creates a buffer of this many bytes, for at most `numbers` datagrams, a power of two.
+    /// Creates a buffer of this many bytes, for at most `numbers` datagrams, rounded up to a power
+    /// of two.
     pub fn new(bytes: usize, numbers: usize) -> Self {
         Self {
             bytes: vec![0; bytes],
@@ -45,16 +46,16 @@ impl Buffer {
         }
     }
 
-    /// Returns whether these datagrams would fit at once, if the buffer were empty. Up to one may
-    /// be lost at the end of the circle.
+    /// Returns whether these datagrams would fit together, if the buffer were empty. Space for up
+    /// to one may be lost at the end of the ring.
     pub fn could_hold(&self, bytes: usize, datagrams: usize) -> bool {
         let longest = bytes.div_ceil(datagrams.max(1));
         datagrams <= self.places.len() && bytes + longest <= self.bytes.len()
     }
 
-    /// Room for a datagram, which the caller fills. Frees the oldest ones as far as that is needed,
-    /// if `may_free` says of each number that it may go; `None` if one may not, or the number, or a
-    /// newer one that shares its place, is held.
+    /// Allocates space for a datagram, for the caller to fill. Frees the oldest ones as needed,
+    /// provided `may_free` permits each number. Returns `None` if one may not be freed, or if the
+    /// number, or a newer one that shares its place, is already stored.
     pub fn insert(
         &mut self,
         number: u64,
@@ -65,7 +66,7 @@ impl Buffer {
         if length == 0 || length > self.bytes.len() || self.holder(slot) >= Some(number) {
             return None;
         }
-        // What shares the place of the number goes, and with it all that came before.
+        // Free the entry that shares the place of the number, and with it all earlier ones.
         while self.places[slot] != NOWHERE {
             self.free_oldest(&may_free)?;
         }
@@ -89,7 +90,7 @@ impl Buffer {
         };
         let tail = oldest.at;
         if self.head > tail {
-            // The free part is what follows the head, and what is before the tail.
+            // The free space is after the head, and before the tail.
             if self.head + length <= end { Some(self.head) } else { (length <= tail).then_some(0) }
         } else {
             (self.head + length <= tail).then_some(self.head)
@@ -108,7 +109,7 @@ impl Buffer {
         Some(())
     }
 
-    /// Takes back the newest datagram, if it is this one.
+    /// Removes the newest datagram, if it is this one.
     pub fn take_back(&mut self, number: u64) -> bool {
         let Some(newest) = self.held.back().filter(|newest| newest.number == number) else {
             return false;
@@ -125,7 +126,7 @@ impl Buffer {
         usize::try_from(number & mask).expect("below the length")
     }
 
-    /// The number that has this place.
+    /// Returns the number stored at this place.
     fn holder(&self, slot: usize) -> Option<u64> {
         self.index(slot).map(|index| self.held[index].number)
     }
@@ -141,15 +142,14 @@ impl Buffer {
         (self.held[index].number == number).then_some(index)
     }
 
-    /// A datagram.
+    /// Returns a datagram.
     pub fn datagram(&self, number: u64) -> Option<&[u8]> {
         let entry = self.held[self.find(number)?];
         Some(&self.bytes[entry.at..entry.at + entry.length])
     }
 
-    /// The datagrams from `number` on that lie in one row: all of one length, but for the last,
-    /// which may be shorter; at most `count` of them and `bytes_max` bytes. The range of their
-    /// numbers, the length and the bytes.
+    /// Returns the datagrams from `number` on that are stored back to back: all of one length,
+    /// except the last, which may be shorter; at most `count` datagrams and `bytes_max` bytes.
     pub fn run(&self, number: u64, count: u64, bytes_max: usize) -> Option<Run<'_>> {
         let mut index = self.find(number)?;
         let first = self.held[index];
@@ -174,7 +174,7 @@ impl Buffer {
         })
     }
 
-    /// The number of the oldest one.
+    /// Returns the number of the oldest datagram.
     pub fn oldest(&self) -> Option<u64> {
         self.held.front().map(|entry| entry.number)
     }
@@ -188,14 +188,14 @@ impl Buffer {
     }
 }
 
-/// Datagrams in a row, for one call of the kernel.
+/// Consecutive datagrams, for one system call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run<'a> {
-    /// Their numbers.
+    /// Numbers of the datagrams.
     pub numbers: Range<u64>,
-    /// The length of each but the last, which may be shorter.
+    /// Length of each datagram but the last, which may be shorter.
     pub segment_bytes: usize,
-    /// All of them.
+    /// The bytes of all datagrams.
     pub bytes: &'a [u8],
 }
 
@@ -212,8 +212,8 @@ mod tests {
         (0..length).map(|_| dice.word().to_le_bytes()[0]).collect()
     }
 
-    /// [pkt-8] Against a map that keeps everything: what is found is what was put, bit for bit;
-    /// what is freed is older than all that is found.
+    /// [pkt-8] Compared with a map that retains everything: a datagram found is the one inserted,
+    /// bit for bit, and freed ones are older than all that are found.
     #[test]
     fn what_is_found_is_what_was_put() {
         for seed in 0..60 {
@@ -224,7 +224,7 @@ mod tests {
             let mut number = 1;
             for _ in 0..500 {
                 number += dice.pick(&[1, 1, 1, 1, 2, 40]);
-                // Not always in order: what is repaired comes late.
+                // Not always in order: repaired datagrams arrive late.
                 let this = number - dice.below(3).min(number - 1);
                 let bytes = fill(this, dice.index(120) + 1);
                 let held = buffer.datagram(this).is_some();
@@ -248,7 +248,8 @@ mod tests {
         }
     }
 
-    /// [pkt-8] What may not go yet is not overwritten, neither for its bytes nor for its place.
+    /// [pkt-8] A datagram that may not be freed yet is not overwritten, neither for its bytes nor
+    /// for its place.
     #[test]
     fn what_may_not_go_stays() {
         let mut buffer = Buffer::new(100, 8);

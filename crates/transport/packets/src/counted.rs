@@ -2,18 +2,18 @@
 
 use std::marker::PhantomData;
 
-/// Most reasons of one kind.
+/// Maximum number of reasons of one kind.
 pub const REASONS_MAX: usize = 16;
 
-/// Why something is not taken.
+/// A reason for refusing something.
 pub trait Reason: Copy + 'static {
-    /// All of them, each at its own place; at most [`REASONS_MAX`].
+    /// All reasons, each at its own index; at most [`REASONS_MAX`].
     const ALL: &'static [Self];
 
     /// Returns its index in [`Reason::ALL`].
     fn place(self) -> usize;
 
-    /// For metrics.
+    /// Returns the name used in metrics.
     fn name(self) -> &'static str;
 }
 
@@ -31,7 +31,7 @@ impl<R> Default for Counted<R> {
 }
 
 impl<R: Reason> Counted<R> {
-    /// One more.
+    /// Counts a refusal.
     pub fn count(&mut self, reason: R) {
         self.counts[reason.place()] += 1;
     }
@@ -41,12 +41,12 @@ impl<R: Reason> Counted<R> {
         self.counts[reason.place()]
     }
 
-    /// All reasons.
+    /// Returns all reasons with their counts.
     pub fn iter(&self) -> impl Iterator<Item = (R, u64)> + '_ {
         R::ALL.iter().copied().zip(self.counts)
     }
 
-    /// Returns the count of all reasons.
+    /// Returns the sum over all reasons.
     pub fn sum(&self) -> u64 {
         self.counts.iter().sum()
     }

@@ -1,16 +1,17 @@
-//! Repairs: an original datagram in an envelope, in two parts if it fills a datagram of its own
+//! Repairs: an original datagram in an envelope, in two parts if it has the maximum length
 //! ([pkt-5]).
 
 use std::collections::BTreeMap;
 
 use crate::{limits::DATAGRAM_BYTES_MAX, receive::partial::Partial};
 
-/// Most parts of an original: 64 KiB in datagrams of the shortest length.
+/// Maximum number of parts of an original: 64 KiB in datagrams of the shortest length.
 const PARTS_MAX: u16 = 64;
-/// Originals of one sender of repairs that lack parts; the oldest makes room.
+/// Maximum number of incomplete originals per sender of repairs; the oldest is dropped for a new
+/// one.
 const JOINS_MAX: usize = 64;
 
-/// Cuts an original for datagrams with this much payload.
+/// Splits an original for datagrams with this much payload.
 pub(crate) fn parts(
     original: &[u8],
     payload_bytes: usize,
@@ -20,12 +21,12 @@ pub(crate) fn parts(
     chunks.zip(0..count).map(move |(part, index)| (index, count, part))
 }
 
-/// Originals that one node sends, put together again.
+/// Reassembles originals sent by one node.
 #[derive(Default)]
 pub(crate) struct Joins(BTreeMap<u64, Partial>);
 
 impl Joins {
-    /// Adds a part. Returns the original, if that was the last missing one. A part that does not
+    /// Adds a part. Returns the original, if this was the last missing part. A part that does not
     /// fit is dropped; its receiver asks again.
     pub(crate) fn add(
         &mut self,

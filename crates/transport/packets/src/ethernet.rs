@@ -1,18 +1,17 @@
-//! Datagrams in raw Ethernet frames: what [`crate::socket::Udp`] does, without IP and UDP.
+//! Datagrams in raw Ethernet frames: the counterpart of [`crate::socket::Udp`], without IP and UDP.
 //!
 //! [`Ethernet`] is a packet socket (`AF_PACKET`) on one interface. It needs CAP_NET_RAW. Reading
-//! order: [`frame`] (the bytes on the wire), [`slot`] (what the kernel says of a frame that
-//! arrived), [`ethernet`] (the socket), [`failed`] (why there is none, and what to do), [`xdp`] (a
-//! second way for the same frames), [`raw`] (whole frames, as they are). `docs/spec/packets.md` has
-//! the byte table and the figures, `vectors/` the golden bytes. What datagrams say is not known
+//! order: [`frame`] (the bytes on the wire), [`slot`] (the kernel's description of an arrived
+//! frame), [`ethernet`] (the socket), [`failed`] (errors, with advice), [`xdp`] (a second path for
+//! the same frames), [`raw`] (whole frames, unchanged). `docs/spec/packets.md` has the byte table
+//! and the figures, `vectors/` the golden bytes. The contents of datagrams are not interpreted
 //! here, and there is no clock.
 //!
-//! All `unsafe` is in two files: `mapped.rs` (the memory that is shared with the kernel) and
-//! `system.rs` (calls of the system that no safe library has), and in three of AF_XDP:
-//! `xdp/shared.rs`, `xdp/system.rs` and `xdp/bpf.rs`. What they hand to the rest are slices and
-//! numbers.
+//! All `unsafe` code is in two files, `mapped.rs` (memory shared with the kernel) and `system.rs`
+//! (system calls that no safe library has), and in three for AF_XDP: `xdp/shared.rs`,
+//! `xdp/system.rs` and `xdp/bpf.rs`. They pass only slices and numbers to the rest.
 //!
-//! The EtherType is the caller's. [`ETHER_TYPE`] is the default: *local experimental 1* of IEEE
+//! The caller chooses the EtherType. [`ETHER_TYPE`] is the default: *local experimental 1* of IEEE
 //! 802, for networks whose owner knows what else uses it.
 #![cfg_attr(not(test), warn(clippy::cast_possible_truncation))]
 

@@ -4,18 +4,19 @@ use core::fmt;
 
 use quorate_core::node_id::NodeId;
 
-/// Bytes before the payload of a datagram.
+/// Length of the header, in bytes.
 pub const HEADER_BYTES: usize = 44;
-/// Bytes of the tag, the last field of the header.
+/// Length of the tag, the last field of the header.
 pub const TAG_BYTES: usize = 16;
-/// Offset of the tag; what is before is what it is computed of, with the payload.
+/// Offset of the tag. The tag covers all bytes before it, and the payload.
 pub const TAG_AT: usize = HEADER_BYTES - TAG_BYTES;
 /// Version of this layout.
 pub const VERSION: u8 = 1;
-/// The channel of everything that is not repaired: requests, repairs, probes.
+/// The channel of all datagrams that are not repaired: requests, repairs, probes.
 pub const CONTROL: u8 = 0;
 
-/// Flag: for one node, which the tag covers; without it, for all listeners of the group.
+/// Flag: the datagram is for one node, which the tag covers; without it, for all listeners of the
+/// group.
 const FLAG_ONE: u8 = 1;
 
 /// Name, offset and length of each field, as `docs/spec/packets.md` shows them.
@@ -41,24 +42,24 @@ pub enum Kind {
     Fragment = 1,
     /// End of a silent channel ([told-2]).
     Tail = 2,
-    /// Asks for numbers that did not come ([pkt-7]).
+    /// Requests numbers that did not arrive ([pkt-7]).
     Nak = 3,
-    /// Tells the owner of a channel what did not come at first ([rate-2]).
+    /// Reports to a channel's owner which numbers did not arrive in the first transmission
+    /// ([rate-2]).
     Report = 4,
     /// Answers a NAK: do not ask here again ([pkt-1]).
     Gone = 5,
-    /// Part of another node's datagram, bit for bit ([pkt-5]).
+    /// Part of a repeated datagram, bit for bit ([pkt-5]).
     Repair = 6,
-    /// Asks for a sign of life ([pkt-2]).
+    /// Probes a node for liveness ([pkt-2]).
     Probe = 7,
     /// Answers a probe.
     Answer = 8,
-    /// Names those who hand on what is for the group ([chain-1]).
+    /// Names the nodes that forward datagrams for the group ([chain-1]).
     Chain = 9,
 }
 
 impl Kind {
-    /// All of them.
     pub const ALL: [Self; 9] = [
         Self::Fragment,
         Self::Tail,
@@ -75,7 +76,8 @@ impl Kind {
         Self::ALL.into_iter().find(|kind| *kind as u8 == number)
     }
 
-    /// Returns whether it may go to the group: not requests for packets, nor answers to them.
+    /// Returns whether it may be sent to the group, which excludes requests for packets and their
+    /// answers.
     const fn may_be_for_all(self) -> bool {
         matches!(self, Self::Fragment | Self::Tail | Self::Probe)
     }
@@ -86,16 +88,16 @@ impl Kind {
     }
 }
 
-/// Bytes that are no datagram of this protocol.
+/// The reason that bytes are not a datagram of this protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// Shorter than a header.
     Short,
     /// Another version of the layout.
     Version(u8),
-    /// No such kind.
+    /// Unknown kind.
     Kind(u8),
-    /// A field holds what it cannot.
+    /// Invalid value in a field.
     Field(&'static str),
 }
 
@@ -114,21 +116,22 @@ impl fmt::Display for Malformed {
 
 impl core::error::Error for Malformed {}
 
-/// A header but for its tag.
+/// A header without its tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     pub kind: Kind,
-    /// Which key the tag was made with; 0: none, the tag is a checksum.
+    /// Key of the tag. 0 is no key: the tag is a checksum.
     pub key: u8,
-    /// Which of the sender's channels; [`CONTROL`] for all but fragments.
+    /// Number of the sender's channel; [`CONTROL`] for everything except fragments.
     pub channel: u8,
-    /// For one node, not for the group.
+    /// The datagram is for one node, not for the group.
     pub to_one: bool,
-    /// Origin of this datagram.
+    /// Node that sent this datagram.
     pub sender: NodeId,
-    /// In which of its boots.
+    /// Boot of the sender.
     pub boot: u32,
-    /// Part of a hash of the group's name: tells neighbours on one segment apart before any tag.
+    /// Part of a hash of the group's name: separates groups on one network segment before the tag
+    /// is checked.
     pub group: u32,
     /// Number in ⟨sender, boot, channel⟩, from 1 ([pkt-1]).
     pub number: u64,
@@ -139,12 +142,12 @@ pub struct Header {
 }
 
 impl Header {
-    /// The number of the first part: it names the message ([pkt-4]).
+    /// Returns the number of the first part, which names the message ([pkt-4]).
     pub const fn first(&self) -> u64 {
         self.number - self.index as u64
     }
 
-    /// The bytes of the header; the tag is zero.
+    /// Encodes the header, with a tag of zeros.
     pub fn bytes(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[0] = VERSION << 4 | self.kind as u8;
@@ -160,8 +163,8 @@ impl Header {
         bytes
     }
 
-    /// The header of a datagram, its tag and its payload. Nothing is believed yet: the tag is for
-    /// the caller to check.
+    /// Splits a datagram into header, tag and payload. The caller must check the tag before it
+    /// trusts them.
     pub fn read(datagram: &[u8]) -> Result<(Self, [u8; TAG_BYTES], &[u8]), Malformed> {
         let Some((head, payload)) = datagram.split_first_chunk::<HEADER_BYTES>() else {
             return Err(Malformed::Short);
@@ -190,7 +193,7 @@ impl Header {
             index: fields.u16()?,
             count: fields.u16()?,
         };
-        // [pkt-1] Numbers begin at 1 and never wrap: there is room for every part of the message.
+        // [pkt-1] Numbers begin at 1 and never wrap, so every part of the message must have one.
         let index = u64::from(header.index);
         let last =
             header.number.checked_add(u64::from(header.count) - index.min(header.count.into()));
@@ -204,7 +207,7 @@ impl Header {
     }
 }
 
-/// Unread rest of some bytes.
+/// Reads fields from the front of a byte slice.
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -260,8 +263,8 @@ mod tests {
         }
     }
 
-    /// [pkt-1] Numbers begin at 1 and never wrap, for each part of the message; flags, kinds and
-    /// channels are those that there are.
+    /// [pkt-1] Numbers begin at 1 and never wrap, for each part of the message; unknown flags,
+    /// kinds and channels are refused.
     #[test]
     fn impossible_headers_are_refused() {
         let read = |header: Header| Header::read(&header.bytes()).map(|(header, ..)| header);
@@ -279,7 +282,8 @@ mod tests {
         assert_eq!(with(&|header| header.number = u64::MAX), field("number"));
         assert_eq!(with(&|header| header.number = u64::MAX - 1), Ok(()));
         assert_eq!(with(&|header| header.channel = CONTROL), field("channel"));
-        // What asks for packets, or answers, is for one node, whole, and on the control channel.
+        // Requests for packets, and their answers, are for one node, unfragmented, and on the
+        // control channel.
         let control = Header {
             kind: Kind::Nak,
             channel: CONTROL,

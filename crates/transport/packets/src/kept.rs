@@ -1,5 +1,5 @@
-//! Datagrams of others as they arrived, for nodes that lack them, and the nodes waiting for one
-//! that is missing here too.
+//! Datagrams of other nodes, retained as they arrived for nodes that lack them, and the nodes
+//! waiting for datagrams that are missing here too.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -7,16 +7,16 @@ use quorate_core::node_id::NodeId;
 
 use crate::{body::ChannelName, buffer::Buffer, limits::Limits};
 
-/// Channels of which datagrams are kept: a leader's, and those of the one before.
+/// Maximum number of channels with retained datagrams: a leader's, and those of its predecessor.
 const CHANNELS_MAX: usize = 2;
-/// Packets with waiting nodes; beyond this, waiting nodes are not remembered.
+/// Maximum number of packets with waiting nodes; beyond this, waiting nodes are not recorded.
 const PACKETS_MAX: usize = 1024;
-/// Nodes that wait for one packet.
+/// Maximum number of nodes that wait for one packet.
 const WAITING_MAX: usize = 8;
 
-/// Kept datagrams of others' channels.
+/// Retained datagrams of other nodes' channels.
 pub(crate) struct Kept {
-    /// The one that was used last comes last.
+    /// In order of use, the most recent last.
     channels: Vec<(ChannelName, Buffer)>,
     bytes: usize,
     numbers: usize,
@@ -34,13 +34,13 @@ impl Kept {
         }
     }
 
-    /// Keeps a datagram, bit for bit; the oldest ones make room.
+    /// Stores a datagram, bit for bit, dropping the oldest ones for space.
     pub(crate) fn keep(&mut self, of: ChannelName, number: u64, datagram: &[u8]) {
         if let Some(at) = self.channels.iter().position(|(name, _)| *name == of) {
             let last = self.channels.len() - 1;
             self.channels.swap(at, last);
         } else {
-            // A new boot of a node takes the place of its old one.
+            // A new boot of a node replaces its old one.
             let same = |name: &ChannelName| (name.owner, name.channel) == (of.owner, of.channel);
             self.channels.retain(|(name, _)| !same(name));
             if self.channels.len() == CHANNELS_MAX {
@@ -54,13 +54,13 @@ impl Kept {
         }
     }
 
-    /// A datagram that is kept.
+    /// Returns a retained datagram.
     pub(crate) fn datagram(&self, of: ChannelName, number: u64) -> Option<&[u8]> {
         let channel = self.channels.iter().find(|(name, _)| *name == of);
         channel?.1.datagram(number)
     }
 
-    /// `node` wants a packet that this node lacks, too.
+    /// Records that `node` needs a packet that this node lacks, too.
     pub(crate) fn wait(&mut self, of: ChannelName, number: u64, node: NodeId) {
         if self.waiting.len() >= PACKETS_MAX && !self.waiting.contains_key(&(of, number)) {
             return;
@@ -71,12 +71,12 @@ impl Kept {
         }
     }
 
-    /// Takes the nodes that waited for this packet.
+    /// Removes and returns the nodes that waited for this packet.
     pub(crate) fn take_waiting(&mut self, of: ChannelName, number: u64) -> Vec<NodeId> {
         self.waiting.remove(&(of, number)).unwrap_or_default()
     }
 
-    /// Drops the nodes waiting for these.
+    /// Drops the nodes waiting for these packets.
     pub(crate) fn give_up(&mut self, of: ChannelName, numbers: &Range<u64>) {
         let inside = self.waiting.range((of, numbers.start)..(of, numbers.end));
         let inside: Vec<_> = inside.map(|(key, _)| *key).collect();
@@ -85,7 +85,7 @@ impl Kept {
         }
     }
 
-    /// Nothing of this node is kept any more.
+    /// Drops all datagrams of this node.
     pub(crate) fn forget(&mut self, owner: NodeId) {
         self.channels.retain(|(name, _)| name.owner != owner);
         self.waiting.retain(|(name, _), _| name.owner != owner);
@@ -100,7 +100,8 @@ mod tests {
         ChannelName { owner: NodeId(owner), boot, channel: 1 }
     }
 
-    /// Two leaders are kept apart; a third one, or a new boot, replaces the least recently used.
+    /// Two leaders are stored separately; a third one, or a new boot, replaces the least recently
+    /// used.
     #[test]
     fn the_last_two_channels_are_kept() {
         let limits = Limits { buffer_bytes: 10_000, ..Limits::of_mtu(1500) };

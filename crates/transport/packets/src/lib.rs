@@ -1,13 +1,13 @@
 //! Numbered datagrams: trust, fragments, loss and repair, rate.
 //!
-//! What a plane of packets needs without a socket, a clock or a replica: state machines whose
+//! The parts of a plane of packets that need no socket, clock or replica: state machines whose
 //! inputs are datagrams and the time, and whose outputs are datagrams, messages and losses. Equal
-//! inputs give equal outputs. What a message says is not looked at.
+//! inputs give equal outputs. The contents of messages are not interpreted.
 //!
-//! Reading order: [`header`] and [`body`] (what datagrams are), [`trust`] (which ones are taken),
-//! [`send`] and [`receive`] (messages cut and put together, what is missing), [`rate`] (how fast),
-//! and [`endpoint`], which joins them. [`socket`] is the exception: UDP sockets for it.
-//! `docs/spec/packets.md` has the byte tables, `vectors/` the golden bytes.
+//! Reading order: [`header`] and [`body`] (format of datagrams), [`trust`] (which datagrams are
+//! accepted), [`send`] and [`receive`] (splitting and reassembling messages, repairing losses),
+//! [`rate`] (pacing), and [`endpoint`], which joins them. [`socket`] is the exception: it provides
+//! UDP sockets. `docs/spec/packets.md` has the byte tables, `vectors/` the golden bytes.
 //!
 //! ```
 //! use quorate_core::{node_id::{Member, NodeId}, time::Time};

@@ -1,73 +1,75 @@
-//! The capacity of every queue and the patience of every wait of packets, in one place.
+//! The bounds of all queues and timeouts of packets, in one place.
 
 use crate::header::HEADER_BYTES;
 
-/// Longest message ([pkt-4]).
+/// Maximum size of a message ([pkt-4]).
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
-/// Bytes of IP and UDP before a datagram.
+/// Size of the IP and UDP headers of a datagram.
 pub const IP_UDP_BYTES: usize = 28;
-/// Difference between headers of IPv6 and IPv4.
+/// Difference in size between the headers of IPv6 and IPv4.
 pub const IPV6_MORE_BYTES: usize = 20;
-/// A path must take datagrams of this length: what asks and answers is not cut.
+/// Minimum length of datagrams that a path must support, because requests and answers are not
+/// fragmented.
 pub const DATAGRAM_BYTES_MIN: usize = 1200;
-/// Longest datagram that UDP carries.
+/// Maximum length of a datagram that UDP carries.
 pub const DATAGRAM_BYTES_MAX: usize = 65_507;
 
-/// Channels of a node. A handshake names those that its receiver may listen to, which are fewer.
+/// Maximum number of a node's channels. A handshake names those that its receiver may listen to,
+/// which are fewer.
 pub const OWN_CHANNELS_MAX: usize = 250;
 
-/// Bounds on an endpoint's memory and waiting times.
+/// Bounds on an endpoint's memory and timeouts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Longest datagram, header included: the MTU without [`IP_UDP_BYTES`]. Nothing is ever cut by
-    /// IP.
+    /// Maximum length of a datagram, header included: the MTU minus [`IP_UDP_BYTES`]. IP never
+    /// fragments a datagram.
     pub datagram_bytes: usize,
-    /// Datagrams that are kept for repairs: of each channel of this node, and of each that it
-    /// hears.
+    /// Bytes of datagrams retained for repairs, for each channel of this node and each that it
+    /// receives.
     pub buffer_bytes: usize,
-    /// The same for a channel to one node: a lone receiver asks soon, and no other asks for it.
+    /// Bytes of datagrams retained for a channel to one node: less, because its only receiver asks
+    /// soon.
     pub one_buffer_bytes: usize,
-    /// Bytes of a channel that are sent and not decided ([rate-1]); at most half of its buffer.
+    /// Maximum number of sent and undecided bytes of a channel ([rate-1]); at most half of its
+    /// buffer.
     pub window_bytes: usize,
-    /// Messages of one sender that lack parts.
+    /// Maximum number of incomplete messages of one sender.
     pub partials_max: usize,
-    /// Bytes of one sender's messages that lack parts, or wait for their turn.
+    /// Maximum size of one sender's messages that are incomplete or wait for their turn.
     pub partial_bytes_max: usize,
-    /// Ranges of a channel that are missing; with more, the oldest one is given up.
+    /// Maximum number of missing ranges of a channel; beyond that, the oldest one is given up.
     pub gaps_max: usize,
-    /// Packets overtaken by no more than this are not asked for.
+    /// Grace period before a missing packet is requested, in case it was only overtaken.
     pub reorder_grace_us: u64,
-    /// The same of what comes along a chain: nodes on its way hold it up ([chain-1]).
+    /// Grace period for packets that arrive along a chain, whose nodes delay them ([chain-1]).
     pub chain_grace_us: u64,
-    /// Up to this much is added to the grace, so that not all ask at once.
+    /// Maximum random addition to the grace period, so that not all nodes request at once.
     pub jitter_us: u64,
-    /// Requests for a range before it is given up.
+    /// Number of requests before a range is given up.
     pub tries_max: u32,
-    /// A range is given up after at least this long.
+    /// Minimum time before a range is given up.
     pub giveup_us: u64,
-    /// The first tail follows the last datagram after this long; each further one after twice as
-    /// long.
+    /// Delay of the first tail after the last datagram; doubles for each further tail.
     pub tail_us: u64,
-    /// No tail waits longer: heartbeats say the same.
+    /// Maximum delay of a tail; heartbeats have the same contents.
     pub heartbeat_us: u64,
-    /// The same of a channel to one node, which has every heartbeat by itself: no tail waits so
-    /// long.
+    /// Maximum delay of a tail on a channel to one node, which receives every heartbeat directly.
     pub one_tail_us: u64,
-    /// Shortest time between two reports.
+    /// Minimum time between two reports.
     pub report_us: u64,
-    /// Repairs may take so much of the link, in percent: of the owner, and of the others.
+    /// Share of the link for repairs, in percent: by the owner, and by other nodes.
     pub repair_percent: [u64; 2],
-    /// The link, in bytes per second.
+    /// Speed of the link, in bytes per second.
     pub link_bytes_s: u64,
     /// Share of the link for a chain, in percent: forwarding nodes have votes and repairs of their
     /// own to send.
     pub chain_percent: u64,
-    /// Answers to probes per second, and half of that at once.
+    /// Answers to probes per second; the burst is half of that.
     pub answers_s: u64,
 }
 
 impl Limits {
-    /// The usual ones, for a link of this MTU (1500 on Ethernet).
+    /// Returns the default limits for a link of this MTU (1500 on Ethernet).
     pub fn of_mtu(mtu: usize) -> Self {
         let datagram_bytes = mtu.saturating_sub(IP_UDP_BYTES);
         Self {
@@ -94,7 +96,7 @@ impl Limits {
         }
     }
 
-    /// Bytes of a message in one full datagram.
+    /// Returns the maximum number of message bytes in one datagram.
     pub const fn payload_bytes(&self) -> usize {
         self.datagram_bytes - HEADER_BYTES
     }

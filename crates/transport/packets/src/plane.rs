@@ -1,15 +1,15 @@
-//! The plane of packets without its sockets: a replica's frames as numbered messages, and whom they
-//! reach.
+//! The plane of packets without its sockets: a replica's frames as numbered messages, and the nodes
+//! that they reach.
 //!
-//! Connections by TCP introduce nodes to each other ([pkt-2]) and carry whatever does not go by
-//! packets. What does is a frame, whole: to one node on a channel of its own, or to all that hear
-//! the group, once. No socket, no clock, no thread: equal inputs give equal outputs, in a reactor
-//! and in the simulator.
+//! TCP connections introduce nodes to each other ([pkt-2]) and carry everything that is not sent by
+//! packets. What is sent by packets is a whole frame: to one node on a channel of its own, or once
+//! to all nodes that receive the group. No socket, no clock, no thread: equal inputs give equal
+//! outputs, in a reactor and in the simulator.
 //!
-//! Reading order: [`packets`] (the plane), [`introduction`] (what a connection says of packets),
-//! [`link`] (one peer, and whether packets reach it), `undecided` (what may be forgotten), `order`
-//! (what waits for what), `chain` (who hands on to whom), [`predict`] (what each way would cost)
-//! and `choosing` (which one is taken).
+//! Reading order: [`packets`] (the plane), [`introduction`] (the frame that introduces a node),
+//! [`link`] (one peer, and whether packets reach it), `undecided` (which messages may be dropped),
+//! `order` (order between channels), `chain` (order of forwarding nodes), [`predict`] (cost of each
+//! path) and `choosing` (choice of the path).
 
 mod chain;
 mod choosing;

@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
-/// A set of numbers, held as ranges that neither overlap nor touch.
+/// A set of numbers, stored as ranges that neither overlap nor touch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spans(BTreeMap<u64, u64>);
 
 impl Spans {
-    /// Adds all of a range.
+    /// Adds a range.
     pub fn add(&mut self, range: Range<u64>) {
         let Range { mut start, mut end } = range;
         if start >= end {
@@ -26,7 +26,7 @@ impl Spans {
         self.0.insert(start, end);
     }
 
-    /// Takes all of a range out.
+    /// Removes a range.
     pub fn remove(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -47,19 +47,18 @@ impl Spans {
         }
     }
 
-    /// Returns whether it has this number.
     pub fn has(&self, number: u64) -> bool {
         let before = self.0.range(..=number).next_back();
         before.is_some_and(|(_, &until)| number < until)
     }
 
-    /// Returns whether it has any number of the range.
+    /// Returns whether the set overlaps the range.
     pub fn meets(&self, range: Range<u64>) -> bool {
         let before = self.0.range(..range.end).next_back();
         !range.is_empty() && before.is_some_and(|(_, &until)| until > range.start)
     }
 
-    /// The numbers of `range` that it lacks, in order.
+    /// Returns the parts of `range` that are not in the set, in order.
     pub fn lacks(&self, range: Range<u64>) -> Vec<Range<u64>> {
         let mut missing = Vec::new();
         if range.is_empty() {
@@ -81,8 +80,7 @@ impl Spans {
         missing
     }
 
-    /// If it begins with `number` or below: the first number behind that it lacks. What is below
-    /// that is taken out.
+    /// If the first range begins at or below `number`, removes it and returns its end.
     pub fn take_first(&mut self, number: u64) -> Option<u64> {
         let entry = self.0.first_entry()?;
         (*entry.key() <= number).then(|| entry.remove())
@@ -97,12 +95,12 @@ impl Spans {
         self.0.is_empty()
     }
 
-    /// The ranges, in order.
+    /// Returns the ranges, in order.
     pub fn iter(&self) -> impl Iterator<Item = Range<u64>> + '_ {
         self.0.iter().map(|(&start, &end)| start..end)
     }
 
-    /// Takes out all numbers.
+    /// Removes all numbers.
     pub fn clear(&mut self) {
         self.0.clear();
     }
@@ -116,7 +114,7 @@ mod tests {
 
     use super::*;
 
-    /// Against a plain set of numbers.
+    /// The spans agree with a plain set of numbers.
     #[test]
     fn spans_are_the_set_that_they_stand_for() {
         for seed in 0..200 {

@@ -1,7 +1,8 @@
-//! A small authority for clusters that have none: one that certifies nodes and one for clients.
+//! A small certificate authority for clusters without one: one authority for nodes and one for
+//! clients.
 //!
-//! Its folder holds the keys of both, and stays with the operator. Files for nodes and clients are
-//! made in folders of their own, to be copied there.
+//! Its folder contains the keys of both, and stays with the operator. Files for nodes and clients
+//! are created in separate folders, to be copied to them.
 
 use std::{
     fs,
@@ -21,36 +22,36 @@ use x509_parser::{parse_x509_certificate, pem::parse_x509_pem};
 
 use crate::names::{ClientName, NodeName, is_label};
 
-/// Clocks may differ by this much.
+/// Tolerance for differing clocks: certificates begin this much earlier.
 const BACKDATED: Duration = Duration::from_secs(3600);
 const DAY_S: u64 = 24 * 3600;
-/// Name of an authority; the name of its cluster follows.
+/// Prefix of an authority's name, followed by the name of its cluster.
 const NODES: &str = "Quorate nodes of ";
 const CLIENTS: &str = "Quorate clients of ";
 
-/// Errors of an authority.
+/// Errors of the authority.
 #[derive(Debug, Error)]
 pub enum AuthorityError {
-    /// A file is there, which must not be lost.
+    /// The file exists and must not be overwritten.
     #[error("{path} exists already", path = .0.display())]
     Exists(PathBuf),
-    /// There is no authority, or none of ours.
+    /// The folder has no authority, or one that was not created by this program.
     #[error("{path} holds no authority that 'quorate cert init' made: {why}", path = folder.display())]
     NoAuthority { folder: PathBuf, why: String },
-    /// A name that no certificate can have.
+    /// The name is not allowed in a certificate.
     #[error("'{0}' cannot be a name: small letters, digits and dashes, at most 63")]
     BadName(String),
-    /// A host that no certificate can name.
+    /// The host is not allowed in a certificate.
     #[error("'{0}' is no host: a DNS name or an IP address, without a port")]
     BadHost(String),
-    /// Files.
+    /// A file operation failed.
     #[error("cannot write {path}: {source}", path = path.display())]
     Io {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
         source: io::Error,
     },
-    /// A certificate could not be made.
+    /// A certificate could not be created.
     #[error("cannot make a certificate: {0}")]
     Make(String),
 }
@@ -61,9 +62,9 @@ impl From<rcgen::Error> for AuthorityError {
     }
 }
 
-/// Makes both authorities of a cluster in an empty folder. With `renew`, adds new ones: the files
-/// have both certificates, so that old and new are trusted together, and the new ones sign from now
-/// on.
+/// Creates both authorities of a cluster in an empty folder. With `renew`, adds new ones: the files
+/// then contain both certificates, so that the old and the new one are trusted together, and the
+/// new ones sign from now on.
 pub fn init(folder: &Path, cluster: &str, days: u32, renew: bool) -> Result<(), AuthorityError> {
     if !is_label(cluster) {
         return Err(AuthorityError::BadName(cluster.to_owned()));
@@ -82,8 +83,8 @@ pub fn init(folder: &Path, cluster: &str, days: u32, renew: bool) -> Result<(), 
                 return Err(no_authority(folder, why));
             }
             let text = fs::read_to_string(&cert).map_err(failed(&cert))?;
-            // The one before is enough: what it signed is trusted until it is renewed by the new
-            // one.
+            // Only the previous certificate is kept: it remains trusted until everything it signed
+            // has been renewed.
             before = first_certificate(&text).to_owned();
         }
         let mut params = CertificateParams::new(Vec::new())?;
@@ -105,13 +106,13 @@ fn first_certificate(text: &str) -> &str {
     text.find(END).map_or(text, |at| &text[..at + END.len()])
 }
 
-/// The cluster whose authority is in this folder.
+/// Returns the name of the cluster whose authority is in this folder.
 pub fn cluster(folder: &Path) -> Result<String, AuthorityError> {
     cluster_of(folder, "ca", NODES)
 }
 
-/// Makes `node-N` in the authority's folder: what one node needs. It can be dialled by clients at
-/// these hosts.
+/// Creates `node-N` in the authority's folder, with the files that one node needs. Clients may
+/// connect to it at these hosts.
 pub fn node(
     folder: &Path,
     node: u32,
@@ -140,7 +141,8 @@ pub fn node(
     Ok(own)
 }
 
-/// Makes `client-NAME` in the authority's folder: what a program or a person needs.
+/// Creates `client-NAME` in the authority's folder, with the files that a program or a person
+/// needs.
 pub fn client(
     folder: &Path,
     client: &str,
@@ -160,7 +162,7 @@ pub fn client(
     Ok(own)
 }
 
-/// One of the two.
+/// One of the two authorities, ready to sign.
 struct Signer(Issuer<'static, KeyPair>);
 
 impl Signer {
@@ -172,7 +174,7 @@ impl Signer {
                 .map_err(|error| no_authority(folder, format!("{}: {error}", path.display())))
         };
         let key = KeyPair::from_pem(&text(&at("key"))?);
-        // What the parser says of a key is not repeated.
+        // The parser's error is not shown, because it might contain parts of the key.
         let key = key.map_err(|_| no_authority(folder, format!("{file}.key is no private key")))?;
         let certificate = text(&at("crt"))?;
         let issuer = Issuer::from_ca_cert_pem(first_certificate(&certificate), key);
@@ -207,7 +209,7 @@ impl Signer {
     }
 }
 
-/// From now on, for so many days.
+/// Sets the validity to `days` days from now.
 fn last(params: &mut CertificateParams, days: u32) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let epoch = date_time_ymd(1970, 1, 1);
@@ -246,7 +248,8 @@ fn copy(from: &Path, to: &Path, file: &str) -> Result<(), AuthorityError> {
     write(&to.join(file), &bytes, false)
 }
 
-/// Replaces a file as a whole, so that a node which reads it now finds the old one or the new one.
+/// Replaces a file atomically, so that a node that reads it concurrently finds the old or the new
+/// contents.
 fn write(path: &Path, bytes: &[u8], secret: bool) -> Result<(), AuthorityError> {
     let new = path.with_extension("new");
     let mut options = fs::OpenOptions::new();

@@ -1,4 +1,4 @@
-//! The files with certificates and keys, in PEM, and what is wrong with them.
+//! Files with certificates and keys in PEM format, and errors in them.
 
 use std::{
     fs::File,
@@ -12,28 +12,28 @@ use rustls::{
 };
 use thiserror::Error;
 
-/// Longer than any bundle of authorities in use.
+/// Maximum size of a file; larger than any bundle of authorities in use.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Paths of a node's certificates, keys and authorities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
-    /// This node's certificate, for peers, with what is between it and the authority.
+    /// This node's certificate for peers, with any intermediate certificates.
     pub cert: PathBuf,
-    /// Its key.
+    /// Key of `cert`.
     pub key: PathBuf,
-    /// The authorities of nodes: one, or the old and the new one.
+    /// The nodes' authorities: one, or the old and the new one.
     pub ca: PathBuf,
-    /// The certificate for clients and operators; it names the hosts at which they dial.
+    /// The certificate for clients and operators; it contains the hosts that they connect to.
     pub server_cert: PathBuf,
-    /// Its key.
+    /// Key of `server_cert`.
     pub server_key: PathBuf,
-    /// The authorities of clients.
+    /// The clients' authorities.
     pub client_ca: PathBuf,
 }
 
 impl Files {
-    /// A folder as `quorate cert node` makes it.
+    /// Returns the paths in a folder created by `quorate cert node`.
     pub fn in_folder(folder: &Path) -> Self {
         let at = |name: &str| folder.join(name);
         Self {
@@ -46,7 +46,7 @@ impl Files {
         }
     }
 
-    /// All of them.
+    /// Returns all paths.
     pub fn all(&self) -> [&Path; 6] {
         [&self.cert, &self.key, &self.ca, &self.server_cert, &self.server_key, &self.client_ca]
     }
@@ -55,17 +55,17 @@ impl Files {
 /// Paths of a client's certificate, key and authorities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientFiles {
-    /// Its certificate.
+    /// The client's certificate.
     pub cert: PathBuf,
-    /// Its key.
+    /// Key of `cert`.
     pub key: PathBuf,
-    /// The authorities that nodes have a certificate of.
+    /// The authorities that certify nodes for clients.
     pub ca: PathBuf,
 }
 
 impl ClientFiles {
-    /// A folder as `quorate cert client` makes it; or a node's own, which may do what an operator
-    /// may.
+    /// Returns the paths in a folder created by `quorate cert client`, or in a node's own folder; a
+    /// node may do what an operator may.
     pub fn in_folder(folder: &Path) -> Self {
         let at = |name: &str| folder.join(name);
         let own = at("client.crt");
@@ -76,20 +76,20 @@ impl ClientFiles {
     }
 }
 
-/// Why a file cannot be used.
+/// Reason why a file cannot be used.
 #[derive(Debug, Error)]
 pub enum BadFiles {
     /// The file cannot be read.
     #[error("cannot read {path}: {source}", path = path.display())]
     Io {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
         source: io::Error,
     },
-    /// The contents are not what they should be.
+    /// The contents are invalid.
     #[error("{path}: {what}", path = path.display())]
     Contents {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
         what: String,
     },
@@ -125,7 +125,7 @@ fn read(path: &Path) -> Result<Vec<u8>, BadFiles> {
     Ok(bytes)
 }
 
-/// All certificates of a file, the owner's first.
+/// Returns all certificates in a file, the owner's first.
 pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, BadFiles> {
     let bytes = read(path)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
@@ -139,7 +139,7 @@ pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
 
 pub(crate) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, BadFiles> {
     let bytes = read(path)?;
-    // What the parser says of a key is not repeated: nothing of a key is ever shown.
+    // The parser's error is not shown, because nothing about a key may ever be displayed.
     PrivateKeyDer::from_pem_slice(&bytes)
         .map_err(|_| BadFiles::contents(path, "it contains no private key"))
 }

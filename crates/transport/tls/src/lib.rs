@@ -2,12 +2,12 @@
 //! sockets.
 //!
 //! Peers and clients have separate authorities. A node's certificate names its cluster and its id
-//! ([`names`]), and a handshake with a peer fails if it names another cluster, or another node than
-//! was dialled (`verify`). Files ([`files`]) are read again while the node runs ([`Trust`]);
-//! established connections are left alone. A [`session`] maps bytes to bytes and owns no
-//! descriptor, so the reactor reads and writes as ever.
+//! ([`names`]). A handshake with a peer fails if its certificate names another cluster, or a node
+//! other than the one connected to (`verify`). Files ([`files`]) are reloaded while the node runs
+//! ([`Trust`]); established connections are left alone. A [`session`] converts bytes to bytes and
+//! owns no descriptor, so the reactor reads and writes as usual.
 //!
-//! TLS 1.3 alone: no renegotiation, no downgrade, and no early data that could be replayed.
+//! TLS 1.3 only: no renegotiation, no downgrade, and no early data that could be replayed.
 
 #[cfg(feature = "authority")]
 pub mod authority;

@@ -1,14 +1,14 @@
 //! Names in certificates: `node-3.orders.quorate.internal` is node 3 of the cluster `orders`, and
 //! `ann.client.orders.quorate.internal` its client `ann`.
 //!
-//! They are DNS names so that every authority can issue them. They are never resolved: nodes and
-//! clients are dialled by their addresses.
+//! They are DNS names, so that any authority can issue them. They are never resolved: connections
+//! to nodes use their addresses.
 
 use std::fmt;
 
 use quorate_access::Name;
 
-/// The end of every name. `.internal` is set aside for private use.
+/// Suffix of every name. `.internal` is reserved for private use.
 const SUFFIX: &str = ".quorate.internal";
 const CLIENT: &str = ".client";
 const NODE: &str = "node-";
@@ -27,7 +27,7 @@ pub struct NodeName {
 pub struct ClientName {
     /// The cluster's name.
     pub cluster: String,
-    /// Its own.
+    /// The client's name.
     pub client: String,
 }
 
@@ -44,19 +44,19 @@ impl fmt::Display for ClientName {
 }
 
 impl NodeName {
-    /// The node that a name of a certificate names, if it names one.
+    /// Returns the node named by a name in a certificate, if it is a node's.
     pub fn parse(text: &str) -> Option<Self> {
         let (node, cluster) = text.strip_suffix(SUFFIX)?.split_once('.')?;
         let digits = node.strip_prefix(NODE)?;
         let node: u32 = digits.parse().ok()?;
-        // One name for each node: no `node-07`, no `node-+7`.
+        // Each node has only one name: no `node-07`, no `node-+7`.
         let exact = node > 0 && node.to_string() == digits;
         (exact && is_label(cluster)).then(|| Self { cluster: cluster.to_owned(), node })
     }
 }
 
 impl ClientName {
-    /// The client that a name of a certificate names, if it names one.
+    /// Returns the client named by a name in a certificate, if it is a client's.
     pub fn parse(text: &str) -> Option<Self> {
         let (client, cluster) = text.strip_suffix(SUFFIX)?.split_once('.')?;
         let cluster = cluster.strip_prefix(&CLIENT[1..])?.strip_prefix('.')?;
@@ -65,8 +65,8 @@ impl ClientName {
     }
 }
 
-/// Returns whether this can be the name of a cluster or of a client: small letters, digits and
-/// dashes, as in DNS. Users have the same names.
+/// Returns whether the text can be the name of a cluster or a client: lower-case letters, digits
+/// and dashes, as in DNS. Users have the same kind of name.
 pub fn is_label(text: &str) -> bool {
     Name::new(text).is_some()
 }

@@ -1,9 +1,8 @@
-//! One session of TLS, without a socket: bytes of the network on one side, bytes of the connection
-//! on the other.
+//! A TLS session without a socket: network bytes on one side, connection bytes on the other.
 //!
-//! The library has an interface without buffers, too, which copies less. It panics when it is asked
-//! again after bytes that it refused, and what strangers send must never end a node: this one does
-//! not.
+//! The library also has an interface without buffers, which copies less. It panics when it is
+//! called again after it rejected bytes, and bytes from strangers must never crash a node; the
+//! buffered interface does not panic.
 
 use std::{
     fmt,
@@ -20,35 +19,35 @@ use rustls::{
 
 use crate::verify::{node_of, who};
 
-/// Asked from the network at once.
+/// Bytes requested from the network at once.
 const READ_BYTES: usize = 64 << 10;
-/// And while the handshake lasts.
+/// Bytes requested from the network at once during the handshake.
 const HANDSHAKE_READ_BYTES: usize = 8 << 10;
-/// Most bytes that are encrypted ahead of what the network takes.
+/// Maximum number of bytes encrypted ahead of what the network accepts.
 const AHEAD_BYTES_MAX: usize = 64 << 10;
 
-/// Result of taking decrypted bytes.
+/// Result of reading decrypted bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// This many bytes.
+    /// This many bytes were read.
     Some(usize),
-    /// Nothing before more comes of the network.
+    /// More bytes from the network are needed.
     NeedsMore,
     /// The other side has sent its last byte.
     Ended,
-    /// The session is over: see [`Session::failure`].
+    /// The session failed: see [`Session::failure`].
     Failed,
 }
 
-/// One session.
+/// A TLS session.
 pub struct Session {
-    /// `None` if it could not begin.
+    /// `None` if the session could not start.
     connection: Option<Connection>,
     cluster: String,
-    /// From the network, and not shown to the library up from `used`.
+    /// Bytes from the network; those from `used` on are not processed yet.
     incoming: Vec<u8>,
     used: usize,
-    /// Decrypted, and not taken.
+    /// Number of decrypted bytes that have not been read.
     readable: usize,
     established: bool,
     finished: bool,
@@ -57,7 +56,7 @@ pub struct Session {
 
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Neither keys nor what is said.
+        // Shows neither keys nor contents.
         f.debug_struct("Session")
             .field("established", &self.established)
             .field("failure", &self.failure)
@@ -79,7 +78,7 @@ impl Session {
         Self::new(connection.map(Connection::from), cluster)
     }
 
-    /// One that is over before it begins.
+    /// Creates a session that has already failed.
     pub(crate) fn failed(why: String) -> Self {
         Self::new(Err(rustls::Error::General(why)), String::new())
     }
@@ -109,17 +108,17 @@ impl Session {
         self.established
     }
 
-    /// Why it is over, if it is.
+    /// Returns why the session failed, if it did.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
 
-    /// The node of this cluster that the other side has proved to be.
+    /// Returns the node of this cluster that the other side has proved to be.
     pub fn node(&self) -> Option<u32> {
         node_of(self.certificate()?, &self.cluster)
     }
 
-    /// Returns the proven identity of the other side.
+    /// Returns the proved identity of the other side.
     pub fn who(&self) -> Who {
         let certificate = self.certificate();
         certificate.map_or(Who::Anonymous, |certificate| who(certificate, &self.cluster))
@@ -130,9 +129,9 @@ impl Session {
         connection.peer_certificates()?.first()
     }
 
-    // From the network.
+    // Input from the network.
 
-    /// Room for what comes of the network: it is appended here.
+    /// Returns the buffer to which bytes from the network must be appended, with space reserved.
     pub fn room(&mut self) -> &mut Vec<u8> {
         self.incoming.drain(..self.used);
         self.used = 0;
@@ -141,7 +140,7 @@ impl Session {
         &mut self.incoming
     }
 
-    /// Nothing came: an idle connection holds no memory for it.
+    /// Releases the input buffer if it is empty, so that an idle connection uses no memory for it.
     pub fn rest(&mut self) {
         if self.used == self.incoming.len() {
             (self.incoming, self.used) = (Vec::new(), 0);
@@ -153,14 +152,14 @@ impl Session {
         self.readable > 0 || self.used < self.incoming.len()
     }
 
-    /// Bytes for the connection. An empty `into` takes none, and the handshake goes on all the
-    /// same.
+    /// Reads decrypted bytes into `into`. If it is empty, none are read, but the handshake
+    /// continues.
     pub fn take(&mut self, into: &mut [u8]) -> Taken {
         let Some(connection) = self.connection.as_mut() else {
             return Taken::Failed;
         };
         loop {
-            // What came before the end, or before what was refused, is taken first.
+            // Bytes that arrived before the end, or before rejected ones, are read first.
             match connection.reader().read(into) {
                 Ok(0) if into.is_empty() => {}
                 Ok(0) => return Taken::Ended,
@@ -168,8 +167,8 @@ impl Session {
                     self.readable = self.readable.saturating_sub(count);
                     return Taken::Some(count);
                 }
-                // Nothing now: the only other thing that it says is an end without a goodbye, which
-                // the socket sees.
+                // Nothing is available now. The only other error is an end without a close message,
+                // which the socket reports.
                 Err(_) => self.readable = 0,
             }
             if self.failure.is_some() {
@@ -201,15 +200,15 @@ impl Session {
         }
     }
 
-    // To the network.
+    // Output to the network.
 
-    /// Encrypts the beginning of these bytes, as far as there is room ahead of the network: how
-    /// many.
+    /// Encrypts as many of these bytes as there is space for ahead of the network. Returns their
+    /// number.
     pub fn seal(&mut self, bytes: &[u8]) -> usize {
         self.seal_all(&[IoSlice::new(bytes)])
     }
 
-    /// The same of several pieces in a row.
+    /// Encrypts the beginning of several slices, as [`Self::seal`] does for one.
     pub fn seal_all(&mut self, pieces: &[IoSlice<'_>]) -> usize {
         if !self.established || self.failure.is_some() || self.finished {
             return 0;
@@ -219,7 +218,7 @@ impl Session {
         sealed.and_then(Result::ok).unwrap_or(0)
     }
 
-    /// Says that nothing more will be written; once.
+    /// Announces the end of the output, once.
     pub fn finish(&mut self) {
         let finished = mem::replace(&mut self.finished, true);
         if let Some(connection) = self.connection.as_mut().filter(|_| !finished) {
@@ -232,7 +231,8 @@ impl Session {
         self.connection.as_ref().is_some_and(|connection| connection.wants_write())
     }
 
-    /// Gives the network what waits, as far as it takes it; whether it took all.
+    /// Writes pending output to the network as far as possible. Returns whether all of it was
+    /// written.
     pub fn flush(&mut self, to: &mut dyn Write) -> io::Result<bool> {
         let Some(connection) = &mut self.connection else {
             return Ok(true);

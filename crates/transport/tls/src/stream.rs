@@ -1,5 +1,5 @@
-//! A connection that waits: a socket, and the session between its bytes and the network, if there
-//! is one. Copies are the same connection, so that one thread can read and another write.
+//! A blocking connection: a socket, and the TLS session between its bytes and the network, if there
+//! is one. Clones share the connection, so that one thread can read and another write.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -12,7 +12,7 @@ use crate::session::{Session, Taken};
 
 const READ_BYTES: usize = 16 << 10;
 
-/// The connection.
+/// A blocking connection, with TLS or without.
 #[derive(Clone, Debug)]
 pub struct Stream(Arc<Shared>);
 
@@ -20,7 +20,7 @@ pub struct Stream(Arc<Shared>);
 struct Shared {
     socket: TcpStream,
     session: Option<Mutex<Session>>,
-    /// The holder sends the session's output to the network, in order.
+    /// The holder writes the session's output to the network, in order.
     wire: Mutex<()>,
 }
 
@@ -29,12 +29,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Stream {
-    /// A connection that was dialled, with what it is to be secured by.
+    /// Creates a connection from a connected socket and its TLS session, if any.
     pub fn new(socket: TcpStream, session: Option<Session>) -> Self {
         Self(Arc::new(Shared { socket, session: session.map(Mutex::new), wire: Mutex::new(()) }))
     }
 
-    /// Socket and session, for who does not want to wait; `None` while there are copies.
+    /// Returns socket and session for non-blocking use; `None` while there are clones.
     pub fn into_parts(self) -> Option<(TcpStream, Option<Session>)> {
         let Shared { socket, session, .. } = Arc::into_inner(self.0)?;
         let inner =
@@ -42,18 +42,18 @@ impl Stream {
         Some((socket, session.map(inner)))
     }
 
-    /// The socket, for its time-outs.
+    /// Returns the socket, to set its timeouts.
     pub fn socket(&self) -> &TcpStream {
         &self.0.socket
     }
 
-    /// Ends both directions, and the waiting threads.
+    /// Shuts down both directions, and so ends waiting threads.
     pub fn shutdown(&self) -> io::Result<()> {
         self.0.socket.shutdown(Shutdown::Both)
     }
 
-    /// Both sides prove who they are; nothing to do where they need not. With a time-out of the
-    /// socket it may end with `WouldBlock`, and go on when it is called again.
+    /// Performs the handshake, if there is a session. With a timeout on the socket it may fail with
+    /// `WouldBlock`, and continues when called again.
     pub fn handshake(&self) -> io::Result<()> {
         let Some(session) = &self.0.session else {
             return Ok(());
@@ -69,21 +69,21 @@ impl Stream {
             }
             let taken = lock(session).take(&mut []);
             if taken == Taken::Failed {
-                // It hears why.
+                // Tell the other side why.
                 let _ = self.send_sealed(session);
                 return Err(failed(&lock(session)));
             }
         }
     }
 
-    /// The same with time-outs that hold for the handshake alone.
+    /// Performs the handshake with timeouts for reading and writing. They stay set on the socket.
     pub fn handshake_within(&self, wait: Duration) -> io::Result<()> {
         self.0.socket.set_read_timeout(Some(wait))?;
         self.0.socket.set_write_timeout(Some(wait))?;
         self.handshake()
     }
 
-    /// One read of the network for the session; how many bytes.
+    /// Reads from the network once for the session. Returns the number of bytes.
     fn receive(&self, session: &Mutex<Session>) -> io::Result<usize> {
         let mut came = [0; READ_BYTES];
         let count = (&self.0.socket).read(&mut came)?;
@@ -91,13 +91,13 @@ impl Stream {
         Ok(count)
     }
 
-    /// Gives the network what the session has for it.
+    /// Writes the session's output to the network.
     fn send_sealed(&self, session: &Mutex<Session>) -> io::Result<()> {
         let _wire = lock(&self.0.wire);
         let mut bytes = Vec::new();
         lock(session).flush(&mut bytes)?;
-        // Not under the session's lock: who reads must not wait for who writes, or two ends could
-        // wait for each other.
+        // Not under the session's lock: a reader must not wait for a writer, or two ends could wait
+        // for each other.
         (&self.0.socket).write_all(&bytes)
     }
 }
@@ -120,7 +120,7 @@ impl Read for &Stream {
                 Taken::Failed => return Err(failed(&lock(session))),
                 Taken::NeedsMore => {}
             }
-            // A reply of the protocol itself; a thread that is writing sends it, too.
+            // A response of TLS itself; a thread that is writing sends it too.
             if lock(session).has_unsent() && self.0.wire.try_lock().is_ok() {
                 self.send_sealed(session)?;
             }

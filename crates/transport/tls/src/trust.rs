@@ -1,4 +1,4 @@
-//! A node's identity and trust, read from files, and read again while it runs.
+//! A node's identity and trust, loaded from files and reloaded while it runs.
 
 use std::{
     path::Path,
@@ -23,40 +23,39 @@ use crate::{
     verify::{ANY_NODE, ClientsIn, PeersIn, PeersOut, any_node_of, chain_in, who},
 };
 
-/// When a certificate is valid, in seconds since 1970.
+/// Validity of a certificate, in seconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
-    /// From this second on.
+    /// First second of validity.
     pub begins_unix_s: i64,
-    /// Until this second, which is the last one.
+    /// Last second of validity.
     pub ends_unix_s: i64,
 }
 
-/// When a certificate begins and ends.
+/// Validity of one certificate in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expiry {
     /// The kind of certificate: `node`, `peers authority`, and so on.
     pub what: &'static str,
-    /// The file that has it.
+    /// Path of the certificate's file.
     pub file: String,
-    /// When it is valid.
     pub valid: Validity,
 }
 
-/// A node's protection from strangers.
+/// Protection of a node from strangers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Protection {
-    /// Only this machine can reach it.
+    /// Only this machine can reach the node.
     #[default]
     Loopback,
-    /// None, by the operator's choice: anyone who can reach it is trusted.
+    /// Not at all, by the operator's choice: anyone who can reach the node is trusted.
     Insecure,
-    /// Certificates.
+    /// By certificates.
     Tls(Trust),
 }
 
 impl Protection {
-    /// The certificates, if there are any.
+    /// Returns the certificates, if there are any.
     pub const fn trust(&self) -> Option<&Trust> {
         match self {
             Self::Tls(trust) => Some(trust),
@@ -75,7 +74,7 @@ pub struct Trust {
 
 #[derive(Debug)]
 struct InForce {
-    /// Certificates read from the files, the node's own last. Keys belong to them.
+    /// Certificates loaded from the files, the node's own last. Keys belong to them.
     made_of: Vec<CertificateDer<'static>>,
     expiries: Vec<Expiry>,
     peers_in: Arc<ServerConfig>,
@@ -97,7 +96,7 @@ impl PartialEq for Trust {
 impl Eq for Trust {}
 
 impl Trust {
-    /// Reads the files. They say which node of which cluster this is.
+    /// Loads the files, which state the node and its cluster.
     pub fn load(files: Files) -> Result<Self, BadFiles> {
         let own = files::certificates(&files.cert)?;
         let own = any_node_of(&own[0]).ok_or_else(|| {
@@ -109,8 +108,8 @@ impl Trust {
         Ok(Self { files: Arc::new(files), own, now: Arc::new(RwLock::new(Arc::new(in_force))) })
     }
 
-    /// Reads the files again. Whether they have changed; if they cannot be used, what was in force
-    /// stays.
+    /// Reloads the files. Returns whether they changed; on an error the current certificates stay
+    /// in force.
     pub fn reload(&self) -> Result<bool, BadFiles> {
         let new = InForce::load(&self.files, &self.own)?;
         if new.made_of == self.in_force().made_of {
@@ -126,22 +125,23 @@ impl Trust {
         now.clone()
     }
 
-    /// Which node this is.
+    /// Returns the node's own name.
     pub const fn own(&self) -> &NodeName {
         &self.own
     }
 
-    /// When what is in force begins and ends, each certificate for itself.
+    /// Returns the validity of each certificate in force.
     pub fn expiries(&self) -> Vec<Expiry> {
         self.in_force().expiries.clone()
     }
 
-    /// For who comes to the admin address: clients, and nodes of the cluster.
+    /// Returns the configuration for connections to the admin address, from clients and nodes of
+    /// the cluster.
     pub fn clients_config(&self) -> Arc<ServerConfig> {
         self.in_force().clients_in.clone()
     }
 
-    /// Returns the identity in these certificates, which were found valid.
+    /// Returns the identity in these certificates, which have been verified.
     pub fn who(&self, certificates: Option<&[CertificateDer<'_>]>) -> Who {
         let first = certificates.and_then(<[_]>::first);
         first.map_or(Who::Anonymous, |first| who(first, &self.own.cluster))
@@ -152,12 +152,13 @@ impl Trust {
         Session::server(self.in_force().peers_in.clone(), self.own.cluster.clone())
     }
 
-    /// The session of a client who came.
+    /// Creates the session of an incoming client connection.
     pub fn client_in(&self) -> Session {
         Session::server(self.in_force().clients_in.clone(), self.own.cluster.clone())
     }
 
-    /// The session with a peer that was dialled: this node, or any of the cluster.
+    /// Creates the session of an outgoing connection to a peer: to this node, or to any node of the
+    /// cluster.
     pub fn peer_out(&self, node: Option<u32>) -> Session {
         let name = match node {
             Some(node) => NodeName { cluster: self.own.cluster.clone(), node }.to_string(),
@@ -185,7 +186,7 @@ impl PartialEq for ClientTrust {
 impl Eq for ClientTrust {}
 
 impl ClientTrust {
-    /// Reads the files.
+    /// Loads the files.
     pub fn load(files: &ClientFiles) -> Result<Self, BadFiles> {
         let provider = provider();
         let roots = Arc::new(files::roots(&files.ca)?);
@@ -201,20 +202,22 @@ impl ClientTrust {
         Ok(Self(Arc::new(config)))
     }
 
-    /// The session with a node that was dialled at this host: a name or an address, without a port.
+    /// Creates the session of a connection to a node at this host, which is a name or an address
+    /// without a port.
     pub fn session(&self, host: &str) -> Result<Session, String> {
         let name =
             ServerName::try_from(host.to_owned()).map_err(|error| format!("{host}: {error}"))?;
         Ok(Session::client(self.0.clone(), name, String::new()))
     }
 
-    /// The same where `place` is HOST:PORT, an address of version 6 in brackets.
+    /// Creates the session of a connection to `place`, which is HOST:PORT with IPv6 addresses in
+    /// brackets.
     pub fn session_at(&self, place: &str) -> Result<Session, String> {
         let host = place.rsplit_once(':').map_or(place, |(host, _)| host);
         self.session(host.trim_start_matches('[').trim_end_matches(']'))
     }
 
-    /// For a library that makes connections itself.
+    /// Returns the configuration, for a library that makes connections itself.
     pub fn config(&self) -> Arc<ClientConfig> {
         self.0.clone()
     }
@@ -270,7 +273,8 @@ impl InForce {
                 .with_client_cert_verifier(judge)
                 .with_single_cert(chain.to_vec(), files::key(key_file)?);
             let mut config = config.map_err(|error| BadFiles::contents(key_file, error))?;
-            // Who was trusted yesterday shows its certificate today.
+            // No resumption: every connection must present its certificate again, even if it was
+            // trusted before.
             config.session_storage = Arc::new(NoServerSessionStorage {});
             config.send_tls13_tickets = 0;
             Ok(Arc::new(config))
@@ -295,14 +299,14 @@ impl InForce {
             .with_client_auth_cert(node.clone(), files::key(&files.key)?)
             .map_err(|error| BadFiles::contents(&files.key, error))?;
         peers_out.resumption = Resumption::disabled();
-        // The names say which cluster this is.
+        // The names would reveal the cluster.
         peers_out.enable_sni = false;
         let made_of = [peers_ca, clients_ca, server, node].concat();
         Ok(Self { made_of, expiries, peers_in, peers_out: Arc::new(peers_out), clients_in })
     }
 }
 
-/// When each certificate of a file is valid.
+/// Returns the validity of each certificate in a file.
 pub fn validities(path: &Path) -> Result<Vec<Validity>, BadFiles> {
     let all = files::certificates(path)?;
     let all = all

@@ -1,4 +1,5 @@
-//! Verification of a handshake: a chain to an authority, and the name of a node of this cluster.
+//! Verification of a handshake: a certificate chain to an authority, and the name of a node of this
+//! cluster.
 
 use std::sync::Arc;
 
@@ -21,7 +22,8 @@ use webpki::EndEntityCert;
 
 use crate::names::{ClientName, NodeName};
 
-/// The id of the only node of this cluster that a certificate names.
+/// Returns the id of the node of this cluster that a certificate names, if it names exactly one
+/// node.
 pub(crate) fn node_of(certificate: &CertificateDer<'_>, cluster: &str) -> Option<u32> {
     let parsed = EndEntityCert::try_from(certificate).ok()?;
     let mut nodes = parsed.valid_dns_names().filter_map(NodeName::parse);
@@ -29,7 +31,7 @@ pub(crate) fn node_of(certificate: &CertificateDer<'_>, cluster: &str) -> Option
     (first.cluster == cluster && nodes.next().is_none()).then_some(first.node)
 }
 
-/// The node that a certificate names, of whatever cluster.
+/// Returns the node that a certificate names, in any cluster.
 pub(crate) fn any_node_of(certificate: &CertificateDer<'_>) -> Option<NodeName> {
     let parsed = EndEntityCert::try_from(certificate).ok()?;
     let mut nodes = parsed.valid_dns_names().filter_map(NodeName::parse);
@@ -37,15 +39,15 @@ pub(crate) fn any_node_of(certificate: &CertificateDer<'_>) -> Option<NodeName> 
     nodes.next().is_none().then_some(first)
 }
 
-/// Returns the identity that a certificate names in this cluster. A node and a client cannot both
-/// be in one: it would be a node.
+/// Returns the identity that a certificate names in this cluster. A certificate cannot be both a
+/// node's and a client's: it counts as the node's.
 pub(crate) fn who(certificate: &CertificateDer<'_>, cluster: &str) -> Who {
     let node = node_of(certificate, cluster).map(Who::Node);
     let client = || client_of(certificate, cluster).map(Who::Client);
     node.or_else(client).unwrap_or(Who::Unnamed)
 }
 
-/// Returns the common name in the first of these certificates, as programs know users certified by
+/// Returns the common name in the first of these certificates, which identifies users certified by
 /// another authority.
 pub fn common_name(certificates: Option<&[CertificateDer<'_>]>) -> Option<String> {
     let first = certificates?.first()?;
@@ -54,7 +56,7 @@ pub fn common_name(certificates: Option<&[CertificateDer<'_>]>) -> Option<String
     name.as_str().ok().map(str::to_owned)
 }
 
-/// The client of this cluster that a certificate names.
+/// Returns the client of this cluster that a certificate names.
 pub(crate) fn client_of(certificate: &CertificateDer<'_>, cluster: &str) -> Option<String> {
     let parsed = EndEntityCert::try_from(certificate).ok()?;
     let mut clients = parsed.valid_dns_names().filter_map(ClientName::parse);
@@ -65,7 +67,7 @@ fn other_node() -> Error {
     Error::InvalidCertificate(CertificateError::NotValidForName)
 }
 
-/// Signatures of a handshake are checked by the verifier in this field.
+/// Delegates the verification of handshake signatures to the verifier in this field.
 macro_rules! signatures_by {
     ($field:ident) => {
         fn verify_tls12_signature(
@@ -101,7 +103,7 @@ pub(crate) struct PeersIn {
 
 impl ClientCertVerifier for PeersIn {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        // Strangers are not told which authority it is.
+        // The authority is not revealed to strangers.
         &[]
     }
 
@@ -147,8 +149,8 @@ impl ClientCertVerifier for ClientsIn {
     signatures_by!(clients);
 }
 
-/// Judges whom this node dialled. The name that it dials with is a node's, or that of any node of
-/// the cluster.
+/// Verifies a node that this node connects to. The expected name is that of one node, or stands for
+/// any node of the cluster.
 #[derive(Debug)]
 pub(crate) struct PeersOut {
     pub(crate) roots: RootCertStore,
@@ -157,7 +159,7 @@ pub(crate) struct PeersOut {
     pub(crate) cluster: String,
 }
 
-/// The name to dial with when any node of the cluster will do.
+/// Expected name when any node of the cluster is acceptable.
 pub(crate) const ANY_NODE: &str = "any-node.quorate.internal";
 
 impl ServerCertVerifier for PeersOut {
@@ -194,7 +196,7 @@ impl ServerCertVerifier for PeersOut {
     signatures_by!(signatures);
 }
 
-/// Accepts any certificate of these authorities.
+/// Returns a verifier that accepts any certificate of these authorities.
 pub(crate) fn chain_in(
     roots: RootCertStore,
     provider: &Arc<CryptoProvider>,

@@ -1,4 +1,4 @@
-//! Loops that do nothing but receive, step and send: what a host in user space can be at best.
+//! Loops that only receive, step and send: an upper bound for hosts in user space.
 
 use std::{
     net::{Ipv4Addr, UdpSocket},
@@ -21,15 +21,15 @@ use crate::{
     serve::ready,
 };
 
-/// How long a loop waits before it looks whether it shall end.
+/// Time that a loop waits before it checks whether it should end.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Slots from one raise of the floor to the next; as many are kept.
+/// Slots between two raises of the floor; equally many are retained.
 const STEP: u64 = CELLS as u64 / 4;
 const SLOT_AT: usize = 6;
 const TYPE_AT: usize = 1;
 const DECIDED: u8 = 5;
 
-/// Both programs, and their owner's part.
+/// Both programs, and the work of their owner.
 struct Machine {
     host: Host<'static>,
     leads: bool,
@@ -76,7 +76,7 @@ impl Machine {
         })
     }
 
-    /// A raw frame goes in; what leaves for the network is handed on.
+    /// Processes a raw frame; passes frames for the network to `leaves`.
     fn step(&mut self, frame: &[u8], mut leaves: impl FnMut(&[u8])) -> Fallible<()> {
         let [mut out, mut asked, mut answered] =
             self.buffers.each_mut().map(|bytes| Out::new(bytes));
@@ -119,14 +119,14 @@ const fn number(counter: u64) -> Number {
     Number { device_boot: BOOT, owner_boot: 1, counter }
 }
 
-/// The slot, if the frame says that one is decided.
+/// Returns the slot if the frame is a decision.
 fn decision(frame: &[u8]) -> Option<u64> {
     let header = frame.get(Form::Raw.header_at()..)?;
     let slot = header.get(SLOT_AT..)?.first_chunk()?;
     (header[TYPE_AT] >> 4 == DECIDED).then(|| u64::from_be_bytes(*slot))
 }
 
-/// Over packet sockets.
+/// Runs a host over packet sockets.
 pub(crate) fn packet(host: u8, room: usize, over: &AtomicBool) -> Fallible<()> {
     let mut machine = Machine::new(host, room)?;
     let group = Some(Mac(ALL_HOSTS.mac));
@@ -139,7 +139,7 @@ pub(crate) fn packet(host: u8, room: usize, over: &AtomicBool) -> Fallible<()> {
     while !over.load(Ordering::Relaxed) {
         if let Some(frame) = socket.receive(&mut buffer)? {
             machine.step(frame, |frame| {
-                // What finds no room is lost.
+                // A frame that does not fit is lost.
                 let _ = socket.send(frame);
             })?;
         }
@@ -148,8 +148,8 @@ pub(crate) fn packet(host: u8, room: usize, over: &AtomicBool) -> Fallible<()> {
     Ok(())
 }
 
-/// Over UDP to a group. Programs see raw frames, so that none sums a datagram that the kernel has
-/// summed.
+/// Runs a host over UDP multicast. The programs get raw frames, so that they do not compute
+/// checksums that the kernel has already verified.
 pub(crate) fn udp(host: u8, room: usize, over: &AtomicBool) -> Fallible<()> {
     let mut machine = Machine::new(host, room)?;
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, PORT))?;

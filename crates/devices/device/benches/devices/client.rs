@@ -1,5 +1,5 @@
-//! A closed loop from outside: so many values outstanding, each timed from its submit to its
-//! decision.
+//! A closed loop from outside: a fixed number of outstanding values, each timed from its submit to
+//! its decision.
 
 use std::{
     net::{Ipv4Addr, SocketAddr, UdpSocket},
@@ -19,17 +19,17 @@ use crate::{
     switches::Switches,
 };
 
-/// After so long without a decision, what is outstanding is given up.
+/// Time without a decision after which outstanding values are given up.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// Before anything is counted.
+/// Time before measurements begin.
 const WARM_UP: Duration = Duration::from_millis(200);
 /// The host that votes when no host leads.
 pub(crate) const VOTER: u8 = 2;
-/// Where a value's number is in a header.
+/// Offset of a value's number in a header.
 const COUNTER_AT: usize = 46;
 const SLOT_AT: usize = 6;
 
-/// What a client has to the network; both give and take raw frames.
+/// A client's connection to the network; both kinds carry raw frames.
 enum Way {
     Packet(Raw),
     Udp(UdpSocket, SocketAddr),
@@ -64,7 +64,7 @@ impl Way {
         Ok(())
     }
 
-    /// The number of the value that was decided; `None`: nothing in time.
+    /// Returns the number of the next decided value; `None` on timeout.
     fn receive(&self, buffer: &mut [u8]) -> Fallible<Option<u64>> {
         let header = match self {
             Self::Packet(raw) => {
@@ -82,7 +82,7 @@ impl Way {
     }
 }
 
-/// Prints what was decided and how long it took.
+/// Runs a client; prints the number of decisions and their latencies.
 pub(crate) fn client(
     kind: &str,
     room: &str,
@@ -96,7 +96,7 @@ pub(crate) fn client(
     let mut frame = submit(room)?;
     let mut buffer = vec![0; 2000];
     let mut sent: Vec<Option<Instant>> = vec![None; CELLS as usize];
-    // Every process numbers its values from another number.
+    // Each process starts its numbers at a different value.
     let first = u64::from(std::process::id()) << 32;
     let (mut next, mut waits, mut given_up) = (first, 0, 0_u64);
     let mut took: Vec<u32> = Vec::new();
@@ -186,8 +186,8 @@ fn raw(header: &Header, room: &[u8], host: u8) -> Fallible<Vec<u8>> {
     Ok(frame)
 }
 
-/// Asks an acceptor alone for votes, one for each of half its cells: for what a vote costs in the
-/// kernel.
+/// Requests votes from a single acceptor, for half as many slots as it has cells: measures the
+/// kernel's time per vote.
 pub(crate) fn votes(room: &str) -> Fallible<()> {
     let (bytes, value) = value(room.parse()?)?;
     let header = Header { kind: Type::Phase2a, ballot: BALLOT, ..Header::submit(5, value, 0) };

@@ -1,4 +1,4 @@
-//! The group that is measured: its kinds of devices, addresses, ballot.
+//! The measured group: kinds of devices, addresses, ballot.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -7,18 +7,18 @@ use quorate_offload::{Address, PackedBallot, Routes, Setup};
 
 use crate::Fallible;
 
-/// How the hosts run their programs.
+/// Kind of host: how it runs the programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// In the kernel, at this hook; an owner drains the tap.
+    /// In the kernel, at this hook; an owner reads the tap.
     Kernel(Hook),
-    /// In a process each, by a device of `quorate-device` over packet sockets.
+    /// In a process, as a device of `quorate-device` over packet sockets.
     Packet,
-    /// The same over UDP, each datagram to one member.
+    /// In a process, as a device of `quorate-device` over UDP, with a datagram to each member.
     Udp,
-    /// A loop that does nothing but receive, step and send, over packet sockets.
+    /// A loop that only receives, steps and sends, over packet sockets.
     BarePacket,
-    /// The same over UDP, to a group.
+    /// A loop that only receives, steps and sends, over UDP multicast.
     BareUdp,
 }
 
@@ -32,7 +32,7 @@ impl Kind {
         Self::Udp,
     ];
 
-    /// As commands have it.
+    /// Returns the name in commands.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Kernel(Hook::Native) => "xdp",
@@ -45,7 +45,7 @@ impl Kind {
         }
     }
 
-    /// For the table.
+    /// Returns the name in the table.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Kernel(Hook::Native) => "kernel, native XDP",
@@ -69,30 +69,31 @@ impl Kind {
         matches!(self, Self::Kernel(_))
     }
 
-    /// Whether hosts and the client speak by IP.
+    /// Returns whether hosts and the client communicate over IP.
     pub(crate) const fn is_udp(self) -> bool {
         matches!(self, Self::Udp | Self::BareUdp)
     }
 }
 
-/// The interface of each machine.
+/// Name of each machine's interface.
 pub(crate) const INTERFACE: &str = "wire";
-/// The client's machine; hosts are 1, 2, 3, and 1 leads.
+/// Machine of the client. Hosts are 1, 2 and 3, and 1 leads.
 pub(crate) const CLIENT: u8 = 9;
 pub(crate) const HOSTS: u8 = 3;
 pub(crate) const LEADER: u8 = 1;
 pub(crate) const PORT: u16 = 47_100;
 pub(crate) const BALLOT: PackedBallot = PackedBallot(0x0001_0000_0002_0001);
 pub(crate) const BOOT: u32 = 77;
-/// Of each program.
+/// Cells of each program.
 pub(crate) const CELLS: u32 = 1 << 14;
-/// The tap of a device in the kernel: what an owner that looks every few milliseconds does not let
-/// run full, and not more: a longer one is never in the processor's cache.
+/// Returns the size of a kernel device's tap: enough for an owner that polls every few
+/// milliseconds, but no more, since a larger one never fits into the processor's cache.
 const fn tap_bytes(room: usize) -> u32 {
     if room <= 64 { 1 << 20 } else { 1 << 22 }
 }
 
-/// As much room as 32 outstanding values can want, whatever the machine's default is.
+/// Makes the receive buffer large enough for 32 outstanding values, whatever the machine's default
+/// is.
 pub(crate) fn make_roomy(socket: impl std::os::fd::AsFd) -> Fallible<()> {
     const BYTES: usize = 4 << 20;
     Ok(rustix::net::sockopt::set_socket_recv_buffer_size_force(socket, BYTES)?)
@@ -110,12 +111,12 @@ pub(crate) const fn address(machine: u8) -> Address {
     Address { mac: [2, 0, 0, 0, 0, machine], ip: [10, 9, 0, machine], port: PORT }
 }
 
-/// Proposals and votes go to a group of stations in which all hosts are.
+/// Destination of proposals and votes: a multicast group of all hosts.
 pub(crate) const ALL_HOSTS: Address =
     Address { mac: [0x03, 0, 0, 0, 0, 0x55], ip: [239, 9, 0, 1], port: PORT };
 
-/// Decisions go to a group in which clients are, too; those of `quorate-device` by UDP go to
-/// all hosts.
+/// Destination of decisions: a multicast group that includes clients. Devices of `quorate-device`
+/// over UDP send them to all hosts instead.
 pub(crate) const DECISIONS: Address =
     Address { mac: [0x03, 0, 0, 0, 0, 0x56], ip: [239, 9, 0, 2], port: PORT };
 
@@ -133,11 +134,11 @@ pub(crate) fn decisions() -> Routes {
     Routes::of(&[DECISIONS]).expect("one")
 }
 
-/// Set: followers' votes go to the leader alone, as if the record that they are armed with named
-/// it. What a layout of addresses costs.
+/// If set, followers send their votes only to the leader, as if the parameters that armed them
+/// named it: to measure the cost of the addressing scheme.
 pub(crate) const VOTES: &str = "QUORATE_DEVICES_VOTES_TO_LEADER";
 
-/// Where votes go.
+/// Returns the destination of a host's votes.
 pub(crate) fn votes(host: u8) -> Routes {
     if host == LEADER || std::env::var_os(VOTES).is_none() {
         return routes();
@@ -154,7 +155,7 @@ pub(crate) fn settings(host: u8, room: usize) -> Fallible<Settings> {
     })
 }
 
-/// The same for a device in user space.
+/// Returns the settings of a device in user space.
 pub(crate) fn software(
     host: u8,
     room: usize,

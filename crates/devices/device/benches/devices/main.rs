@@ -1,9 +1,9 @@
-//! What a decision costs by devices of several kinds: three hosts and a client on a bridge, each in
-//! a namespace of its own.
+//! Benchmark of the cost of a decision with several kinds of devices: three hosts and a client on a
+//! bridge, each in a network namespace.
 //!
-//! `run [--quick] [--only=KIND,…]` lays the network, starts processes of this program in it,
-//! measures in turns and prints a table. The rest is for those processes. `cargo xtask bench
-//! device` calls it.
+//! `run [--quick] [--only=KIND,…]` sets up the network, starts processes of this program in it,
+//! measures all kinds in turns and prints a table. The other commands are for those processes.
+//! `cargo xtask bench device` calls it.
 #![allow(clippy::print_stdout, reason = "a command line")]
 
 mod bare;
@@ -19,11 +19,11 @@ mod verifier;
 
 use std::{env, error::Error, process::ExitCode};
 
-/// Whatever goes wrong ends the process, with what it was.
+/// Any error ends the process with its message.
 type Fallible<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 fn main() -> ExitCode {
-    // Of cargo itself.
+    // Cargo adds `--bench`.
     let words: Vec<String> = env::args().skip(1).filter(|word| word != "--bench").collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let done = match words.as_slice() {

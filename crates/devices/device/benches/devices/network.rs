@@ -1,4 +1,4 @@
-//! Machines that are network namespaces, and a bridge between them.
+//! A network of machines, which are network namespaces, connected by a bridge.
 
 use std::{net::Ipv4Addr, process::Command};
 
@@ -12,13 +12,15 @@ use crate::{
     group::{ALL_HOSTS, CLIENT, DECISIONS, HOSTS, INTERFACE, address, ip as of},
 };
 
-/// What native XDP of hosts needs at the other ends of their wires; a client's end needs none.
+/// The network, with the programs that hosts with native XDP need at the other ends of their links;
+/// a client's end needs none.
 pub(crate) struct Network {
     passing: Vec<Passing>,
     client_in_all: bool,
 }
 
-/// A bridge that hands what is for groups to their members alone, and a wire to each machine.
+/// Creates a bridge that delivers multicast frames only to members of the group, and a link to each
+/// machine.
 pub(crate) fn lay() -> Fallible<Network> {
     ip("link add switch type bridge mcast_snooping 1")?;
     ip("link set switch up")?;
@@ -46,7 +48,7 @@ pub(crate) fn lay() -> Fallible<Network> {
             ))?;
         }
         let mac = Mac(address(machine).mac);
-        // The bridge knows where each host is before any has spoken.
+        // The bridge knows each host's port before the host has sent a frame.
         read(Command::new("bridge").args([
             "fdb",
             "replace",
@@ -65,7 +67,7 @@ pub(crate) fn lay() -> Fallible<Network> {
     Ok(Network { passing: Vec::new(), client_in_all: false })
 }
 
-/// Makes a machine's port one of a group's, or not one, by either of its addresses.
+/// Adds a machine's port to a group or removes it, by both the MAC and the IP address.
 fn member(how: &str, machine: u8, group: Address) -> Fallible<()> {
     let port = format!("p{machine}");
     let (mac, ip) = (Mac(group.mac).to_string(), Ipv4Addr::from(group.ip).to_string());
@@ -86,7 +88,7 @@ fn member(how: &str, machine: u8, group: Address) -> Fallible<()> {
 }
 
 impl Network {
-    /// Programs at the bridge's ends of the hosts' wires, or none.
+    /// Attaches programs to the bridge's ends of the hosts' links, or detaches them.
     pub(crate) fn set_passing(&mut self, there: bool) -> Fallible<()> {
         self.passing.clear();
         if there {
@@ -97,7 +99,7 @@ impl Network {
         Ok(())
     }
 
-    /// Whether the client is told of everything that hosts say to each other.
+    /// Sets whether the client receives all frames between hosts.
     pub(crate) fn set_client_in_all(&mut self, there: bool) -> Fallible<()> {
         if there != self.client_in_all {
             member(if there { "add" } else { "del" }, CLIENT, ALL_HOSTS)?;
@@ -106,8 +108,8 @@ impl Network {
         Ok(())
     }
 
-    /// What the kernel counts for a run of those programs, which do nothing; `None`: there are
-    /// none, or it did not count.
+    /// Returns the kernel's time per run of those programs, which do nothing; `None` if there are
+    /// none, or the kernel did not measure.
     pub(crate) fn nothing(&self) -> Fallible<Option<f64>> {
         let (mut nanos, mut runs) = (0.0, 0.0);
         for passing in &self.passing {

@@ -1,4 +1,4 @@
-//! An owner of a few lines: arms, starts, takes what comes, raises floors.
+//! A minimal owner: arms, starts, reads frames and raises floors.
 
 use std::{
     thread,
@@ -16,7 +16,7 @@ use crate::{
     group::{BALLOT, BOOT, CELLS, HOSTS, LEADER},
 };
 
-/// Slots behind the last decided one that are kept.
+/// Number of slots below the last decided one that are retained.
 const KEPT: u64 = CELLS as u64 / 4;
 
 pub(crate) struct Owner<D> {
@@ -24,9 +24,9 @@ pub(crate) struct Owner<D> {
     leads: bool,
     counter: u64,
     frame: Vec<u8>,
-    /// One past the highest slot that was heard of as decided.
+    /// One past the highest slot known as decided.
     pub(crate) decided: u64,
-    /// How many decisions were heard of.
+    /// Number of decisions received.
     pub(crate) heard: u64,
 }
 
@@ -43,7 +43,7 @@ impl<D: Device> Owner<D> {
         self.device
     }
 
-    /// Both programs know who they are; the acceptor votes, and the leader gives out slots.
+    /// Sets the boot of both programs, arms the acceptor, and starts the coordinator of the leader.
     pub(crate) fn begin(&mut self, host: u8) -> Fallible<()> {
         for program in Program::ALL {
             let mut boot = self.plain(program, Type::Boot);
@@ -62,7 +62,7 @@ impl<D: Device> Owner<D> {
         Ok(())
     }
 
-    /// Takes all that is there, and lets the device forget what is long decided.
+    /// Reads all pending frames, and raises the floors above old decisions.
     pub(crate) fn turn(&mut self) {
         let before = self.decided;
         self.drain();
@@ -142,5 +142,5 @@ impl<D: Device> Owner<D> {
     }
 }
 
-/// What is around headers at every owner's port here.
+/// Form of the frames at owners' ports.
 pub(crate) const FORM: Form = Form::Raw;

@@ -1,4 +1,4 @@
-//! All kinds in turns: starts processes, pins them to processors, and gathers what they say.
+//! Runs all kinds in turns: starts processes, pins them to processors, and collects their results.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,7 @@ use crate::{
     table::{self, Cell, Key, Sample},
 };
 
-/// Set in the process that is in namespaces of its own.
+/// Set in the process that is already in namespaces of its own.
 const INSIDE: &str = "QUORATE_DEVICES_INSIDE";
 const ROOMS: [usize; 2] = [64, 1000];
 const OUTSTANDING: [usize; 2] = [1, 32];
@@ -68,12 +68,12 @@ pub(crate) fn run(flags: &[&str]) -> Fallible<()> {
 
 struct Bench {
     network: Network,
-    /// The client's first, then another one.
+    /// The client's processor first, then another one.
     cpus: [CpuSet; 2],
     milliseconds: u32,
 }
 
-/// The same numbers on every machine with two processors or more.
+/// Returns the same processors on every machine with at least two.
 fn cpus() -> Fallible<[CpuSet; 2]> {
     let all = sched_getaffinity(None)?;
     let mut single = (0..CpuSet::MAX_CPU).filter(|cpu| all.is_set(*cpu)).map(|cpu| {
@@ -86,8 +86,8 @@ fn cpus() -> Fallible<[CpuSet; 2]> {
 }
 
 impl Bench {
-    /// With all hosts next to the client, and on another processor; the kernel's run where frames
-    /// come in anyway.
+    /// Measures with all hosts on the client's processor, and on another one; devices in the kernel
+    /// always run where their frames arrive.
     fn measure(&mut self, kind: Kind, room: usize) -> Fallible<Vec<(Key, Sample)>> {
         let layouts: &[usize] = if kind.is_kernel() { &[1] } else { &[0, 1] };
         let mut samples = Vec::new();
@@ -168,7 +168,8 @@ impl Bench {
         Ok(String::from_utf8(output.stdout)?)
     }
 
-    /// What the kernel counts of its programs, which costs something itself: apart from the times.
+    /// Prints the kernel's measurements of its programs. Measuring has a cost, so it is separate
+    /// from the latencies.
     fn programs(&mut self) -> Fallible<()> {
         let _counting = enable_stats(Stats::RunTime)?;
         println!(
@@ -210,14 +211,14 @@ impl Bench {
     }
 }
 
-/// This program at a machine.
+/// Returns the command that runs this program on a machine.
 fn at(machine: u8) -> Fallible<Command> {
     let mut command = namespace::inside(machine.into());
     command.arg(env::current_exe()?);
     Ok(command)
 }
 
-/// A process that is a host.
+/// The process of a host.
 struct Server {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -226,7 +227,7 @@ struct Server {
 
 impl Server {
     fn start(host: u8, words: &[String], cpu: &CpuSet) -> Fallible<Self> {
-        // Inherited.
+        // The child inherits the affinity.
         sched_setaffinity(None, cpu)?;
         let mut child = at(host)?
             .arg("serve")
@@ -247,7 +248,7 @@ impl Server {
         }
     }
 
-    /// What it says at its end.
+    /// Ends the process and returns its output.
     fn stop(mut self) -> Fallible<String> {
         drop(self.stdin.take());
         let mut said = String::new();
@@ -259,7 +260,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It has ended, or is not waited for any more.
+        // The process has ended, or its result is no longer needed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! A host: its device and its owner, until its listener is gone.
+//! A host: runs its device and owner until standard input ends.
 
 use std::{
     io::{Read as _, Write as _, stdin, stdout},
@@ -24,10 +24,10 @@ use crate::{
     owner::{FORM, Owner},
 };
 
-/// How often an owner looks.
+/// Interval at which an owner polls.
 const PACE: Duration = Duration::from_millis(5);
 
-/// Says when it is ready, and at the end what it saw.
+/// Runs a host; prints a line when it is ready, and its results at the end.
 pub(crate) fn serve(kind: &str, host: &str, room: &str) -> Fallible<()> {
     let (kind, host, room) = (Kind::of(kind)?, host.parse()?, room.parse()?);
     let over = listen();
@@ -94,7 +94,7 @@ pub(crate) fn ready() -> Fallible<()> {
     Ok(stdout().flush()?)
 }
 
-/// Becomes true when standard input ends.
+/// Returns a flag that becomes true when standard input ends.
 fn listen() -> Arc<AtomicBool> {
     let over = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&over);

@@ -1,19 +1,18 @@
-//! Context switches of processes: those that they made themselves by waiting, and those that others
-//! made them make.
+//! Voluntary and involuntary context switches of processes.
 
 use std::{fs, path::Path};
 
-/// So many until now.
+/// Numbers of context switches so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Switches {
-    /// It waited for something.
+    /// Voluntary: the thread waited.
     pub(crate) wanted: f64,
-    /// Another thread wanted the processor.
+    /// Involuntary: another thread needed the processor.
     pub(crate) forced: f64,
 }
 
 impl Switches {
-    /// Of all threads of these processes.
+    /// Counts the switches of all threads of these processes.
     pub(crate) fn of(processes: &[u32]) -> Self {
         let mut sum = Self::default();
         for process in processes {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{Fallible, group::Kind};
 
-/// What is compared.
+/// Configuration in which kinds are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Cell {
     pub(crate) room: usize,
@@ -12,27 +12,27 @@ pub(crate) struct Cell {
     pub(crate) kind: &'static str,
 }
 
-/// And on which processors.
+/// A cell with its kind and its layout of processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     pub(crate) cell: Cell,
-    /// 0: hosts next to the client, 1: on another processor.
+    /// 0: hosts on the client's processor, 1: on another one.
     pub(crate) layout: usize,
 }
 
-/// One run.
+/// Result of one run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
     pub(crate) per_second: f64,
     pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
-    /// Context switches of client and hosts for each decision: because they waited.
+    /// Voluntary context switches of client and hosts per decision.
     pub(crate) switches: f64,
-    /// Because others wanted the processor.
+    /// Involuntary context switches of client and hosts per decision.
     pub(crate) forced: f64,
 }
 
-/// `name=number` among the words of a text.
+/// Returns the number in `name=number` among the words of a text.
 pub(crate) fn number(text: &str, name: &str) -> Fallible<f64> {
     let pairs = text.split_whitespace().filter_map(|word| word.split_once('='));
     let mut found = pairs.filter(|(other, _)| *other == name);
@@ -46,8 +46,8 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Each kind on the processors on which it did best; the last column is the kernel's rate by that
-/// of the row, by rounds.
+/// Prints each kind with its best layout; the last column is the kernel's rate divided by that of
+/// the row, by round.
 pub(crate) fn print(samples: &BTreeMap<Key, Vec<Sample>>) {
     println!(
         "| value | outstanding | devices | hosts | decisions/s | p50 | p99 | switches per decision | and forced ones | native XDP is | tc is |"

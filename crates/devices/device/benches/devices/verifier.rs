@@ -1,11 +1,11 @@
-//! What the verifier and the compiler of the kernel make of the programs.
+//! Results of the kernel's verifier and JIT compiler for the programs.
 
 use quorate_device::xdp::{Device, Entry, Role};
 use quorate_offload::header::ROOM_BYTES_MAX;
 
 use crate::{Fallible, group::settings};
 
-/// One line for each entry, for rooms of 64 bytes and of the longest.
+/// Prints a line for each entry point, for value fields of 64 bytes and of the maximum size.
 pub(crate) fn programs() -> Fallible<()> {
     for room in [64, ROOM_BYTES_MAX] {
         let device = Device::load(Role::Host, &settings(1, room)?)?;

@@ -1,4 +1,5 @@
-//! One owner for each interface: a lock that goes with its process, however that ends.
+//! Claims that limit an interface to one owner: locks that are released with their process, however
+//! that ends.
 
 use std::{
     fs::{self, File},
@@ -20,26 +21,27 @@ use crate::{
     xdp::Failed,
 };
 
-/// Longest time that a folder may be locked by a process checking whether its owner lives, and
+/// Time for which another process may lock a folder to check whether its owner is alive, and
 /// interval of the attempts.
 const PATIENCE: Duration = Duration::from_millis(200);
 const PACE: Duration = Duration::from_millis(10);
 
-/// Mount point of the kernel's own file system on every machine.
+/// Mount point of the BPF file system on every machine.
 pub const FILE_SYSTEM: &str = "/sys/fs/bpf";
 
-/// The right to drive a device at an interface, until this goes or the process ends.
+/// Claim to the device at an interface, until it is dropped or the process ends.
 #[derive(Debug)]
 pub(crate) struct Claim {
     folder: PathBuf,
-    /// Locked: of this mount namespace.
+    /// Lock against owners in this mount namespace.
     _lock: File,
-    /// Locks of this network namespace: programs of any group, and receivers of frames of this one.
+    /// Locks against owners in this network namespace: of kernel programs of any group, and of
+    /// other devices of this group.
     _stations: [Station; 2],
 }
 
 impl Claim {
-    /// Claims an interface of this network namespace, given its number there.
+    /// Claims the interface with this name and index in the thread's network namespace.
     pub(crate) fn of(interface: &str, index: u32, group: u32) -> Result<Self, Failed> {
         let owned = || Failed::Owned { interface: interface.to_owned() };
         let not_ours = |why| match why {
@@ -73,7 +75,7 @@ impl Claim {
     }
 }
 
-/// Locks a folder with pins, if no process has it.
+/// Locks a folder with pins; returns `None` if another process has locked it.
 pub(crate) fn lock(folder: &Path) -> io::Result<Option<File>> {
     let lock = File::open(folder)?;
     match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
@@ -83,15 +85,15 @@ pub(crate) fn lock(folder: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Returns the folder that holds those of all interfaces, if it exists.
+/// Returns the folder with the pins of all interfaces, if the file system is mounted.
 pub(crate) fn root() -> Option<PathBuf> {
     let root = Path::new(FILE_SYSTEM);
     is_mounted(root).then(|| root.join("quorate"))
 }
 
-/// Returns the folder with the pins of devices at an interface, whatever their owner. Names of
-/// interfaces are those of a network namespace, and the file system is that of all. It is mounted
-/// if it is not.
+/// Returns the folder with the pins of devices at an interface, whatever their owner. It contains
+/// the number of the network namespace: interface names belong to a namespace, but all namespaces
+/// share the file system. Mounts the file system if necessary.
 pub(crate) fn folder(interface: &str) -> Result<PathBuf, Failed> {
     let root = Path::new(FILE_SYSTEM);
     if !is_mounted(root) {
@@ -100,7 +102,7 @@ pub(crate) fn folder(interface: &str) -> Result<PathBuf, Failed> {
             error: error.into(),
         })?;
     }
-    // The thread's own, where threads are in several.
+    // The namespace of this thread, since threads may be in different ones.
     let namespace = "/proc/thread-self/ns/net";
     let namespace = fs::metadata(namespace)
         .map_err(|error| Failed::Io { what: namespace.to_owned(), error })?;
@@ -108,7 +110,7 @@ pub(crate) fn folder(interface: &str) -> Result<PathBuf, Failed> {
     Ok(root.join("quorate").join(name))
 }
 
-/// Returns whether this is a file system of its own.
+/// Returns whether a file system is mounted there.
 fn is_mounted(root: &Path) -> bool {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     mounts.lines().any(|line| {

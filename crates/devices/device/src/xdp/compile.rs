@@ -1,7 +1,7 @@
 //! Compiles the programs of `crates/devices/programs/xdp/bpf` to objects: for the build script, and
-//! for faults that are planted.
+//! for tests with injected faults.
 //!
-//! It uses nothing of this crate, since the build script includes the file.
+//! It uses nothing else of this crate, since the build script includes the file.
 
 use std::{
     env, fs, io,
@@ -9,10 +9,10 @@ use std::{
     process::Command,
 };
 
-/// The programs, by the names of their files.
+/// The programs, by file name.
 pub const PROGRAMS: [&str; 6] = ["acceptor", "coordinator", "host", "decided", "pass", "echo"];
 
-/// Returns the compiler, if there is one: `QUORATE_CLANG`, or `clang` of the path.
+/// Returns the compiler, if there is one: `QUORATE_CLANG`, or `clang` from the path.
 pub fn clang() -> Option<PathBuf> {
     tool("QUORATE_CLANG", "clang")
 }
@@ -25,8 +25,7 @@ fn tool(variable: &str, name: &str) -> Option<PathBuf> {
     env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
-/// Compiles one program of this folder. What it says of its own place in the file system is cut
-/// off.
+/// Compiles one program of this folder. Absolute paths are removed from the object.
 pub fn compile(clang: &Path, sources: &Path, program: &str, to: &Path) -> Result<(), String> {
     let output = Command::new(clang)
         .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-fno-builtin"])
@@ -47,7 +46,7 @@ pub fn compile(clang: &Path, sources: &Path, program: &str, to: &Path) -> Result
     }
 }
 
-/// Takes out what only debuggers read, for an object that is committed.
+/// Removes debug information, for an object to be committed.
 pub fn strip(object: &Path) -> Result<(), String> {
     let objcopy = tool("QUORATE_OBJCOPY", "llvm-objcopy").ok_or("llvm-objcopy is not installed")?;
     let status = Command::new(objcopy)
@@ -60,7 +59,7 @@ pub fn strip(object: &Path) -> Result<(), String> {
     status.success().then_some(()).ok_or_else(|| "llvm-objcopy failed".to_owned())
 }
 
-/// Returns all files that programs are made of, in the order of their names.
+/// Returns all source files of the programs, in the order of their names.
 pub fn sources(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -74,7 +73,7 @@ pub fn sources(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Returns the hash of the names and bytes of all sources; it is stored next to the committed
+/// Returns the hash of the names and bytes of all sources, which is stored next to the committed
 /// objects.
 pub fn hash(folder: &Path) -> io::Result<String> {
     let mut text = Vec::new();

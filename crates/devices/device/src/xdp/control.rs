@@ -1,5 +1,5 @@
-//! Requests of an owner to its device, as calls: each is one frame into the owner's port, and the
-//! frame that comes back.
+//! Requests of an owner to its device, as function calls: each is one frame to the owner's port,
+//! and one frame in reply.
 
 use quorate_offload::{
     Descriptor, Form, Header, Number, PackedBallot, Reason, State, Type,
@@ -9,42 +9,42 @@ use quorate_offload::{
 
 use crate::xdp::{Device, Entry, Failed, Fate};
 
-/// Record that an acceptor is armed with ([offload-5]).
+/// Parameters that arm an acceptor ([offload-5]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arm {
-    /// The only ballot that it votes in.
+    /// Only ballot that the acceptor votes in.
     pub ballot: PackedBallot,
-    /// Its own, in the configuration of the ballot's era.
+    /// Its position in the configuration of the ballot's era.
     pub position: u8,
     /// Lowest slot that it votes for.
     pub floor: u64,
 }
 
-/// Record that a coordinator is started with ([offload-5]).
+/// Parameters that start a coordinator ([offload-5]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// The only ballot that it assigns slots of.
+    /// Only ballot in which it assigns slots.
     pub ballot: PackedBallot,
-    /// One past the leader's last proposal.
+    /// First slot to assign: one past the leader's last proposal.
     pub first: u64,
-    /// The first slot that it does not assign.
+    /// First slot not to assign.
     pub limit: u64,
-    /// Any quorum of this many members decides ([offload-10]).
+    /// Quorum size: any quorum of this many members decides ([offload-10]).
     pub quorum: u8,
-    /// Number of positions.
+    /// Number of members.
     pub members: u8,
-    /// Decisions are hints.
+    /// Decisions are only hints.
     pub hint: bool,
 }
 
-/// Contents of a cell for a slot.
+/// Contents of a slot's cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// Ballot of the vote, or of the proposal; it may be older than the armed one.
+    /// Ballot of the vote or proposal. May be older than the armed one.
     pub ballot: PackedBallot,
-    /// Which value.
+    /// Descriptor of the value.
     pub value: Descriptor,
-    /// Its bytes, without what is behind them in the room.
+    /// Bytes of the value, without padding.
     pub bytes: Vec<u8>,
 }
 
@@ -56,7 +56,8 @@ pub struct Calls<'a> {
 }
 
 impl Device {
-    /// Calls of one of its programs; one that it has not answers nothing.
+    /// Returns the calls to one of its programs. A program that the device does not have never
+    /// answers.
     pub const fn calls(&self, program: Program) -> Calls<'_> {
         Calls { device: self, program }
     }
@@ -70,8 +71,8 @@ impl Calls<'_> {
         self.control(&header)
     }
 
-    /// [offload-5] Votes in this ballot from now on. Again with the same ballot: the answer to a
-    /// lost answer.
+    /// [offload-5] Makes the acceptor vote in this ballot. A repetition with the same ballot is
+    /// allowed, since the answer may have been lost.
     pub fn arm(&self, number: Number, arm: Arm) -> Result<State, Failed> {
         if arm.position >= 16 {
             return Err(Failed::Refused(Reason::Range));
@@ -81,7 +82,7 @@ impl Calls<'_> {
         self.control(&header)
     }
 
-    /// [offload-5] Assigns slots of this ballot from now on.
+    /// [offload-5] Makes the coordinator assign slots of this ballot.
     pub fn start(&self, number: Number, start: Start) -> Result<State, Failed> {
         let mut header = self.call(Type::Arm, number);
         (header.ballot, header.slot, header.voted) = (start.ballot, start.first, start.limit);
@@ -90,25 +91,27 @@ impl Calls<'_> {
         self.control(&header)
     }
 
-    /// [offload-14] Forgets what is below; of an acceptor the limit is not looked at.
+    /// [offload-14] Forgets slots below the floor. An acceptor ignores the limit.
     pub fn raise_floor(&self, number: Number, floor: u64, limit: u64) -> Result<State, Failed> {
         let mut header = self.call(Type::Floor, number);
         (header.slot, header.voted) = (floor, limit);
         self.control(&header)
     }
 
-    /// [offload-8] [offload-12] Votes, or assigns and counts, no more. The owner drains before it
+    /// [offload-8] [offload-12] Stops votes, or assignments and counts. The owner drains before it
     /// reads.
     pub fn fence(&self, number: Number) -> Result<State, Failed> {
         self.control(&self.call(Type::Fence, number))
     }
 
-    /// Returns its state: boot, ballot, floor, next slot ([offload-18]). The call takes no number.
+    /// Returns the program's state: boot, ballot, floor, next slot ([offload-18]). The call has no
+    /// number.
     pub fn state(&self) -> Result<State, Failed> {
         self.control(&self.plain(Type::Ask))
     }
 
-    /// [offload-7] Returns the contents of a slot's cell; `None` if it holds nothing of that slot.
+    /// [offload-7] Returns the contents of a slot's cell; `None` if the cell has no entry for the
+    /// slot.
     pub fn read(&self, slot: u64) -> Result<Option<Held>, Failed> {
         let mut header = self.plain(Type::Read);
         header.slot = slot;
@@ -124,8 +127,8 @@ impl Calls<'_> {
         }))
     }
 
-    /// [offload-19] Returns the proposal of a slot once more: a frame that the owner sends on the
-    /// network. The kernel sends nothing that did not arrive.
+    /// [offload-19] Returns the proposal of a slot again, as a frame for the owner to send. The
+    /// kernel can only send in response to a received frame.
     pub fn tick(&self, slot: u64, form: Form) -> Result<Vec<u8>, Failed> {
         let mut header = self.plain(Type::Tick);
         header.slot = slot;
@@ -187,7 +190,7 @@ impl Calls<'_> {
     }
 }
 
-/// Splits a raw frame into header and room.
+/// Splits a raw frame into header and value field.
 fn parse(frame: &[u8]) -> Result<(Header, &[u8]), Failed> {
     let form = Form::Raw;
     let header = frame.get(form.header_at()..).ok_or(Failed::Answer)?;

@@ -1,4 +1,4 @@
-//! Filter of a client's socket: it passes decisions alone, of all frames to a group of stations.
+//! Socket filter for clients: of all frames to a multicast group it passes only decisions.
 
 use std::os::fd::AsFd;
 
@@ -9,14 +9,14 @@ use crate::xdp::{Failed, object};
 /// Contents delivered by a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gives {
-    /// Raw frames of devices, with what is before the header ([`quorate_offload::Form::Raw`]): a
-    /// packet socket.
+    /// Raw frames of devices, including what precedes the header ([`quorate_offload::Form::Raw`]):
+    /// a packet socket.
     Frames,
-    /// Headers and values: a socket of UDP.
+    /// Headers and values: a UDP socket.
     Datagrams,
 }
 
-/// Drops everything else from now on, before it waits in the socket.
+/// Attaches the filter, so that the kernel drops everything except decisions before it is queued.
 pub fn hear_only_decisions(socket: impl AsFd, gives: Gives) -> Result<(), Failed> {
     let mut loaded = EbpfLoader::new().load(object::DECIDED)?;
     let name = match gives {
@@ -26,7 +26,7 @@ pub fn hear_only_decisions(socket: impl AsFd, gives: Gives) -> Result<(), Failed
     let program = loaded.program_mut(name).ok_or(Failed::Answer)?;
     let program = <&mut SocketFilter>::try_from(program)?;
     program.load()?;
-    // The socket holds it.
+    // The socket holds a reference to the program.
     program.attach(socket.as_fd())?;
     Ok(())
 }

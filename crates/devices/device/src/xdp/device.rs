@@ -1,5 +1,4 @@
-//! A device in the kernel, and its owner's port: frames go in and come out, as in the reference
-//! programs.
+//! A device in the kernel, with its owner's port: frames in and out, as in the reference programs.
 
 use std::{
     os::fd::{AsFd as _, BorrowedFd},
@@ -21,22 +20,22 @@ use crate::xdp::{
     object,
 };
 
-/// Which program a device runs.
+/// Program or programs of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// Votes.
+    /// Votes on proposals.
     Acceptor,
-    /// Proposes and counts.
+    /// Proposes values and counts votes.
     Coordinator,
-    /// Both, at one interface.
+    /// Acceptor and coordinator at one interface.
     Host,
 }
 
 impl Role {
-    /// All of them.
+    /// All roles.
     pub const ALL: [Self; 3] = [Self::Acceptor, Self::Coordinator, Self::Host];
 
-    /// As files have it.
+    /// Returns the role's name in file names.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Acceptor => "acceptor",
@@ -45,7 +44,7 @@ impl Role {
         }
     }
 
-    /// Returns the number of its programs.
+    /// Returns the number of programs.
     const fn programs(self) -> u32 {
         match self {
             Self::Acceptor | Self::Coordinator => 1,
@@ -54,22 +53,22 @@ impl Role {
     }
 }
 
-/// Entry of a frame into the device.
+/// Entry point of a frame into the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// XDP, native or generic: the network's port.
+    /// The network's port through XDP, native or generic.
     Network,
-    /// tc: the network's port.
+    /// The network's port through tc.
     Traffic,
-    /// The owner's port: only who holds the program can ask the kernel to run it.
+    /// The owner's port: only a process with the program's descriptor can make the kernel run it.
     Owner,
 }
 
 impl Entry {
-    /// All of them.
+    /// All entry points.
     pub const ALL: [Self; 3] = [Self::Network, Self::Traffic, Self::Owner];
 
-    /// Returns the program's name in the object, and of its pin.
+    /// Returns the name of the program in the object, which is also the name of its pin.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Network => "network",
@@ -78,7 +77,7 @@ impl Entry {
         }
     }
 
-    /// Returns the fate of a frame, by the return code of the program that was run with it.
+    /// Returns the fate of a frame from the return code of the program.
     fn fate(self, code: u32) -> Result<Fate, Failed> {
         Ok(match (self, code) {
             (Self::Network, 1) | (Self::Traffic, 2) | (Self::Owner, 1) => Fate::Taken,
@@ -90,20 +89,20 @@ impl Entry {
     }
 }
 
-/// Fate of a frame that was put in by hand.
+/// Fate of a frame passed to a program by the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// The frame goes on to the other port, unchanged.
     Passed,
-    /// The frame ended in the device.
+    /// The frame was consumed by the device.
     Taken,
-    /// The buffer now holds a frame for the network.
+    /// The buffer now contains a frame for the network.
     ToNetwork,
-    /// The buffer now holds a frame for the owner.
+    /// The buffer now contains a frame for the owner.
     ToOwner,
 }
 
-/// Loaded by this process, or found where another one pinned them.
+/// Programs loaded by this process, or found pinned by another one.
 pub(crate) enum Programs {
     Loaded(Ebpf),
     Pinned { network: Box<Xdp>, owner: Box<Xdp>, traffic: Box<SchedClassifier> },
@@ -163,19 +162,20 @@ pub struct Device {
     pub(crate) tap: RingBuf<MapData>,
     pub(crate) counted: PerCpuArray<MapData, Counted>,
     pub(crate) drain: Arc<Mutex<Drain>>,
-    /// Maps to be pinned; empty if there are pins.
+    /// Maps to be pinned; empty if they already are.
     pub(crate) handles: Vec<(&'static str, MapData)>,
 }
 
-/// `struct counters` of `device.h`: reasons, then what the tap had no room for.
+/// `struct counters` of `device.h`: one counter per reason, then the number of frames that did not
+/// fit into the tap.
 pub(crate) type Counted = [u64; COUNTERS + 1];
 
-/// Maps that the owner's process uses itself.
+/// Names of the maps that the owner's process uses.
 pub(crate) const TAP: &str = "tap";
 pub(crate) const COUNTED: &str = "counted";
 pub(crate) const DRAINED: &str = "drained";
 pub(crate) const NOTHING: &str = "nothing";
-/// Map of the settings that it was loaded with.
+/// Name of the map with the settings.
 pub(crate) const SETUP: &str = ".rodata";
 
 impl Device {
@@ -184,7 +184,7 @@ impl Device {
         Self::load_object(role, settings, object::of(role), VerifierLogLevel::default())
     }
 
-    /// Loads other programs: for faults that are planted on purpose.
+    /// Loads another object: for tests with injected faults.
     pub fn load_object(
         role: Role,
         settings: &Settings,
@@ -220,7 +220,7 @@ impl Device {
             handles.push((name, again(&map)?));
             Ok::<Map, Failed>(map)
         };
-        // Held for its pin alone.
+        // Needed only to be pinned.
         map(SETUP)?;
         Ok(Self {
             role,
@@ -236,17 +236,17 @@ impl Device {
         })
     }
 
-    /// Returns the programs that it runs.
+    /// Returns the device's role.
     pub const fn role(&self) -> Role {
         self.role
     }
 
-    /// Returns the settings that it was loaded with, or should have been.
+    /// Returns the settings that the device was loaded with, or should have been.
     pub const fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Returns the kernel's information on an entry: instructions, run time.
+    /// Returns the kernel's information on the program of an entry point: instructions, run time.
     pub fn info(&self, entry: Entry) -> Result<ProgramInfo, Failed> {
         Ok(match entry {
             Entry::Traffic => self.programs.traffic()?.info()?,
@@ -254,14 +254,14 @@ impl Device {
         })
     }
 
-    /// A frame goes in, by hand; what comes out lies in the same buffer. A frame for the owner of
-    /// what leaves for the network, too, is in the tap then. Many threads may do this at once. The
-    /// kernel runs nothing on less than an Ethernet header, as no driver hands it on.
+    /// Runs a program on a frame; the resulting frame replaces it in the buffer. If a frame for the
+    /// network is also for the owner, the tap has a copy. Can be called by several threads at once.
+    /// Like drivers, the kernel refuses frames shorter than an Ethernet header.
     pub fn put(&self, entry: Entry, frame: &mut Vec<u8>) -> Result<Fate, Failed> {
         self.put_often(entry, frame, 1)
     }
 
-    /// Runs the same buffer again and again, as the program left it: only for measurements.
+    /// Runs a program repeatedly on the same buffer, which it modifies: only for measurements.
     pub fn put_often(&self, entry: Entry, frame: &mut Vec<u8>, times: u32) -> Result<Fate, Failed> {
         let input = frame.clone();
         let options = TestRunOptions {
@@ -278,12 +278,12 @@ impl Device {
         entry.fate(result.return_value)
     }
 
-    /// Reads the oldest frame in the tap, if there is one; no system call is made.
+    /// Reads the oldest frame in the tap; returns false if it is empty. Makes no system call.
     pub fn tapped(&mut self, mut read: impl FnMut(Came, &[u8])) -> bool {
         let Some(record) = self.tap.next() else {
             return false;
         };
-        // Its length and what it was made of, then the frame.
+        // A record is the frame's length and its origin, then the frame.
         if let Some((length, rest)) = record.split_first_chunk::<4>()
             && let Some((came, rest)) = rest.split_first_chunk::<4>()
         {
@@ -295,13 +295,13 @@ impl Device {
         true
     }
 
-    /// Returns a descriptor that is readable while something is in the tap.
+    /// Returns a descriptor that is readable while the tap is not empty.
     pub fn readable(&self) -> BorrowedFd<'_> {
         self.tap.as_fd()
     }
 
-    /// Frames by what became of them, over all CPUs and programs, and last what the tap had no room
-    /// for.
+    /// Returns the numbers of frames by fate, over all CPUs and programs, and last the number that
+    /// did not fit into the tap.
     pub fn counters(&self) -> Result<[u64; COUNTERS + 1], Failed> {
         let mut sum = [0; COUNTERS + 1];
         for program in 0..self.role.programs() {
@@ -314,34 +314,34 @@ impl Device {
         Ok(sum)
     }
 
-    /// [offload-14] Returns the number of frames that were counted, but had no room in the tap:
-    /// before the floor passes them, the owner reads those cells.
+    /// [offload-14] Returns the number of frames that were counted but did not fit into the tap:
+    /// the owner must read their cells before it raises the floor past them.
     pub fn lost(&self) -> Result<u64, Failed> {
         Ok(self.counters()?[COUNTERS])
     }
 
-    /// Pins of the maps that an owner's process uses; programs hold the others.
+    /// Pins the maps that an owner's process uses; the programs hold references to the other maps.
     pub(crate) fn pin_maps(&self, folder: &Path) -> Result<(), Failed> {
         for (name, map) in &self.handles {
-            // A pin's name has no dot.
+            // The name of a pin must not contain a dot.
             map.pin(folder.join(name.trim_start_matches('.')))?;
         }
         Ok(())
     }
 
-    /// [offload-8] Begins to wait until no handler runs that began before; it may take some
+    /// [offload-8] Begins to wait until no handler is running that began before. That may take some
     /// milliseconds.
     pub fn draining(&self) -> Draining {
         Draining::begin(Arc::clone(&self.drain))
     }
 
-    /// [offload-8] Drains and waits for the end.
+    /// [offload-8] Waits until no handler is running that began before.
     pub fn drain(&self) -> Result<(), Failed> {
         self.drain.lock().unwrap_or_else(PoisonError::into_inner).wait()
     }
 }
 
-/// Maps `enum came` of the programs; any other value has an unknown origin.
+/// Converts `enum came` of the programs; any other value means an unknown origin.
 const fn made_of(came: u32) -> Came {
     match came {
         1 => Came::Asked,
@@ -350,7 +350,7 @@ const fn made_of(came: u32) -> Came {
     }
 }
 
-/// Opens the same map once more.
+/// Opens another handle of the same map.
 fn again(map: &Map) -> Result<MapData, Failed> {
     let (Map::RingBuf(data) | Map::PerCpuArray(data) | Map::ArrayOfMaps(data) | Map::Array(data)) =
         map

@@ -1,8 +1,8 @@
-//! Waits until no program runs that began before ([offload-8]).
+//! Waits until no program is running that began before ([offload-8]).
 //!
-//! The kernel promises it of an update of a map of maps: who comes back from it knows that all
-//! programs which may have seen the old value have ended. No program looks at this map; the promise
-//! is about programs that run, not about it.
+//! The kernel guarantees this for an update of a map of maps: when it returns, all programs that
+//! may have seen the old value have ended. The programs do not use this map; the guarantee covers
+//! all running programs, whatever maps they use.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -13,7 +13,7 @@ use aya::maps::{Array, ArrayOfMaps, MapData};
 
 use crate::xdp::Failed;
 
-/// The map, and what is put into it.
+/// Map of maps, and the map that is stored in it.
 pub(crate) struct Drain {
     drained: ArrayOfMaps<MapData, Array<MapData, u32>>,
     nothing: Array<MapData, u32>,
@@ -32,7 +32,7 @@ impl Drain {
     }
 }
 
-/// Waits in a thread of its own: a reactor asks now and then, and is never blocked.
+/// A wait in a thread of its own, for a reactor that polls it and must not block.
 pub struct Draining(Option<JoinHandle<Result<(), Failed>>>);
 
 impl Draining {
@@ -41,7 +41,7 @@ impl Draining {
         Self(Some(thread::spawn(wait)))
     }
 
-    /// Returns `Ok(true)` once it is over; then always.
+    /// Returns `Ok(true)` once the wait is over, and from then on.
     pub fn is_over(&mut self) -> Result<bool, Failed> {
         match self.0.take_if(|waiting| waiting.is_finished()) {
             Some(over) => over.join().map_err(|_| Failed::Answer)?.map(|()| true),

@@ -1,4 +1,4 @@
-//! An echo in the kernel, without a protocol: what a device could be at best.
+//! An echo in the kernel, without a protocol: a lower bound for the latency of any device.
 
 use aya::{
     Ebpf, EbpfLoader,
@@ -10,19 +10,19 @@ use aya::{
 
 use crate::xdp::{Failed, Hook, object};
 
-/// Frames of this EtherType come back.
+/// EtherType of the frames that are returned.
 pub const ECHO_ETHER_TYPE: u16 = 0x88b5;
-/// Datagrams of IPv4 to this port come back.
+/// Port of the IPv4 datagrams that are returned.
 pub const ECHO_PORT: u16 = 7462;
 
-/// Sends back, at an interface, what is meant for it, until it goes.
+/// Returns frames that arrive at an interface, until it is dropped.
 pub struct Echo {
     _programs: Ebpf,
 }
 
 impl Echo {
-    /// Attaches at this hook of this interface. At one end of a veth pair [`Hook::Native`] needs
-    /// [`Passing`](crate::xdp::Passing) at the other one.
+    /// Attaches the echo to this hook of the interface. At one end of a veth pair [`Hook::Native`]
+    /// needs [`Passing`](crate::xdp::Passing) at the other end.
     pub fn attach(interface: &str, hook: Hook) -> Result<Self, Failed> {
         let mut programs = EbpfLoader::new().load(object::ECHO)?;
         match hook {
@@ -34,7 +34,7 @@ impl Echo {
                 program.attach(interface, mode)?;
             }
             Hook::Traffic => {
-                // Kernels before 6.6 want it, and say so if it is there already.
+                // Kernels before 6.6 need it; the call fails if it already exists.
                 let _ = qdisc_add_clsact(interface);
                 let program = programs.program_mut("echo_traffic").ok_or(Failed::Answer)?;
                 let program = <&mut SchedClassifier>::try_from(program)?;

@@ -1,97 +1,98 @@
-//! Why there is no device in the kernel.
+//! Errors of devices in the kernel.
 
 use std::io;
 
 use aya::{EbpfError, maps::MapError, pin::PinError, programs::ProgramError};
 use rustix::io::Errno;
 
-/// Reason why a device in the kernel could not be set up.
+/// Reason why a device in the kernel failed or could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {
-    /// A room is no multiple of 8, or above 1408 bytes.
+    /// The size of the value field is not a multiple of 8, or above 1408 bytes.
     #[error("a room of {0} bytes")]
     Room(usize),
-    /// The cells are no power of two.
+    /// The number of cells is not a power of two.
     #[error("{0} cells: not a power of two up to 2^24")]
     Cells(u32),
-    /// A program of XDP sends one frame for each that arrives.
+    /// There are several routes of a kind, but an XDP program can send only one frame for each that
+    /// arrives.
     #[error(
         "a device in the kernel has one route of each kind: the address of a group of stations reaches many"
     )]
     Routes,
-    /// The object is not what the loader expects.
+    /// The object has an unexpected format.
     #[error("the object of the programs: {0}")]
     Object(String),
-    /// The kernel does not take the programs.
+    /// The kernel rejects the object.
     #[error("the kernel refuses the programs: {}", deepest(.0))]
     Load(#[from] EbpfError),
-    /// The verifier does not take a program, or it cannot be run.
+    /// The verifier rejects a program, or the program cannot be run.
     #[error("the kernel refuses a program: {}", deepest(.0))]
     Program(#[from] ProgramError),
-    /// A map cannot be used.
+    /// A map operation failed.
     #[error("a map of the device: {}", deepest(.0))]
     Map(#[from] MapError),
-    /// There is a program at the interface already, and it is none that was left behind.
+    /// Another owner's program is attached to the interface, and it is not an abandoned one.
     #[error(
         "{interface} has another owner's program at {hook}: it must go, or the device must be told another hook"
     )]
     Busy {
-        /// Its name.
+        /// Name of the interface.
         interface: String,
-        /// Where.
+        /// Hook of that program.
         hook: crate::xdp::Hook,
     },
-    /// Another process drives a device there.
+    /// Another process drives a device at the interface.
     #[error(
         "{interface} has an owner: another process drives a device there, and an interface has one"
     )]
     Owned {
-        /// Its name.
+        /// Name of the interface.
         interface: String,
     },
-    /// There is no such interface, or no socket on it.
+    /// The interface does not exist, or a socket cannot be opened on it.
     #[error("the interface of the device: {0}")]
     Interface(#[from] quorate_packets::ethernet::Failed),
-    /// A pin cannot be made.
+    /// A pin could not be created.
     #[error("a pin of the device: {}", deepest(.0))]
     Pin(#[from] PinError),
-    /// A link cannot be made or taken.
+    /// A link could not be created or converted.
     #[error("a link of the device: {}", deepest(.0))]
     Link(#[from] aya::programs::links::LinkError),
-    /// The kernel's file system.
+    /// An operation on the BPF file system failed.
     #[error("{what}: {error}")]
     Io {
         /// Attempted operation.
         what: String,
-        /// Error of the kernel.
+        /// Error from the kernel.
         error: io::Error,
     },
-    /// A program said what none says.
+    /// A program returned an unknown code.
     #[error("the program ended with {0}")]
     Fate(u32),
-    /// The device answered a call of control with a refusal.
+    /// The device refused a control call.
     #[error("the device refuses: {}", .0.name())]
     Refused(quorate_offload::Reason),
-    /// The device's answer is none to what was asked.
+    /// The device's answer does not match the request.
     #[error("the device answers something else")]
     Answer,
 }
 
 impl Failed {
-    /// Returns whether this machine, or this user, may not load programs at all: then there is a
-    /// next step of the ladder.
+    /// Returns whether this machine or user may not load programs at all: then the next kind of
+    /// device is tried.
     pub fn is_forbidden(&self) -> bool {
         let kinds = [io::ErrorKind::PermissionDenied, io::ErrorKind::Unsupported];
         self.causes().any(|cause| kinds.contains(&cause.kind()))
     }
 
-    /// Returns whether another process has the place.
+    /// Returns whether another program already occupies the hook.
     pub(crate) fn is_busy(&self) -> bool {
         let codes = [Errno::BUSY, Errno::EXIST].map(|code| code.raw_os_error());
         self.causes().any(|cause| cause.raw_os_error().is_some_and(|code| codes.contains(&code)))
     }
 
-    /// Returns the system's errors among all causes.
+    /// Returns the system errors among all causes.
     fn causes(&self) -> impl Iterator<Item = &io::Error> {
         let first: &dyn std::error::Error = self;
         std::iter::successors(Some(first), |error| error.source())
@@ -99,7 +100,7 @@ impl Failed {
     }
 }
 
-/// Returns the last cause: the kernel's own message.
+/// Returns the innermost cause: the kernel's own message.
 fn deepest(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -113,7 +114,7 @@ fn deepest(error: &dyn std::error::Error) -> String {
     shortened(&text)
 }
 
-/// Shortens the verifier's output, which is long: only its beginning and its end matter.
+/// Shortens the verifier's long output to its beginning and end, which are what matters.
 fn shortened(text: &str) -> String {
     const END: usize = 800;
     let lines: Vec<&str> = text.lines().collect();

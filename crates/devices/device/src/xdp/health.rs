@@ -12,20 +12,20 @@ use crate::xdp::pins::Kept;
 /// State of a device at its interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// The device receives the frames that arrive.
+    /// The device receives frames.
     Well,
-    /// The interface is down; when it is up again, the device receives again.
+    /// The interface is down. The device will receive frames when it is up again.
     Down,
-    /// Another process detached it. It receives nothing any more.
+    /// Another process detached the device. It receives nothing any more.
     Detached,
     /// The interface was removed. The device receives nothing any more.
     Gone,
-    /// The state cannot be known.
+    /// The state could not be determined.
     Unknown,
 }
 
 impl Health {
-    /// Returns whether it will receive frames again.
+    /// Returns whether the device receives frames, now or once the interface is up.
     pub const fn hears(self) -> bool {
         matches!(self, Self::Well | Self::Down)
     }
@@ -43,21 +43,21 @@ impl fmt::Display for Health {
     }
 }
 
-/// Place of a link's file, as the kernel reports it.
+/// The kernel's information file on a link.
 #[derive(Debug)]
 pub(crate) struct Watch {
     place: Option<PathBuf>,
 }
 
 impl Watch {
-    /// Finds the file of a link: the loader names a link by its number, and the process knows the
-    /// file.
+    /// Finds the file: the loader knows the number of the link, and the kernel lists this process'
+    /// descriptors with it.
     pub(crate) fn of(kept: &Kept) -> Self {
         let place = kept.link.info().ok().and_then(|info| find(info.id()));
         Self { place }
     }
 
-    /// Returns the present state. A socket of the same interface knows whether that is there.
+    /// Returns the current state. `socket` shows whether the interface still exists.
     pub(crate) fn look(&self, socket: &Raw) -> Health {
         let Some(up) = socket.is_up() else {
             return Health::Gone;
@@ -84,7 +84,7 @@ fn says(path: &Path, line: &str) -> bool {
     said.lines().any(|said| said == line)
 }
 
-/// Returns the number of the interface; 0: there is none any more.
+/// Parses the index of the interface; 0: it no longer exists.
 fn interface(said: &str) -> Option<u32> {
     let number = said.lines().find_map(|line| line.strip_prefix("ifindex:"))?;
     number.trim().parse().ok()

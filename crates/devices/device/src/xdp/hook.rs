@@ -1,5 +1,5 @@
-//! Attachment of a device: the earliest hook that the interface takes, and why it is not an earlier
-//! one.
+//! Attachment of a device: the earliest hook that the interface supports, and why earlier ones
+//! failed.
 
 use std::fmt;
 
@@ -15,22 +15,22 @@ use aya::{
 
 use crate::xdp::{Device, Failed, object};
 
-/// A place in the kernel where frames of an interface come by, the earliest first.
+/// Hook in the kernel's path of received frames, earliest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Hook {
-    /// XDP in the driver: before the kernel has made a packet of a frame.
+    /// XDP in the driver: before the kernel creates a packet buffer.
     Native,
-    /// XDP for every interface: behind the driver.
+    /// Generic XDP, for every interface: after the driver.
     Generic,
-    /// tc.
+    /// tc ingress.
     Traffic,
 }
 
 impl Hook {
-    /// The order in which they are tried.
+    /// All hooks, in the order in which they are tried.
     pub const ALL: [Self; 3] = [Self::Native, Self::Generic, Self::Traffic];
 
-    /// As its pin has it.
+    /// Returns the name of its pin.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Native => "native",
@@ -39,7 +39,7 @@ impl Hook {
         }
     }
 
-    /// Returns its name for people.
+    /// Returns its display name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Native => "native XDP",
@@ -55,23 +55,23 @@ impl fmt::Display for Hook {
     }
 }
 
-/// A device on an interface. When it is dropped, the device receives no more frames; the link of a
-/// pinned one stays.
+/// A device attached to an interface. When it is dropped, the device receives no more frames,
+/// unless its link is pinned.
 pub struct Attached {
-    /// Where.
+    /// Hook that the device is attached to.
     pub hook: Hook,
-    /// Earlier hooks, and why not there.
+    /// Earlier hooks that failed, with the reasons.
     pub passed_over: Vec<(Hook, Failed)>,
     pub(crate) link: Link,
 }
 
-/// Link that keeps it there.
+/// Link of a program to a hook.
 pub(crate) enum Link {
-    /// A file: it can be pinned.
+    /// A link file, which can be pinned.
     File(FdLink),
-    /// Link of kernels without link files; it ends with the process.
+    /// XDP link of kernels without link files. It ends with the process.
     Xdp(#[allow(dead_code, reason = "it is held")] XdpLink),
-    /// As above.
+    /// tc link of kernels without link files. It ends with the process.
     Traffic(#[allow(dead_code, reason = "it is held")] SchedClassifierLink),
 }
 
@@ -86,7 +86,7 @@ impl fmt::Display for Attached {
 }
 
 impl Device {
-    /// Attaches the device to an interface, by the first of these hooks that takes it.
+    /// Attaches the device to an interface, at the first of these hooks that accepts it.
     pub fn attach(&mut self, interface: &str, hooks: &[Hook]) -> Result<Attached, Failed> {
         let mut passed_over = Vec::new();
         for hook in hooks {
@@ -94,7 +94,7 @@ impl Device {
                 Ok(link) => {
                     return Ok(Attached { hook: *hook, passed_over, link });
                 }
-                // A later hook would work, and see only what the program at this one passes.
+                // A later hook would work, but see only what this program passes on.
                 Err(why) if why.is_busy() => {
                     return Err(Failed::Busy { interface: interface.to_owned(), hook: *hook });
                 }
@@ -110,15 +110,15 @@ impl Device {
             Hook::Native => attach_xdp(self.programs.xdp_mut()?, interface, XdpMode::Driver),
             Hook::Generic => attach_xdp(self.programs.xdp_mut()?, interface, XdpMode::Skb),
             Hook::Traffic => {
-                // Kernels before 6.6 want it, and say so if it is there already.
+                // Kernels before 6.6 need it; the call fails if it already exists.
                 let _ = qdisc_add_clsact(interface);
                 let program = self.programs.traffic_mut()?;
                 let id = program.attach(interface, TcAttachType::Ingress)?;
                 Ok(match FdLink::try_from(program.take_link(id)?) {
                     Ok(link) => Link::File(link),
                     Err(_) => {
-                        // The conversion has eaten the link, and with it the filter: once more, and
-                        // held.
+                        // The failed conversion consumed the link, and thereby removed the filter:
+                        // attach again, and store the link.
                         let id = program.attach(interface, TcAttachType::Ingress)?;
                         Link::Traffic(program.take_link(id)?)
                     }
@@ -139,13 +139,14 @@ fn attach_xdp(program: &mut Xdp, interface: &str, mode: XdpMode) -> Result<Link,
     })
 }
 
-/// Takes nothing at an interface: the other end of a veth pair, whose programs send frames back.
+/// A program that passes every frame: native XDP needs one at the other end of a veth pair to
+/// return frames.
 pub struct Passing {
     programs: Ebpf,
 }
 
 impl Passing {
-    /// Attaches to this interface, until it is dropped.
+    /// Attaches the program to this interface, until it is dropped.
     pub fn attach(interface: &str) -> Result<Self, Failed> {
         let mut programs = EbpfLoader::new().load(object::PASS)?;
         let program = programs.program_mut("pass").ok_or(Failed::Answer)?;
@@ -155,7 +156,7 @@ impl Passing {
         Ok(Self { programs })
     }
 
-    /// Returns the kernel's information on it.
+    /// Returns the kernel's information on the program.
     pub fn info(&self) -> Result<ProgramInfo, Failed> {
         let program = self.programs.program("pass").ok_or(Failed::Answer)?;
         let program = <&Xdp>::try_from(program)?;

@@ -1,9 +1,9 @@
-//! Both programs at an interface, behind the port that owners have ([`port::Device`]).
+//! Both programs at an interface, with the interface for owners ([`port::Device`]).
 //!
-//! What an owner puts in is a run of the program that the owner asks the kernel for; what leaves
-//! for the network then is sent by a socket, since the kernel sends nothing that did not arrive.
-//! What comes out is in the answers of those runs, and in the tap, which is read without a system
-//! call.
+//! A frame from the owner is a run of the program that the owner requests from the kernel. A
+//! resulting frame for the network is sent by a socket, since the kernel can only send in response
+//! to a received frame. Frames for the owner are the results of those runs, and the tap, which is
+//! read without a system call.
 
 use std::{
     collections::VecDeque,
@@ -24,16 +24,17 @@ use crate::xdp::{
     claim::Claim, health::Watch,
 };
 
-/// Answers that wait for their owner; what is beyond is lost, and counted.
+/// Maximum number of queued answers for the owner; further ones are dropped and counted.
 const ANSWERS_MAX: usize = 1024;
-/// Time limit for a place at an interface to become free, and interval of the attempts.
+/// Time limit for a hook to become free, and interval of the attempts.
 const PATIENCE: Duration = Duration::from_secs(1);
 const PACE: Duration = Duration::from_millis(10);
 /// Offset of the flags in a header.
 const FLAGS_AT: usize = 32;
 
-/// A device of both programs, at an interface, and what drives it. It is pinned: if this goes, the
-/// device votes on, and the next owner finds it ([offload-8]); [`Host::close`] takes it away.
+/// A device with both programs at an interface, and its driver. The device is pinned: after this is
+/// dropped the device continues to vote, and the next owner finds it ([offload-8]). [`Host::close`]
+/// removes it.
 pub struct Host {
     device: Device,
     kept: Kept,
@@ -41,34 +42,34 @@ pub struct Host {
     pins: Pins,
     socket: Raw,
     form: Form,
-    /// Name of the interface when this was opened.
+    /// Name of the interface at the time of opening.
     interface: String,
-    /// For people: the hook, and why not an earlier one.
+    /// Description for people: the hook, and why earlier ones failed.
     place: String,
     answers: VecDeque<(Program, Vec<u8>)>,
     draining: Drain,
     lost: Lost,
-    /// Dropped last: the next owner finds everything in order.
+    /// Dropped last, so that the next owner finds a consistent state.
     _claim: Claim,
 }
 
 /// Device of an earlier owner at the interface.
 pub enum Before {
-    /// Nothing.
+    /// No device was found.
     Nothing,
-    /// The device that this is now. It may be armed, and votes: it is fenced before anything else
-    /// ([offload-8]).
+    /// The same device, now driven by this owner. It may be armed and voting, so it must be fenced
+    /// before anything else ([offload-8]).
     Same,
-    /// A device with other settings, or of another release. Its votes were not this device's.
+    /// A device with other settings, or of another release, whose votes do not belong to this
+    /// device.
     Other(Box<Left>),
 }
 
-/// A device of an owner that is gone, fenced, drained and off its interface: nothing changes in it
-/// any more.
+/// A former owner's device, fenced, drained and off its interface: it no longer changes.
 pub struct Left(Device);
 
 impl Left {
-    /// Returns the device: its cells can be read and its state queried, as long as this exists.
+    /// Returns the device. Its cells and state can be read while this exists.
     pub const fn device(&self) -> &Device {
         &self.0
     }
@@ -80,20 +81,20 @@ enum Drain {
     Unknown,
 }
 
-/// Count of lost frames for the owner, without asking the kernel more often than something can be
-/// lost.
+/// Count of frames lost on the way to the owner. The kernel is queried only when frames may have
+/// been lost.
 #[derive(Debug, Default)]
 struct Lost {
     answers: u64,
     tapped: u64,
-    /// Bytes taken off the tap since it was known to have been empty: if they are few, it was never
+    /// Bytes read since the tap was last known to be empty. If they are few, the tap was never
     /// full.
     taken: u64,
 }
 
 impl Host {
-    /// Opens a device at an interface, by the first of these hooks that takes it; or the one that
-    /// an owner left there.
+    /// Opens a device at an interface, at the first of these hooks that accepts it, or takes over
+    /// the device that an earlier owner left there.
     pub fn open(
         settings: &Settings,
         interface: &str,
@@ -102,7 +103,7 @@ impl Host {
     ) -> Result<(Self, Before), Failed> {
         settings.check()?;
         let socket = Raw::open(interface, Hears::Nothing, group(settings.setup.heard))?;
-        // Decisions may have a group of their own.
+        // Decisions may have a multicast group of their own.
         if let Some(group) = group(settings.decisions.mac) {
             socket.join(group)?;
         }
@@ -155,12 +156,12 @@ impl Host {
         Ok((host, before))
     }
 
-    /// Returns the hook where it receives from the network.
+    /// Returns the hook at which the device receives frames.
     pub const fn hook(&self) -> Hook {
         self.kept.hook
     }
 
-    /// Returns its state at the interface. Some system calls: for now and then.
+    /// Returns the device's state at the interface. Makes several system calls: not for every turn.
     pub fn health(&self) -> Health {
         self.watch.look(&self.socket)
     }
@@ -170,20 +171,20 @@ impl Host {
         &self.device
     }
 
-    /// Ends it for good, and takes it off the interface: nothing changes in it any more, and it can
+    /// Ends the device permanently and takes it off the interface. It no longer changes, and can
     /// still be read.
     pub fn leave(self) -> Result<Left, Failed> {
         leave(self.device, self.kept, &self.pins)
     }
 
-    /// Takes the device off the interface; nothing is left: for an owner that fenced it and read it
-    /// out.
+    /// Takes the device off the interface and removes it: for an owner that has fenced it and read
+    /// it out.
     pub fn close(self) -> Result<(), Failed> {
         self.pins.sweep()
     }
 
     fn ask_lost(&mut self) {
-        // If it cannot be known, what is known stays: it never falls.
+        // If the query fails, the old number stays: it never decreases.
         let tapped = self.device.lost().unwrap_or(0);
         self.lost.tapped = self.lost.tapped.max(tapped);
         self.lost.taken = 0;
@@ -197,8 +198,8 @@ impl Host {
         }
     }
 
-    /// Returns the program of a frame: a flag is set in all frames from a coordinator, and in those
-    /// for one.
+    /// Returns the program that a frame belongs to: all frames from and to a coordinator have a
+    /// flag.
     fn says(&self, frame: &[u8]) -> Program {
         let form = Form::of(frame, self.device.settings.setup.own.port);
         let form = form.or_else(|_| Form::of(frame, self.device.settings.setup.owner.port));
@@ -211,13 +212,13 @@ impl Host {
     }
 }
 
-/// The interface hands on what is for it.
+/// Returns the address if it is a multicast group; the interface receives other addresses anyway.
 fn group(mac: [u8; 6]) -> Option<Mac> {
     Some(Mac(mac)).filter(|mac| mac.is_group())
 }
 
-/// Attaches to an interface that this process has claimed. The kernel takes a device that this
-/// process or the owner before it removed off the interface some moments later.
+/// Attaches a device to an interface that this process has claimed. Retries, since the kernel
+/// removes a previous device from the interface with a delay.
 fn attach(device: &mut Device, interface: &str, hooks: &[Hook]) -> Result<Attached, Failed> {
     let begun = Instant::now();
     loop {
@@ -228,8 +229,8 @@ fn attach(device: &mut Device, interface: &str, hooks: &[Hook]) -> Result<Attach
     }
 }
 
-/// Ends a device permanently, and takes it off the interface. It is fenced first, above all numbers
-/// of its owner's, since it receives from the network for some moments more.
+/// Ends a device permanently and takes it off the interface. It is first fenced, with a number
+/// above all its owner's, since it still receives frames for a moment.
 pub(crate) fn leave(device: Device, kept: Kept, pins: &Pins) -> Result<Left, Failed> {
     for program in Program::ALL {
         let calls = device.calls(program);
@@ -262,13 +263,13 @@ impl port::Device for Host {
         }
     }
 
-    /// Which program takes it, the frame says.
+    /// The frame itself tells which program handles it.
     fn put(&mut self, _program: Program, frame: &[u8]) {
         let mut buffer = frame.to_vec();
         match self.device.put(Entry::Owner, &mut buffer) {
             Ok(Fate::ToOwner) => self.answer(buffer),
             Ok(Fate::ToNetwork | Fate::Passed) => {
-                // What finds no room, or no interface, is lost as on any wire.
+                // Without buffer space or an interface the frame is lost, as on any wire.
                 let _ = self.socket.send(&buffer);
             }
             Ok(Fate::Taken) | Err(_) => {}
@@ -276,7 +277,7 @@ impl port::Device for Host {
     }
 
     fn send(&mut self, frame: &[u8]) {
-        // What finds no room, or no interface, is lost as on any wire.
+        // Without buffer space or an interface the frame is lost, as on any wire.
         let _ = self.socket.send(frame);
     }
 
@@ -287,7 +288,7 @@ impl port::Device for Host {
         }
         frame.clear();
         let mut came = Came::Network;
-        // A record that cannot be read is none.
+        // An unreadable record is skipped.
         while frame.is_empty() {
             let tapped = self.device.tapped(|made, tapped| {
                 came = made;
@@ -332,8 +333,8 @@ impl port::Device for Host {
 
     fn hearing(&mut self) -> Hearing {
         match self.health() {
-            // What cannot be read is no reason to give a device up: whether votes come, the leader
-            // sees.
+            // An unknown state is not a reason to give up a device: the leader notices whether
+            // votes arrive.
             Health::Well | Health::Unknown => Hearing::Well,
             health @ Health::Down => Hearing::Paused(health.to_string()),
             health @ (Health::Detached | Health::Gone) => {

@@ -1,14 +1,13 @@
-//! The objects that the crate carries, and the one thing in them that is changed before they are
-//! loaded.
+//! The embedded objects, and the one change made to them before they are loaded.
 
 use object::{Object as _, ObjectSection as _};
 
 use crate::xdp::{Failed, Role};
 
-/// Origin of the objects: this build, or the tree.
+/// Origin of the objects: compiled by this build, or committed.
 pub const ORIGIN: &str = env!("QUORATE_XDP_ORIGIN");
 
-/// Returns the bytes of a program's object.
+/// Returns the object of a role.
 pub(crate) const fn of(role: Role) -> &'static [u8] {
     match role {
         Role::Acceptor => include_bytes!(concat!(env!("OUT_DIR"), "/acceptor.o")),
@@ -17,28 +16,27 @@ pub(crate) const fn of(role: Role) -> &'static [u8] {
     }
 }
 
-/// Returns the mark that distinguishes pins of these programs from those of an older or newer
-/// release.
+/// Returns a mark that distinguishes pins of these programs from those of another release.
 pub(crate) fn mark(role: Role) -> String {
     let hash = sha1_smol::Sha1::from(of(role)).digest().to_string();
     format!("made-{}", &hash[..16])
 }
 
-/// Takes nothing: for the other end of a veth pair.
+/// Program that passes every frame, for the other end of a veth pair.
 pub(crate) const PASS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pass.o"));
 
-/// Sends back what it gets.
+/// Program that returns received frames.
 pub(crate) const ECHO: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/echo.o"));
 
-/// Filter of a client's socket.
+/// Socket filter for clients.
 pub(crate) const DECIDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/decided.o"));
 
-/// Offset of the size of values in a map of the older kind: after its type and the size of its
-/// keys.
+/// Offset of the value size in a map definition of the older format: after the type and the key
+/// size.
 const VALUE_SIZE_AT: usize = 8;
 
-/// Returns the same object for rooms of another size: cells of 64 bytes need not lie 1408 bytes
-/// apart.
+/// Returns the object with cells for value fields of another size: cells with 64 bytes need not be
+/// 1408 bytes apart.
 pub(crate) fn with_rooms(bytes: &[u8], room: u32) -> Result<Vec<u8>, Failed> {
     let broken = || Failed::Object("it has no section of maps".to_owned());
     let file = object::File::parse(bytes).map_err(|error| Failed::Object(error.to_string()))?;

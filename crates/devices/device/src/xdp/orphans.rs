@@ -1,9 +1,9 @@
-//! Ends devices whose owners are gone, wherever they are and whatever their machine's nodes want
-//! now ([offload-9]).
+//! Ends devices whose owners are gone, at any interface and whatever devices the machine's nodes
+//! use now ([offload-9]).
 //!
-//! A node that was killed leaves its device at the interface: it keeps voting, in a ballot that no
-//! owner can raise, until the next owner at that interface ends it. There need not be one: the node
-//! may return with another kind of device, at another interface, or with none.
+//! A node that was killed leaves its device at the interface. It keeps voting, in a ballot that no
+//! owner can raise, until the next owner at that interface ends it. There may never be one: the
+//! node may return with another kind of device, at another interface, or with none.
 
 use std::{
     fs, io,
@@ -12,8 +12,8 @@ use std::{
 
 use crate::xdp::{Failed, Pins, Role, claim, host::leave};
 
-/// Ends the orphans of this group on this machine: fenced, and off their interfaces. Returns their
-/// folders. An interface whose owner lives is not touched.
+/// Ends the orphaned devices of this group on this machine: fences them and takes them off their
+/// interfaces. Returns their folders. An interface with a live owner is not touched.
 pub fn end_orphans(group: u32) -> Result<Vec<PathBuf>, Failed> {
     let mut ended = Vec::new();
     let Some(root) = claim::root() else {
@@ -36,13 +36,13 @@ pub fn end_orphans(group: u32) -> Result<Vec<PathBuf>, Failed> {
             end(&pins)?;
             ended.push(pins.folder().to_owned());
         }
-        // If something else is in it, it stays.
+        // Fails if the folder is not empty, which is intended.
         let _ = fs::remove_dir(&folder);
     }
     Ok(ended)
 }
 
-/// Ends a device; one of another release, or that cannot be asked, ends without its pins, too.
+/// Ends a device. One of another release, or without an answer, ends with the removal of its pins.
 fn end(pins: &Pins) -> Result<(), Failed> {
     if let Ok(Some((device, kept))) = pins.find()
         && leave(device, kept, pins).is_ok()

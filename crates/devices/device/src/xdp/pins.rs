@@ -1,8 +1,8 @@
 //! Pins: a device outlives its owner, and the next owner finds it ([offload-8], [offload-9]).
 //!
-//! One folder for each interface, group and role, in the kernel's own file system. What an owner
-//! finds there votes on, so it is fenced and read out before anything else. A folder that is not
-//! whole is swept away.
+//! Each interface, group and role has a folder in the BPF file system. A device found there is
+//! still voting, so it is fenced and read out before anything else. An incomplete folder is
+//! removed.
 
 use std::{
     fs, io,
@@ -27,10 +27,10 @@ use crate::xdp::{
     settings::SETUP_BYTES,
 };
 
-/// Name of the map that the object has as a section without a name for pins.
+/// Name of the settings map, which the object has as a section without a name for pins.
 const SETUP: &str = "rodata";
 
-/// Place of the pins of one device.
+/// Location of the pins of one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pins {
     folder: PathBuf,
@@ -38,7 +38,7 @@ pub struct Pins {
 }
 
 impl Pins {
-    /// Returns the place for this device; the file system is mounted if it is not.
+    /// Returns the location for this device. Mounts the file system if necessary.
     pub fn of(settings: &Settings, interface: &str, role: Role) -> Result<Self, Failed> {
         Ok(Self::below(&claim::folder(interface)?, settings, role))
     }
@@ -48,17 +48,16 @@ impl Pins {
         Self { folder: root.join(group).join(role.name()), role }
     }
 
-    /// Returns the pins in this folder.
+    /// Returns the location in this folder.
     pub(crate) const fn at(folder: PathBuf, role: Role) -> Self {
         Self { folder, role }
     }
 
-    /// Returns the folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Keeps a device and its place at the interface, whatever becomes of this process.
+    /// Pins a device and its link to the interface, so that they outlive this process.
     pub fn keep(&self, device: &mut Device, attached: Attached) -> Result<Kept, Failed> {
         self.sweep()?;
         let made = self.folder.join(object::mark(self.role));
@@ -71,13 +70,14 @@ impl Pins {
             program.pin(self.folder.join(entry.name()))?;
         }
         device.pin_maps(&self.folder)?;
-        // Last: a folder with a link is whole.
+        // Last: a folder with a link is complete.
         match attached.link {
             Link::File(link) => {
                 let pinned = link.pin(self.link(attached.hook))?;
                 Ok(Kept { hook: attached.hook, link: pinned.into() })
             }
-            // It would keep voting when its owner is gone, and no process could find it.
+            // Without a pin it would keep voting after its owner is gone, and no process could find
+            // it.
             Link::Xdp(_) | Link::Traffic(_) => {
                 self.sweep()?;
                 Err(Failed::Object("this kernel has no links that outlive a process".to_owned()))
@@ -89,8 +89,8 @@ impl Pins {
         self.folder.join(format!("link-{}", hook.word()))
     }
 
-    /// Returns the device of an earlier owner, and its link at the interface. `None`: nothing, or
-    /// nothing whole.
+    /// Returns the device of an earlier owner and its link to the interface; `None` if there is
+    /// none, or it was incomplete.
     pub fn find(&self) -> Result<Option<(Device, Kept)>, Failed> {
         let hook = Hook::ALL.into_iter().find(|hook| self.link(*hook).exists());
         let Some(hook) = hook else {
@@ -124,12 +124,12 @@ impl Pins {
         Ok(Some((device, Kept { hook, link })))
     }
 
-    /// Returns whether the pinned device is of the programs that this process has.
+    /// Returns whether the pinned device has the same programs as this process.
     pub(crate) fn is_same_object(&self) -> bool {
         self.folder.join(object::mark(self.role)).exists()
     }
 
-    /// Removes the pins; a device without a holder then is gone, and off its interface.
+    /// Removes the pins. A device without other references is then removed from its interface.
     pub fn sweep(&self) -> Result<(), Failed> {
         match fs::remove_dir_all(&self.folder) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -139,9 +139,9 @@ impl Pins {
         }
     }
 
-    /// Takes away what owners in other groups left at the same interface, which this process has
-    /// claimed: an interface has one device. To them it is as if their device had forgotten
-    /// ([offload-9]).
+    /// Removes the devices that owners in other groups left at the same interface, which this
+    /// process has claimed: an interface has one device. Their owners see that as a device that
+    /// forgot ([offload-9]).
     pub(crate) fn sweep_others(&self, interface: &Path) -> Result<(), Failed> {
         let folders =
             fs::read_dir(interface).map_err(|error| self.failed("look for others", error))?;
@@ -159,15 +159,15 @@ impl Pins {
     }
 }
 
-/// Link that keeps a pinned device at its interface. If it is dropped, the device stays there, as
-/// long as it has its pins.
+/// Link of a pinned device to its interface. After it is dropped, the device stays attached while
+/// it is pinned.
 pub struct Kept {
     pub(crate) hook: Hook,
     pub(crate) link: FdLink,
 }
 
 impl Kept {
-    /// Returns the hook.
+    /// Returns the hook that the device is attached to.
     pub const fn hook(&self) -> Hook {
         self.hook
     }

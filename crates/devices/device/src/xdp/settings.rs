@@ -1,29 +1,29 @@
-//! Settings of a device in the kernel when it is loaded; they never change, and the verifier knows
-//! them.
+//! Settings with which a device is loaded into the kernel. They never change, and the verifier
+//! knows them.
 
 use quorate_offload::{Address, Routes, Setup, header::ROOM_BYTES_MAX};
 
 use crate::xdp::Failed;
 
-/// Fixed for the life of a device.
+/// Settings, fixed for the life of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Group, room, places in the network.
+    /// Group, size of the value field, addresses.
     pub setup: Setup,
-    /// Destination of an acceptor's votes: one address, of a station or of a group of them, which
-    /// the network copies. A program of XDP sends one frame for each that arrives.
+    /// Destination of an acceptor's votes: a single address, unicast or multicast. An XDP program
+    /// can send only one frame for each that arrives; the network copies it.
     pub votes: Address,
     /// Destination of a coordinator's proposals.
     pub proposals: Address,
     /// Destination of a coordinator's decisions.
     pub decisions: Address,
-    /// Cells of the ring of each program: a power of two ([offload-14]).
+    /// Number of cells in the ring of each program: a power of two ([offload-14]).
     pub cells: u32,
-    /// Bytes of the tap: a power of two, and whole pages.
+    /// Size of the tap in bytes: a power of two, and whole pages.
     pub tap: u32,
 }
 
-/// Bytes of `struct setup` in `device.h`.
+/// Size of `struct setup` in `device.h`.
 pub(crate) const SETUP_BYTES: usize = 84;
 
 impl Settings {
@@ -51,7 +51,7 @@ impl Settings {
         })
     }
 
-    /// Checks that a kernel can take them.
+    /// Checks that the kernel programs support the settings.
     pub(crate) fn check(&self) -> Result<(), Failed> {
         let room = self.setup.room;
         if !room.is_multiple_of(8) || room == 0 || room > ROOM_BYTES_MAX {
@@ -63,7 +63,7 @@ impl Settings {
         Ok(())
     }
 
-    /// As the programs have it: addresses as in frames, numbers as in the machine.
+    /// Encodes the settings for the programs: addresses as in frames, numbers in native byte order.
     pub(crate) fn bytes(&self, cpus: u32) -> [u8; SETUP_BYTES] {
         let mut bytes = [0; SETUP_BYTES];
         let mut at = 0;
@@ -87,8 +87,7 @@ impl Settings {
         bytes
     }
 
-    /// Reads the settings of a device that another process loaded; the size of its tap is not among
-    /// them.
+    /// Decodes the settings of a device that another process loaded, except the size of its tap.
     pub(crate) fn read(bytes: &[u8; SETUP_BYTES], tap: u32) -> Result<Self, Failed> {
         let part = |at: usize| -> [u8; 4] { std::array::from_fn(|byte| bytes[at + byte]) };
         let mac = |at: usize| -> [u8; 6] { std::array::from_fn(|byte| bytes[at + byte]) };

@@ -1,5 +1,5 @@
-//! Questions about the state of a program. They have no number of control; a tag identifies the
-//! question of an answer.
+//! Queries for the state of a program. They have no control number; a tag matches an answer to its
+//! query.
 
 use alloc::collections::VecDeque;
 
@@ -8,34 +8,34 @@ use quorate_core::time::Time;
 
 use crate::owner::{desk::Desk, event::Loss, frames::QUIET, settings::Pace};
 
-/// Questions whose answers are awaited at once; those before them are given up.
+/// Maximum number of queries awaiting an answer; older ones are abandoned.
 const SENT_MAX: usize = 16;
 
-/// Questions are counted from 1; the n-th one was asked after all that came before it.
+/// Number of a query, counted from 1 in the order of sending.
 pub(crate) type Serial = u64;
 
-/// Contents of an answer.
+/// An answer to a query.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stands {
-    /// Which question it answers.
+    /// Number of the query answered.
     pub(crate) serial: Serial,
-    /// When that one was asked.
+    /// Time at which that query was sent.
     pub(crate) asked: Time,
     pub(crate) header: Header,
 }
 
-/// Asks one program, again if there is no answer.
+/// Queries to one program, repeated while there is no answer.
 #[derive(Debug)]
 pub(crate) struct Ask {
     program: Program,
     last: Serial,
     sent: VecDeque<(Serial, Time)>,
     wanted: bool,
-    /// Since when nothing answers.
+    /// Time since which there was no answer.
     silent: Time,
-    /// Waits for an answer that were in vain.
+    /// Number of waits that ended without an answer.
     waits: u32,
-    /// When the last answer came.
+    /// Time of the last answer.
     heard: Time,
 }
 
@@ -52,14 +52,14 @@ impl Ask {
         }
     }
 
-    /// Asks in this turn. The answer to a question of this number or a later one is the answer to
-    /// it.
+    /// Requests a query in this turn. Returns its number; an answer to this or any later query
+    /// answers it.
     pub(crate) const fn want(&mut self) -> Serial {
         self.wanted = true;
         self.last + 1
     }
 
-    /// Awaits nothing: another record is about to be made, and answers about the one before
+    /// Abandons all queries: another record is about to be set, and answers about the old one would
     /// mislead.
     pub(crate) fn forget(&mut self) {
         self.sent.clear();
@@ -71,7 +71,6 @@ impl Ask {
         self.wanted || !self.sent.is_empty()
     }
 
-    /// Returns when the last answer came.
     pub(crate) const fn heard(&self) -> Time {
         self.heard
     }
@@ -119,7 +118,7 @@ impl Ask {
         Ok(())
     }
 
-    /// Returns the answer in a frame, if it belongs to an awaited question.
+    /// Returns the answer in a frame, if it belongs to an awaited query.
     pub(crate) fn hear(&mut self, said: &Header, now: Time, owner_boot: u32) -> Option<Stands> {
         if said.kind != Type::Done || said.value.origin != QUIET || said.value.counter != 0 {
             return None;
@@ -133,7 +132,7 @@ impl Ask {
     }
 }
 
-/// Distinguishes questions of two processes as well.
+/// Returns the tag of a query, which also distinguishes those of two processes.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "a tag is compared with the few that are awaited"

@@ -1,4 +1,4 @@
-//! One call of control, repeated under new numbers until it is answered ([offload-17]).
+//! One control call, repeated under new numbers until it is answered ([offload-17]).
 
 use crate::{Header, Reason, Type, port::Program};
 use quorate_core::time::Time;
@@ -14,12 +14,12 @@ use crate::owner::{
 pub(crate) struct Call {
     program: Program,
     header: Header,
-    /// The numbers under which it was sent: an answer to any of them is one.
+    /// The numbers under which it was sent: an answer to any of them answers the call.
     numbers: core::ops::RangeInclusive<u64>,
     sent: Option<Time>,
-    /// Waits for an answer that were in vain.
+    /// Number of waits that ended without an answer.
     waits: u32,
-    /// The device reported that the last number was an old one.
+    /// The device reported that the last number was old.
     is_old: bool,
 }
 
@@ -35,7 +35,7 @@ impl Call {
         Self {
             program,
             header,
-            // None: no call has it.
+            // No call has this number.
             numbers: 0..=0,
             sent: None,
             waits: 0,
@@ -61,7 +61,7 @@ impl Call {
         pace.is_late(self.waits)
     }
 
-    /// Sends it, for the first time or again.
+    /// Sends the call, for the first time or again, if it is due.
     pub(crate) fn advance(&mut self, desk: &mut Desk<'_>) -> Result<(), Loss> {
         if self.due(desk.pace()) > desk.now {
             return Ok(());
@@ -97,8 +97,8 @@ impl Call {
             Type::Done if ours => Some(Answer::Done(*said)),
             Type::Refused if ours => {
                 let reason = Reason::ALL.get(usize::from(said.reason))?;
-                // A frame that came twice is old the second time, and one that a later one
-                // overtook. The answer that counts comes, or the call is repeated.
+                // A frame that arrived twice is old the second time, and so is one that a later
+                // call overtook. Either the relevant answer arrives, or the call is repeated.
                 if *reason == Reason::Order {
                     self.is_old |= said.value.counter == *self.numbers.end();
                     return None;

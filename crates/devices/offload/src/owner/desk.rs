@@ -15,12 +15,12 @@ use crate::owner::{
     settings::{Pace, Settings},
 };
 
-/// Lent for one turn.
+/// Context of one turn.
 pub(crate) struct Desk<'a> {
     pub(crate) now: Time,
     pub(crate) settings: &'a Settings,
     pub(crate) frames: &'a mut Frames,
-    /// Number of the last call; both programs' calls are counted together.
+    /// Number of the last call; calls to both programs are counted together.
     pub(crate) counter: &'a mut u64,
     pub(crate) device: &'a mut dyn Device,
     /// A drain was begun in this turn.
@@ -38,15 +38,15 @@ impl Desk<'_> {
         self.device.put(program, frame);
     }
 
-    /// [offload-17] Returns a new number. Each call has its own, also when it is the same again: an
-    /// old one is refused by the device.
+    /// [offload-17] Returns a new number. Each call has its own, even a repeated one: the device
+    /// refuses an old number.
     pub(crate) fn number(&mut self) -> u64 {
         *self.counter += 1;
         *self.counter
     }
 
-    /// Begins a drain. Both programs drain together; one that waits already waits for this one,
-    /// too.
+    /// Begins a drain. Both programs drain together; a drain already requested in this turn covers
+    /// this one, too.
     pub(crate) fn drain(&mut self) {
         if !self.draining {
             self.device.drain();
@@ -54,7 +54,7 @@ impl Desk<'_> {
         self.draining = true;
     }
 
-    /// [offload-9] Checks that the device that took its boot is the intended one.
+    /// [offload-9] Checks that the device that accepted its boot is the intended one.
     pub(crate) fn check_booted(&self, said: &Header) -> Result<(), Loss> {
         if said.boot != self.settings.device_boot {
             return Err(Loss::Boot { found: said.boot });

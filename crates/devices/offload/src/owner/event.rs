@@ -1,4 +1,4 @@
-//! Outcomes of requests, and spontaneous messages of a device.
+//! Outcomes of requests, and reports of a device.
 
 use alloc::vec::Vec;
 
@@ -8,28 +8,26 @@ use quorate_core::{ballot::Ballot, slot::Slot, value::Value};
 /// Contents of a slot: a vote, or a value that a coordinator assigned to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// Which slot.
     pub slot: Slot,
-    /// Which value.
     pub value: Value,
-    /// Its bytes; none if such values have none.
+    /// Bytes of the value; empty if such values have none.
     pub bytes: Vec<u8>,
 }
 
 /// Parameters of a coordinator's start ([offload-5]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// The leader's.
+    /// Ballot of the leader.
     pub ballot: Ballot,
     /// One past the leader's last proposal.
     pub first: Slot,
-    /// The first slot that it does not assign.
+    /// First slot that the coordinator may not assign.
     pub limit: Slot,
-    /// Any quorum of this many members decides ([offload-10]).
+    /// Number of members that form a quorum; any of them will do ([offload-10]).
     pub quorum: u8,
     /// Number of positions, at most 16.
     pub members: u8,
-    /// Decisions are hints: the group is durable.
+    /// Decisions are hints, because the group is durable.
     pub hint: bool,
 }
 
@@ -38,68 +36,69 @@ pub struct Start {
 pub enum Event {
     /// The acceptor votes in this ballot.
     Armed {
-        /// Which it was asked to vote in.
+        /// Ballot requested.
         ballot: Ballot,
     },
     /// The acceptor does not vote in this ballot.
     ArmRefused {
-        /// Which it was asked to vote in.
+        /// Ballot requested.
         ballot: Ballot,
-        /// [`Reason::Range`] also for a ballot or a position that fits into no frame.
+        /// Reason; [`Reason::Range`] also for a ballot or a position that does not fit into a
+        /// frame.
         reason: Reason,
     },
-    /// [offload-8] The acceptor votes no more, and this is all that it voted for from its floor on.
-    /// One answers all fences that were asked for before it.
+    /// [offload-8] The acceptor no longer votes; contains all its votes from its floor on. Answers
+    /// all fences requested before it.
     Fenced {
-        /// Ballot that it was armed with, answered or not; in the first fence of an owner that did
-        /// not arm it, the highest one that it has votes of. `None`: it was not armed since the
-        /// last fence, and there is nothing to import.
+        /// Ballot that it was armed with, acknowledged or not; in the first fence of an owner that
+        /// did not arm it, the highest ballot of its votes. `None`: it was not armed since the last
+        /// fence, and there is nothing to import.
         ballot: Option<Ballot>,
-        /// Every vote in that ballot, in the order of slots; none if it was not read out.
+        /// Every vote in that ballot, in slot order; empty if they were not read out.
         votes: Vec<Held>,
     },
     /// The coordinator assigns slots.
     Started {
-        /// The leader's.
+        /// Ballot of the leader.
         ballot: Ballot,
-        /// The first slot that it assigns.
+        /// First slot that it assigns.
         first: Slot,
     },
     /// The coordinator does not start.
     StartRefused {
-        /// The leader's.
+        /// Ballot of the leader.
         ballot: Ballot,
-        /// [`Reason::Range`] also for what fits into no frame.
+        /// Reason; [`Reason::Range`] also for a parameter that does not fit into a frame.
         reason: Reason,
     },
-    /// The own acceptor voted in the armed ballot. In any order, mostly that of slots; each mostly
+    /// This device's acceptor voted in the armed ballot. Mostly, but not always, in slot order and
     /// once.
     Voted(Held),
-    /// The coordinator gave a slot to a value. Strictly in the order of slots, from the first one
-    /// on, without gaps.
+    /// The coordinator assigned a slot to a value. Strictly in slot order, from the first one on,
+    /// without gaps.
     Given(Held),
     /// A coordinator counted a quorum whose votes count as decided, in the armed or started ballot.
     /// In any order.
     Decided {
-        /// In which it was counted.
+        /// Ballot of the votes.
         ballot: Ballot,
-        /// Which slot.
+        /// Decided slot.
         slot: Slot,
         /// Decided value.
         value: Value,
     },
-    /// [offload-11] The same, in a ballot that this owner has no part in: who has no vote learns by
-    /// it ([`crate::owner::Owner::listen`]).
+    /// [offload-11] A coordinator counted a quorum in a ballot in which this owner has no part.
+    /// Informs members without a vote ([`crate::owner::Owner::listen`]).
     Told {
-        /// In which it was counted.
+        /// Ballot of the votes.
         ballot: Ballot,
         /// Decided slot and value.
         held: Held,
     },
-    /// [offload-12] The coordinator assigns no slots any more. The slots reported by
+    /// [offload-12] The coordinator no longer assigns slots. The slots reported by
     /// [`Event::Given`], these, and the holes are all slots from its first one to `next`.
     TakenBack {
-        /// The leader's.
+        /// Ballot of the leader.
         ballot: Ballot,
         /// One past the last assigned slot.
         next: Slot,
@@ -108,38 +107,38 @@ pub enum Event {
         /// Slots in between without a value: their proposals never left the device.
         holes: Vec<Slot>,
     },
-    /// The coordinator assigns no slots any more; nothing was read.
+    /// The coordinator no longer assigns slots; nothing was read.
     Stopped,
-    /// [offload-18] The next slot of the coordinator, loaded after it was asked for.
+    /// [offload-18] The next slot of the coordinator, loaded after the query arrived.
     Next {
-        /// Token of the question.
+        /// Token of the query.
         token: u64,
-        /// `None`: it cannot be known, and a read that needs it fails.
+        /// `None` if it cannot be known, so that a read that needs it fails.
         next: Option<Slot>,
     },
-    /// [offload-9] The device forgot, or is as good as gone. It is the last event: no wish that is
-    /// open comes to another end.
+    /// [offload-9] The device lost its memory, or must be treated as gone. The last event:
+    /// outstanding requests have no other outcome.
     Lost {
         /// Cause of the loss.
         why: Loss,
     },
 }
 
-/// Why a device is given up.
+/// The reason that a device is abandoned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// The device has another boot, or none (0): it forgot, or never was the intended one.
+    /// The device has another boot, or none (0): it lost its memory, or never was the intended one.
     Boot {
-        /// The boot that it has.
+        /// Boot of the device.
         found: u32,
     },
-    /// A call was repeated in vain.
+    /// A call was repeated without an answer.
     NoAnswer,
-    /// Numbers above ours were received there: another process owns it.
+    /// The device received higher numbers than ours: another process owns it.
     OtherOwner,
     /// The state of its drain cannot be known.
     Drain,
-    /// Cells or rooms are not as many or as long as its shape says.
+    /// The number of cells or the size of the value area differs from its shape.
     Shape,
     /// Two of its answers contradict each other.
     Contradiction,

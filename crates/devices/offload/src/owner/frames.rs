@@ -1,4 +1,4 @@
-//! Frames to a device and from it: made, and read as hostile bytes.
+//! Frames to and from a device: encoded, and decoded as hostile bytes.
 
 use alloc::{vec, vec::Vec};
 
@@ -15,21 +15,22 @@ use crate::owner::{
     value::meaning,
 };
 
-/// A counter that stays zero ([`crate::reason::COUNTERS`]): questions ask for it, and no call has
-/// this number in its place, which distinguishes answers to questions from those to calls.
+/// A counter that stays zero ([`crate::reason::COUNTERS`]): queries ask for it, and no call has
+/// this number in its place, which distinguishes answers to queries from those to calls.
 pub(crate) const QUIET: u32 = 31;
 
-/// A frame that came off the port.
+/// A frame received from the port.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Heard<'a> {
     pub(crate) header: Header,
     pub(crate) room: &'a [u8],
-    /// Origin as judged by the own device; it also passes on frames of others.
+    /// Origin according to this owner's device, which also passes on frames of others.
     pub(crate) came: Came,
 }
 
 impl Heard<'_> {
-    /// Returns the slot and its value, with its bytes ([offload-21]); and whether it is one.
+    /// Returns the slot and its value, with its bytes ([offload-21]), and whether the descriptor is
+    /// a valid value.
     pub(crate) fn held(&self) -> (Held, bool) {
         let (value, bytes, known) = meaning(&self.header.value, self.room);
         let held = Held { slot: Slot(self.header.slot), value, bytes: bytes.to_vec() };
@@ -37,7 +38,7 @@ impl Heard<'_> {
     }
 }
 
-/// Makes and reads frames of one device.
+/// Encodes and decodes frames of one device.
 #[derive(Debug)]
 pub(crate) struct Frames {
     shape: Shape,
@@ -58,7 +59,7 @@ impl Frames {
         self.shape.cells.into()
     }
 
-    /// Returns a header for a request to a program; the rest is to be set.
+    /// Returns a header for a request to a program, with all other fields unset.
     pub(crate) fn plain(&self, program: Program, kind: Type) -> Header {
         Header {
             kind,
@@ -87,12 +88,12 @@ impl Frames {
         header
     }
 
-    /// Returns the frame; bytes that do not fit were refused before.
+    /// Encodes a frame; bytes that do not fit were refused before.
     pub(crate) fn make(&mut self, header: &Header, bytes: &[u8]) -> &[u8] {
         self.make_between((self.shape.owner, self.shape.own), header, bytes)
     }
 
-    /// Returns the frame as the own device would send it to all others.
+    /// Encodes a frame as this owner's device would send it to all others.
     pub(crate) fn make_for_all(&mut self, header: &Header, bytes: &[u8]) -> &[u8] {
         self.make_between((self.shape.own, self.shape.all_hosts), header, bytes)
     }
@@ -111,9 +112,9 @@ impl Frames {
             .expect("a room of whole words, and a frame for it")
     }
 
-    /// Returns the contents of a frame, if it is a whole one of this group: to the owner, or to the
-    /// device and passed on. Messages of the own device have its address, but a sender with its
-    /// address need not be the device ([offload-21]).
+    /// Decodes a valid frame of this group: to the owner, or to the device and passed on. Frames of
+    /// this owner's device have its address, but a sender with its address need not be the device
+    /// ([offload-21]).
     pub(crate) fn hear<'a>(&self, came: Came, frame: &'a [u8]) -> Option<Heard<'a>> {
         let Shape { own, owner, .. } = self.shape;
         let to = *frame.first_chunk()?;
@@ -141,7 +142,7 @@ impl Frames {
     }
 }
 
-/// Returns the packed ballot, if it fits and is not zero.
+/// Packs a ballot, if it fits and is not zero.
 pub(crate) fn pack(ballot: quorate_core::ballot::Ballot) -> Option<PackedBallot> {
     PackedBallot::of(ballot).filter(|packed| *packed != PackedBallot::NONE)
 }
@@ -166,8 +167,8 @@ mod tests {
         })
     }
 
-    /// From own device, from another member to it, from outside the group; with its address, and
-    /// not from it.
+    /// The sender is recognized: this owner's device, another member, or a station outside of the
+    /// group, with the device's address or not.
     #[test]
     fn who_says_it_is_seen() {
         for form in [Form::Udp, Form::Raw] {
@@ -191,7 +192,7 @@ mod tests {
         }
     }
 
-    /// Frames for all come from the own device.
+    /// Frames for all are sent in the name of this owner's device.
     #[test]
     fn what_is_for_all_is_sent_as_a_device_would() {
         for form in [Form::Udp, Form::Raw] {

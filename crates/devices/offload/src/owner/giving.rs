@@ -1,4 +1,4 @@
-//! The coordinator's side: starts it, takes the allocation back, answers reads.
+//! The coordinator's side: starts it, withdraws the allocation, answers reads.
 
 use alloc::{collections::BTreeMap, vec::Vec};
 
@@ -21,7 +21,7 @@ use crate::owner::{
     waiting::Waiting,
 };
 
-/// Why it is stopped.
+/// The reason for stopping the coordinator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// An earlier owner may have started it.
@@ -35,7 +35,7 @@ enum End {
 enum Phase {
     /// Setting its boot.
     Booting(Call),
-    /// [offload-12] The steps of an end, in order; a stop reads nothing.
+    /// [offload-12] The steps of stopping, in order; a plain stop reads nothing.
     Stopping(Call, End),
     Draining(End, bool),
     Looking(Serial),
@@ -48,24 +48,24 @@ enum Phase {
     Started,
 }
 
-/// One coordinator.
+/// State of one coordinator.
 #[derive(Debug)]
 pub(crate) struct Giving {
     phase: Phase,
-    /// Parameters of its start, past or imminent.
+    /// Parameters of the last or the pending start.
     start: Option<(PackedBallot, Start)>,
-    /// To be started when what is before it is over.
+    /// Start that waits for the previous one to end.
     wanted: Option<(PackedBallot, Start)>,
-    /// Asked for and not begun.
+    /// End that was requested and has not begun.
     end_wanted: Option<End>,
     pub(crate) upkeep: Upkeep,
     pub(crate) waiting: Waiting,
-    /// Contents read while slots are withdrawn; none: a hole.
+    /// Contents read while slots are withdrawn; `None` is a hole.
     found: BTreeMap<u64, Option<Held>>,
     reader: Reader,
     ask: Ask,
     reads: Reads,
-    /// Ends that need no device.
+    /// Events that need no answer of the device.
     ends: Vec<Event>,
 }
 
@@ -86,7 +86,7 @@ impl Giving {
         }
     }
 
-    /// [offload-5]
+    /// [offload-5] Requests a start.
     pub(crate) fn start(&mut self, start: Start) {
         let Start { ballot, .. } = start;
         let refuse = |reason| Event::StartRefused { ballot, reason };
@@ -103,7 +103,7 @@ impl Giving {
         }
     }
 
-    /// [offload-12]
+    /// [offload-12] Requests the withdrawal of the allocation.
     pub(crate) fn take_back(&mut self) {
         self.wanted = None;
         self.reads.fail_all();
@@ -116,7 +116,7 @@ impl Giving {
         self.end_wanted = Some(End::Stop);
     }
 
-    /// [offload-18] Queues a read; its question leaves after the read arrived.
+    /// [offload-18] Queues a read; its query is sent after the read arrived.
     pub(crate) fn look_next(&mut self, token: u64) {
         let is_started = self.is_started();
         self.reads.push(token, is_started, &mut self.ask);
@@ -132,24 +132,24 @@ impl Giving {
         self.start.filter(|_| gives).map(|(ballot, _)| ballot)
     }
 
-    /// Handles a loss for lack of room.
+    /// Handles the loss of frames for lack of space.
     pub(crate) fn on_lost(&mut self) {
         if self.is_started() {
             self.ask.want();
         }
     }
 
-    /// Handles a report of the own acceptor or the coordinator itself on the value of a slot of
-    /// this start.
+    /// Handles a report of the device's acceptor or coordinator about the value of a slot of this
+    /// start.
     pub(crate) fn on_given(&mut self, heard: &Heard<'_>, cells: u64) -> Result<(), Loss> {
         let (held, _) = heard.held();
         self.upkeep.know(heard.header.value, held, cells)
     }
 
-    /// Handles one frame of the device's coordinator; its boot was checked.
+    /// Handles one frame of the device's coordinator, whose boot was checked.
     pub(crate) fn hear(&mut self, heard: &Heard<'_>, desk: &mut Desk<'_>) -> Result<(), Loss> {
         let said = &heard.header;
-        // A value that came back: only a start has a kind in its call, and its slot is not 0.
+        // A refused value: a start also has a kind in its call, but its slot is not 0.
         if said.kind == Type::Refused && said.value.kind != 0 && said.slot == 0 {
             self.waiting.on_refused(&said.value, desk.now, &desk.settings.pace);
             return Ok(());
@@ -194,7 +194,8 @@ impl Giving {
             }
             (Phase::Starting(_), Answer::Done(said) | Answer::Refused(Reason::Armed, said)) => {
                 let (ballot, Start { first, .. }) = self.start.ok_or(Loss::Contradiction)?;
-                // It was drained before: it is this start, if only its answer was lost.
+                // It was drained before, so this is the requested start, and only its answer was
+                // lost.
                 if said.ballot != ballot {
                     return Err(Loss::Contradiction);
                 }
@@ -246,8 +247,8 @@ impl Giving {
         };
         let taking_back = match self.phase {
             Phase::Started if said.ballot == ballot => false,
-            // [offload-12] What was read before it was stopped and drained is not all that it
-            // holds.
+            // [offload-12] A cell read before the coordinator was stopped and drained may be
+            // incomplete.
             Phase::Reading { .. } if said.ballot == PackedBallot::NONE => true,
             _ => return Ok(()),
         };
@@ -256,7 +257,7 @@ impl Giving {
             return Ok(());
         }
         if !taking_back {
-            // An empty one below the next slot is being written: its turn comes again.
+            // An empty cell below the next slot is being written: it is read again later.
             return if is_held { self.on_given(heard, cells) } else { Ok(()) };
         }
         if !is_held && self.upkeep.is_known(slot) {
@@ -327,8 +328,8 @@ impl Giving {
             return;
         };
         match &mut self.phase {
-            // What it gave out is known when it is known whether it started; who stops does not
-            // care.
+            // The assigned slots are known only once it is known whether it started; a plain stop
+            // does not need them.
             Phase::Starting(_) if wish == End::TakeBack => return,
             Phase::Booting(_) => return,
             Phase::Starting(_) | Phase::Started => {
@@ -341,7 +342,7 @@ impl Giving {
                 (End::TakeBack, End::TakeBack) => {}
                 (End::Begin | End::Stop, _) | (_, End::Stop | End::Begin) => *end = End::Stop,
             },
-            // Drained: stepping down needs nothing more.
+            // Already drained: stepping down needs nothing more.
             Phase::Looking(_) | Phase::Reading { .. } if wish == End::Stop => {
                 self.reader.clear();
                 self.phase = Phase::Idle;
@@ -403,7 +404,7 @@ impl Giving {
         !matches!(self.phase, Phase::Booting(_))
     }
 
-    /// Returns when something is due next.
+    /// Returns the times at which work is due.
     pub(crate) fn due(&self, pace: &Pace) -> impl Iterator<Item = Time> {
         let (call, started) = match &self.phase {
             Phase::Booting(call) | Phase::Stopping(call, _) | Phase::Starting(call) => {

@@ -1,4 +1,4 @@
-//! The owner of one device: wishes go in, events come out; a turn does what is due.
+//! The owner of one device: accepts requests, emits events, and does what is due in a turn.
 
 use alloc::vec::Vec;
 
@@ -24,13 +24,14 @@ use crate::owner::{
 /// Counts of an owner, for metrics. None of them ever decreases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Frames off the port that are no whole frames of the group.
+    /// Frames received from the port that are not valid frames of the group.
     pub foreign: u64,
-    /// Votes for what is no value, or whose bytes are others: no-ops ([offload-21]).
+    /// Votes whose descriptor is not a valid value, or does not match the bytes: no-ops
+    /// ([offload-21]).
     pub unknown: u64,
-    /// Calls of control, repeated ones included.
+    /// Control calls, repeated ones included.
     pub calls: u64,
-    /// Frames that the device lost for lack of room.
+    /// Frames that the device lost for lack of space.
     pub lost: u64,
 }
 
@@ -38,9 +39,9 @@ pub struct Counts {
 #[derive(Clone, Copy, Debug)]
 enum Drain {
     None,
-    /// Since when, and how often it was looked at.
+    /// Start time, and number of checks.
     Begun(Time, u32),
-    /// No step runs; what such steps answered may still be there to be taken.
+    /// No step runs; answers of earlier steps may still be waiting.
     Over,
 }
 
@@ -53,12 +54,12 @@ pub struct Owner {
     voting: Voting,
     giving: Giving,
     drain: Drain,
-    /// Reported decisions, of one ballot.
+    /// Decisions already reported, of one ballot.
     decided: (u64, Ring),
     /// Decisions of any ballot are reported.
     listens: bool,
     lost: Option<Loss>,
-    /// Times that the device is known to have forgotten.
+    /// Number of times that the device is known to have lost its memory.
     forgot: u64,
     counts: Counts,
     now: Time,
@@ -68,10 +69,12 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Sets the device's boot first. The previous arming of the device is unknown until a fence.
+    /// Creates an owner, whose first call sets the device's boot. The previous arming of the device
+    /// is unknown until a fence.
     ///
     /// # Panics
-    /// If a boot is 0, the cells are no power of two, or the room is no room.
+    /// If a boot is 0, the number of cells is not a power of two, or the size of the value area is
+    /// invalid.
     pub fn new(settings: Settings, shape: Shape) -> Self {
         assert!(settings.owner_boot > 0, "owners' boots begin at 1");
         assert!(settings.device_boot > 0, "devices' boots begin at 1");
@@ -98,52 +101,52 @@ impl Owner {
         }
     }
 
-    /// [offload-5] Makes the acceptor vote in this ballot, from this slot on. The replica raised
-    /// its promise to it, and fenced before. It ends with [`Event::Armed`], [`Event::ArmRefused`],
-    /// or a fence.
+    /// [offload-5] Makes the acceptor vote in this ballot, from this slot on. The replica must have
+    /// raised its promise to it, and fenced before. Ends with [`Event::Armed`],
+    /// [`Event::ArmRefused`], or a fence.
     pub fn arm(&mut self, ballot: Ballot, position: u8, floor: Slot) {
         self.voting.arm(ballot, position, floor);
         self.is_due = true;
     }
 
-    /// [offload-8] Disarms, drains, reads out, checks the boot. It ends with [`Event::Fenced`];
-    /// nothing of a later arm is sent before. An owner that was restarted fences first.
+    /// [offload-8] Disarms, drains, reads out, checks the boot. Ends with [`Event::Fenced`]; no
+    /// later arm is sent before. An owner that was restarted fences first.
     pub fn fence(&mut self) {
         self.voting.fence();
         self.is_due = true;
     }
 
-    /// [offload-10] Fences the acceptor without its votes, which are not needed: where they are
-    /// hints, or of an earlier owner. It reads nothing out, and its [`Event::Fenced`] has no votes.
+    /// [offload-10] Fences the acceptor without reading out its votes, which are not needed when
+    /// they are hints, or an earlier owner's. Its [`Event::Fenced`] has no votes.
     pub fn disarm(&mut self) {
         self.voting.disarm();
         self.is_due = true;
     }
 
-    /// [offload-5] Makes the coordinator assign slots. It ends with [`Event::Started`] or
+    /// [offload-5] Makes the coordinator assign slots. Ends with [`Event::Started`] or
     /// [`Event::StartRefused`], or the end of a start.
     pub fn start(&mut self, start: Start) {
         self.giving.start(start);
         self.is_due = true;
     }
 
-    /// [offload-12] Stops, drains, checks the boot, reads the assigned slots. It ends with
+    /// [offload-12] Stops, drains, checks the boot, reads the assigned slots. Ends with
     /// [`Event::TakenBack`], or with [`Event::Stopped`] if there is no start to withdraw.
     pub fn take_back(&mut self) {
         self.giving.take_back();
         self.is_due = true;
     }
 
-    /// Stops after stepping down: stop, drain, read nothing. It ends with [`Event::Stopped`], also
-    /// a withdrawal that is not over.
+    /// Stops after stepping down: stops, drains, reads nothing. Ends with [`Event::Stopped`], and
+    /// also ends a withdrawal in progress.
     pub fn stop(&mut self) {
         self.giving.stop();
         self.is_due = true;
     }
 
-    /// [offload-14] Lets both programs forget the slots below, and the coordinator assign slots up
-    /// to the limit. It is sent when it is worth a call. `floor` is at most what this replica knows
-    /// as decided and keeps itself.
+    /// [offload-14] Lets both programs forget the slots below `floor`, and the coordinator assign
+    /// slots up to `limit`. It is sent when it is worth a call. This replica must know all slots
+    /// below `floor` as decided and store them itself.
     pub fn raise_floor(&mut self, floor: Slot, limit: Slot) {
         let votes = self.voting.tap.raise_floor(floor);
         let gives = self.giving.upkeep.raise_floor(floor, limit);
@@ -151,8 +154,8 @@ impl Owner {
         self.is_due |= votes || gives;
     }
 
-    /// Submits a value to the coordinator; it waits until it is seen assigned, whatever is lost. It
-    /// may be assigned more than once, in slots of their own.
+    /// Submits a value to the coordinator. It waits until it is seen assigned, whatever is lost,
+    /// and may be assigned more than once, to different slots.
     pub fn submit(&mut self, value: Value, bytes: &[u8]) -> Result<(), NotSubmitted> {
         let named = descriptor(&value, bytes, self.frames.shape().room)
             .map_err(NotSubmitted::NotCarried)?;
@@ -164,8 +167,8 @@ impl Owner {
         Ok(())
     }
 
-    /// [offload-15] Offers a value to the coordinator of another member, once. The arrival is not
-    /// acknowledged: a value that is not seen decided soon goes another way.
+    /// [offload-15] Offers a value to the coordinator of another member, once. Its arrival is not
+    /// acknowledged: a value that is not soon seen decided takes another path.
     pub fn offer(
         &mut self,
         device: &mut dyn Device,
@@ -178,13 +181,14 @@ impl Owner {
         Ok(())
     }
 
-    /// [offload-11] Sets whether decisions of ballots without a part of this owner are reported,
+    /// [offload-11] Sets whether decisions of ballots in which this owner has no part are reported,
     /// too.
     pub const fn listen(&mut self, listens: bool) {
         self.listens = listens;
     }
 
-    /// [offload-9] Sets how long a late device is waited for, in microseconds ([`crate::owner::Pace::late_us`]).
+    /// [offload-9] Sets how long to wait for a late device, in microseconds
+    /// ([`crate::owner::Pace::late_us`]).
     pub const fn bear(&mut self, late_us: u64) {
         self.settings.pace.late_us = late_us;
     }
@@ -194,18 +198,18 @@ impl Owner {
         self.giving.waiting.len()
     }
 
-    /// Returns whether another value would be on its way soon: no more wait than are on their way.
+    /// Returns whether another value would be sent soon: fewer than two windows of values wait or
+    /// are in flight.
     pub fn has_room(&self) -> bool {
         (self.giving.waiting.len() as u64) < 2 * self.settings.window
     }
 
-    /// Returns the boot of the device that this owner means.
     pub const fn device_boot(&self) -> u32 {
         self.settings.device_boot
     }
 
-    /// [offload-9] Returns an owner like this one of the same device, after that lost power: its
-    /// messages have another boot from now on.
+    /// [offload-9] Returns a new owner of the same device after it lost power: its frames have
+    /// another boot from now on.
     #[must_use]
     pub fn after_power(&self, found: u32) -> Self {
         let boot =
@@ -215,30 +219,29 @@ impl Owner {
     }
 
     /// Returns the waiting values to the caller, oldest first; after a withdrawal the leader
-    /// proposes them by itself.
+    /// proposes them itself.
     pub fn withdraw(&mut self) -> Vec<(Value, Vec<u8>)> {
         self.giving.waiting.withdraw()
     }
 
-    /// [offload-18] Asks the coordinator for its next slot. It ends with [`Event::Next`], unless
-    /// the device is lost.
+    /// [offload-18] Queries the coordinator's next slot. Ends with [`Event::Next`], unless the
+    /// device is lost.
     pub fn look_next(&mut self, token: u64) {
         self.giving.look_next(token);
         self.is_due = true;
     }
 
-    /// Returns the owner's counts.
     pub const fn counts(&self) -> Counts {
         Counts { unknown: self.voting.tap.unknown, calls: self.counter, ..self.counts }
     }
 
-    /// Returns why the device is given up, if it is.
+    /// Returns why the device is abandoned, if it is.
     pub const fn lost(&self) -> Option<Loss> {
         self.lost
     }
 
-    /// [offload-9] Returns whether the device owes answers for longer than one that works would. It
-    /// may have forgotten nothing: nothing is promised until it was read out, and it is given up
+    /// [offload-9] Returns whether the device has owed answers for longer than a working one would.
+    /// It may still have its memory: nothing is promised until it was read out, and it is abandoned
     /// after [`crate::owner::Pace::late_us`].
     pub fn is_late(&self) -> bool {
         let pace = &self.settings.pace;
@@ -247,7 +250,7 @@ impl Owner {
         self.lost.is_none() && (drain || self.voting.is_late(pace) || self.giving.is_late(pace))
     }
 
-    /// Takes what came off the port, and does what is due.
+    /// Handles the frames received from the port, and does what is due.
     pub fn turn(&mut self, now: Time, device: &mut dyn Device, events: &mut Vec<Event>) {
         (self.now, self.is_due) = (now, false);
         if self.lost.is_some() {
@@ -259,7 +262,8 @@ impl Owner {
         }
     }
 
-    /// Returns when the next turn is due without a frame; `None`: not before one, or a request.
+    /// Returns when the next turn is due without a frame; `None` if only a frame or a request needs
+    /// one.
     pub fn wake_at(&self) -> Option<Time> {
         if self.lost.is_some() {
             return None;
@@ -270,25 +274,26 @@ impl Owner {
         let pace = &self.settings.pace;
         let drain = match self.drain {
             Drain::None => None,
-            // Its end is not reported; the driver of the device may look earlier.
+            // Its end is not reported; the driver of the device may check earlier.
             Drain::Begun(..) if self.is_late() => Some(self.now.plus_us(pace.answer_us)),
             Drain::Begun(..) => Some(self.now.plus_us(pace.answer_us / 10)),
             Drain::Over => return Some(self.now),
         };
         let parts = self.voting.due(pace).chain(self.giving.due(pace));
         let parts = parts.chain(drain);
-        // What was due in the last turn and was not done waits for a frame.
+        // Work that was due in the last turn and was not done waits for a frame.
         parts.filter(|due| *due > self.now).min()
     }
 
     fn work(&mut self, device: &mut dyn Device, events: &mut Vec<Event>) -> Result<(), Loss> {
-        // [offload-9] The device reports it itself, so there is no wait for a missing answer.
+        // [offload-9] The device itself reports it, so there is no need to wait for a missing
+        // answer.
         let forgot = device.forgot();
         if forgot > self.forgot {
             self.forgot = forgot;
             return Err(Loss::Boot { found: 0 });
         }
-        // Before frames are taken: then all that belongs to what drained is among them.
+        // Checked before frames are taken, so that all frames of the drained steps are among them.
         self.look_at_drain(device)?;
         let emptied = self.take_all(device, events)?;
         if emptied && matches!(self.drain, Drain::Over) {
@@ -334,8 +339,8 @@ impl Owner {
             let patience = pace.late_from_us().saturating_add(pace.late_us);
             match device.drained() {
                 Drained::Over => self.drain = Drain::Over,
-                // A process that stood still finds its patience gone, and its device's thread has
-                // stood still with it.
+                // A process that was suspended finds its timeout expired, but its device's thread
+                // was suspended with it.
                 Drained::NotYet if !pace.is_late(looks) || self.now.since_us(since) < patience => {
                     self.drain = Drain::Begun(since, looks.saturating_add(1));
                 }
@@ -345,8 +350,8 @@ impl Owner {
         Ok(())
     }
 
-    /// Takes frames; whether none is left. Not more than a ring or two in one turn, or a reactor
-    /// would wait.
+    /// Handles waiting frames; returns whether none are left. Takes at most about two rings' worth
+    /// in one turn, so that the reactor is not blocked.
     fn take_all(&mut self, device: &mut dyn Device, events: &mut Vec<Event>) -> Result<bool, Loss> {
         let mut frame = core::mem::take(&mut self.frame);
         let most = self.frames.cells().saturating_mul(2).saturating_add(256);
@@ -375,8 +380,8 @@ impl Owner {
     ) -> Result<(), Loss> {
         let said = &heard.header;
         if heard.came == Came::Network {
-            // [offload-21] Only what a coordinator counted is of use, and nothing there is the own
-            // device's word.
+            // [offload-21] Only decisions counted by a coordinator are of use, and nothing in such
+            // frames is trusted as from this device.
             if said.kind == Type::Decided {
                 self.on_decided(heard, events);
             }
@@ -387,7 +392,7 @@ impl Owner {
             Program::Acceptor => voting,
             Program::Coordinator => giving,
         };
-        // [offload-9] Whatever it says, it says with another memory.
+        // [offload-9] A device with another boot has lost its memory, whatever it reports.
         if booted && said.boot != self.settings.device_boot {
             return Err(Loss::Boot { found: said.boot });
         }
@@ -401,8 +406,8 @@ impl Owner {
                 self.on_decided(heard, events);
                 return Ok(());
             }
-            // The own acceptor voted for the value that its coordinator assigned to the slot, if it
-            // received the proposal from that one.
+            // The device's acceptor voted for the value that its coordinator assigned to the slot,
+            // if it received the proposal from that coordinator.
             Type::Phase2b
                 if booted
                     && heard.came == Came::Inside
@@ -419,12 +424,12 @@ impl Owner {
         }
     }
 
-    /// [offload-10] Handles only a count that decides, and only in a ballot that this owner is in.
-    /// Each is reported once.
+    /// [offload-10] Handles a decision, if the count decides and this owner takes part in the
+    /// ballot. Each is reported once.
     fn on_decided(&mut self, heard: &Heard<'_>, events: &mut Vec<Event>) {
         let said = &heard.header;
         let ours = [self.voting.ballot(), self.giving.ballot()].contains(&Some(said.ballot));
-        // An older one is of no use: its contents are known, or asked for.
+        // An older one is of no use: its contents are known, or requested otherwise.
         let listens = self.listens && said.ballot.0 >= self.decided.0;
         if !(ours || listens) || said.flags & HINT != 0 {
             return;

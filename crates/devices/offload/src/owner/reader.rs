@@ -1,4 +1,4 @@
-//! Reads cells of one program, a few at a time, again if there is no answer ([offload-7]).
+//! Reads cells of one program, a few at a time, repeated while there is no answer ([offload-7]).
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -7,17 +7,18 @@ use quorate_core::time::Time;
 
 use crate::owner::{desk::Desk, event::Loss, settings::Pace};
 
-/// Cells that are asked for at once: what a queue of a device holds easily.
+/// Maximum number of cells requested at once: easily held by a device's queue.
 const ASKED_MAX: usize = 64;
 
-/// Which cells are wanted.
+/// Cells to read.
 #[derive(Debug)]
 pub(crate) struct Reader {
     program: Program,
     wanted: BTreeSet<u64>,
-    /// Cells whose answers are awaited: when they were asked for last, and waits in vain.
+    /// Cells whose answers are awaited: time of the last request, and number of waits without an
+    /// answer.
     asked: BTreeMap<u64, (Time, u32)>,
-    /// Not before the next question is late.
+    /// Earliest time at which a request can be late.
     due: Option<Time>,
 }
 
@@ -77,7 +78,7 @@ impl Reader {
         self.asked.values().any(|(_, waits)| pace.is_late(*waits))
     }
 
-    /// Returns whether the cell of this slot was asked for, and ends the question.
+    /// Returns whether the cell of this slot was requested, and ends the request.
     pub(crate) fn hear(&mut self, slot: u64) -> bool {
         self.asked.remove(&slot).is_some()
     }

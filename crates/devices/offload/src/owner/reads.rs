@@ -1,4 +1,4 @@
-//! Reads of the coordinator's next slot, and the question that must be answered for each
+//! Reads of the coordinator's next slot, and the query that must be answered for each
 //! ([offload-18]).
 
 use alloc::vec::Vec;
@@ -11,10 +11,10 @@ use crate::owner::{
     event::Event,
 };
 
-/// Reads that wait at once; more are answered with nothing.
+/// Maximum number of waiting reads; further ones fail.
 const READS_MAX: usize = 1024;
 
-/// All that wait, and those that failed.
+/// Waiting reads, and failed ones.
 #[derive(Debug, Default)]
 pub(crate) struct Reads {
     waiting: Vec<(Serial, u64)>,
@@ -22,8 +22,8 @@ pub(crate) struct Reads {
 }
 
 impl Reads {
-    /// Adds a read; its question leaves after the read arrived. `is_started`: no other coordinator
-    /// assigns slots.
+    /// Adds a read; its query is sent after the read arrived. `is_started` implies that no other
+    /// coordinator assigns slots.
     pub(crate) fn push(&mut self, token: u64, is_started: bool, ask: &mut Ask) {
         if is_started && self.waiting.len() < READS_MAX {
             self.waiting.push((ask.want(), token));
@@ -32,7 +32,7 @@ impl Reads {
         }
     }
 
-    /// Fails all reads, as the coordinator stops.
+    /// Fails all reads, because the coordinator stops.
     pub(crate) fn fail_all(&mut self) {
         let tokens = self.waiting.drain(..).map(|(_, token)| token);
         self.failed.extend(tokens);

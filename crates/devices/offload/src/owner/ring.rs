@@ -1,13 +1,13 @@
-//! Which slots of a window were seen: as many words as a device has cells, whatever comes.
+//! Slots of a window that were seen, in a fixed number of words: one for each cell of a device.
 
 use alloc::{vec, vec::Vec};
 
-/// One word for each cell: the last slot that was seen there, plus one.
+/// One word for each cell: the last slot seen there, plus one.
 #[derive(Debug)]
 pub(crate) struct Ring(Vec<u64>);
 
 impl Ring {
-    /// Returns an empty ring. `cells`: a power of two.
+    /// Creates an empty ring. `cells` must be a power of two.
     pub(crate) fn new(cells: u64) -> Self {
         let cells = usize::try_from(cells).expect("cells are memory of a device");
         Self(vec![0; cells])

@@ -1,11 +1,12 @@
-//! Something that does not move: how long it has stood, and when to do something about it again.
+//! Backoff for a slot that makes no progress: how long it has been stuck, and when to act on it
+//! again.
 
 use quorate_core::time::Time;
 
-/// Longest wait, in first waits.
+/// Longest wait, in multiples of the first.
 const LONGEST: u64 = 8;
 
-/// Slot that does not move, the time of the last push, and the number of pushes.
+/// The stuck slot, the time of the last action, and the number of actions.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Stuck {
     at: Option<(u64, Time)>,
@@ -13,8 +14,8 @@ pub(crate) struct Stuck {
 }
 
 impl Stuck {
-    /// Returns whether it is time to push the slot that does not move; `None`: all slots move.
-    /// Waits get longer while it does not move.
+    /// Returns whether it is time to act on the stuck slot; `None` if no slot is stuck. Waits
+    /// double while it stays stuck, up to a bound.
     pub(crate) fn is_due(&mut self, now: Time, slot: Option<u64>, wait_us: u64) -> bool {
         let Some(slot) = slot else {
             *self = Self::default();
@@ -31,7 +32,7 @@ impl Stuck {
         true
     }
 
-    /// Returns when to look again.
+    /// Returns when to check again.
     pub(crate) fn due(&self, wait_us: u64) -> Option<Time> {
         let longer = 1_u64.checked_shl(self.pushed).unwrap_or(LONGEST);
         let (_, since) = self.at?;

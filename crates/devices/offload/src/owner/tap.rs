@@ -1,4 +1,5 @@
-//! Duties for an armed acceptor: its votes reported once, holes of the tap read, its floor raised.
+//! Duties for an armed acceptor: its votes are reported once, holes of the tap are read, its floor
+//! is raised.
 
 use crate::{
     Header, Type,
@@ -17,29 +18,29 @@ use crate::owner::{
     stuck::Stuck,
 };
 
-/// Holes that are looked at together.
+/// Maximum number of holes read together.
 const HOLES_MAX: usize = 16;
 
 /// The tap of one acceptor, in one arming.
 #[derive(Debug)]
 pub(crate) struct Tap {
-    /// The device's floor, as it last said.
+    /// Floor that the device last reported.
     pub(crate) floor: u64,
-    /// The highest floor that it was sent.
+    /// Highest floor sent to the device.
     told_floor: u64,
     wanted_floor: u64,
     call: Option<Call>,
     told: Ring,
-    /// Every slot from the floor to here was reported.
+    /// Every slot from the floor up to this one was reported.
     told_to: u64,
-    /// One past the highest slot that it voted for.
+    /// One past the highest slot that the acceptor voted for.
     highest: u64,
     hole: Stuck,
-    /// A floor that may be raised while nothing happens.
+    /// Backoff for a floor that may be raised while no votes arrive.
     idle: Stuck,
-    /// Time to look for votes after everything that was received.
+    /// Time to look for votes past everything that was received.
     sweep: Option<Time>,
-    /// Votes for what is no value: no-ops.
+    /// Votes whose descriptor is not a valid value: no-ops.
     pub(crate) unknown: u64,
 }
 
@@ -60,12 +61,12 @@ impl Tap {
         }
     }
 
-    /// Drops all that is in progress: a fence follows, or another record.
+    /// Cancels everything in progress, because a fence or another record follows.
     pub(crate) fn pause(&mut self) {
         (self.call, self.sweep) = (None, None);
     }
 
-    /// Begins with this floor; `again`: in the same ballot, without a fence between.
+    /// Begins with this floor. `again` means in the same ballot, without a fence in between.
     pub(crate) fn begin(&mut self, floor: u64, again: bool) {
         self.pause();
         self.told_floor = self.told_floor.max(floor);
@@ -75,14 +76,14 @@ impl Tap {
         }
     }
 
-    /// [offload-14] Sets the wanted floor. Returns whether it is new.
+    /// [offload-14] Sets the wanted floor. Returns whether it changed.
     pub(crate) fn raise_floor(&mut self, floor: Slot) -> bool {
         let before = self.wanted_floor;
         self.wanted_floor = before.max(floor.0);
         self.wanted_floor > before
     }
 
-    /// Handles a loss for lack of room.
+    /// Handles the loss of frames for lack of space.
     pub(crate) fn on_lost(&mut self, now: Time, pace: &Pace) {
         if self.sweep.is_none() {
             self.sweep = Some(now.plus_us(pace.slot_us));
@@ -112,14 +113,14 @@ impl Tap {
         self.call = None;
         let floor = match answer {
             Answer::Done(said) => said.slot,
-            // It has a higher one.
+            // The device's floor is higher.
             Answer::Refused(_, said) => said.voted,
         };
         self.floor = self.floor.max(floor);
         true
     }
 
-    /// Does what is due while it is armed.
+    /// Does what is due while the acceptor is armed.
     pub(crate) fn keep_up(&mut self, desk: &mut Desk<'_>, reader: &mut Reader) -> Result<(), Loss> {
         self.raise(desk)?;
         let cells = desk.frames.cells();
@@ -128,7 +129,7 @@ impl Tap {
             let all = self.floor..self.floor.saturating_add(cells);
             all.filter(|slot| !self.told.has(*slot)).for_each(|slot| reader.want(slot));
         }
-        // A hole of the tap, or of the acceptor: only its cell says which.
+        // A hole of the tap, or of the acceptor: only its cell shows which.
         let first = self.told.first_unseen(self.told_to.max(self.floor));
         self.told_to = first;
         let hole = (first < self.highest).then_some(first);
@@ -139,8 +140,8 @@ impl Tap {
         Ok(())
     }
 
-    /// [offload-14] Raises the floor only when it is worth a call: an eighth of the ring, or
-    /// nothing was in flight above it for a while.
+    /// [offload-14] Raises the floor only when it is worth a call: by an eighth of the ring, or
+    /// when nothing above it was in flight for a while.
     fn raise(&mut self, desk: &mut Desk<'_>) -> Result<(), Loss> {
         if let Some(call) = &mut self.call {
             return call.advance(desk);

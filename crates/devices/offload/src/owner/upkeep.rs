@@ -1,4 +1,4 @@
-//! Duties for a started coordinator: its slots reported in order, the undecided ones repeated,
+//! Duties for a started coordinator: its slots are reported in order, undecided ones repeated,
 //! floor and limit raised.
 
 use alloc::collections::BTreeMap;
@@ -20,15 +20,15 @@ use crate::owner::{
     waiting::Waiting,
 };
 
-/// Slots that are repeated together.
+/// Maximum number of slots repeated together.
 const TICKS_MAX: usize = 8;
-/// Gaps that are read together.
+/// Maximum number of gaps read together.
 const GAPS_MAX: usize = 64;
 
 /// The slots of one start.
 #[derive(Debug)]
 pub(crate) struct Upkeep {
-    /// Every slot below was reported.
+    /// All lower slots were reported.
     given_to: u64,
     /// Known slots after a gap.
     ahead: BTreeMap<u64, (Descriptor, Held)>,
@@ -38,12 +38,12 @@ pub(crate) struct Upkeep {
     decided_to: u64,
     floor: u64,
     limit: u64,
-    /// Floor and limit that are wanted.
+    /// Wanted floor and limit.
     wanted: (u64, u64),
     call: Option<Call>,
     gap: Stuck,
     undecided: Stuck,
-    /// A floor or limit that may be raised while nothing happens.
+    /// Backoff for a floor or limit that may be raised while nothing is in flight.
     idle: Stuck,
 }
 
@@ -65,7 +65,7 @@ impl Upkeep {
         }
     }
 
-    /// Begins a start: nothing of earlier ones counts any more.
+    /// Begins a start; the state of earlier ones is dropped.
     pub(crate) fn begin(&mut self, first: u64, limit: u64) {
         (self.given_to, self.next, self.decided_to) = (first, first, first);
         (self.floor, self.limit) = (first, limit);
@@ -96,14 +96,14 @@ impl Upkeep {
         self.ahead.contains_key(&slot)
     }
 
-    /// [offload-14] Sets the wanted floor and limit. Returns whether they are new.
+    /// [offload-14] Sets the wanted floor and limit. Returns whether they changed.
     pub(crate) fn raise_floor(&mut self, floor: Slot, limit: Slot) -> bool {
         let before = self.wanted;
         self.wanted = (before.0.max(floor.0), before.1.max(limit.0));
         self.wanted != before
     }
 
-    /// Notes the value of a slot, from any source. Two different values are a contradiction
+    /// Records the value of a slot, from any source. Two different values are a contradiction
     /// ([count-1]).
     pub(crate) fn know(&mut self, named: Descriptor, held: Held, cells: u64) -> Result<(), Loss> {
         let slot = held.slot.0;
@@ -129,7 +129,7 @@ impl Upkeep {
         }
     }
 
-    /// Notes the coordinator's next slot.
+    /// Records the coordinator's next slot.
     pub(crate) fn on_next(&mut self, next: u64, cells: u64) {
         self.next = self.next.max(next.min(self.given_to.saturating_add(cells)));
     }
@@ -152,7 +152,8 @@ impl Upkeep {
         true
     }
 
-    /// Does what is due while it is started. `is_open`: values wait for room.
+    /// Does what is due while the coordinator is started. `is_open`: values wait because the ring
+    /// is full.
     pub(crate) fn advance(
         &mut self,
         desk: &mut Desk<'_>,
@@ -160,7 +161,7 @@ impl Upkeep {
         is_open: bool,
     ) -> Result<(), Loss> {
         let slot_us = desk.pace().slot_us;
-        // What the replica counts as decided needs no repetition.
+        // Slots that the replica counts as decided need no repetition.
         let decided = self.decided_to.max(self.wanted.0.min(self.given_to));
         self.decided_to = self.decided.first_unseen(decided);
         self.raise(desk, is_open)?;
@@ -171,7 +172,7 @@ impl Upkeep {
             let gaps = (self.given_to..end).filter(|slot| !self.ahead.contains_key(slot));
             gaps.take(GAPS_MAX).for_each(|slot| reader.want(slot));
         }
-        // [offload-19] The oldest, and some behind it, since losses come in rows.
+        // [offload-19] The oldest, and some after it, since losses occur in bursts.
         let undecided = (self.decided_to < self.given_to).then_some(self.decided_to);
         if self.undecided.is_due(desk.now, undecided, slot_us) {
             let slots = (self.decided_to..self.given_to).filter(|slot| !self.decided.has(*slot));
@@ -184,14 +185,14 @@ impl Upkeep {
         Ok(())
     }
 
-    /// [offload-14] Raises floor and limit only when it is worth a call: an eighth of the ring, or
-    /// as much as is left to assign, or a value waits, or nothing was in flight for a while.
-    /// Clients that submit by frames from elsewhere do not wait here.
+    /// [offload-14] Raises floor and limit only when it is worth a call: by an eighth of the ring,
+    /// or as much as is left to assign, or when a value waits, or nothing was in flight for a
+    /// while. Values that clients submit by frames from elsewhere do not wait here.
     fn raise(&mut self, desk: &mut Desk<'_>, is_open: bool) -> Result<(), Loss> {
         if let Some(call) = &mut self.call {
             return call.advance(desk);
         }
-        // Its cells above were not reported yet, and must stay to be read.
+        // Cells above were not reported yet, and must stay to be read.
         let floor = self.wanted.0.min(self.given_to).max(self.floor);
         let limit = self.wanted.1.max(self.limit);
         let gain = (floor - self.floor).max(limit - self.limit);
@@ -215,7 +216,7 @@ impl Upkeep {
         Ok(())
     }
 
-    /// Drops all that is in progress: a stop follows.
+    /// Cancels everything in progress, because a stop follows.
     pub(crate) fn pause(&mut self) {
         self.call = None;
     }
@@ -254,7 +255,7 @@ mod tests {
         all_hosts: NOWHERE,
     };
 
-    /// Its answers come later.
+    /// A device that never answers.
     struct Silent;
 
     impl Device for Silent {
@@ -281,8 +282,9 @@ mod tests {
         }
     }
 
-    /// [offload-14] Others keep the coordinator busy by frames, and no value waits here: its limit
-    /// is raised while half of the slots it may assign are left, far below an eighth of the ring.
+    /// [offload-14] Others keep the coordinator busy with frames, and no value waits here: its
+    /// limit is raised while half of the slots that it may assign are left, far below an eighth of
+    /// the ring.
     #[test]
     fn a_limit_is_raised_at_half_while_nobody_waits_here() {
         const FIRST: u64 = 100;
@@ -295,7 +297,7 @@ mod tests {
         let mut reader = Reader::new(Program::Coordinator);
         let mut raised = None;
         for decided in 1..=WINDOW {
-            // More is always in flight.
+            // There is always a slot in flight.
             upkeep.given_to = (FIRST + decided + 1).min(FIRST + WINDOW);
             upkeep.on_decided(FIRST + decided - 1);
             upkeep.raise_floor(Slot(0), Slot(FIRST + WINDOW + decided));

@@ -1,4 +1,4 @@
-//! Values of the core as descriptors of devices, and back: without loss, or not at all.
+//! Converts values of the core to descriptors of devices, and back, without loss or not at all.
 //!
 //! Devices carry every kind but content, reconfiguration and raises of the level ([offload-15]),
 //! and **each of the six fits without loss**:
@@ -13,18 +13,18 @@
 //! | fresh node id | 8 | 0 | 0 | nonce | 0 | 0 |
 //! | now is T | 8 | 0 | 1 | T | 0 | 0 |
 //!
-//! A batch's length has 32 bits in the core and 16 here: a longer one does not fit into a room
+//! A batch's length has 32 bits in the core and 16 here: a longer one does not fit into a frame
 //! anyway, and is [`NotCarried::TooLong`]. A batch's checksum in the core is the CRC-32C of its
-//! bytes, and so is a descriptor's CRC; it is made again from the bytes on both ways ([value-2]).
-//! Fields without meaning are zero: equal values have equal descriptors, and a descriptor that has
-//! one set is no value.
+//! bytes, and so is a descriptor's CRC; it is recomputed from the bytes in both directions
+//! ([value-2]). Fields without meaning are zero: equal values have equal descriptors, and a
+//! descriptor with such a field set is not a valid value.
 //!
-//! **A descriptor that is no value is a no-op** ([offload-21]): programs look into no value, so a
-//! slot may have been assigned to one that no member understands, and be decided. All members then
-//! have the same descriptor and the same bytes, since frames that changed on their way are dropped
-//! ([offload-16]), and [`meaning`] depends on nothing else. So the meaning of a descriptor never
-//! changes while the frame has this version: a new kind of value, or a new use of a field, needs a
-//! new one, or two releases would execute different things.
+//! **A descriptor that is not a valid value is a no-op** ([offload-21]): programs do not interpret
+//! values, so a slot may have been assigned to one that no member understands, and be decided. All
+//! members then have the same descriptor and the same bytes, since frames that changed in transit
+//! are dropped ([offload-16]), and [`meaning`] depends on nothing else. So the meaning of a
+//! descriptor never changes while the frame has this version: a new kind of value, or a new use of
+//! a field, needs a new version, or two releases would execute different commands.
 
 use crate::Descriptor;
 use quorate_core::{
@@ -36,19 +36,18 @@ use quorate_wire::checksum;
 /// Boot field that distinguishes the time from a fresh node id, which has 0 there.
 const NOW: u32 = 1;
 
-/// Why a device does not carry a value; it goes over TCP ([offload-15]).
+/// The reason that a device does not carry a value; it goes over TCP ([offload-15]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotCarried {
     /// Content, reconfiguration and raises of the level.
     Kind,
-    /// Longer than the room.
+    /// Longer than the value area.
     TooLong,
     /// The bytes are not those that the value names.
     Bytes,
 }
 
-/// Returns a device's name of a value with these bytes. `room`: the bytes that a frame has for
-/// them.
+/// Returns the descriptor of a value with these bytes. `room` is the size of a frame's value area.
 pub fn descriptor(value: &Value, bytes: &[u8], room: usize) -> Result<Descriptor, NotCarried> {
     let plain = |kind| Descriptor { kind, ..Descriptor::NONE };
     let named = match *value {
@@ -81,7 +80,7 @@ pub fn descriptor(value: &Value, bytes: &[u8], room: usize) -> Result<Descriptor
         }
         Value::ExpireSession { session } => Descriptor { counter: session, ..plain(6) },
         Value::AllocateNode { nonce } => Descriptor { counter: nonce, ..plain(8) },
-        // Programs of devices know eight kinds, and look into none of them.
+        // Programs of devices know eight kinds, and interpret none of them.
         Value::Now { ms } => Descriptor { origin_boot: NOW, counter: ms, ..plain(8) },
         Value::Content { .. } | Value::Reconfigure { .. } | Value::Raise { .. } => {
             return Err(NotCarried::Kind);
@@ -90,8 +89,8 @@ pub fn descriptor(value: &Value, bytes: &[u8], room: usize) -> Result<Descriptor
     if bytes.is_empty() { Ok(named) } else { Err(NotCarried::Bytes) }
 }
 
-/// Returns the value of a descriptor, and its bytes out of the room; `None` if no value has that
-/// descriptor, or the bytes are others.
+/// Returns the value of a descriptor, and its bytes out of the value area; `None` if the descriptor
+/// is not valid, or does not match the bytes.
 pub fn value<'a>(named: &Descriptor, room: &'a [u8]) -> Option<(Value, &'a [u8])> {
     let bytes = room.get(..usize::from(named.length))?;
     let value = match named.kind {
@@ -118,13 +117,13 @@ pub fn value<'a>(named: &Descriptor, room: &'a [u8]) -> Option<(Value, &'a [u8])
         8 => Value::AllocateNode { nonce: named.counter },
         _ => return None,
     };
-    // The way back compares every field, and the checksum with the bytes.
+    // The conversion back compares every field, and the checksum with the bytes.
     let again = descriptor(&value, bytes, room.len());
     (again == Ok(*named)).then_some((value, bytes))
 }
 
-/// Returns the meaning of a slot with this descriptor and this room, and whether that is a value: a
-/// no-op if not ([offload-21]).
+/// Returns the meaning of a slot with this descriptor and value area, and whether that is a valid
+/// value; a no-op if not ([offload-21]).
 pub fn meaning<'a>(named: &Descriptor, room: &'a [u8]) -> (Value, &'a [u8], bool) {
     value(named, room).map_or((Value::NoOp, &[], false), |(value, bytes)| (value, bytes, true))
 }
@@ -149,7 +148,7 @@ mod tests {
         })
     }
 
-    /// Every kind that devices carry, fields full and empty.
+    /// Returns values of every kind that devices carry, with maximal and minimal fields.
     fn carried() -> Vec<(Value, Vec<u8>)> {
         let stream = StreamName { owner: NodeId(0x8000_0001), boot: u32::MAX, number: u32::MAX };
         let bare = [
@@ -184,7 +183,8 @@ mod tests {
         }
     }
 
-    /// [value-2] Two descriptors of one value would be counted apart.
+    /// [value-2] A changed bit makes another value or none: two descriptors of one value would be
+    /// counted separately.
     #[test]
     fn a_changed_bit_is_another_value_or_none() {
         for (before, bytes) in carried() {
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(refused, Err(NotCarried::Bytes));
     }
 
-    /// [offload-21] Whatever the fields say: a value, or a no-op without bytes.
+    /// [offload-21] Any combination of fields is a value, or a no-op without bytes.
     #[test]
     fn what_is_no_value_is_a_no_op() {
         for (before, bytes) in carried() {
@@ -254,7 +254,7 @@ mod tests {
         }
     }
 
-    /// [offload-15]
+    /// [offload-15] Devices do not carry content or reconfigurations.
     #[test]
     fn content_and_reconfiguration_stay_on_tcp() {
         let content = Value::Content { stream: StreamName::default(), offset: 1 };

@@ -19,7 +19,7 @@ use crate::owner::{
     tap::Tap,
 };
 
-/// Record that it is armed with.
+/// Record to arm the acceptor with.
 #[derive(Clone, Copy, Debug)]
 struct Arm {
     ballot: PackedBallot,
@@ -46,27 +46,27 @@ enum Phase {
     Checking(Serial),
 }
 
-/// One acceptor.
+/// State of one acceptor.
 #[derive(Debug)]
 pub(crate) struct Voting {
     phase: Phase,
     armed: Option<Arm>,
-    /// To be armed when what is before it is over.
+    /// Record to arm with once earlier requests are complete.
     wanted: Option<Arm>,
-    /// Asked for and not begun.
+    /// A fence was requested and has not begun.
     fence_wanted: bool,
-    /// The wanted fence, or the one in progress that did not drain yet, reads out.
+    /// The requested fence, or the one in progress that has not drained yet, reads out votes.
     reads_out: bool,
-    /// The fence in progress does not read out.
+    /// The fence in progress does not read out votes.
     is_unread: bool,
-    /// There can be votes that no fence reported.
+    /// There may be votes that no fence has reported.
     must_read: bool,
     pub(crate) tap: Tap,
     /// Contents read by a fence: the ballot of the vote, and the vote.
     found: BTreeMap<u64, (PackedBallot, Held)>,
     reader: Reader,
     ask: Ask,
-    /// Ends that need no device.
+    /// Events that need no answer of the device.
     ends: Vec<Event>,
 }
 
@@ -79,7 +79,7 @@ impl Voting {
             fence_wanted: false,
             reads_out: false,
             is_unread: false,
-            // Who owned it before may have armed it.
+            // An earlier owner may have armed it.
             must_read: true,
             tap: Tap::new(shape),
             found: BTreeMap::new(),
@@ -89,7 +89,7 @@ impl Voting {
         }
     }
 
-    /// [offload-5]
+    /// [offload-5] Requests arming.
     pub(crate) fn arm(&mut self, ballot: Ballot, position: u8, floor: Slot) {
         let refuse = |reason| Event::ArmRefused { ballot, reason };
         let (Some(packed), 0..16) = (pack(ballot), position) else {
@@ -98,7 +98,7 @@ impl Voting {
         };
         let arm = Arm { ballot: packed, position, floor: floor.0 };
         let other = |arm: &Arm| (arm.ballot, arm.position) != (packed, position);
-        // [offload-17] One record is not changed for another but by a fence.
+        // [offload-17] A record is replaced only after a fence.
         let fenced = self.fence_wanted || self.is_fencing();
         if !fenced && self.armed.as_ref().is_some_and(other) {
             self.ends.push(refuse(Reason::Armed));
@@ -118,7 +118,7 @@ impl Voting {
         )
     }
 
-    /// [offload-8] Begins a fence. Earlier requests that were not sent never are.
+    /// [offload-8] Begins a fence. Earlier requests that were not sent are dropped.
     pub(crate) fn fence(&mut self) {
         self.wanted = None;
         match self.phase {
@@ -128,7 +128,7 @@ impl Voting {
         }
     }
 
-    /// Begins a fence without reading out.
+    /// Begins a fence without reading out votes.
     pub(crate) fn disarm(&mut self) {
         self.wanted = None;
         self.fence_wanted |= !self.is_fencing();
@@ -140,7 +140,7 @@ impl Voting {
         self.armed.filter(|_| votes).map(|armed| armed.ballot)
     }
 
-    /// Handles one frame of the device's acceptor; its boot was checked.
+    /// Handles one frame of the device's acceptor, whose boot was checked.
     pub(crate) fn hear(&mut self, heard: &Heard<'_>, desk: &mut Desk<'_>) -> Result<(), Loss> {
         let said = &heard.header;
         match said.kind {
@@ -189,7 +189,7 @@ impl Voting {
             }
             (Phase::Arming(_), Answer::Refused(reason, said)) => {
                 let armed = self.armed.ok_or(Loss::Contradiction)?;
-                // Asked for again, it may be armed all the same.
+                // A repeated request may be refused although it is armed.
                 self.phase = if said.ballot == armed.ballot {
                     Phase::Armed
                 } else {
@@ -214,7 +214,7 @@ impl Voting {
     fn on_stands(&mut self, stands: &Stands, desk: &mut Desk<'_>) -> Result<(), Loss> {
         let said = stands.header;
         match self.phase {
-            // [offload-8] The boot was looked at once more, after everything was read.
+            // [offload-8] The boot was checked once more, after everything was read.
             Phase::Checking(serial) if stands.serial >= serial => {
                 if said.ballot != PackedBallot::NONE {
                     return Err(Loss::Contradiction);
@@ -231,7 +231,7 @@ impl Voting {
     fn on_cell(&mut self, heard: &Heard<'_>, desk: &mut Desk<'_>) {
         let said = &heard.header;
         let fencing = match self.phase {
-            // What was read while it was armed, or by another owner, is not what it holds now.
+            // A cell read while the device was armed, or by another owner, may be outdated.
             Phase::Reading if said.ballot == PackedBallot::NONE => true,
             Phase::Armed if Some(said.ballot) == self.ballot() => false,
             _ => return,
@@ -256,7 +256,7 @@ impl Voting {
             self.is_unread = !core::mem::take(&mut self.reads_out);
             if !self.is_unread {
                 let floor = self.tap.floor;
-                // [offload-8] Every cell: what is behind a hole is a vote, too.
+                // [offload-8] Every cell: a vote after a hole counts, too.
                 (floor..floor.saturating_add(cells)).for_each(|slot| self.reader.want(slot));
             }
             self.phase = Phase::Reading;
@@ -307,7 +307,7 @@ impl Voting {
         !matches!(self.phase, Phase::Booting(_))
     }
 
-    /// Returns when something is due next.
+    /// Returns the times at which work is due.
     pub(crate) fn due(&self, pace: &Pace) -> impl Iterator<Item = Time> {
         let (call, armed) = match &self.phase {
             Phase::Booting(call) | Phase::Arming(call) | Phase::Disarming(call) => {
@@ -321,7 +321,7 @@ impl Voting {
         questions.into_iter().flatten().chain(tap)
     }
 
-    /// Wishes whose turn has come.
+    /// Begins requests whose turn has come.
     fn begin(&mut self, desk: &mut Desk<'_>) {
         if matches!(self.phase, Phase::Booting(_)) || self.is_fencing() {
             return;
@@ -330,7 +330,7 @@ impl Voting {
             self.found.clear();
             self.reader.clear();
             self.tap.pause();
-            // Without reading out it is disarmed all the same.
+            // Even without reading out, it is disarmed.
             if self.must_read {
                 let fence = desk.frames.plain(Program::Acceptor, Type::Fence);
                 self.phase = Phase::Disarming(Call::new(Program::Acceptor, fence));
@@ -346,7 +346,8 @@ impl Voting {
             return;
         };
         self.ask.forget();
-        // [offload-6] The floor never falls; armed again, it may have been raised since.
+        // [offload-6] The floor never decreases; if the device is armed again, it may have been
+        // raised since.
         let again = self.armed.is_some();
         let floor = if again { arm.floor.max(self.tap.floor) } else { arm.floor };
         self.tap.begin(floor, again);

@@ -12,34 +12,34 @@ use crate::owner::{
     value::{NotCarried, descriptor},
 };
 
-/// Why a value was not taken.
+/// The reason that a value was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotSubmitted {
     /// The value takes another path.
     NotCarried(NotCarried),
-    /// As many as the device has cells wait already: back-pressure ([offload-14]).
+    /// As many values wait already as the device has cells: back-pressure ([offload-14]).
     Full,
 }
 
-/// One value.
+/// A submitted value.
 #[derive(Debug)]
 struct Waiter {
     named: Descriptor,
     value: Value,
     bytes: Vec<u8>,
-    /// When it was sent last; `None`: it has to be.
+    /// Time of the last transmission; `None` if it must be sent.
     sent: Option<Time>,
-    /// No slot below this one was assigned to it, if all of them are known and it still waits.
+    /// If all slots below this one are known and the value still waits, it was lost.
     not_below: Option<u64>,
 }
 
-/// All of them, oldest first.
+/// Waiting values, oldest first.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     list: VecDeque<Waiter>,
-    /// Most values sent before one of them is seen.
+    /// Maximum number of values sent before one of them is seen.
     window: usize,
-    /// Not before this time: there was no room.
+    /// Sending is suspended until this time, because the ring was full.
     hold: Time,
 }
 
@@ -73,7 +73,7 @@ impl Waiting {
         }
     }
 
-    /// Removes all values of slots that a withdrawal reported.
+    /// Removes the values of all slots that a withdrawal reported.
     pub(crate) fn on_taken_back(&mut self, given: &[Held], room: usize) {
         for held in given {
             if let Ok(named) = descriptor(&held.value, &held.bytes, room) {
@@ -82,24 +82,25 @@ impl Waiting {
         }
     }
 
-    /// [offload-14] Delays a value that was refused for lack of room, or of a start.
+    /// [offload-14] Delays a value that was refused because the ring was full or the coordinator
+    /// not started.
     pub(crate) fn on_refused(&mut self, named: &Descriptor, now: Time, pace: &Pace) {
         let sent = self.list.iter_mut().filter(|waiter| waiter.named == *named);
         sent.for_each(|waiter| waiter.sent = None);
         self.hold = now.plus_us(pace.slot_us);
     }
 
-    /// Resumes sending, as there is room again.
+    /// Resumes sending, because there is space again.
     pub(crate) const fn resume(&mut self) {
         self.hold = Time(0);
     }
 
-    /// Returns whether values wait for room.
+    /// Returns whether sending is suspended.
     pub(crate) fn is_held(&self, now: Time) -> bool {
         self.hold > now
     }
 
-    /// Marks everything to be sent again: nothing was sent to another start.
+    /// Marks all values to be sent again: none was sent to the new start.
     pub(crate) fn forget_sent(&mut self) {
         for waiter in &mut self.list {
             (waiter.sent, waiter.not_below) = (None, None);
@@ -107,14 +108,14 @@ impl Waiting {
         self.resume();
     }
 
-    /// Returns all that waits to the caller.
+    /// Removes all values and returns them to the caller.
     pub(crate) fn withdraw(&mut self) -> Vec<(Value, Vec<u8>)> {
         let list = self.list.drain(..);
         list.map(|waiter| (waiter.value, waiter.bytes)).collect()
     }
 
-    /// Notes the coordinator's next slot, as of this time: values sent before that are in no slot
-    /// below were lost.
+    /// Records the coordinator's next slot, queried at this time: a value sent before then that is
+    /// in no lower slot was lost.
     pub(crate) fn on_next(&mut self, asked: Time, next: u64) {
         for waiter in &mut self.list {
             if waiter.sent.is_some_and(|sent| sent < asked) {
@@ -123,8 +124,8 @@ impl Waiting {
         }
     }
 
-    /// Sends what is new, and what was lost: `known`, all slots below are known. Whether the next
-    /// slot must be asked for.
+    /// Sends new values, and lost ones; all slots below `known` are known. Returns whether the next
+    /// slot must be queried.
     pub(crate) fn advance(&mut self, desk: &mut Desk<'_>, known: u64) -> bool {
         let mut ask = false;
         let held = self.is_held(desk.now);

@@ -1,4 +1,4 @@
-/* An acceptor alone. */
+/* Program for an interface with only an acceptor. */
 #include "acceptor.h"
 #include "hooks.h"
 

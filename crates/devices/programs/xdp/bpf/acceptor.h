@@ -1,10 +1,10 @@
-/* The acceptor: votes in one ballot, keeps what it voted for, and promises nothing. */
+/* The acceptor: votes in one ballot, stores its votes, and promises nothing. */
 #pragma once
 #include "control.h"
 
 #define OF_ACCEPTOR (OF(PHASE1A) | OF(PHASE2A))
 
-/* [offload-7] Writes nothing, promises nothing. */
+/* [offload-7] Reports a vote; neither writes nor promises. */
 INLINE enum reason on_phase1a(struct asked *asked) {
     struct frame *frame = &asked->frame;
     struct head *head = frame->head;
@@ -27,8 +27,8 @@ INLINE enum reason on_phase1a(struct asked *asked) {
     return NONE;
 }
 
-/* [offload-6] Votes, once for each slot. Check and write are one step of the cell: floor and record are looked at inside
- * its lock, so a cell never returns to a lower slot, or to an older ballot. `inside`: the room of the frame is not ours. */
+/* [offload-6] Votes once for each slot. Check and write are one step: floor and record are checked under the cell's
+ * lock, so a cell never returns to a lower slot or an older ballot. `inside`: the frame's room must not be written. */
 INLINE enum reason vote(struct asked *asked, int inside) {
     struct frame *frame = &asked->frame;
     struct head *head = frame->head;
@@ -54,7 +54,7 @@ INLINE enum reason vote(struct asked *asked, int inside) {
     } else if (!is_within(floor, slot)) {
         why = WHY_FULL;
     } else if (cell->ballot == ballot && cell->slot == slot) {
-        /* What is stored, whatever was asked: another descriptor is seen by who compares ([count-1]). */
+        /* Answer with the stored value, whatever was proposed: the receiver compares descriptors ([count-1]). */
         again = 1;
         if (inside)
             show_value(head, cell);
@@ -70,12 +70,13 @@ INLINE enum reason vote(struct asked *asked, int inside) {
     head->voted = head->ballot;
     head->flags = again ? be16(REPEAT) : 0;
     head->boot = be32(state->boot);
-    /* A new vote goes to the tap, too, from where the owner logs it. */
+    /* A new vote is also copied to the tap, from which the owner logs it. */
     asked->answer = again ? ALONG_VOTES : ALONG_VOTES_AND_OWNER;
     return NONE;
 }
 
-/* [offload-5] The same record again is the answer to a lost answer; another one only after a fence. */
+/* [offload-5] Arming again with the same record succeeds, since the first answer may have been lost; another record
+ * needs a fence first. */
 INLINE enum reason acceptor_on_arm(struct state *state, const struct call *call) {
     struct record new = {.ballot = call->ballot, .position = call->position};
     struct record *record = record_of(state, state->armed);
@@ -87,7 +88,7 @@ INLINE enum reason acceptor_on_arm(struct state *state, const struct call *call)
     /* A lower ballot would overwrite votes of a higher one. */
     if (call->ballot < state->last)
         return WHY_BALLOT;
-    /* [offload-6] A cell never returns to a lower slot, whoever arms. */
+    /* [offload-6] A cell never returns to a lower slot, whatever arms the device. */
     if (call->slot < state->floor)
         return WHY_FLOOR;
     state->floor = call->slot;
@@ -96,7 +97,7 @@ INLINE enum reason acceptor_on_arm(struct state *state, const struct call *call)
     return NONE;
 }
 
-/* [offload-14] Forgets votes below. */
+/* [offload-14] Raises the floor; votes below it are forgotten. */
 INLINE enum reason acceptor_on_floor(struct state *state, const struct call *call) {
     if (call->slot < state->floor)
         return WHY_FLOOR;
@@ -106,13 +107,13 @@ INLINE enum reason acceptor_on_floor(struct state *state, const struct call *cal
 
 /*  type       from        what                                  answer
  *  1A         any         the vote of a slot, if armed          1B, along the routes for votes
- *  2A         any         votes, if armed with its ballot       2B, along the routes for votes; a new vote to the owner, too
+ *  2A         any         votes, if armed with its ballot       2B, along the routes for votes; a new vote also to the owner
  *  read       owner       the vote of a slot                    cell
  *  ask        owner       a counter                             done
- *  arm        owner       votes in this ballot from now on      done
- *  floor      owner       forgets votes below                   done
- *  fence      owner       votes no more                         done
- *  boot       owner       who it is, if it has no boot          done                                                    */
+ *  arm        owner       starts to vote in this ballot         done
+ *  floor      owner       forgets votes below the floor         done
+ *  fence      owner       stops voting                          done
+ *  boot       owner       sets the boot, if there is none       done                                                    */
 INLINE enum reason acceptor_handle(struct asked *asked) {
     switch (type_of(asked->frame.head)) {
     case PHASE1A:

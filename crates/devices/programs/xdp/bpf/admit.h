@@ -1,4 +1,4 @@
-/* What all programs ask of a frame before they look at what it says, in the order of docs/spec/offload.md, section 7.
+/* Checks that every program makes before it interprets a frame, in the order of docs/spec/offload.md, section 7.
  * [offload-16] */
 #pragma once
 #include "device.h"
@@ -7,7 +7,7 @@ INLINE int is_mac(const volatile u16 *mac, const volatile u16 *other) {
     return mac[0] == other[0] && mac[1] == other[1] && mac[2] == other[2];
 }
 
-/* Which form it has. NONE, and the frame's parts are found; or why not. */
+/* Detects the frame's form and locates its parts. Returns NONE, or the reason why it is not a frame of ours. */
 INLINE enum reason find(void *data, void *end, struct frame *frame) {
     struct link *link = data;
     if (data + 14 > end)
@@ -21,7 +21,7 @@ INLINE enum reason find(void *data, void *end, struct frame *frame) {
             return link->version > 0x45 && link->version <= 0x4f ? WHY_OPTIONS : WHY_FOREIGN;
         if (link->protocol != PROTOCOL_UDP)
             return WHY_FOREIGN;
-        /* The bit that says "do not" may be set, and no other. */
+        /* Only the "do not fragment" bit may be set. */
         if (link->fragment & be16(0xbfff))
             return WHY_FRAGMENT;
         if (data + 42 > end)
@@ -46,7 +46,7 @@ INLINE enum reason find(void *data, void *end, struct frame *frame) {
     return link->ether == be16(ETHER_VLAN) || link->ether == be16(ETHER_VLANS) ? WHY_VLAN : WHY_FOREIGN;
 }
 
-/* Every length says what the frame has: nothing is behind the room. */
+/* Returns 1 if all lengths agree and the frame ends with its room. */
 INLINE int has_room(const struct frame *frame, void *end) {
     u32 room = setup.room, payload = HEADER_BYTES + room;
     if (frame->room + room != end)
@@ -56,7 +56,7 @@ INLINE int has_room(const struct frame *frame, void *end) {
     return *length_of(frame->link) == be16(payload);
 }
 
-/* [offload-6] Before anything is written: a frame that changed on its way votes for nothing. */
+/* [offload-6] Verified before anything is written, so a corrupted frame causes no vote. */
 INLINE enum reason is_whole(const struct frame *frame) {
     struct head *head = frame->head;
     u16 room = fold(sum_room(frame->room, setup.room));
@@ -72,7 +72,7 @@ INLINE enum reason is_whole(const struct frame *frame) {
     return room == head->sum ? NONE : WHY_CHECKSUM;
 }
 
-/* Fields that have no meaning in such a frame are zero. */
+/* Returns 1 if all fields without a meaning in this type of frame are zero. */
 INLINE int is_plain(const struct head *head) {
     u8 type = type_of(head);
     if (head->flags & ~be16(FLAGS) || head->reason)
@@ -91,7 +91,8 @@ INLINE int is_plain(const struct head *head) {
     }
 }
 
-/* A whole frame of the group for this station, whatever it asks or says; or why it is none. */
+/* Returns NONE for an intact frame of the group addressed to this station, of any type, else the reason to reject
+ * it. */
 INLINE enum reason arrive(void *data, void *end, struct frame *frame) {
     enum reason why = find(data, end, frame);
     if (why)
@@ -103,19 +104,19 @@ INLINE enum reason arrive(void *data, void *end, struct frame *frame) {
         return WHY_GROUP;
     if (!is_mac(frame->link->to, setup.own.mac) && !is_mac(frame->link->to, setup.heard))
         return WHY_ELSEWHERE;
-    /* The second line is what the first one says, as the verifier wants to hear it. */
+    /* The second condition repeats what has_room() checked, in a form that the verifier understands. */
     if (!has_room(frame, end) || frame->room + setup.room > end)
         return WHY_LENGTH;
     return is_whole(frame);
 }
 
-/* `mine`: the types that a program handles by themselves; of SHARED, those with its role. */
+/* `mine`: types that only this program handles. Types in SHARED are selected by the role flag. */
 INLINE int takes(const struct head *head, u32 mine, u16 role) {
     u32 shared = (head->flags & be16(COORDINATOR)) == be16(role) ? SHARED : 0;
     return !!(OF(type_of(head)) & (mine | shared));
 }
 
-/* What is asked of a frame that a program takes. */
+/* Checks a frame of a type that the program handles. */
 INLINE enum reason accept(const struct head *head, enum port from) {
     u32 type = OF(type_of(head));
     if (from == NETWORK && type & CONTROL)

@@ -1,31 +1,31 @@
-/* How a device answers: in the frame that arrived, rewritten, which keeps its length. A copy for the owner of what also
+/* Answers: the received frame is rewritten in place and keeps its length. A copy for the owner of a frame that also
  * leaves for the network goes through the tap.
  *
- * Addresses come from the setup, never from a frame, except for refusals. */
+ * Addresses come from the setup, never from a frame, except in refusals. */
 #pragma once
 #include "admit.h"
 
-/* What a frame for the owner was made of ([offload-21]): handed on as it came; said about a frame from the network; said
- * about what the owner or the other program asked. */
+/* Origin of a frame for the owner ([offload-21]): forwarded unchanged from the network, an answer to a frame from
+ * the network, or an answer to the owner or the other program. */
 enum came { FROM_NETWORK, ASKED, INSIDE };
 
-/* What stands before each frame in the tap: where it begins a multiple of 8, and so does the next one. */
+/* Header of each frame in the tap. Frames and headers begin at multiples of 8. */
 struct tapped {
     u32 length, came;
 };
 
-/* Where an answer goes, beside refusals. */
+/* Destination of an answer other than a refusal. */
 enum answer {
     NOWHERE,
     ALONG_VOTES,
     ALONG_PROPOSALS,
-    /* and a copy to the owner */
+    /* with a copy to the owner */
     ALONG_VOTES_AND_OWNER,
     ALONG_DECISIONS_AND_OWNER,
     THE_OWNER,
 };
 
-/* What a handler has at hand, and what it says. A handler returns why not, or NONE. */
+/* Context of a handler and its result. Handlers return NONE, or the reason to reject the frame. */
 struct asked {
     struct frame frame;
     struct state *state;
@@ -34,8 +34,9 @@ struct asked {
     enum answer answer;
 };
 
-/* Addresses and sums; the header is as it shall be, and `sum` that of the room. IPv4's sum is made anew, that of UDP or
- * of the shim from the header and the sum of the room, never from its bytes. */
+/* Fills in addresses and checksums. The header must be final, and `sum` must be the room's. The IPv4 checksum is
+ * computed afresh; that of UDP or the shim is computed from the header and the room's sum, never from the room's
+ * bytes. */
 INLINE void address(struct frame *frame, const struct address *to) {
     struct link *link = frame->link;
     struct head *head = frame->head;
@@ -58,7 +59,7 @@ INLINE void address(struct frame *frame, const struct address *to) {
     } else {
         all += *length_of(link);
     }
-    /* Zero would mean that there is none. */
+    /* A checksum of zero would mean that there is none. */
     u16 sum = ~fold(all);
     head->before = sum ? sum : 0xffff;
 }
@@ -71,7 +72,7 @@ INLINE void from_setup(struct address *to, const volatile struct address *from) 
     to->ip[1] = from->ip[1];
 }
 
-/* What the tap had no room for is counted, and the cell still has its value. */
+/* Counts a frame that did not fit in the tap. Its value is still in the cell. */
 INLINE void lose(u16 role) {
     u32 at = half(role);
     struct counters *here = map_lookup(&counted, &at);
@@ -88,8 +89,8 @@ INLINE struct tapped *reserve(u16 role, enum came came) {
     return record;
 }
 
-/* A copy of the frame, with its room or up to there; its length is written, 0 if that cannot be. The verifier forgets on
- * the way that the form says how long a frame is. */
+/* Copies the frame, with the room or up to it, and writes its length, or 0 if it cannot be copied. Lengths are
+ * checked again here because the verifier no longer knows how long a frame of this form is. */
 INLINE void copy_to(struct tapped *record, const struct frame *frame, u32 room) {
     u64 *to = (u64 *)(record + 1);
     const void *from = frame->link;
@@ -111,7 +112,7 @@ INLINE void copy_to_tap(u16 role, enum came came, const struct frame *frame) {
     ringbuf_submit(record, IF_WAITED_FOR);
 }
 
-/* The same, to the owner's address, whatever address the frame has. */
+/* Copies the frame to the tap, readdressed to the owner. */
 INLINE void tell_owner(u16 role, enum came came, struct frame *frame) {
     struct address owner = {};
     from_setup(&owner, &setup.owner);
@@ -132,8 +133,8 @@ INLINE void show_value(struct head *head, const struct cell *cell) {
     head->crc = cell->crc;
 }
 
-/* [offload-7] What a cell holds of a slot, also if it is another ballot's; zeros if it is another slot's. The cell is
- * locked, so no helper is called. */
+/* [offload-7] Writes a cell's contents to the frame, whatever their ballot, or zeros if the cell holds another slot.
+ * The cell is locked, so no BPF helper may be called. */
 INLINE void show(struct frame *frame, const struct cell *cell, const u64 *bytes, u64 slot) {
     struct head *head = frame->head;
     if (cell->ballot && cell->slot == slot) {
@@ -150,7 +151,7 @@ INLINE void show(struct frame *frame, const struct cell *cell, const u64 *bytes,
     clear(frame->room, setup.room);
 }
 
-/* Writes what the frame says. The cell is locked. */
+/* Stores the frame's value in the cell. The cell must be locked. */
 INLINE void put(struct cell *cell, u64 *bytes, const struct frame *frame, u64 ballot, u64 slot) {
     const struct head *head = frame->head;
     cell->ballot = ballot;
@@ -173,14 +174,14 @@ INLINE int is_same_value(const struct cell *cell, const struct head *head) {
 
 INLINE int is_within(u64 floor, u64 slot) { return slot >= floor && slot - floor < setup.cells; }
 
-/* The cell that a slot lives in, and its bytes. Both are there: the loader made as many as `setup.cells`. */
+/* Returns the cell of a slot, and its bytes. Both exist: the loader created `setup.cells` of them. */
 INLINE struct cell *cell_of(u16 role, u64 slot, u64 **bytes) {
     u32 at = half(role) * setup.cells + (slot & (setup.cells - 1));
     *bytes = map_lookup(&rooms, &at);
     return map_lookup(&cells, &at);
 }
 
-/* The state, to the owner. */
+/* Answers the owner with the device's state. */
 INLINE void done(struct asked *asked, const struct standing *stands, u64 counter) {
     struct head *head = asked->frame.head;
     set_type(head, DONE, stands->position);
@@ -196,7 +197,7 @@ INLINE void done(struct asked *asked, const struct standing *stands, u64 counter
     asked->answer = THE_OWNER;
 }
 
-/* Whether one station alone has the address that a frame claims to be from. */
+/* Returns 1 if the frame's source is the address of a single station. */
 INLINE int is_single(const struct frame *frame) {
     const struct link *link = frame->link;
     u8 first = (u8)link->ip_from[0];
@@ -205,8 +206,8 @@ INLINE int is_single(const struct frame *frame) {
     return !frame->udp || (first && first < 224);
 }
 
-/* The frame itself goes back, so that the sender knows which one; slot, descriptor and room are its own. A call of
- * control is refused to the owner's address, wherever it claims to be from. */
+/* Sends the frame back, so that the sender can identify it by slot, descriptor and room. A refused control call goes
+ * to the owner's address, whatever source it claims. */
 INLINE void refuse(struct asked *asked, enum reason why, struct address *to) {
     struct head *head = asked->frame.head;
     const struct link *link = asked->frame.link;
@@ -231,11 +232,11 @@ INLINE void refuse(struct asked *asked, enum reason why, struct address *to) {
     head->boot = be32(stands.boot);
 }
 
-/* What else hears a frame that leaves, in an object with both programs. The frame is as it was afterwards. */
+/* Delivers an outgoing frame to the other program, in an object with both. Leaves the frame unchanged. */
 INLINE void hear_inside(struct asked *asked);
 
-/* Ends a step: says what becomes of the frame, and makes the copy for the tap first. What is for the owner alone lies in
- * its packet if the frame is from there, and goes through the tap if not. */
+/* Ends a step: returns the frame's fate, after copying the frame to the tap if needed. A frame for the owner alone
+ * is left in the packet if the owner sent it; otherwise it goes through the tap. */
 INLINE enum fate finish(struct asked *asked, enum reason why) {
     struct frame *frame = &asked->frame;
     struct address to = {};

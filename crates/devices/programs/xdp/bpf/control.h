@@ -1,17 +1,17 @@
-/* Control: what only the owner may ask, in order ([offload-17]). All of it runs under one lock, which the handlers of
- * other frames take for nothing but to give out a slot. */
+/* Control calls: accepted from the owner only, and in order ([offload-17]). They all run under one lock, which other
+ * handlers take only to allocate a slot. */
 #pragma once
 #include "answer.h"
 
-/* A call, its numbers in the order of the machine. */
+/* A call with its fields in host byte order. */
 struct call {
     u32 boot, owner_boot, origin;
     u64 counter, slot, ballot, voted;
     u8 type, position, kind, hint;
 };
 
-/* Only calls for this boot, and only upwards: an *arm* that is late comes after its fence. What is refused for another
- * reason has used up its number. */
+/* Accepts only calls for this boot with increasing numbers, so a delayed *arm* cannot follow its fence. A call
+ * refused for another reason has used up its number. */
 INLINE enum reason in_order(struct state *state, const struct call *call) {
     if (!state->boot || call->boot != state->boot)
         return WHY_BOOT;
@@ -23,7 +23,7 @@ INLINE enum reason in_order(struct state *state, const struct call *call) {
     return NONE;
 }
 
-/* A device that forgot everything is told who it is from now on; it never changes after that. */
+/* Sets the boot of a device that lost its memory. The boot never changes afterwards. */
 INLINE enum reason begin(struct state *state, const struct call *call) {
     if (!call->boot || (state->boot && state->boot != call->boot))
         return WHY_BOOT;
@@ -31,7 +31,7 @@ INLINE enum reason begin(struct state *state, const struct call *call) {
     return NONE;
 }
 
-/* The record first, then its number. */
+/* Writes the record before its number. */
 INLINE void arm_with(struct state *state, const struct record *new) {
     u64 armed = state->armings + 1;
     *record_of(state, armed) = *new;
@@ -40,10 +40,11 @@ INLINE void arm_with(struct state *state, const struct record *new) {
     __sync_lock_test_and_set(&state->armed, armed);
 }
 
-/* [offload-8] From here on no handler writes a cell; one that is inside a cell's lock ends before that cell is read. */
+/* [offload-8] From here on no handler writes a cell; a handler that holds a cell's lock finishes before that cell is
+ * read. */
 INLINE void disarm(struct state *state) { __sync_lock_test_and_set(&state->armed, 0); }
 
-/* The programs' own. */
+/* Defined by each program. */
 INLINE enum reason on_arm(u16 role, struct state *state, const struct call *call);
 INLINE enum reason on_floor(u16 role, struct state *state, const struct call *call);
 
@@ -91,7 +92,7 @@ INLINE enum reason on_control(struct asked *asked) {
     return why;
 }
 
-/* It is not counted itself. */
+/* The question itself is not counted. */
 INLINE enum reason on_ask(struct asked *asked) {
     const struct head *head = asked->frame.head;
     struct standing stands;
@@ -100,7 +101,8 @@ INLINE enum reason on_ask(struct asked *asked) {
     return NONE;
 }
 
-/* [offload-7] [offload-8] [offload-12] The owner reads out what it fenced or stopped, so this is answered always. */
+/* [offload-7] [offload-8] [offload-12] Always answered, because the owner reads out a device after it has fenced or
+ * stopped it. */
 INLINE enum reason on_read(struct asked *asked) {
     struct frame *frame = &asked->frame;
     struct head *head = frame->head;

@@ -1,4 +1,4 @@
-/* A coordinator alone. */
+/* Program for an interface with only a coordinator. */
 #include "coordinator.h"
 #include "hooks.h"
 

@@ -1,10 +1,10 @@
-/* The coordinator: gives out slots of one ballot, proposes values in them, counts votes. */
+/* The coordinator: allocates slots of one ballot, proposes values in them, and counts votes. */
 #pragma once
 #include "control.h"
 
 #define OF_COORDINATOR (OF(SUBMIT) | OF(PHASE2B) | OF(TICK))
 
-/* [offload-14] Slots are given out one by one, under the lock of control. */
+/* [offload-14] Allocates the next slot, under the control lock. */
 INLINE enum reason give_out(struct state *state, u64 *armed, u64 *ballot, u64 *slot) {
     enum reason why = NONE;
     spin_lock(&state->lock);
@@ -21,8 +21,9 @@ INLINE enum reason give_out(struct state *state, u64 *armed, u64 *ballot, u64 *s
     return why;
 }
 
-/* The value is stored before the frame leaves ([offload-12]). Between both locks `next` is ahead of its cell: nobody has
- * heard of that slot, who repeats it is told that it is not there, and who takes back drains first and finds a hole. */
+/* Stores the value before the frame leaves ([offload-12]). Between the two locks, `next` is ahead of its cell. No
+ * other node knows that slot yet; a repeat is answered as stale, and an owner that recovers slots drains first and
+ * finds a hole. */
 INLINE enum reason on_submit(struct asked *asked) {
     struct frame *frame = &asked->frame;
     struct head *head = frame->head;
@@ -38,7 +39,7 @@ INLINE enum reason on_submit(struct asked *asked) {
     if (ONCE(state->armed) != armed)
         why = WHY_DISARMED;
     else
-        /* Its own proposal is nobody's vote ([offload-10]). */
+        /* Its own proposal is not a vote ([offload-10]). */
         put(cell, bytes, frame, ballot, slot);
     spin_unlock(&cell->lock);
     if (why)
@@ -59,8 +60,8 @@ INLINE u32 ones(u32 bits) {
     return (bits + (bits >> 8)) & 0x1f;
 }
 
-/* [offload-10] Counts a position once, for a slot of this start, in exactly this ballot. `inside`: the room of the frame
- * is not ours. */
+/* [offload-10] Counts each position once, for a slot of this start and in exactly this ballot. `inside`: the frame's
+ * room must not be written. */
 INLINE enum reason count_vote(struct asked *asked, int inside) {
     struct frame *frame = &asked->frame;
     struct head *head = frame->head;
@@ -77,7 +78,7 @@ INLINE enum reason count_vote(struct asked *asked, int inside) {
     if (!cell || !bytes)
         return NONE;
     spin_lock(&cell->lock);
-    /* The cell of a slot below the first one may be an earlier start's; its floor is above that. */
+    /* Cells of slots below the first may belong to an earlier start, which is why the floor is above them. */
     if (ONCE(state->armed) != armed || slot < ONCE(state->floor) || slot >= ONCE(state->next) ||
         cell->ballot != ballot || cell->slot != slot) {
         why = WHY_STALE;
@@ -87,7 +88,7 @@ INLINE enum reason count_vote(struct asked *asked, int inside) {
         why = WHY_STALE;
     } else {
         cell->voters |= vote;
-        /* Crossed once: more votes later are no second decision. */
+        /* Equality, so that later votes do not announce the decision again. */
         crossed = ones(cell->voters) == record->quorum;
         if (crossed && inside)
             show_value(head, cell);
@@ -106,7 +107,7 @@ INLINE enum reason count_vote(struct asked *asked, int inside) {
     return NONE;
 }
 
-/* [offload-19] The owner names the oldest undecided slot; it is proposed again, as it was. */
+/* [offload-19] Repeats the proposal of a slot unchanged; the owner names the oldest undecided one. */
 INLINE enum reason on_tick(struct asked *asked) {
     struct frame *frame = &asked->frame;
     struct head *head = frame->head;
@@ -136,7 +137,7 @@ INLINE enum reason on_tick(struct asked *asked) {
     return NONE;
 }
 
-/* [offload-5] Gives out slots of this ballot from now on. */
+/* [offload-5] Starts to allocate slots of this ballot. */
 INLINE enum reason coordinator_on_arm(struct state *state, const struct call *call) {
     struct record new = {
         .ballot = call->ballot,
@@ -146,27 +147,28 @@ INLINE enum reason coordinator_on_arm(struct state *state, const struct call *ca
     };
     if (!new.ballot || !new.quorum || new.quorum > new.members || new.members > 16)
         return WHY_RANGE;
-    /* [offload-17] Drained, and not merely told otherwise. */
+    /* [offload-17] The owner must stop and drain the device before it starts it again. */
     if (state->armed)
         return WHY_ARMED;
     if (new.ballot < state->last)
         return WHY_BALLOT;
-    /* [offload-12] A slot that it gave out in this ballot has a value already. */
+    /* [offload-12] A slot that was allocated in this ballot already has a value. */
     if (call->slot < state->floor || (new.ballot == state->last && call->slot < state->next))
         return WHY_FLOOR;
     state->next = call->slot;
-    /* What was given out before was adopted, or it would not be started again: its cells are free. */
+    /* The owner has recovered earlier allocations, or it would not start the device again, so their cells are free. */
     state->floor = call->slot;
     state->limit = call->voted;
     arm_with(state, &new);
     return NONE;
 }
 
-/* [offload-14] Forgets proposals below, and gives out slots up to this limit. Neither falls. */
+/* [offload-14] Raises the floor and the limit. Proposals below the floor are forgotten; slots are allocated up to
+ * the limit. Neither falls. */
 INLINE enum reason coordinator_on_floor(struct state *state, const struct call *call) {
     if (!state->armed)
         return WHY_DISARMED;
-    /* What is above the next slot was not given out, so it is not decided. */
+    /* Slots from `next` on were not allocated, so they are not decided. */
     if (call->slot < state->floor || call->slot > state->next || call->voted < state->limit)
         return WHY_FLOOR;
     state->floor = call->slot;
@@ -175,15 +177,15 @@ INLINE enum reason coordinator_on_floor(struct state *state, const struct call *
 }
 
 /*  type       from        what                                  answer
- *  submit     any         gives the value the next slot         2A, along the routes for proposals
- *  2B         any         counts the position                   decided, if that vote was missing; to the owner, too
+ *  submit     any         allocates the next slot to the value  2A, along the routes for proposals
+ *  2B         any         counts the position                   decided, if it completes the quorum; also to the owner
  *  tick       owner       proposes that slot again              2A, with *repeat*
  *  read       owner       the proposal of a slot                cell
  *  ask        owner       a counter                             done
- *  start      owner       gives out slots of this ballot        done
- *  floor      owner       forgets below; a limit                done
- *  stop       owner       gives out and counts no more          done
- *  boot       owner       who it is, if it has no boot          done                                                    */
+ *  start      owner       starts to allocate in this ballot     done
+ *  floor      owner       raises the floor and the limit        done
+ *  stop       owner       stops allocating and counting         done
+ *  boot       owner       sets the boot, if there is none       done                                                    */
 INLINE enum reason coordinator_handle(struct asked *asked) {
     switch (type_of(asked->frame.head)) {
     case SUBMIT:

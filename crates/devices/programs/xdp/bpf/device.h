@@ -1,13 +1,15 @@
-/* What a device is: what it was told when it was loaded, and all that it remembers. An object has one program, or both.
+/* State of a device: its setup, fixed at load time, and everything that it remembers. An object contains one program or
+ * both.
  *
- * [offload-17] The record that a device is armed with changes as one. Records stand in a row; `armed` is the number of
- * the newest, or 0, and is written last and read once. A handler that loaded a number uses that record to its end, and
- * looks again, inside the cell's lock, whether the number still holds. So a vote is cast either before a fence, and a
- * read of its cell finds it, or not at all; nobody has to trust that an owner drains, though owners do. */
+ * [offload-17] The record that a device is armed with changes atomically. Records form a ring; `armed` is the number
+ * of the newest, or 0, and is written last and read once. A handler uses the record whose number it loaded to its
+ * end, and checks under the cell's lock that the number still holds. So a vote either precedes a fence, and a read
+ * of its cell finds it, or is not cast. Safety does not depend on the owner's draining the device, although owners
+ * do. */
 #pragma once
 #include "frame.h"
 
-/* How many programs an object has. In one with both, all that they remember lies side by side, the acceptor's first. */
+/* Programs in this object. With two, their states are adjacent, the acceptor's first. */
 #ifndef PROGRAMS
 #define PROGRAMS 1
 #endif
@@ -18,7 +20,7 @@ struct address {
     u16 ip[2];
 };
 
-/* Written by the loader, frozen, and so known to the verifier. Big-endian but for room, cells and cpus. */
+/* Written and frozen by the loader, so the verifier knows its values. Big-endian except for room, cells and cpus. */
 struct setup {
     u32 group, room, cells, cpus;
     struct address own, owner;
@@ -28,32 +30,32 @@ struct setup {
 };
 const volatile struct setup setup SECTION(".rodata");
 
-/* What it is armed with, or started. */
+/* Parameters of an arm or start call. */
 struct record {
     u64 ballot;
     u8 position, quorum, members, hint;
     u32 pad;
 };
 
-/* An owner fences between two armings, so one handler never meets so many. */
+/* The owner fences the device between two arms, so no handler sees this many records pass. */
 enum { RECORDS = 16 };
 
 struct state {
     struct bpf_spin_lock lock;
     u32 boot;
-    /* [offload-17] the last call that was heard */
+    /* [offload-17] last call accepted */
     u32 owner_boot;
     u32 pad;
     u64 counter;
     /* 0: not armed */
     u64 armed, armings;
-    /* highest ballot that it was armed with */
+    /* highest ballot that the device was armed with */
     u64 last;
     u64 floor, next, limit;
     struct record records[RECORDS];
 };
 
-/* What is known of a slot, but for the bytes. The value's fields are as they came. */
+/* State of a slot without the value's bytes. The value's fields are in the byte order of the frame. */
 struct cell {
     struct bpf_spin_lock lock;
     /* 0: never used */
@@ -74,7 +76,7 @@ struct {
     TYPE(value, struct state);
 } states SECTION(".maps");
 
-/* The loader says how many: a power of two ([offload-14]) for each program. */
+/* The loader sets the size: a power of two ([offload-14]) for each program. */
 struct {
     UINT(type, MAP_ARRAY);
     UINT(max_entries, 64);
@@ -82,15 +84,15 @@ struct {
     TYPE(value, struct cell);
 } cells SECTION(".maps");
 
-/* Their bytes. Declared in the older way, whose sizes are plain words of a section: the loader writes the size of a
- * room there. Between BTF and a map's own size the kernel allows no difference. */
+/* Value bytes of the cells. Uses the legacy map definition, whose sizes are plain words in a section, so that the
+ * loader can write a room's size there. With BTF, the kernel would reject a value size that differs from the type's. */
 struct {
     u32 type, key_size, value_size, max_entries, flags;
 } rooms SECTION("maps") = {MAP_ARRAY, 4, ROOM_BYTES_MAX, 64, 0};
 
 struct counters {
     u64 of[REASONS];
-    /* what the tap had no room for */
+    /* frames that did not fit in the tap */
     u64 lost;
 };
 
@@ -101,14 +103,14 @@ struct {
     TYPE(value, struct counters);
 } counted SECTION(".maps");
 
-/* What the owner maps and reads without a system call. */
+/* The owner maps this ring and reads it without system calls. */
 struct {
     UINT(type, MAP_RINGBUF);
     UINT(max_entries, 1 << 16);
 } tap SECTION(".maps");
 
-/* The other program of this interface, if there is one: what is not for this one is for that. One map for each kind of
- * hook, as the kernel demands. */
+/* The interface's other program, if there is one: it receives the frames that this program does not handle. The
+ * kernel requires a map for each kind of hook. */
 struct next {
     UINT(type, MAP_PROG_ARRAY);
     UINT(max_entries, 1);
@@ -118,8 +120,8 @@ struct next {
 struct next next_network SECTION(".maps");
 struct next next_traffic SECTION(".maps");
 
-/* [offload-8] How the owner drains. No program looks at these: an update of a map of maps returns only when every
- * program that ran at its begin has ended. */
+/* [offload-8] Used by the owner to drain the device. No program reads these maps: an update of a map of maps returns
+ * only after every program that was running has ended. */
 struct nothing {
     UINT(type, MAP_ARRAY);
     UINT(max_entries, 1);
@@ -137,25 +139,25 @@ struct {
 
 enum port { NETWORK, OWNER };
 
-/* What becomes of the frame in its packet. */
+/* Fate of the frame in its packet. */
 enum fate {
-    /* it goes on to the other port, as it came */
+    /* forwarded unchanged to the other port */
     PASS,
-    /* it ends here */
+    /* consumed */
     TAKEN,
-    /* it leaves, rewritten */
+    /* sent, rewritten */
     TO_NETWORK,
     TO_OWNER,
 };
 
-/* How a device stands; what refusals and *done* say. */
+/* State of a device as reported in refusals and *done*. */
 struct standing {
     u64 ballot, floor, next;
     u32 boot;
     u8 position, hint;
 };
 
-/* Where a program's part begins. */
+/* Index of a program's state. */
 INLINE u32 half(u16 role) { return PROGRAMS == 2 && role; }
 
 INLINE struct state *state_of(u16 role) {
@@ -183,7 +185,7 @@ INLINE void count(u16 role, u32 reason) {
         here->of[reason & (REASONS - 1)]++;
 }
 
-/* Over all CPUs. */
+/* Sums a counter over all CPUs. */
 INLINE u64 counted_so_far(u16 role, u32 reason) {
     u32 at = half(role), cpus = setup.cpus;
     u64 sum = 0;

@@ -1,15 +1,15 @@
-/* Sends back what it gets, without a protocol: what answering in the kernel costs by itself. Frames of one EtherType, and
- * datagrams of IPv4 to one port; everything else passes. */
+/* Echoes frames of one EtherType, and IPv4 datagrams to one port; everything else passes. Measures the cost of
+ * answering in the kernel without a protocol. */
 #include "kernel.h"
 
 enum { HEADER = 14, TYPE_AT = 12, ECHO_TYPE = 0x88b5, IPV4 = 0x0800 };
-/* Behind the header of Ethernet, without options of IP. */
+/* Offsets after the Ethernet header, without IP options. */
 enum { FRAGMENT_AT = HEADER + 6, PROTOCOL_AT = HEADER + 9, FROM_AT = HEADER + 12, PORTS_AT = HEADER + 20 };
 enum { SUM_AT = PORTS_AT + 6, DATAGRAM = PORTS_AT + 8, UDP = 17, PORT = 7462 };
 
 INLINE u16 half(const u8 *at) { return (u16)(at[0] << 8 | at[1]); }
 
-/* Two fields of a frame that lie beside each other. */
+/* Swaps two adjacent fields of a frame. */
 INLINE void swap(u8 *first, int bytes) {
 #pragma unroll
     for (int at = 0; at < bytes; at++) {
@@ -19,7 +19,8 @@ INLINE void swap(u8 *first, int bytes) {
     }
 }
 
-/* Whether it is turned to where it came from. Sums stay right where fields only change places. */
+/* Turns a frame around and returns 1, or returns 0 if it is not an echo frame. Checksums stay valid because fields
+ * only change places. */
 INLINE int turn(u8 *frame, u8 *end) {
     if (frame + HEADER > end)
         return 0;
@@ -31,7 +32,8 @@ INLINE int turn(u8 *frame, u8 *end) {
             return 0;
         swap(frame + FROM_AT, 4);
         swap(frame + PORTS_AT, 2);
-        /* None: what the sender left to its card is not there yet, and no card will put it there. */
+        /* Send no checksum: a sender that offloads checksums to its card has not filled it in, and no card will
+         * here. */
         frame[SUM_AT] = frame[SUM_AT + 1] = 0;
     } else if (type != ECHO_TYPE) {
         return 0;

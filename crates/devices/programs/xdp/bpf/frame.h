@@ -1,14 +1,14 @@
-/* The bytes of a frame: docs/spec/offload.md, section 3. All numbers in it are big-endian. */
+/* Frame format (docs/spec/offload.md, section 3). All numbers in a frame are big-endian. */
 #pragma once
 #include "kernel.h"
 
 enum type { SUBMIT, PHASE1A, PHASE1B, PHASE2A, PHASE2B, DECIDED, REFUSED, TICK, READ, CELL, ARM, FLOOR, FENCE, ASK, DONE, BOOT };
 
-/* Which types a set has. */
+/* Set with one type. */
 #define OF(type) (1u << (type))
-/* [offload-17] Only the owner asks this. */
+/* [offload-17] Types accepted from the owner only. */
 #define CONTROL (OF(TICK) | OF(READ) | OF(ARM) | OF(FLOOR) | OF(FENCE) | OF(ASK) | OF(BOOT))
-/* What both programs have; a flag tells whose it is. */
+/* Types that both programs handle; a flag names the role. */
 #define SHARED (OF(READ) | OF(ARM) | OF(FLOOR) | OF(FENCE) | OF(ASK) | OF(BOOT))
 #define WITH_VALUE (OF(SUBMIT) | OF(PHASE2A) | OF(PHASE2B) | OF(DECIDED))
 #define WITH_POSITION (OF(PHASE2B) | OF(ARM))
@@ -20,7 +20,7 @@ enum flag { HINT = 1, REPEAT = 2, KEYED = 4, COORDINATOR = 8 };
 
 enum { MAGIC = 0xb1, ETHER_IP = 0x0800, ETHER_OURS = 0x88b6, ETHER_VLAN = 0x8100, ETHER_VLANS = 0x88a8, PROTOCOL_UDP = 17 };
 
-/* One reason for each frame, by number: what is counted, and what a refusal says. */
+/* Reason for a frame's fate: the index of its counter, and the reason in a refusal. */
 enum reason {
     NONE,
     /* passed on */
@@ -32,8 +32,8 @@ enum reason {
     REASONS = 32,
 };
 
-/* The header of 62 bytes, and the two bytes before it, so that every field lies where its size wants it: in both
- * forms this begins at a multiple of 8. The two bytes are the checksum of UDP, or the shim's. */
+/* Header of 62 bytes, preceded by two more so that every field is aligned to its size: in both forms the struct
+ * begins at a multiple of 8. The two bytes are the checksum of UDP or of the shim. */
 struct head {
     u16 before;
     u8 magic, type_position;
@@ -57,8 +57,8 @@ enum {
     ROOM_BYTES_MAX = 1408,
 };
 
-/* Ethernet, IPv4 and UDP, field by field; in a raw frame only the first three fields, then the shim: its length where
- * version and service are, and its checksum. */
+/* Ethernet, IPv4 and UDP headers. A raw frame has only the first three fields, followed by the shim: its length in
+ * place of version and service, and its checksum. */
 struct link {
     u16 to[3], from[3], ether;
     u8 version, service;
@@ -69,7 +69,7 @@ struct link {
 };
 _Static_assert(sizeof(struct link) == HEAD_UDP, "up to the checksum of UDP");
 
-/* A frame that lies in the packet, its form known. */
+/* Parsed view of a frame in the packet. */
 struct frame {
     struct link *link;
     struct head *head;
@@ -81,11 +81,10 @@ struct frame {
 INLINE u8 type_of(const struct head *head) { return head->type_position >> 4; }
 INLINE u8 position_of(const struct head *head) { return head->type_position & 15; }
 
-/* One's-complement sums, in the order of bytes that the machine has: the folded sum then is that of the other order,
- * turned round. */
+/* One's-complement sums in host byte order. The folded sum is then the big-endian sum with its bytes swapped. */
 INLINE u64 add(u64 sum, u64 word) { return sum + (word & 0xffffffff) + (word >> 32); }
 
-/* Zero only if everything was. */
+/* Folds a sum to 16 bits. Returns zero only if all words were zero. */
 INLINE u16 fold(u64 sum) {
     sum = (sum & 0xffffffff) + (sum >> 32);
     sum = (sum & 0xffff) + (sum >> 16);
@@ -94,7 +93,7 @@ INLINE u16 fold(u64 sum) {
     return (u16)sum;
 }
 
-/* Of the header and the two bytes before it. */
+/* Sums the header and the two bytes before it. */
 INLINE u64 sum_head(const struct head *head) {
     const u64 *words = (const u64 *)head;
     u64 sum = 0;
@@ -104,11 +103,11 @@ INLINE u64 sum_head(const struct head *head) {
     return sum;
 }
 
-/* Bytes are gone through 64 at a time, and what is left in words: the loop itself would cost more than what it does. The
- * verifier knows how many there are, since the loader freezes the size of a room. */
+/* Loops handle 64 bytes an iteration and the rest word by word, because the loop itself would cost more than its
+ * work. The verifier knows the number of iterations, since the loader freezes the size of a room. */
 enum { CHUNK = 8 };
 
-/* By halves of words: a load extends them. */
+/* Sums 32-bit halves, which a load extends to 64 bits. */
 INLINE u64 sum_room(const u64 *room, u32 bytes) {
     const u32 *halves = (const u32 *)room;
     u64 even = 0, odd = 0;
@@ -148,7 +147,7 @@ INLINE void clear(u64 *to, u32 bytes) {
         to[at] = 0;
 }
 
-/* The IPv4 header, its own sum in it. */
+/* Sums the IPv4 header, checksum included. */
 INLINE u64 sum_ip(const struct link *link) {
     const u16 *words = (const u16 *)&link->version;
     u64 sum = 0;
@@ -158,10 +157,10 @@ INLINE u64 sum_ip(const struct link *link) {
     return sum;
 }
 
-/* What a raw frame has before its checksum: its length. */
+/* Returns the length field that a raw frame has before its checksum. */
 INLINE u16 *length_of(struct link *link) { return (u16 *)&link->version; }
 
-/* What UDP adds of IP, and its own header but for the checksum. */
+/* Sums the UDP pseudo header and the UDP header without its checksum. */
 INLINE u64 sum_pseudo(const struct link *link) {
     return (u64)link->ip_from[0] + link->ip_from[1] + link->ip_to[0] + link->ip_to[1] + link->udp_length * 2u +
            be16(PROTOCOL_UDP) + link->port_from + link->port_to;

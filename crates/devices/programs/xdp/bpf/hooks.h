@@ -1,9 +1,9 @@
-/* Where frames come in: from the network by XDP or tc, from the owner by a run of the program that the owner asks the
- * kernel for. The program believes the hook, never the frame: docs/decisions/0015 says why. */
+/* Entry points: XDP and tc for frames from the network, and test runs of the program, requested by the owner, for
+ * the owner's frames. The port follows from the hook, never from the frame (docs/decisions/0015). */
 #pragma once
 #include "control.h"
 
-/* The object's own: which program takes a frame that is whole, and the program's table. */
+/* Defined by each object: selects the program for an intact frame, and dispatches it. */
 INLINE enum fate step(void *data, void *end, enum port from);
 INLINE enum reason handle(struct asked *asked);
 
@@ -12,7 +12,7 @@ INLINE enum fate turn_away(const struct asked *asked, enum reason why) {
     return why <= WHY_OTHER ? PASS : TAKEN;
 }
 
-/* A frame that the program takes. */
+/* Runs the selected program on a frame. */
 INLINE enum fate run(struct asked *asked) {
     u8 type = type_of(asked->frame.head);
     enum reason why = accept(asked->frame.head, asked->from);
@@ -41,22 +41,22 @@ SECTION("xdp") int network(struct xdp_md *context) {
     }
 }
 
-/* Never attached: its answer says what becomes of the frame, as a number of `fate`. */
+/* Never attached. Its return value is the frame's `fate`. */
 SECTION("xdp") int owner(struct xdp_md *context) {
     return step((void *)(long)context->data, (void *)(long)context->data_end, OWNER);
 }
 
-/* On interfaces whose driver has no XDP, and on veth among sockets faster than that. */
+/* For interfaces whose driver has no XDP, and for veth pairs between sockets, where tc is faster. */
 SECTION("classifier") int traffic(struct __sk_buff *context) {
-    /* [offload-16] The kernel, or the interface, has taken a tag of a VLAN off, and would put it on what is sent back. */
+    /* [offload-16] The kernel or the interface has stripped a VLAN tag, and would insert it in the answer. */
     if (context->vlan_present) {
         count(0, WHY_VLAN);
         tail_call(context, &next_traffic, 0);
         return TC_OK;
     }
-    /* What is behind the first part of a packet is not to be seen before it is pulled in. */
+    /* Only the linear part of a packet is readable until the rest is pulled in. */
     if (context->data_end - context->data < context->len && skb_pull_data(context, context->len)) {
-        /* [offload-16] There is no room to look at it: it is nobody's, and counted. */
+        /* [offload-16] The packet cannot be pulled in for lack of memory: count it and let it pass. */
         count(0, WHY_LENGTH);
         tail_call(context, &next_traffic, 0);
         return TC_OK;

@@ -1,25 +1,26 @@
-/* Both programs at one interface: each frame goes to the one that takes it, and what leaves for the group is heard inside.
+/* Both programs on one interface: each frame goes to the program that handles it, and frames that leave for the group
+ * are also delivered to the other program.
  *
- * A station does not hear what it sends to a group that it is in. So the own acceptor votes for what the own coordinator
- * proposes, and the own coordinator counts that vote, before the proposal leaves. What is said inside stays there, but for
- * what is for the owner: it goes through the tap. docs/spec/offload.md, section 7, has it. */
+ * A station does not receive its own frames to a group that it is in. So before a proposal leaves, the local
+ * acceptor votes for it and the local coordinator counts that vote. These local messages do not leave the host;
+ * those for the owner go through the tap (docs/spec/offload.md, section 7). */
 #define PROGRAMS 2
 #include "acceptor.h"
 #include "coordinator.h"
 #include "hooks.h"
 
-/* Nobody here takes these, and the owner waits for them: it finds them in the tap. */
+/* Types that neither program handles but the owner waits for: they are copied to the tap. */
 #define FOR_OWNER (OF(PHASE1B) | OF(DECIDED) | OF(REFUSED))
 
-/* To the owner by the tap, as it came. */
+/* Copies the frame to the owner's tap unchanged. */
 INLINE enum fate hand_on(struct asked *asked, enum reason why) {
     count(0, why);
     copy_to_tap(0, FROM_NETWORK, &asked->frame);
     return TAKEN;
 }
 
-/* Clients are told of decisions, and not of proposals and votes, if decisions have a group of their own. It is another's
- * than this device's; what the owner waits for is in it all the same. */
+/* Returns 1 for a decision sent to the decisions' group. If decisions have a group of their own, clients subscribe
+ * to it and receive no proposals or votes. The device is not in that group, but its owner needs the decisions. */
 INLINE int is_decision_for_others(const struct frame *frame, void *end) {
     const struct head *head = frame->head;
     if (!is_mac(frame->link->to, setup.decisions.mac) || type_of(head) != DECIDED)
@@ -57,7 +58,7 @@ INLINE enum reason on_floor(u16 role, struct state *state, const struct call *ca
     return role ? coordinator_on_floor(state, call) : acceptor_on_floor(state, call);
 }
 
-/* What the coordinator's cell holds of this slot, to the owner. The header in the packet says the rest. */
+/* Sends the owner the decision on this slot: the header from the packet, the value from the coordinator's cell. */
 INLINE void tell_decision(struct frame *frame) {
     struct head *head = frame->head;
     u64 slot = be64(head->slot), ballot = be64(head->ballot), *bytes;
@@ -82,13 +83,13 @@ INLINE void tell_decision(struct frame *frame) {
     if (there) {
         ringbuf_submit(record, IF_WAITED_FOR);
     } else {
-        /* The floor passed it in this moment: the owner knew. */
+        /* The floor has just passed this slot, so the owner already knows the decision. */
         ringbuf_discard(record, IF_WAITED_FOR);
         lose(COORDINATOR);
     }
 }
 
-/* A 2B lies in the packet. */
+/* Expects a 2B in the packet. */
 INLINE void count_inside(struct asked *asked) {
     struct asked heard = {.frame = asked->frame, .role = COORDINATOR, .state = state_of(COORDINATOR)};
     if (!heard.state)
@@ -98,7 +99,7 @@ INLINE void count_inside(struct asked *asked) {
         tell_decision(&heard.frame);
 }
 
-/* A 2A lies in the packet; then, if there is a vote, a 2B. */
+/* Expects a 2A in the packet; leaves a 2B there if the acceptor votes. */
 INLINE void vote_inside(struct asked *asked) {
     struct asked heard = {.frame = asked->frame, .state = state_of(0)};
     if (!heard.state)
@@ -113,7 +114,8 @@ INLINE void vote_inside(struct asked *asked) {
         count_inside(&heard);
 }
 
-/* The header is put back: it leaves as it was. The room is not touched inside. */
+/* Delivers an outgoing frame to the other program. Restores the header afterwards, so that the frame leaves
+ * unchanged; the room is not touched. */
 INLINE void hear_inside(struct asked *asked) {
     struct head *head = asked->frame.head;
     if (asked->role && asked->answer == ALONG_PROPOSALS && is_mac(setup.proposals.mac, setup.heard)) {
@@ -123,7 +125,7 @@ INLINE void hear_inside(struct asked *asked) {
     } else if (!asked->role && type_of(head) == PHASE2B && is_mac(setup.votes.mac, setup.heard)) {
         struct state *state = state_of(COORDINATOR);
         if (state && !ONCE(state->armed)) {
-            /* As it is in all hosts but one. */
+            /* True on every host but the leader's. */
             count(COORDINATOR, WHY_STALE);
             return;
         }

@@ -1,7 +1,7 @@
-/* What the programs need of the kernel: types, the helpers that they call, and how maps are declared.
+/* Kernel interface of the programs: types, helper functions and map declarations.
  *
- * Written here so that clang alone compiles them: no headers of the kernel or of libbpf. Helpers are known by their
- * numbers, which never change; none of these asks for the GPL. */
+ * Defined here so that clang alone compiles the programs, without kernel or libbpf headers. Helpers are called by
+ * their numbers, which never change; none of these requires the GPL. */
 #pragma once
 
 typedef unsigned char u8;
@@ -18,17 +18,17 @@ typedef unsigned long long u64;
 #define be32(x) __builtin_bswap32(x)
 #define be64(x) __builtin_bswap64(x)
 
-/* Once, as it is now: another CPU may be writing it. */
+/* Reads a value once; another CPU may be writing it. */
 #define ONCE(x) (*(const volatile __typeof__(x) *)&(x))
 
-/* The verifier takes a lock by its type's name and its BTF. */
+/* The verifier recognizes a lock by its type's name and BTF. */
 struct bpf_spin_lock {
     u32 value;
 };
 
 enum { MAP_ARRAY = 2, MAP_PROG_ARRAY = 3, MAP_PERCPU_ARRAY = 6, MAP_ARRAY_OF_MAPS = 12, MAP_RINGBUF = 27 };
 
-/* As the loader reads a map from BTF: sizes are lengths of arrays. */
+/* Map attributes in the form that loaders read from BTF: an integer is the length of an array. */
 #define UINT(name, value) int(*name)[value]
 #define TYPE(name, of) __typeof__(of) *name
 
@@ -39,7 +39,7 @@ struct xdp_md {
     u32 data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex;
 };
 
-/* The fields of a packet of tc, up to the last that is used here. */
+/* Fields of a tc packet, up to the last one used here. */
 struct __sk_buff {
     u32 len, pkt_type, mark, queue_mapping, protocol, vlan_present, vlan_tci, vlan_proto, priority, ingress_ifindex,
         ifindex, tc_index, cb[5], hash, tc_classid, data, data_end;
@@ -55,6 +55,6 @@ static void *(*const ringbuf_reserve)(void *ring, u64 size, u64 flags) = (void *
 static void (*const ringbuf_submit)(void *record, u64 flags) = (void *)132;
 static void (*const ringbuf_discard)(void *record, u64 flags) = (void *)133;
 static void *(*const map_lookup_percpu)(void *map, const void *key, u32 cpu) = (void *)195;
-/* Who waits for the ring is woken, if it has read all that was there before: one that is behind, or never waits, costs
+/* Wakes the reader only if it has read everything submitted before. A reader that lags, or never waits, costs
  * nothing. */
 enum { IF_WAITED_FOR = 0 };

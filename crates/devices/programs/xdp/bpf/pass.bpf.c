@@ -1,4 +1,4 @@
-/* Takes nothing: what the other end of a veth pair needs, or frames that a program there sends back are lost. */
+/* Passes everything. The peer of a veth pair needs an XDP program, or frames that its other end sends back are lost. */
 #include "kernel.h"
 
 SECTION("xdp") int pass(struct xdp_md *context) {

@@ -1,4 +1,4 @@
-//! Proof of identity: a connection that has it becomes a client, and others are dismissed.
+//! Authentication of connections: one that succeeds becomes a client, any other is closed.
 
 use quorate_replica::front::{ConnectionId, Endpoints};
 use quorate_tls::Trust;
@@ -13,7 +13,7 @@ use crate::{
 };
 
 impl Clients {
-    /// Adds a new connection. The oldest waiting one makes room.
+    /// Adds a new connection, closing the oldest unauthenticated one if there are too many.
     pub(super) fn receive(
         &mut self,
         id: ConnectionId,
@@ -38,7 +38,7 @@ impl Clients {
         Ok(())
     }
 
-    /// Handles readiness of one of them.
+    /// Handles readiness of an unauthenticated connection.
     pub(crate) fn on_unproved(
         &mut self,
         id: ConnectionId,
@@ -50,7 +50,7 @@ impl Clients {
         };
         let stranger = &mut self.unproved.waiting[at];
         let ended = if ready.read || ready.broken {
-            // Nothing is taken: what it says comes to the front once it is a client.
+            // Nothing is consumed: the input belongs to the front once the connection is a client.
             stranger.socket.read(&mut [])
         } else {
             stranger.socket.flush()
@@ -70,7 +70,7 @@ impl Clients {
         }
     }
 
-    /// Makes a client of a connection that has proved its identity. If there is no room, it gets no
+    /// Turns an authenticated connection into a client. At the client limit it is closed without a
     /// reply, as if it were still in the kernel's queue.
     fn let_in(&mut self, at: usize, cx: &mut Cx<'_, impl ClientSide>) {
         if self.is_full() {
@@ -86,20 +86,20 @@ impl Clients {
         if let Some(client) = self.connections.get_mut(&id) {
             client.interest = interest;
         }
-        // Its first command may have come with its proof.
+        // The first command may have arrived together with the end of the handshake.
         self.read_all(id, cx);
         self.dirty.push(id);
         self.watch(id, cx);
     }
 
-    /// Closes the connections that have taken too long.
+    /// Closes connections that did not authenticate in time.
     pub(super) fn dismiss_late(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
         while self.unproved.next_time().is_some_and(|at| at <= cx.now.time) {
             self.dismiss(0, Some("no handshake in time"), cx);
         }
     }
 
-    /// Closes all: the node stops.
+    /// Closes all unauthenticated connections, because the node stops.
     pub(super) fn dismiss_all(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
         for stranger in std::mem::take(&mut self.unproved.waiting) {
             cx.sources.remove(stranger.token);

@@ -1,5 +1,4 @@
-//! Connections that have not proved their identity: bounded in number and in time, and unknown to
-//! the front.
+//! Unauthenticated connections: bounded in number and time, and unknown to the front.
 
 use std::collections::VecDeque;
 
@@ -12,7 +11,7 @@ use quorate_tls::Trust;
 
 use crate::{poller::Interest, sources::Token, tcp::socket::Socket};
 
-/// All of them, the oldest first.
+/// All unauthenticated connections, oldest first.
 #[derive(Debug)]
 pub(super) struct Unproved {
     pub(super) trust: Option<Trust>,
@@ -35,12 +34,12 @@ impl Unproved {
         Self { trust, waiting: VecDeque::new(), complaints: Seldom::default() }
     }
 
-    /// Returns whether clients have to prove their identity.
+    /// Returns whether clients have to authenticate.
     pub(super) const fn has_trust(&self) -> bool {
         self.trust.is_some()
     }
 
-    /// Returns when the first has taken too long.
+    /// Returns the deadline of the oldest connection.
     pub(super) fn next_time(&self) -> Option<Time> {
         self.waiting.front().map(|stranger| stranger.deadline)
     }

@@ -1,4 +1,4 @@
-//! A box of a node: its programs, and its connection to the cluster.
+//! An external device of a node: its processes, and its connection to the cluster.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use quorate_packets::ethernet::Mac;
 
 use super::{BoxOf, by_udp::ByUdp, place::Place, waiting::Waiting};
 
-/// Transport of frames to a box.
+/// Transport of frames to an external device.
 #[derive(Debug)]
 pub(super) enum Way {
-    /// Raw, at an interface.
+    /// Raw frames at an interface.
     Frames(String),
-    /// In datagrams.
+    /// Frames in datagrams.
     Udp(ByUdp),
 }
 
 impl Way {
-    /// Starts the box, and the thread between it and the cluster.
+    /// Starts the processes of the device, and the thread between them and the cluster.
     pub(super) fn start(
         &mut self,
         one: &BoxOf,
@@ -27,7 +27,7 @@ impl Way {
     ) -> Result<Software, String> {
         let text = |error: &dyn ToString| error.to_string();
         let opened = Boxed::open(&one.words).inspect_err(|_| {
-            // Another device may want the place.
+            // Another device may need the port.
             if let Self::Udp(udp) = self {
                 udp.free();
             }

@@ -1,5 +1,5 @@
-//! A device by datagrams at the address for peers: for machines without rights, and for members on
-//! one machine.
+//! A device that uses datagrams at the address for peers: for machines without raw sockets, and for
+//! members on one machine.
 
 use std::{
     io,
@@ -16,17 +16,17 @@ use quorate_replica::status::Way;
 use super::{CELLS, ROOM_BYTES, Refused, TAP_FRAMES, group_of};
 use crate::plane::Wanted;
 
-/// A socket that waits for its device's start.
+/// A socket reserved for a device.
 #[derive(Debug)]
 pub(super) struct ByUdp {
     own: SocketAddrV4,
-    /// Until its device takes it.
+    /// The socket, until the device takes it.
     udp: Option<Udp>,
     members: Members,
 }
 
 impl ByUdp {
-    /// Returns the address of the device: the port of the listener for peers.
+    /// Returns the address of the device: that of the listener for peers.
     pub(super) fn place(wanted: &Wanted, peers: SocketAddr) -> Result<SocketAddrV4, Refused> {
         if !matches!(wanted.way, Way::Tcp | Way::Ethernet) {
             return Err(Refused::PortTaken(wanted.way.name()));
@@ -40,19 +40,19 @@ impl ByUdp {
         Ok(at)
     }
 
-    /// Binds the socket there.
+    /// Binds the device's socket to this address.
     pub(super) fn bind(at: SocketAddrV4, members: &Members) -> Result<Self, Refused> {
         let udp =
             Udp::bind(at, members.clone()).map_err(|error| Refused::Bind(at.into(), error))?;
         Ok(Self { own: udp.own(), udp: Some(udp), members: members.clone() })
     }
 
-    /// Returns the same place, for a device that binds it when it starts.
+    /// Returns a copy without a socket, for a device that binds the address when it starts.
     pub(super) fn later(&self) -> Self {
         Self { own: self.own, udp: None, members: self.members.clone() }
     }
 
-    /// Closes the socket; nothing is received there until it is bound again.
+    /// Closes the socket; nothing is received until the address is bound again.
     pub(super) fn free(&mut self) {
         self.udp = None;
     }

@@ -1,5 +1,4 @@
-//! A device in the kernel as a node has it: always new, and gone with its process if that ends in
-//! order.
+//! A node's device in the kernel: always a new one, and removed when its process stops cleanly.
 
 use std::{fmt, os::fd::BorrowedFd};
 
@@ -9,22 +8,22 @@ use quorate_offload::{Form, reason::COUNTERS};
 
 use super::place::{Place, Sight};
 
-/// Both programs at an interface. A killed process leaves them there: they keep voting in a ballot
-/// that no process can raise, and the next process ends them before it does anything else
+/// Both programs at an interface. A killed process leaves them in place: they keep voting in a
+/// ballot that no process can raise, until the next process removes them before doing anything else
 /// ([offload-8]).
 pub(super) struct Kernel {
-    /// Until it is dropped.
+    /// The programs; `None` only during `drop`.
     host: Option<Host>,
-    /// Hooks that were not tried, and why.
+    /// Reasons for the hooks that were not tried.
     not: Vec<&'static str>,
 }
 
 impl Kernel {
-    /// Opens a device at an interface, by the first of these hooks that takes it.
+    /// Opens a device at an interface, by the first of these hooks that accepts it.
     ///
-    /// Devices of an earlier process there are fenced and removed, and not read: in a durable group
-    /// their votes were hints, and in a volatile one a node that returns has forgotten its
-    /// promises, and is a new member ([offload-9], [offload-10]).
+    /// Devices of an earlier process are fenced and removed, and their votes are not read: in a
+    /// durable group those were hints, and in a volatile group a returning node has forgotten its
+    /// promises and is a new member ([offload-9], [offload-10]).
     pub(super) fn open(place: &Place, interface: &str, hooks: &[Hook]) -> Result<Self, Failed> {
         let told = place.for_kernel()?;
         let mut not = Vec::new();
@@ -56,12 +55,12 @@ impl Kernel {
         self.host.as_mut().expect("until it is dropped")
     }
 
-    /// Returns the hook where frames are received.
+    /// Returns the hook at which frames are received.
     pub(super) fn hook(&self) -> Hook {
         self.host().hook()
     }
 
-    /// Returns the descriptor that is readable while there is something to take.
+    /// Returns the descriptor that is readable while frames are available.
     pub(super) fn readable(&self) -> BorrowedFd<'_> {
         self.host().device().readable()
     }
@@ -113,7 +112,7 @@ impl Drop for Kernel {
     fn drop(&mut self) {
         let left = self.host.take().map(Host::leave);
         if let Some(Err(failed)) = left {
-            // The next process finds it there, and ends it.
+            // The next process finds the programs and removes them.
             tracing::warn!("cannot remove the device from the kernel: {failed}");
         }
     }
@@ -126,7 +125,7 @@ impl fmt::Display for Kernel {
     }
 }
 
-/// Returns why a hook is unsuitable for a device at such an interface ([offload-16]).
+/// Returns the reason why a hook cannot be used at such an interface ([offload-16]).
 const fn blind(sight: Sight, hook: Hook) -> Option<&'static str> {
     match hook {
         Hook::Native if sight.is_pair => {
@@ -145,7 +144,7 @@ const fn blind(sight: Sight, hook: Hook) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    /// [offload-16] What a program does not see it cannot refuse.
+    /// [offload-16] A hook that does not see VLAN tags cannot refuse them, and is not used.
     #[test]
     fn a_hook_that_does_not_see_tags_is_no_place() {
         let taken = |is_pair, takes_tags| {

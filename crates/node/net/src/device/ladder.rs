@@ -1,5 +1,5 @@
-//! The ladder of devices: the best that this machine gives, and the next one when that is taken
-//! away.
+//! The fallback list of devices: uses the best one that this machine supports, and moves to the
+//! next if that is lost.
 
 use std::{fmt, sync::Arc};
 
@@ -19,32 +19,33 @@ use super::{
     waiting::Waiting,
 };
 
-/// Values on their way to the coordinator.
+/// Maximum number of values in flight to the coordinator.
 const WINDOW: u64 = 256;
-/// A device in the kernel repeats what is undecided after so long: its round trips are short.
+/// Time after which a device in the kernel repeats undecided slots, in microseconds: its round
+/// trips are short.
 const KERNEL_SLOT_US: u64 = 1_000;
 
-/// One step of it.
+/// A candidate device.
 #[derive(Debug)]
 pub(super) enum Rung {
-    /// In the kernel.
+    /// A device in the kernel.
     Kernel {
         interface: String,
-        /// The first of these that takes it.
+        /// Hooks to try, in order.
         hooks: Vec<Hook>,
-        /// The one that it took last.
+        /// The hook last used.
         hook: Option<Hook>,
     },
-    /// A box of its own.
+    /// An external device.
     Box(BoxOf, Way),
-    /// A thread, by raw frames at an interface.
+    /// A thread that uses raw frames at an interface.
     Packet(String),
-    /// A thread, by datagrams.
+    /// A thread that uses datagrams.
     Udp(ByUdp),
 }
 
 impl Rung {
-    /// Returns whether its interface exists.
+    /// Returns whether the candidate's interface exists.
     fn is_there(&self) -> bool {
         match self {
             Self::Kernel { interface, .. }
@@ -54,7 +55,7 @@ impl Rung {
         }
     }
 
-    /// Returns the kind of its device.
+    /// Returns the kind of the candidate's device.
     const fn kind(&self) -> &'static str {
         match self {
             Self::Kernel { .. } => Kind::Kernel.name(),
@@ -64,7 +65,7 @@ impl Rung {
         }
     }
 
-    /// Drops the hook that it took last. Returns whether another is left.
+    /// Drops the hook last used. Returns whether another is left.
     fn leave_hook(&mut self) -> bool {
         match self {
             Self::Kernel { hooks, hook, .. } => {
@@ -93,32 +94,32 @@ impl fmt::Display for Rung {
     }
 }
 
-/// All of them, and which are possible.
+/// All candidates, with those ruled out.
 #[derive(Debug)]
 pub(super) struct Rungs {
-    /// The best first.
+    /// Remaining candidates, best first.
     pub(super) rungs: Vec<Rung>,
-    /// Candidates skipped for good, with the reason.
+    /// Candidates ruled out permanently, with the reasons.
     pub(super) not: Vec<String>,
-    /// The cluster's.
+    /// Id of the cluster.
     pub(super) cluster: u128,
-    /// This process's.
+    /// Boot number of this process.
     pub(super) boot: u32,
-    /// Readers that wait for devices.
+    /// Descriptors by which devices wake the reactor.
     pub(super) waiting: Arc<Waiting>,
-    /// Which one is taken.
+    /// Index of the candidate in use.
     pub(super) at: usize,
-    /// Number of devices that this process had.
+    /// Number of devices started by this process.
     pub(super) climbs: u32,
 }
 
-/// A device, what it is in words, and how often what is undecided is looked at.
+/// A device, its description, and the intervals at which undecided slots are repeated.
 type Found = (Box<dyn Device + Send>, String, Pace);
 
 impl Rungs {
-    /// Gives up the present rung. If the device was removed from outside, the same may happen
-    /// again, so the rung is skipped from now on; if its interface disappeared, the rung is tried
-    /// again when that is back.
+    /// Gives up the candidate in use. If the device was removed from outside, this could happen
+    /// again, so the candidate is ruled out; if its interface disappeared, the candidate is tried
+    /// again once that is back.
     fn leave(&mut self, why: &str) {
         let Some(rung) = self.rungs.get_mut(self.at) else {
             return;
@@ -174,8 +175,8 @@ impl Rungs {
         Ok((Box::new(device), name, Pace::default()))
     }
 
-    /// Returns the device with its owner. Each device is a new one, so each has a boot of its own:
-    /// one of 256 of each process.
+    /// Returns the device with its driver. Every device has a boot number of its own, one of 256
+    /// per process.
     fn lent(&mut self, (device, name, pace): Found, not: &[String]) -> Lent {
         self.climbs += 1;
         let settings = OwnerSettings {
@@ -257,8 +258,8 @@ mod tests {
         }
         let first = lent.owner.device_boot();
         drop(lent);
-        // No other process can remove it from its place; if it happened, it would not be taken
-        // again.
+        // No process can remove a datagram device from outside; if that happened, the candidate
+        // would be ruled out.
         let none = rungs.climb(Some("taken")).map(|lent| lent.name).unwrap_err();
         assert!(none.contains("no more thread, by datagrams"), "{none}");
         assert!(none.contains("not in the kernel"), "{none}");
@@ -279,8 +280,7 @@ mod tests {
         assert_ne!(boots[0], boots[1]);
     }
 
-    /// An interface that disappeared may return with the same device; a program removed by another
-    /// process stays away.
+    /// After its interface disappeared, a candidate is tried again and not ruled out.
     #[test]
     fn what_an_interface_took_with_it_is_tried_again() {
         let mut rungs = rungs(vec![kernel()]);

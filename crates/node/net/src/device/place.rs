@@ -1,4 +1,4 @@
-//! Place of a device in a network of raw frames: its interface, and the groups of stations of its
+//! Location of a device in a network of raw frames: its interface, and the multicast groups of its
 //! cluster.
 
 use quorate_device::xdp::Settings;
@@ -7,41 +7,41 @@ use quorate_packets::ethernet::{Raw, raw::Hears};
 
 use super::{CELLS, ROOM_BYTES, TAP_FRAMES, group_of};
 
-/// Bytes outside the header of Ethernet: the shim, the header, the room.
+/// Bytes of a frame without the Ethernet header: the shim, the header and the payload.
 const FRAME_BYTES: usize = 4 + HEADER_BYTES + ROOM_BYTES;
-/// Bytes of the tap of a device in the kernel: as many values as a reactor lets wait for some
-/// milliseconds.
+/// Bytes of the queue from a kernel device to the reactor: values of several milliseconds.
 const TAP_BYTES: u32 = 1 << 22;
-/// The driver of pairs of interfaces, as containers have them.
+/// Driver of interface pairs, as used by containers.
 const PAIRS: &str = "veth";
 
-/// At one interface.
+/// Location of a device at one interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    /// The frames of one cluster, among those of others.
+    /// Group number that distinguishes the cluster's frames from those of others.
     group: u32,
-    /// The interface's address.
+    /// Address of the interface.
     own: Address,
-    /// All devices of the cluster.
+    /// Multicast address of all devices of the cluster.
     pub(super) all: Address,
-    /// The same, and clients that learn by themselves ([offload-15]).
+    /// Multicast address of all devices and of clients that receive decisions directly
+    /// ([offload-15]).
     pub(super) decisions: Address,
-    /// Which places of the kernel see a frame as it was sent.
+    /// Visibility of frames to programs at this interface.
     sight: Sight,
 }
 
-/// Parts of a frame that programs see at an interface.
+/// Properties of an interface that hide parts of a frame from programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sight {
-    /// One end of a pair: frames that its driver returns from XDP are lost, unless the other end
-    /// helps; and tags of VLANs travel outside frames.
+    /// One end of a pair: frames that its driver returns from XDP are lost unless the other end
+    /// cooperates, and VLAN tags travel outside frames.
     pub(super) is_pair: bool,
-    /// Tags of VLANs are taken out before XDP, which then would obey frames of any VLAN.
+    /// VLAN tags are removed before XDP, which would then accept frames of any VLAN.
     pub(super) takes_tags: bool,
 }
 
 impl Place {
-    /// Returns the place at an interface that takes our frames.
+    /// Returns the location at an interface, if its frames are large enough.
     pub(super) fn at(interface: &str, cluster: u128) -> Result<Self, String> {
         let raw =
             Raw::open(interface, Hears::Nothing, None).map_err(|failed| failed.to_string())?;

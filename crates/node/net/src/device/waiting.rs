@@ -1,4 +1,4 @@
-//! Wake-ups of the reactor by devices, whichever is current: one descriptor for all.
+//! Wake-ups of the reactor by devices, through one descriptor for all of them.
 
 use std::{
     io,
@@ -10,7 +10,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 
 use crate::handle::Shared;
 
-/// Readable while the present device has something to be taken.
+/// Readable while the current device has frames for the reactor.
 pub(crate) struct Waiting {
     epoll: OwnedFd,
     alarm: Arc<dyn Fn() + Send + Sync>,
@@ -24,13 +24,13 @@ impl Waiting {
         })
     }
 
-    /// This one, too, until it is closed.
+    /// Adds a device's descriptor until that is closed.
     pub(super) fn wait_for(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
         let data = EventData::new_u64(0);
         Ok(epoll::add(&self.epoll, fd, data, EventFlags::IN)?)
     }
 
-    /// Returns the alarm for devices that are threads.
+    /// Returns the wake-up callback for devices that are threads.
     pub(super) fn alarm(&self) -> Arc<dyn Fn() + Send + Sync> {
         Arc::clone(&self.alarm)
     }

@@ -1,9 +1,9 @@
-//! The file with the keys of datagrams: one or two lines, each a number and 64 hexadecimal digits
+//! The file with the datagram keys: one or two lines, each with a number and 64 hexadecimal digits
 //! ([pkt-3]).
 //!
-//! The newest key is the last line. It is read at the start, and again when the file has changed: a
-//! second line is a new key, which every node takes and names to the others before any sends with
-//! it. A line that is gone is a key that is not accepted any more, once it is not sent with.
+//! The last line is the newest key. The file is read at start, and again when it has changed. A
+//! second line is a new key: every node accepts it and announces it to its peers before any node
+//! sends with it. A removed key is no longer accepted once it is no longer used for sending.
 
 use std::{
     fs::File,
@@ -14,42 +14,42 @@ use std::{
 use quorate_packets::trust::{Key, Keys, keys::KeyId};
 use thiserror::Error;
 
-/// Longer than two keys with their comments.
+/// Maximum size of the file: more than two keys with their comments.
 const FILE_BYTES_MAX: u64 = 4096;
 
-/// The keys as the file has them.
+/// Contents of the key file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyFile {
     path: PathBuf,
-    /// One or two, the newest last.
+    /// One or two keys, the newest last.
     keys: Vec<(KeyId, Key)>,
 }
 
-/// Why the file cannot be used.
+/// Reason why the key file cannot be used.
 #[derive(Debug, Error)]
 pub enum BadKeys {
     /// Reading the file failed.
     #[error("cannot read the keys of --plane-key {path}: {source}", path = path.display())]
     Io {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Error of the system.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// A line is no key.
+    /// A line is not a key.
     #[error("--plane-key {path}, line {line}: {what}", path = path.display())]
     Line {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Which line, from 1.
+        /// Line number, starting at 1.
         line: usize,
-        /// Reason why the line is not valid.
+        /// Reason why the line is invalid.
         what: &'static str,
     },
-    /// No key, or more than two.
+    /// The file has no key, or more than two.
     #[error("--plane-key {path} has {count} keys, and needs one, or two while they are exchanged", path = path.display())]
     Count {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
         count: usize,
     },
@@ -63,7 +63,7 @@ impl BadKeys {
 }
 
 impl KeyFile {
-    /// Reads it.
+    /// Reads the file.
     pub fn read(path: &Path) -> Result<Self, BadKeys> {
         let failed = |source| BadKeys::Io { path: path.to_owned(), source };
         let mut text = String::new();
@@ -106,19 +106,19 @@ impl KeyFile {
         &self.path
     }
 
-    /// Returns the keys of a node that starts: it sends with the first, and accepts both.
+    /// Returns the keys of a starting node, which sends with the first and accepts both.
     pub fn keys(&self) -> Keys {
         let mut held = self.keys.iter().cloned();
         let first = held.next().and_then(|(id, key)| Keys::one(id, key).ok());
         let mut keys = first.unwrap_or_default();
         for (id, key) in held {
-            // A second key next to a single other one is always accepted.
+            // A second key is always accepted.
             let _ = keys.add(id, key);
         }
         keys
     }
 
-    /// Returns whether the file has a key of this number.
+    /// Returns whether the file has a key with this number.
     pub fn has(&self, id: KeyId) -> bool {
         self.keys.iter().any(|(known, _)| *known == id)
     }

@@ -1,9 +1,8 @@
-//! Losses on purpose: datagrams that arrived and are taken for lost, for experiments on networks
-//! that lose none.
+//! Simulated loss: drops received datagrams on purpose, for experiments on networks without loss.
 
 use quorate_core::dice::Dice;
 
-/// Which of those that arrive are lost.
+/// Random selection of the datagrams to drop.
 #[derive(Debug)]
 pub(crate) struct Losing {
     of_10000: u64,
@@ -11,12 +10,12 @@ pub(crate) struct Losing {
 }
 
 impl Losing {
-    /// Loses this many of 10 000 datagrams; none for 0.
+    /// Drops `of_10000` of 10 000 datagrams; 0 drops none.
     pub(crate) fn new(of_10000: u32, dice: Dice) -> Self {
         Self { of_10000: of_10000.into(), dice }
     }
 
-    /// Returns whether the next one is lost.
+    /// Returns whether to drop the next datagram.
     pub(crate) fn next(&mut self) -> bool {
         self.of_10000 > 0 && self.dice.chance(self.of_10000, 10_000)
     }

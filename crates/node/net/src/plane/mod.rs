@@ -1,9 +1,8 @@
-//! Planes of packets next to TCP: what is wanted, which sockets that takes, and frames as
-//! datagrams.
+//! Planes of packets next to TCP: their settings, their sockets, and frames as datagrams.
 //!
-//! Reading order: [`wanted`] (settings of an operator), [`sockets`] (what this machine offers),
-//! `wire` (what datagrams travel on), `packets` (the plane at work), [`keys`] (the file with the
-//! keys), `losing` (losses on purpose).
+//! Reading order: [`wanted`] (settings of an operator), [`sockets`] (the sockets that this machine
+//! supports), `wire` (transports of datagrams), `packets` (the running plane), [`keys`] (the file
+//! with the keys), `losing` (simulated loss).
 
 pub mod keys;
 pub(crate) mod losing;

@@ -1,4 +1,4 @@
-//! The plane of packets at work: its sockets, and the address of each peer.
+//! The running plane of packets: its sockets, and the address of each peer.
 
 use std::{
     collections::BTreeMap,
@@ -42,18 +42,18 @@ use crate::{
     stats::Stats,
 };
 
-/// Datagrams of this node, and the peers that they reach.
+/// Datagrams of this node, and the peers reached by them.
 pub(crate) struct PacketSide {
     plane: Packets,
     sockets: Sockets,
     token: Token,
-    /// The kernel had no room; its readiness is awaited.
+    /// The kernel's send buffer is full; the socket's readiness is awaited.
     blocked: bool,
     /// Datagram address of each peer.
     places: BTreeMap<NodeId, Place>,
-    /// Bytes that left.
+    /// Bytes sent.
     sent_bytes: u64,
-    /// Time of the turn.
+    /// Time of the current turn.
     now: Time,
 }
 
@@ -105,7 +105,7 @@ impl PacketSide {
         })
     }
 
-    /// Registers a peer whose connection is up. Returns the introduction for it.
+    /// Registers a connected peer. Returns the introduction to send to it.
     pub(crate) fn meet(&mut self, peer: Member, now: Time) -> Option<Said> {
         let introduction = self.plane.meet(peer, now)?;
         Some(Said {
@@ -115,10 +115,11 @@ impl PacketSide {
         })
     }
 
-    /// Takes a peer's introduction of its datagrams, received by a connection from this address.
+    /// Handles a peer's introduction of its datagrams, received over a connection from this
+    /// address.
     ///
     /// # Errors
-    /// Why its datagrams cannot be used.
+    /// The reason why its datagrams cannot be used.
     pub(crate) fn introduce(
         &mut self,
         (peer, boot): (Member, u32),
@@ -151,7 +152,7 @@ impl PacketSide {
         self.places.remove(&node);
     }
 
-    /// [pkt-3] Sends with the newest key once every peer has named it.
+    /// [pkt-3] Switches to sending with the newest key once every peer has announced it.
     fn switch_keys(&mut self) {
         let peers = self.plane.links().filter(|link| link.is_introduced());
         let peers: Vec<NodeId> = peers.map(|link| link.member.node).collect();
@@ -160,8 +161,8 @@ impl PacketSide {
         }
     }
 
-    /// Handles a change of the file. Returns whether it has a new key, which was accepted: then
-    /// every peer is to be notified.
+    /// Handles a change of the key file. Returns whether a new key was accepted; every peer must
+    /// then be notified.
     pub(crate) fn rekey(&mut self, file: &KeyFile) -> Result<bool, String> {
         let Some((id, key)) = file.newest().cloned() else {
             return Ok(false);
@@ -173,7 +174,7 @@ impl PacketSide {
             }
             keys.add(id, key).map(|()| true)
         });
-        // The others may have named it before.
+        // The peers may have announced the key earlier.
         self.switch_keys();
         taken.map_err(|bad| format!("key {id} of {} is not taken: {bad:?}", file.path().display()))
     }
@@ -183,7 +184,7 @@ impl PacketSide {
         self.sockets.limits.link_bytes_s
     }
 
-    /// Returns whether frames to any peer go by datagrams.
+    /// Returns whether frames to at least one peer go by datagrams.
     pub(crate) fn reaches_any(&self) -> bool {
         self.carries() && self.plane.links().any(|link| link.one.is_up())
     }
@@ -198,7 +199,7 @@ impl PacketSide {
         self.plane.carrier() != Carrier::Connections
     }
 
-    /// Bytes of datagrams that left, ever.
+    /// Returns the total bytes of datagrams sent.
     pub(crate) const fn sent_bytes(&self) -> u64 {
         self.sent_bytes
     }
@@ -224,7 +225,7 @@ impl PacketSide {
 
     // Datagrams.
 
-    /// Takes what arrived at a socket.
+    /// Processes the datagrams that arrived at a socket.
     pub(crate) fn receive(&mut self, hears: Hears, now: Time, stats: &mut Stats) -> io::Result<()> {
         let Self { plane, sockets, .. } = self;
         let Sockets { wire, losing, instead, .. } = sockets;
@@ -245,25 +246,25 @@ impl PacketSide {
         Ok(())
     }
 
-    /// Does what is due.
+    /// Does the work that is due.
     pub(crate) fn on_time(&mut self, now: Time) {
         self.now = now;
         self.plane.poll(now);
     }
 
-    /// Returns the time of the next duty.
+    /// Returns when work is due next.
     pub(crate) fn next_time(&self) -> Option<Time> {
-        // A full socket reports when it has room.
+        // A full socket reports when it has space again.
         self.plane.next_due().filter(|_| !self.blocked)
     }
 
-    /// Handles new room in the kernel.
+    /// Handles free space in the kernel's send buffer.
     pub(crate) fn unblock(&mut self, sources: &Sources) -> io::Result<()> {
         self.blocked = false;
         self.sockets.wire.wait_for_room(self.token, false, sources)
     }
 
-    /// Sends what may leave.
+    /// Sends the datagrams that the rate limit allows.
     pub(crate) fn flush(
         &mut self,
         now: Time,
@@ -297,8 +298,8 @@ impl PacketSide {
                     blocked = true;
                     Left::Blocked(count)
                 }
-                // A datagram that is too long for the path, or has no route, is lost: probes show
-                // that nothing arrives.
+                // A datagram that is too long for the path or has no route is lost: probes then
+                // show that nothing arrives.
                 Ok(Sent::TooLong) => Left::Dropped,
                 Err(error) => {
                     failed = Some(error);
@@ -322,22 +323,22 @@ impl PacketSide {
         self.plane.next_event()
     }
 
-    /// Returns how frames to a peer travel, and why not better.
+    /// Returns the transport of frames to a peer, and why it is not a better one.
     pub(crate) fn status(&self, node: NodeId) -> Option<PeerPlane> {
         self.plane.link(node).map(|link| self.describe(link))
     }
 
-    /// Returns why frames for several peers travel as they do, if that is chosen.
+    /// Returns the reason for the current transport to several peers, if it is chosen at run time.
     pub(crate) fn choice(&self) -> Option<String> {
         self.plane.why()
     }
 
-    /// Returns whether frames for all go from node to node now.
+    /// Returns whether frames to all peers are currently passed along a chain of nodes.
     fn is_chain(&self) -> bool {
         self.plane.reach() == Reach::Chain
     }
 
-    /// Returns the name of the transport to a peer, by group or alone.
+    /// Returns the transport to a peer, by group or individually.
     pub(crate) fn way(&self, by_group: bool) -> Way {
         match (&self.sockets.wire, by_group) {
             (Wire::Ethernet(_), _) => Way::Ethernet,
@@ -370,7 +371,7 @@ impl PacketSide {
         PeerPlane { way, frames: self.sockets.wire.frames().map(Mode::name), rtt_us, why }
     }
 
-    /// Appends what the plane counts, and how many datagrams were not taken, by reason.
+    /// Appends the plane's counters, and the numbers of refused datagrams by reason.
     pub(crate) fn metrics(&self, out: &mut String) {
         let (counters, repairs) = (self.plane.counters(), self.plane.repairs());
         let counts = [
@@ -424,7 +425,7 @@ impl PacketSide {
     }
 }
 
-/// Appends how often each reason was met.
+/// Appends the number of refusals for each reason.
 fn refused<R: Reason>(out: &mut String, (what, help): (&str, &str), refusals: &Counted<R>) {
     let name = format!("quorate_net_{what}_refused_total");
     let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} counter");
@@ -433,7 +434,7 @@ fn refused<R: Reason>(out: &mut String, (what, help): (&str, &str), refusals: &C
     }
 }
 
-/// Introduction of datagrams for a connection, owned.
+/// Introduction of this node's datagrams, in owned form.
 #[derive(Clone, Debug)]
 pub(crate) struct Said {
     introduction: Introduction,
@@ -442,18 +443,18 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    /// Returns it as a frame has it.
+    /// Returns the introduction as the contents of a frame.
     pub(crate) fn frame(&self) -> Datagrams<'_> {
         introduction::said(&self.introduction, &self.address, self.key)
     }
 }
 
-/// [pkt-2] Returns a number that cannot be guessed.
+/// [pkt-2] Returns an unpredictable number.
 fn nonce() -> u64 {
     let mut bytes = [0; 8];
     match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
         Ok(8) => u64::from_le_bytes(bytes),
-        // The system has no chance to give yet, or was interrupted: no answer will fit.
+        // The system has no random numbers yet, or was interrupted; no answer will match 0.
         _ => 0,
     }
 }

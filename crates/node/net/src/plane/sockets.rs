@@ -1,4 +1,4 @@
-//! The sockets of a plane: what was wanted, or the next best that this machine gives, and why.
+//! The sockets of a plane: the configured kind, or the best that this machine supports, and why.
 
 use std::{
     fmt, fs,
@@ -26,38 +26,38 @@ use super::{
     wire::Wire,
 };
 
-/// Receive buffer of the kernel for datagrams, unless another size is set.
+/// Default size of the kernel's receive buffer for datagrams.
 const RECEIVE_BYTES: usize = 16 << 20;
-/// The same in each queue of an interface by AF_XDP.
+/// Size of the receive buffer of each AF_XDP queue of an interface.
 const XDP_BYTES: usize = 8 << 20;
-/// A queue that was in use is waited for: 0.8 s.
+/// Maximum number of attempts to get a queue that is in use, over 0.8 s.
 const XDP_TRIES: u32 = 40;
 const XDP_PAUSE: Duration = Duration::from_millis(20);
-/// MTU of an interface that does not report one.
+/// MTU assumed for an interface that does not report one.
 const USUAL_MTU: usize = 1500;
-/// Speed of an interface that does not report one, in megabits per second.
+/// Speed assumed for an interface that does not report one, in megabits per second.
 const USUAL_SPEED: u64 = 10_000;
 const BYTES_PER_MEGABIT: u64 = 125_000;
-/// Loopback interface.
+/// Name of the loopback interface.
 pub(crate) const LOOPBACK: &str = "lo";
-/// Within a machine, in megabits per second.
+/// Speed assumed within a machine, in megabits per second.
 const LOOPBACK_SPEED: u64 = 40_000;
 
-/// Datagrams of this node.
+/// Datagram sockets of this node.
 pub struct Sockets {
     /// The sockets themselves.
     pub(crate) wire: Wire,
     /// Capacities that fit the interface.
     pub(crate) limits: Limits,
-    /// Why it is not what was wanted, if it is not.
+    /// Reason why another transport than the configured one is used, if so.
     pub(crate) instead: Option<String>,
-    /// The keys, if there are any.
+    /// The datagram keys, if there are any.
     pub(crate) keys: Option<KeyFile>,
-    /// Received datagrams treated as lost.
+    /// Simulated loss of received datagrams.
     pub(crate) losing: Losing,
-    /// Frames for all go from node to node ([chain-1]).
+    /// Frames to all peers are passed from node to node ([chain-1]).
     pub(crate) chain: bool,
-    /// The transport of frames is chosen while the node runs ([plane-3]).
+    /// The transport is chosen while the node runs ([plane-3]).
     pub(crate) chooses: bool,
 }
 
@@ -70,23 +70,23 @@ impl fmt::Debug for Sockets {
     }
 }
 
-/// Settings that a node must not accept.
+/// Reasons for refusing the settings of a plane.
 #[derive(Debug, Error)]
 pub enum Refused {
-    /// Anybody could speak.
+    /// Any sender could impersonate a member.
     #[error(
         "--plane {0} at an address that others reach needs a key: anybody there could speak in a member's name"
     )]
     Untrusted(&'static str),
-    /// The address for peers has no interface by itself.
+    /// No single interface has the address for peers.
     #[error(
         "--plane {0} needs --plane-interface: no interface of this machine has the address {1}"
     )]
     NoInterface(&'static str, SocketAddr),
-    /// The address is no group.
+    /// The address is not a multicast group.
     #[error("--plane-group {0} is no multicast group")]
     NoGroup(SocketAddr),
-    /// The group and the address for peers are of two kinds.
+    /// The group and the address for peers are of different families.
     #[error("--plane-group {0} and --peer {1} are of two families of addresses")]
     OtherFamily(SocketAddr, SocketAddr),
 }
@@ -112,8 +112,8 @@ impl Refused {
 }
 
 impl Sockets {
-    /// Opens the sockets that were wanted next to a listener for peers at this address. If this
-    /// machine lacks something, the next best is used, with a line that says so: raw Ethernet or
+    /// Opens the configured sockets next to a listener for peers at this address. If this machine
+    /// lacks something, the next best transport is used and a warning is logged: raw Ethernet or
     /// multicast, then datagrams to each peer, then none.
     pub fn open(wanted: &Wanted, peers: SocketAddr) -> Result<Option<Self>, Refused> {
         let name = wanted.way.name();
@@ -201,8 +201,7 @@ impl Sockets {
     }
 }
 
-/// Returns the named interface, or the one that the address for peers belongs to, if it belongs to
-/// one alone.
+/// Returns the configured interface, or the only one that the address for peers belongs to.
 pub(crate) fn interface_of(wanted: &Wanted, peers: SocketAddr) -> Option<String> {
     match (&wanted.interface, peers.ip()) {
         (Some(name), _) => Some(name.clone()),
@@ -219,7 +218,7 @@ pub(crate) fn interface_of(wanted: &Wanted, peers: SocketAddr) -> Option<String>
     }
 }
 
-/// Returns the same capacities with the interface's speed as set by the operator.
+/// Overrides the speed of the interface with the operator's setting.
 fn at_speed(mut limits: Limits, megabits: Option<u64>) -> Limits {
     if let Some(megabits) = megabits {
         limits.link_bytes_s = megabits * BYTES_PER_MEGABIT;
@@ -227,12 +226,12 @@ fn at_speed(mut limits: Limits, megabits: Option<u64>) -> Limits {
     limits
 }
 
-/// Datagrams that a receive buffer holds, at least: those that are lost together are repaired one by
-/// one.
+/// Minimum number of datagrams that fit in a receive buffer. Datagrams lost together are repaired
+/// one by one.
 const BUFFERED_MIN: usize = 32;
 
-/// Returns the same capacities for a link that carries no more than receive buffers take: peers are
-/// taken to have what this node has ([rate-1]).
+/// Limits the rate to what receive buffers can absorb, assuming that peers have the same buffers as
+/// this node ([rate-1]).
 fn received(mut limits: Limits, buffered: Buffered) -> Limits {
     let Buffered { bytes, wanted } = buffered;
     let (link, most) = (limits.link_bytes_s, buffered.fills_bytes_s());
@@ -255,7 +254,8 @@ fn pass_over(what: &str, error: &dyn fmt::Display) -> String {
     why
 }
 
-/// Frames of our own on an interface; and why not by AF_XDP, if that was asked for.
+/// Opens raw Ethernet on an interface. Also returns the reason why AF_XDP is not used, if it was
+/// requested.
 fn ethernet(
     interface: &str,
     frames: Frames,
@@ -275,7 +275,7 @@ fn ethernet(
     Ok((Wire::Ethernet(socket), limits, without))
 }
 
-/// Receives frames by AF_XDP if that is wanted and available. Returns why not, if it was requested
+/// Switches to AF_XDP if that is configured and available. Returns why not, if it was requested
 /// explicitly.
 fn by_xdp(socket: &mut Ethernet, frames: Frames) -> Option<String> {
     let ways = match frames {
@@ -286,7 +286,7 @@ fn by_xdp(socket: &mut Ethernet, frames: Frames) -> Option<String> {
     let mut tries = 1;
     let tried = loop {
         match socket.use_xdp(XDP_BYTES, ways) {
-            // An earlier process of this node may have had it.
+            // An earlier process of this node may still hold the queue.
             Err(why) if why.passes() && tries < XDP_TRIES => thread::sleep(XDP_PAUSE),
             tried => break tried,
         }
@@ -308,7 +308,7 @@ fn by_xdp(socket: &mut Ethernet, frames: Frames) -> Option<String> {
     }
 }
 
-/// Returns a socket that receives from the group, and the address of the group.
+/// Opens a socket that receives from the group; also returns the address of the group.
 fn join(
     one: &Udp,
     (group, interface): (SocketAddr, &str),
@@ -319,11 +319,11 @@ fn join(
     Ok((socket, interface.scoped(group)))
 }
 
-/// Returns the capacities for an interface, as far as it reports them.
+/// Returns the capacities of an interface, as far as it reports them.
 fn limits(interface: Option<&str>, socket: &Udp) -> Limits {
     let found = interface.and_then(|name| Interface::named(name, socket).ok());
     let mtu = found.as_ref().and_then(|interface| interface.mtu);
-    // [pkt-4] Nothing is cut: a datagram has to fit behind the longer header, too.
+    // [pkt-4] Datagrams are never fragmented, so they must fit after the longer header, too.
     let more = if socket.local().is_ipv6() { IPV6_MORE_BYTES } else { 0 };
     let mut limits = Limits::of_mtu(mtu.unwrap_or(USUAL_MTU).saturating_sub(more));
     limits.link_bytes_s = bytes_per_second(found.as_ref());
@@ -355,7 +355,8 @@ mod tests {
         assert!(open(&wanted(Way::Tcp), "10.0.0.1:7451").unwrap().is_none());
     }
 
-    /// [pkt-2] Any sender that reaches the port could speak in a member's name.
+    /// [pkt-2] Beyond loopback a key or a trusted network is required, because any sender that
+    /// reaches the port could impersonate a member.
     #[test]
     fn others_reach_it_only_with_a_key_or_where_all_are_trusted() {
         let mut wanted = wanted(Way::Udp);
@@ -386,7 +387,7 @@ mod tests {
         }
     }
 
-    /// [pkt-4] A datagram that fills the MTU of IPv4 would not leave.
+    /// [pkt-4] With IPv6 a datagram that fills the MTU of IPv4 could not be sent.
     #[test]
     fn datagrams_are_shorter_behind_the_header_of_ipv6() {
         let bytes = |peers| {
@@ -394,7 +395,7 @@ mod tests {
             sockets.limits.datagram_bytes
         };
         if fs::read_to_string("/proc/net/if_inet6").is_ok_and(|text| text.contains(" lo")) {
-            // Of loopback's MTU of 64 KiB, which UDP does not fill.
+            // The MTU of loopback is 64 KiB, which UDP cannot fill.
             let (four, six) = (bytes("127.0.0.1:0"), bytes("[::1]:0"));
             assert!(six < four && six <= 65_536 - IP_UDP_BYTES - IPV6_MORE_BYTES);
         } else {
@@ -402,7 +403,8 @@ mod tests {
         }
     }
 
-    /// [rate-1] An ordinary user gets what net.core.rmem_max allows, and a burst must fit.
+    /// [rate-1] Without privileges the receive buffer is limited to net.core.rmem_max, and a burst
+    /// must fit in it.
     #[test]
     fn a_small_receive_buffer_slows_senders_down() {
         let of = |receive_bytes, megabits| {

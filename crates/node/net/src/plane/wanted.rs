@@ -1,4 +1,4 @@
-//! Settings of a plane, as an operator gives them.
+//! Settings of a plane, as configured by an operator.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
@@ -6,12 +6,12 @@ use quorate_replica::status::Way;
 
 use super::keys::KeyFile;
 
-/// Default multicast group: of the block for one organisation, which no router forwards.
+/// Default multicast group, in the organization-local block, which no router forwards.
 pub const GROUP_ADDRESS: SocketAddr =
     SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::new(239, 81, 84, 69), 7455));
 
-/// The same for peers with IPv6 addresses: a site-local group that is not in use elsewhere, which
-/// no router forwards unless configured to.
+/// Default multicast group for peers with IPv6 addresses: a site-local group that is not in use
+/// elsewhere, which no router forwards unless configured to.
 pub const GROUP_ADDRESS_V6: SocketAddr = SocketAddr::V6(SocketAddrV6::new(
     Ipv6Addr::new(0xff15, 0, 0, 0, 0, 0, 0x5152, 0x5445),
     7455,
@@ -19,44 +19,43 @@ pub const GROUP_ADDRESS_V6: SocketAddr = SocketAddr::V6(SocketAddrV6::new(
     0,
 ));
 
-/// Settings that a node is started with.
+/// Settings of a plane.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// Transport of frames, if this machine and the peers allow it.
+    /// Transport of frames, if this machine and its peers support it.
     pub way: Way,
-    /// Interface where datagrams leave and groups are joined; `None`: that of the address for
-    /// peers.
+    /// Interface for sending datagrams and joining groups; `None`: that of the address for peers.
     pub interface: Option<String>,
     /// The multicast group; `None`: [`GROUP_ADDRESS`].
     pub group: Option<SocketAddr>,
-    /// The keys of datagrams ([pkt-3]).
+    /// The datagram keys ([pkt-3]).
     pub keys: Option<KeyFile>,
-    /// All senders that reach this network are trusted: no key is needed.
+    /// All senders that reach this network are trusted, so no key is needed.
     pub trusted: bool,
     /// Capacity of the interface in megabits per second, if it does not report one.
     pub megabits: Option<u64>,
-    /// Receive buffer of the kernel for datagrams; `None`: 16 MiB of each socket.
+    /// Size of the kernel's receive buffer for datagrams; `None`: 16 MiB per socket.
     pub receive_bytes: Option<usize>,
     /// Access to raw frames of the interface.
     pub frames: Frames,
-    /// Received datagrams treated as lost, of 10 000: for experiments.
+    /// Simulated loss: the number of every 10 000 received datagrams to drop, for experiments.
     pub lost_of_10000: u32,
 }
 
 /// Access to raw frames of the interface ([`Way::Ethernet`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Frames {
-    /// By AF_XDP where the device writes them where they are read, else by packet sockets.
+    /// AF_XDP if the device writes directly to the process's memory, otherwise packet sockets.
     Auto,
-    /// By packet sockets.
+    /// Packet sockets.
     #[default]
     Packet,
-    /// By AF_XDP, also where the kernel copies them, else by packet sockets.
+    /// AF_XDP, even if the kernel copies frames; otherwise packet sockets.
     Xdp,
 }
 
 impl Frames {
-    /// Returns the one of this name.
+    /// Parses the name of a setting.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "auto" => Some(Self::Auto),

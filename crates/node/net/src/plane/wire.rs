@@ -1,4 +1,4 @@
-//! Carriers of datagrams: UDP, with a group or without, or raw Ethernet.
+//! Transports of datagrams: UDP, with or without a group, or raw Ethernet.
 
 use std::{
     io,
@@ -13,16 +13,16 @@ use crate::{
     sources::{Hears, Source, Sources, Token},
 };
 
-/// Calls that take datagrams from one socket in one turn; each takes several.
+/// Maximum number of receive calls per socket and turn; each receives several datagrams.
 const CALLS_MAX: usize = 16;
 
 /// Sockets of one kind.
 pub(crate) enum Wire {
-    /// Datagrams of IP.
+    /// IP datagrams.
     Udp {
-        /// Receives datagrams for this node alone, and sends all.
+        /// Receives datagrams addressed to this node, and sends all datagrams.
         one: Udp,
-        /// Receives from the group, with the group's address.
+        /// Receives from the group; with the group's address.
         group: Option<(Udp, SocketAddr)>,
     },
     /// Frames of one interface; the same socket receives from the group.
@@ -36,7 +36,7 @@ pub(crate) enum Place {
     Mac(Mac),
 }
 
-/// Datagrams taken from a socket.
+/// Number of datagrams received, and of the calls for them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Taken {
     pub(crate) calls: u64,
@@ -47,7 +47,7 @@ impl Wire {
     /// Group address on raw Ethernet: locally administered, multicast.
     pub(crate) const ETHERNET_GROUP: Mac = Mac([0x03, b'Q', b'R', b'T', b'E', 1]);
 
-    /// Watches the sockets; the first one's token comes back.
+    /// Registers the sockets for reading; returns the token of the sending socket.
     pub(crate) fn watch(&self, sources: &mut Sources) -> io::Result<Token> {
         let hears = |hears| Source::Datagrams(hears);
         match self {
@@ -66,7 +66,7 @@ impl Wire {
         }
     }
 
-    /// Watches the socket that sends for room as well, or no more.
+    /// Starts or stops waiting for the sending socket to become writable.
     pub(crate) fn wait_for_room(
         &self,
         token: Token,
@@ -80,7 +80,7 @@ impl Wire {
         }
     }
 
-    /// Returns whether one datagram can reach all.
+    /// Returns whether one datagram can reach all peers.
     pub(crate) const fn has_group(&self) -> bool {
         match self {
             Self::Udp { group, .. } => group.is_some(),
@@ -96,11 +96,11 @@ impl Wire {
         }
     }
 
-    /// Returns this node's address as sent to peers: for an unspecified address, its port alone.
+    /// Returns this node's address as sent to peers; for an unspecified address, only the port.
     pub(crate) fn address(&self) -> String {
         match self {
             Self::Udp { one, .. } => match one.local() {
-                // Where the connection comes from is where datagrams go to.
+                // Peers send datagrams to the address from which the connection comes.
                 local if local.ip().is_unspecified() => format!(":{}", local.port()),
                 local => local.to_string(),
             },
@@ -108,8 +108,8 @@ impl Wire {
         }
     }
 
-    /// Returns the datagram address of a peer that announces it by a connection from this address;
-    /// `None` if it cannot be reached from here.
+    /// Returns the datagram address of a peer that announced `address` over a connection from
+    /// `from`; `None` if it is unreachable.
     pub(crate) fn place(&self, address: &str, from: Option<IpAddr>) -> Option<Place> {
         match self {
             Self::Udp { .. } => match address.strip_prefix(':') {
@@ -124,7 +124,7 @@ impl Wire {
         }
     }
 
-    /// Returns how raw frames are read from the interface, if they are.
+    /// Returns the mode of reading raw frames, if raw frames are in use.
     pub(crate) fn frames(&self) -> Option<Mode> {
         match self {
             Self::Udp { .. } => None,
@@ -132,7 +132,7 @@ impl Wire {
         }
     }
 
-    /// Returns the counts of raw frames that were not taken, if there are such.
+    /// Returns the counts of refused raw frames, if raw frames are in use.
     pub(crate) fn refusals(&self) -> Option<&Refusals> {
         match self {
             Self::Udp { .. } => None,
@@ -140,7 +140,7 @@ impl Wire {
         }
     }
 
-    /// Takes what arrived at a socket, up to a bound.
+    /// Receives the datagrams that arrived at a socket, up to a limit.
     pub(crate) fn receive(
         &mut self,
         hears: Hears,
@@ -163,7 +163,7 @@ impl Wire {
                 }
             };
             taken.datagrams += count as u64;
-            // What comes later wakes this node again.
+            // Later datagrams wake this node again.
             if count < usual {
                 break;
             }
@@ -171,7 +171,7 @@ impl Wire {
         Ok(taken)
     }
 
-    /// Sends datagrams that lie one behind the other.
+    /// Sends the datagrams in `bytes`, each `segment_bytes` long.
     pub(crate) fn send(
         &mut self,
         to: Place,

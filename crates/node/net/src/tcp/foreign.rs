@@ -1,14 +1,14 @@
-//! Peers that say that they belong to another cluster: remembered while they go on saying so, and
-//! said to people again and again, because nothing gets better by itself.
+//! Peers that claim to belong to another cluster. They are remembered as long as they repeat the
+//! claim, and logged again and again, because the situation does not resolve itself.
 
 use std::collections::BTreeMap;
 
 use quorate_core::{node_id::NodeId, time::Time};
 
-/// A node that has not said so for this long has found its place, or is gone. Nodes dial at least
-/// twice a second.
+/// Time after which a claim is forgotten, in milliseconds: the node has joined this cluster, or is
+/// gone. Nodes dial at least twice a second.
 const FORGET_MS: u64 = 10_000;
-/// Between two lines about the same node.
+/// Minimum interval between log lines about the same node, in milliseconds.
 const REPEAT_MS: u64 = 60_000;
 
 /// Nodes that belong to another cluster.
@@ -24,8 +24,8 @@ struct Seen {
 }
 
 impl Foreign {
-    /// Notes that the node said so. Returns whether to log it. Only known nodes may be given:
-    /// strangers choose their names.
+    /// Records a claim by this node. Returns whether to log it. Call it only for known nodes:
+    /// unknown peers choose their names.
     pub(crate) fn seen(&mut self, node: NodeId, now: Time) -> bool {
         let known = self.nodes.get(&node).filter(|seen| seen.is_fresh(now));
         let said = known.map(|seen| seen.said);
@@ -35,12 +35,12 @@ impl Foreign {
         due
     }
 
-    /// Forgets a node that turned out to be of this cluster.
+    /// Forgets a node that turned out to belong to this cluster.
     pub(crate) fn settle(&mut self, node: NodeId) {
         self.nodes.remove(&node);
     }
 
-    /// Returns the nodes that said so lately.
+    /// Returns the nodes with a recent claim.
     pub(crate) fn nodes(&self, now: Time) -> impl Iterator<Item = NodeId> {
         let fresh = self.nodes.iter().filter(move |(_, seen)| seen.is_fresh(now));
         fresh.map(|(node, _)| *node)
@@ -65,7 +65,7 @@ mod tests {
         let said = (0..200).filter(|second| foreign.seen(NodeId(2), Time(second * SECOND)));
         assert_eq!(said.collect::<Vec<_>>(), [0, 60, 120, 180]);
         assert!(foreign.seen(NodeId(3), Time(200 * SECOND)));
-        // After a pause it is news.
+        // After a pause the claim is logged as a new one.
         assert!(foreign.seen(NodeId(2), Time(215 * SECOND)));
     }
 

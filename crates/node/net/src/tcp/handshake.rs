@@ -1,30 +1,32 @@
-//! Admission of connections to this node: the verdict on a `Hello` or a `Welcome`. Pure.
+//! Admission of connections to this node: the verdict on a `Hello` or a `Welcome`, as a pure
+//! function.
 
 use quorate_core::{level::Levels, node_id::NodeId};
 use quorate_wire::{Hello, RefusalCode};
 
 use crate::{host::Refused, identity::Identity};
 
-/// Conditions of a node for its greeters.
+/// Conditions under which a node admits a greeter.
 #[derive(Clone, Copy, Debug)]
 pub struct Expectation<'a> {
     /// This node.
     pub identity: &'a Identity,
-    /// Levels that this node supports: none below the group's level.
+    /// Levels that this node supports; none is below the group's level.
     pub levels: Levels,
     /// The greeter's id was removed from the group.
     pub removed: bool,
-    /// The node has room for the greeter.
+    /// The node has a free entry for the greeter.
     pub room: bool,
-    /// The dialled node, if this node dialled.
+    /// The node that was dialled, if this node dialled.
     pub dialled: Option<NodeId>,
-    /// The process start of the connected peer with the greeter's id, if there is one that lives.
+    /// Boot number of the live connection with the greeter's id, if there is one.
     pub connected_boot: Option<u32>,
 }
 
-/// Returns `Ok` if the greeter is admitted. The order of checks is the order in which an operator
-/// must know the problems: a foreign cluster explains everything else. A greeter with the cluster's
-/// id is a node of it, known or not: this one may not have learned of it yet ([member-3]).
+/// Returns `Ok` if the greeter is admitted. The checks are ordered by their use to an operator: a
+/// foreign cluster, for example, explains all other problems. A greeter with the cluster's id is a
+/// node of the cluster even if unknown, because this node may not have learned of it yet
+/// ([member-3]).
 pub fn judge(expected: &Expectation<'_>, hello: &Hello<'_>) -> Result<(), Refused> {
     let identity = expected.identity;
     let (me, greeter) = (identity.member.node, hello.from.node);
@@ -38,7 +40,7 @@ pub fn judge(expected: &Expectation<'_>, hello: &Hello<'_>) -> Result<(), Refuse
     if hello.cluster != identity.cluster {
         return refuse(
             RefusalCode::ForeignCluster,
-            // The id is kept from strangers: with it they could greet as a peer.
+            // The cluster's id is not disclosed: it would allow a stranger to greet as a peer.
             format!("node {greeter} does not belong to the cluster of node {me}"),
         );
     }
@@ -86,7 +88,7 @@ pub fn judge(expected: &Expectation<'_>, hello: &Hello<'_>) -> Result<(), Refuse
     Ok(())
 }
 
-/// [level-7] Says which of the two nodes needs another release.
+/// [level-7] Describes which of the two nodes needs another release.
 fn disagreement(greeter: (NodeId, Levels), own: (NodeId, Levels)) -> String {
     let (old, new) = match greeter.1.newest < own.1.lowest {
         true => (greeter, own),
@@ -164,8 +166,8 @@ mod tests {
         Levels { lowest: Level(lowest), newest: Level(newest) }
     }
 
-    /// [level-3] Releases before this one are, the first of which says one version and nothing of
-    /// levels; the one behind this one may come, too.
+    /// [level-3] Nodes of earlier releases are admitted, even of the first, which sends one version
+    /// and no levels; so are nodes of the next release.
     #[test]
     fn neighbours_are_welcome() {
         check(|hello, _| hello.levels = levels(8, 8), "ok");
@@ -173,7 +175,7 @@ mod tests {
         check(|hello, _| hello.levels = levels(9, 11), "ok");
     }
 
-    /// [level-7]
+    /// [level-7] A node that is too old for the cluster learns which release to install.
     #[test]
     fn who_is_too_old_is_told_what_to_install() {
         check(
@@ -210,8 +212,8 @@ mod tests {
         );
     }
 
-    /// Also one that the other side would have to dial, or that came to the wrong address: it has
-    /// to know first that it was removed. A stranger does not learn which nodes were.
+    /// A removed node is told so first, even if the other side has to dial or the address is wrong.
+    /// A node of another cluster does not learn which nodes were removed.
     #[test]
     fn a_removed_node_is_refused_and_told() {
         for (from, to) in [(3, 2), (1, 2), (3, 1)] {

@@ -1,5 +1,5 @@
-//! Bytes on their way in: what came and is not used yet. The body of a long frame arrives in a
-//! buffer of its own, so that it can be kept without a copy.
+//! Input buffer of a connection. The body of a long frame arrives in a buffer of its own, so that
+//! it can be stored without a copy.
 
 use quorate_log::disk::{BlockPool, Filling};
 use quorate_replica::{Payload, plane::Received};
@@ -10,30 +10,31 @@ use quorate_wire::{
 
 use super::socket::{Moved, Socket};
 
-/// Buffers above this are released when they are empty.
+/// Size above which an empty buffer is released.
 const KEEP_BYTES: usize = 1 << 20;
-/// A body from this length on gets a buffer of its own: one more system call costs less than the
+/// Minimum length of a body with a buffer of its own: one more system call costs less than the
 /// copy.
 const LONG_BODY_BYTES: usize = 32 << 10;
-/// Memory for long bodies that is kept while unused.
+/// Maximum number of unused buffers for long bodies to retain.
 const FREE_MAX: usize = 32;
-/// Read at once behind a long frame, where another may follow: its header, or some short frames.
+/// Maximum bytes of the read after a long frame, where another may follow: its header, or some
+/// short frames.
 const BETWEEN_BYTES: usize = 4 << 10;
 
-/// Received bytes: `bytes[start..end]` are not used yet.
+/// Received bytes, of which `bytes[start..end]` are not consumed yet.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     bytes: Vec<u8>,
     start: usize,
     end: usize,
     wanted: usize,
-    /// Length of the frame that [`Self::next`] showed.
+    /// Length of the frame last returned by [`Self::next`].
     shown: usize,
-    /// A long frame that is arriving, or was shown. The unused bytes are behind it.
+    /// A long frame that is arriving or was returned. The unconsumed bytes follow it.
     long: Option<Long>,
-    /// The last frame was long.
+    /// The previous frame was long.
     after_long: bool,
-    /// The last read took all that it could: there may be more.
+    /// The last read filled its buffer, so there may be more.
     took_all: bool,
 }
 
@@ -50,14 +51,14 @@ enum Body {
     Whole(Payload),
 }
 
-/// Returns the memory for the bodies of long frames.
+/// Returns a pool of buffers for the bodies of long frames.
 pub(crate) fn pool() -> BlockPool {
     BlockPool::new(STREAM_PIECE_BYTES_MAX, FREE_MAX)
 }
 
 impl Inbox {
-    /// Returns the next whole frame; after it was used, call [`Self::done`]. `None`: more must
-    /// come. Long bodies get their memory from the pool.
+    /// Returns the next complete frame; call [`Self::done`] after using it. `None`: more bytes must
+    /// arrive. Buffers of long bodies come from the pool.
     pub(crate) fn next(
         &mut self,
         body_bytes_max: usize,
@@ -80,7 +81,7 @@ impl Inbox {
                 }))
             }
             Decoded::NeedMore(more) => {
-                // The length was compared with the bound: only peers may send long frames.
+                // The length was checked against the limit: only peers may send long frames.
                 let length = (unused.len() + more).saturating_sub(HEADER_BYTES);
                 if length >= LONG_BODY_BYTES
                     && let Some((header, body)) = unused.split_first_chunk()
@@ -88,7 +89,7 @@ impl Inbox {
                     self.long = Some(Long::begin(*header, length, body, pool));
                     (self.start, self.end, self.wanted) = (0, 0, 0);
                 } else {
-                    // The next reads make room for all of it at once, so that its beginning is
+                    // The next reads make space for the whole frame at once, so that its start is
                     // moved at most once.
                     self.wanted = more;
                 }
@@ -97,7 +98,7 @@ impl Inbox {
         }
     }
 
-    /// Releases the returned frame.
+    /// Consumes the frame last returned.
     pub(crate) fn done(&mut self) {
         self.after_long = self.long.take().is_some();
         if !self.after_long {
@@ -105,7 +106,7 @@ impl Inbox {
         }
     }
 
-    /// Releases everything received.
+    /// Discards all received bytes.
     pub(crate) fn discard(&mut self) {
         self.long = None;
         self.after_long = false;
@@ -113,13 +114,13 @@ impl Inbox {
         self.consume(self.end - self.start);
     }
 
-    /// Returns whether another read is likely to find data, and should be made at once: between the
-    /// parts of long frames.
+    /// Returns whether another read is likely to find data, so that it should follow at once:
+    /// between the parts of long frames.
     pub(crate) const fn reads_on(&self) -> bool {
         self.took_all && (self.after_long || self.long.is_some())
     }
 
-    /// Makes one read of at most `limit` bytes, or of what is missing of a long frame.
+    /// Makes one read, of at most `limit` bytes or of the rest of a long frame.
     pub(crate) fn read(&mut self, from: &mut Socket, limit: usize) -> Moved {
         if let Some(Long { body: Body::Arriving(body), .. }) = &mut self.long {
             let moved = from.read(body.spare());
@@ -165,14 +166,15 @@ impl Inbox {
 }
 
 impl Long {
-    /// Bytes of a stream arrive where a disk can write them from.
+    /// Starts a long frame. Bytes of a stream are aligned so that a disk can write them from their
+    /// buffer.
     fn begin(header: [u8; HEADER_BYTES], length: usize, first: &[u8], pool: &BlockPool) -> Self {
         let mut body = pool.fill(stream_position(&header).unwrap_or(0), length);
         body.put(first);
         Self { header, body: Body::Arriving(body) }
     }
 
-    /// Returns the frame, once it is whole.
+    /// Returns the frame, once it is complete.
     fn next(&mut self, body_bytes_max: usize) -> Result<Option<Received<'_>>, Malformed> {
         if let Body::Arriving(body) = &mut self.body {
             let Some(body) = body.take_full() else {
@@ -224,8 +226,8 @@ mod tests {
         out
     }
 
-    /// Collects the received bodies: byte and length of each, and whether it can be kept without a
-    /// copy.
+    /// Collects the received bodies: byte and length of each, and whether it has a buffer of its
+    /// own.
     fn take(inbox: &mut Inbox, seen: &mut Vec<(u8, usize, bool)>) {
         while let Some(received) = inbox.next(BODY_BYTES_MAX, &pool()).unwrap() {
             let Frame::Forward { bytes, .. } = received.frame else {
@@ -277,7 +279,7 @@ mod tests {
         }
     }
 
-    /// After a long frame only a little is read, so that the next body goes to its own buffer.
+    /// After a long frame only a little is read, so that the next body goes into its own buffer.
     #[test]
     fn bodies_of_long_frames_in_a_row_are_not_copied() {
         let (mut here, mut there) = pair();

@@ -1,8 +1,8 @@
 //! The TCP plane: one connection per peer and lane; the node with the higher id dials.
 //!
-//! It assumes nothing of the network beyond what TCP gives, and uses none of it for safety: each
-//! message may be lost, for a connection may break. What it costs: one read and one write per peer
-//! and lane and turn, however many messages; a follower that is slow or dead costs the bytes of its
+//! It assumes nothing about the network beyond TCP, and safety does not depend even on that: a
+//! connection may break, so each message may be lost. Cost: one read and one write per peer, lane
+//! and turn, however many messages there are. A slow or dead follower costs the bytes of its
 //! bounded queue and nothing else.
 
 pub(crate) mod foreign;

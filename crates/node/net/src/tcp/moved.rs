@@ -1,14 +1,14 @@
-//! Outcome of a read or write of a socket, with TLS or without.
+//! Outcome of a read or write of a socket, with or without TLS.
 
 use rustix::io::Errno;
 
 /// Outcome of a read or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moved {
-    /// This number of bytes; more may be possible.
+    /// This number of bytes was transferred; more may be possible.
     Some(usize),
-    /// Nothing is possible now.
+    /// No transfer is possible now.
     Blocked,
-    /// The other side has closed, or the connection is broken.
+    /// The other side closed the connection, or it is broken.
     Ended(Option<Errno>),
 }

@@ -1,5 +1,4 @@
-//! Bytes on their way out: whole frames in a row, copied if they are short and shared if they are
-//! long.
+//! Output queue of a connection: whole frames, copied if short and shared if long.
 
 use std::{collections::VecDeque, io::IoSlice};
 
@@ -7,12 +6,13 @@ use quorate_replica::{Payload, plane::Body};
 
 use super::socket::{Moved, Socket};
 
-/// Buffers above this are released when they are empty.
+/// Size above which an empty buffer is released.
 const KEEP_BYTES: usize = 1 << 20;
-/// A shorter body is copied: another piece of a write costs the kernel about as much as the copy,
-/// and a reference keeps alive what its owner may have released.
+/// Minimum length of a shared body; shorter ones are copied. An additional piece of a write costs
+/// the kernel about as much as the copy, and a reference retains memory that its owner may have
+/// released.
 const SHARED_BYTES_MIN: usize = 4 << 10;
-/// Most pieces of one write.
+/// Maximum number of pieces in one write.
 const PIECES_MAX: usize = 64;
 
 /// Queue of bytes to send.
@@ -21,17 +21,17 @@ pub(crate) struct Outbox {
     pieces: VecDeque<Piece>,
     /// Bytes of the first piece already sent.
     sent: usize,
-    /// Bytes waiting in all pieces.
+    /// Total of the unsent bytes.
     len: usize,
-    /// A buffer that is not in use.
+    /// A buffer for reuse.
     spare: Vec<u8>,
 }
 
 #[derive(Debug)]
 enum Piece {
-    /// Frames, and beginnings of frames.
+    /// Frames, and the starts of frames.
     Copied(Vec<u8>),
-    /// A body that others may hold, too.
+    /// A body, which may have other owners.
     Shared(Payload),
 }
 
@@ -45,7 +45,7 @@ impl Piece {
 }
 
 impl Outbox {
-    /// Returns the number of waiting bytes, shared ones included.
+    /// Returns the number of unsent bytes, including shared ones.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
@@ -73,7 +73,7 @@ impl Outbox {
         self.len += bytes.len();
         let only = self.pieces.len() == 1;
         if let Some(Piece::Copied(last)) = self.pieces.back_mut() {
-            // Moving is paid for by the bytes sent since the last time.
+            // The move costs no more than the bytes sent since the previous one.
             if only && self.sent > last.len() / 2 {
                 last.drain(..self.sent);
                 self.sent = 0;
@@ -86,7 +86,7 @@ impl Outbox {
         }
     }
 
-    /// Writes as much as possible, but no more than `limit` bytes.
+    /// Writes as much as possible, at most `limit` bytes.
     pub(crate) fn write(&mut self, to: &mut Socket, limit: usize) -> Moved {
         let mut total = 0;
         while !self.is_empty() && total < limit {
@@ -106,7 +106,7 @@ impl Outbox {
         Moved::Some(total)
     }
 
-    /// Makes one call; returns its outcome and how many bytes were offered.
+    /// Makes one system call; returns its outcome and the number of bytes offered.
     fn write_once(&self, to: &mut Socket, limit: usize) -> (Moved, usize) {
         let first = self.pieces.front().map_or(&[][..], |piece| &piece.bytes()[self.sent..]);
         if self.pieces.len() == 1 || first.len() >= limit {
@@ -129,7 +129,7 @@ impl Outbox {
         (to.write_all_of(&slices[..count]), offered)
     }
 
-    /// Removes bytes that were sent: pieces sent in full are released.
+    /// Removes bytes that were sent; pieces sent in full are released.
     fn consume(&mut self, count: usize) {
         self.len -= count;
         self.sent += count;
@@ -216,7 +216,7 @@ mod tests {
         }
     }
 
-    /// The kernel may take any part of a write: what follows begins at the next byte.
+    /// The kernel may accept any part of a write: the next write begins at the next byte.
     #[test]
     fn a_write_may_end_at_any_byte_of_header_or_body() {
         let frames = [
@@ -257,7 +257,7 @@ mod tests {
         let (mut here, mut there) = pair();
         let mut outbox = Outbox::default();
         let mut expected = Vec::new();
-        // Short enough for a socket's buffer, and many pieces.
+        // Short enough for a socket's buffer, in many pieces.
         for round in 0..40u8 {
             let body = payload(round, SHARED_BYTES_MIN);
             outbox.push(&[round], Body::Shared(&body));

@@ -6,7 +6,7 @@ use quorate_core::node_id::NodeId;
 
 use crate::handle::{News, Resolved, Shared};
 
-/// Looks a name up in a thread of its own; the answer comes with the reactor's mail.
+/// Looks a name up in a thread of its own; the result arrives in the reactor's mailbox.
 pub(crate) fn resolve(node: NodeId, name: String, shared: Arc<Shared>) {
     let (worker, wanted) = (shared.clone(), name.clone());
     let spawned = std::thread::Builder::new().name("resolve".to_owned()).spawn(move || {

@@ -1,8 +1,8 @@
-//! Reads and writes of a socket by TLS.
+//! Reads and writes of a socket with TLS.
 //!
-//! One call of a socket moves many records, and a record many bytes: received bytes that are not
-//! taken yet are known to the session alone ([`Session::holds_more`]), and so are written bytes
-//! that have not left.
+//! One system call may transfer many records, and a record has many bytes. Only the session knows
+//! of received bytes that were not read yet ([`Session::holds_more`]), and of written bytes that
+//! were not sent.
 
 use std::{
     io::{self, ErrorKind, IoSlice, Write},
@@ -18,7 +18,7 @@ use rustix::{
 
 use super::moved::Moved;
 
-/// The network as the session sees it.
+/// The network as the session uses it.
 struct Wire<'a, F>(&'a F);
 
 impl<F: AsFd> Write for Wire<'_, F> {
@@ -40,7 +40,7 @@ impl<F: AsFd> Write for Wire<'_, F> {
     }
 }
 
-/// Writes the waiting records to the network, as far as possible.
+/// Sends as many of the pending records as possible.
 pub(super) fn flush(fd: &impl AsFd, session: &mut Session) -> Moved {
     match session.flush(&mut Wire(fd)) {
         Ok(true) => Moved::Some(0),
@@ -49,12 +49,12 @@ pub(super) fn flush(fd: &impl AsFd, session: &mut Session) -> Moved {
     }
 }
 
-/// Bytes that came, of at most one read of the network.
+/// Returns received bytes, after at most one read from the network.
 pub(super) fn read(fd: &impl AsFd, session: &mut Session, into: &mut [u8]) -> Moved {
     let mut read = false;
     loop {
         let taken = session.take(into);
-        // The handshake may have something to say, and so does its failure.
+        // The handshake may have output, and so may its failure.
         let flushed = flush(fd, session);
         match (taken, flushed) {
             (Taken::Some(count), _) => return Moved::Some(count),
@@ -78,7 +78,7 @@ pub(super) fn read(fd: &impl AsFd, session: &mut Session, into: &mut [u8]) -> Mo
     }
 }
 
-/// Writes as much of these pieces as the network takes, and a little more, which waits.
+/// Writes as many of these pieces as the network accepts, and a little more, which stays pending.
 pub(super) fn write(fd: &impl AsFd, session: &mut Session, pieces: &[IoSlice<'_>]) -> Moved {
     let mut rest = pieces.to_vec();
     let mut rest = rest.as_mut_slice();

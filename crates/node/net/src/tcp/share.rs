@@ -1,32 +1,32 @@
-//! Share of connections with peers in a link that datagrams need: what these leave, and a tenth in
-//! any case ([rate-4]).
+//! Share of peer connections in a link used by datagrams: the bandwidth that datagrams leave, and
+//! at least a tenth ([rate-4]).
 //!
-//! A follower that returns after a while is owed megabytes. Sent as fast as TCP can, they would
-//! queue ahead of all other datagrams, heartbeats among them.
+//! A follower that returns after a while needs megabytes. Sent at full TCP speed, they would queue
+//! ahead of all datagrams, including heartbeats.
 
 use quorate_core::time::Time;
 use quorate_packets::rate::Bucket;
 
-/// The divisor of the link: a tenth of it, however much datagrams take.
+/// Divisor of the link's capacity for the minimum share: a tenth, however much datagrams use.
 const DIVISOR: u64 = 10;
-/// Connections and datagrams together, in percent of the link.
+/// Limit of connections and datagrams together, in percent of the link.
 const BOTH_PERCENT: u64 = 95;
-/// Interval of measuring the rate of datagrams.
+/// Interval of measuring the rate of datagrams, in microseconds.
 const LOOK_US: u64 = 10_000;
-/// Bursts per second: each is this part of a second of the share.
+/// Number of bursts per second, which determines their size.
 const BURSTS_PER_SECOND: u64 = 50;
-/// And at least this, so that a call of the kernel is worth it.
+/// Minimum size of a burst, so that a system call is worthwhile.
 const BURST_BYTES_MIN: u64 = 16 << 10;
-/// Bytes that may wait for a peer that datagrams do not reach; more would be old on arrival.
+/// Maximum bytes queued for a peer that datagrams do not reach; more would be outdated on arrival.
 pub(crate) const UNREACHED_BYTES_MAX: usize = 256 << 10;
 
-/// The share of all connections with peers together.
+/// The share of all peer connections together.
 #[derive(Debug)]
 pub(crate) struct Share {
     bucket: Bucket,
     together: usize,
     link_bytes_s: u64,
-    /// Bytes of datagrams that had left, when that was looked at last.
+    /// Total bytes of datagrams sent, at the last measurement.
     datagrams: (u64, Time),
     /// Recent rate of datagrams, in bytes per second: rises at once, falls slowly.
     taken_bytes_s: u64,
@@ -46,7 +46,7 @@ impl Share {
         }
     }
 
-    /// Notes the total of bytes that left in datagrams.
+    /// Records the total of bytes sent in datagrams.
     pub(crate) fn note(&mut self, sent_bytes: u64, now: Time) {
         let (before, at) = self.datagrams;
         let us = now.since_us(at);
@@ -62,18 +62,18 @@ impl Share {
         self.bucket.set_rate(left.max(least), now);
     }
 
-    /// Bytes that may leave now.
+    /// Returns the number of bytes that may be sent now.
     pub(crate) fn room(&mut self, now: Time) -> usize {
         self.bucket.level(now)
     }
 
-    /// Notes that these bytes left.
+    /// Records that these bytes were sent.
     pub(crate) fn took(&mut self, bytes: usize, now: Time) {
         let left = self.bucket.level(now);
         self.bucket.take(bytes.min(left), now);
     }
 
-    /// Returns when it is worthwhile to go on.
+    /// Returns when enough may be sent again.
     pub(crate) fn due(&self) -> Time {
         self.bucket.due(self.together)
     }
@@ -100,7 +100,7 @@ mod tests {
         sent
     }
 
-    /// A snapshot takes the bandwidth that nothing else needs, and makes room at once.
+    /// Connections use the bandwidth that datagrams do not need, and yield it at once.
     #[test]
     fn connections_take_what_datagrams_leave() {
         const LINK: u64 = 12_500_000;

@@ -1,7 +1,7 @@
-//! A stream socket that never blocks: dial, accept, read, write, and what a dead peer means.
+//! A non-blocking stream socket: dial, accept, read, write, and detection of dead peers.
 //!
-//! All bytes of peers and clients pass through the reads and writes of [`Socket`]. What TLS makes
-//! of them between the buffers and the network is in `secured`.
+//! All bytes of peers and clients pass through the reads and writes of [`Socket`]. The TLS layer
+//! below them is in `secured`.
 
 use std::{
     io::{self, IoSlice},
@@ -28,7 +28,7 @@ use super::secured;
 #[derive(Debug)]
 pub(crate) struct Socket {
     fd: OwnedFd,
-    /// TLS session between its bytes and the network, if there is one.
+    /// TLS session of the connection, if it has one.
     session: Option<Box<Session>>,
 }
 
@@ -44,8 +44,8 @@ impl From<OwnedFd> for Socket {
     }
 }
 
-/// Accepts the next connection that waits, if there is one. Those that disconnected while waiting
-/// are skipped.
+/// Accepts the next waiting connection, if there is one. Those that broke while waiting are
+/// skipped.
 pub(crate) fn accept(listener: impl AsFd) -> io::Result<Option<Socket>> {
     loop {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -59,7 +59,7 @@ pub(crate) fn accept(listener: impl AsFd) -> io::Result<Option<Socket>> {
 }
 
 impl Socket {
-    /// Starts a connection; readiness to write shows that it ended ([`Self::dialled`]).
+    /// Starts a connection. The socket becomes writable when the attempt ends ([`Self::dialled`]).
     pub(crate) fn dial(address: SocketAddr) -> io::Result<Self> {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -75,9 +75,9 @@ impl Socket {
         Ok(sockopt::socket_error(&self.fd)??)
     }
 
-    /// Sets the options for a peer: small messages leave at once, and a peer that says nothing for
-    /// `silence_ms`, not even by its kernel, is gone. Without this a peer whose machine lost power
-    /// would look connected for hours.
+    /// Sets the options for a peer: small messages leave at once, and a peer whose kernel
+    /// acknowledges nothing for `silence_ms` counts as dead. Without this, a peer whose machine
+    /// lost power would look connected for hours.
     pub(crate) fn tune_for_peer(&self, silence_ms: u32) -> io::Result<()> {
         let probe = Duration::from_millis(u64::from(silence_ms) / 4).max(Duration::from_secs(1));
         sockopt::set_tcp_nodelay(&self.fd, true)?;
@@ -89,8 +89,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Replies leave at once; clients that vanished are noticed within minutes. Sockets that are
-    /// not TCP refuse, and need none of it.
+    /// Sets the options for a client: replies leave at once, and a vanished client is noticed
+    /// within minutes. Sockets other than TCP refuse these options and do not need them.
     pub(crate) fn tune_for_client(&self) {
         let _ = sockopt::set_tcp_nodelay(&self.fd, true);
         let _ = sockopt::set_socket_keepalive(&self.fd, true);
@@ -98,7 +98,7 @@ impl Socket {
         let _ = sockopt::set_tcp_keepintvl(&self.fd, Duration::from_secs(20));
     }
 
-    /// Its bytes go through this session from now on.
+    /// Sends all bytes through this session from now on.
     pub(crate) fn secured(mut self, session: Option<Session>) -> Self {
         self.session = session.map(Box::new);
         self
@@ -109,33 +109,33 @@ impl Socket {
         self.session.as_deref()
     }
 
-    /// Returns whether bytes of the connection can pass: both sides are authenticated, if they have
-    /// to be.
+    /// Returns whether data can be exchanged: both sides are authenticated, if required.
     pub(crate) fn is_established(&self) -> bool {
         self.session().is_none_or(Session::is_established)
     }
 
-    /// Returns why the session ended, if it did not end well.
+    /// Returns why the session failed, if it did.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.session()?.failure()
     }
 
-    /// Returns whether a read finds data that the poller does not know of.
+    /// Returns whether a read would find data that the poller does not know of.
     pub(crate) fn holds_more(&self) -> bool {
         self.session().is_some_and(Session::holds_more)
     }
 
-    /// Returns whether written bytes have not left.
+    /// Returns whether written bytes are still unsent.
     pub(crate) fn has_unsent(&self) -> bool {
         self.session().is_some_and(Session::has_unsent)
     }
 
-    /// Returns whether to wait for readiness to write, given whether the connection has output.
+    /// Returns whether to wait until the socket is writable, given whether the connection has
+    /// output.
     pub(crate) fn waits_to_write(&self, has_output: bool) -> bool {
         self.has_unsent() || (has_output && self.is_established())
     }
 
-    /// Bytes that were written and have not left, as far as they go.
+    /// Sends as many of the pending bytes as possible.
     pub(crate) fn flush(&mut self) -> Moved {
         match &mut self.session {
             Some(session) => secured::flush(&self.fd, session),
@@ -156,7 +156,7 @@ impl Socket {
         }
     }
 
-    /// Makes one write, as far as possible.
+    /// Makes one write, possibly partial.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Moved {
         if let Some(session) = &mut self.session {
             return secured::write(&self.fd, session, &[IoSlice::new(bytes)]);
@@ -168,7 +168,7 @@ impl Socket {
         }
     }
 
-    /// Makes one write of several pieces in a row, as far as possible.
+    /// Makes one write of several consecutive pieces, possibly partial.
     pub(crate) fn write_all_of(&mut self, pieces: &[IoSlice<'_>]) -> Moved {
         if let Some(session) = &mut self.session {
             return secured::write(&self.fd, session, pieces);
@@ -181,8 +181,8 @@ impl Socket {
         }
     }
 
-    /// Ends the output; bytes already written are still delivered. A connection that is broken
-    /// already is left as it is. To be repeated while there is something unsent.
+    /// Ends the output; bytes already written are still delivered. Does nothing if the connection
+    /// is broken. Must be repeated while there are unsent bytes.
     pub(crate) fn finish_writing(&mut self) {
         if let Some(session) = &mut self.session {
             session.finish();
@@ -193,13 +193,12 @@ impl Socket {
         let _ = rustix::net::shutdown(&self.fd, Shutdown::Write);
     }
 
-    /// Makes the close an abrupt one for the other end: data that is not delivered is dropped.
-    /// Sockets that are not TCP end as usual.
+    /// Makes the close a reset: undelivered data is dropped. Sockets other than TCP close as usual.
     pub(crate) fn reset_at_close(&self) {
         let _ = sockopt::set_socket_linger(&self.fd, Some(Duration::ZERO));
     }
 
-    /// Returns both ends of a client's connection, in Redis' form.
+    /// Returns both endpoints of a client's connection, in Redis' form.
     pub(crate) fn ends(&self) -> Endpoints {
         let text = |address: Option<SocketAddrAny>| match address.map(SocketAddr::try_from) {
             Some(Ok(address)) => address.to_string(),
@@ -213,12 +212,12 @@ impl Socket {
         }
     }
 
-    /// Returns the host at the other end, without the port: strangers choose that.
+    /// Returns the host at the other end, without the port, which strangers can choose.
     pub(crate) fn remote_host(&self) -> String {
         self.remote_ip().map_or_else(|| "a peer that is gone".to_owned(), |ip| ip.to_string())
     }
 
-    /// Returns the address of the other end, if it is there.
+    /// Returns the IP address of the other end, if it is connected.
     pub(crate) fn remote_ip(&self) -> Option<IpAddr> {
         let address = rustix::net::getpeername(&self.fd).ok().flatten()?;
         SocketAddr::try_from(address).ok().map(|address| address.ip())

@@ -1,4 +1,5 @@
-//! Out of file descriptors: alone in its process, for the limit is the process's.
+//! Behaviour without free file descriptors, tested in a process of its own because the limit
+//! applies to a process.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
 #[path = "../suite/common/mod.rs"]
@@ -32,8 +33,8 @@ fn accepting_pauses_while_descriptors_run_out_and_nothing_crashes_or_spins() {
     echo(&mut here);
     echo(&mut there);
 
-    // Something else takes all descriptors; sockets made before have their own, but their other
-    // ends need new ones.
+    // Other files use up all descriptors. The sockets created before have theirs, but accepting
+    // their connections needs new ones.
     let [one, two, three] = [(); 3].map(|()| unconnected());
     let mut hoard = Vec::new();
     while let Ok(file) = File::open("/dev/null") {
@@ -45,7 +46,7 @@ fn accepting_pauses_while_descriptors_run_out_and_nothing_crashes_or_spins() {
     node.wait_stats("pauses of both listeners", |stats| stats.accept_pauses >= 4);
     patient.wait_stats("a pause", |stats| stats.accept_pauses == 1);
 
-    // Who is connected is served all the same. A listener that stayed ready would pause again in
+    // Connected clients are served all the same. A listener that stayed ready would pause again in
     // each turn.
     for _ in 0..50 {
         echo(&mut here);
@@ -53,7 +54,7 @@ fn accepting_pauses_while_descriptors_run_out_and_nothing_crashes_or_spins() {
     }
     assert_eq!(patient.handle.metrics().unwrap().stats.accept_pauses, 1);
 
-    // And who waited gets in when there are descriptors again.
+    // The waiting clients are admitted when descriptors are free again.
     drop(hoard);
     echo(&mut late);
     raw.say(&hello(2));
@@ -65,7 +66,7 @@ fn unconnected() -> TcpStream {
     common::patient(TcpStream::from(socket.unwrap()))
 }
 
-/// The kernel completes the connection; it is not accepted yet.
+/// Connects to the node; the kernel completes the connection although it is not accepted yet.
 fn connect(socket: TcpStream, address: &str) -> TcpStream {
     let address: SocketAddr = address.parse().unwrap();
     rustix::net::connect(&socket, &address).unwrap();

@@ -1,4 +1,4 @@
-//! Clients on loopback: back-pressure, bounds, farewells, many at once.
+//! Clients on loopback: back-pressure, limits, farewells, many connections.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -25,7 +25,7 @@ fn read_to_end(stream: &mut impl Read) -> Vec<u8> {
     bytes
 }
 
-/// Until a client waits for its answer.
+/// Waits until a client waits for its answer, and returns the client.
 fn wait_slow(node: &Node) -> u64 {
     node.shared.wait("a slow request", |world| !world.slow.is_empty());
     node.shared.lock().slow[0]
@@ -69,7 +69,7 @@ fn the_front_is_told_by_which_listener_a_client_came() {
     let doors = node.shared.lock().doors.clone();
     let expected = [Door::Streams, Door::Commands, Door::Commands, Door::Streams, Door::StreamsRaw];
     assert_eq!(doors, expected);
-    // A node that stops accepts no more clients at either, and finishes what it has.
+    // A stopping node accepts no clients at either listener, and finishes its requests.
     node.stop();
     assert_eq!(read_to_end(&mut stream), b"");
 }
@@ -90,8 +90,8 @@ fn a_command_in_pieces_is_one_command() {
     assert!(read(&mut client, line.len()) == line);
 }
 
-/// The front takes nothing: the reactor stops reading, TCP pushes back on the client, nothing piles
-/// up here.
+/// While the front accepts no input, the reactor stops reading, TCP slows the client down, and
+/// nothing accumulates in the node.
 #[test]
 fn back_pressure_reaches_the_client_and_ends() {
     let node = lone(Limits::default(), &[]);
@@ -103,7 +103,7 @@ fn back_pressure_reaches_the_client_and_ends() {
     let line = [b'z'; 1024];
     let mut sent = 0usize;
     let mut held = None;
-    // Full once: the kernel's buffers. It must stay full, for nothing is read any more.
+    // At first the kernel's buffers fill up. They must stay full, because nothing is read any more.
     loop {
         match client.write(&line) {
             Ok(count) => {
@@ -129,7 +129,7 @@ fn back_pressure_reaches_the_client_and_ends() {
     writer.join().unwrap();
 }
 
-/// A full node reads no client until it has much less to do.
+/// A full node reads from no client until its pressure is low again.
 #[test]
 fn a_full_host_reads_no_client_until_it_is_well_below() {
     let node = lone(Limits::default(), &[]);
@@ -152,7 +152,7 @@ fn a_full_host_reads_no_client_until_it_is_well_below() {
     while held() < 2 {
         assert!(began.elapsed() < DEADLINE, "clients are read all the same");
     }
-    // Each question is answered at the end of a turn, in which clients could have been read.
+    // Each request is answered at the end of a turn in which clients could have been read.
     set(Pressure::Medium);
     (0..3).for_each(|_| assert_eq!(held(), 2, "once each"));
     assert_eq!(node.shared.lock().received, 18);
@@ -179,7 +179,7 @@ fn a_client_that_does_not_read_costs_its_output_and_no_other_client() {
     }
 }
 
-/// `printf 'GET k\r\n' | nc` closes its half at once; it still wants the answer.
+/// `printf 'GET k\r\n' | nc` half-closes its connection at once and still gets its reply.
 #[test]
 fn a_client_that_closed_its_half_gets_its_answers() {
     let node = lone(Limits::default(), &[]);
@@ -189,7 +189,7 @@ fn a_client_that_closed_its_half_gets_its_answers() {
     client.shutdown(Shutdown::Write).unwrap();
     assert_eq!(read(&mut client, 4), b"one\n");
     wait_slow(&node);
-    // Turns in which the end of the client's half is seen.
+    // Turns in which the half-close is seen.
     node.handle.status().unwrap();
     node.handle.status().unwrap();
     node.shared.change(|world| world.hold_slow = false);
@@ -197,8 +197,8 @@ fn a_client_that_closed_its_half_gets_its_answers() {
     node.shared.wait("gone", |world| world.clients.is_empty());
 }
 
-/// The end of a stream that has no other: it must not come before the bytes, nor twice, nor from a
-/// node that stops.
+/// The half-close, which is the only mark of a raw stream's end, is reported once, after all bytes,
+/// and not by a stopping node.
 #[test]
 fn the_front_is_told_of_a_clients_last_byte_once_it_has_used_all() {
     let node = lone(Limits::default(), &[]);
@@ -208,7 +208,7 @@ fn the_front_is_told_of_a_clients_last_byte_once_it_has_used_all() {
     wait_slow(&node);
     client.write_all(b"thr").unwrap();
     node.wait_stats("the beginning", |stats| stats.client_bytes_in == 8);
-    // The rest and the end come together, while the front takes nothing.
+    // The rest and the end arrive together while the front accepts no input.
     let (entered, inside) = channel();
     let (leave, left) = channel::<()>();
     node.shared.change(|world| {
@@ -253,7 +253,8 @@ fn a_front_without_words_has_its_client_reset() {
     node.wait_stats("a reset", |stats| stats.clients_reset == 1);
 }
 
-/// Closing with unread input would reset the connection and destroy the error.
+/// The last error reaches a client that keeps sending; closing with unread input would reset the
+/// connection and discard it.
 #[test]
 fn the_last_error_reaches_a_client_that_keeps_sending() {
     let node = lone(Limits::default(), &[]);
@@ -265,7 +266,7 @@ fn the_last_error_reaches_a_client_that_keeps_sending() {
     node.shared.wait("gone", |world| world.clients.is_empty());
 }
 
-/// And one that never closes is closed after a while.
+/// A client that never closes its connection is disconnected after the farewell.
 #[test]
 fn a_farewell_ends() {
     let node = lone(Limits { farewell_ms: 20, ..Limits::default() }, &[]);
@@ -283,15 +284,15 @@ fn bytes_that_make_no_command_are_bounded() {
     let node = lone(limits, &[]);
     let mut client = node.client();
     let mut other = node.client();
-    // The connection breaks at some point of this.
+    // The connection breaks at some point of this write.
     let _ = client.write_all(&vec![b'n'; 64 << 20]);
     node.shared.wait("gone", |world| world.clients.len() == 1);
     other.write_all(b"still here\n").unwrap();
     assert_eq!(read(&mut other, 11), b"still here\n");
 }
 
-/// Together clients have a bound, too: who holds most pays, whether it does not read or does not
-/// end its command, and the others do not notice.
+/// All clients together have a memory limit: the one that uses the most is closed, whether it does
+/// not read or does not end its command, and the others are not affected.
 #[test]
 fn who_holds_most_of_the_memory_for_clients_is_closed() {
     let limits = Limits { clients_bytes_max: 1 << 20, ..Limits::default() };
@@ -308,7 +309,7 @@ fn who_holds_most_of_the_memory_for_clients_is_closed() {
     assert_eq!(read(&mut clients[0], 300_001).last(), Some(&b'\n'));
     assert_eq!(read(&mut clients[1], 100_001).last(), Some(&b'\n'));
 
-    // One reads nothing of what it asks for, until the kernel's buffers and ours are full.
+    // This client does not read its replies, until the kernel's buffers and the node's are full.
     let mut deaf = node.client();
     let line = [&[b'x'; 9_999][..], b"\n"].concat();
     while deaf.write_all(&line).is_ok() {}
@@ -320,7 +321,7 @@ fn who_holds_most_of_the_memory_for_clients_is_closed() {
 
 #[test]
 fn a_thousand_idle_clients_cost_no_turns_and_each_still_works() {
-    // Both ends of each are here; the soft limit is often 1024.
+    // This process has both ends of each connection; the soft limit is often 1024.
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
     if maximum.is_some_and(|most| most < 2500) {
@@ -329,7 +330,7 @@ fn a_thousand_idle_clients_cost_no_turns_and_each_still_works() {
     let node = lone(Limits::default(), &[]);
     let mut clients: Vec<TcpStream> = (0..1000).map(|_| node.client()).collect();
     node.shared.wait("all", |world| world.clients.len() == 1000);
-    // Each question costs a turn; idle clients cost none between them.
+    // Each request costs a turn; idle clients cost none in between.
     let turns = || node.handle.metrics().unwrap().stats.turns;
     let before = turns();
     for _ in 0..10 {

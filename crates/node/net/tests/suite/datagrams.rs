@@ -1,6 +1,7 @@
-//! Planes of packets on loopback: who is reached how, what falls back, and what strangers achieve.
+//! Planes of packets on loopback: transports, fallbacks, and the effect of datagrams from
+//! strangers.
 //!
-//! Multicast needs an interface that takes it; without one its tests say so and check that
+//! Multicast needs an interface that supports it. Without one, the tests print so and check that
 //! datagrams to each peer are used.
 
 use std::{
@@ -23,7 +24,7 @@ use quorate_wire::{DatagramChannel, Datagrams, Frame, Lane};
 const KEY: &str = "1 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n";
 const NEXT_KEY: &str = "2 f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff000102030405060708090a0b0c0d0e0f\n";
 
-/// A group that no other test of this machine uses now.
+/// Returns settings with a multicast group that no other test on this machine uses now.
 fn wanted(way: Way) -> Wanted {
     let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     Wanted {
@@ -52,7 +53,7 @@ fn keys(text: &str) -> KeyFile {
     KeyFile::read(file.path()).unwrap()
 }
 
-/// Returns how a node reaches another, and why not better.
+/// Returns the transport from a node to another, and why it is not a better one.
 fn way(node: &Node, to: u32) -> Option<(Way, Option<String>)> {
     let status = node.handle.status().unwrap();
     let peer = status.peers.into_iter().find(|peer| peer.member.node == NodeId(to))?;
@@ -71,7 +72,7 @@ fn send(node: &Node, task: Task) {
     node.shared.change(|world| world.tasks.push_back(task));
 }
 
-/// A frame of the protocol gets from the one to the other; each with its id.
+/// Sends a frame from one node to the other and waits until it arrives.
 fn pass((from, from_id): (&Node, u32), (to, to_id): (&Node, u32), bytes: &[u8]) {
     let task = Task::Forward(NodeId(to_id), Lane::Control, bytes.to_vec());
     send(from, task);
@@ -88,7 +89,7 @@ fn forwarded(node: &Node, from: u32) -> Vec<(Lane, Vec<u8>)> {
     events.into_iter().filter_map(of).collect()
 }
 
-/// Multicast where the machine has it, else the next best.
+/// Returns multicast if the machine supports it, otherwise the next best transport.
 fn best(nodes: &[Bound]) -> Way {
     match nodes.iter().map(|bound| bound.listeners.plane()).collect::<Vec<_>>()[..] {
         [Way::Multicast, ..] => Way::Multicast,
@@ -107,14 +108,13 @@ fn has_groups_of_ipv6() -> bool {
         let interface = one.send_groups_at("lo")?;
         let mut hears = Udp::join(group, "lo", 1 << 16)?;
         let sent = one.send(interface.scoped(group), b"?", 1);
-        // What loopback takes is there at once.
+        // Loopback delivers accepted datagrams immediately.
         Ok(sent.is_ok() && hears.receive(|_, _| ()).is_ok_and(|count| count > 0))
     });
     heard.unwrap_or(false)
 }
 
-/// [pkt-4] The same between peers of IPv6, whose header is longer: full datagrams arrive all the
-/// same.
+/// [pkt-4] Full datagrams also arrive between IPv6 peers, whose header is longer.
 #[test]
 fn peers_of_ipv6_are_reached_by_datagrams_and_by_groups() {
     if UdpSocket::bind("[::1]:0").is_err() {
@@ -140,8 +140,8 @@ fn peers_of_ipv6_are_reached_by_datagrams_and_by_groups() {
     }
 }
 
-/// [rate-1] What is on its way at once fits the receive buffers, so that nothing is lost however long
-/// a node does not run. An ordinary user often has no more than 208 KiB.
+/// [rate-1] The data in flight fits in the receive buffers, so nothing is lost however long a node
+/// is suspended. Without privileges a buffer often has only 208 KiB.
 #[test]
 fn frames_of_the_protocol_go_by_datagrams_and_the_rest_by_connections() {
     let whole = 16 << 20;
@@ -168,7 +168,7 @@ fn frames_of_the_protocol_go_by_datagrams_and_the_rest_by_connections() {
             sizes.push(1 << 20);
         }
         let least = 3 * sizes.len() as u64;
-        // More than a channel to one node holds: it goes by the connection.
+        // Larger than the capacity of a channel to one node, so it goes by the connection.
         if kind == Way::Udp || buffer.min(granted) == whole {
             sizes.push(9 << 20);
         }
@@ -185,7 +185,7 @@ fn frames_of_the_protocol_go_by_datagrams_and_the_rest_by_connections() {
         }
         let stats = nodes[0].handle.metrics().unwrap().stats;
         let by_datagrams = stats.frames_out_datagrams;
-        // Those to each of two count twice; of the bulk lane there is none.
+        // Frames to two peers count twice; the bulk lane uses no datagrams.
         assert!(
             (least..=least + 3).contains(&by_datagrams),
             "{by_datagrams} of {}",
@@ -196,7 +196,7 @@ fn frames_of_the_protocol_go_by_datagrams_and_the_rest_by_connections() {
     }
 }
 
-/// A peer that takes no datagrams is reached by TCP, and the status says why.
+/// A peer without datagrams, or with another key, is reached by TCP, and the status shows why.
 #[test]
 fn a_peer_without_datagrams_or_with_another_key_is_reached_by_tcp() {
     let (mut one, mut two) = (wanted(Way::Udp), wanted(Way::Udp));
@@ -221,7 +221,7 @@ fn a_peer_without_datagrams_or_with_another_key_is_reached_by_tcp() {
     pass((&nodes[0], 1), (&nodes[1], 2), b"by TCP");
     drop(nodes);
 
-    // A key on one side alone is reported at once.
+    // A key on only one side is reported at once.
     two.keys = None;
     let nodes = run(vec![start(1, &one), start(2, &two)]);
     nodes[1].shared.wait_event(&Event::Up(NodeId(1), 1));
@@ -229,7 +229,7 @@ fn a_peer_without_datagrams_or_with_another_key_is_reached_by_tcp() {
     assert_eq!(way(&nodes[0], 2).unwrap().0, Way::Tcp);
 }
 
-/// [pkt-1] A process that starts again is met anew; its former life's channels are void.
+/// [pkt-1] A restarted process is introduced anew; the channels of its former process are void.
 #[test]
 fn a_peer_that_starts_again_is_reached_again() {
     let wanted = wanted(Way::Udp);
@@ -254,7 +254,8 @@ fn a_peer_that_starts_again_is_reached_again() {
     assert_eq!(after - before, 1);
 }
 
-/// [pkt-3] A second line in the file is a new key: taken at once, sent with when every peer has it.
+/// [pkt-3] A second line in the file is a new key: accepted at once, and used for sending once
+/// every peer has it.
 #[test]
 fn keys_are_exchanged_while_nodes_run() {
     let mut wanted = wanted(Way::Udp);
@@ -268,11 +269,11 @@ fn keys_are_exchanged_while_nodes_run() {
     for node in &nodes {
         node.handle.rekey(both.clone());
     }
-    // The older key is removed; a node that still sent with it would not be accepted.
+    // The older key is removed; datagrams of a node that still used it would be refused.
     for node in &nodes {
         node.handle.rekey(newer.clone());
     }
-    // A connection that broke takes frames with it: it goes on until enough have come.
+    // A broken connection loses frames, so this repeats until enough have arrived.
     for (from, to) in [(0, 2), (1, 3), (2, 1)] {
         let (sender, receiver) = (&nodes[from], &nodes[to as usize - 1]);
         let begun = Instant::now();
@@ -287,8 +288,7 @@ fn keys_are_exchanged_while_nodes_run() {
     }
 }
 
-/// G26: a stranger that reaches the port changes nothing, sends nothing in a member's name, and is
-/// counted.
+/// G26: datagrams from a stranger change nothing, are never taken for a member's, and are counted.
 #[test]
 fn what_strangers_send_is_dropped_and_counted() {
     for kind in [Way::Udp, Way::Chain, Way::Multicast] {
@@ -299,7 +299,7 @@ fn what_strangers_send_is_dropped_and_counted() {
         wait_way(&nodes[0], 2, best);
         let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
         let target: SocketAddr = nodes[0].peer.parse().unwrap();
-        // An empty datagram is nothing to count.
+        // An empty datagram is not counted.
         stranger.send_to(&[], target).unwrap();
         let mut sent = 0;
         for length in [1, 43, 44, 60, 1400, 60_000] {
@@ -307,7 +307,7 @@ fn what_strangers_send_is_dropped_and_counted() {
                 sent += u64::from(stranger.send_to(&vec![byte; length], target).is_ok());
             }
         }
-        // Well-formed, in the name of node 2, of another boot and with a wrong tag.
+        // Well-formed datagrams in the name of node 2, of another boot and with a wrong tag.
         let mut forged = vec![0; 60];
         forged[0] = 0x11;
         forged[2] = 2;
@@ -339,7 +339,7 @@ fn what_strangers_send_is_dropped_and_counted() {
     }
 }
 
-/// A peer's introduction of its datagrams is trusted as little as its frames.
+/// A peer's introduction of its datagrams may be nonsense, and is validated like its frames.
 #[test]
 fn what_a_peer_says_of_its_datagrams_may_be_nonsense() {
     let wanted = wanted(Way::Udp);

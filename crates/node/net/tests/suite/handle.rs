@@ -1,4 +1,4 @@
-//! Other threads and the reactor: answers, transfers, the end.
+//! Requests from other threads to the reactor: answers, transfers, the end of the reactor.
 
 use crate::common::{Task, lone};
 use quorate_core::{
@@ -39,7 +39,7 @@ fn a_transfer_reports_its_end_and_a_second_one_is_refused_meanwhile() {
     assert_eq!(second, Err(TransferError::Refused(Refusal::Transferring)));
     node.shared.change(|world| world.tasks.push_back(Task::EndTransfer(Ok(NodeId(2)))));
     assert_eq!(first.join().unwrap(), Ok(NodeId(2)));
-    // And then another one may begin.
+    // Afterwards another transfer may begin.
     let handle = node.handle.clone();
     let third = std::thread::spawn(move || handle.transfer(None));
     node.shared.wait("the next transfer", |world| world.transfers.len() == 2);
@@ -48,7 +48,7 @@ fn a_transfer_reports_its_end_and_a_second_one_is_refused_meanwhile() {
     assert_eq!(third.join().unwrap(), Err(TransferError::Refused(Refusal::NotLeader)));
 }
 
-/// A caller that asks while an attempt is in progress shares it.
+/// Callers that request a snapshot while an attempt is in progress share it.
 #[test]
 fn all_who_ask_for_a_snapshot_hear_its_end() {
     let node = lone(Limits::default(), &[]);
@@ -70,7 +70,7 @@ fn all_who_ask_for_a_snapshot_hear_its_end() {
     assert_eq!(again.join().unwrap(), Err(SnapshotError::Failed(why())));
 }
 
-/// Each caller gets the outcome of its own request, in any order; an answer without a waiting
+/// Each caller gets the outcome of its own request, in any order; an outcome without a waiting
 /// caller is skipped.
 #[test]
 fn everybody_who_asks_the_group_hears_what_came_of_it() {
@@ -109,7 +109,7 @@ fn everybody_who_asks_the_group_hears_what_came_of_it() {
     let refused = Err(GroupError::Refused(refused()));
     assert_eq!(second.join().unwrap(), refused);
     assert_eq!(first.join().unwrap(), Ok(Answer::Done));
-    // There is room again, and no number comes twice.
+    // There is capacity again, and no request number is reused.
     let third = ask(Ask::Cancel, false);
     node.shared.wait("the third order", |world| world.asked.len() == 3);
     let number = node.shared.lock().asked[2].0;

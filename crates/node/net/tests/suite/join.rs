@@ -32,7 +32,7 @@ fn a_new_node_learns_what_was_founded() {
     node.shared.lock().admit = Some(Ok(founded()));
     let answer = join(&node.peer, REQUEST, None, &|| false, &mut |_| {});
     assert_eq!(answer, Ok(founded()));
-    // Joining is not being connected: that follows, with a hello.
+    // Joining does not connect the node; it connects later, with a hello.
     assert!(node.shared.lock().events.is_empty());
     let _raw = Raw::greet(&node, hello(2));
 }
@@ -91,7 +91,7 @@ fn a_founder_that_talks_nonsense_is_a_reason_and_no_crash() {
         heard.push(text.rsplit(": ").next().unwrap().to_owned());
         over.set(heard.len() == 3);
     });
-    // The third attempt ends as the second did, so it is reported again only when the port is
+    // The third attempt fails like the second, so a reason is reported again only once the port is
     // closed.
     assert_eq!(answer, Err(JoinError::Stopped));
     assert_eq!(heard[..2], ["not a quorate frame", "the connection was closed without an answer"]);

@@ -1,5 +1,5 @@
-//! Changes of the peers while a node runs: new ones, other addresses, removed ones, and those that
-//! the node has not learned of yet.
+//! Changes of the peers while a node runs: new nodes, changed addresses, removed nodes, and nodes
+//! unknown to this one.
 
 use crate::common::{Bound, Event, Node, Raw, Start, Task, hello, lone};
 use quorate_core::{
@@ -23,7 +23,7 @@ fn tell(node: &Node, table: PeerTable) {
     node.shared.wait("the table", |world| world.table.is_none());
 }
 
-/// The node says something, and it has arrived.
+/// Sends a message in the name of node `from` and waits until it has arrived.
 fn speak(node: &Node, raw: &mut Raw, from: u32, id: u64) {
     let message = Message::ReadRequest { id };
     let bytes = None;
@@ -44,7 +44,8 @@ fn wait_notice(node: &Node, what: &str) {
     }
 }
 
-/// A joiner has the highest id, so it is the one that dials: the others need not know it.
+/// A node unknown to its peers is admitted and answered: a joining node has the highest id, so it
+/// dials.
 #[test]
 fn a_node_that_nobody_has_heard_of_is_let_in_and_answered() {
     let (one, two) = (Start::node(1).bind(), Start::node(2).bind());
@@ -71,7 +72,7 @@ fn a_node_is_dialled_when_the_table_has_it() {
     two.shared.wait_event(&Event::Up(NodeId(1), 1));
 }
 
-/// Its connection stays until it breaks; only then is it looked for elsewhere.
+/// A node that moved is dialled at its new address once its old connection breaks.
 #[test]
 fn a_node_that_moved_is_found_at_its_new_address() {
     let (one, two) = (Start::node(1).bind(), Start::node(2).bind());
@@ -91,7 +92,7 @@ fn a_node_that_moved_is_found_at_its_new_address() {
     two.shared.wait_event(&Event::Up(NodeId(1), 2));
 }
 
-/// The old address takes the connection, and never says a word.
+/// A dial to a former address that accepts and stays silent is abandoned when the node has moved.
 #[test]
 fn a_dial_that_leads_nowhere_ends_when_the_node_has_moved() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -124,7 +125,8 @@ fn a_removed_node_is_refused_and_told_whichever_side_dials() {
     }
 }
 
-/// A removed peer has a moment to learn what was decided; then it is notified and disconnected.
+/// A peer removed while connected gets a moment to learn what was decided; then it is notified and
+/// disconnected.
 #[test]
 fn a_peer_that_is_removed_while_it_is_connected_is_told() {
     let limits = Limits { parting_ms: 1_000, ..hasty() };
@@ -154,7 +156,8 @@ fn a_peer_that_is_removed_while_it_is_connected_is_told() {
     assert!(!node.shared.saw(&Event::Down(NodeId(3))));
 }
 
-/// [level-7] A connection of the release before lives until the group uses what that does not know.
+/// [level-7] A connection with the previous release stays until the group uses a level unknown to
+/// it; then the peer is notified and refused.
 #[test]
 fn who_is_too_old_for_the_level_is_told_and_refused() {
     let node = lone(hasty(), &[2, 3]);
@@ -176,13 +179,13 @@ fn who_is_too_old_for_the_level_is_told_and_refused() {
     let answer = again.answer();
     assert!(answer.starts_with("Version: node 2 supports level 8"), "{answer}");
     speak(&node, &mut other, 3, 3);
-    // The release that it was asked to install.
+    // The release that the refusal asked for.
     let mut new = Raw::greet(&node, hello(2));
     speak(&node, &mut new, 2, 4);
 }
 
-/// A node that was away when it was removed learns of it from its peers alone; one of them may be
-/// wrong.
+/// A node that was removed while it was down learns so from its peers alone, and one of them may be
+/// wrong; so most of them must claim it.
 #[test]
 fn most_peers_must_say_that_a_node_was_removed() {
     let node = lone(hasty(), &[2, 3, 4]);
@@ -200,16 +203,15 @@ fn most_peers_must_say_that_a_node_was_removed() {
     node.shared.wait_event(&Event::Removed);
 }
 
-/// A stranger with the cluster's id may claim any node's. Their number is bounded by that of
-/// possible nodes, those that say nothing make room, and none of them is in the way of one that the
-/// table has.
+/// A stranger with the cluster's id may use any node id. The number of such nodes is bounded,
+/// silent ones are disconnected first, and none of them displaces a node of the table.
 #[test]
 fn a_flood_of_unknown_nodes_is_bounded() {
     let limits = Limits { handshake_ms: 60_000, ..Limits::default() };
     let node = lone(limits, &[2]);
     let mut known = Raw::greet(&node, hello(2));
     speak(&node, &mut known, 2, 1);
-    // One of them works.
+    // One of the unknown nodes sends messages.
     let mut busy = Raw::greet(&node, hello(100));
     speak(&node, &mut busy, 100, 2);
     let count = 3 * u32::try_from(NODES_MAX).unwrap();
@@ -221,7 +223,7 @@ fn a_flood_of_unknown_nodes_is_bounded() {
     for gone in [2, 100] {
         assert!(!node.shared.saw(&Event::Down(NodeId(gone))));
     }
-    // The table grows: nodes of it always have their place.
+    // The table grows: its nodes always get an entry.
     let all =
         (2..60).map(|node| PeerAddress { node: NodeId(node), address: "127.0.0.1:1".to_owned() });
     tell(&node, table(&all.collect::<Vec<_>>(), &[]));
@@ -233,7 +235,7 @@ fn a_flood_of_unknown_nodes_is_bounded() {
     speak(&node, &mut known, 2, 5);
 }
 
-/// All places are taken by nodes that speak.
+/// An unknown node is refused when every entry is used by a node that sends messages.
 #[test]
 fn where_no_place_is_left_an_unknown_node_is_refused() {
     let limits = Limits { handshake_ms: 60_000, ..Limits::default() };
@@ -253,7 +255,8 @@ fn where_no_place_is_left_an_unknown_node_is_refused() {
     let _more = Raw::greet(&node, hello(77));
 }
 
-/// Twice the same node, unknown or not: the rules are those of every peer.
+/// A hello in the name of an unknown but connected node does not replace its connection: the rules
+/// are the same as for every peer.
 #[test]
 fn an_unknown_node_that_is_connected_is_not_pushed_out_by_a_hello_in_its_name() {
     let limits = Limits { handshake_ms: 60_000, ..Limits::default() };

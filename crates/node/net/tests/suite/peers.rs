@@ -21,12 +21,13 @@ fn run(bounds: Vec<Bound>) -> Vec<Node> {
     bounds.into_iter().map(|bound| bound.run(&peers)).collect()
 }
 
-/// Both lanes between two nodes stand.
+/// Waits until this number of lanes is connected.
 fn wait_connected(node: &Node, lanes: u64) {
     node.wait_stats("all lanes connected", |stats| stats.peers_connected >= lanes);
 }
 
-/// [catch-2] Repair has a connection of its own.
+/// [catch-2] Frames arrive in order on both lanes in both directions; repair uses a connection of
+/// its own.
 #[test]
 fn frames_travel_both_ways_on_both_lanes_in_order() {
     let nodes = run(vec![Start::node(1).bind(), Start::node(2).bind()]);
@@ -79,7 +80,7 @@ fn a_frame_that_arrives_byte_by_byte_is_one_frame() {
     node.shared.wait_event(&expected);
 }
 
-/// Messages leave before the write of the same turn begins (design §5).
+/// Messages leave before the log write of the same turn begins (design §5).
 #[test]
 fn sends_leave_before_submit() {
     let node = lone(Limits::default(), &[2]);
@@ -87,7 +88,7 @@ fn sends_leave_before_submit() {
     node.shared.wait_event(&Event::Up(NodeId(2), 1));
     let mut stream = raw.stream.try_clone().unwrap();
     let (seen, result) = mpsc::channel();
-    // If the send came after `submit`, this would wait in vain.
+    // If the message were sent after `submit`, this read would never return.
     let look = Box::new(move || {
         let mut header = [0; 160];
         seen.send(stream.read_exact(&mut header).map(|()| header[5])).unwrap();
@@ -162,7 +163,8 @@ fn a_peer_with_a_newer_frame_format_hears_why() {
     assert_eq!(raw.answer(), "end");
 }
 
-/// Both real ends: the dialler receives the reason, keeps trying, and logs it once.
+/// Two real nodes of different clusters refuse each other: the dialling one learns the reason,
+/// keeps trying, and logs it once.
 #[test]
 fn nodes_of_two_clusters_never_connect() {
     let bounds =
@@ -180,8 +182,8 @@ fn nodes_of_two_clusters_never_connect() {
     }
 }
 
-/// A connection that says so in the name of a peer that is here is not that peer; a peer that comes
-/// home is no stranger.
+/// A connection with another cluster's id in the name of a connected peer is not that peer, and a
+/// peer that returns to this cluster is no longer reported as foreign.
 #[test]
 fn a_peer_of_our_own_cluster_is_never_called_foreign() {
     let node = lone(Limits::default(), &[2, 3]);
@@ -197,7 +199,7 @@ fn a_peer_of_our_own_cluster_is_never_called_foreign() {
     node.shared.wait_event(&Event::Up(NodeId(2), 1));
     assert!(node.handle.status().unwrap().notices.is_empty());
     assert!(foreign(&stranger).is_empty());
-    // A node that only asks before it founds a cluster, and an unknown node.
+    // A node that only asks before founding a cluster, and an unknown node.
     let asks = Hello { cluster: NO_CLUSTER, ..hello(3) };
     assert!(foreign(&asks).is_empty());
     let unknown = Hello { cluster: CLUSTER + 1, ..hello(9) };
@@ -220,7 +222,7 @@ fn a_second_connection_of_a_peer_replaces_the_first() {
     assert_eq!(second.answer(), "end");
     assert_eq!(bulk.answer(), "end");
 
-    // And an older one does not come back while the newer lives.
+    // An older process cannot replace it while the newer one is alive.
     let message = Message::ReadRequest { id: 3 };
     let bytes = None;
     newer.send(Member::first(2), &Frame::Protocol { message, bytes });
@@ -239,7 +241,7 @@ fn a_second_connection_of_a_peer_replaces_the_first() {
     assert_eq!(events, [up(1), down.clone(), up(1), down, up(2), spoke]);
 }
 
-/// G-rule of all planes: who does not read costs its bounded queue and nothing else.
+/// A peer that does not read costs its bounded queue and nothing else, as on every plane.
 #[test]
 fn a_peer_that_does_not_read_delays_nobody_and_its_queue_is_bounded() {
     const FRAME: usize = 100_000;
@@ -265,7 +267,7 @@ fn a_peer_that_does_not_read_delays_nobody_and_its_queue_is_bounded() {
     let world = node.shared.lock();
     assert_eq!(world.taken[&NodeId(2)], FRAMES as u64);
     assert!(!world.lost.contains_key(&NodeId(2)));
-    // What the kernel took of it, plus the queue's bound.
+    // Bytes accepted by the kernel, plus the limit of the queue.
     let taken = world.taken[&NodeId(3)];
     let lost = world.lost[&NodeId(3)];
     drop(world);
@@ -277,8 +279,8 @@ fn a_peer_that_does_not_read_delays_nobody_and_its_queue_is_bounded() {
     assert_eq!(stats.drops_full, lost);
 }
 
-/// A message to several peers is lost for those whose queues are full, and for no others; the bytes
-/// are released when they are not needed any more.
+/// A message to several peers is lost only for those whose queues are full; its bytes are released
+/// once they are not needed.
 #[test]
 fn what_goes_to_several_reaches_all_that_have_room() {
     const BODY: usize = 100_000;
@@ -336,13 +338,13 @@ fn hostile_bytes_close_their_connection_and_nothing_else() {
         raw.stream.write_all(bytes).unwrap();
         assert_eq!(raw.answer(), "end");
     }
-    // After the handshake, too.
+    // The same frames after the handshake.
     for bytes in [&damaged[..], &header, &joined[..]] {
         let mut raw = Raw::greet(&node, hello(3));
         node.shared.wait("up", |world| world.peers.contains_key(&NodeId(3)));
         let mut bytes = bytes.to_vec();
         if bytes == joined {
-            // In the name of another.
+            // A frame in the name of another node.
             bytes.clear();
             encode(Member::first(2), &early, &mut bytes).unwrap();
         }
@@ -363,7 +365,7 @@ fn connections_that_never_say_hello_are_closed_and_lock_nobody_out() {
     let node = lone(limits, &[2]);
     let silent: Vec<TcpStream> =
         (0..50).map(|_| patient(TcpStream::connect(&node.peer).unwrap())).collect();
-    // The oldest make room although their time is not up.
+    // The oldest connections are closed before their timeout.
     for mut stream in silent.iter().take(40) {
         assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0);
     }
@@ -380,7 +382,8 @@ fn connections_that_never_say_hello_are_closed_and_lock_nobody_out() {
     let _raw = Raw::greet(&node, hello(2));
 }
 
-/// The other side accepts, and says nothing: as a stopped process, or a machine behind a firewall.
+/// A dial is abandoned and retried if the other side accepts and stays silent, like a stopped
+/// process or a machine behind a firewall.
 #[test]
 fn a_dial_that_is_never_answered_is_given_up_and_tried_again() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

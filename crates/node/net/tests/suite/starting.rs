@@ -1,4 +1,5 @@
-//! The peer address of a node that starts, and the answers to a founder before it founds.
+//! The peer address of a starting node, and the answers that a founder gets before it founds a
+//! cluster.
 
 use std::{
     io::{Read, Write},
@@ -55,7 +56,7 @@ fn a_starting_node_says_whether_it_belongs_to_a_cluster() {
     assert_eq!(ours, "Starting: node 1 is starting");
 }
 
-/// A joining node keeps asking after either answer.
+/// A joining node that gets either answer keeps asking.
 #[test]
 fn a_join_is_answered_and_waits() {
     let (listeners, address) = listen();
@@ -91,7 +92,7 @@ fn strangers_do_not_keep_a_starting_node_from_answering() {
         raw.stream.write_all(bytes).unwrap();
         assert_eq!(raw.answer(), "end");
     }
-    // Byte by byte is as good as at once, and what follows is of no interest.
+    // The request may arrive byte by byte, and input after it is ignored.
     let mut bytes = Vec::new();
     encode(Member::first(2), &Frame::Hello(hello(2)), &mut bytes).unwrap();
     let mut raw = connect(&address);
@@ -104,7 +105,8 @@ fn strangers_do_not_keep_a_starting_node_from_answering() {
     assert_eq!(answer(&address, &hello(2)), none);
 }
 
-/// Nothing that waits at the address is lost between the two.
+/// The reactor takes over from the starting thread without losing connections that wait at the
+/// address.
 #[test]
 fn the_reactor_goes_on_where_the_start_ended() {
     let bound = Start::node(1).bind();
@@ -147,7 +149,7 @@ fn a_founder_finds_those_that_belong_to_a_cluster() {
     assert!(running.shared.lock().events.is_empty(), "nothing changed");
 }
 
-/// A listener accepts, and says nothing or nonsense: a founder does not wait forever.
+/// A founder does not wait forever for a listener that accepts and stays silent or sends nonsense.
 #[test]
 fn a_founder_does_not_wait_for_who_does_not_answer() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -167,8 +169,8 @@ fn a_founder_does_not_wait_for_who_does_not_answer() {
     server.join().unwrap();
 }
 
-/// [lie-3] Each node answers with what it remembers of the one that asks. One that starts itself,
-/// is not there, or is of another cluster, says nothing, and is not waited for.
+/// [lie-3] Each node answers with its memory of the starting node's log. Nodes that are starting,
+/// down, or of another cluster give no answer, and are not waited for.
 #[test]
 fn a_node_that_starts_is_told_what_it_said_of_its_log() {
     let running = lone(Limits::default(), &[2, 3]);
@@ -189,7 +191,7 @@ fn a_node_that_starts_is_told_what_it_said_of_its_log() {
     assert!(running.shared.lock().events.is_empty(), "nothing changed");
 }
 
-/// A member asks a folder that wants an id whether it is where it says.
+/// A member verifies that a folder requesting an id is at its stated address.
 #[test]
 fn a_folder_that_waits_for_an_id_is_found_where_it_says() {
     let (listeners, address) = listen();
@@ -209,7 +211,8 @@ fn a_folder_that_waits_for_an_id_is_found_where_it_says() {
     assert!(gone.contains("refused"), "{gone}");
 }
 
-/// As the asked node's own address would be, where the flag was left at its default.
+/// A running node is not a folder that waits for an id: the stated address may be the asked node's
+/// own, if the flag was left at its default.
 #[test]
 fn a_node_that_runs_is_no_folder_that_waits() {
     let node = lone(Limits::default(), &[2]);

@@ -1,5 +1,5 @@
-//! Connections in the name of a peer by another process: a hello proves nothing, so it takes
-//! nothing away from a connection that lives.
+//! Connections in the name of a peer by another process: a hello proves nothing, so it cannot
+//! replace a live connection.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -14,7 +14,7 @@ use quorate_core::{
 use quorate_net::Limits;
 use quorate_wire::{Frame, Hello, Lane};
 
-/// Nothing here waits for a handshake's end.
+/// Returns limits under which no handshake times out.
 fn patient() -> Limits {
     Limits { handshake_ms: 60_000, ..Limits::default() }
 }
@@ -27,7 +27,7 @@ fn later(boot: u32) -> Hello<'static> {
     Hello { boot, ..hello(2) }
 }
 
-/// Node 2 says something, and it has arrived.
+/// Sends a message in the name of node 2 and waits until it has arrived.
 fn speak(node: &Node, raw: &mut Raw, id: u64) {
     let message = Message::ReadRequest { id };
     let bytes = None;
@@ -35,7 +35,7 @@ fn speak(node: &Node, raw: &mut Raw, id: u64) {
     node.shared.wait_event(&Event::Read(NodeId(2), id));
 }
 
-/// Returns whether messages of node 1 to node 2 arrive here.
+/// Returns whether messages from node 1 to node 2 arrive on this connection.
 fn is_used(node: &Node, raw: &mut Raw, id: u64) -> bool {
     let ask = Task::Ask(NodeId(2), id);
     node.shared.change(|world| world.tasks.push_back(ask));
@@ -68,7 +68,7 @@ fn a_hello_that_nothing_follows_replaces_no_connection_that_lives() {
     assert!(!node.shared.saw(&down), "the host heard nothing of it");
 }
 
-/// A peer that was away, for a moment or long, gets in even if another connection holds its place.
+/// A peer that was away, briefly or long, is admitted even if another connection occupies its lane.
 #[test]
 fn a_hello_that_is_held_keeps_nobody_out() {
     let node = lone(patient(), &[2]);
@@ -80,8 +80,8 @@ fn a_hello_that_is_held_keeps_nobody_out() {
     assert!(is_used(&node, &mut real, 1));
 }
 
-/// As a machine does that lost power and is back: its old connection looks alive, and it has
-/// something to say.
+/// A newer process that sends a frame replaces the older one on all lanes, as after a power loss,
+/// when the old connection still looks alive.
 #[test]
 fn a_newer_process_that_speaks_replaces_the_older_one_on_all_lanes() {
     let node = lone(patient(), &[2]);
@@ -110,8 +110,8 @@ fn a_newer_process_that_speaks_replaces_the_older_one_on_all_lanes() {
     assert_eq!(events, expected);
 }
 
-/// The same without anything to say: the old connection is silent for as long as a handshake may
-/// take.
+/// A newer process that sends nothing replaces the older one once that has been silent for the time
+/// of a handshake.
 #[test]
 fn a_newer_process_replaces_one_that_fell_silent() {
     let node = lone(hasty(), &[2]);
@@ -137,7 +137,7 @@ fn an_older_process_does_not_come_back_while_the_newer_one_lives() {
     assert!(is_used(&node, &mut newer, 2));
 }
 
-/// Each takes a descriptor and a little memory.
+/// The number of waiting hellos is bounded; each takes a descriptor and a little memory.
 #[test]
 fn held_hellos_are_bounded() {
     let limits = Limits { strangers_max: 8, ..patient() };
@@ -151,7 +151,7 @@ fn held_hellos_are_bounded() {
     assert!(is_used(&node, &mut real, 1));
 }
 
-/// [model-1] What is said after the hello is said in the name of the greeter, or not at all.
+/// [model-1] A frame after a waiting hello is accepted only in the name of the greeter.
 #[test]
 fn garbage_after_a_held_hello_replaces_nothing() {
     let node = lone(patient(), &[2, 3]);

@@ -1,9 +1,9 @@
 //! Address book: the last known addresses of the group's nodes, in a small file next to the
 //! identity.
 //!
-//! It is a hint, for a start that has to find other nodes before it has read its log: nothing that
-//! counts votes looks at it. The log's table replaces it, once as much of the log is applied as the
-//! book was made of.
+//! It is a hint for a start that must find other nodes before it has read its log, and is never
+//! used for counting votes. The log's table replaces it once the log is applied up to the slot of
+//! the book.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,29 +14,29 @@ use quorate_core::{node_id::NodeId, slot::Slot};
 use quorate_log::disk::{DiskError, SmallFiles, sealed};
 use quorate_replica::group::{ADDRESS_BYTES_MAX, NODES_MAX, asking::PeerTable};
 
-/// The name of the file.
+/// Name of the file.
 pub(crate) const FILE: &str = "peers";
 const FIRST_LINE: &str = "quorate peers 1";
 
-/// Nodes with an id and their addresses, as of a slot.
+/// Addresses of the nodes with an id, as of a slot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddressBook {
-    /// Slots below were applied by the node that wrote the book.
+    /// All slots below were applied by the node that wrote the book.
     pub at: Slot,
-    /// Every node with an id whose address is known.
+    /// All nodes with an id and a known address.
     pub peers: BTreeMap<NodeId, String>,
     /// Nodes that were removed ([member-1]).
     pub removed: BTreeSet<NodeId>,
 }
 
 impl AddressBook {
-    /// Returns the initial book of every node.
+    /// Returns the first book of every node, with the founding members.
     pub fn founded(members: &BTreeMap<NodeId, String>) -> Self {
         Self { peers: members.clone(), ..Self::default() }
     }
 
-    /// Returns the book after the log's table at this slot. An address that the table lacks is
-    /// kept.
+    /// Returns the book updated from the log's table at this slot. Addresses that the table lacks
+    /// are retained.
     #[must_use]
     pub fn followed_by(&self, table: &PeerTable, at: Slot) -> Self {
         let peer = |(node, address): &(NodeId, String)| {
@@ -104,10 +104,10 @@ impl AddressBook {
     }
 }
 
-/// Why there is no book.
+/// Reason why the book could not be read.
 #[derive(Debug)]
 pub(super) enum Unreadable {
-    /// The disk cannot read it.
+    /// The disk cannot read the file.
     Disk(DiskError),
     /// The text is malformed.
     Text(String),

@@ -1,4 +1,4 @@
-//! Errors of a node's home: message, detail, hint.
+//! Errors of a node's home, each with a message, a detail and a hint.
 
 use std::{error::Error, fmt, io, path::PathBuf};
 
@@ -7,14 +7,14 @@ use quorate_log::disk::{DiskError, is_full};
 
 use super::NODES_MAX;
 
-/// Why a folder cannot be used. Names the file.
+/// Reason why a folder cannot be used, with the name of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IdentityError {
-    /// The operating system refused.
+    /// The operating system returned an error.
     Io {
         /// The failed operation, its file, and the error.
         detail: String,
-        /// Kind of the system's error.
+        /// Kind of the operating system's error.
         kind: io::ErrorKind,
     },
     /// The folder is in use by another process.
@@ -22,7 +22,7 @@ pub enum IdentityError {
         /// The folder.
         folder: PathBuf,
     },
-    /// The folder holds something else.
+    /// The folder has other contents.
     Foreign {
         /// The folder.
         folder: PathBuf,
@@ -34,12 +34,12 @@ pub enum IdentityError {
         /// The folder.
         folder: PathBuf,
     },
-    /// There is an identity already.
+    /// There is already an identity in the folder.
     Exists {
         /// The folder.
         folder: PathBuf,
     },
-    /// The identity is corrupt.
+    /// The identity is damaged.
     Damaged {
         /// The file.
         file: PathBuf,
@@ -60,7 +60,7 @@ pub enum IdentityError {
         /// Highest level that this release supports.
         supports: Level,
     },
-    /// The folder's value differs from the requested one.
+    /// The folder's setting differs from the requested one.
     Mismatch {
         /// The setting that differs.
         what: &'static str,
@@ -69,8 +69,8 @@ pub enum IdentityError {
         /// The requested value.
         asked: String,
     },
-    /// [era-11] The node id was admitted with another nonce: its folder was lost or replaced, and
-    /// with it votes may be forgotten.
+    /// [era-11] The node id was admitted with another nonce: its folder was lost or replaced, so
+    /// votes may be forgotten.
     AlreadyAdmitted {
         /// The node id.
         node: NodeId,
@@ -82,14 +82,14 @@ pub enum IdentityError {
         /// The node.
         node: NodeId,
     },
-    /// The maximum number of nodes was admitted.
+    /// The maximum number of nodes has been admitted.
     TooManyNodes,
-    /// A counter has no next number.
+    /// A counter is exhausted.
     Exhausted(&'static str),
 }
 
 impl IdentityError {
-    /// Returns whether the error is a lack of disk space: the same may work later.
+    /// Returns whether the error is a lack of disk space, so that a retry may succeed.
     pub const fn is_full(&self) -> bool {
         matches!(self, Self::Io { kind, .. } if is_full(*kind))
     }

@@ -1,4 +1,4 @@
-//! The text of an identity: lines, the last of them a checksum.
+//! Text format of an identity: lines, the last of which is a checksum.
 
 use std::{collections::BTreeMap, fmt, fmt::Write as _};
 
@@ -16,8 +16,8 @@ use crate::terms::Terms;
 
 /// First line at level 8.
 const FIRST_LINE: &str = "quorate identity 1";
-/// First line above it, followed by a line that names the level: a release before levels refuses to
-/// start, and touches nothing ([level-8]).
+/// First line above level 8, followed by a line with the level: releases without levels then refuse
+/// to start and change nothing ([level-8]).
 const FIRST_LINE_WITH_LEVEL: &str = "quorate identity 2";
 
 /// Rejects contents that would not survive being written as lines.
@@ -156,7 +156,7 @@ fn number<T>(parsed: Result<T, std::num::ParseIntError>) -> Result<T, String> {
     parsed.map_err(|error| error.to_string())
 }
 
-/// Lines of the file, in their fixed order.
+/// Parser of the file's lines, in their fixed order.
 struct Lines<'a> {
     lines: std::str::Lines<'a>,
 }

@@ -1,4 +1,4 @@
-//! Requests of clients of devices, at the place of a command's length ([offload-22]).
+//! Requests of clients of devices, sent in place of a command's length ([offload-22]).
 
 use quorate_replica::{front::Failure, front::Requests};
 use quorate_wire::frame_clients::{Found, Request};
@@ -11,11 +11,11 @@ pub(super) enum Taken {
     Incomplete,
     /// Not a request.
     Malformed,
-    /// Answered; the request took this number of bytes.
+    /// Answered; the request has this number of bytes.
     Whole(Ended, usize),
 }
 
-/// Answers the request at the beginning of the input, if the client may ask it.
+/// Answers the request at the start of the input, if the client may make it.
 pub(super) fn take(
     input: &[u8],
     bytes_max: usize,

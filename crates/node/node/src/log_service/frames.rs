@@ -1,12 +1,13 @@
-//! The frames of the log service: a length, then a command; a length, a status, then a reply.
+//! The frames of the log service. A command: its length, then its bytes. A reply: its length, a
+//! status, then its bytes.
 //!
-//! Lengths are 32 bits, little-endian, and count the bytes after them. Commands of one connection
-//! may be sent without waiting; replies follow in their order. In place of a length, a client may
+//! Lengths are 32 bits, little-endian, and count the bytes after them. A connection may send
+//! commands without waiting; replies follow in the same order. In place of a length, a client may
 //! request the node's introduction ([`crate::log_service::introduction`]); the reply is a text.
 
 use quorate_replica::front::Failure;
 
-/// Bytes of a length.
+/// Size of a length field.
 pub const LENGTH_BYTES: usize = 4;
 
 /// The first byte of a reply.
@@ -25,17 +26,18 @@ pub enum Status {
     Stopping = 4,
     /// The outcome is unknown.
     Unknown = 5,
-    /// Executed; durability at a quorum could not be confirmed in time.
+    /// Executed, but durability at a quorum could not be confirmed in time.
     NotLasting = 6,
-    /// The group does not use the feature level that this needs; not executed.
+    /// The group does not use the feature level that the command needs; not executed.
     Level = 7,
-    /// In memory at a quorum, as requested, and not decided yet; the slot follows. It will be
-    /// decided there unless a node of that quorum loses its memory before its disk has it.
+    /// In memory at a quorum, as requested, but not decided yet; the slot follows. It will be
+    /// decided there unless a node of that quorum loses its memory before the command is on its
+    /// disk.
     InMemory = 8,
 }
 
 impl Status {
-    /// Maps a replica's failure to a status. Sessions are not used.
+    /// Maps a replica's failure to a status. Sessions are not used in this protocol.
     pub const fn of(failure: Failure) -> Self {
         match failure {
             Failure::Busy => Self::Busy,
@@ -70,18 +72,18 @@ impl Status {
     }
 }
 
-/// A frame at the start of some bytes.
+/// Result of looking for a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found<'a> {
     /// More bytes are needed.
     Incomplete,
     /// Longer than allowed.
     TooLong,
-    /// Content of the frame; it takes [`LENGTH_BYTES`] more than that.
+    /// Contents of the frame, which is [`LENGTH_BYTES`] longer.
     Frame(&'a [u8]),
 }
 
-/// Looks for a frame of at most `bytes_max` bytes.
+/// Parses a frame of at most `bytes_max` bytes at the start of the input.
 pub fn find(input: &[u8], bytes_max: usize) -> Found<'_> {
     let Some((length, rest)) = input.split_first_chunk::<LENGTH_BYTES>() else {
         return Found::Incomplete;

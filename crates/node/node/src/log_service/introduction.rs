@@ -1,14 +1,14 @@
 //! Introduction of a node on request, in either protocol.
 //!
-//! The request is the same six bytes for both. To the Redis protocol they are a request. To the
-//! frames of the log service they are a length that no command has, so they are never mistaken for
-//! one; a node that does not know the request refuses them as such.
+//! The request is the same six bytes for both. To the Redis protocol they are a command. To the
+//! frames of the log service they are a length that no command has, so they are never taken for
+//! one; a node that does not know the request refuses them as too long.
 
 use std::fmt;
 
 use super::frames::{self, Found};
 
-/// A system that does not keep to its protocol.
+/// The system violates its protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed(pub &'static str);
 
@@ -18,18 +18,19 @@ impl fmt::Display for Malformed {
     }
 }
 
-/// The question.
+/// The request.
 pub const QUESTION: &[u8] = b"INFO\r\n";
-/// Bytes of an answer at most; of a longer one only the protocol is known.
+/// Maximum bytes of an answer; of a longer one only the protocol is known.
 pub const BYTES_MAX: usize = 1 << 20;
-/// Bytes of a line of an answer at most.
+/// Maximum bytes of a line of an answer.
 const LINE_BYTES_MAX: usize = 4096;
-/// Bytes of a word that is shown to people.
+/// Maximum bytes of a word that is shown to people.
 const WORD_BYTES_MAX: usize = 64;
-/// A frame is distinguished from text by its length, of which the upper half is zero.
+/// Maximum length of a frame. The upper half of the length is then zero, which distinguishes it
+/// from text.
 const FRAME_BYTES_MAX: usize = 0xffff;
 
-/// Protocol of requests and replies.
+/// Protocol of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speaks {
     /// Frames of the log service.
@@ -38,16 +39,16 @@ pub enum Speaks {
     Resp,
 }
 
-/// Parsed introduction of a node, as far as it was given.
+/// Parsed introduction of a node, as far as the node provided it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Introduction {
     /// Protocol of the node.
     pub speaks: Speaks,
     /// `durable` or `volatile`.
     pub durability: Option<String>,
-    /// Kind of its store.
+    /// Kind of the node's store.
     pub store: Option<String>,
-    /// Version of its program.
+    /// Version of the node's program.
     pub version: Option<String>,
 }
 
@@ -73,20 +74,20 @@ impl Introduction {
     }
 }
 
-/// Words are shown in reports and on terminals.
+/// Returns whether a value is a plain word, which is safe for reports and terminals.
 fn is_word(value: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-+._".contains(&byte);
     (1..=WORD_BYTES_MAX).contains(&value.len()) && value.bytes().all(plain)
 }
 
-/// Returns the introduction of a node of the log service. The names are those of INFO.
+/// Returns the introduction of a node of the log service, with the same names as INFO.
 pub fn text(version: &str, store: &str, durability: &str) -> String {
     format!(
         "quorate_version:{version}\r\nquorate_store:{store}\r\nquorate_durability:{durability}\r\n"
     )
 }
 
-/// The answer at the start of the input; `None` if more of it is needed.
+/// Parses the answer at the start of the input; `None` if more bytes are needed.
 pub fn read(input: &[u8]) -> Result<Option<Introduction>, Malformed> {
     let Some((head, _)) = input.split_first_chunk::<4>() else {
         return Ok(None);
@@ -94,7 +95,7 @@ pub fn read(input: &[u8]) -> Result<Option<Introduction>, Malformed> {
     match head {
         [_, _, 0, 0] => framed(input),
         [b'$' | b'=' | b'+' | b'-', ..] => resp(input),
-        // An alert: the question was no greeting.
+        // A TLS alert: the request was not a TLS hello.
         [0x15, 3, ..] => Err(Malformed("TLS, which this was not asked to speak")),
         _ => Err(Malformed("neither the Redis protocol nor the frames of the log service")),
     }
@@ -108,7 +109,7 @@ fn framed(input: &[u8]) -> Result<Option<Introduction>, Malformed> {
         Found::Frame(&[status, ref text @ ..]) if status == frames::Status::Done as u8 => {
             Ok(Some(Introduction::parse(Speaks::Frames, text)))
         }
-        // It does not know the question.
+        // The node does not know the request.
         Found::Frame(_) => Ok(Some(Introduction::unknown(Speaks::Frames))),
     }
 }
@@ -124,7 +125,7 @@ fn resp(input: &[u8]) -> Result<Option<Introduction>, Malformed> {
         return Err(Malformed("a line without an end"));
     };
     if !b"$=".contains(&input[0]) {
-        // An error, such as a wish for a password.
+        // An error, such as a request for a password.
         return Ok(Some(unknown));
     }
     let length = str::from_utf8(line).ok().and_then(|text| text.parse().ok());

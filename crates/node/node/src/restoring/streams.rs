@@ -1,8 +1,8 @@
-//! The store of byte streams of a node that is being made: filled with the bytes of a backup, and
-//! closed by a checkpoint.
+//! The store of byte streams of a node that is being restored: filled with the bytes of a backup,
+//! and completed by a checkpoint.
 //!
-//! The store is the node's own, on the node's own disk. Nothing else runs here, so this waits where
-//! a reactor would do other work.
+//! It is the node's own store on the node's own disk. Nothing else runs meanwhile, so this code
+//! blocks where a reactor would do other work.
 
 use std::{io, path::PathBuf};
 
@@ -20,12 +20,12 @@ use crate::{
     identity::IdentityError,
 };
 
-/// Maximum wait for the disk at a time.
+/// Maximum time of one wait for the disk.
 const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-/// A disk that still lacks space after this number of waits counts as full.
+/// Number of waits after which a disk without space counts as full.
 const WAITS_MAX: u32 = 60;
 
-/// The store, as it fills.
+/// The store that is being filled.
 pub(super) struct Streams {
     disk: FileDisk,
     store: Store,
@@ -35,7 +35,7 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    /// A new one, in a folder that has none.
+    /// Creates the store in a folder that has none.
     pub(super) fn open(home: &mut LockedFolder) -> Result<Self, IdentityError> {
         let folder = home.path().join(Family::Stream.folder());
         let mut disk = home.open_disk(&mut |_| {})?;
@@ -59,7 +59,7 @@ impl Streams {
         Ok(())
     }
 
-    /// Makes everything durable: the store is the state after all slots below.
+    /// Makes everything durable; the store is then the state after all slots below `at`.
     pub(super) fn finish(mut self, at: Slot) -> Result<(), IdentityError> {
         while !self.store.start_checkpoint(at, &mut self.disk) {
             self.wait()?;
@@ -74,7 +74,7 @@ impl Streams {
         if self.go_on()? && self.store.short().is_none() {
             return Ok(());
         }
-        // An access that lacks space is retried, and fails at once: only time may help.
+        // An access that lacks space is retried and fails at once; only waiting can help.
         let is_short = self.store.short().is_some();
         self.waits += u32::from(is_short);
         let descriptor = self.disk.wait_fd().filter(|_| !is_short);
@@ -86,7 +86,7 @@ impl Streams {
         }
     }
 
-    /// Advances the store; returns whether the disk has made progress.
+    /// Advances the store; returns whether the disk made progress.
     fn go_on(&mut self) -> Result<bool, IdentityError> {
         let mut more = false;
         while let Some(completed) = self.disk.poll() {

@@ -1,4 +1,4 @@
-//! Identity and rights of a client of byte streams: by its certificate, by its password, or
+//! Identity and rights of a client of byte streams, by its certificate, by its password, or
 //! anonymous.
 
 use quorate_access::{Name, Role, Who};
@@ -9,9 +9,9 @@ use crate::streams::{refusal::Refusal, shared::Cx};
 /// Identity of a client.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Login {
-    /// By its certificate.
+    /// Identity from the certificate.
     pub(crate) who: Who,
-    /// By its password, which counts more.
+    /// User name proved by a password; it takes precedence.
     pub(crate) user: Option<Name>,
 }
 
@@ -20,7 +20,7 @@ impl Login {
         Self { who, user: None }
     }
 
-    /// Returns the identity as shown to the client itself.
+    /// Returns the identity in the form shown to the client.
     fn shown(&self) -> String {
         match (&self.user, &self.who) {
             (Some(name), _) => format!("{name}, by its password,"),
@@ -31,8 +31,8 @@ impl Login {
 }
 
 impl Cx<'_> {
-    /// [access-2] Checks that the client has this role at present. Until the access rights are
-    /// known ([access-4]) it is sent elsewhere, or asked to retry.
+    /// [access-2] Checks that the client currently has this role. Until the access rights are known
+    /// ([access-4]), it is told to use another node or to retry.
     pub(crate) fn check(&mut self, login: &Login, needs: Role) -> Result<(), Refusal> {
         let users = self.requests.users().ok_or(Failure::NoQuorum)?;
         let user = login.user.as_ref().map(Name::as_str);

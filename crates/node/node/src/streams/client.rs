@@ -1,4 +1,4 @@
-//! A connection, in the protocol of its door.
+//! A client connection, in the protocol of its door.
 
 use quorate_replica::{
     front::{ConnectionId, Door, Endpoints, Intake},
@@ -11,7 +11,7 @@ use crate::streams::{
     shared::{Cx, Shared},
 };
 
-/// A connection.
+/// A client connection.
 #[derive(Debug)]
 pub(crate) enum Client {
     Framed(Connection),
@@ -33,7 +33,8 @@ impl Client {
         }
     }
 
-    /// Bytes can be read. Those of a raw connection are few, or it does not know how many.
+    /// Handles readable input, perhaps by reading it directly into the store. Raw connections do
+    /// not, because they send few bytes or do not know how many follow.
     pub(crate) fn intake(
         &mut self,
         cx: &mut Cx<'_>,
@@ -45,7 +46,7 @@ impl Client {
         }
     }
 
-    /// Handles the client's last byte. In the framed protocol, frames define its meaning.
+    /// Handles the client's half-close, which has no meaning in the framed protocol.
     pub(crate) fn half_closed(&mut self, cx: &mut Cx<'_>) {
         match self {
             Self::Framed(_) => {}
@@ -74,7 +75,7 @@ impl Client {
         }
     }
 
-    /// Handles the verdict on a password; only the framed protocol has them.
+    /// Handles the verdict on a password; only the framed protocol has passwords.
     pub(crate) fn judged(&mut self, ticket: u64, fits: bool, cx: &mut Cx<'_>) {
         match self {
             Self::Framed(client) => client.judged(ticket, fits, cx),
@@ -82,7 +83,7 @@ impl Client {
         }
     }
 
-    /// Continues after space became free in the output.
+    /// Continues after output was sent.
     pub(crate) fn feed(&mut self, cx: &mut Cx<'_>) {
         match self {
             Self::Framed(client) => client.feed(cx),
@@ -90,7 +91,7 @@ impl Client {
         }
     }
 
-    /// Checks for space for untaken input, and returns its size.
+    /// Checks for space for input that was not consumed, and returns its size.
     pub(crate) fn look_for_room(&mut self, cx: &mut Cx<'_>) -> usize {
         match self {
             Self::Framed(client) => client.look_for_room(cx),
@@ -126,7 +127,7 @@ impl Client {
         }
     }
 
-    /// Why the connection is to be reset.
+    /// Returns the reason for resetting the connection, if it must be reset.
     pub(crate) fn broken(&self) -> Option<&str> {
         match self {
             Self::Framed(_) => None,
@@ -149,7 +150,7 @@ impl Client {
         }
     }
 
-    /// Something happened.
+    /// Ends a step: updates the accounting, and notifies the reactor of output.
     pub(crate) fn settle(&mut self, shared: &mut Shared) {
         match self {
             Self::Framed(client) => client.settle(shared),
@@ -164,7 +165,7 @@ impl Client {
         }
     }
 
-    /// Memory that is counted; that of a raw connection is a few words.
+    /// Returns the memory that counts against the limit; a raw connection needs only a few words.
     pub(crate) fn held_bytes(&self) -> usize {
         match self {
             Self::Framed(client) => client.held_bytes(),

@@ -1,7 +1,7 @@
 //! One client connection: its pending request, and its output.
 //!
-//! Input is handled in `input`, the client's identity in `login`, events of the replica in
-//! `events`; all change the one [`State`].
+//! Input is handled in `input`, the client's login in `login`, events of the replica in `events`;
+//! all change the one [`State`].
 
 mod events;
 mod input;
@@ -22,21 +22,21 @@ use crate::streams::{
     shared::{Cx, Owner, Shared},
 };
 
-/// Maximum bytes of a stream that are read ahead for one client, or wait to be sent to it: some
-/// reads of a disk, while others are sent.
+/// Maximum stream bytes read ahead for one client or waiting to be sent to it: several reads from
+/// the disk while others are sent.
 pub const OUTPUT_BYTES_MAX: usize = 4 * FETCH_BYTES_MAX;
-/// The same maximum while connections hold more than [`HELD_BYTES_EASY`] together, and the maximum
-/// of one read then.
+/// Maximum of these bytes while connections use more than [`HELD_BYTES_EASY`] together; and the
+/// maximum of one read then.
 const TIGHT_BYTES: (usize, usize) = (256 << 10, 128 << 10);
-/// Both maxima while connections hold more than [`HELD_BYTES_TIGHT`].
+/// Both maxima while connections use more than [`HELD_BYTES_TIGHT`].
 const SCARCE_BYTES: (usize, usize) = (16 << 10, 16 << 10);
-/// Readers hurry as long as all connections hold no more.
+/// Memory of all connections up to which readers get the full maximum.
 const HELD_BYTES_EASY: usize = 64 << 20;
-/// Each reader gets little from here on.
+/// Memory of all connections above which each reader gets only little.
 const HELD_BYTES_TIGHT: usize = 128 << 20;
-/// A list continues when no more bytes than this wait to be sent.
+/// Unsent bytes up to which a list continues.
 const LIST_BYTES_SOFT: usize = 32 << 10;
-/// Memory that a connection keeps for output although there is none.
+/// Memory that a connection retains for output while it has none.
 const IDLE_BYTES_MAX: usize = 128;
 
 /// A client connection.
@@ -49,37 +49,37 @@ pub(crate) struct Connection {
     output: Output,
     /// Bytes of a data frame still to arrive.
     data_left: usize,
-    /// The last data frame was long.
+    /// The last data frame was long, so another long one is likely.
     in_bulk: bool,
-    /// Input was left over because an answer is owed.
+    /// Input was not consumed because a response is owed first.
     has_left_over: bool,
-    /// No more input is accepted; the connection closes when all output is sent.
+    /// No more input is accepted; the connection closes once all output is sent.
     ending: bool,
     marked: bool,
-    /// The connection is notified when there is space to ask for more.
+    /// The connection is in the list of those that can request more bytes.
     hungry: bool,
-    /// Memory that is counted.
+    /// Memory counted for this connection.
     counted: usize,
 }
 
 /// State of a connection.
 #[derive(Debug)]
 enum State {
-    /// Before hello.
+    /// The client has not sent a hello yet.
     Strange,
     /// Ready for a request.
     Idle {
-        /// The connection wrote a piece that was ended elsewhere: data sent before the client
-        /// learned of it may still arrive.
+        /// The connection's piece was ended elsewhere. Data that the client sent before it learned
+        /// so may still arrive.
         ended: bool,
     },
-    /// Waits for the check of its password; the ticket of the verdict.
+    /// Waiting for the check of a password, with the ticket of the verdict.
     Checking(u64, Box<Claim>),
-    /// Waits for one answer.
+    /// Waiting for one answer.
     Asked(StreamTag, Asked),
     Writing(Writing),
     Reading(Box<Reading>),
-    /// Lists the streams after this one.
+    /// Listing the streams after this one.
     Listing(Option<Name>),
 }
 
@@ -94,13 +94,13 @@ enum Asked {
     List(Option<Name>),
 }
 
-/// A piece that is written.
+/// A piece that the client writes.
 #[derive(Debug)]
 struct Writing {
     piece: StreamName,
     /// All bytes of the stream before this position are durable.
     durable: u64,
-    /// The client has not been notified of that position.
+    /// The client has not been sent that position.
     is_untold: bool,
     /// There was no space for the next bytes.
     full: bool,
@@ -138,9 +138,9 @@ impl Connection {
         self.ending
     }
 
-    /// Returns whether the client is owed an answer. Not if it writes and does not close: once it
-    /// has sent its last byte, it has given up. Nor if it follows and is caught up: it may wait
-    /// indefinitely.
+    /// Returns whether a response is owed to the client. A writer that does not close is not owed
+    /// one: after its half-close it has given up. Neither is a follower that is caught up, which
+    /// may wait indefinitely.
     pub(crate) fn is_busy(&self) -> bool {
         match &self.state {
             State::Strange | State::Idle { .. } => false,
@@ -150,8 +150,8 @@ impl Connection {
         }
     }
 
-    /// Returns the bytes to send. A new durable position waits until the previous one is sent, so
-    /// that however slow the client is, only one waits.
+    /// Returns the bytes to send. A new durable position is added only once the previous one is
+    /// sent, so however slow the client is, at most one is queued.
     pub(crate) fn output(&mut self) -> &[u8] {
         if self.output.is_empty()
             && let State::Writing(writing) = &mut self.state
@@ -183,19 +183,19 @@ impl Connection {
             shared.hungry.push(self.id);
         }
         self.recount(shared);
-        // The remainder waits for the socket, and the reactor knows that.
+        // Until then the socket is full, and the reactor waits for it.
         if self.output.is_empty() {
             self.mark(shared);
         }
     }
 
-    /// Ends a step: counts memory, and notifies the reactor if there is something to send.
+    /// Ends a step: updates the accounting, and notifies the reactor of output.
     pub(crate) fn settle(&mut self, shared: &mut Shared) {
         self.recount(shared);
         self.mark(shared);
     }
 
-    /// Counts the memory that is held now.
+    /// Updates the accounting of the connection's memory.
     fn recount(&mut self, shared: &mut Shared) {
         if self.output.is_empty() && !self.has_more() {
             self.output.shrink_to(IDLE_BYTES_MAX);
@@ -204,8 +204,8 @@ impl Connection {
             State::Reading(reading) => reading.fetching(),
             _ => 0,
         };
-        // Space is reserved when it is requested: otherwise many concurrent requests would all find
-        // it free.
+        // Space is reserved at the request: otherwise many concurrent requests would all find it
+        // free.
         let held = self.output.held_bytes() + fetching;
         shared.held_bytes = shared.held_bytes - self.counted + held;
         self.counted = held;
@@ -239,7 +239,8 @@ impl Connection {
         self.counted
     }
 
-    /// Returns the space for bytes of a stream; 0 while there is little, so that reads stay large.
+    /// Returns the size of the next read; 0 while too little space is free, so that reads stay
+    /// large.
     fn room(&self, shared: &Shared) -> usize {
         let (most, of_one) = if shared.held_bytes <= HELD_BYTES_EASY {
             (OUTPUT_BYTES_MAX, FETCH_BYTES_MAX)
@@ -261,7 +262,7 @@ impl Connection {
         self.output.say(answer);
     }
 
-    /// Answers the pending request: the client may send the next one.
+    /// Answers the pending request, so that the client may send the next one.
     fn answer(&mut self, answer: &Answer<'_>) {
         self.say(answer);
         self.rest();
@@ -287,7 +288,7 @@ impl Connection {
         self.ending = true;
     }
 
-    /// Ends all work for a client that disconnected, or is no longer read.
+    /// Ends all requests of a client that disconnected or is no longer read.
     pub(crate) fn let_go(&mut self, cx: &mut Cx<'_>) {
         match std::mem::replace(&mut self.state, State::Strange) {
             State::Strange | State::Idle { .. } | State::Listing(_) => {}

@@ -1,4 +1,4 @@
-//! Two fronts of one node: each connection belongs to the one whose door it used.
+//! Two fronts in one node: each connection belongs to the front whose door it used.
 
 use quorate_replica::{
     front::{
@@ -8,20 +8,20 @@ use quorate_replica::{
 };
 use rustc_hash::FxHashSet;
 
-/// A front for commands, and one for byte streams. Their requests cannot be mixed up: each has its
-/// own calls for requests and for answers.
+/// A front for commands and one for byte streams. Their requests cannot be confused, because they
+/// use separate calls and answers.
 #[derive(Debug, Default)]
 pub struct Doors<C, S> {
     /// The front for commands.
     pub commands: C,
     /// The front for byte streams.
     pub streams: S,
-    /// Connections of the latter.
+    /// Connections of the front for byte streams.
     at_streams: FxHashSet<ConnectionId>,
 }
 
 impl<C: Front, S: Front> Doors<C, S> {
-    /// Joins two fronts without connections.
+    /// Combines two fronts without connections.
     pub fn new(commands: C, streams: S) -> Self {
         Self { commands, streams, at_streams: FxHashSet::default() }
     }

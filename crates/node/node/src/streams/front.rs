@@ -1,4 +1,4 @@
-//! Front of all clients of streams.
+//! The front for all clients of byte streams.
 
 use quorate_access::{Checker, Desk};
 use quorate_core::value::StreamName;
@@ -15,7 +15,7 @@ use crate::streams::{
     shared::{Cx, Owner, Shared},
 };
 
-/// The streams' front.
+/// The front for clients of byte streams.
 #[derive(Debug, Default)]
 pub struct StreamFront {
     connections: FxHashMap<ConnectionId, Client>,
@@ -24,14 +24,14 @@ pub struct StreamFront {
 }
 
 impl StreamFront {
-    /// Sets the checker of passwords.
+    /// Sets the password checker.
     #[must_use]
     pub fn with_checker(mut self, checker: Box<dyn Checker + Send>) -> Self {
         self.shared.desk = Desk::new(checker);
         self
     }
 
-    /// Runs an action on a connection; `None` if it is gone.
+    /// Runs an action on a connection; returns `None` if the connection is gone.
     fn with<T>(
         &mut self,
         connection: ConnectionId,
@@ -46,7 +46,7 @@ impl StreamFront {
     }
 
     fn answered(&mut self, tag: StreamTag, event: StreamEvent<'_>, requests: &mut dyn Requests) {
-        // The request was forgotten, or this is a second answer.
+        // The request was dropped, or this is a duplicate answer.
         let Some(owner) = self.shared.take(tag) else {
             return;
         };
@@ -69,8 +69,8 @@ impl StreamFront {
         }
     }
 
-    /// Notifies a writer that its piece is durable or over: then it need not wait for space any
-    /// more.
+    /// Notifies a writer that bytes of its piece are durable or that the piece ended, and removes
+    /// it from the list for free space if it no longer waits.
     fn moved(
         &mut self,
         piece: StreamName,
@@ -89,9 +89,9 @@ impl StreamFront {
         }
     }
 
-    /// Space may become free for other reasons than the durability of the very piece: then as many
-    /// writers are notified as can use it, in turn. With a thousand writers that wait for a little
-    /// space, not all are asked each time.
+    /// Notifies waiting writers in turn of free space, as many as can use it. Space may become free
+    /// for reasons other than the progress of a writer's own piece. If a thousand writers wait for
+    /// little space, only some are checked each time.
     fn look_for_room(&mut self, requests: &mut dyn Requests) {
         let Some(streams) = requests.streams() else {
             return;

@@ -1,11 +1,11 @@
-//! Connections accepted before this node knew the access rights ([access-4]): they wait for those
-//! as for a leader, and their bytes with them.
+//! Connections accepted before this node knew the access rights ([access-4]): they and their input
+//! wait, for as long as a request may wait for a leader.
 
 use std::collections::BTreeMap;
 
 use quorate_replica::front::{ConnectionId, Endpoints, Patience, Requests};
 
-/// Connections not yet looked at.
+/// Waiting connections.
 #[derive(Debug, Default)]
 pub(crate) struct Patient {
     waiting: BTreeMap<ConnectionId, Waiting>,
@@ -16,7 +16,7 @@ pub(crate) struct Patient {
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) ends: Endpoints,
-    /// The client has sent its last byte.
+    /// The client has half-closed the connection.
     pub(crate) ended: bool,
 }
 
@@ -43,7 +43,7 @@ impl Patient {
         self.waiting.len()
     }
 
-    /// The client has sent its last byte; `false`: it does not wait here.
+    /// Records a client's half-close; returns `false` if its connection does not wait here.
     pub(crate) fn end(&mut self, connection: ConnectionId) -> bool {
         let waiting = self.waiting.get_mut(&connection);
         waiting.map(|waiting| waiting.ended = true).is_some()
@@ -53,7 +53,7 @@ impl Patient {
         self.waiting.remove(&connection);
     }
 
-    /// Returns the connections that need not wait any more.
+    /// Returns the connections that need not wait any longer.
     pub(crate) fn take(&mut self, requests: &dyn Requests) -> BTreeMap<ConnectionId, Waiting> {
         let done =
             !self.waiting.is_empty() && (requests.users().is_some() || self.is_over(requests));

@@ -1,8 +1,9 @@
 //! A connection to the raw port: bytes in, counts of newly durable bytes out, as in the prototype
 //! of Zero-Copy Paxos.
 //!
-//! The stream is made when the client connects, and closed permanently when it closes its half. The
-//! protocol has nothing but counts: errors are reported as the reason of a reset.
+//! The stream is created when the client connects, and closed permanently when the client
+//! half-closes the connection. The protocol has only counts: an error resets the connection, and
+//! its reason appears in the node's log.
 
 use quorate_access::{Role, Who};
 use quorate_core::value::StreamName;
@@ -17,7 +18,7 @@ use crate::streams::{
     shared::{Cx, Owner, Shared},
 };
 
-/// Maximum number of counts that wait to be sent to one client.
+/// Maximum number of counts queued for one client.
 const COUNTS_MAX: usize = 16;
 
 /// A raw connection.
@@ -29,9 +30,9 @@ pub(crate) struct Raw {
     output: Vec<u8>,
     /// All bytes of the stream before this position are durable.
     durable: u64,
-    /// Durable position reported to the client.
+    /// Durable position that was sent to the client.
     told: u64,
-    /// The client has sent its last byte.
+    /// The client has half-closed the connection.
     ended: bool,
     marked: bool,
 }
@@ -46,9 +47,9 @@ enum Step {
         full: bool,
     },
     Closing(StreamTag, StreamName),
-    /// The client gets its last counts, and no more.
+    /// The last counts are sent, and nothing after them.
     Over,
-    /// Sends nothing more.
+    /// Nothing more is sent, and the connection is reset for this reason.
     Broken(String),
 }
 
@@ -68,7 +69,7 @@ impl Raw {
         raw
     }
 
-    /// Makes a stream of the first name that is free as far as this node knows.
+    /// Creates a stream under the first free name known to this node.
     fn create(&mut self, cx: &mut Cx<'_>) {
         if let Err(refusal) = cx.check(&self.login, Role::Writer) {
             self.step = Step::Broken(refusal.detail().to_owned());
@@ -84,8 +85,8 @@ impl Raw {
         let own = cx.requests.status().member.node.0;
         let number = next_number(own, cx)?;
         let name = name_of(own, number);
-        // The writer is never presented again: it has to differ from that of any other stream of
-        // this name.
+        // The writer id is used only once, and must differ from that of any other stream of this
+        // name.
         let moment = u128::from(cx.requests.wall_ms());
         let client = u128::from(self.id.0 & u64::from(u32::MAX));
         let writer = u128::from(own) << 96 | moment << 32 | client;
@@ -94,7 +95,7 @@ impl Raw {
         })
     }
 
-    /// Puts bytes as far as there is space; returns the number used.
+    /// Stores bytes while there is space; returns the number consumed.
     pub(crate) fn receive(&mut self, bytes: &[u8], cx: &mut Cx<'_>) -> usize {
         if let Step::Writing { piece, .. } = self.step
             && let Err(refusal) = cx.check(&self.login, Role::Writer)
@@ -116,7 +117,7 @@ impl Raw {
                 }
                 taken
             }
-            // Void.
+            // The stream is over, so the input is ignored.
             Step::Closing(..) | Step::Over | Step::Broken(_) => bytes.len(),
         }
     }
@@ -129,7 +130,8 @@ impl Raw {
         }
     }
 
-    /// Ends the stream: the client has sent its last byte, and all are taken.
+    /// Closes the stream, because the client half-closed the connection and all its bytes are
+    /// stored.
     pub(crate) fn half_closed(&mut self, cx: &mut Cx<'_>) {
         self.ended = true;
         let Step::Writing { piece, .. } = self.step else {
@@ -145,12 +147,12 @@ impl Raw {
         };
     }
 
-    /// A request of this connection ended.
+    /// Handles the answer to the request with this tag.
     pub(crate) fn answered(&mut self, tag: StreamTag, event: StreamEvent<'_>, cx: &mut Cx<'_>) {
         match self.step {
             Step::Opening(asked) if asked == tag => self.opened(event, cx),
             Step::Closing(asked, piece) if asked == tag => self.closed(piece, event, cx),
-            // It was for something that is over.
+            // The answer belongs to a request that is over.
             _ => {}
         }
     }
@@ -165,7 +167,7 @@ impl Raw {
                     self.half_closed(cx);
                 }
             }
-            // This node lagged, or another connection was faster: now it knows.
+            // This node lagged, or another connection was faster; the node now knows the name.
             StreamEvent::Refused(_, Denied::Exists) => self.create(cx),
             StreamEvent::Refused(_, denied) => self.step = Step::Broken(denied.to_string()),
             StreamEvent::Failed(_, failure) => self.step = failed("open a stream", failure),
@@ -213,7 +215,7 @@ impl Raw {
         self.step = Step::Over;
     }
 
-    /// Checks for space for untaken input, and returns its size.
+    /// Checks for space for input that was not consumed, and returns its size.
     pub(crate) fn look_for_room(&mut self, cx: &mut Cx<'_>) -> usize {
         let Step::Writing { piece, full } = &mut self.step else {
             return 0;
@@ -230,8 +232,8 @@ impl Raw {
         matches!(self.step, Step::Writing { full: true, .. })
     }
 
-    /// Returns the bytes to send. Bytes that become durable meanwhile are counted after that, so
-    /// that however slow the client is, few counts wait.
+    /// Returns the bytes to send. Bytes that become durable meanwhile are counted afterwards, so
+    /// however slow the client is, few counts are queued.
     pub(crate) fn output(&mut self) -> &[u8] {
         if self.output.is_empty() {
             for _ in 0..COUNTS_MAX {
@@ -260,7 +262,7 @@ impl Raw {
         matches!(self.step, Step::Broken(_))
     }
 
-    /// Why the connection is to be reset.
+    /// Returns the reason for resetting the connection, if it must be reset.
     pub(crate) fn broken(&self) -> Option<&str> {
         match &self.step {
             Step::Broken(why) => Some(why),
@@ -276,7 +278,7 @@ impl Raw {
         }
     }
 
-    /// Returns whether the client is owed an answer: only if it has ended the stream.
+    /// Returns whether a response is owed to the client, which requires that it ended the stream.
     pub(crate) fn is_busy(&self) -> bool {
         match self.step {
             Step::Opening(_) | Step::Writing { .. } => self.ended,
@@ -286,7 +288,7 @@ impl Raw {
         }
     }
 
-    /// Ends a step: notifies the reactor if there is something to send, or to end.
+    /// Ends a step: notifies the reactor of output, or of the connection's end.
     pub(crate) fn settle(&mut self, shared: &mut Shared) {
         if self.is_broken() {
             self.output.clear();
@@ -302,7 +304,7 @@ impl Raw {
     }
 
     /// Handles a disconnect. Bytes of the client may still be decided; the stream stays open unless
-    /// its end was requested.
+    /// its close was requested.
     pub(crate) fn let_go(&mut self, cx: &mut Cx<'_>) {
         match std::mem::replace(&mut self.step, Step::Over) {
             Step::Opening(tag) => cx.leave(tag, Owner::Opening),
@@ -340,8 +342,8 @@ fn name_of(own: u32, number: u64) -> Name {
     name.parse().expect("letters, digits and dashes")
 }
 
-/// Returns a number above all that this node assigned, as far as its table has them and it
-/// remembers.
+/// Returns a number above all those that this node used, according to its table of streams and its
+/// memory.
 fn next_number(own: u32, cx: &mut Cx<'_>) -> Result<u64, Failure> {
     let prefix = format!("raw-{own}-");
     let first: Name = prefix.parse().expect("letters, digits and dashes");
@@ -355,7 +357,7 @@ fn next_number(own: u32, cx: &mut Cx<'_>) -> Result<u64, Failure> {
         next = number.map_or(next, |number| next.max(number + 1));
         true
     });
-    // Others may be requested, and not exist yet.
+    // Other streams may be requested but not exist yet.
     let number = next.max(cx.shared.raw_behind);
     cx.shared.raw_behind = number + 1;
     Ok(number)

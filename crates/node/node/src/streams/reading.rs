@@ -1,5 +1,5 @@
-//! Steps of reading a stream: a few reads of the replica are in flight at a time, and their results
-//! are sent in the order of positions.
+//! State of reading a stream: a few reads from the replica are in flight at a time, and their
+//! results are sent in order.
 
 use std::collections::VecDeque;
 
@@ -9,36 +9,36 @@ use quorate_stream::{Info, Name, table::Nowhere};
 
 use crate::streams::refusal::Refusal;
 
-/// Maximum bytes of one read of the replica, which ends where a position is a multiple of it.
+/// Maximum bytes of one read from the replica; a read ends at a multiple of it.
 pub(crate) const FETCH_BYTES_MAX: usize = 1 << 20;
 
-/// A read of a client, from its request to its end.
+/// A client's read, from its request to its end.
 #[derive(Debug)]
 pub(crate) struct Reading {
     pub(crate) name: Name,
-    /// Distinguishes the stream from a later one of the same name.
+    /// Id that distinguishes the stream from a later one of the same name.
     id: u64,
     /// Position of the next byte to send.
     position: u64,
     to: u64,
     follow: bool,
     step: Step,
-    /// Reads in flight, contiguous from `position` on.
+    /// Reads in flight, contiguous from `position`.
     fetches: VecDeque<Fetch>,
 }
 
 /// Event that the read waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// The local table reflects everything that was acknowledged before.
+    /// The local table to reflect everything acknowledged earlier.
     Looking(StreamTag),
     /// New bytes at the end of the stream.
     Waiting(StreamTag),
-    /// Requested bytes, or progress of sending output.
+    /// Requested bytes, or progress in sending output.
     Sending,
 }
 
-/// A read of the replica.
+/// A read from the replica.
 #[derive(Debug)]
 struct Fetch {
     tag: StreamTag,
@@ -50,16 +50,16 @@ struct Fetch {
 /// Next action.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Ask for bytes from this position on.
+    /// Request bytes from this position.
     Fetch {
         from: u64,
         bytes: usize,
     },
-    /// Ask to be notified of bytes beyond this position.
+    /// Request a notification of bytes beyond this position.
     Wait(u64),
-    /// Wait until bytes arrive, or output is sent.
+    /// Wait until bytes arrive or output is sent.
     Send,
-    /// Report that all is sent.
+    /// Report the end of the read.
     End {
         position: u64,
         finished: bool,
@@ -67,12 +67,12 @@ pub(crate) enum Next {
     Refuse(Refusal),
 }
 
-/// Purpose of an answer of the replica.
+/// Purpose of an answer from the replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum For {
     Look,
     Wait,
-    /// The fetch of this number, from the one to send next on.
+    /// The read with this index; 0 is the next to send.
     Fetch(usize),
 }
 
@@ -94,19 +94,19 @@ impl Reading {
         matches!(self.step, Step::Waiting(_))
     }
 
-    /// Returns the bytes that were read and cannot be sent yet, or are in flight.
+    /// Returns the number of bytes that are in flight, or were read and cannot be sent yet.
     pub(crate) fn fetching(&self) -> usize {
         let bytes: u64 = self.fetches.iter().map(|fetch| fetch.bytes).sum();
         usize::try_from(bytes).unwrap_or(usize::MAX)
     }
 
-    /// Returns whether it asks for bytes as soon as there is space.
+    /// Returns whether the read will request bytes as soon as there is space.
     pub(crate) fn is_hungry(&self) -> bool {
         let asked_to = self.position + self.fetching() as u64;
         matches!(self.step, Step::Sending) && asked_to < self.to
     }
 
-    /// Everything that was asked of the replica and not answered.
+    /// Returns the tags of all unanswered requests to the replica.
     pub(crate) fn tags(&self) -> impl Iterator<Item = StreamTag> {
         let step = match self.step {
             Step::Looking(tag) | Step::Waiting(tag) => Some(tag),
@@ -128,8 +128,8 @@ impl Reading {
         }
     }
 
-    /// Begins after the look at the table. A read that does not follow ends at the present end of
-    /// the stream, so that it terminates despite concurrent writes.
+    /// Starts reading once the table is up to date. A read that does not follow ends at the current
+    /// end of the stream, so that it terminates despite concurrent writes.
     pub(crate) fn begin(&mut self, info: Option<&Info>) -> Result<(), Refusal> {
         let info = info.ok_or_else(Refusal::unknown)?;
         self.id = info.id;
@@ -166,7 +166,7 @@ impl Reading {
         }
     }
 
-    /// Ends looking or waiting.
+    /// Ends the wait for the table or for more bytes.
     pub(crate) const fn go(&mut self) {
         self.step = Step::Sending;
     }
@@ -176,14 +176,14 @@ impl Reading {
         self.step = Step::Waiting(tag);
     }
 
-    /// Records a fetch of the bytes after those requested before.
+    /// Records a read of the bytes after those already requested.
     pub(crate) fn fetch(&mut self, tag: StreamTag, bytes: usize) {
         self.step = Step::Sending;
         self.fetches.push_back(Fetch { tag, bytes: bytes as u64, came: None });
     }
 
-    /// Records the bytes of a fetch, maybe fewer than requested. Returns the position and number of
-    /// the missing ones.
+    /// Records the bytes of a read, possibly fewer than requested. Returns the position and number
+    /// of the missing ones.
     pub(crate) fn came(&mut self, number: usize, bytes: &Blocks) -> Option<(u64, usize)> {
         let before = self.fetches.iter().take(number);
         let from = self.position + before.map(|fetch| fetch.bytes).sum::<u64>();
@@ -195,7 +195,7 @@ impl Reading {
         (missing > 0).then_some((from + bytes.len() as u64, missing))
     }
 
-    /// Records the fetch of the bytes that were missing after another fetch.
+    /// Records a read of the bytes that were missing from another one.
     pub(crate) fn fetch_missing(&mut self, number: usize, tag: StreamTag, bytes: usize) {
         let fetch = Fetch { tag, bytes: bytes as u64, came: None };
         self.fetches.insert(number + 1, fetch);
@@ -210,7 +210,7 @@ impl Reading {
         Some((position, bytes))
     }
 
-    /// Handles the absence of bytes where some were asked for.
+    /// Handles a read that found no bytes.
     pub(crate) fn nowhere(&self, nowhere: Nowhere) -> Next {
         match nowhere {
             Nowhere::BehindEnd { end, finished } if end == self.position => {
@@ -220,8 +220,8 @@ impl Reading {
         }
     }
 
-    /// Returns whether the bytes are of the requested stream, and not of another that was made
-    /// under its name meanwhile.
+    /// Returns whether the bytes belong to the requested stream, and not to a later one of the same
+    /// name.
     pub(crate) const fn is_of(&self, info: &Info) -> bool {
         info.id == self.id
     }
@@ -276,7 +276,7 @@ mod tests {
             (20, ALL, true, info(10, 20, false), Next::Wait(20)),
             (20, ALL, true, info(10, 20, true), end(20, true)),
             (20, ALL, false, info(10, 20, false), end(20, false)),
-            // Bytes appended since the read began belong to another read.
+            // Bytes appended since the read began are left to another read.
             (20, ALL, false, info(10, 30, true), end(20, false)),
             (15, 15, true, info(10, 20, true), end(15, false)),
             (20, 15, true, info(10, 20, false), end(20, false)),
@@ -339,7 +339,7 @@ mod tests {
         assert_eq!(reading.asked(StreamTag(3)), Some(For::Fetch(2)));
         assert_eq!(reading.came(2, &bytes(MOST)), None);
         assert!(reading.next_bytes().is_none(), "others are before them");
-        // The first brings half of it.
+        // The first read returns half of its bytes.
         assert_eq!(reading.came(0, &bytes(100)), Some((107, MOST - 107)));
         reading.fetch_missing(0, StreamTag(9), MOST - 107);
         assert_eq!(reading.next_bytes(), Some((7, bytes(100))));

@@ -7,7 +7,7 @@ use quorate_replica::front::Failure;
 use quorate_stream::{BadName, Denied, table::Nowhere};
 use quorate_wire::streams::{Answer, Code, Malformed, VERSION};
 
-/// Content of [`Answer::Error`].
+/// Contents of [`Answer::Error`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) code: Code,
@@ -151,7 +151,7 @@ impl From<Denied> for Refusal {
             Denied::Fenced => (Code::Fenced, "this writer can no longer append"),
             Denied::TooManyStreams => (Code::TooManyStreams, "remove some"),
             Denied::TooManyPieces => (Code::TooManyPieces, "trim it, or choose another name"),
-            // The owner names the piece and makes the command: a later try makes another.
+            // The owner chooses the piece and makes the command, so a retry makes another one.
             Denied::Malformed | Denied::Reused => (Code::Unavailable, "try again"),
         };
         Self { detail: denied.to_string().into(), ..Self::of(code, "", hint) }
@@ -192,7 +192,7 @@ impl From<Failure> for Refusal {
                 "it needs a feature level that the cluster does not use yet; nothing was done",
                 "upgrade all nodes, then `quorate member feature --raise`",
             ),
-            // Nothing about streams waits for more than the group's class.
+            // No request about streams waits for more than the group's class.
             Failure::Unknown
             | Failure::NotLasting
             | Failure::TooBig

@@ -1,4 +1,4 @@
-//! State shared by all connections: the owners of requests, and the memory that is counted.
+//! State shared by all connections: the owners of requests, and the accounting of memory.
 
 use std::collections::VecDeque;
 
@@ -15,11 +15,11 @@ use rustc_hash::FxHashMap;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
     Connection(ConnectionId),
-    /// Waits for an event that may never happen.
+    /// The connection of a follower, which waits for an event that may never happen.
     Follower(ConnectionId),
-    /// Disconnected; its client will not close the piece that this request opens.
+    /// The connection is gone, so no client will close the piece that this request opens.
     Opening,
-    /// Disconnected; its client will not repeat the request to close this piece.
+    /// The connection is gone, so no client will repeat the request to close this piece.
     Closing(StreamName),
 }
 
@@ -27,25 +27,25 @@ pub(crate) enum Owner {
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     tags: Tags<Owner>,
-    /// Connection that writes each piece.
+    /// The connection that writes each piece.
     pub(crate) pieces: FxHashMap<StreamName, ConnectionId>,
-    /// Connections with output, or to be closed.
+    /// Connections with output, and those to be closed.
     pub(crate) dirty: VecDeque<ConnectionId>,
-    /// Connections whose output was sent, and that have more to ask for.
+    /// Connections that sent output and can request more bytes.
     pub(crate) hungry: Vec<ConnectionId>,
-    /// Connections that wait for space for their bytes.
+    /// Writers that wait for space.
     pub(crate) full: RoundRobin<ConnectionId>,
-    /// Next number for the stream of a raw connection, as far as this front has assigned them.
+    /// Next number for the stream of a raw connection, as far as this front has assigned numbers.
     pub(crate) raw_behind: u64,
-    /// Requests of followers.
+    /// Number of requests of followers.
     waits: usize,
     /// Memory of all connections.
     pub(crate) held_bytes: usize,
-    /// Requests that were refused for want of a role, since the start.
+    /// Requests refused since the start because the client lacked the role.
     pub(crate) forbidden: u64,
-    /// Passwords that are being checked.
+    /// Pending password checks.
     pub(crate) desk: Desk<ConnectionId>,
-    /// Wrong passwords.
+    /// Number of wrong passwords.
     pub(crate) wrong_passwords: u64,
 }
 
@@ -62,7 +62,7 @@ impl Shared {
         Some(owner)
     }
 
-    /// Requests that wait for the replica.
+    /// Returns the number of requests that wait for the replica.
     pub(crate) fn open_requests(&self) -> usize {
         self.tags.open() - self.waits
     }
@@ -79,7 +79,7 @@ impl Cx<'_> {
         self.requests.streams().ok_or(Failure::Unavailable)
     }
 
-    /// Asks something under a new tag.
+    /// Makes a request under a new tag.
     pub(crate) fn ask(
         &mut self,
         owner: Owner,
@@ -93,7 +93,7 @@ impl Cx<'_> {
         asked.map(|()| tag)
     }
 
-    /// Drops the request: its answer is no longer wanted.
+    /// Drops a request whose answer is no longer needed.
     pub(crate) fn forget(&mut self, tag: StreamTag) {
         self.shared.take(tag);
         if let Ok(streams) = self.streams() {
@@ -101,7 +101,7 @@ impl Cx<'_> {
         }
     }
 
-    /// Reassigns a request whose connection is gone, because its answer still matters.
+    /// Reassigns a request whose connection is gone but whose answer still matters.
     pub(crate) fn leave(&mut self, tag: StreamTag, to: Owner) {
         if let Some(owner) = self.shared.tags.get_mut(Tag(tag.0)) {
             *owner = to;

@@ -1,4 +1,4 @@
-//! Rights of clients: by their certificates or passwords, and until they are revoked.
+//! Rights of clients, by certificate or password, until they are revoked.
 
 use std::{
     collections::VecDeque,
@@ -41,7 +41,7 @@ fn guarded() -> Node<StreamFront> {
     node
 }
 
-/// [access-1]
+/// [access-1] Readers may read, and only writers may change anything.
 #[test]
 fn readers_read_and_only_writers_change_anything() {
     let mut node = guarded();
@@ -64,7 +64,7 @@ fn readers_read_and_only_writers_change_anything() {
             assert_eq!(refused, role < Some(needs), "{who}: {heard:?}");
         }
     }
-    // A connection continues after a refusal, and may do anything else that it has the role for.
+    // A connection continues after a refusal, and may make all requests for which it has the role.
     let id = client(&mut node, "bob");
     node.say(id, open("u"));
     node.say(id, Ask::List { after: "" });
@@ -74,7 +74,7 @@ fn readers_read_and_only_writers_change_anything() {
     assert!(heard.len() > 1, "{heard:?}");
 }
 
-/// [access-2]
+/// [access-2] A revoked right is gone for writers and readers in the middle of their work.
 #[test]
 fn what_is_taken_away_is_gone_for_writers_and_readers_under_way() {
     let mut node = guarded();
@@ -124,8 +124,8 @@ fn the_raw_port_is_for_writers() {
     assert_eq!(node.resets, [""; 0]);
 }
 
-/// [access-4] A client that connects before the access rights are known waits, with all its input,
-/// and not indefinitely.
+/// [access-4] A client that connects before the access rights are known waits with its input, but
+/// not indefinitely.
 #[test]
 fn a_node_that_does_not_know_who_may_do_what_lets_clients_wait() {
     let mut node = guarded();
@@ -161,10 +161,10 @@ fn a_node_that_does_not_know_who_may_do_what_lets_clients_wait() {
     assert!(why.contains("no leader was found in time"), "{why}");
 }
 
-/// A hash is this prefix and the password.
+/// Prefix that, followed by the password, forms a hash here.
 const HASH: &str = "$argon2id$";
 
-/// Checks passwords when the test lets it.
+/// A password checker that returns verdicts when the test allows it.
 #[derive(Clone, Debug, Default)]
 struct Desk(Arc<Mutex<Queues>>);
 
@@ -202,8 +202,8 @@ impl Checker for Desk {
     }
 }
 
-/// Returns a node on which `web` writes and `bob` reads, each by a password that is the name; and
-/// the checker of passwords.
+/// Returns a node on which `web` may write and `bob` may read, each with its name as password; and
+/// the password checker.
 fn with_passwords() -> (Node<StreamFront>, Desk) {
     let desk = Desk::default();
     let mut node = Node::with(StreamFront::default().with_checker(Box::new(desk.clone())));
@@ -225,7 +225,7 @@ fn login<'a>(name: &'a str, password: &'a str) -> Ask<'a> {
     Ask::Login { name, password }
 }
 
-/// Connects a client without a certificate that has said hello.
+/// Connects a client without a certificate and sends its hello.
 fn anonymous(node: &mut Node<StreamFront>) -> ConnectionId {
     let id = node.at_as(Door::Streams, Who::Anonymous);
     node.say(id, Ask::Hello { version: VERSION });
@@ -241,7 +241,7 @@ fn who_has_a_password_may_what_its_user_may() {
     node.settle();
     let heard = node.hear(id);
     assert!(heard[0].starts_with("error forbidden"), "{heard:?}");
-    // Later input waits, and is not lost.
+    // Later input waits and is not lost.
     node.say(id, login("web", "web"));
     node.say(id, open("t"));
     node.settle();
@@ -251,7 +251,7 @@ fn who_has_a_password_may_what_its_user_may() {
     node.settle();
     assert_eq!(node.hear(id), ["Known", "Opened { position: 0 }"]);
 
-    // A password counts more than a certificate, and the last one counts.
+    // A password takes precedence over a certificate, and a later one over an earlier one.
     let id = client(&mut node, "ann");
     node.say(id, login("bob", "bob"));
     desk.judge();
@@ -301,7 +301,7 @@ fn a_wrong_password_ends_the_connection_and_is_counted() {
     desk.judge();
     node.settle();
     assert!(node.hear(id)[0].starts_with("error wrong-password"));
-    // A client that disconnected is not missed.
+    // The verdict for a disconnected client is ignored.
     let id = anonymous(&mut node);
     node.say(id, login("web", "new"));
     node.hang_up(id);
@@ -323,7 +323,7 @@ fn who_cannot_be_checked_now_may_try_again() {
     desk.judge();
     node.settle();
     assert_eq!(node.hear(id), ["Known"]);
-    // Before the hello it is out of order, and while a stream is written.
+    // A login before the hello, or while a stream is written, is out of order.
     let id = node.at_as(Door::Streams, Who::Anonymous);
     node.say(id, login("web", "web"));
     node.settle();

@@ -1,4 +1,4 @@
-//! Invariants for any bytes that a client of byte streams may send.
+//! Invariants that hold for any bytes sent by a client of byte streams.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use quorate_wire::streams::SMALL_BYTES_MAX;
 
 use crate::node::Node;
 
-/// The first byte determines the size of the pieces in which the others arrive. The outcome does
-/// not depend on it, except for the number of durability notifications.
+/// Checks one input. Its first byte determines the size of the parts in which the others arrive,
+/// which affects nothing but the number of durability notifications.
 pub(crate) fn check(bytes: &[u8]) {
     let Some((first, stream)) = bytes.split_first() else {
         return;
@@ -18,8 +18,8 @@ pub(crate) fn check(bytes: &[u8]) {
     assert_eq!(pieces, whole, "in pieces of {}", 1 + usize::from(*first));
 }
 
-/// Returns the state after a client has sent this: streams with their ends, and its answers except
-/// `Durable`.
+/// Returns the state after a client has sent these bytes: the streams with their ends, and the
+/// answers except `Durable`.
 fn serve(stream: &[u8], piece: usize) -> (BTreeMap<String, u64>, Vec<String>) {
     let mut node = Node::new();
     node.stream("t", b"some bytes of a stream");

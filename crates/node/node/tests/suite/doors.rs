@@ -1,4 +1,4 @@
-//! Two fronts of one node.
+//! Two fronts in one node.
 
 use quorate_node::streams::{Doors, StreamFront};
 use quorate_replica::{
@@ -9,7 +9,7 @@ use quorate_wire::streams::Ask;
 
 use crate::node::Node;
 
-/// A front for commands that counts its notifications, and answers each byte by itself.
+/// A front for commands that counts its notifications and answers each byte itself.
 #[derive(Debug, Default)]
 struct Echo {
     open: Vec<ConnectionId>,
@@ -147,7 +147,8 @@ fn each_connection_goes_to_the_front_whose_door_it_came_through() {
     assert_eq!(node.front.connections(), 0);
 }
 
-/// A tag of one kind of request may have the number of another kind's.
+/// An answer goes to the front that can have made the request: tags of different kinds of requests
+/// may have equal numbers.
 #[test]
 fn what_is_heard_goes_to_the_front_that_can_have_asked() {
     struct Nothing;

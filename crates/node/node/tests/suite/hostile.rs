@@ -1,4 +1,4 @@
-//! Clients that break the rules, many clients at once, and the hello.
+//! Clients that violate the protocol, many concurrent clients, and the hello.
 
 use crate::driver::{self, Seed};
 use quorate_replica::front::{ConnectionId, Front};
@@ -20,7 +20,7 @@ fn sent(asks: &[Ask<'_>]) -> Vec<u8> {
     bytes
 }
 
-/// Returns the answers to a client that sends this, and whether it may continue.
+/// Returns the answers to a client that sends these bytes, and whether its connection stays open.
 fn told(bytes: &[u8]) -> (Vec<String>, bool) {
     let mut node = Node::new();
     let id = node.stranger();
@@ -41,7 +41,7 @@ fn a_client_is_greeted_and_told_where_the_leader_is() {
     );
 }
 
-/// A violation is answered with one error, and the connection ends: any input after it is ignored.
+/// A protocol violation gets one error and ends the connection: later input is ignored.
 #[test]
 fn what_breaks_the_rules_gets_one_error_and_ends() {
     let frame = |kind: u8, length: usize| {
@@ -75,7 +75,7 @@ fn what_breaks_the_rules_gets_one_error_and_ends() {
         assert_eq!(heard, [format!("error {error} at 0")], "{bytes:?}");
         assert!(!open, "{bytes:?}");
     }
-    // As a writer, which loses its piece by it.
+    // A writer that violates the protocol loses its piece.
     for ask in [open(1), open(2), stat, HELLO, Ask::List { after: "" }] {
         let mut node = Node::new();
         let id = node.writer("s", 1);

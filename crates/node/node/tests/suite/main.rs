@@ -1,4 +1,4 @@
-//! Conversations with the streams' front, against a played replica.
+//! Conversations of clients with the streams' front, which uses a fake replica.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 

@@ -1,4 +1,4 @@
-//! A front, its played replica, and its clients' sockets, driven as the reactor drives them.
+//! A front, its fake replica, and its clients' sockets, driven as the reactor drives them.
 
 use std::collections::BTreeMap;
 
@@ -12,32 +12,32 @@ use crate::played::Played;
 /// Maximum bytes that one read of a socket passes to a front.
 const READ_BYTES: usize = 64 << 10;
 
-/// A client's socket, from the node's side.
+/// The node's end of a client's socket.
 #[derive(Debug, Default)]
 struct Socket {
-    /// Bytes sent by the client and not taken by a front.
+    /// Bytes sent by the client and not consumed by the front.
     input: Vec<u8>,
-    /// Bytes received by the client and not read.
+    /// Bytes sent to the client and not read by the test.
     output: Vec<u8>,
-    /// The client has sent its last byte.
+    /// The client has half-closed the connection.
     half_closed: bool,
-    /// The front was notified of that.
+    /// The front was notified of the half-close.
     end_told: bool,
-    /// Bytes that may be sent to it now.
+    /// Number of bytes that the client will accept now.
     window: usize,
 }
 
-/// A node.
+/// A node with a front under test.
 #[derive(Debug)]
 pub(crate) struct Node<F> {
     pub(crate) front: F,
     pub(crate) played: Played,
     sockets: BTreeMap<ConnectionId, Socket>,
-    /// Output of clients whose connections the node has closed.
+    /// Output to clients whose connections the node has closed.
     gone: BTreeMap<ConnectionId, Vec<u8>>,
-    /// Why connections were reset.
+    /// Reasons of connection resets.
     pub(crate) resets: Vec<String>,
-    /// Bytes that were read to where they are kept.
+    /// Number of bytes read directly into the store.
     pub(crate) filled: usize,
     last: u64,
 }
@@ -66,7 +66,7 @@ impl<F: Front> Node<F> {
         self.at(Door::Streams)
     }
 
-    /// A client connects at this door.
+    /// Connects a client at this door.
     pub(crate) fn at(&mut self, door: Door) -> ConnectionId {
         self.at_as(door, Who::Anonymous)
     }
@@ -82,7 +82,7 @@ impl<F: Front> Node<F> {
         id
     }
 
-    /// Connects a client that said hello.
+    /// Connects a client and sends its hello.
     pub(crate) fn client(&mut self) -> ConnectionId {
         let id = self.stranger();
         self.say(id, Ask::Hello { version: VERSION });
@@ -91,7 +91,7 @@ impl<F: Front> Node<F> {
         id
     }
 
-    /// A client that writes a new stream.
+    /// Connects a client that writes a new stream.
     pub(crate) fn writer(&mut self, name: &str, writer: u128) -> ConnectionId {
         let id = self.client();
         self.say(id, Ask::Open { how: How::Create, writer, name });
@@ -100,7 +100,7 @@ impl<F: Front> Node<F> {
         id
     }
 
-    /// A stream with these bytes, closed for good.
+    /// Creates a stream with these bytes, closed permanently.
     pub(crate) fn stream(&mut self, name: &str, bytes: &[u8]) {
         let id = self.writer(name, 99);
         for part in bytes.chunks(64 << 10) {
@@ -127,7 +127,7 @@ impl<F: Front> Node<F> {
         self.turn();
     }
 
-    /// Queues input without a turn.
+    /// Queues input without running a turn.
     pub(crate) fn queue(&mut self, id: ConnectionId, bytes: &[u8]) {
         let socket = self.sockets.get_mut(&id).expect("an open socket");
         socket.input.extend_from_slice(bytes);
@@ -142,12 +142,12 @@ impl<F: Front> Node<F> {
         std::mem::take(&mut socket.output)
     }
 
-    /// Returns the number of bytes that the client sent and the front did not take.
+    /// Returns the number of bytes that the client sent and the front did not consume.
     pub(crate) fn left_over(&self, id: ConnectionId) -> usize {
         self.sockets[&id].input.len()
     }
 
-    /// The counts that the client of a raw connection got.
+    /// Returns the counts received by the client of a raw connection.
     pub(crate) fn counts(&mut self, id: ConnectionId) -> Vec<u32> {
         self.turn();
         let raw = self.raw(id);
@@ -156,7 +156,7 @@ impl<F: Front> Node<F> {
         counts.iter().map(|count| u32::from_le_bytes(*count)).collect()
     }
 
-    /// The client reads this many bytes more, and no others.
+    /// Lets the client accept this many more bytes, and no others.
     pub(crate) fn window(&mut self, id: ConnectionId, bytes: usize) {
         self.sockets.get_mut(&id).expect("an open socket").window = bytes;
     }
@@ -177,7 +177,7 @@ impl<F: Front> Node<F> {
         self.sockets.contains_key(&id) && !self.front.closing(id)
     }
 
-    /// Turns until nothing happens any more, without decisions.
+    /// Runs turns until nothing changes, without deciding anything.
     pub(crate) fn settle(&mut self) {
         loop {
             self.played.settle();
@@ -240,7 +240,7 @@ impl<F: Front> Node<F> {
         while let Some(id) = self.front.next_dirty() {
             dirty.push(id);
         }
-        // A socket that was full is written again when it has space.
+        // A full socket is written again when it has space.
         dirty.extend(self.sockets.keys());
         dirty.sort();
         dirty.dedup();
@@ -285,14 +285,14 @@ impl<F: Front> Node<F> {
         }
     }
 
-    /// Returns the client's answers since the last call, whole frames only; bytes of streams as
-    /// their count.
+    /// Returns the client's answers since the last call, from complete frames; stream bytes are
+    /// shown as their number.
     pub(crate) fn hear(&mut self, id: ConnectionId) -> Vec<String> {
         self.turn();
         self.hear_now(id)
     }
 
-    /// As `hear`, without a turn.
+    /// Does what `hear` does without running a turn.
     pub(crate) fn hear_now(&mut self, id: ConnectionId) -> Vec<String> {
         let mut heard = Vec::new();
         self.frames(id, |answer| {
@@ -318,7 +318,7 @@ impl<F: Front> Node<F> {
         heard
     }
 
-    /// The bytes of a stream that a client got, and how its read ended.
+    /// Returns the stream bytes that a client received from a position, and how its read ended.
     pub(crate) fn got(&mut self, id: ConnectionId, from: u64) -> (Vec<u8>, Vec<String>) {
         self.turn();
         let (mut got, mut rest) = (Vec::new(), Vec::new());

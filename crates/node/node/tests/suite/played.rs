@@ -1,4 +1,4 @@
-//! A played replica: a real table of streams, and bytes that are decided when the test lets them.
+//! A fake replica: a real table of streams, and bytes that are decided when the test allows it.
 
 use std::{
     cell::Cell,
@@ -25,14 +25,14 @@ use quorate_stream::{
     table::{Located, Nowhere},
 };
 
-/// Slots are far above positions.
+/// First slot; slots are far above positions, so that they cannot be confused.
 const FIRST_SLOT: u64 = 1 << 40;
-/// Maximum space for bytes that are read to where they are kept.
+/// Maximum space offered for direct reads.
 const FILL_BYTES: usize = 100_000;
 /// This node.
 const OWN: NodeId = NodeId(1);
 
-/// [`StreamEvent`], owned.
+/// A [`StreamEvent`] in owned form.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     Done(StreamTag, Done),
@@ -60,7 +60,7 @@ impl Event {
     }
 }
 
-/// Requests that wait until the test lets them happen.
+/// Requests that wait until the test lets them be executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Asked {
     Command(StreamTag, Command),
@@ -68,7 +68,7 @@ enum Asked {
     Read(StreamTag, Name, u64, usize),
 }
 
-/// A piece that this node owns, and that is open.
+/// An open piece owned by this node.
 #[derive(Debug)]
 struct Piece {
     name: Name,
@@ -76,30 +76,30 @@ struct Piece {
     decided: usize,
 }
 
-/// The replica.
+/// The fake replica.
 #[derive(Debug)]
 pub(crate) struct Played {
     table: Table,
     slot: u64,
     pieces: BTreeMap<StreamName, Piece>,
-    /// All bytes that were ever put into a piece.
+    /// All bytes ever put into each piece.
     store: BTreeMap<StreamName, Vec<u8>>,
     number: u32,
     asked: VecDeque<Asked>,
     waits: Vec<(StreamTag, Name, u64)>,
     events: VecDeque<Event>,
-    /// Bytes of a piece that may be undecided.
+    /// Maximum undecided bytes of a piece.
     pub(crate) room: usize,
-    /// Bytes that all pieces together may be given; `None`: as much as one of them.
+    /// Maximum undecided bytes of all pieces together; `None`: the maximum of one.
     pub(crate) shared_room: Option<usize>,
     /// Number of queries for the space of a piece.
     pub(crate) rooms_asked: Cell<usize>,
-    /// Every call is refused.
+    /// If set, every call fails with this.
     pub(crate) refuse: Option<Failure>,
-    /// There are no streams at all.
+    /// There is no access to streams.
     pub(crate) none: bool,
     pub(crate) leader: Option<String>,
-    /// Access rights, if known.
+    /// Access rights, once known.
     pub(crate) users: Option<Users>,
     pub(crate) wall_ms: u64,
     pub(crate) forgotten: Vec<StreamTag>,
@@ -140,12 +140,12 @@ impl Played {
         self.events.pop_front()
     }
 
-    /// Queues this event although nothing of the kind happened.
+    /// Queues an event without a cause.
     pub(crate) fn say(&mut self, event: Event) {
         self.events.push_back(event);
     }
 
-    /// Removes the oldest open request, which is never answered.
+    /// Removes the oldest request, which is never answered.
     pub(crate) fn swallow(&mut self) -> Option<StreamTag> {
         self.asked.pop_front().map(|asked| match asked {
             Asked::Command(tag, _) | Asked::Look(tag) | Asked::Read(tag, ..) => tag,
@@ -156,7 +156,7 @@ impl Played {
         !self.asked.is_empty()
     }
 
-    /// Bytes that were put and are not decided.
+    /// Returns the number of undecided bytes.
     pub(crate) fn undecided(&self) -> usize {
         let left =
             |(stream, piece): (&StreamName, &Piece)| self.store[stream].len() - piece.decided;
@@ -167,7 +167,7 @@ impl Played {
         self.table.info(&name.parse().unwrap())
     }
 
-    /// Executes all requests, in order. A close follows all bytes.
+    /// Executes all requests, in order. A close takes effect after all bytes.
     pub(crate) fn settle(&mut self) {
         while let Some(asked) = self.asked.pop_front() {
             match asked {
@@ -191,7 +191,7 @@ impl Played {
         self.wake();
     }
 
-    /// Decides the next bytes of every piece, at most this many of each.
+    /// Decides the next bytes of every piece, at most `most` of each.
     pub(crate) fn decide(&mut self, most: usize) {
         for piece in self.pieces.keys().copied().collect::<Vec<_>>() {
             self.decide_of(piece, most);
@@ -199,14 +199,14 @@ impl Played {
         self.wake();
     }
 
-    /// Executes a command as another node.
+    /// Executes a command as another node would.
     pub(crate) fn elsewhere(&mut self, command: &Command) -> Result<Done, Denied> {
         let done = self.execute(command);
         self.wake();
         done
     }
 
-    /// A takeover by another node.
+    /// Takes a stream over from another node.
     pub(crate) fn take_over(&mut self, name: &str, writer: u128) -> Result<Done, Denied> {
         let stream = StreamName { owner: NodeId(9), boot: 1, number: self.number };
         self.number += 1;
@@ -237,7 +237,7 @@ impl Played {
         self.pieces.retain(|stream, piece| {
             let is_open = table.next(*stream).is_some();
             if !is_open && closed != Some(*stream) {
-                // Where it ended: the next piece begins there, or nothing is left.
+                // The end of the piece: the next piece begins there, or nothing is left.
                 let end = table.info(&piece.name).map_or(0, |info| info.end);
                 events.push_back(Event::Ended(*stream, end));
             }
@@ -275,7 +275,7 @@ impl Played {
         }
     }
 
-    /// Wakes the requests that wait at a position where there is something now.
+    /// Answers the requests that wait at a position where there are bytes now.
     fn wake(&mut self) {
         let (table, events) = (&self.table, &mut self.events);
         self.waits.retain(|(tag, name, position)| {
@@ -339,7 +339,7 @@ impl StreamRequests for Played {
         read: &mut dyn FnMut(&mut [u8]) -> usize,
     ) -> usize {
         assert!(bytes_max <= self.room(piece), "more than there is room for");
-        // As at the end of a piece: less space than requested.
+        // Less space than requested, as at the end of a piece.
         let mut memory = vec![0; bytes_max.min(FILL_BYTES)];
         let count = read(&mut memory);
         self.put(piece, &memory[..count])
@@ -355,7 +355,7 @@ impl StreamRequests for Played {
     fn abandon(&mut self, piece: StreamName) {
         self.abandoned.push(piece);
         self.decide_of(piece, usize::MAX);
-        // Not requested by a front: its end is not reported.
+        // This close was not requested by a front, so its outcome is not reported.
         self.pieces.remove(&piece);
         let _ = self.execute(&Command::Close { stream: piece, finish: false });
     }

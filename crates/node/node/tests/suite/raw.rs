@@ -12,7 +12,7 @@ use crate::{
 
 type Raw = Node<StreamFront>;
 
-/// A client connects, and its stream is open.
+/// Connects a client and opens its stream.
 fn connect(node: &mut Raw) -> ConnectionId {
     let id = node.at(Door::StreamsRaw);
     node.settle();
@@ -24,7 +24,7 @@ fn piece(node: &Raw, name: &str) -> StreamName {
     node.played.info(name).unwrap().writing.unwrap()
 }
 
-/// Makes a stream of this name at another node.
+/// Creates a stream of this name at another node.
 fn made_elsewhere(played: &mut Played, name: &str, number: u32) {
     let stream = StreamName { boot: 7, number, ..StreamName::default() };
     let open = Command::Open {
@@ -62,7 +62,7 @@ fn newly_durable_bytes_are_counted_and_a_half_close_ends_the_stream() {
     assert_eq!(node.front.open_requests(), 0);
 }
 
-/// `nc` sends and ends before the stream exists.
+/// Bytes that a client like `nc` sends before its stream is open, and its half-close, take effect.
 #[test]
 fn what_came_before_the_stream_was_open_is_in_it() {
     for bytes in [&b""[..], b"abc"] {
@@ -112,13 +112,13 @@ fn numbers_go_on_behind_those_that_there_are() {
     }
     connect(&mut node);
     assert!(node.played.info("raw-1-8").is_some());
-    // Two at once.
+    // Two connections at the same time.
     let ids = [node.at(Door::StreamsRaw), node.at(Door::StreamsRaw)];
     node.settle();
     assert!(ids.iter().all(|id| node.front.ready(*id)));
     assert!(node.played.info("raw-1-9").is_some() && node.played.info("raw-1-10").is_some());
 
-    // A node that restarted and lags: names that it does not know are refused.
+    // A restarted node that lags: names that it does not know are refused.
     node.front = StreamFront::default();
     let id = node.at(Door::StreamsRaw);
     for (name, number) in [("raw-1-11", 100), ("raw-1-14", 101)] {
@@ -148,7 +148,7 @@ fn a_client_is_not_read_while_there_is_no_room() {
     assert_eq!(told, 25);
     let info = node.played.info("raw-1-1").unwrap();
     assert_eq!((info.end, info.finished), (25, true));
-    // Space that others left.
+    // Space left by other writers.
     let id = connect(&mut node);
     node.played.room = 0;
     node.send(id, b"abc");
@@ -167,12 +167,12 @@ fn a_client_that_breaks_off_leaves_its_stream_open() {
     node.hang_up(id);
     assert_eq!(node.played.abandoned, [written]);
     assert!(!node.played.info("raw-1-1").unwrap().finished);
-    // Before its stream was open.
+    // The client disconnects before its stream is open.
     let id = node.at(Door::StreamsRaw);
     node.hang_up(id);
     node.settle();
     assert_eq!(node.played.info("raw-1-2").unwrap().writing, None);
-    // After its end, which was requested and is carried out.
+    // The client disconnects after its half-close: the close is carried out.
     let id = connect(&mut node);
     node.send(id, b"abc");
     node.half_close(id);
@@ -203,10 +203,10 @@ fn a_writer_whose_piece_is_ended_gets_no_more_counts() {
     }
 }
 
-/// Raw connections have no error messages.
+/// An error resets a raw connection, because the protocol has no error messages.
 #[test]
 fn what_goes_wrong_resets_the_connection() {
-    // Nothing can be opened.
+    // No stream can be opened.
     let mut node = Node::new();
     node.played.refuse = Some(Failure::NoQuorum);
     node.at(Door::StreamsRaw);
@@ -218,7 +218,7 @@ fn what_goes_wrong_resets_the_connection() {
     node.at(Door::StreamsRaw);
     node.turn();
     assert_eq!(node.resets.len(), 1);
-    // It was not opened, as far as is known.
+    // The outcome of opening is unknown.
     let mut node = Node::new();
     node.at(Door::StreamsRaw);
     let tag = node.played.swallow().expect("the open");
@@ -226,7 +226,7 @@ fn what_goes_wrong_resets_the_connection() {
     node.turn();
     let expected = "cannot open a stream: the outcome is unknown";
     assert_eq!(node.resets, [expected]);
-    // Nor closed.
+    // A close fails, or its outcome is unknown.
     let mut node = Node::new();
     let id = connect(&mut node);
     node.send(id, b"abc");

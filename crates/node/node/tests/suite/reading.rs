@@ -1,4 +1,4 @@
-//! Readers: exact bytes, slow clients, followers, and streams that change under them.
+//! Readers: exact bytes, slow clients, followers, and streams that change while they are read.
 
 use quorate_node::streams::{OUTPUT_BYTES_MAX, StreamFront};
 use quorate_replica::front::{ConnectionId, Front};
@@ -7,7 +7,7 @@ use quorate_wire::streams::{Ask, How};
 
 use crate::node::Node;
 
-/// Maximum total of the heads of all data frames.
+/// Maximum total size of the heads of all data frames.
 const HEADS_MAX: usize = 1024;
 
 fn pattern(length: usize) -> Vec<u8> {
@@ -75,7 +75,7 @@ fn a_position_that_does_not_exist_is_an_error_and_never_a_skip() {
     }
 }
 
-/// [read-1] A read that is requested after an acknowledgement reflects it.
+/// [read-1] A read requested after an acknowledgement reflects it: the replica is asked first.
 #[test]
 fn nothing_is_answered_before_the_replica_was_asked_how_fresh_it_is() {
     let mut node = Node::new();
@@ -142,7 +142,7 @@ fn a_full_socket_is_no_reason_for_the_next_turn() {
     assert!(node.front.is_eager(), "there is room for more");
 }
 
-/// Each holds little by itself, but there may be 10,000.
+/// Many slow readers use little memory together: each needs little, but there may be 10,000.
 #[test]
 fn many_slow_readers_hold_little_together() {
     const COUNT: usize = 700;
@@ -184,7 +184,7 @@ fn a_follower_gets_what_comes_and_ends_when_the_stream_is_closed_for_good() {
         node.settle();
     }
     assert_eq!(node.hear(id), ["3 bytes from 0", "3 bytes from 3"]);
-    // Another piece is the same stream.
+    // The next piece belongs to the same stream.
     node.hang_up(writer);
     node.settle();
     assert_eq!(node.hear(id), [""; 0]);
@@ -212,7 +212,8 @@ fn a_follower_ends_at_its_last_position_too() {
     assert_eq!(node.hear(id), ["1 bytes from 3", "End { position: 4, finished: false }"]);
 }
 
-/// Otherwise a reader of a busy stream would never end.
+/// A read that does not follow ends at the end that the stream had at its start; otherwise it would
+/// never end on a busy stream.
 #[test]
 fn who_does_not_follow_gets_what_there_was_when_the_read_began() {
     let mut node = Node::new();
@@ -264,8 +265,8 @@ fn a_trim_under_a_reader_is_an_error() {
     assert!(node.is_open(id));
 }
 
-/// The bytes after a position of one stream are not those after the same position of another that
-/// has its name now.
+/// A read never continues in another stream of the same name, whose bytes do not follow those
+/// already read.
 #[test]
 fn another_stream_of_the_same_name_is_not_read_on() {
     for follow in [false, true] {
@@ -288,7 +289,7 @@ fn another_stream_of_the_same_name_is_not_read_on() {
     }
 }
 
-/// The same while the answer of a read is in flight.
+/// A read in flight when the stream is replaced does not deliver bytes of the new stream.
 #[test]
 fn bytes_of_another_stream_that_come_late_are_not_sent() {
     let mut node = Node::new();

@@ -1,4 +1,4 @@
-//! Writers: order, back-pressure, fencing, and clients that go away.
+//! Writers: order, back-pressure, fencing, and clients that disconnect.
 
 use quorate_core::value::StreamName;
 use quorate_replica::front::{ConnectionId, Failure, Front};
@@ -41,7 +41,7 @@ fn what_a_writer_sends_is_durable_in_its_order_and_counted() {
     assert_eq!(end, ["End { position: 5, finished: true }"]);
 }
 
-/// However data is cut into frames, and frames into reads of the socket.
+/// The bytes arrive however data is divided into frames, and frames into reads from the socket.
 #[test]
 fn frames_may_come_in_pieces() {
     let mut sent = Vec::new();
@@ -82,7 +82,7 @@ fn a_writer_is_not_read_while_there_is_no_room() {
     assert_eq!(node.hear(id).last().map(String::as_str), Some("Closed { position: 25 }"));
 }
 
-/// Space that becomes free in a turn is used in that turn: the reactor sleeps after it unless a
+/// Space that becomes free in a turn is used in that turn: afterwards the reactor sleeps unless a
 /// connection is ready.
 #[test]
 fn room_that_comes_with_durability_is_seen_at_once() {
@@ -97,8 +97,8 @@ fn room_that_comes_with_durability_is_seen_at_once() {
     assert!(node.front.ready(id));
 }
 
-/// The space of a node may be used by others: then no byte of this writer's becomes durable when
-/// there is space again.
+/// Space freed by other writers is noticed in the next turn, although no byte of the waiting writer
+/// becomes durable.
 #[test]
 fn room_that_comes_from_elsewhere_is_seen_in_the_next_turn() {
     let mut node = Node::new();
@@ -111,7 +111,7 @@ fn room_that_comes_from_elsewhere_is_seen_in_the_next_turn() {
     assert_eq!((node.left_over(id), node.front.ready(id)), (0, true));
 }
 
-/// A thousand writers wait for the little space that the others leave: no turn asks all of them.
+/// A thousand writers wait for the little space that others leave: no turn checks all of them.
 #[test]
 fn writers_without_room_are_asked_in_turn_as_far_as_there_is_room() {
     const WRITERS: usize = 100;
@@ -127,7 +127,7 @@ fn writers_without_room_are_asked_in_turn_as_far_as_there_is_room() {
     node.turn();
     assert_eq!(node.played.rooms_asked.get(), 0, "there is no room for any");
 
-    // Each turn has space for four more writers, used by those that have waited for longest.
+    // Each turn has space for four more writers; those that have waited longest use it.
     (node.played.room, node.played.shared_room) = (100, Some(4 * 100));
     for turn in 1..=WRITERS / 4 {
         node.turn();
@@ -171,7 +171,7 @@ fn whoever_is_fenced_is_told_where_and_may_ask_again() {
     node.played.decide(4);
     node.turn();
     node.played.take_over("s", 2).unwrap();
-    // Sent before the notice arrived: void, even in the middle of a frame.
+    // Bytes sent before the notice arrived are void, even in the middle of a frame.
     let mut late = Vec::new();
     Ask::Data(b"ghi").encode(&mut late);
     node.send(id, &late[..9]);
@@ -185,15 +185,15 @@ fn whoever_is_fenced_is_told_where_and_may_ask_again() {
 
     assert_eq!(open(&mut node, id, How::Continue, 1), ["error fenced at 0"]);
     assert_eq!(open(&mut node, id, How::Append, 1), ["error fenced at 0"]);
-    // A fenced writer never writes again; another one may open the stream.
+    // A fenced writer can never write again; another one may open the stream.
     let again = open(&mut node, id, How::Takeover, 1);
     assert_eq!(again, ["error fenced at 0"]);
     let other = open(&mut node, id, How::Takeover, 3);
     assert_eq!(other, ["Opened { position: 4 }"]);
 }
 
-/// The end arrives while the writer waits for space: the bytes sent are void, and it is notified
-/// all the same.
+/// A writer that waits for space is notified of a fencing: the bytes it sent are void, and it is
+/// read again.
 #[test]
 fn a_writer_without_room_that_is_fenced_is_read_again() {
     let mut node = Node::new();
@@ -209,7 +209,7 @@ fn a_writer_without_room_that_is_fenced_is_read_again() {
     assert_eq!(node.hear(id), ["Ended { position: 0 }", "s [0, 0) open written 9"]);
 }
 
-/// A close in flight when the piece ends is answered by the end, once.
+/// A close in flight when the piece ends is answered once, by the end.
 #[test]
 fn a_close_and_the_end_are_one_answer() {
     let mut node = Node::new();
@@ -275,7 +275,7 @@ fn who_half_closes_behind_a_close_still_gets_the_answer() {
     node.half_close(id);
     assert!(node.is_open(id));
     node.played.settle();
-    // Delivered before the close.
+    // Events delivered before the close.
     while let Some(event) = node.played.next_event() {
         node.front.streamed(event.lent(), &mut node.played);
     }
@@ -285,8 +285,8 @@ fn who_half_closes_behind_a_close_still_gets_the_answer() {
     assert!(node.played.abandoned.is_empty());
 }
 
-/// A piece whose client disconnects before it is open is abandoned, since no other client would
-/// ever close it.
+/// A piece that opens after its client disconnected is abandoned, since no other client would ever
+/// close it.
 #[test]
 fn a_piece_that_opens_when_its_client_is_gone_is_given_up() {
     let mut node = Node::new();
@@ -461,7 +461,8 @@ fn what_is_heard_of_pieces_and_tags_of_nobody_is_ignored() {
     assert!(abandoned.is_empty());
 }
 
-/// Short frames are copied, together with the bytes after them; long ones are not.
+/// The bytes of long data frames are read directly into the store; short frames are copied, with
+/// the bytes after them.
 #[test]
 fn long_frames_of_data_are_read_to_where_they_are_kept() {
     let long = vec![1; 256 << 10];

@@ -7,7 +7,7 @@ use quorate::{Failure, NotDone, local};
 use quorate_replica::front::{Completion, Front as _};
 use quorate_testbed::asked::Asked;
 
-/// [time-2] Deadlines follow the clock of the node that takes the command, not the program's.
+/// [time-2] Deadlines follow the clock of the node that accepts the command, not the program's.
 #[test]
 fn a_command_with_a_deadline_is_made_with_the_time_of_the_node() {
     let (local, mut front) = local().expect("an eventfd");
@@ -34,7 +34,7 @@ fn a_command_with_a_deadline_is_made_with_the_time_of_the_node() {
     assert_eq!(told.try_recv(), Ok(Ok(reply.to_vec())));
     asked.without_clock = true;
     submit(|_| vec![7; 5]);
-    // It counts turns that come as on an idle node, not jumps of a clock.
+    // The timeout counts turns, which occur as on an idle node, and not jumps of the clock.
     for ms in [100, 9_000, 10_000, 11_000, 12_000, 12_715, 12_716] {
         asked.wall_ms = ms;
         front.poll(&mut asked);

@@ -18,7 +18,7 @@ use quorate::{
 use quorate_testbed::process::free_port;
 use quorate_wire::streams::{Answer, Ask, Found, VERSION, decode_answer};
 
-/// A list of all commands.
+/// A service whose state is the list of all commands.
 #[derive(Default)]
 struct Journal(Vec<u8>);
 
@@ -39,7 +39,7 @@ fn alone(folder: &Path) -> Embedded {
     Builder::new(folder).start(Journal::default).expect("starts")
 }
 
-/// Executed commands survive a restart, rebuilt from the log; embedded zero bytes survive (G19).
+/// A restart rebuilds the state from the log; commands may contain zero bytes (G19).
 #[test]
 fn a_replica_alone_remembers() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -53,8 +53,8 @@ fn a_replica_alone_remembers() {
     assert_eq!(replica.execute("two").expect("executed"), b"11");
 }
 
-/// Many commands submitted at once from one thread each end with one notification, even if the end
-/// of the node overtakes them.
+/// Commands submitted concurrently from one thread end with one notification each, even if the node
+/// ends first.
 #[test]
 fn commands_are_submitted_without_waiting() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -86,7 +86,7 @@ fn commands_are_submitted_without_waiting() {
     assert_eq!(told.iter().count(), 100, "each is heard of once");
 }
 
-/// A command under a number of a session is executed once, and repeats return the first reply.
+/// A numbered command of a session is executed once, and retries return the first reply.
 #[test]
 fn a_numbered_command_is_executed_once() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -110,7 +110,7 @@ fn a_numbered_command_is_executed_once() {
     assert_eq!(told.recv(), Ok(Err(NotDone(Failure::NoSession))));
 }
 
-/// A start whose founder never answers can be abandoned.
+/// A start whose founder never responds can be aborted.
 #[test]
 fn a_start_can_be_given_up() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -171,7 +171,7 @@ fn a_command_that_is_too_big_is_refused() {
     assert!(replica.execute(vec![1; 100]).is_ok());
 }
 
-/// Three of one group, with this kind of device each.
+/// Starts the three replicas of a group, each with this kind of device.
 fn three(folder: &Path, device: &Device) -> Vec<Embedded> {
     let address = |node| (node, format!("127.0.0.1:{}", free_port().expect("a port")));
     let cluster: Vec<(u32, String)> = (1..=3).map(address).collect();
@@ -187,7 +187,7 @@ fn three(folder: &Path, device: &Device) -> Vec<Embedded> {
     (1..=3).map(start).collect()
 }
 
-/// [offload-5] A program's replicas own devices as nodes do.
+/// [offload-5] Embedded replicas own devices as nodes do.
 #[test]
 fn devices_vote_for_replicas() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -206,7 +206,7 @@ fn devices_vote_for_replicas() {
     assert_eq!(story.len(), 2 * executed);
 }
 
-/// Three replicas in one process: every node takes commands, all nodes agree, and two continue
+/// Three replicas in one process: every node accepts commands, all nodes agree, and two continue
 /// without the third.
 #[test]
 fn three_replicas_agree() {

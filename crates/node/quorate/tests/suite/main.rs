@@ -1,4 +1,4 @@
-//! The tests of `quorate` that stand outside of it: one program, a module for each subject.
+//! The integration tests of `quorate`: one program, one module for each subject.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 

@@ -1,5 +1,5 @@
-//! The table of users as of the slots applied ([access-2]): stored with the service's state, and
-//! part of every snapshot ([snap-1]).
+//! Table of users as of the applied slots ([access-2]). It is stored with the service's state and
+//! is part of every snapshot ([snap-1]).
 
 use std::cell::Cell;
 
@@ -10,27 +10,27 @@ use crate::{
     service::{MetaChange, Metadata},
 };
 
-/// Key under which a persistent service keeps the users; no key of the sessions. Absent if there
-/// are no users.
+/// Key under which a persistent service stores the users, distinct from the keys of sessions.
+/// Absent if there are no users.
 pub(crate) const KEY: &[u8] = b"users";
 
-/// The table of users, and whether this node may go by it.
+/// The table of users, and whether this node may use it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Access {
     users: Users,
-    /// Counts what may have changed them.
+    /// Number of events that may have changed the users.
     version: u64,
-    /// The service has not kept them as they are now.
+    /// The service has not stored the latest change yet.
     unsaved: bool,
-    /// [access-4] The table is no older than what this node went by before it was started.
+    /// [access-4] The table is at least as recent as the one used before the last start.
     known: bool,
-    /// A caller asked for permissions while they were unknown.
+    /// A caller asked for permissions while the table was not known.
     wanted: Cell<bool>,
 }
 
 impl Access {
-    /// Restores the users from the metadata of a service or a snapshot, and takes them out of it.
-    /// Both may be older than the table this node went by before.
+    /// Restores the users from the metadata of a service or a snapshot, and removes their entry
+    /// there. The entry may be older than the table that this node used before.
     pub(crate) fn restore(&mut self, meta: &mut Metadata) -> Result<(), Unreadable> {
         let kept = meta.extract_if(.., |(key, _)| key == KEY).next();
         self.users = match kept {
@@ -43,8 +43,8 @@ impl Access {
         Ok(())
     }
 
-    /// [access-4] Marks the table as known. A node that starts, or starts anew, uses no table until
-    /// a linearizable read has shown that it has everything.
+    /// [access-4] Marks the table as known. After a start, and after each restore, a node uses no
+    /// table until a linearizable read has shown that it is current.
     pub(crate) fn know(&mut self) {
         self.known = true;
         self.wanted.set(false);
@@ -55,7 +55,7 @@ impl Access {
         !self.known && self.wanted.get()
     }
 
-    /// Returns the users, if this node may go by them.
+    /// Returns the users, if the table is known.
     pub(crate) fn users(&self) -> Option<&Users> {
         if !self.known {
             self.wanted.set(true);
@@ -63,7 +63,7 @@ impl Access {
         self.known.then_some(&self.users)
     }
 
-    /// Grows with each change.
+    /// Returns a number that grows with each change.
     pub(crate) const fn version(&self) -> u64 {
         self.version
     }
@@ -73,7 +73,7 @@ impl Access {
         self.users.after(command).map(|_| ())
     }
 
-    /// Executes a command of the log; appends its reply as bytes.
+    /// Executes a command from the log and appends its encoded reply.
     pub(crate) fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Reply {
         let done = self.users.execute(command);
         if done.is_ok() {
@@ -84,7 +84,7 @@ impl Access {
         done
     }
 
-    /// Returns the change that the service has yet to keep, if any.
+    /// Returns the change that the service has yet to store, if any.
     pub(crate) fn take_change(&mut self) -> Option<MetaChange> {
         let unsaved = std::mem::take(&mut self.unsaved);
         unsaved.then(|| MetaChange {
@@ -93,7 +93,7 @@ impl Access {
         })
     }
 
-    /// Encodes the users as in a snapshot: equal on all nodes that applied the same slots.
+    /// Encodes the users for a snapshot: the same bytes on all nodes that applied the same slots.
     pub(crate) fn entry(&self) -> Option<(Vec<u8>, Vec<u8>)> {
         (!self.users.is_open()).then(|| (KEY.to_vec(), self.users.encode()))
     }
@@ -135,7 +135,8 @@ mod tests {
         assert!(again.restore(&mut damaged).is_err());
     }
 
-    /// [access-4]
+    /// [access-4] After a start, a node uses no table of users before a linearizable read is
+    /// confirmed.
     #[test]
     fn who_begins_goes_by_no_table_until_a_read_has_shown_that_it_has_everything() {
         let mut access = Access::default();
@@ -145,7 +146,7 @@ mod tests {
         assert!(access.is_wanted());
         access.know();
         assert!(access.users().is_some() && !access.is_wanted());
-        // It took in a snapshot.
+        // The node loaded a snapshot.
         access.restore(&mut Metadata::new()).unwrap();
         assert_eq!(access.users(), None);
     }

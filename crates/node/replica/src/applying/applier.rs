@@ -1,5 +1,5 @@
-//! Passes decisions to the service, in slot order, each once, and their results to the origin's
-//! clients.
+//! Passes decisions to the service, each once, in slot order, and passes the results to the
+//! origin's clients.
 
 use std::collections::VecDeque;
 
@@ -35,63 +35,64 @@ use crate::{
     service::{CommandId, Health, MetaChange, Metadata, StateMachine, Weight, position},
 };
 
-/// Commands announced to the service before it gets the first of them: enough that it can wait for
-/// memory once for many, few enough that what it fetched is still in the cache when they come.
+/// Commands announced to the service before it gets the first of them: enough to overlap many waits
+/// for memory, few enough that the fetched lines are still in the cache.
 const PREFETCHED: usize = 64;
-/// Key under which a persistent service keeps the digest of what was applied; no key of the
-/// sessions.
+/// Key under which a persistent service stores the digest of everything applied, distinct from the
+/// keys of sessions.
 pub(crate) const DIGEST_KEY: &[u8] = b"digest";
-/// Key under which it keeps the group's time; no key of the sessions.
+/// Key under which a persistent service stores the group's time, distinct from the keys of
+/// sessions.
 pub(crate) const TIME_KEY: &[u8] = b"time";
 
-/// Replies up to this are never dropped: their commands were larger.
+/// Replies of at most this many bytes are never dropped: their commands were larger.
 const SHORT_REPLY: usize = 64;
 
-/// Parts that an application may touch besides the service and the sessions.
+/// Parts besides the service and the sessions that applying a value may change.
 pub(crate) struct Listeners<'a> {
     pub(crate) now: Time,
-    /// Shows how long the turn has lasted, if the host lent it.
+    /// Clock that shows how long the turn has lasted, if the host set one.
     pub(crate) clock: Option<&'a Clock>,
     pub(crate) wall_ms: u64,
-    /// Reads run in it, between commands.
+    /// Front that runs reads between commands.
     pub(crate) front: &'a mut dyn Front,
     pub(crate) origin: &'a mut Origin,
     pub(crate) completions: &'a mut Completions,
     pub(crate) counters: &'a mut Counters,
-    /// Bytes that became part of a stream.
+    /// Bytes appended to streams.
     pub(crate) appended: &'a mut Vec<Appended>,
-    /// Runs of content that were applied, and whether a part of each was a no-op.
+    /// Applied runs of content, each with whether a part of it was a no-op.
     pub(crate) runs: &'a mut Vec<(StreamName, SlotRange, bool)>,
-    /// Commands about streams that were executed, and what was done.
+    /// Executed commands on streams, with their replies.
     pub(crate) streams_done: &'a mut Vec<(Waiter, quorate_stream::Reply)>,
 }
 
-/// Bytes that became part of a stream.
+/// Bytes appended to a stream.
 #[derive(Clone, Debug)]
 pub(crate) struct Appended {
     pub(crate) stream: StreamName,
-    /// Position of the first of the bytes.
+    /// Position of the first byte.
     pub(crate) position: u64,
-    /// Number of leading bytes that do not belong to it: their positions were appended before.
+    /// Number of leading bytes to skip: their positions were appended before.
     pub(crate) skip: u64,
-    /// Number of bytes, the skipped ones included.
+    /// Number of bytes, including the skipped ones.
     pub(crate) length: u64,
     /// The bytes; `None` if they are in the store of streams.
     pub(crate) bytes: Option<Payload>,
 }
 
-/// The next step of applying.
+/// Next step of applying.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// All that is decided is applied.
+    /// Everything decided is applied.
     Nothing,
-    /// This value, which was passed to [`Applier::decided`].
+    /// A value that was passed to [`Applier::decided`].
     Value(SlotRange, Value),
-    /// Slots that were decided before this process, or are not in memory any more: from the log.
+    /// Slots to read from the log: decided before this process started, or no longer in memory.
     FromLog(SlotRange),
 }
 
-/// The service with its sessions, and the queue in front of them.
+/// The service, its sessions, and the queue of decided values.
 pub(crate) struct Applier<S> {
     node: NodeId,
     boot: u32,
@@ -101,20 +102,20 @@ pub(crate) struct Applier<S> {
     access: Access,
     streams: Table,
     time: GroupTime,
-    /// The service has yet to keep the time.
+    /// The service has not stored the latest time yet.
     time_unsaved: bool,
     digest: Digest,
     applied_to: Slot,
     committed_to: Slot,
     queue: VecDeque<(SlotRange, Value)>,
-    /// Most entries that are queued while the service takes none; more are in the log.
+    /// Maximum number of queued entries while the service accepts none; the log has the rest.
     queued_max: usize,
-    /// With that many bytes of completions waiting, further replies are dropped.
+    /// Size of the waiting completions, in bytes, above which further replies are dropped.
     reply_bytes_max: usize,
     reply: Vec<u8>,
     changes: Vec<MetaChange>,
     condition: Condition,
-    /// Notices of commands below this slot were passed on.
+    /// Notices of commands below this slot were already passed on.
     noticed_to: Slot,
 }
 
@@ -127,7 +128,7 @@ impl<S: StateMachine> Applier<S> {
         mut membership: Membership,
         mut service: S,
     ) -> Result<Self, Unreadable> {
-        // One that could not read all will come back.
+        // A service that could not read all of its state will come back.
         let (applied_to, mut meta) = position(&mut service).unwrap_or_default();
         let applied_to = applied_to.max(Slot::FIRST);
         let digest = take_digest(applied_to, &mut meta);
@@ -160,8 +161,8 @@ impl<S: StateMachine> Applier<S> {
         })
     }
 
-    /// Checks the service's health, and resumes where it can go on; returns the service's note
-    /// about that.
+    /// Checks the service's health and resumes applying if the service has recovered; returns the
+    /// service's note about that.
     pub(crate) fn tend(&mut self) -> Option<String> {
         match self.service.health() {
             Health::Back(note) => {
@@ -175,11 +176,11 @@ impl<S: StateMachine> Applier<S> {
         }
     }
 
-    /// Follows the service back to an earlier position, with the sessions. The slots in between are
-    /// in the log.
+    /// Follows the service back to an earlier position, with the sessions. The log still has the
+    /// slots in between.
     fn go_back(&mut self) {
         let Some((applied_to, meta)) = position(&mut self.service) else {
-            // It could not read all, and will come back once more.
+            // It could not read all of its state, and will come back once more.
             return self.condition.fail(self.applied_to);
         };
         self.condition.hear(self.applied_to);
@@ -193,7 +194,7 @@ impl<S: StateMachine> Applier<S> {
         while self.queue.pop_front_if(|(range, _)| range.to <= at).is_some() {}
     }
 
-    /// Starts over with a service that was made empty.
+    /// Starts over after the service was reset to empty.
     pub(crate) fn begin_again(&mut self) {
         self.condition.hear(self.applied_to);
         self.condition.set_loaded();
@@ -237,8 +238,8 @@ impl<S: StateMachine> Applier<S> {
             .collect()
     }
 
-    /// Returns the entry of the group's time; without deadlines there is no time, and nothing to
-    /// keep.
+    /// Returns the metadata entry of the group's time. A group without deadlines has no time, so
+    /// there is no entry.
     fn time_entry(&self) -> Option<(Vec<u8>, Vec<u8>)> {
         let kept = (TIME_KEY.to_vec(), self.time.ms().to_le_bytes().to_vec());
         (self.time != GroupTime::START).then_some(kept)
@@ -249,12 +250,12 @@ impl<S: StateMachine> Applier<S> {
         self.time
     }
 
-    /// Every slot below is applied.
+    /// Returns the first slot that is not applied.
     pub(crate) fn applied_to(&self) -> Slot {
         self.applied_to
     }
 
-    /// Returns whether the queue of decided entries is full, so that no more should be decided.
+    /// Returns whether the queue of decided values is full, so that no more should be decided.
     pub(crate) fn is_full(&self) -> bool {
         self.queue.len() >= self.queued_max && !self.condition.is_stuck()
     }
@@ -268,12 +269,12 @@ impl<S: StateMachine> Applier<S> {
         &self.streams
     }
 
-    /// The same, to be changed.
+    /// Returns the table of streams mutably.
     pub(crate) fn streams_mut(&mut self) -> &mut Table {
         &mut self.streams
     }
 
-    /// Returns table and eras of the group.
+    /// Returns the group's table and eras.
     pub(crate) fn membership(&self) -> &Membership {
         &self.membership
     }
@@ -283,13 +284,13 @@ impl<S: StateMachine> Applier<S> {
         &self.access
     }
 
-    /// [access-4] Marks the table of users as known: it is as fresh as a read that was just
-    /// confirmed.
+    /// [access-4] Marks the table of users as known: a read that was just confirmed shows that it
+    /// is current.
     pub(crate) fn know_access(&mut self) {
         self.access.know();
     }
 
-    /// Returns the digest of everything that was applied.
+    /// Returns the digest of everything applied.
     pub(crate) fn digest(&self) -> &Digest {
         &self.digest
     }
@@ -299,7 +300,7 @@ impl<S: StateMachine> Applier<S> {
         &self.condition
     }
 
-    /// The same, to be changed or acted on.
+    /// Returns the condition of the service mutably.
     pub(crate) fn condition_mut(&mut self) -> &mut Condition {
         &mut self.condition
     }
@@ -320,13 +321,13 @@ impl<S: StateMachine> Applier<S> {
         }
     }
 
-    /// Returns the value that was reported as decided in this slot, if it is still known here.
+    /// Returns the value reported as decided in this slot, if it is still in memory.
     pub(crate) fn told(&self, slot: Slot) -> Option<Value> {
         let told = self.queue.iter().find(|(range, _)| range.to > slot);
         told.filter(|(range, _)| range.contains(slot)).map(|(_, value)| *value)
     }
 
-    /// Returns what to apply next, given that slots below `decided_to` are decided.
+    /// Returns the next step, given that all slots below `decided_to` are decided.
     pub(crate) fn next(&self, decided_to: Slot) -> Next {
         match self.queue.front() {
             Some((range, value)) if range.from <= self.applied_to => {
@@ -340,8 +341,9 @@ impl<S: StateMachine> Applier<S> {
         }
     }
 
-    /// Applies what is decided in `range`, which begins at [`Applier::applied_to`]. `false`: the
-    /// service failed, nothing of this counts, and it must come back first.
+    /// Applies the value decided in `range`, which begins at [`Applier::applied_to`]. Returns
+    /// `false` if the service failed: then nothing of the value counts, and the service must
+    /// recover first.
     pub(crate) fn apply(
         &mut self,
         range: SlotRange,
@@ -350,7 +352,7 @@ impl<S: StateMachine> Applier<S> {
         to: &mut Listeners<'_>,
     ) -> bool {
         assert_eq!(range.from, self.applied_to, "slots are applied in order, each once");
-        // [level-8] No part of it was executed, and no later slot may be.
+        // [level-8] Nothing of the value was executed, and no later slot may be.
         if let Some(why) = self.membership.too_old(Level::of(value)) {
             self.condition.set_unreadable(why);
             self.condition.set(Health::Well);
@@ -378,14 +380,14 @@ impl<S: StateMachine> Applier<S> {
         if !done {
             self.digest.abandon();
             self.service.take_notices(&mut |_, _| {});
-            // Clients may have been notified that some of its commands were executed.
+            // Clients may already know that some of its commands were executed.
             self.condition.fail(range.to);
             return false;
         }
         self.digest.applied(range, value);
         self.applied_to = range.to;
         if self.applied_to <= self.noticed_to {
-            // These notices were passed on before the service went back.
+            // These notices were passed on before the service went back to its last commit.
             self.service.take_notices(&mut |_, _| {});
         }
         self.noticed_to = self.noticed_to.max(self.applied_to);
@@ -393,7 +395,8 @@ impl<S: StateMachine> Applier<S> {
         true
     }
 
-    /// [stream-4] Appends the bytes of a run of content that the table takes; the rest is a no-op.
+    /// [stream-4] Appends the bytes of a run of content that the table accepts; the rest is a
+    /// no-op.
     fn apply_content(
         &mut self,
         stream: StreamName,
@@ -419,7 +422,7 @@ impl<S: StateMachine> Applier<S> {
         });
     }
 
-    /// [time-1] Advances the group's time, whichever leader's clock it came from.
+    /// [time-1] Advances the group's time, whichever leader proposed it.
     fn apply_time(&mut self, ms: u64) {
         if self.time.hear(ms) {
             self.time_unsaved = true;
@@ -455,7 +458,7 @@ impl<S: StateMachine> Applier<S> {
         to: &mut Listeners<'_>,
     ) -> bool {
         let Some(batch) = Batch::parse(bytes) else {
-            // The same on every node: nothing of it is executed.
+            // Every node sees the same bytes, so no node executes any of it.
             to.counters.batches_malformed += 1;
             return true;
         };
@@ -509,13 +512,14 @@ impl<S: StateMachine> Applier<S> {
                 to.counters.commands_applied += 1;
                 self.execute_one(id, &entry, waiter, to)
             };
-            // Other nodes execute it, and this one will: its reply is not known yet.
+            // Other nodes execute it, and this one will after it recovers; its reply is not known
+            // yet.
             failed |= outcome == Err(Failure::Unknown);
             if outcome.is_ok() {
                 self.digest.executed(id, &self.reply);
             }
             match (waiter, outcome) {
-                // [class-2] A client that asked for less gets more.
+                // [class-2] A client that asked for less than durability gets more.
                 (Waiter::Front(tag) | Waiter::Early(tag), outcome) => self.tell(tag, outcome, to),
                 (Waiter::Lasting(tag), Ok(())) => {
                     let until = item.map_or(to.now, |item| item.deadline);
@@ -550,7 +554,8 @@ impl<S: StateMachine> Applier<S> {
         }
     }
 
-    /// [class-2] Holds the reply to a command whose client waits for more than the decision.
+    /// [class-2] Holds back the reply to a command until it is durable: its client waits for more
+    /// than the decision.
     fn hold(&self, tag: Tag, slot: Slot, until: Time, to: &mut Listeners<'_>) {
         let held = to.completions.outlasting().bytes();
         if self.reply.len() > SHORT_REPLY && held > self.reply_bytes_max {
@@ -560,8 +565,8 @@ impl<S: StateMachine> Applier<S> {
         to.completions.hold(tag, slot, until, &self.reply);
     }
 
-    /// Lets the reads run that come before the next command of an own batch; that is returned. A
-    /// service that has `failed` is not asked.
+    /// Returns the next command of an own batch, after running the reads that precede it. A service
+    /// that has `failed` is not queried.
     fn read_up_to_command<'i>(
         &self,
         items: &mut std::slice::Iter<'i, Item>,
@@ -586,8 +591,8 @@ impl<S: StateMachine> Applier<S> {
         None
     }
 
-    /// Executes one command, or finds its earlier reply; the reply is in `self.reply`. An unknown
-    /// outcome means that the service failed.
+    /// Executes one command, or finds its earlier reply; the reply is in `self.reply`.
+    /// `Err(Unknown)` means that the service failed.
     fn execute_one(
         &mut self,
         id: CommandId,
@@ -596,8 +601,8 @@ impl<S: StateMachine> Applier<S> {
         to: &mut Listeners<'_>,
     ) -> Result<(), Failure> {
         self.reply.clear();
-        // It was proposed although the level is too low: every node refuses it, as the level is the
-        // same everywhere.
+        // It was proposed although the group's level is too low. All nodes refuse it, since the
+        // level is the same everywhere.
         let of_service = matches!(entry.kind, Kind::Plain | Kind::Sequenced(_));
         if of_service && !self.has_level(entry.command) {
             return Err(Failure::Level);
@@ -641,7 +646,7 @@ impl<S: StateMachine> Applier<S> {
         Ok(())
     }
 
-    /// Returns how long a command takes on the state as it stands.
+    /// Returns how long a command would take on the current state.
     pub(crate) fn weigh(&self, command: &[u8]) -> Weight {
         self.service.weigh(command)
     }
@@ -656,7 +661,8 @@ impl<S: StateMachine> Applier<S> {
         if self.service.has_failed() { Err(Failure::Unknown) } else { Ok(()) }
     }
 
-    /// Ends a run of applications: a persistent service makes it one atomic unit.
+    /// Commits the values applied since the last commit; a persistent service makes them one atomic
+    /// unit.
     pub(crate) fn commit(&mut self) {
         if self.committed_to == self.applied_to || self.service.has_failed() {
             return;
@@ -682,14 +688,14 @@ impl<S: StateMachine> Applier<S> {
     }
 }
 
-/// Takes the table of streams out of the service's metadata.
+/// Removes the table of streams from the service's metadata and returns it.
 fn take_streams(meta: &mut Metadata) -> Result<Table, Unreadable> {
     let rows = meta.extract_if(.., |(key, _)| Table::is_row(key));
     Table::restore(rows).map_err(|_| Unreadable { key: b"streams".to_vec() })
 }
 
-/// Takes the group's time out of the service's metadata. Metadata kept by an earlier version has
-/// none: up to then deadlines passed only by deletion.
+/// Removes the group's time from the service's metadata and returns it. Metadata of an earlier
+/// version has none: with that version, deadlines passed only by deletion.
 fn take_time(meta: &mut Metadata) -> Result<GroupTime, Unreadable> {
     match meta.extract_if(.., |(key, _)| key == TIME_KEY).next() {
         Some((key, value)) => match <[u8; 8]>::try_from(value) {
@@ -700,7 +706,7 @@ fn take_time(meta: &mut Metadata) -> Result<GroupTime, Unreadable> {
     }
 }
 
-/// Takes the digest of what the service has applied out of its metadata.
+/// Removes the digest of everything applied from the service's metadata and returns it.
 fn take_digest(applied_to: Slot, meta: &mut Metadata) -> Option<u64> {
     let kept = meta.extract_if(.., |(key, _)| key == DIGEST_KEY).next();
     let kept = kept.and_then(|(_, value)| Some(u64::from_le_bytes(value.try_into().ok()?)));
@@ -719,7 +725,7 @@ impl<S: StateMachine> State for Moment<'_, S> {
     }
 }
 
-/// Queries the service; a reply during which it failed is dropped.
+/// Runs a query; its reply is dropped if the service fails meanwhile.
 pub(crate) fn ask<S: StateMachine>(
     service: &S,
     query: &[u8],

@@ -1,7 +1,8 @@
-//! A digest of everything that was applied, to be compared with other nodes' (`peers/comparison`).
+//! Digest of everything applied, to be compared with other nodes (`peers/comparison`).
 //!
-//! A sum over slots and commands, so that it is the same wherever ranges are cut. It guards against
-//! faults, not against an adversary ([model-1]). A persistent service keeps it with its position.
+//! It is a sum over slots and commands, so that it does not depend on where ranges are cut. It
+//! guards against faults, not against an adversary ([model-1]). A persistent service stores it with
+//! its position.
 
 use std::collections::VecDeque;
 
@@ -13,56 +14,58 @@ use quorate_core::{
 
 use crate::service::CommandId;
 
-/// Values after which the digest is remembered: a node is rarely further ahead than that.
+/// Number of values whose digests are remembered: a node is rarely further ahead of its peers than
+/// that.
 const KEPT: usize = 1024;
 
-/// A node's claim: everything below this slot has this digest there.
+/// A node's claim that everything below a slot has a certain digest there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     pub(crate) to: Slot,
     pub(crate) digest: u64,
 }
 
-/// The digest of what this node applied.
+/// Digest of everything that this node applied.
 #[derive(Debug)]
 pub(crate) struct Digest {
-    /// `None` if the service does not know it: it was made by an earlier version.
+    /// The current digest; `None` if the service was stored by an earlier version, without a
+    /// digest.
     now: Option<u64>,
     /// Sum over the commands of the slot that is being applied.
     executed: u64,
-    /// The digest after each of the last values.
+    /// Digest after each of the latest values.
     kept: VecDeque<Claim>,
 }
 
 impl Digest {
-    /// Starts with this digest of everything below `applied_to`.
+    /// Creates a digest with this value for everything below `applied_to`.
     pub(crate) fn new(applied_to: Slot, digest: Option<u64>) -> Self {
         let first = digest.map(|digest| Claim { to: applied_to, digest });
         Self { now: digest, executed: 0, kept: first.into_iter().collect() }
     }
 
-    /// Returns the digest of everything that was applied, if it is known.
+    /// Returns the digest of everything applied, if it is known.
     pub(crate) fn now(&self) -> Option<u64> {
         self.now
     }
 
-    /// Returns the latest claim, to be sent to others.
+    /// Returns the latest claim, to be sent to other nodes.
     pub(crate) fn claim(&self) -> Option<Claim> {
         self.kept.back().copied()
     }
 
-    /// Adds a command that was executed, with its reply.
+    /// Adds an executed command with its reply.
     pub(crate) fn executed(&mut self, id: CommandId, reply: &[u8]) {
         let place = mix(id.slot.0 ^ u64::from(id.index) << 48);
         self.executed = self.executed.wrapping_add(mix(place ^ fold(reply)));
     }
 
-    /// Drops the sum of a slot that was not applied after all: its executed commands do not count.
+    /// Drops the sum of a slot whose application was abandoned: its executed commands do not count.
     pub(crate) fn abandon(&mut self) {
         self.executed = 0;
     }
 
-    /// Adds slots that were applied, in order.
+    /// Adds applied slots, in order.
     pub(crate) fn applied(&mut self, range: SlotRange, value: &Value) {
         let executed = std::mem::take(&mut self.executed);
         let Some(now) = &mut self.now else { return };
@@ -74,19 +77,20 @@ impl Digest {
         self.kept.push_back(Claim { to, digest });
     }
 
-    /// Returns the slot below which all is applied, if the digest is known.
+    /// Returns the first slot that is not applied, if the digest is known.
     pub(crate) fn known_to(&self) -> Option<Slot> {
         self.kept.back().map(|last| last.to)
     }
 
-    /// Returns whether the digest at that slot is the same here, if it is known.
+    /// Returns whether this node's digest at the slot of the claim matches it; `None` if it is not
+    /// known.
     pub(crate) fn agrees(&self, claim: Claim) -> Option<bool> {
         let at = self.kept.binary_search_by_key(&claim.to, |kept| kept.to).ok()?;
         Some(self.kept[at].digest == claim.digest)
     }
 }
 
-/// A short reply costs a word's worth: each command has one.
+/// Hashes a reply. Every command has one, so a short one must cost no more than a word.
 fn fold(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
     let folded =

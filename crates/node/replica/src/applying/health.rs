@@ -1,11 +1,11 @@
-//! Condition of the service and its consequences: the node goes on voting whatever happens to its
-//! store.
+//! Health of the service and its consequences. The node goes on voting whatever happens to the
+//! service's store.
 
 use quorate_core::{slot::Slot, time::Time};
 
 use crate::{observing::events::Event, service::Health};
 
-/// A service that takes no commands is asked again after this.
+/// Interval at which a service that accepts no commands is checked again.
 const TEND_MS: u64 = 5;
 /// Reason reported for a service that has just failed.
 const FAILED: &str = "the service failed";
@@ -14,18 +14,18 @@ const FAILED: &str = "the service failed";
 #[derive(Debug)]
 pub(crate) struct Condition {
     health: Health,
-    /// The service itself reported that it takes commands.
+    /// The service itself reported that it accepts commands.
     said_takes: bool,
-    /// The service came back with unreadable state.
+    /// Set if the service came back with unreadable state: the reason.
     unreadable: Option<String>,
-    /// Progress of a snapshot that it loads or waits for.
+    /// Progress of a snapshot that the service loads or waits for.
     loading: Option<String>,
-    /// [differ-2] The reason why its state may be wrong.
+    /// [differ-2] The reason why the service's state may be wrong.
     doubt: Option<String>,
-    /// Effects of slots below were reported to clients: after the service has gone back, they must
-    /// not be shown an older state.
+    /// Clients know effects of slots below this one: if the service goes back, they must not be
+    /// shown an older state.
     heard_to: Slot,
-    /// The kind of trouble last reported: none, strained, stuck, down, in doubt.
+    /// Kind of trouble last reported: none, strained, stuck, down, or in doubt.
     told: u8,
 }
 
@@ -57,13 +57,13 @@ impl Condition {
         self.loading = Some(why);
     }
 
-    /// Sets the reason why its state may be wrong; `None` ends the doubt. Commands are applied all
-    /// the same.
+    /// Sets the reason why the service's state may be wrong; `None` ends the doubt. Commands are
+    /// applied in either case.
     pub(crate) fn set_doubt(&mut self, why: Option<String>) {
         self.doubt = why;
     }
 
-    /// [differ-2] Returns why its state may be wrong.
+    /// [differ-2] Returns why the service's state may be wrong.
     pub(crate) fn doubt(&self) -> Option<&str> {
         self.doubt.as_deref()
     }
@@ -73,25 +73,25 @@ impl Condition {
         self.loading = None;
     }
 
-    /// Marks the service as failed, or as unable to come back; clients may know the effects of
-    /// slots below this one.
+    /// Marks the service as failed, or as unable to recover. Clients may know the effects of slots
+    /// below `heard_to`.
     pub(super) fn fail(&mut self, heard_to: Slot) {
         self.hear(heard_to);
         self.set(Health::Down(FAILED.to_owned()));
     }
 
-    /// Records that clients were notified of effects of slots below.
+    /// Records that clients know effects of slots below `to`.
     pub(super) fn hear(&mut self, to: Slot) {
         self.heard_to = self.heard_to.max(to);
     }
 
-    /// Marks the service as down for good: it came back with unreadable state.
+    /// Marks the service as permanently down: it came back with unreadable state.
     pub(super) fn set_unreadable(&mut self, why: String) {
         self.unreadable = Some(why);
     }
 
-    /// Returns whether the service itself reported that it takes commands, or a snapshot if it is
-    /// loading one.
+    /// Returns whether the service itself reported that it accepts commands, or a snapshot while it
+    /// is loading one.
     pub(super) fn said_takes(&self) -> bool {
         self.said_takes
     }
@@ -102,22 +102,22 @@ impl Condition {
     }
 
     /// Returns whether queries may run: the state must not be older than what this process has
-    /// reported.
+    /// reported to clients.
     pub(crate) fn answers(&self, applied_to: Slot) -> bool {
         !self.is_down() && applied_to >= self.heard_to
     }
 
-    /// Returns whether the service can neither answer nor take commands.
+    /// Returns whether the service can neither answer queries nor accept commands.
     pub(crate) fn is_down(&self) -> bool {
         matches!(self.health, Health::Down(_))
     }
 
-    /// Returns whether the service takes no commands, perhaps for long.
+    /// Returns whether the service accepts no commands, possibly for a long time.
     pub(crate) fn is_stuck(&self) -> bool {
         matches!(self.health, Health::Stuck(_) | Health::Down(_))
     }
 
-    /// Returns the reason why the service will stop, if it has not yet.
+    /// Returns why the service will soon stop, if it has not yet.
     pub(crate) fn strain(&self) -> Option<&str> {
         match &self.health {
             Health::Strained(why) => Some(why),
@@ -125,8 +125,7 @@ impl Condition {
         }
     }
 
-    /// Returns why the service does not serve as it should, with everything below `applied_to`
-    /// applied.
+    /// Returns why the service does not work normally, with everything below `applied_to` applied.
     pub(crate) fn trouble(&self, applied_to: Slot) -> Option<String> {
         match &self.health {
             Health::Stuck(why) | Health::Down(why) => Some(why.clone()),
@@ -159,7 +158,7 @@ impl Condition {
         })
     }
 
-    /// Returns when to ask the service again.
+    /// Returns when to check the service again.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
         (!self.takes()).then(|| now.plus_ms(TEND_MS))
     }

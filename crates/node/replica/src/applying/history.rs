@@ -1,4 +1,4 @@
-//! Values of the latest slots, without bytes: for peers that lag a little.
+//! Values of the latest slots, without payloads, for peers that lag a little.
 
 use std::collections::VecDeque;
 
@@ -7,17 +7,17 @@ use quorate_core::{
     value::Value,
 };
 
-/// Most decided entries remembered; older ones are in the log.
+/// Maximum number of decided entries remembered; the log has older ones.
 const HISTORY_ENTRIES: usize = 8 << 10;
 
-/// The latest decided slots, without holes.
+/// Values of the latest decided slots, without gaps.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     entries: VecDeque<(SlotRange, Value)>,
 }
 
 impl History {
-    /// Appends decided slots; if they do not follow the last ones, those are forgotten.
+    /// Appends decided slots. If they do not follow the last ones, those are dropped.
     pub(crate) fn push(&mut self, range: SlotRange, value: Value) {
         if self.entries.back().is_some_and(|(last, _)| last.to != range.from) {
             self.entries.clear();

@@ -1,4 +1,4 @@
-//! The group as of the slots applied: its table, and the eras. Both follow from the log alone, are
+//! The group as of the applied slots: its table and the eras. Both follow from the log alone, are
 //! stored with the service's state, and are part of every snapshot ([snap-1], [member-2]).
 
 use quorate_core::{level::Level, reconfigure::Eras, slot::Slot, value::Value};
@@ -11,25 +11,25 @@ use crate::{
     snapshots::eras::{put_eras, take_eras},
 };
 
-/// Key under which a persistent service keeps it; no key of the sessions.
+/// Key under which a persistent service stores the group, distinct from the keys of sessions.
 pub(crate) const KEY: &[u8] = b"group";
 
-/// Table and eras.
+/// The group's table and eras.
 #[derive(Clone, Debug)]
 pub(crate) struct Membership {
     founded: (Group, Eras),
     table: Group,
     eras: Eras,
-    /// The newest level that this release supports.
+    /// Highest level that this release supports.
     supports: Level,
-    /// The service has not kept it as it is now.
+    /// The service has not stored the latest change yet.
     unsaved: bool,
-    /// Counts what may have changed it.
+    /// Number of events that may have changed the group.
     version: u64,
 }
 
 impl Membership {
-    /// The group as founded.
+    /// Creates the group as founded.
     pub(crate) fn new(table: Group, eras: Eras) -> Self {
         Self {
             supports: Level::NEWEST,
@@ -41,13 +41,13 @@ impl Membership {
         }
     }
 
-    /// The same at a release that supports this level at most.
+    /// Sets the highest level that this release supports.
     pub(crate) fn supporting(self, supports: Level) -> Self {
         Self { supports, ..self }
     }
 
-    /// Restores the group from a service's metadata, and takes it out of it. A service without an
-    /// entry dates from a version in which nothing could change the group.
+    /// Restores the group from a service's metadata, and removes its entry there. A service without
+    /// an entry dates from a version in which the group could not change.
     pub(crate) fn restore(&mut self, meta: &mut Metadata) -> Result<(), Unreadable> {
         self.version += 1;
         let kept = meta.extract_if(.., |(key, _)| key == KEY).next();
@@ -62,22 +62,22 @@ impl Membership {
         Ok(())
     }
 
-    /// Ids, addresses, the plan.
+    /// Returns the table: ids, addresses and the plan.
     pub(crate) fn table(&self) -> &Group {
         &self.table
     }
 
-    /// Returns the eras as of the slots applied.
+    /// Returns the eras as of the applied slots.
     pub(crate) fn eras(&self) -> &Eras {
         &self.eras
     }
 
-    /// Grows with each change.
+    /// Returns a number that grows with each change.
     pub(crate) fn version(&self) -> u64 {
         self.version
     }
 
-    /// Executes a command of the group; appends its reply as bytes.
+    /// Executes a command of the group and appends its encoded reply.
     pub(crate) fn execute(&mut self, slot: Slot, command: &[u8], reply: &mut Vec<u8>) -> Reply {
         let done = self.table.execute(slot, command, &self.eras);
         if done.is_ok() {
@@ -105,8 +105,8 @@ impl Membership {
         }
     }
 
-    /// [level-8] Returns why kept or decided data is not for this release, if it needs a level that
-    /// the release does not support.
+    /// [level-8] If stored or decided data needs a level that this release does not support,
+    /// returns the reason to refuse it.
     pub(crate) fn too_old(&self, level: Level) -> Option<String> {
         (level > self.supports).then(|| {
             format!(
@@ -122,7 +122,7 @@ impl Membership {
         self.version += 1;
     }
 
-    /// Returns the change that the service has yet to keep, if any.
+    /// Returns the change that the service has yet to store, if any.
     pub(crate) fn take_change(&mut self) -> Option<MetaChange> {
         let unsaved = std::mem::take(&mut self.unsaved);
         let (key, value) = unsaved.then(|| self.entry())?;
@@ -130,7 +130,7 @@ impl Membership {
         Some(MetaChange { key, value })
     }
 
-    /// Encodes the group as in a snapshot: equal on all nodes that applied the same slots.
+    /// Encodes the group for a snapshot: the same bytes on all nodes that applied the same slots.
     pub(crate) fn entry(&self) -> (Vec<u8>, Vec<u8>) {
         let table = self.table.encode();
         let length = u32::try_from(table.len()).expect("ids and texts are bounded");
@@ -167,7 +167,7 @@ mod tests {
         Membership::new(Group::founded(peers), Eras::founded(founding))
     }
 
-    /// [snap-1] Table and eras are one unit, whatever they went through.
+    /// [snap-1] Table and eras survive encoding as one unit, whatever changes they went through.
     #[test]
     fn it_comes_back_as_it_was_kept() {
         let mut membership = founded();

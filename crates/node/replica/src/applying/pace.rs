@@ -1,22 +1,21 @@
-//! Time that the service takes per byte of a batch. Executing a batch cannot be interrupted, and
-//! peers wait for votes and heartbeats meanwhile; so no batch is formed that is expected to take
-//! too long.
+//! Time that the service takes per byte of a batch. Executing a batch cannot be interrupted while
+//! peers wait for votes and heartbeats, so no batch is formed that is expected to take too long.
 
-/// Longest time to execute a batch, in microseconds.
+/// Longest time that a batch should take, in microseconds.
 const BATCH_US: u64 = 20_000;
-/// Smaller batches say too little about their bytes.
+/// Batches below this size, in bytes, are not measured: their time hardly depends on their bytes.
 const MEASURED_BYTES: usize = 4 << 10;
-/// Least bound on a batch, in bytes; batches that long are measured.
+/// Smallest limit on a batch, in bytes: large enough to be measured.
 const LEAST_BYTES: usize = 2 * MEASURED_BYTES;
 
-/// Nanoseconds per byte of a batch, as of the last few.
+/// Nanoseconds per byte of a batch, averaged over the latest ones.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     ns_per_byte: u64,
 }
 
 impl Pace {
-    /// Returns whether a batch of this size is worth timing.
+    /// Returns whether a batch of this size is measured.
     pub(crate) const fn measures(bytes: usize) -> bool {
         bytes >= MEASURED_BYTES
     }
@@ -27,7 +26,7 @@ impl Pace {
         self.ns_per_byte = (3 * self.ns_per_byte + now) / 4;
     }
 
-    /// Returns the largest size of a batch, in bytes.
+    /// Returns the size limit of a batch, in bytes.
     pub(crate) fn bytes_max(&self) -> usize {
         let bytes = (BATCH_US * 1000).checked_div(self.ns_per_byte);
         let bytes = bytes.map_or(usize::MAX, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
@@ -48,13 +47,13 @@ mod tests {
         }
         let small = pace.bytes_max();
         assert!((24 << 10..28 << 10).contains(&small), "{small}");
-        // Slower still: they stay large enough to be measured.
+        // Even slower batches stay large enough to be measured.
         for _ in 0..40 {
             pace.note(small, 2_000_000);
         }
         assert_eq!(pace.bytes_max(), LEAST_BYTES);
         assert!(Pace::measures(LEAST_BYTES));
-        // It was the machine, and that is over.
+        // The machine was slow, and has recovered.
         for _ in 0..60 {
             pace.note(LEAST_BYTES, 10);
         }

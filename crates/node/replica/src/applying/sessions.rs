@@ -1,9 +1,10 @@
-//! Exactly once: what was executed, by origin and by client session. Part of the replicated state.
+//! Exactly-once execution: the table of executed batches and commands, by origin and by client
+//! session. Part of the replicated state.
 //!
-//! Everything here follows from the log alone, so all nodes hold the same table; its bounds are
-//! constants for that reason. Two kinds of session share one registration value: those of nodes,
-//! whose batches they number (`nodes`), and those of clients, whose commands they number
-//! (`clients`). `codec` makes bytes of both.
+//! The table follows from the log alone, so all nodes have the same one; its bounds are constants
+//! for that reason. Two kinds of session share one registration value: those of nodes, whose
+//! batches they number (`nodes`), and those of clients, whose commands they number (`clients`).
+//! `codec` encodes both.
 
 mod clients;
 mod codec;
@@ -27,10 +28,11 @@ use crate::{
 pub use {clients::OPEN_SEQUENCES_MAX, codec::Unreadable};
 pub(crate) use {clients::Verdict, nodes::Turn};
 
-/// Set in the number of a registration that is for a node session.
+/// Flag in the number of a registration, set for a node session.
 pub const NODE_SESSION: u64 = 1 << 63;
 
-/// Bounds of the table. Replicated state depends on them: the same on every node, permanently.
+/// Bounds of the table. Replicated state depends on them, so they are the same on every node,
+/// permanently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Bounds {
     clients: usize,
@@ -40,7 +42,7 @@ struct Bounds {
 
 const BOUNDS: Bounds = Bounds { clients: 16_384, nodes: 1_024, reply_bytes: 64 << 20 };
 
-/// The table.
+/// Table of node and client sessions.
 #[derive(Clone, Debug)]
 pub(crate) struct Sessions {
     nodes: NodeSessions,
@@ -62,7 +64,7 @@ impl Sessions {
         }
     }
 
-    /// Applies a registration. The first of equal ones counts, the others change nothing.
+    /// Applies a registration. Repetitions of the same registration change nothing.
     pub(crate) fn register(&mut self, slot: Slot, origin: NodeId, boot: u32, number: u64) {
         let changed = &mut self.changed;
         if number & NODE_SESSION != 0 {
@@ -72,15 +74,15 @@ impl Sessions {
         }
     }
 
-    /// Applies an expiry.
+    /// Applies the expiry of a session.
     pub(crate) fn expire(&mut self, slot: u64) {
         let id = SessionId { slot, index: 0 };
         self.clients.remove(id, &mut self.changed);
         self.nodes.expire(slot, &mut self.changed);
     }
 
-    /// Returns whether a batch of this name, decided in `slot`, is executed. If so it counts as
-    /// executed from here on.
+    /// Returns whether a batch of this name, decided in `slot`, is to be executed. If so, marks it
+    /// as executed.
     pub(crate) fn take_turn(&mut self, slot: Slot, name: &BatchName, header: Header) -> Turn {
         self.nodes.take_turn(slot, name, header, &mut self.changed)
     }
@@ -90,17 +92,18 @@ impl Sessions {
         self.nodes.turn(name, header)
     }
 
-    /// Returns the node session of this process start, if its registration took effect.
+    /// Returns the session that this start of a node registered, if the registration took effect.
     pub(crate) fn node_session(&self, origin: NodeId, boot: u32, number: u64) -> Option<u64> {
         self.nodes.registered(origin, boot, number)
     }
 
-    /// Returns the id of an origin's session, and the number of its batch that is executed next.
+    /// Returns the id of the session of this start of an origin, and the number of the batch to
+    /// execute next.
     pub(crate) fn stand(&self, origin: NodeId, boot: u32) -> Option<(u64, u64)> {
         self.nodes.stand(origin, boot)
     }
 
-    /// Returns the client session that this registration began, while it lives.
+    /// Returns the client session that this registration began, if it still exists.
     pub(crate) fn client_session(
         &self,
         origin: NodeId,
@@ -110,23 +113,23 @@ impl Sessions {
         self.clients.registered((origin, boot, number))
     }
 
-    /// Returns boot and number of this node's last registrations of which a session lives: for
+    /// Returns boot and number of this node's last registrations whose sessions still exist: for
     /// itself, and for a client.
     pub(crate) fn last_of(&self, origin: NodeId) -> [Option<(u32, u64)>; 2] {
         [self.nodes.last(origin), self.clients.last(origin)]
     }
 
-    /// Judges a client's numbered command, decided in `slot` ([session-2]).
+    /// Returns the verdict on a client's numbered command, decided in `slot` ([session-2]).
     pub(crate) fn verdict(&mut self, slot: Slot, at: Sequenced) -> Verdict<'_> {
         self.clients.verdict(slot, at, &mut self.changed)
     }
 
-    /// Stores the reply to a command that [`Self::verdict`] let through.
+    /// Stores the reply to a command that [`Self::verdict`] allowed.
     pub(crate) fn executed(&mut self, at: Sequenced, reply: &[u8]) {
         self.clients.executed(at, reply, &mut self.changed);
     }
 
-    /// Moves the changes since the last call into `changes`, for the service to keep.
+    /// Moves the changes since the last call into `changes`, for the service to store.
     pub(crate) fn take_changes(&mut self, changes: &mut Vec<MetaChange>) {
         for key in std::mem::take(&mut self.changed) {
             changes.push(MetaChange { key: key.encode(), value: self.encoded(key) });
@@ -141,7 +144,7 @@ impl Sessions {
         }
     }
 
-    /// Restores the table as a persistent service kept it.
+    /// Restores the table from a persistent service's metadata.
     pub(crate) fn restore(entries: Metadata) -> Result<Self, Unreadable> {
         let mut table = Self::new();
         let mut replies = Vec::new();
@@ -168,8 +171,7 @@ impl Sessions {
         Ok(table)
     }
 
-    /// Returns the whole table in one canonical form: equal on all nodes that applied the same
-    /// slots.
+    /// Returns the whole table in canonical form: equal on all nodes that applied the same slots.
     pub(crate) fn canonical(&self) -> Metadata {
         let keys = self.nodes.keys().chain(self.clients.keys());
         keys.filter_map(|key| Some((key.encode(), self.encoded(key)?))).collect()
@@ -224,7 +226,7 @@ mod tests {
         assert_eq!(turn(&mut table, 9, 1, 4, 2), Turn::Past);
     }
 
-    /// [session-4] Nor does a batch run in the session of another start of its node.
+    /// [session-4] A batch does not run in the session of another start of its node either.
     #[test]
     fn batch_of_an_unknown_session_never_executes() {
         let mut table = table();
@@ -264,7 +266,7 @@ mod tests {
         assert_eq!(run(&mut table, 3, at(session, 1, 0), b"two"), "stored one");
     }
 
-    /// [session-2] Sequences may be decided out of order.
+    /// [session-2] A client's sequences may be decided in any order.
     #[test]
     fn sequences_execute_in_any_order_once() {
         let mut table = table();
@@ -285,7 +287,7 @@ mod tests {
         run(&mut table, 3, at(session, 2, 2), b"x");
         assert_eq!(run(&mut table, 4, at(session, 1, 0), b"y"), "forgotten");
         assert_eq!(run(&mut table, 5, at(session, 2, 0), b"y"), "stored x");
-        // A client cannot acknowledge what it only now sends.
+        // The client cannot acknowledge a command that it is only now sending.
         assert_eq!(run(&mut table, 6, at(session, 3, u64::MAX), b"x"), "executed");
         assert_eq!(run(&mut table, 6, at(session, 3, 0), b"x"), "stored x");
     }
@@ -294,7 +296,7 @@ mod tests {
     fn session_is_full_while_its_oldest_sequence_is_open() {
         let mut table = Sessions::new();
         let session = client(&mut table, 1);
-        // Sequence 1 is on its way; 2 to 64 are done.
+        // Sequence 1 is in flight; 2 to 64 are done.
         for sequence in 2..=64 {
             assert_eq!(run(&mut table, 2, at(session, sequence, 0), b""), "executed");
         }
@@ -306,7 +308,8 @@ mod tests {
         assert_eq!(run(&mut table, 6, at(session, 2, 0), b""), "stored ");
     }
 
-    /// [session-3] Deterministic: by last slot.
+    /// [session-3] A full table drops the session with the oldest last slot, on every node the
+    /// same.
     #[test]
     fn full_table_loses_the_session_used_longest_ago() {
         let mut table = table();
@@ -353,7 +356,7 @@ mod tests {
         assert!(table.node_session(NodeId(3), 1, NODE_SESSION).is_some());
     }
 
-    /// A persistent service that applies the changes holds the table.
+    /// A persistent service that applies all changes has the whole table.
     #[test]
     fn table_survives_as_metadata() {
         let mut table = Sessions::new();

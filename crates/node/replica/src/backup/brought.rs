@@ -1,7 +1,7 @@
-//! Backups of data from outside any cluster: a new cluster begins with them as with any backup.
+//! Backups of data from outside any cluster. A new cluster is founded from them as from any backup.
 //!
-//! The source returns the service's items as often as it is asked to, and the same ones each time:
-//! the header of a backup has the total length, so the items are read once before.
+//! The source can be read several times and returns the same items each time. The header of a
+//! backup contains the total length, so the items are read once to compute it.
 
 use std::io::{self, Read};
 
@@ -21,12 +21,12 @@ use crate::{
     snapshots::{header::Header as StreamHeader, stream::Item},
 };
 
-/// The one node of the cluster that never was.
+/// Only member of the fictitious cluster that the backup claims to be from.
 const NODE: NodeId = NodeId(1);
-/// Bytes that are encoded at a time, about.
+/// Approximate number of bytes encoded at a time.
 const PIECE: usize = 256 << 10;
 
-/// Source of the items of a service's image, one after the other.
+/// Source of the items of a service's image.
 pub trait Source {
     /// Restarts from the first item.
     fn rewind(&mut self);
@@ -34,23 +34,23 @@ pub trait Source {
     /// Replaces the content of `item` with the next item; returns whether there was one.
     ///
     /// # Errors
-    /// The item cannot be had.
+    /// The item cannot be read.
     fn next(&mut self, item: &mut Vec<u8>) -> io::Result<bool>;
 }
 
-/// A backup made from another source than a node.
+/// A backup whose data comes from a source other than a node.
 pub struct Brought<S> {
     header: Header,
-    /// Bytes of the stream before the service's items.
+    /// Bytes of the snapshot's stream before the service's items.
     head: Vec<u8>,
     source: S,
 }
 
 impl<S: Source> Brought<S> {
-    /// Creates a backup of the items of this source, for this store of a service. The id is random.
+    /// Creates a backup of the source's items for the store of this name. `cluster` is a random id.
     ///
     /// # Errors
-    /// The source has failed.
+    /// The source failed.
     pub fn new(mut source: S, store: &str, class: Class, cluster: u128) -> io::Result<Self> {
         let alone = Configuration::simple([Member::first(NODE.0)], class);
         let eras = Eras::founded(alone.expect("one node is a configuration"));
@@ -105,7 +105,7 @@ impl<S: Source> Brought<S> {
     }
 }
 
-/// State of a read.
+/// Reader of the backup's bytes.
 struct Reading<'s, S> {
     source: &'s mut S,
     /// Bytes of the stream that are not cut into chunks yet.
@@ -117,7 +117,7 @@ struct Reading<'s, S> {
 }
 
 impl<S: Source> Reading<'_, S> {
-    /// Returns the next piece; empty at the end.
+    /// Returns the next bytes; empty at the end.
     fn next_piece(&mut self) -> io::Result<Vec<u8>> {
         while self.encoder.is_some() && self.content.len() < PIECE {
             if !self.source.next(&mut self.item)? {
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
     use crate::backup::check;
 
-    /// Items of these lengths.
+    /// Source of items of these lengths.
     struct Lengths(Vec<usize>, usize);
 
     impl Source for Lengths {

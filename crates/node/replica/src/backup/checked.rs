@@ -1,4 +1,4 @@
-//! A backup all of which was read: its bounds, its versions, its checksums, and that it holds one
+//! A completely verified backup: its bounds, its versions, its checksums, and that it contains one
 //! snapshot.
 
 use std::io::Read;
@@ -16,37 +16,37 @@ use quorate_access::Users;
 use quorate_core::{level::Level, reconfigure::Eras};
 use quorate_stream::Table as StreamTable;
 
-/// Streams are not longer: a position takes a slot, and there are fewer slots.
+/// Upper bound of positions in a stream: each position takes a slot, and there are fewer slots.
 const POSITION_MAX: u64 = 1 << 62;
 
-/// A whole backup.
+/// Summary of a verified backup.
 #[derive(Clone, Debug)]
 pub struct Checked {
     /// Header of the backup.
     pub header: Header,
-    /// Its size and its checksum.
+    /// Size and checksum of the backup.
     pub summary: Summary,
-    /// Number of byte streams. Without their bytes ([`Header::streams`]) a new cluster has none of
-    /// them.
+    /// Number of byte streams. If the backup lacks their bytes ([`Header::streams`]), a new cluster
+    /// has no streams.
     pub streams: u64,
-    /// Bytes of them that were kept.
+    /// Number of bytes that the streams retained.
     pub stream_bytes: u64,
-    /// Their table, if their bytes are in the backup.
+    /// Table of streams, if their bytes are in the backup.
     pub(super) stream_table: Option<StreamTable>,
-    /// The group's table there.
+    /// The group's table at the snapshot's slot.
     pub(super) table: Group,
-    /// The eras there.
+    /// The eras at the snapshot's slot.
     pub(super) eras: Eras,
 }
 
 impl Checked {
-    /// Returns the level of the backup: a new cluster begins with it ([level-10]).
+    /// Returns the group's level at the snapshot's slot: a new cluster begins with it ([level-10]).
     pub fn level(&self) -> Level {
         self.table.level()
     }
 }
 
-/// Position in the stream: the header, the metadata, the service's items, in this order.
+/// Progress through the stream: the header, then the metadata, then the service's items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     Header,
@@ -104,11 +104,12 @@ impl Found {
     }
 }
 
-/// Receives the service's items and the header of the backup; may refuse an item with a reason.
+/// Callback for the service's items, with the header of the backup; may refuse an item with a
+/// reason.
 pub type Each<'a> = dyn FnMut(&Header, &[u8]) -> Result<(), String> + 'a;
 
-/// Reads the whole backup. The service's items go to `each`; `tell` receives the number of bytes
-/// read.
+/// Reads and verifies the whole backup. Passes the service's items to `each`, and the number of
+/// bytes read to `tell`.
 pub fn check<R: Read>(
     from: R,
     each: &mut Each<'_>,
@@ -122,7 +123,7 @@ pub fn check<R: Read>(
         tell(&header, reader.position());
         match reader.next(&mut content)? {
             Next::End(summary) => break summary,
-            // Their checksums are right; how many there are to be, the header has said.
+            // The checksums of stream bytes are right, and the header states their number.
             Next::OfStreams => continue,
             Next::OfSnapshot => {}
         }

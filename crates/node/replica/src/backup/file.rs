@@ -1,6 +1,6 @@
-//! The file of a backup: a header, the stream of a snapshot in chunks, the bytes of byte streams in
-//! more of them, a trailer. Numbers are big-endian. Format 1 has no bytes of byte streams; a backup
-//! that needs none is written in it.
+//! File format of a backup: a header, the snapshot's stream in chunks, the bytes of byte streams in
+//! further chunks, and a trailer. Numbers are big-endian. Format 1 has no bytes of byte streams; a
+//! backup that needs none uses format 1.
 //!
 //! | bytes | header |
 //! |---|---|
@@ -10,24 +10,24 @@
 //! | 16 | cluster |
 //! | 8 | the snapshot's slot |
 //! | 4 | era |
-//! | 4 | the next id that was never assigned |
+//! | 4 | the lowest id that was never assigned |
 //! | 1 | class: 0 volatile, 1 durable |
 //! | 8 | bytes of the stream |
 //! | 16 | XXH3-128 of the stream |
 //! | 8 | in format 2: bytes of byte streams |
 //! | 1 | length of the store's name |
 //! | length | the store's name |
-//! | 4 | CRC-32C of everything before |
+//! | 4 | CRC-32C of the header up to here |
 //!
 //! | bytes | chunk |
 //! |---|---|
 //! | 4 | length, not 0 |
-//! | 4 | CRC-32C of the place (8 bytes) and the content |
+//! | 4 | CRC-32C of the offset (8 bytes) and the content |
 //! | length | content |
 //!
-//! Bytes of byte streams follow the stream as if they were part of it, but for its checksum; a
-//! chunk has bytes of one or of the other. They are all that the snapshot's table of streams says
-//! is kept, in its order, and nothing else.
+//! Bytes of byte streams follow the snapshot's stream as if they were part of it, but its checksum
+//! does not cover them, and no chunk has bytes of both. They are exactly the ranges that the
+//! snapshot's table of streams lists as retained, in its order.
 //!
 //! | bytes | trailer |
 //! |---|---|
@@ -35,7 +35,7 @@
 //! | 8 | `qrtbkend` |
 //! | 8 | bytes of the file |
 //! | 16 | XXH3-128 of everything before the trailer |
-//! | 4 | CRC-32C of the trailer before |
+//! | 4 | CRC-32C of the trailer up to here |
 
 use std::{
     fmt,
@@ -51,16 +51,16 @@ use crate::fields::Fields;
 const MAGIC: &[u8; 8] = b"qrtbckup";
 const END: &[u8; 8] = b"qrtbkend";
 const FORMAT: u16 = 1;
-/// The one with bytes of byte streams.
+/// Format with bytes of byte streams.
 const FORMAT_STREAMS: u16 = 2;
-/// Bytes that say how long the header is.
+/// Length of the fields up to the header's length.
 const LEAD: usize = 12;
-/// A header without the store's name.
+/// Length of a header without the store's name.
 const HEADER_MIN: usize = LEAD + 16 + 8 + 4 + 4 + 1 + 8 + 16 + 1 + 4;
-/// Additional bytes of format 2.
+/// Length of the field that only format 2 has.
 const STREAMS: usize = 8;
 const STORE_MAX: usize = 64;
-/// Longest content of a chunk.
+/// Maximum content of a chunk, in bytes.
 const CHUNK_MAX: usize = 1 << 20;
 const CHUNK_HEAD: usize = 8;
 const TRAILER: usize = 40;
@@ -71,26 +71,26 @@ const CHECKSUM: usize = 4;
 pub struct Header {
     /// Id of the group.
     pub cluster: u128,
-    /// Slot of the snapshot: the state after all slots below.
+    /// Slot of the snapshot, which is the state after all slots below.
     pub slot: Slot,
-    /// The era there.
+    /// Era at the snapshot's slot.
     pub era: Era,
-    /// Ids from here on were not assigned when the backup was taken.
+    /// Lowest id that was not assigned yet when the backup was taken.
     pub next_id: u32,
     /// The group's class.
     pub class: Class,
     /// Name of the service's store.
     pub store: String,
-    /// Bytes of the snapshot's stream.
+    /// Length of the snapshot's stream.
     pub bytes: u64,
     /// XXH3-128 of the stream.
     pub digest: u128,
-    /// Bytes of byte streams that follow it, if those are in the backup.
+    /// Number of bytes of byte streams after it, if the backup contains them.
     pub streams: Option<u64>,
 }
 
 impl Header {
-    /// Returns the number of all bytes in it.
+    /// Returns the total content of the chunks, in bytes.
     pub fn content_bytes(&self) -> u64 {
         self.bytes.saturating_add(self.streams.unwrap_or(0))
     }
@@ -125,7 +125,7 @@ impl Header {
         out
     }
 
-    /// Decodes the fields after the lead, without the checksum.
+    /// Decodes the header's fields after the lead; the checksum was verified before.
     fn decode(format: u16, bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
         let header = Self {
@@ -162,9 +162,9 @@ impl Header {
 /// Fields of a backup's trailer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub bytes: u64,
-    /// XXH3-128 of all of it but the trailer.
+    /// XXH3-128 of the file without the trailer.
     pub checksum: u128,
 }
 
@@ -179,7 +179,7 @@ impl Summary {
     }
 }
 
-/// Writes a backup, a piece at a time.
+/// Encoder of a backup that returns its bytes in parts.
 pub struct Encoder {
     stream: u64,
     bytes: u64,
@@ -187,7 +187,7 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// Begins one; gives its first bytes.
+    /// Starts a backup; returns the encoder and the bytes of the header.
     pub fn begin(header: &Header) -> (Self, Vec<u8>) {
         let first = header.encode();
         let mut encoder = Self { stream: 0, bytes: 0, hash: Xxh3::new() };
@@ -200,7 +200,7 @@ impl Encoder {
         self.hash.update(bytes);
     }
 
-    /// Encodes the next bytes of the stream, or of byte streams after it, as they are in the file.
+    /// Encodes the next bytes of the snapshot's stream, or of byte streams after it, as chunks.
     pub fn chunks(&mut self, content: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(content.len() + CHUNK_HEAD);
         for content in content.chunks(CHUNK_MAX) {
@@ -214,7 +214,7 @@ impl Encoder {
         out
     }
 
-    /// Returns the last bytes of the file.
+    /// Returns the trailer's fields and its bytes, the last of the file.
     pub fn end(self) -> (Summary, Vec<u8>) {
         let summary =
             Summary { bytes: self.bytes + TRAILER as u64, checksum: self.hash.digest128() };
@@ -222,7 +222,7 @@ impl Encoder {
     }
 }
 
-/// Returns the checksum of a chunk: it depends on the place.
+/// Returns the checksum of a chunk, which covers its offset.
 fn chunk_sum(offset: u64, content: &[u8]) -> u32 {
     let mut covered = Vec::with_capacity(8 + content.len());
     covered.extend_from_slice(&offset.to_be_bytes());
@@ -230,7 +230,7 @@ fn chunk_sum(offset: u64, content: &[u8]) -> u32 {
     checksum(&covered)
 }
 
-/// Reason why a file is no usable backup.
+/// Reason why a file is not a usable backup.
 #[derive(Debug)]
 pub enum Bad {
     /// The file cannot be read.
@@ -239,11 +239,11 @@ pub enum Bad {
     NotABackup,
     /// The backup was made by a later version.
     Newer(u16),
-    /// The file ends too early, at this position.
+    /// The file ends early, at this position.
     Truncated(u64),
-    /// The file is damaged somewhere before this place.
+    /// The file is damaged before this position.
     Damaged {
-        /// Bytes that were read.
+        /// Number of bytes read.
         at: u64,
         /// Kind of damage.
         what: String,
@@ -266,23 +266,23 @@ impl fmt::Display for Bad {
 
 impl std::error::Error for Bad {}
 
-/// Item returned by a reader.
+/// Content returned by a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// A part of the snapshot's stream.
+    /// Bytes of the snapshot's stream.
     OfSnapshot,
-    /// A part of the bytes of byte streams.
+    /// Bytes of byte streams.
     OfStreams,
     /// The trailer.
     End(Summary),
 }
 
-/// Reads a backup, and trusts nothing of it before its checksum was verified. Takes memory for one
-/// chunk.
+/// Reader of a backup. It trusts no content before its checksum was verified, and uses memory for
+/// one chunk.
 pub struct Reader<R> {
     from: R,
     header: Header,
-    /// Bytes of the file that were read.
+    /// Number of bytes of the file read.
     bytes: u64,
     hash: Xxh3,
     stream: u64,
@@ -290,7 +290,7 @@ pub struct Reader<R> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads the header.
+    /// Reads the header and creates a reader of the rest.
     pub fn open(from: R) -> Result<Self, Bad> {
         let mut reader = Self {
             from,
@@ -342,7 +342,7 @@ impl<R: Read> Reader<R> {
         &self.header
     }
 
-    /// Returns the number of bytes of the file that were read.
+    /// Returns the number of bytes of the file read.
     pub fn position(&self) -> u64 {
         self.bytes
     }
@@ -369,8 +369,8 @@ impl<R: Read> Reader<R> {
         Ok(())
     }
 
-    /// Reads the next bytes of the stream, or of byte streams after it, into `content`; at the end,
-    /// the trailer is read instead, and the file is complete.
+    /// Reads the next bytes of the snapshot's stream, or of byte streams after it, into `content`.
+    /// At the end, reads the trailer instead; then the file is complete.
     pub fn next(&mut self, content: &mut Vec<u8>) -> Result<Next, Bad> {
         let mut length = [0; 4];
         self.fill(&mut length)?;

@@ -1,10 +1,10 @@
-//! The snapshot that a new cluster of one begins with, made of a backup ([restore-1]).
+//! The snapshot with which a new cluster of one node begins, made from a backup ([restore-1]).
 //!
-//! The service's items stay as they are, except for one that an operator replaces. Everything else
-//! in it is new: a cluster, one node with an id that the old group never assigned, a configuration
-//! in which it votes alone, an era far above the old ones. All sessions are gone. Their ids are
-//! slots, so the new group begins at a slot far above all that the old one can reach: no old
-//! session is ever taken for one of the new group ([session-1]).
+//! The service's items stay the same, except for one that an operator may replace. All else is new:
+//! the cluster, its only node with an id that the old group never assigned, a configuration in
+//! which this node votes alone, and an era far above the old ones. All sessions end. Session ids
+//! are slots, so the new group begins at a slot far above any that the old one can reach: an old
+//! session is never taken for one of the new group ([session-1]).
 
 use std::{fmt, io::Read, ops::Range};
 
@@ -41,32 +41,33 @@ use crate::{
 
 /// Distance of a new group's era from the old one's ([era-10]).
 const ERAS_BETWEEN: u32 = 1 << 16;
-/// Slots of a name space for sessions: more than a group uses up in years.
+/// Bits of a range of slots reserved for one group's sessions: more than a group uses in years.
 const SPACE_BITS: u32 = 40;
-/// Name spaces among which a new group takes one by chance, so that two made of one backup differ.
+/// Number of ranges among which a new group chooses at random, so that two groups made from one
+/// backup differ.
 const SPACES: u128 = 1 << 10;
-/// The number of the first part of the first snapshot.
+/// Number of the first part of the first snapshot.
 const FIRST_PART: u64 = 1;
 
 /// Identity of the new cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewGroup {
-    /// Its id, chosen at random.
+    /// Id of the cluster, chosen at random.
     pub cluster: u128,
-    /// Its one node.
+    /// The only node of the cluster.
     pub node: NodeId,
-    /// Start of its log.
+    /// Start of the node's log.
     pub at: Slot,
     /// Address of the node for peers.
     pub peer: String,
-    /// Name of the service's store: that of the backup, or another one that takes the same items.
+    /// Name of the service's store: the backup's, or another one that accepts the same items.
     pub store: String,
-    /// An item of the service, and the item that takes its place.
+    /// Service item to replace, and its replacement.
     pub replaced: Option<(Vec<u8>, Vec<u8>)>,
     eras: Eras,
 }
 
-/// No new cluster can be made of a backup.
+/// Reason why no new cluster can be made from a backup: the numbers named here are used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exhausted(&'static str);
 
@@ -79,13 +80,13 @@ impl fmt::Display for Exhausted {
 impl std::error::Error for Exhausted {}
 
 impl NewGroup {
-    /// Derives the new cluster with this id, chosen at random, from a backup.
+    /// Derives a new cluster with the given random id from a backup.
     pub fn of(checked: &Checked, cluster: u128, peer: &str) -> Result<Self, Exhausted> {
         let Checked { header, table, eras, .. } = checked;
         let highest = eras.ids().last().map_or(0, |id| id.node.0);
         let above = highest.checked_add(1).ok_or(Exhausted("node ids"))?;
         let node = header.next_id.max(table.next_id()).max(above);
-        // The one after it is the next to be assigned.
+        // The id after this one is the next to be assigned.
         node.checked_add(1).ok_or(Exhausted("node ids"))?;
         let node = NodeId(node);
         let era = eras.era().0.checked_add(ERAS_BETWEEN);
@@ -95,7 +96,7 @@ impl NewGroup {
         let identity =
             Identity { node, incarnation: Member::first(node.0).incarnation, spent: false };
         let era = Era(era.ok_or(Exhausted("eras"))?);
-        // The era before is unused: no ballot of it was ever taken in the new cluster.
+        // The era before is unused: the new cluster has never used a ballot of it.
         let eras = Eras::restored(era, at, alone.clone(), Some(alone), vec![identity])
             .map_err(|_| Exhausted("eras"))?;
         let (peer, store) = (peer.to_owned(), header.store.clone());
@@ -103,22 +104,22 @@ impl NewGroup {
     }
 }
 
-/// Returns the beginning of a name space that the old group does not reach.
+/// Returns the start of a random range of slots that the old group cannot reach.
 fn fresh_slot(old: Slot, cluster: u128) -> Option<Slot> {
     let by_chance = u64::try_from(cluster % SPACES).ok()?;
     let space = (old.0 >> SPACE_BITS).checked_add(2 + by_chance)?;
     let at = space.checked_mul(1 << SPACE_BITS)?;
-    // Another restore must find room above.
+    // A later restore must find slots above.
     (at < u64::MAX >> 1).then_some(Slot(at))
 }
 
-/// A block or more of a part of the new snapshot.
+/// One or more blocks of a part of the new snapshot.
 pub struct Part<'a> {
     /// Position of the bytes.
     pub at: Position,
-    /// Bytes of the file that it lies in.
+    /// Length of the file that contains the bytes.
     pub file_bytes: u64,
-    /// The bytes at that position.
+    /// Bytes to write at that position.
     pub bytes: &'a [u8],
 }
 
@@ -127,20 +128,22 @@ pub struct Part<'a> {
 pub struct Founded {
     /// First slot.
     pub at: Slot,
-    /// The replica's note that is stored with it.
+    /// Encoded note of the replica, stored with the log's start.
     pub note: Vec<u8>,
     /// Header of the backup.
     pub header: Header,
 }
 
-/// Takes bytes of an inner stream, from a position on.
+/// Callback that stores bytes of an inner stream, starting at a position.
 pub type Keep<'a, E> = dyn FnMut(StreamName, u64, &[u8]) -> Result<(), E> + 'a;
 
-/// Reads the backup once more, and cuts the new snapshot into its parts, which go to `write`; the
-/// bytes of byte streams go to `keep`. Nothing of it counts before this has ended well.
+/// Reads the backup once more and cuts the new snapshot into parts, which it passes to `write`;
+/// passes the bytes of byte streams to `keep`. None of it is valid until this returns without
+/// error.
 ///
-/// Streams keep their names, their inner streams, and where they start: the owners of those are no
-/// nodes of the new group, and its own nodes have other ids, so no name is used twice ([value-2]).
+/// Streams keep their names, their inner streams and their starts. The owners of the inner streams
+/// are not nodes of the new group, and its own nodes have other ids, so no name is used twice
+/// ([value-2]).
 pub fn founded<R: Read, E: From<Bad>>(
     from: R,
     checked: &Checked,
@@ -155,7 +158,7 @@ pub fn founded<R: Read, E: From<Bad>>(
     Item::Header(&header.encode()).encode(&mut bytes);
     // Nodes of the new group compare their applied state from here on.
     Item::Meta(DIGEST_KEY, &0_u64.to_le_bytes()).encode(&mut bytes);
-    // [level-10] What it keeps may need it.
+    // [level-10] The retained data may need the old group's level.
     let table = Group::founded([(group.node, group.peer.clone())]).at_level(checked.level());
     let (key, value) = Membership::new(table, group.eras.clone()).entry();
     Item::Meta(&key, &value).encode(&mut bytes);
@@ -186,9 +189,9 @@ pub fn founded<R: Read, E: From<Bad>>(
                     let other = group.replaced.as_ref().filter(|(old, _)| old == own);
                     Item::Service(other.map_or(own, |(_, new)| new.as_slice())).encode(&mut bytes);
                 }
-                // Who could do nothing with the old group can do nothing with its data here.
+                // Users without access to the old group have no access to its data here.
                 Item::Meta(key, _) if key == access::KEY => item.encode(&mut bytes),
-                // [time-1] What had ended has ended here, too.
+                // [time-1] Deadlines that had passed in the old group have passed here.
                 Item::Meta(key, _) if key == TIME_KEY => item.encode(&mut bytes),
                 Item::Meta(..) | Item::Header(_) => {}
             }
@@ -205,8 +208,8 @@ pub fn founded<R: Read, E: From<Bad>>(
     Ok(Founded { at: group.at, note: note.encode(), header: checked.header.clone() })
 }
 
-/// Assigns bytes of byte streams to their places, one kept range after the other. `None`: they
-/// belong nowhere.
+/// Assigns bytes of byte streams to the kept ranges, in order. Returns `None` if bytes are left
+/// over.
 fn hand_out<E>(
     mut bytes: &[u8],
     current: &mut Option<(StreamName, Range<u64>)>,

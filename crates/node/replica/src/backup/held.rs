@@ -13,36 +13,36 @@ use crate::snapshots::{
     stream::{Item, Items, Malformed},
 };
 
-/// Reader of a node's files, from another thread than the node's.
+/// Reader of a node's files, used by another thread than the node's.
 pub trait Parts {
     /// Fills the buffer with the bytes at this position.
     ///
     /// # Errors
-    /// They cannot be read.
+    /// The bytes cannot be read.
     fn read(&mut self, at: Position, buffer: &mut [u8]) -> io::Result<()>;
 }
 
-/// Reader of the bytes of byte streams, from another thread than the node's.
+/// Reader of the bytes of byte streams, used by another thread than the node's.
 pub trait StreamBytes {
-    /// Prolongs the hold while another part of the backup is read: the bytes are still wanted.
+    /// Extends the hold on the bytes while another part of the backup is read.
     ///
     /// # Errors
-    /// The bytes are held no more.
+    /// The hold has ended.
     fn stay(&mut self) -> io::Result<()>;
 
-    /// Reads at least one byte of this stream from here on, and at most `bytes_max`.
+    /// Reads at least one and at most `bytes_max` bytes of this stream, starting at `position`.
     ///
     /// # Errors
-    /// They cannot be had.
+    /// The bytes cannot be read.
     fn read(&mut self, stream: StreamName, position: u64, bytes_max: usize) -> io::Result<Vec<u8>>;
 }
 
 /// Reason why a snapshot cannot be read.
 #[derive(Debug)]
 pub enum Unreadable {
-    /// The system says so.
+    /// The system reported an error.
     Io(io::Error),
-    /// The content is damaged.
+    /// The content is damaged; a description follows.
     Damaged(String),
 }
 
@@ -57,7 +57,7 @@ impl fmt::Display for Unreadable {
 
 impl std::error::Error for Unreadable {}
 
-/// The snapshot: until this is dropped the node keeps its files, also if it has a newer one.
+/// A snapshot whose files the node keeps until this value is dropped, even if it has a newer one.
 #[derive(Debug)]
 pub struct Held {
     manifest: Manifest,
@@ -75,23 +75,23 @@ impl Held {
         self.manifest.at
     }
 
-    /// Returns the length of its stream.
+    /// Returns the length of the snapshot's stream in bytes.
     pub fn bytes(&self) -> u64 {
         self.manifest.bytes
     }
 
-    /// Returns the XXH3-128 of its stream.
+    /// Returns the XXH3-128 of the snapshot's stream.
     pub fn digest(&self) -> u128 {
         self.manifest.digest
     }
 
-    /// Restarts reading from the beginning of its stream.
+    /// Restarts reading at the beginning of the snapshot's stream.
     pub(super) fn rewind(&mut self) {
         self.next = 0;
     }
 
-    /// Returns the next bytes of its stream; `None` at its end. It uses a chunk of memory, whatever
-    /// the snapshot's size.
+    /// Returns the next bytes of the snapshot's stream; `None` at its end. Uses memory for one
+    /// chunk, whatever the snapshot's size.
     pub fn next(&mut self, parts: &mut dyn Parts) -> Result<Option<Vec<u8>>, Unreadable> {
         let content = self.read_at(self.next, parts)?;
         self.next += content.as_ref().map_or(0, |content| content.len() as u64);
@@ -117,7 +117,7 @@ impl Held {
         }
     }
 
-    /// Returns the table of streams at its slot, which precedes the service's items.
+    /// Returns the table of streams at the snapshot's slot, which precedes the service's items.
     pub fn streams(&self, parts: &mut dyn Parts) -> Result<Table, Unreadable> {
         let damaged = |what: &str| Unreadable::Damaged(what.to_owned());
         let (mut at, mut items) = (0, Items::default());
@@ -139,7 +139,7 @@ impl Held {
         Table::restore(rows).map_err(|bad| damaged(&bad.to_string()))
     }
 
-    /// Returns the era at its slot, which is in its first bytes.
+    /// Returns the era at the snapshot's slot, which is in its first bytes.
     pub fn era(&self, parts: &mut dyn Parts) -> Result<Era, Unreadable> {
         let (mut at, mut items, mut era) = (0, Items::default(), None);
         while era.is_none() {

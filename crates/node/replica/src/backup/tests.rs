@@ -1,4 +1,4 @@
-//! Backups of bytes that are sound, cut, or flipped.
+//! Tests of backups whose bytes are intact, truncated, or corrupted.
 
 use std::collections::BTreeMap;
 
@@ -101,7 +101,7 @@ fn any_flipped_bit_is_noticed() {
     }
 }
 
-/// No input causes a panic, and no memory is allocated on a stranger's word.
+/// No input causes a panic or makes the reader allocate memory for a length that it merely claims.
 #[test]
 fn hostile_bytes_are_refused() {
     let mut dice = Dice::new(11);
@@ -126,7 +126,7 @@ fn hostile_bytes_are_refused() {
         }
         assert!(file == good || checked(&file).is_err());
     }
-    // Sound checksums around nonsense: the stream, and the header.
+    // Valid checksums over invalid content: in the stream, and in the header.
     let good = stream(&items());
     for _ in 0..3_000 {
         let mut stream = good.clone();
@@ -142,7 +142,7 @@ fn hostile_bytes_are_refused() {
     }
 }
 
-/// Sound bytes that no node writes.
+/// A backup with valid checksums but contradictory content, which no node writes, is refused.
 #[test]
 fn a_backup_that_contradicts_itself_is_refused() {
     let good = stream(&items());
@@ -209,8 +209,8 @@ fn none(_: StreamName, _: u64, _: &[u8]) -> Result<(), Bad> {
     panic!("no bytes of streams were backed up")
 }
 
-/// [restore-1] New cluster, new id from the counter, no sessions, and the service's items as they
-/// were, but for one that is replaced.
+/// [restore-1] A new cluster has a new id from the counter, no sessions, and the same service items
+/// but for one that is replaced.
 #[test]
 fn a_new_cluster_begins_with_the_data_and_nothing_else_of_the_old_one() {
     let file = sample();
@@ -256,7 +256,7 @@ fn a_new_cluster_begins_with_the_data_and_nothing_else_of_the_old_one() {
     assert_eq!((nodes[0].0, &*nodes[0].1.peer), (NodeId(9), "here:1"));
 }
 
-/// [access-1] Who could do nothing with the old cluster can do nothing with its data in a new one.
+/// [access-1] Users without access to the old cluster have no access to its data in a new one.
 #[test]
 fn users_come_along_and_nonsense_in_their_place_does_not() {
     let with_users = |value: &[u8]| {
@@ -288,7 +288,7 @@ fn users_come_along_and_nonsense_in_their_place_does_not() {
     assert!(checked(&with_users(b"nonsense")).is_err());
 }
 
-/// Two that are made of one backup, and the old one, have sessions of different names.
+/// Two clusters made from one backup, and the old one, have sessions of different names.
 #[test]
 fn clusters_made_of_one_backup_have_name_spaces_of_their_own() {
     let checked = checked(&sample()).unwrap();
@@ -307,7 +307,7 @@ fn clusters_made_of_one_backup_have_name_spaces_of_their_own() {
     assert!(NewGroup::of(&newest, 1, "here:1").is_err());
 }
 
-/// A file that changes between the check and the restore is found out.
+/// A file that changes between the check and the restore is refused.
 #[test]
 fn another_backup_than_was_checked_is_refused() {
     let file = sample();
@@ -320,7 +320,7 @@ fn another_backup_than_was_checked_is_refused() {
     assert!(founded(&file[..], &first, &group, &mut write, &mut none).is_ok());
 }
 
-/// The format does not change without a new version: `docs/spec/snapshot.md` has the table.
+/// The format does not change without a new version; `docs/spec/snapshot.md` has the table.
 #[test]
 fn the_bytes_of_a_backup_stay_the_same() {
     let header = header_of(b"abc");
@@ -336,7 +336,8 @@ fn the_bytes_of_a_backup_stay_the_same() {
     assert_eq!(summary.bytes, file.len() as u64);
 }
 
-/// Returns the streams that a new cluster begins with: their table, and the kept bytes of each.
+/// Returns the streams with which a new cluster begins: their table, and the retained bytes of
+/// each.
 fn restored_streams(file: &[u8]) -> (Table, BTreeMap<StreamName, (u64, Vec<u8>)>) {
     let checked = checked(file).unwrap();
     let group = NewGroup::of(&checked, 99, "here:1").unwrap();
@@ -372,8 +373,8 @@ fn restored_streams(file: &[u8]) -> (Table, BTreeMap<StreamName, (u64, Vec<u8>)>
     (Table::restore(rows).unwrap(), kept)
 }
 
-/// Streams are restored as they were at the snapshot's slot, with every byte that was kept of them,
-/// but without their writers.
+/// Streams are restored as of the snapshot's slot, with every retained byte but without their
+/// writers.
 #[test]
 fn streams_come_back_with_their_bytes() {
     let before = byte_streams();
@@ -399,7 +400,7 @@ fn streams_come_back_with_their_bytes() {
             assert!(bytes.iter().zip(range).all(|(byte, at)| *byte == at as u8));
         }
     }
-    // Without their bytes a new cluster has none of them.
+    // If the backup lacks the bytes of its streams, a new cluster has no streams.
     let without = file_with_streams(&items(), None);
     let read = checked(&without).unwrap();
     assert_eq!((read.streams, read.stream_bytes, read.header.streams), (3, 1270, None));
@@ -426,7 +427,7 @@ fn streams_that_are_cut_flipped_or_miscounted_are_refused() {
         assert!(checked(&flipped).is_err(), "byte {at}");
         flipped[at] ^= 1 << (at % 8);
     }
-    // Sound checksums: of more or fewer bytes than the table says, or than the header does.
+    // Valid checksums, but more or fewer bytes than the table or the header states.
     let table = byte_streams();
     let (stream, bytes) = (stream_with(&items(), &table), bytes_of(&table));
     for (said, there) in
@@ -444,7 +445,7 @@ fn streams_that_are_cut_flipped_or_miscounted_are_refused() {
     }
 }
 
-/// Format 2 does not change either.
+/// Format 2 does not change without a new version either.
 #[test]
 fn the_bytes_of_a_backup_with_streams_stay_the_same() {
     let mut header = header_of(b"abc");

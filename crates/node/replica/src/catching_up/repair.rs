@@ -1,7 +1,8 @@
-//! Decided slots that cannot be read back any more: fetched from peers, recorded again ([disk-8]).
+//! Repair of decided slots that cannot be read back from the log: they are fetched from peers and
+//! recorded again ([disk-8]).
 //!
-//! The core has decided them in this process and asks for nothing below `decided_to`. So this part
-//! asks for them itself. What a log has lost before the start is the core's to learn again.
+//! The core decided these slots in this process and requests nothing below `decided_to`, so the
+//! requests are made here. Slots that the log lost before the start are learned again by the core.
 
 use quorate_core::{
     node_id::NodeId,
@@ -12,11 +13,11 @@ use quorate_core::{
 /// Missing slots, and the schedule of requests for them.
 #[derive(Debug)]
 pub(crate) struct Repair {
-    /// Ordered and disjoint ranges.
+    /// Missing ranges, ordered and disjoint.
     missing: Vec<SlotRange>,
     ask_at: Time,
     asked: usize,
-    /// Requests since the last received slot.
+    /// Number of requests since the last slot was received.
     fruitless: u32,
     retry_ms: u64,
 }
@@ -57,7 +58,7 @@ impl Repair {
         self.missing.iter().any(|gap| !gap.intersect(range).is_empty())
     }
 
-    /// Removes slots that are here again.
+    /// Removes slots that are in the log again.
     pub(crate) fn repaired(&mut self, range: SlotRange) {
         let cut = |gap: &SlotRange| {
             let before = SlotRange::new(gap.from, range.from.min(gap.to));
@@ -76,7 +77,7 @@ impl Repair {
             return None;
         }
         if peers.is_empty() {
-            // It would be due again and again.
+            // Without this delay the request would stay due in every turn.
             self.ask_at = now.plus_ms(self.retry_ms);
             return None;
         }
@@ -87,7 +88,7 @@ impl Repair {
         Some((to, gap))
     }
 
-    /// Returns the time of the next request.
+    /// Returns the time of the next request, if slots are missing.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         (!self.missing.is_empty()).then_some(self.ask_at)
     }
@@ -116,7 +117,7 @@ mod tests {
         SlotRange::new(Slot(from), Slot(to))
     }
 
-    /// [disk-8]
+    /// [disk-8] Missing slots are requested, from one peer after the other, until they are back.
     #[test]
     fn missing_slots_are_asked_for_until_they_are_back() {
         let mut repair = Repair::new(10);

@@ -1,5 +1,4 @@
-//! Peers that are behind, and the slots that they are still to be sent: one range each, within a
-//! budget.
+//! Slots to send to peers that lag, one range per peer, and payloads that peers requested.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,15 +8,15 @@ use quorate_core::{
     value::Value,
 };
 
-/// Pending slots of each peer.
+/// Slots and payloads to send to each peer.
 #[derive(Debug, Default)]
 pub(crate) struct Serving {
-    /// Slots that each peer is still to be sent. The newest request of a peer replaces its older
-    /// one: it knows best where it stands.
+    /// Slots to send to each peer. A peer's newest request replaces the older one, since the peer
+    /// knows its own position best.
     ranges: BTreeMap<NodeId, SlotRange>,
-    /// Payloads that peers look for and that are not in memory.
+    /// Payloads that peers requested and that are not in memory.
     payloads: VecDeque<(NodeId, Value, Slot)>,
-    /// Peer that was served last; the next in order is next.
+    /// Peer served last; the next one in order follows.
     last: NodeId,
 }
 
@@ -29,8 +28,8 @@ impl Serving {
         }
     }
 
-    /// Queues a peer's request for a payload that was proposed in this slot; returns `false` if
-    /// there is no room.
+    /// Queues a peer's request for a payload that was proposed in this slot; returns `false` if the
+    /// queue is full.
     pub(crate) fn want_payload(
         &mut self,
         to: NodeId,
@@ -61,12 +60,12 @@ impl Serving {
         Some((*to, *range))
     }
 
-    /// Returns the slots that a peer is still to be sent.
+    /// Returns the slots that are still to be sent to a peer.
     pub(crate) fn range(&self, to: NodeId) -> Option<SlotRange> {
         self.ranges.get(&to).copied()
     }
 
-    /// Records that a peer was sent the slots below.
+    /// Records that a peer was sent the slots below `to`.
     pub(crate) fn sent(&mut self, node: NodeId, to: Slot) {
         if let Some(range) = self.ranges.get_mut(&node) {
             range.from = range.from.max(to);
@@ -76,7 +75,8 @@ impl Serving {
         }
     }
 
-    /// Drops a peer that disconnected, or cannot be helped; it will ask again.
+    /// Drops the slots queued for a peer that disconnected or cannot be served; it will repeat its
+    /// request.
     pub(crate) fn stop(&mut self, node: NodeId) {
         self.ranges.remove(&node);
         self.payloads.retain(|(to, ..)| *to != node);

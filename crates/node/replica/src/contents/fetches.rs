@@ -1,4 +1,5 @@
-//! Bytes that this node lacks: asked of one peer after the other until one delivers ([value-4]).
+//! Requests for bytes that this node lacks, sent to one peer after the other until one delivers
+//! ([value-4]).
 
 use std::collections::BTreeMap;
 
@@ -9,22 +10,23 @@ use quorate_core::{
     value::{StreamName, Value},
 };
 
-/// Most values whose bytes are looked for at a time. The core repeats what it still needs.
+/// Maximum number of values whose bytes are fetched at a time. The core repeats requests that it
+/// still needs.
 const OPEN_MAX: usize = 1024;
 
 #[derive(Debug)]
 struct Fetch {
     /// Missing slots; never empty.
     range: SlotRange,
-    /// The peer expected to have the bytes, asked first; `asked` then counts through the others.
+    /// Peer expected to have the bytes, asked first; `asked` then counts through the others.
     first: NodeId,
     asked: usize,
     ask_at: Time,
 }
 
 impl Fetch {
-    /// Adds missing slots. The bytes of a value in one slot are the same in any: the latest slot
-    /// stands for all.
+    /// Adds missing slots. If the value has the same bytes in every slot, the latest slot stands
+    /// for all.
     fn extend(&mut self, range: SlotRange, spans: bool) {
         if spans {
             self.range.from = self.range.from.min(range.from);
@@ -35,14 +37,14 @@ impl Fetch {
     }
 }
 
-/// Values whose bytes are being looked for.
+/// Values whose bytes are being fetched.
 #[derive(Debug)]
 pub(super) struct Fetches {
     open: BTreeMap<Value, Fetch>,
     retry_ms: u64,
 }
 
-/// A question to a peer.
+/// A request to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Question {
     pub(super) to: NodeId,
@@ -55,8 +57,8 @@ impl Fetches {
         Self { open: BTreeMap::new(), retry_ms }
     }
 
-    /// Starts looking for the bytes of a value in these slots; `from` should have them. With
-    /// `patience` they may be on their way: the first question waits as long as a repeated one.
+    /// Starts fetching the value's bytes in these slots; `from` should have them. With `patience`
+    /// they may be in flight: the first request waits for the retry interval.
     pub(super) fn start(
         &mut self,
         now: Time,
@@ -78,13 +80,13 @@ impl Fetches {
         }
     }
 
-    /// Returns the slots of this value whose bytes are looked for, if any are.
+    /// Returns the slots for which this value's bytes are being fetched, if any.
     pub(super) fn wanted(&self, value: &Value) -> Option<SlotRange> {
         self.open.get(value).map(|fetch| fetch.range)
     }
 
-    /// Records that the bytes for the slots of this value below `to` are here. If they were asked
-    /// for, so is the rest, at once and of the same peer.
+    /// Records that the bytes for slots of this value below `to` are available. If they were
+    /// requested, the rest is requested immediately from the same peer.
     pub(super) fn found(&mut self, now: Time, value: &Value, to: Slot) {
         if let Some(fetch) = self.open.get_mut(value) {
             fetch.range.from = fetch.range.from.max(to);
@@ -97,13 +99,13 @@ impl Fetches {
         }
     }
 
-    /// Returns all content that is looked for.
+    /// Returns all content that is being fetched.
     pub(super) fn content(&self) -> Vec<Value> {
         let content = |value: &&Value| matches!(value, Value::Content { .. });
         self.open.keys().filter(content).copied().collect()
     }
 
-    /// Returns the content of this stream that is looked for.
+    /// Returns the content of this stream that is being fetched.
     pub(super) fn of_stream(&self, wanted: StreamName) -> Vec<Value> {
         let first = Value::Content { stream: wanted, offset: 0 };
         let from_first = self.open.range(first..);
@@ -113,8 +115,8 @@ impl Fetches {
         values.take_while(same).collect()
     }
 
-    /// Handles a peer that does not have the bytes: the next one is asked at once, unless all peers
-    /// have said so already.
+    /// Handles a peer that does not have the bytes: asks the next one immediately, unless all peers
+    /// have answered so.
     pub(super) fn not_there(&mut self, now: Time, value: &Value, peers: usize) {
         if let Some(fetch) = self.open.get_mut(value)
             && !fetch.asked.is_multiple_of(peers.max(1))
@@ -123,7 +125,8 @@ impl Fetches {
         }
     }
 
-    /// Forgets slots below: they are decided without these bytes, or were learned in another way.
+    /// Drops slots below `slot`: they are decided without these bytes, or were learned in another
+    /// way.
     pub(super) fn forget_below(&mut self, slot: Slot) {
         self.open.retain(|_, fetch| {
             fetch.range.from = fetch.range.from.max(slot);
@@ -131,7 +134,8 @@ impl Fetches {
         });
     }
 
-    /// Questions that are due, to peers that can be talked to; without one they are due later.
+    /// Appends the requests that are due to `questions`, each for a connected peer. Without a peer
+    /// they are postponed.
     pub(super) fn due(&mut self, now: Time, peers: &[NodeId], questions: &mut Vec<Question>) {
         for (value, fetch) in &mut self.open {
             if fetch.ask_at > now {
@@ -148,7 +152,7 @@ impl Fetches {
         }
     }
 
-    /// Returns when the next question is due.
+    /// Returns when the next request is due.
     pub(super) fn wake_at(&self) -> Option<Time> {
         self.open.values().map(|fetch| fetch.ask_at).min()
     }
@@ -197,7 +201,7 @@ mod tests {
         assert_eq!((fetches.wanted(&BATCH), fetches.wake_at()), (None, None));
     }
 
-    /// A node that is cut off does not look again and again.
+    /// A node without connected peers does not retry in every turn.
     #[test]
     fn who_has_no_peers_waits_for_some() {
         let mut fetches = Fetches::new(10);
@@ -219,7 +223,7 @@ mod tests {
         assert_eq!(fetches.wanted(&BATCH), None);
     }
 
-    /// Bytes in flight are asked for only when they are late; one stream's content is found among
+    /// Bytes in flight are requested only when they are late; content of one stream is found among
     /// all.
     #[test]
     fn bytes_that_are_on_their_way_are_waited_for() {
@@ -238,7 +242,7 @@ mod tests {
         assert_eq!(fetches.of_stream(second), [content(2, 0), content(2, 9)]);
     }
 
-    /// Runs that follow each other are one; peers are asked for what is not here, and nothing else.
+    /// Adjacent runs become one; only missing bytes are requested.
     #[test]
     fn only_what_is_missing_of_a_run_is_asked_for() {
         let content = Value::Content { stream: StreamName::default(), offset: 1 };

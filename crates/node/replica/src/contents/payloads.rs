@@ -1,7 +1,9 @@
-//! Bytes by batch name: what open slots need, then a bounded ring of what slow followers may want.
+//! Payloads by batch name: those that open slots need, and the most recent others, within a bound,
+//! for slow followers.
 //!
-//! A payload is pinned by each slot that it was proposed or decided in and that is not applied yet.
-//! Whatever is not pinned may go at any time, oldest first; the log still has what was voted for.
+//! A payload is pinned by each slot in which it was proposed or decided and that is not applied
+//! yet. Unpinned payloads may be dropped at any time, oldest first; the log still has those that
+//! were voted for.
 
 use std::collections::{BTreeMap, HashMap, hash_map::Entry};
 
@@ -9,7 +11,7 @@ use quorate_core::{slot::Slot, value::BatchName};
 
 use crate::payload::Payload;
 
-/// Returns whether these are the bytes of that name ([value-2]). `check` is their checksum, if it
+/// Returns whether these are the bytes of the batch ([value-2]). `check` is their checksum, if it
 /// is known.
 pub(crate) fn matches(name: &BatchName, bytes: &[u8], check: Option<u32>) -> bool {
     usize::try_from(name.length) == Ok(bytes.len())
@@ -19,14 +21,14 @@ pub(crate) fn matches(name: &BatchName, bytes: &[u8], check: Option<u32>) -> boo
 struct Held {
     payload: Payload,
     pins: u32,
-    /// Key into `recent`; meaningful only while `pins` is 0.
+    /// Key in `recent`; meaningful only while `pins` is 0.
     stamp: u64,
 }
 
-/// The store.
+/// Payloads of batches, pinned or recent.
 pub(crate) struct Payloads {
     held: HashMap<BatchName, Held>,
-    /// Few per slot: one for each value that some ballot proposed there.
+    /// Batches pinned by each slot: few, one for each value that some ballot proposed there.
     pins: BTreeMap<Slot, Vec<BatchName>>,
     recent: BTreeMap<u64, BatchName>,
     stamp: u64,
@@ -50,12 +52,13 @@ impl Payloads {
         }
     }
 
-    /// Returns whether open slots may take `more` bytes.
+    /// Returns whether open slots have capacity for `more` bytes.
     pub(crate) fn has_room(&self, more: usize) -> bool {
         self.pinned_bytes == 0 || self.pinned_bytes.saturating_add(more) <= self.pinned_bytes_max
     }
 
-    /// Returns whether slots that wait for others may take `more` bytes: at most half of the room.
+    /// Returns whether slots that wait for earlier ones have capacity for `more` bytes: they may
+    /// use half of it.
     pub(crate) fn has_room_ahead(&self, more: usize) -> bool {
         self.pinned_bytes == 0
             || self.pinned_bytes.saturating_add(more) <= self.pinned_bytes_max / 2
@@ -69,8 +72,8 @@ impl Payloads {
         self.held.contains_key(name)
     }
 
-    /// Keeps a payload whose name was checked. The newest unpinned payload always stays, however
-    /// large: it is what the caller is about to vote for.
+    /// Stores a payload whose name was checked. The newest unpinned payload stays, however large:
+    /// the caller is about to vote for it.
     pub(crate) fn insert(&mut self, name: BatchName, payload: Payload) {
         let Entry::Vacant(vacant) = self.held.entry(name) else {
             return;
@@ -83,10 +86,9 @@ impl Payloads {
         self.shrink();
     }
 
-    /// Pins a batch that an open slot may need, as it was proposed there. Ignored if the bytes are
-    /// not here.
+    /// Pins a batch that was proposed in an open slot. Ignored if its payload is not stored.
     pub(crate) fn pin(&mut self, slot: Slot, name: BatchName) {
-        // Each slot comes here two or three times; to look into the pins costs least.
+        // This runs two or three times per slot, and looking into the pins is cheapest.
         let pinned = self.pins.get(&slot);
         if pinned.is_some_and(|pinned| pinned.contains(&name)) {
             return;
@@ -104,7 +106,7 @@ impl Payloads {
     }
 
     /// Handles a decision on this batch, or on a value without bytes: the slot needs no other
-    /// payload any more.
+    /// payload.
     pub(crate) fn decided(&mut self, slot: Slot, name: Option<BatchName>) {
         if self.pins.get(&slot).map(Vec::as_slice) == name.as_ref().map(std::slice::from_ref) {
             return;
@@ -121,7 +123,7 @@ impl Payloads {
         }
     }
 
-    /// Unpins the payloads of slots below: those are applied.
+    /// Unpins the payloads of slots below `slot`, which are applied.
     pub(crate) fn unpin_below(&mut self, slot: Slot) {
         while let Some(first) = self.pins.first_entry()
             && *first.key() < slot
@@ -181,7 +183,7 @@ mod tests {
         name
     }
 
-    /// [value-2] Neither another length nor other bytes pass for a name.
+    /// [value-2] Bytes of another length or with another checksum do not match a name.
     #[test]
     fn bytes_are_known_by_length_and_checksum() {
         let honest = name(1, b"abc");
@@ -219,7 +221,7 @@ mod tests {
         assert_eq!((payloads.pinned_bytes, payloads.recent_bytes), (0, 20));
     }
 
-    /// Until one is decided, a slot needs whatever some ballot proposed in it.
+    /// Until a value is decided in it, a slot pins every batch that a ballot proposed there.
     #[test]
     fn slot_pins_all_that_was_proposed_and_then_what_was_decided() {
         let mut payloads = Payloads::new(100, 0);
@@ -254,8 +256,8 @@ mod tests {
         assert!(payloads.has_room(6));
     }
 
-    /// Proposals that wait behind a gap must not keep out the ones that fill it: a follower that
-    /// was far behind, and received more proposals than it had room for, would never catch up.
+    /// Proposals after a gap must not exhaust the capacity for those that fill it. Otherwise a
+    /// follower that was far behind and received too many proposals would never catch up.
     #[test]
     fn slots_behind_a_gap_take_half_of_the_room() {
         let mut payloads = Payloads::new(20, 100);

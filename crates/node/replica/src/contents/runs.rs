@@ -1,11 +1,10 @@
-//! Bytes of streams by ⟨stream, position⟩, from when they arrive until they are applied
-//! ([stream-3]).
+//! Bytes of streams by ⟨stream, position⟩, from their arrival until they are applied ([stream-3]).
 //!
-//! Bytes come from the owner, before or after the descriptors that give them slots, and may arrive
-//! again. Whole units may be placed in the store of streams, so that a record need not contain them
-//! ([disk-5]): while that write is in flight they count for no vote. The bytes kept of a stream are
-//! bounded: positions within one window after the next one. Bytes that do not fit count as lost,
-//! and are offered again by the owner or fetched from a peer.
+//! Bytes are sent by the owner, before or after the descriptors that give them slots, and may
+//! arrive again. Whole units may be placed in the store of streams, so that a record need not
+//! contain them ([disk-5]); while that write is in flight they count for no vote. The bytes stored
+//! of a stream are bounded: positions within two windows after the last applied one. Bytes that do
+//! not fit count as lost; the owner offers them again, or they are fetched from a peer.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,27 +14,27 @@ use quorate_stream::store::Ranges;
 
 use crate::payload::Payload;
 
-/// The part of one stream that is in memory.
+/// Bytes of one stream that are available.
 #[derive(Debug, Default)]
 struct Run {
-    /// Pieces by their first position; they do not overlap.
+    /// Stored bytes by their first position, without overlaps.
     pieces: BTreeMap<u64, Payload>,
-    /// Positions below are applied.
+    /// First position that is not applied.
     next: u64,
     /// Positions on stable storage, in the store of streams.
     placed: Ranges,
-    /// Positions on their way there.
+    /// Positions that are being written to the store of streams.
     placing: Ranges,
-    /// Positions below were recorded with their bytes, or it was tried to place them.
+    /// Positions below were recorded with their bytes, or handed out to be placed.
     settled: u64,
 }
 
-/// Whole units that may be placed.
+/// Whole units to be placed.
 #[derive(Debug)]
 pub(crate) struct Units {
-    /// Position of their first byte.
+    /// Position of the first byte.
     pub(crate) from: u64,
-    /// The payload that contains the units; `within` is their part of it.
+    /// The payload that contains the units; `within` is their range in it.
     pub(crate) payload: Payload,
     pub(crate) within: Range<usize>,
 }
@@ -46,7 +45,7 @@ impl Units {
     }
 }
 
-/// In which way some bytes are here.
+/// Storage that has available bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whereabouts {
     /// On stable storage, in the store of streams.
@@ -56,14 +55,14 @@ pub(crate) enum Whereabouts {
 }
 
 impl Run {
-    /// Returns the piece that holds `position`, and where it begins.
+    /// Returns the piece that contains `position`, and its first position.
     fn piece(&self, position: u64) -> Option<(u64, &Payload)> {
         let (from, payload) = self.pieces.range(..=position).next_back()?;
         (position - from < payload.len() as u64).then_some((*from, payload))
     }
 
-    /// Returns the end of what is here in one way from `position` on: of what is placed, or else of
-    /// what is in memory.
+    /// Returns where the bytes at `position` are, and up to which position they are there. Placed
+    /// bytes take precedence over bytes in memory.
     fn first(&self, position: u64, most: u64) -> Option<(u64, Whereabouts)> {
         let placed = self.placed.end_of(position);
         if placed > position {
@@ -79,7 +78,7 @@ impl Run {
         (end > position).then_some((end.min(most), Whereabouts::Memory))
     }
 
-    /// Returns the end of what is here without a gap from `position` on.
+    /// Returns the end of the available bytes without a gap from `position` on.
     fn here_to(&self, position: u64, most: u64) -> u64 {
         let mut end = position;
         while end < most
@@ -90,7 +89,8 @@ impl Run {
         end.min(most)
     }
 
-    /// Returns the same for bytes that a record may mention now.
+    /// Returns the end of the bytes without a gap from `position` on that a record may mention now:
+    /// it stops before bytes in flight to the store.
     fn held_to(&self, position: u64, most: u64) -> u64 {
         let placing = self.placing.next(position);
         self.here_to(position, placing.map_or(most, |placing| placing.min(most)))
@@ -101,7 +101,7 @@ impl Run {
     }
 }
 
-/// All streams.
+/// Bytes of all streams.
 #[derive(Debug)]
 pub(crate) struct Runs {
     streams: BTreeMap<StreamName, Run>,
@@ -111,19 +111,21 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    /// Keeps at most `bytes_max` bytes in all, and of each stream twice the owner's `window` after
-    /// what is applied.
+    /// Creates an empty store of at most `bytes_max` bytes in all, and of at most twice the owner's
+    /// `window` per stream.
     pub(crate) fn new(bytes_max: usize, window: usize) -> Self {
         Self { streams: BTreeMap::new(), bytes: 0, bytes_max, window: window as u64 }
     }
 
-    /// Returns the bytes above what streams have room for by themselves: open slots needed them.
+    /// Returns the number of bytes above the limit for streams, stored because open slots needed
+    /// them.
     pub(crate) fn excess_bytes(&self) -> usize {
         self.bytes.saturating_sub(self.bytes_max)
     }
 
-    /// Keeps those of these bytes that came unasked, are not here yet, and fit. Whether some were
-    /// kept. What is next of a stream that is `open` always fits: nothing else makes room again.
+    /// Stores those bytes that fit and are not stored yet, sent without a request; returns whether
+    /// any were stored. The next bytes of a stream that is `open` always fit, since only they free
+    /// space.
     pub(crate) fn put(
         &mut self,
         stream: StreamName,
@@ -133,8 +135,8 @@ impl Runs {
     ) -> bool {
         let known = self.streams.get(&stream);
         let next = known.map_or(0, |run| run.next);
-        // An owner knows first what is decided, and is ahead of the others by as much as its window
-        // at most.
+        // An owner knows first which slots are decided, and is ahead of the others by at most its
+        // window.
         let limit = next.saturating_add(2 * self.window);
         let full = self.bytes + payload.len() > self.bytes_max;
         if full && !(open && position <= next) {
@@ -143,8 +145,8 @@ impl Runs {
         self.put_below(stream, position, payload, limit)
     }
 
-    /// Keeps those of these bytes that are not here yet: open slots need them, and the caller has
-    /// room.
+    /// Stores those bytes that are not stored yet: open slots need them, and the caller has checked
+    /// the capacity.
     pub(crate) fn put_needed(&mut self, stream: StreamName, position: u64, payload: &Payload) {
         self.put_below(stream, position, payload, u64::MAX);
     }
@@ -183,23 +185,23 @@ impl Runs {
         kept
     }
 
-    /// [disk-5] Returns the end of the bytes that a record may mention, of a stream without a gap
-    /// from `position` on, at most `most`: bytes in memory that are not in flight to the store, and
-    /// bytes on stable storage there.
+    /// [disk-5] Returns the end, at most `most`, of the stream's bytes without a gap from
+    /// `position` on that a record may mention: bytes in memory that are not in flight to the
+    /// store, and bytes on stable storage there.
     pub(crate) fn held_to(&self, stream: StreamName, position: u64, most: u64) -> u64 {
         let run = self.streams.get(&stream);
         run.map_or(position, |run| run.held_to(position, most))
     }
 
-    /// Returns the end of what is here of a stream, in either way, without a gap from `position`
-    /// on, at most `most`.
+    /// Returns the end, at most `most`, of the stream's bytes without a gap from `position` on that
+    /// are available in memory or in the store.
     pub(crate) fn here_to(&self, stream: StreamName, position: u64, most: u64) -> u64 {
         let run = self.streams.get(&stream);
         run.map_or(position, |run| run.here_to(position, most))
     }
 
-    /// Returns the first part of these positions that is here in one way; `None` if the first is
-    /// not here.
+    /// Returns where the first of these positions is stored, and up to which position; `None` if it
+    /// is not available.
     pub(crate) fn first(
         &self,
         stream: StreamName,
@@ -209,9 +211,9 @@ impl Runs {
         run.first(positions.start, positions.end)
     }
 
-    /// Returns the next whole units of `unit` bytes that are in memory and may be placed: none of
-    /// their bytes was recorded. Each is returned once: as many as came together, of one `chunk` of
-    /// the store.
+    /// Returns the next whole units of `unit` bytes that are in memory and may be placed, since
+    /// none of their bytes was recorded. Each is returned once, together with those adjacent in the
+    /// same payload and the same `chunk` of the store.
     pub(crate) fn next_units(
         &mut self,
         stream: StreamName,
@@ -235,7 +237,7 @@ impl Runs {
             run.settled = to;
             return Some(units);
         }
-        // One that came in several pieces.
+        // The unit is spread over several pieces.
         run.settled = from + unit;
         let payload = self.get(stream, &(from..from + unit))?;
         Some(Units { from, within: 0..payload.len(), payload })
@@ -248,7 +250,7 @@ impl Runs {
         }
     }
 
-    /// Marks bytes as on stable storage, in the store.
+    /// Marks bytes as on stable storage in the store.
     pub(crate) fn placed(&mut self, stream: StreamName, positions: Range<u64>) {
         let run = self.streams.entry(stream).or_default();
         let from = positions.start.max(run.next);
@@ -267,8 +269,8 @@ impl Runs {
         self.forget_if_empty(stream);
     }
 
-    /// Clears all marks of bytes in flight to the store: nothing should wait for them. Returns the
-    /// streams that had some.
+    /// Clears all marks of bytes in flight to the store, so that no vote waits for them. Returns
+    /// the streams that had marked bytes.
     pub(crate) fn place_nothing(&mut self) -> Vec<StreamName> {
         let placing = self.streams.iter_mut();
         let placing = placing.filter(|(_, run)| !run.placing.is_empty());
@@ -279,14 +281,15 @@ impl Runs {
         placing.map(nothing).collect()
     }
 
-    /// Records that positions below were recorded with their bytes.
+    /// Records that the log has the bytes at positions below `position`.
     pub(crate) fn recorded(&mut self, stream: StreamName, position: u64) {
         if let Some(run) = self.streams.get_mut(&stream) {
             run.settled = run.settled.max(position);
         }
     }
 
-    /// Returns the bytes at these positions, if all are here: by reference if they are one piece.
+    /// Returns the bytes at these positions, if all are in memory: without a copy if they are
+    /// exactly one piece.
     pub(crate) fn get(&self, stream: StreamName, positions: &Range<u64>) -> Option<Payload> {
         let run = self.streams.get(&stream)?;
         let (from, payload) = run.piece(positions.start)?;
@@ -306,7 +309,7 @@ impl Runs {
         Some(Payload::new(bytes))
     }
 
-    /// Returns the piece that holds `position`, from there on.
+    /// Returns the bytes of the piece that contains `position`, from there on.
     pub(crate) fn piece(&self, stream: StreamName, position: u64) -> Option<Payload> {
         let (from, payload) = self.streams.get(&stream)?.piece(position)?;
         if from == position {
@@ -316,7 +319,7 @@ impl Runs {
         Some(Payload::new(payload[part..].to_vec()))
     }
 
-    /// Records that positions below `next` are applied: they are never read from this memory again.
+    /// Records that positions below `next` are applied: they are not read from memory again.
     pub(crate) fn applied(&mut self, stream: StreamName, next: u64) {
         let run = self.streams.entry(stream).or_default();
         run.next = run.next.max(next);
@@ -329,8 +332,8 @@ impl Runs {
         }
     }
 
-    /// Drops positions below, which are in the log: this node applies nothing now, and needs the
-    /// memory.
+    /// Drops bytes below `position`, which are in the log: this node applies nothing now, and needs
+    /// the memory.
     pub(crate) fn drop_below(&mut self, stream: StreamName, position: u64) {
         let Some(run) = self.streams.get_mut(&stream) else {
             return;
@@ -343,7 +346,7 @@ impl Runs {
         self.forget_if_empty(stream);
     }
 
-    /// Forgets a stream: nothing more of it is applied.
+    /// Drops a stream to which nothing more is applied.
     pub(crate) fn forget(&mut self, stream: StreamName) {
         if let Some(run) = self.streams.remove(&stream) {
             self.bytes -= run.pieces.values().map(|piece| piece.len()).sum::<usize>();
@@ -374,7 +377,7 @@ mod tests {
 
     const S: StreamName = StreamName { owner: NodeId(1), boot: 1, number: 1 };
 
-    /// Returns the byte at a position, so that any mix-up shows.
+    /// Returns the byte at a position, chosen so that mixed-up positions show.
     fn byte(position: u64) -> u8 {
         u8::try_from(position % 251).unwrap()
     }

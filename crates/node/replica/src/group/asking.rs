@@ -1,4 +1,4 @@
-//! Requests to the group from operators, and from nodes that want to join; and their answers.
+//! Requests of operators and of joining nodes to the group, and the answers.
 
 use quorate_core::{
     ballot::Era,
@@ -9,54 +9,55 @@ use quorate_core::{
 use super::{As, Ended, Known};
 
 /// A request to the group, accepted by any node unless noted. Only the leader knows which nodes are
-/// alive and how far each one is: it refuses at once a request that has to wait, and continues
-/// those that other nodes accepted once they need not wait.
+/// alive and how far each one is. It immediately refuses a request that would have to wait, and
+/// continues requests accepted by other nodes once they can proceed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// A folder wants an id, the same one each time it asks ([join-2]).
+    /// Assigns an id to a folder, the same one each time the folder asks ([join-2]).
     Join {
-        /// Chosen at random by the folder, durably.
+        /// Random number that the folder has chosen and stored.
         nonce: u64,
-        /// The id that was reserved for it.
+        /// Id that was reserved for the node.
         node: Option<NodeId>,
-        /// The address where it listens for peers.
+        /// Address where the node listens for peers.
         peer: String,
-        /// The role it is to take.
+        /// Role that the node is to take.
         role: As,
     },
-    /// An id for a node that comes later.
+    /// Reserves an id for a node that joins later.
     Reserve {
-        /// The address where it will listen for peers.
+        /// Address where the node will listen for peers.
         peer: String,
-        /// The role it is to take.
+        /// Role that the node is to take.
         role: As,
     },
     /// Gives the node a vote, if it is caught up.
     Promote(NodeId),
-    /// Takes the node's vote away: it becomes a learner.
+    /// Makes a voter a learner.
     Demote(NodeId),
-    /// A voter is spared values while the others are enough, or is not any more ([aux-1]).
+    /// Makes a voter an auxiliary, which gets no values while the others suffice, or a full replica
+    /// again ([aux-1]).
     Auxiliary(NodeId, bool),
-    /// Sets the rule that defines a quorum.
+    /// Sets the quorum rule.
     Quorum(QuorumRule),
     /// Removes the node from the group permanently.
     Remove(NodeId),
-    /// Its votes weigh this much.
+    /// Sets the weight of the node's votes.
     Weight(NodeId, u32),
-    /// The second takes the place of the first, which leaves.
+    /// Replaces one node by another, in one plan.
     Replace {
-        /// The node that leaves.
+        /// Node that leaves the group.
         old: NodeId,
-        /// The node that gets its weight.
+        /// Node that takes over the weight.
         new: NodeId,
     },
-    /// Leadership goes towards the highest.
+    /// Sets the node's priority as leader: leadership moves to the highest.
     Priority(NodeId, u32),
     /// Changes the address where the node listens for peers.
     Address(NodeId, String),
-    /// The group uses the next level ([level-5]). The leader only.
+    /// Raises the group to the next level ([level-5]). Accepted by the leader only.
     Raise,
-    /// Ends the plan in progress where it is.
+    /// Ends the plan in progress; finished steps stay.
     Cancel,
     /// Changes users and their permissions.
     Users(quorate_access::Command),
@@ -64,7 +65,7 @@ pub enum Ask {
 
 impl Ask {
     /// Returns whether the answer depends on the current members of the group ([read-7]). Other
-    /// requests are judged where they are applied.
+    /// requests are judged when they are applied.
     pub(crate) fn needs_table(&self) -> bool {
         !matches!(
             self,
@@ -80,39 +81,37 @@ impl Ask {
 /// A step of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The change, as text for operators.
+    /// Change made by the step, as text for operators.
     pub change: String,
-    /// The weights after it, in order of the ids.
+    /// Weights after the step, in order of the ids.
     pub weights: Vec<(Member, u32)>,
 }
 
 /// Outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// This id was assigned, now or before.
+    /// Id that was assigned, now or earlier.
     Node(NodeId),
-    /// The request is done.
     Done,
-    /// Nothing has to be done.
+    /// The request had no effect, since its result was already in place.
     Already,
-    /// These steps are in progress as this plan; `None`: they would be, as only a plan was
-    /// requested.
+    /// Steps of the plan with this id, which is in progress; `None` if the caller asked only for
+    /// the steps.
     Planned(Option<u64>, Vec<Step>),
 }
 
-/// Why nothing came of it.
+/// Reason why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// For programs.
+    /// Code for programs.
     pub code: &'static str,
-    /// For people.
+    /// Message for people.
     pub message: String,
-    /// The action to take.
+    /// Suggested action.
     pub hint: &'static str,
 }
 
 impl Refused {
-    /// Creates a refusal.
     pub fn new(code: &'static str, message: impl Into<String>, hint: &'static str) -> Self {
         Self { code, message: message.into(), hint }
     }
@@ -121,66 +120,66 @@ impl Refused {
 /// Nodes and their addresses, for the code that connects to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeerTable {
-    /// Every node that has an id, this one included, and where it listens for peers; empty if that
-    /// is not known.
+    /// All nodes that have an id, including this one, with their addresses for peers; an address is
+    /// empty if it is not known.
     pub peers: Vec<(NodeId, String)>,
-    /// Nodes that were removed: they are not let in ([member-1]).
+    /// Removed nodes, which may not connect ([member-1]).
     pub removed: Vec<NodeId>,
 }
 
-/// Everything about the members, as this node has applied it.
+/// The group's members as applied by this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Members {
-    /// The era that it is.
+    /// Current era.
     pub era: Era,
     /// Nodes that have an id.
     pub nodes: Vec<Listed>,
-    /// The plan in progress.
+    /// Plan in progress.
     pub plan: Option<Underway>,
-    /// The plan that ended last.
+    /// Plan that ended last.
     pub last: Option<LastPlan>,
-    /// Nodes that were removed.
+    /// Removed nodes.
     pub removed: Vec<NodeId>,
 }
 
-/// A node with an id.
+/// A node with an id, in a list of members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Which.
+    /// Id of the node.
     pub node: NodeId,
     /// The node's entry in the table.
     pub known: Known,
-    /// The incarnation that has weight, or was met last.
+    /// Incarnation of the node that has weight, or was seen last.
     pub member: Member,
-    /// 0 for a learner.
+    /// Weight of its votes; 0 for a learner.
     pub weight: u32,
-    /// Whether it is an auxiliary in the configuration.
+    /// The configuration has the node as an auxiliary.
     pub auxiliary: bool,
-    /// Whether this node hears from it.
+    /// This node is in contact with it.
     pub connected: bool,
-    /// Slots behind the leader; known to the leader only.
+    /// Number of slots that it is behind the leader; known only to the leader.
     pub lag: Option<u64>,
 }
 
 /// A plan in progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Underway {
-    /// Its number.
+    /// Number of the plan.
     pub id: u64,
-    /// The request behind it.
+    /// The operator's request.
     pub what: String,
     /// Remaining steps, as this node would plan them.
     pub steps: Vec<Step>,
-    /// The condition it waits for; known to the leader only.
+    /// Condition that the plan waits for; known only to the leader.
     pub waits: Option<String>,
 }
 
 /// The plan that ended last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastPlan {
-    /// How.
+    /// Outcome of the plan, and slot of its end.
     pub ended: Ended,
-    /// [era-9] Whether full replicas that form a quorum hold everything up to its last step: a node
-    /// that left may be switched off, and its data deleted.
+    /// [era-9] Full replicas that form a quorum have everything up to the plan's last step, so a
+    /// node that left may be switched off and its data deleted.
     pub settled: bool,
 }

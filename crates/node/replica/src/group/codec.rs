@@ -1,4 +1,4 @@
-//! The group's table as bytes: how a service keeps it, and how it lies in a snapshot.
+//! Encoding of the group's table: for the service's metadata and for snapshots.
 
 use quorate_core::{level::Level, node_id::NodeId, slot::Slot};
 
@@ -11,13 +11,13 @@ use super::{
 };
 use crate::fields::Fields;
 
-/// At level 8.
+/// Format at level 8.
 const FORMAT: u8 = 1;
-/// Above level 8: the level follows the format. A release before levels refuses it ([level-8]).
+/// Format above level 8: the level follows the format number. A release without levels refuses it
+/// ([level-8]).
 const FORMAT_WITH_LEVEL: u8 = 2;
 
 impl Group {
-    /// Encodes the whole table.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self.level {
@@ -61,7 +61,7 @@ impl Group {
         out
     }
 
-    /// Decodes a table. `None`: it is of a later version, or nonsense.
+    /// Decodes a table; `None` if it is of a later version or malformed.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
         let level = match fields.u8()? {

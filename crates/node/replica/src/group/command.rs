@@ -1,6 +1,6 @@
-//! Commands to the group's table and their replies, encoded as bytes.
+//! Commands to the group's table and their replies, with their encoding.
 //!
-//! Big-endian; texts and lists have their length before them. The first byte selects the command.
+//! Integers are big-endian; a length precedes texts and lists. The first byte selects the command.
 
 use std::fmt;
 
@@ -17,17 +17,17 @@ use crate::fields::Fields;
 /// Intended role of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum As {
-    /// Votes.
+    /// Member with a vote.
     #[default]
     Voter,
-    /// Learns, without weight.
+    /// Member that learns decisions and has no weight.
     Learner,
-    /// Votes, and gets no values while it is not needed ([aux-1]).
+    /// Voter that gets no values while the others suffice ([aux-1]).
     Auxiliary,
 }
 
 impl As {
-    /// Returns the name used on command lines and in documents.
+    /// Returns the role's name on command lines and in documents.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Voter => "voter",
@@ -36,7 +36,7 @@ impl As {
         }
     }
 
-    /// Returns the role of this name.
+    /// Returns the role with this name.
     pub fn named(name: &str) -> Option<Self> {
         [Self::Voter, Self::Learner, Self::Auxiliary].into_iter().find(|role| role.name() == name)
     }
@@ -45,92 +45,91 @@ impl As {
 /// A change of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Assigns an id.
+    /// Assigns or reserves an id.
     Allocate {
-        /// The folder that asks; `None` keeps an id for one that comes later.
+        /// Nonce of the folder that asks; `None` reserves an id for one that joins later.
         nonce: Option<u64>,
-        /// The id that was kept for it.
+        /// Id that was reserved for the node.
         node: Option<NodeId>,
-        /// The address where it listens for peers.
+        /// Address where the node listens for peers.
         peer: String,
-        /// The role it is to take.
+        /// Role that the node is to take.
         role: As,
     },
-    /// A node listens elsewhere.
+    /// Changes a node's address.
     Address {
-        /// Which.
+        /// Id of the node.
         node: NodeId,
-        /// The address where it listens for peers.
+        /// Address where the node listens for peers.
         peer: String,
     },
-    /// A node's priority, which decides the leader if several nodes could lead.
+    /// Sets a node's priority, which decides the leader if several nodes could lead.
     Priority {
-        /// Which.
+        /// Id of the node.
         node: NodeId,
-        /// The highest leads.
+        /// Priority: the node with the highest leads.
         priority: u32,
     },
-    /// Go to these weights.
+    /// Starts a plan towards these weights, or renews the plan in progress.
     Plan {
-        /// The era that it was made for.
+        /// Era for which the plan was made.
         era: Era,
-        /// The weights.
+        /// Target weights.
         goal: Goal,
-        /// Roles and the rule, afterwards.
+        /// Changes of roles and of the rule, made once the weights are reached.
         then: Vec<Change>,
-        /// Nodes that leave the group once they have no weight.
+        /// Nodes to remove from the group once they have no weight.
         leaving: Vec<NodeId>,
         /// The operator's request.
         what: String,
     },
-    /// Ends a plan where it stands.
+    /// Ends a plan; finished steps stay.
     Cancel {
-        /// The plan's id.
+        /// Number of the plan.
         plan: u64,
     },
 }
 
-/// Effect of a command.
+/// Effect of an executed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Granted {
-    /// The command is done.
     Done,
     /// The id assigned.
     Node(NodeId),
-    /// The plan is in progress, under this id.
+    /// The plan is in progress, with this number.
     Plan(u64),
 }
 
-/// Why nothing was done.
+/// Reason why a command had no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
-    /// The command makes no sense to this version.
+    /// This version cannot decode the command.
     Malformed,
     /// The address is empty or too long.
     Address,
     /// The id was never assigned, or was removed.
     UnknownNode(NodeId),
-    /// Another folder has this id.
+    /// Another folder uses this id.
     Taken(NodeId),
-    /// This node is a member at that address.
+    /// This node is already a member at that address.
     AddressTaken(NodeId),
-    /// The folder that asks is that of a node that was removed.
+    /// The folder belongs to this node, which was removed.
     Removed(NodeId),
-    /// All ids are assigned.
+    /// No more ids can be assigned.
     Full,
-    /// Another plan is in progress.
+    /// This plan is in progress.
     UnderWay(u64),
-    /// The plan was made for another era: the members were changed meanwhile.
+    /// The plan was made for another era than this current one: the members have changed meanwhile.
     OtherEra(Era),
-    /// No valid steps lead there.
+    /// No valid steps lead to the plan's goal.
     Impossible,
-    /// That plan is not in progress.
+    /// The plan to cancel is not in progress.
     NoSuchPlan,
-    /// The command was for the users' table, which did not change.
+    /// The command was for the table of users, which refused it.
     Users(quorate_access::Denied),
 }
 
-/// The answer to a command.
+/// Reply to a command.
 pub type Reply = Result<Granted, Denied>;
 
 impl fmt::Display for Denied {
@@ -233,7 +232,7 @@ impl Command {
     }
 }
 
-/// Encodes a reply: no crate needs more than a kind and a number.
+/// Encodes a reply as a kind and a number.
 pub fn encode_reply(reply: &Reply, out: &mut Vec<u8>) {
     let (kind, number) = match *reply {
         Ok(Granted::Done) => (0, 0),
@@ -250,7 +249,7 @@ pub fn encode_reply(reply: &Reply, out: &mut Vec<u8>) {
         Err(Denied::NoSuchPlan) => (24, 0),
         Err(Denied::Removed(node)) => (25, u64::from(node.0)),
         Err(Denied::AddressTaken(node)) => (26, u64::from(node.0)),
-        // It has a table and replies of its own; nothing asks this one.
+        // The table of users has its own encoding of replies, so this one is not used for it.
         Err(Denied::Users(_)) => (16, 0),
     };
     out.push(kind);
@@ -286,7 +285,7 @@ pub(super) fn put32(number: u32, out: &mut Vec<u8>) {
 }
 
 pub(super) fn put_text(text: &str, out: &mut Vec<u8>) {
-    // Text longer than any honest one is cut: its executor refuses it.
+    // An overlong text is cut, and its executor refuses it.
     let bytes = &text.as_bytes()[..text.len().min(usize::from(u16::MAX))];
     let length = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
     out.extend_from_slice(&length.to_be_bytes());
@@ -332,7 +331,7 @@ pub(super) fn take_goal(fields: &mut Fields<'_>) -> Option<Goal> {
     (0..count).map(one).collect()
 }
 
-/// Encodes changes of roles and of the rule; no other change follows the weights.
+/// Encodes changes of roles and of the rule, the only ones that may follow the weights.
 pub(super) fn put_changes(changes: &[Change], out: &mut Vec<u8>) {
     let count = u8::try_from(changes.len()).unwrap_or(u8::MAX);
     out.push(count);
@@ -344,7 +343,7 @@ pub(super) fn put_changes(changes: &[Change], out: &mut Vec<u8>) {
             }
             Change::Rule(QuorumRule::Majority) => (2, [0, 0]),
             Change::Rule(QuorumRule::Flexible { phase1, phase2 }) => (3, [phase1, phase2]),
-            // No decoder accepts this: its execution is refused.
+            // No decoder accepts this, so the command is refused.
             _ => (u8::MAX, [0, 0]),
         };
         out.push(kind);

@@ -1,11 +1,11 @@
-//! Plans the path from the configuration in force to the wanted one, one valid step after another
+//! Planner of the path from the configuration in force to the target, one valid step after another
 //! ([era-4], [cast-6]).
 //!
-//! Each step is computed anew from the configuration in force, so any leader continues a plan. Of
-//! the possible paths the planner prefers, in this order: those on which every configuration
-//! survives the loss of as many live members as the ones at both ends do; those on which the same
-//! holds once the members that are down have come back; those that let the leader move to the next
-//! era without a pause ([cast-1]); the shortest.
+//! Each step is computed anew from the configuration in force, so any leader can continue a plan.
+//! Among the possible paths the planner prefers, in this order: those on which every configuration
+//! survives the loss of as many live members as the configurations at both ends do; those on which
+//! the same holds once the members that are down have come back; those on which the leader moves to
+//! the next era without a pause ([cast-1]); the shortest.
 
 use std::{
     cmp::Reverse,
@@ -21,38 +21,40 @@ use quorate_core::{
 
 use super::Plan;
 
-/// Configurations that are looked at, at most; beyond, weights are raised first and lowered then.
+/// Maximum number of configurations that the search examines. Beyond it, weights are raised first
+/// and lowered then.
 const LOOKED_AT_MAX: usize = 2000;
-/// With more members than this on the way nothing is searched: the checks take too long for a
+/// Maximum number of members for a search: with more of them, the checks take too long for a
 /// reactor.
 const SEARCHED_MAX: usize = 7;
-/// Cost of a configuration, in steps, for each loss that those at the ends survive and it does not.
+/// Cost, in steps, of each loss that a configuration does not survive although those at both ends
+/// do.
 const FRAGILE: u32 = 10_000;
-/// The same, counting members that are down and may come back as well.
+/// Cost, in steps, of each such loss if members that are down and may come back count as alive.
 const BARE: u32 = 1_000;
-/// Cost of a configuration in which a leader pauses to move on, in steps.
+/// Cost, in steps, of a configuration in which the leader pauses to move to the next era.
 const PAUSES: u32 = 100;
-/// Greatest weight that can be wished for: weights change by one in an era, or all by a factor.
+/// Maximum target weight: in an era, weights change by one, or all by a factor.
 pub const WEIGHT_WANTED_MAX: u32 = 64;
-/// Factors that are tried.
+/// Factors by which all weights may be multiplied or divided.
 const FACTORS: [u32; 2] = [2, 3];
 
-/// The weights that are wanted; a member that is absent has none.
+/// Target weights; a member that is absent has none.
 pub type Goal = BTreeMap<Member, u32>;
 
-/// Steps of a plan, and their weak points.
+/// Steps of a plan, and their weaknesses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Steps {
-    /// In order; empty if the goal is reached.
+    /// Changes in order; empty if the goal is reached.
     pub changes: Vec<Change>,
-    /// Number of configurations on the path that survive fewer losses than those at the ends.
+    /// Number of configurations on the path that survive fewer losses than those at both ends.
     pub fragile: usize,
-    /// Number of configurations on the path in which the leader pauses for a round trip to move on
-    /// ([cast-5]).
+    /// Number of configurations on the path in which the leader pauses for a round trip to move to
+    /// the next era ([cast-5]).
     pub pauses: usize,
 }
 
-/// Why no path exists.
+/// Reason why no path exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoWay {
     /// No member would have a vote.
@@ -61,38 +63,39 @@ pub enum NoWay {
     TooMany,
     /// A weight above [`WEIGHT_WANTED_MAX`].
     TooHeavy,
-    /// Quorums would not meet, or weights be out of bounds, on every way that was tried.
+    /// On every path that was tried, quorums would not intersect or weights would be out of bounds.
     Invalid,
 }
 
-/// The planner's knowledge besides the weights.
+/// State of the members that the planner takes into account besides their weights.
 #[derive(Clone, Copy)]
 pub struct Sight<'a> {
     /// The current leader.
     pub leader: Option<Member>,
     /// Returns whether a member is alive.
     pub lives: &'a dyn Fn(Member) -> bool,
-    /// Returns whether a member is gone for good as the member it was: it forgot its votes
+    /// Returns whether a member is permanently gone because its node forgot its votes
     /// ([volatile-1]).
     pub gone: &'a dyn Fn(Member) -> bool,
 }
 
 impl Sight<'_> {
-    /// There is no leader, and all members are alive.
+    /// State without a leader in which all members are alive.
     pub const NOTHING: Self = Self { leader: None, lives: &|_| true, gone: &|_| false };
 }
 
 impl Sight<'_> {
-    /// Returns the losses that a configuration survives once the members that are down have come
-    /// back.
+    /// Returns the number of losses that a configuration survives once the members that are down
+    /// have come back.
     fn survived_later(&self, at: &Configuration) -> Option<usize> {
         losses_survived(at, &|member| (self.lives)(member) || !(self.gone)(member))
     }
 }
 
-/// The weights of all that have one at either end, in order.
+/// Weights of all members that have one at either end, in order.
 type Weights = Vec<u32>;
-/// Configurations that were reached: at which cost, from where, and by which change.
+/// Configurations reached by the search: the cost, the previous configuration, and the change from
+/// it.
 type Reached = BTreeMap<Weights, (u32, Option<(Weights, Change)>)>;
 
 struct Search<'a> {
@@ -100,14 +103,15 @@ struct Search<'a> {
     members: Vec<Member>,
     goal: Weights,
     sight: Sight<'a>,
-    /// Losses that every configuration is to survive.
+    /// Number of losses that every configuration should survive.
     losses: usize,
-    /// The same, counting members that are down and may come back.
+    /// Number of losses that every configuration should survive if members that are down and may
+    /// come back count as alive.
     losses_later: usize,
     weight_max: u32,
 }
 
-/// Returns the configuration that is wanted, with rule, class and roles as they are.
+/// Returns the configuration with the target weights and unchanged rule, class and roles.
 pub fn reached_by(from: &Configuration, goal: &Goal) -> Result<Configuration, Invalid> {
     let voters = goal.iter().filter(|(_, weight)| **weight > 0);
     let voters = voters.map(|(member, weight)| Voter {
@@ -118,7 +122,7 @@ pub fn reached_by(from: &Configuration, goal: &Goal) -> Result<Configuration, In
     Configuration::new(voters.collect(), from.rule(), from.class())
 }
 
-/// Plans the way from `from` to `goal`.
+/// Plans the path from `from` to `goal`.
 pub fn plan(from: &Configuration, goal: &Goal, sight: Sight<'_>) -> Result<Steps, NoWay> {
     let mut members: Vec<Member> = from.members().iter().map(|voter| voter.member).collect();
     members.extend(goal.iter().filter(|(_, w)| **w > 0).map(|(member, _)| *member));
@@ -146,7 +150,7 @@ pub fn plan(from: &Configuration, goal: &Goal, sight: Sight<'_>) -> Result<Steps
         losses_later: 0,
         weight_max: most.saturating_mul(2).saturating_add(1),
     };
-    // At the end too, if it can be formed at all.
+    // The final configuration counts too, if it can be formed.
     let last = search.configuration(&end);
     let least = |survived: &dyn Fn(&Configuration) -> Option<usize>| {
         let least = survived(from).min(last.as_ref().and_then(survived));
@@ -159,7 +163,7 @@ pub fn plan(from: &Configuration, goal: &Goal, sight: Sight<'_>) -> Result<Steps
     Ok(search.steps(&start, way))
 }
 
-/// Returns all that a plan changes but for removals: weights, then roles and the rule.
+/// Returns all changes of a plan except removals: weights, then roles and the rule.
 pub fn whole(from: &Configuration, plan: &Plan, sight: Sight<'_>) -> Result<Vec<Change>, NoWay> {
     let mut changes = self::plan(from, &plan.goal, sight)?.changes;
     let mut at = from.clone();
@@ -178,8 +182,8 @@ fn weight_in(configuration: &Configuration, member: Member) -> u32 {
     at.map_or(0, |at| configuration.members()[at].weight)
 }
 
-/// Returns the number of live members, whichever they are, that may be lost with a quorum of both
-/// kinds left; `None` if there is none now.
+/// Returns how many live members, whichever they are, may be lost so that a quorum of both phases
+/// remains; `None` if there is none even now.
 pub fn losses_survived(
     configuration: &Configuration,
     lives: &dyn Fn(Member) -> bool,
@@ -197,12 +201,12 @@ pub fn losses_survived(
         return None;
     }
     if let QuorumRule::Grid { .. } = configuration.rule() {
-        // Which members matters there, not what they weigh.
+        // In a grid it matters which members are lost, not their weights.
         let all = rest(&living);
         let without = |lost: &usize| is_quorum(MemberSet(all.0 & !(1 << lost)));
         return Some(usize::from(living.iter().all(without)));
     }
-    // The heaviest are missed most.
+    // Losing the heaviest members is the worst case.
     living.sort_by_key(|at| members[*at].weight);
     let mut survived = 0;
     while living.pop().is_some() && is_quorum(rest(&living)) {
@@ -212,13 +216,13 @@ pub fn losses_survived(
 }
 
 impl Search<'_> {
-    /// Returns the configuration with these weights, with rule, class and roles as they are.
+    /// Returns the configuration with these weights and unchanged rule, class and roles.
     fn configuration(&self, weights: &Weights) -> Option<Configuration> {
         let goal = self.members.iter().copied().zip(weights.iter().copied());
         reached_by(self.from, &goal.collect()).ok()
     }
 
-    /// Returns the weights that are one step away.
+    /// Returns the weights that are one step away, each with its change.
     fn neighbours(&self, at: &Weights) -> Vec<(Change, Weights)> {
         let mut out = Vec::new();
         for (index, member) in self.members.iter().enumerate() {
@@ -246,7 +250,7 @@ impl Search<'_> {
         out
     }
 
-    /// Returns the cost of a configuration; `None` if the group would stand still in it.
+    /// Returns the cost of a configuration; `None` if the group could not decide in it.
     fn cost(&self, configuration: &Configuration) -> Option<u32> {
         let missing = u32::try_from(self.missing(configuration)?).unwrap_or(u32::MAX);
         let later = self.sight.survived_later(configuration).unwrap_or(0);
@@ -256,7 +260,7 @@ impl Search<'_> {
         Some(fragile.saturating_add(bare.saturating_mul(BARE)) + pauses * PAUSES + 1)
     }
 
-    /// Returns by how many losses a configuration falls short of what it should survive.
+    /// Returns how many losses fewer than required a configuration survives.
     fn missing(&self, configuration: &Configuration) -> Option<usize> {
         let survived = losses_survived(configuration, self.sight.lives)?;
         Some(self.losses.saturating_sub(survived))
@@ -268,7 +272,7 @@ impl Search<'_> {
         leader.is_some_and(|leader| split(configuration, leader, lives, full).is_none())
     }
 
-    /// Returns the cheapest path, if it is found in time.
+    /// Returns the cheapest path, if the search finds it within its limits.
     fn best(&self, start: &Weights) -> Option<Vec<Change>> {
         let mut known = Reached::new();
         let mut queue = BinaryHeap::from([Reverse((0, start.clone()))]);
@@ -307,7 +311,7 @@ impl Search<'_> {
     }
 
     /// Returns a path on which weights are raised first, then lowered. Members that forgot their
-    /// votes are lowered earlier: only one member of a node has weight at a time.
+    /// votes are lowered before, since only one member of a node has weight at a time.
     fn plain(&self, start: &Weights) -> Option<Vec<Change>> {
         let mut changes = Vec::new();
         let returns = |index: usize| {
@@ -353,7 +357,7 @@ impl Search<'_> {
     }
 }
 
-/// Returns the changes that lead here.
+/// Returns the changes that lead to these weights.
 fn trace(known: &Reached, mut at: Weights) -> Vec<Change> {
     let mut changes = Vec::new();
     while let Some((_, Some((before, change)))) = known.get(&at) {
@@ -399,13 +403,14 @@ mod tests {
         steps
     }
 
-    /// [cast-6] The worked example of §4: no pause and no fragile configuration on the way.
+    /// [cast-6] The worked example of section 4: no configuration on the path is fragile or causes
+    /// a pause.
     #[test]
     fn a_member_is_replaced_without_pause_or_risk() {
         let steps = follow(&[1, 1, 1], &[1, 1, 0, 1], Some(1));
         assert_eq!((steps.fragile, steps.pauses), (0, 0), "{steps:?}");
         assert!(steps.changes.len() <= 8, "{steps:?}");
-        // What is plain has both.
+        // The plain path has both.
         let plain = [Change::Increment(Member::first(4)), Change::Decrement(Member::first(3))];
         assert_ne!(steps.changes, plain);
     }
@@ -434,8 +439,8 @@ mod tests {
         assert_eq!(survived(&[1, 1]), None, "there is no quorum");
     }
 
-    /// [class-5] A lost member already counts as a loss: no weight is raised next to it so that one
-    /// more loss would be one too many.
+    /// [class-5] A lost member already counts as a loss: no weight is raised if the group could
+    /// then not survive another loss that it should survive.
     #[test]
     fn a_way_survives_what_its_ends_survive() {
         let steps = follow(&[1; 5], &[1, 1, 1, 1, 0, 1], Some(1));
@@ -447,7 +452,7 @@ mod tests {
     }
 
     /// [class-5] The member to be replaced is down for a moment. It keeps its weight until the new
-    /// one has some: of two members alone, none may forget its votes.
+    /// one has some: in a group of only two members, neither may forget its votes.
     #[test]
     fn who_may_come_back_keeps_its_weight_until_another_has_some() {
         let (old, new) = (Member::first(2), Member::first(4));
@@ -457,7 +462,7 @@ mod tests {
         let steps = plan(&from, &to, sight).unwrap();
         let wanted = [Change::Increment(new), Change::Decrement(old)];
         assert_eq!(steps.changes, wanted);
-        // Not even if the new one is down, too.
+        // Nor does it lose its weight if the new one is down, too.
         let lives = |member: Member| member != old && member != new;
         sight.lives = &lives;
         let mut at = from.clone();
@@ -466,8 +471,8 @@ mod tests {
             assert!(losses_survived(&at, &|_| true) >= Some(1), "{at:?}");
             assert!(losses_survived(&at, &lives).is_some(), "{at:?}");
         }
-        // A member that forgot its votes is of no use: its weight goes first, and the one that
-        // comes back need not be there.
+        // A member that forgot its votes is useless, so its weight goes first. The node's new
+        // member need not be alive for that.
         let new = Member { incarnation: Incarnation(1), ..old };
         let mut to = goal(&[1, 0, 1]);
         to.insert(new, 1);
@@ -478,8 +483,8 @@ mod tests {
         assert_eq!(steps.changes, wanted);
     }
 
-    /// A member that is down stays a member: the one that joins gets weight before another loses
-    /// its own.
+    /// A member that is down remains a member: the joining one gets weight before another loses its
+    /// own.
     #[test]
     fn no_step_leaves_the_living_without_a_quorum() {
         let lives = |member: Member| member.node.0 != 3;
@@ -508,8 +513,8 @@ mod tests {
         assert!(follow(&[1, 1, 1], &[1, 1, 1], None).changes.is_empty());
     }
 
-    /// [volatile-2], [aux-1] Next to an auxiliary, the full replica that is left is raised first:
-    /// without that it could decide nothing alone.
+    /// [volatile-2], [aux-1] In a group with an auxiliary, the remaining full replica is raised
+    /// first: otherwise it could decide nothing alone.
     #[test]
     fn a_full_replica_that_forgot_is_taken_back_beside_an_auxiliary() {
         let member = |node, incarnation| Member {
@@ -545,8 +550,8 @@ mod tests {
         assert_eq!(plan(&flexible, &five, Sight::NOTHING), Err(NoWay::Invalid));
     }
 
-    /// [volatile-2] The same of a member of many that forgot: its old weight goes before it gets a
-    /// new one.
+    /// [volatile-2] If one of many members forgot its votes, its old weight goes before the new
+    /// member gets weight.
     #[test]
     fn one_of_many_that_forgot_is_taken_back() {
         let from = weighted(&[1; 7]);
@@ -564,7 +569,7 @@ mod tests {
         assert_eq!(steps.changes, wanted);
     }
 
-    /// The plan of a leader with many members is still found, at once.
+    /// The plan for a leader with many members is still found immediately.
     #[test]
     fn a_large_change_is_planned_plainly() {
         let from = [1; 9];

@@ -1,4 +1,4 @@
-//! Events for an operator, as data: the driver of the replica makes log lines of them.
+//! Events for an operator, as data; the driver of the replica logs them.
 
 use std::collections::VecDeque;
 
@@ -17,10 +17,10 @@ use crate::{
     status::{Activity, Progress},
 };
 
-/// Maximum of events that were not read yet; further ones have to wait.
+/// Maximum number of events in the queue; further ones have to wait.
 const EVENTS_MAX: usize = 256;
 
-/// A change of a node that operators are notified of.
+/// A change of a node of which operators are notified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Leadership was gained, lost or not won, with the reason.
@@ -29,71 +29,70 @@ pub enum Event {
     Role {
         /// Present role of this node.
         role: Role,
-        /// Present leader, as far as it knows.
+        /// Present leader, as far as this node knows.
         leader: Option<NodeId>,
-        /// The ballot that it leads or follows.
+        /// Ballot in which this node leads or follows.
         ballot: Ballot,
     },
-    /// No leader has been known for `for_ms`. Reported again at growing intervals.
+    /// No leader is known. Reported again at growing intervals.
     NoLeader {
-        /// Duration in milliseconds.
+        /// Time without a leader in milliseconds.
         for_ms: u64,
-        /// Members that this node can talk to, itself included.
+        /// Number of members that this node is connected to, including itself.
         connected: usize,
         /// Number of members.
         members: usize,
     },
-    /// The node is behind, and has been for a while.
+    /// The node lags, and has for a while.
     Behind(Progress),
     /// The activity is still in progress.
     StillBehind(Progress),
-    /// The activity of [`Event::Behind`] is done.
+    /// The activity reported by [`Event::Behind`] is done.
     Done {
         /// The activity.
         activity: Activity,
-        /// Number of slots.
+        /// Number of slots processed.
         slots: u64,
         /// Duration in milliseconds.
         ms: u64,
     },
-    /// A leader is known, and all that is known to be decided is applied: for the first time since
-    /// the start, or since [`Event::Behind`].
+    /// The node has caught up: a leader is known, and everything known to be decided is applied.
+    /// Reported once after the start, and after each [`Event::Behind`].
     Level {
-        /// Slots below are applied.
+        /// First slot that is not applied.
         at: Slot,
         /// Duration since the start, or since falling behind, in milliseconds.
         ms: u64,
     },
-    /// A segment for the log cannot be made.
+    /// No segment for the log can be created.
     NoSegment {
-        /// Only space or another resource is short: the log waits until there is more, and does not
-        /// fail.
+        /// Only space or another resource is lacking: the log waits for it and does not fail.
         waits: bool,
         /// Error of the disk.
         why: String,
     },
-    /// Segments can be made again.
+    /// Segments can be created again.
     SegmentsAgain {
-        /// Delay in milliseconds.
+        /// Time without new segments in milliseconds.
         ms: u64,
     },
     /// A write of the log took long.
     SlowWrite {
         /// Duration from its start to its end, in milliseconds.
         ms: u64,
-        /// Its size in bytes.
+        /// Size of the write in bytes.
         bytes: usize,
     },
-    /// A write of the log has not ended for `ms`.
+    /// A write of the log has not ended yet.
     WriteHangs {
-        /// Duration in milliseconds.
+        /// Time since its start in milliseconds.
         ms: u64,
     },
-    /// This node led, and handed over, because it is not fit to lead ([live-3]).
+    /// This node led, and handed leadership over because it is not fit to lead ([live-3]).
     HandedOver {
         /// New leader.
         to: NodeId,
-        /// Work that this node cannot do.
+        /// Reason why this node is not fit to lead.
         why: String,
     },
     /// [disk-9] The log failed permanently.
@@ -106,48 +105,48 @@ pub enum Event {
         /// Kind and place of the damage.
         why: String,
     },
-    /// The service is in trouble, or in another kind of trouble than before.
+    /// The service does not work normally, or the kind of trouble has changed.
     ServiceTrouble {
-        /// Kind of trouble.
+        /// Description of the trouble.
         why: String,
     },
     /// The service works again.
     ServiceWell,
     /// The group uses this feature level from now on, as far as this node has applied the log.
     Raised {
-        /// The level.
+        /// The new level.
         level: Level,
     },
-    /// The service recovered from its failure, with a remark.
+    /// The service recovered from a failure.
     ServiceBack {
-        /// The remark.
+        /// Note of the service about the recovery.
         why: String,
     },
-    /// [time-3] A wall clock is off the group's by more than a second, or is right again.
+    /// [time-3] A wall clock differs from the group's by more than a second, or is right again.
     ClockOff(Off),
-    /// A snapshot of this node's state is whole.
+    /// A snapshot of this node's state is complete.
     SnapshotTaken {
         /// Slot of the snapshot: the state after all slots below.
         at: Slot,
-        /// Bytes of its stream.
+        /// Length of its stream in bytes.
         bytes: u64,
     },
-    /// A peer's snapshot replaces the state that this node lacked.
+    /// A snapshot of a peer was received, because this node lacked its state.
     SnapshotInstalled {
         /// Slot of the snapshot: the state after all slots below.
         at: Slot,
     },
-    /// The service took in a snapshot.
+    /// The service loaded a snapshot.
     SnapshotLoaded {
         /// Slot of the snapshot: the state after all slots below.
         at: Slot,
     },
-    /// A snapshot could not be taken, received, read or loaded; it is tried again.
+    /// A snapshot could not be taken, received, read or loaded; it will be retried.
     SnapshotFailed {
-        /// The reason.
+        /// Reason of the failure.
         why: String,
     },
-    /// A scrub found damage; reported once for each place ([scrub-4]).
+    /// A scrub found damage; each damaged place is reported once ([scrub-4]).
     DamageFound {
         /// Kind of the damaged data.
         kind: Kind,
@@ -158,7 +157,7 @@ pub enum Event {
     Scrubbed {
         /// Bytes read.
         bytes: u64,
-        /// Number of damaged places, including those that are known already.
+        /// Number of damaged places, including those already known.
         found: u64,
         /// Duration in milliseconds.
         ms: u64,
@@ -174,7 +173,7 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Queues an event, if there is room: a driver that never asks must not grow a queue.
+    /// Queues an event, if there is space: the queue must not grow if the driver never takes any.
     pub(crate) fn push(&mut self, event: Event) {
         if self.queue.len() < EVENTS_MAX {
             self.queue.push_back(event);

@@ -1,4 +1,4 @@
-//! Recent growth rate of a number.
+//! Recent growth rate of a total.
 
 use std::collections::VecDeque;
 
@@ -13,12 +13,12 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Looks back for `samples_max` times `every_ms`.
+    /// Creates a rate over the last `samples_max` intervals of `every_ms`.
     pub(crate) fn new(every_ms: u64, samples_max: usize) -> Self {
         Self { every_ms, samples_max, samples: VecDeque::new() }
     }
 
-    /// Records the total at this moment, if the last sample is old enough.
+    /// Records the total at this time, if the last sample is old enough.
     pub(crate) fn note(&mut self, now: Time, total: u64) {
         let last = self.samples.back();
         if last.is_some_and(|(at, _)| now < at.plus_ms(self.every_ms)) {
@@ -30,7 +30,7 @@ impl Pace {
         self.samples.push_back((now, total));
     }
 
-    /// Returns the growth per second up to this moment, once there is an earlier sample.
+    /// Returns the growth per second up to this time, once there is an earlier sample.
     pub(crate) fn per_second(&self, now: Time, total: u64) -> Option<u64> {
         let (at, before) = self.samples.front()?;
         let us = now.since_us(*at);
@@ -41,7 +41,7 @@ impl Pace {
         Some(u64::try_from(grown / u128::from(us)).unwrap_or(u64::MAX))
     }
 
-    /// Restarts with another total.
+    /// Restarts, for another total.
     pub(crate) fn restart(&mut self) {
         self.samples.clear();
     }
@@ -64,7 +64,7 @@ mod tests {
         }
         assert_eq!(pace.samples.len(), 3);
         assert_eq!(pace.per_second(at_ms(1000), 5000), Some(5000));
-        // No growth follows: the older the samples, the lower the rate.
+        // The total does not grow any more: the older the samples, the lower the rate.
         for ms in (1000..2000).step_by(10) {
             pace.note(at_ms(ms), 5000);
         }

@@ -1,10 +1,10 @@
-//! A promise to a ballot of an era that no node knows.
+//! Detection of a promise to a ballot of an era that no node knows.
 //!
-//! An acceptor promises nothing in an era that it does not know, but it votes there: the proposer
-//! has enough promises of others ([ballot-5]), and the acceptor may lag behind ([member-3]). So it
-//! cannot refuse a stranger's proposal in a made-up ballot, and a vote is a promise, kept
-//! permanently: no leader of this cluster gets a vote from it again. All that can be done is to
-//! notice it and to report it: nodes of an era mention it again and again.
+//! An acceptor makes no explicit promise in an era that it does not know, but it votes there: the
+//! proposer has enough promises of other nodes ([ballot-5]), and the acceptor may lag behind
+//! ([member-3]). So it cannot refuse a stranger's proposal in a made-up ballot. A vote is a
+//! permanent promise, so no leader of this cluster gets a vote from it again. The node can only
+//! detect and report this: nodes of a real era keep mentioning it.
 
 use quorate_core::{
     ballot::{Ballot, Era},
@@ -12,16 +12,16 @@ use quorate_core::{
     time::Time,
 };
 
-/// Number of elections in which a node of an era would have mentioned it.
+/// Number of maximum election timeouts in which a node of the era would have mentioned it.
 const ELECTIONS: u64 = 10;
 
-/// Knowledge of eras above this node's own.
+/// Eras above this node's own that it has promised or seen mentioned.
 #[derive(Debug)]
 pub(crate) struct Promises {
     patience_us: u64,
-    /// The newest era that a node acted in, and the last time of that.
+    /// Newest era in which a node acted, and the last time that it did.
     shown: Option<(Era, Time)>,
-    /// The promise to an era that this node does not know.
+    /// Promise to an era that this node does not know.
     beyond: Option<Beyond>,
 }
 
@@ -37,8 +37,8 @@ impl Promises {
         Self { patience_us: election_max_ms * ELECTIONS * 1000, shown: None, beyond: None }
     }
 
-    /// Records a message from a peer; `own` is the era of this node. Promises of others are no
-    /// evidence: they may have been misled as well.
+    /// Records a message from a peer; `own` is this node's era. Promises of other nodes are no
+    /// evidence, since strangers may have misled them, too.
     pub(crate) fn heard(&mut self, now: Time, message: &Message, own: Era) {
         let ballot = match message {
             Message::Phase1a { ballot, .. }
@@ -89,7 +89,7 @@ impl Promises {
         (now.since_us(quiet_since) >= self.patience_us).then_some(beyond)
     }
 
-    /// Returns a notice for the operator, if any.
+    /// Returns the notice for the operator, if there is one.
     pub(crate) fn notice(&self, now: Time) -> Option<String> {
         let Beyond { ballot, since, .. } = self.lost(now)?;
         let Ballot { era, node, .. } = ballot;
@@ -132,7 +132,7 @@ mod tests {
         Time(ms * 1000)
     }
 
-    /// Returns promises with a patience of a second.
+    /// Returns a state that waits for one second.
     fn promised(era: u32) -> Promises {
         let mut promises = Promises::new(100);
         promises.heard(at(0), &asks(era), Era(0));
@@ -144,7 +144,7 @@ mod tests {
     fn it_is_noticed_when_nobody_speaks_of_the_era_again() {
         let mut promises = promised(7);
         assert_eq!(promises.notice(at(999)), None);
-        // Leaders of other eras do not mention it, nor do others that were misled.
+        // Leaders of other eras do not mention it, nor do nodes that were misled.
         promises.heard(at(500), &lives(0), Era(0));
         promises.heard(at(500), &lives(6), Era(0));
         let misled = Message::Preempted { ballot: ballot(0), promised: ballot(7) };
@@ -159,7 +159,7 @@ mod tests {
         assert!(text.contains("for at least 5 s"), "{text}");
     }
 
-    /// [ballot-4] An acceptor that lags is no reason to worry.
+    /// [ballot-4] An acceptor that merely lags is not reported.
     #[test]
     fn it_is_not_noticed_while_somebody_lives_in_the_era_or_in_a_later_one() {
         let mut promises = promised(7);
@@ -169,19 +169,19 @@ mod tests {
             assert_eq!(promises.notice(at(ms + 499)), None);
         }
         assert!(promises.notice(at(10_500)).is_some(), "it fell silent");
-        // And then it has caught up.
+        // The acceptor has caught up.
         promises.look(at(10_600), ballot(7), Era(7));
         assert_eq!(promises.notice(at(20_000)), None);
     }
 
-    /// The promise is in the log; its time is not.
+    /// The log has the promise, but not the time when it was made.
     #[test]
     fn a_restart_forgets_nothing_of_it() {
         let mut promises = Promises::new(100);
         promises.look(at(0), ballot(7), Era(0));
         assert_eq!(promises.notice(at(999)), None);
         assert!(promises.notice(at(1000)).is_some());
-        // Another stranger's ballot starts the count again.
+        // Another stranger's ballot restarts the wait.
         promises.heard(at(2000), &asks(9), Era(0));
         promises.look(at(2000), ballot(9), Era(0));
         assert_eq!(promises.notice(at(2999)), None);

@@ -1,4 +1,4 @@
-//! Lag of this node, its present activity and its rate: for status and events.
+//! Lag of this node, its present activity and its rate, for status and events.
 //!
 //! Every node is a few slots behind all the time; only a lasting lag is reported.
 
@@ -12,42 +12,42 @@ use crate::{
     status::{Activity, Progress},
 };
 
-/// A lag of this duration is reported; damage is reported immediately.
+/// Duration of a lag before it is reported; damage is reported immediately.
 const TELL_AFTER_MS: u64 = 1_000;
 /// Interval of further reports of a lasting lag.
 const TELL_EVERY_MS: u64 = 10_000;
-/// The rate is that of the last two seconds.
+/// Interval in milliseconds and number of samples for the rate: the last two seconds.
 const PACE: (u64, usize) = (250, 8);
 
-/// State of a node at one moment.
+/// Progress of a node at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Standing {
-    /// Slots whose bytes are still to be read back before anything is said.
+    /// Number of slots whose bytes are still to be read back before the node sends anything.
     pub(crate) unread: u64,
-    /// Bytes of a peer's snapshot that are here, and all of them, while it is being received.
+    /// Bytes received of a peer's snapshot, and its size, while it is being received.
     pub(crate) receiving: Option<(u64, u64)>,
-    /// Slots that are to be fetched from peers because the log has lost them.
+    /// Number of slots lost from the log that are to be fetched from peers.
     pub(crate) missing: u64,
-    /// Slots below are applied.
+    /// First slot that is not applied.
     pub(crate) applied_to: Slot,
-    /// Slots below are known to be decided, here or elsewhere.
+    /// First slot that is not known to be decided, here or elsewhere.
     pub(crate) known_to: Slot,
-    /// A leader is known: without one, further decisions are not learned.
+    /// A leader is known; without one, further decisions are not learned.
     pub(crate) led: bool,
 }
 
-/// Follows a node from its start.
+/// Progress of a node since its start, and what was reported of it.
 #[derive(Debug)]
 pub(crate) struct Pursuit {
-    /// Slots below were decided before this process started.
+    /// End of the slots decided before this process started.
     replay_to: Slot,
     unread: u64,
     missing: u64,
     /// Present activity, with its start.
     doing: Option<Doing>,
-    /// Time at which it was last seen level, or started.
+    /// Time at which the node was last seen caught up, or its start.
     level_at: Time,
-    /// Reaching the level of the others was reported.
+    /// The node was reported as caught up.
     level_told: bool,
     pace: Pace,
 }
@@ -63,7 +63,7 @@ struct Doing {
 }
 
 impl Pursuit {
-    /// Starts for a node whose log has decided everything below `replay_to`.
+    /// Creates the state for a node whose log has decided everything below `replay_to`.
     pub(crate) fn new(now: Time, replay_to: Slot, unread: u64, missing: u64) -> Self {
         Self {
             replay_to,
@@ -76,9 +76,9 @@ impl Pursuit {
         }
     }
 
-    /// Returns the activity with priority: the node is silent before the votes are read; a node
-    /// that needs a snapshot makes no progress without it; lost slots block those after them; and
-    /// the log of this node is nearer than its peers.
+    /// Returns the activity with the highest priority. The node is silent before the votes are
+    /// read; a node that needs a snapshot makes no progress without it; lost slots block those
+    /// after them; and the node's own log is nearer than its peers.
     fn activity(&self, standing: &Standing) -> Option<Activity> {
         let behind = standing.applied_to < standing.known_to;
         match () {
@@ -91,7 +91,7 @@ impl Pursuit {
         }
     }
 
-    /// Returns the position of an activity, and its end.
+    /// Returns the progress of an activity, and its goal.
     fn position(&self, activity: Activity, standing: &Standing) -> (u64, u64) {
         match activity {
             Activity::ReadingVotes => (self.unread.saturating_sub(standing.unread), self.unread),
@@ -110,7 +110,7 @@ impl Pursuit {
             self.end(now, standing, events);
             self.doing = activity.map(|activity| {
                 let (at, to) = self.position(activity, standing);
-                // What an earlier process received of it counts.
+                // Bytes that an earlier process received count.
                 let from = if activity.counts_bytes() { 0 } else { at };
                 Doing { activity, from, to, began: now, told: None }
             });
@@ -146,7 +146,7 @@ impl Pursuit {
         }
     }
 
-    /// Ends the present activity: it is done, or another one replaces it.
+    /// Ends the present activity, because it is done or another one replaces it.
     fn end(&mut self, now: Time, standing: &Standing, events: &mut Events) {
         let Some(doing) = self.doing.take() else {
             return;
@@ -154,8 +154,8 @@ impl Pursuit {
         if doing.told.is_none() {
             return;
         }
-        // A node that has caught up is reported as "level"; for one that has not, there is nothing
-        // to report yet. An installed snapshot is an event of its own.
+        // A node that has caught up is reported by `level`. If it has not, there is nothing to
+        // report yet. An installed snapshot has an event of its own.
         if matches!(doing.activity, Activity::CatchingUp | Activity::ReceivingSnapshot) {
             self.level_told = false;
             return;
@@ -185,7 +185,7 @@ impl Pursuit {
     /// Returns the progress of the present activity.
     pub(crate) fn progress(&self, now: Time, standing: &Standing) -> Option<Progress> {
         let doing = self.doing?;
-        // It may be over since the last check.
+        // The activity may have ended since the last check.
         if self.activity(standing) != Some(doing.activity) {
             return None;
         }
@@ -273,7 +273,8 @@ mod tests {
         assert_eq!(told(&mut events), expected);
     }
 
-    /// Every node is behind for moments; of a start, the status shows even those.
+    /// A short lag is not reported, since every node lags for moments. During a start the status
+    /// shows even a short one.
     #[test]
     fn what_does_not_last_is_not_told_of() {
         let mut events = Events::default();
@@ -289,7 +290,8 @@ mod tests {
         assert_eq!(told(&mut events), ["level at 50 after 50 ms"]);
     }
 
-    /// [catch-2] Without it, the report could only be that there is no progress.
+    /// [catch-2] Without the bytes of the snapshot, the report could only be that there is no
+    /// progress.
     #[test]
     fn a_snapshot_on_its_way_is_told_of_in_bytes() {
         let mut events = Events::default();
@@ -319,7 +321,7 @@ mod tests {
         assert_eq!(told(&mut events), expected);
     }
 
-    /// [disk-8] What is lost is in the way of everything else.
+    /// [disk-8] Lost slots block everything else.
     #[test]
     fn repair_comes_before_replay_and_says_when_it_is_over() {
         let mut events = Events::default();

@@ -1,4 +1,5 @@
-//! Leaders as seen by this node: the last changes, so that an operator can see later what happened.
+//! Leaders as seen by this node: the latest changes, so that an operator can see later what
+//! happened.
 
 use std::collections::VecDeque;
 
@@ -6,18 +7,18 @@ use quorate_core::{ballot::Ballot, node_id::NodeId, time::Time};
 
 use crate::status::Reign;
 
-/// Changes that are remembered; the oldest are forgotten.
+/// Number of changes that are remembered.
 const REIGNS_MAX: usize = 32;
 
-/// The last changes of leader, the oldest first.
+/// The latest changes of leader, the oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Reigns {
     kept: VecDeque<(Time, Option<NodeId>, Ballot)>,
 }
 
 impl Reigns {
-    /// Records the present leader; a repeated call is no change. The absence of a leader is
-    /// recorded with the last ballot.
+    /// Records the present leader, if it has changed. The absence of a leader is recorded with the
+    /// last ballot.
     pub(crate) fn look(&mut self, now: Time, leader: Option<NodeId>, ballot: Ballot) {
         let last = self.kept.back();
         let same = last.is_some_and(|(_, known, in_ballot)| {

@@ -1,4 +1,4 @@
-//! Checks this replica at intervals, and reports events to the operator.
+//! Periodic checks of this replica, which report events to the operator.
 
 use quorate_core::time::Time;
 use quorate_log::disk::DiskError;
@@ -12,19 +12,19 @@ use crate::{
     status::Progress,
 };
 
-/// Between two looks.
+/// Interval between checks.
 const LOOK_EVERY_MS: u64 = 50;
-/// A write of the log that takes longer is slow, which is reported, but not failed ([live-3]): most
-/// disks need a hundredth of that.
+/// Duration after which a write of the log is reported as slow, though it does not count as failed
+/// ([live-3]): most disks need a hundredth of it.
 const SLOW_WRITE_MS: u64 = 200;
-/// A write that has not ended after this long is reported before it ends, and again after twice as
-/// long.
+/// Time after which an unfinished write is reported; reported again whenever the time has doubled.
 const HANGING_WRITE_MS: u64 = 2_000;
-/// Time without a leader before a report; then after ten seconds, and then each minute.
+/// Time without a leader before the first report; the second follows after ten seconds, then one
+/// each minute.
 const NO_LEADER_MS: u64 = 1_000;
 const NO_LEADER_SECOND_MS: u64 = 10_000;
 const NO_LEADER_EVERY_MS: u64 = 60_000;
-/// The log's growth is that of the last minute.
+/// Interval in milliseconds and number of samples for the log's growth: the last minute.
 const GROWTH: (u64, usize) = (1_000, 60);
 
 /// State of a replica at one moment.
@@ -38,23 +38,23 @@ pub(crate) struct Sight<'a> {
     pub(crate) oldest_write: Option<Time>,
     /// Bytes that the log has written.
     pub(crate) written_bytes: u64,
-    /// Reason why a segment for the log cannot be made, if one cannot.
+    /// Reason why no segment for the log can be created, if so.
     pub(crate) segment_failure: Option<&'a DiskError>,
-    /// Members that it can talk to, itself included, and all members.
+    /// Number of members that this node is connected to, including itself, and of all members.
     pub(crate) reachable: (usize, usize),
 }
 
-/// State at the last check, as reported.
+/// State at the last check, and what was reported of it.
 #[derive(Debug)]
 pub(crate) struct Watch {
     next: Time,
     pursuit: Pursuit,
     growth: Pace,
-    /// A leader was known then, or the node started.
+    /// Last time that a leader was known, or the node's start.
     led_at: Time,
-    /// Time of the next report of its absence.
+    /// Time without a leader, in milliseconds, after which it is reported next.
     unled_due_ms: u64,
-    /// Time since which segments cannot be made.
+    /// Time since which no segment can be created.
     segments_fail_since: Option<Time>,
     hang_due_ms: u64,
 }
@@ -90,7 +90,7 @@ impl Watch {
         due
     }
 
-    /// Checks the replica, and reports events.
+    /// Checks the replica, and queues events.
     pub(crate) fn look(&mut self, now: Time, sight: &Sight<'_>, events: &mut Events) {
         let unled_ms = self.look_at_leader(now, sight.standing.led || sight.stops);
         self.growth.note(now, sight.written_bytes);
@@ -123,12 +123,12 @@ impl Watch {
         }
     }
 
-    /// Returns the activity that keeps this node from being level with the others, if any.
+    /// Returns the activity that keeps this node from being caught up, if any.
     pub(crate) fn progress(&self, now: Time, standing: &Standing) -> Option<Progress> {
         self.pursuit.progress(now, standing)
     }
 
-    /// Returns the growth of the log in bytes per second.
+    /// Returns the growth rate of the log in bytes per second.
     pub(crate) fn growth(&self, now: Time, written_bytes: u64) -> Option<u64> {
         self.growth.per_second(now, written_bytes)
     }

@@ -1,6 +1,6 @@
-//! Comparison of the peers' applied state with this node's: two nodes that have applied different
-//! values, or executed the same ones differently, must not go on in silence, and a node that may be
-//! wrong must not serve ([differ-1] to [differ-3]).
+//! Comparison of peers' applied state with this node's. Two nodes that applied different values, or
+//! executed the same ones differently, must not continue unnoticed, and a node that may be wrong
+//! must not serve clients ([differ-1] to [differ-3]).
 
 use std::collections::BTreeMap;
 
@@ -17,26 +17,26 @@ use crate::applying::digest::{Claim, Digest};
 /// Interval at which nodes send each other their applied state.
 const COMPARE_EVERY_MS: u64 = 1_000;
 
-/// A peer that has applied something else than this node, and the slots below which the two differ.
+/// Peer whose applied state differs from this node's, and the slot below which the two differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Doubt {
     pub(crate) with: NodeId,
     pub(crate) to: Slot,
 }
 
-/// Claims of peers.
+/// Claims of peers, and the results of comparing them.
 #[derive(Debug)]
 pub(super) struct Comparison {
-    /// Claims on slots that are not applied here yet; the first of each peer.
+    /// Claims about slots not applied here yet; the first of each peer.
     ahead: BTreeMap<NodeId, Claim>,
-    /// Peers that are known to have applied something else, and below which slots. A difference is
-    /// permanent: each is reported once, until it has another state.
+    /// Peers whose applied state differs, and the slot below which it does. A difference is
+    /// permanent, so each is reported once, until the peer has another state.
     different: BTreeMap<NodeId, Slot>,
-    /// Peers that have applied the same, and below which slots.
+    /// Peers whose applied state is the same, and the slot below which it is.
     same: BTreeMap<NodeId, Slot>,
-    /// [differ-2] This node may be the one that is wrong.
+    /// [differ-2] Set if this node may be the one that is wrong.
     doubt: Option<Doubt>,
-    /// Time at which this node sends the others its applied state.
+    /// Time at which this node sends its next claim to the peers.
     due_at: Time,
 }
 
@@ -51,7 +51,7 @@ impl Comparison {
         }
     }
 
-    /// Returns whether peers should be notified now, and schedules the next time.
+    /// Returns whether to send a claim to the peers now, and schedules the next one.
     pub(super) fn take_due(&mut self, now: Time) -> bool {
         let due = now >= self.due_at;
         if due {
@@ -60,8 +60,8 @@ impl Comparison {
         due
     }
 
-    /// Compares a peer's claim. Returns an alarm if it is known to be wrong, here or there, for the
-    /// first time.
+    /// Compares a peer's claim. Returns an alarm if it shows for the first time that one of the two
+    /// nodes is wrong.
     pub(super) fn heard(&mut self, from: NodeId, claim: Claim, own: &Digest) -> Option<Alarm> {
         if own.known_to().is_none_or(|to| claim.to > to) {
             self.ahead.entry(from).or_insert(claim);
@@ -70,7 +70,8 @@ impl Comparison {
         self.compare(from, claim, own)
     }
 
-    /// Compares the same of peers that were ahead of this node, which is there by now.
+    /// Compares the claims of peers that were ahead of this node, which has now applied the same
+    /// slots.
     pub(super) fn caught_up(&mut self, own: &Digest) -> Option<Alarm> {
         let applied_to = own.known_to()?;
         loop {
@@ -101,9 +102,9 @@ impl Comparison {
         Some(Alarm::DifferentHistory { with, to })
     }
 
-    /// [differ-2] Returns why this node may be the one that is wrong: it has applied something else
-    /// than a peer, and full replicas with more than half of their weight did not say since that
-    /// they have applied the same.
+    /// [differ-2] Returns why this node may be the one that is wrong: its state differs from a
+    /// peer's, and since then it has not been confirmed by full replicas with more than half of
+    /// their weight.
     pub(super) fn doubt(&mut self, own: Member, members: &Configuration) -> Option<Doubt> {
         let Doubt { to, .. } = self.doubt?;
         let says_same = |node| self.same.get(&node).is_some_and(|same| *same >= to);
@@ -121,7 +122,7 @@ impl Comparison {
         self.doubt
     }
 
-    /// Drops this peer's claims: it disconnected, and may return as another incarnation.
+    /// Drops the claims of a peer that disconnected, since it may return as another incarnation.
     pub(super) fn forget(&mut self, peer: NodeId) {
         self.ahead.remove(&peer);
         self.same.remove(&peer);
@@ -213,8 +214,8 @@ mod tests {
         assert_eq!(comparison.caught_up(&unknown), None);
     }
 
-    /// [differ-2] Of two, either may be wrong; of three, two that agree are right. So it is again
-    /// when the node starts anew.
+    /// [differ-2] Of two nodes either may be wrong; of three, the two that agree are right. A
+    /// restart does not change this.
     #[test]
     fn who_is_in_the_minority_may_be_wrong() {
         let own = Member::first(1);

@@ -1,4 +1,4 @@
-//! Encoding of a batch: its place in its origin's order, then whole commands.
+//! Encoding of a batch: its position in its origin's order, then whole commands.
 //!
 //! ```text
 //! format u8 = 1 | session u64 | sequence u64 | entry…
@@ -8,20 +8,20 @@
 //!        kind u8 = 3 | length u32 | command about streams
 //!        kind u8 = 4 | length u32 | command about users
 //! ```
-//! Little-endian. A batch is checked as a whole before any of it is executed, so that every node
+//! Little-endian. A batch is validated as a whole before any of it is executed, so that every node
 //! executes all of it or nothing.
 
 use crate::outcome::{Sequenced, SessionId};
 
-/// Format of this version.
+/// Batch format of this version.
 const FORMAT: u8 = 1;
-/// Bytes before the first entry.
+/// Length of the batch header, before the first entry.
 pub(crate) const HEADER_BYTES: usize = 17;
-/// Kind and length of an entry.
+/// Length of an entry's kind and length fields.
 const ENTRY_BYTES: usize = 5;
-/// A client's session and sequence.
+/// Length of the fields for a client's session and sequence.
 const SEQUENCED_BYTES: usize = 28;
-/// Most bytes that a batch of one command has in addition to the command.
+/// Maximum length of a batch of one command in addition to the command.
 pub(crate) const OVERHEAD_BYTES: usize = HEADER_BYTES + ENTRY_BYTES + SEQUENCED_BYTES;
 const PLAIN: u8 = 0;
 const SEQUENCED: u8 = 1;
@@ -29,42 +29,42 @@ const GROUP: u8 = 2;
 const STREAM: u8 = 3;
 const ACCESS: u8 = 4;
 
-/// The place of a batch in its origin's order ([session-1], one level up): the origin's node
-/// session, and the batch's number in it. Numbers start at 1.
+/// Position of a batch in its origin's order: the origin's node session, and the batch's number in
+/// it, from 1. It is to batches what [session-1] is to commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     /// Slot of the origin's registration.
     pub(crate) session: u64,
-    /// Counts the origin's batches in that session.
+    /// Number of the batch in that session.
     pub(crate) sequence: u64,
 }
 
 /// Executor of a command, and whether it executes at most once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The service.
+    /// Executed by the service.
     Plain,
-    /// The service, once in this place of a client's session.
+    /// Executed by the service once, at this position of a client's session.
     Sequenced(Sequenced),
-    /// The group's table ([member-2]).
+    /// Executed by the group's table ([member-2]).
     Group,
-    /// The table of streams.
+    /// Executed by the table of streams.
     Stream,
-    /// The table of users.
+    /// Executed by the table of users.
     Access,
 }
 
-/// A command of a batch.
+/// A command in a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry<'a> {
     /// Executor of the command.
     pub(crate) kind: Kind,
-    /// Bytes that the executor gets.
+    /// Bytes passed to the executor.
     pub(crate) command: &'a [u8],
 }
 
 impl Entry<'_> {
-    /// Returns the length of the entry, its head included.
+    /// Returns the length of the encoded entry, including its kind and length fields.
     pub(crate) const fn encoded_bytes(&self) -> usize {
         let head = match self.kind {
             Kind::Sequenced(_) => ENTRY_BYTES + SEQUENCED_BYTES,
@@ -73,7 +73,7 @@ impl Entry<'_> {
         head + self.command.len()
     }
 
-    /// Appends the entry. The command is shorter than `u32::MAX`; the caller bounded it.
+    /// Appends the encoded entry. The caller ensures that the command is shorter than `u32::MAX`.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let length = u32::try_from(self.command.len()).expect("bounded by command_bytes_max");
         let kind = match self.kind {
@@ -95,7 +95,7 @@ impl Entry<'_> {
     }
 }
 
-/// Assembles a whole batch from its header and its encoded entries.
+/// Assembles a batch from its header and its encoded entries.
 pub(crate) fn assemble(header: Header, entries: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER_BYTES + entries.len());
     bytes.push(FORMAT);
@@ -105,16 +105,17 @@ pub(crate) fn assemble(header: Header, entries: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A batch that has been checked from end to end.
+/// A completely validated batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Batch<'a> {
-    /// Its place in its origin's order.
+    /// Position of the batch in its origin's order.
     pub(crate) header: Header,
     entries: &'a [u8],
 }
 
 impl<'a> Batch<'a> {
-    /// Checks and opens. `None` is a batch that this version does not understand, or garbage.
+    /// Validates and decodes a batch; `None` if this version does not understand it or it is
+    /// malformed.
     pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
         let header = Self::header(bytes)?;
         let entries = bytes.get(HEADER_BYTES..)?;
@@ -136,13 +137,13 @@ impl<'a> Batch<'a> {
         Some(Header { session, sequence })
     }
 
-    /// Returns the commands, in order.
+    /// Returns the commands in order.
     pub(crate) fn entries(&self) -> Entries<'a> {
         Entries { rest: self.entries }
     }
 }
 
-/// Iterates over the commands of a checked batch.
+/// Iterator over the commands of a validated batch.
 pub(crate) struct Entries<'a> {
     rest: &'a [u8],
 }
@@ -209,7 +210,7 @@ mod tests {
         assemble(Header { session: 5, sequence: 9 }, &entries)
     }
 
-    /// Zero bytes and empty commands included.
+    /// A batch survives encoding and decoding, even with zero bytes and empty commands.
     #[test]
     fn what_goes_in_comes_out() {
         let bytes = sample();
@@ -256,7 +257,7 @@ mod tests {
         assert!(Batch::parse(&[0xff; 40]).is_none());
     }
 
-    /// [offload-22] Batches that clients of devices make are readable here.
+    /// [offload-22] Replicas can decode batches encoded by clients of devices.
     #[test]
     fn batches_of_frame_clients_are_batches() {
         let commands = [&b"one"[..], b"", b"three"];
@@ -270,7 +271,7 @@ mod tests {
         assert_eq!(bytes.len(), sizes + 8);
     }
 
-    /// The sketch of a commit in the performance page counts with the sizes of the code.
+    /// The commit calculation in the performance page uses the same sizes as the code.
     #[test]
     fn documented_sizes_are_those_of_the_code() {
         let page = include_str!("../../../../../docs/performance.md");

@@ -1,22 +1,22 @@
-//! Chooses between batches that fit a device's frame and batches of any length ([offload-15]).
+//! Choice between batches that fit a device's frame and batches of any length ([offload-15]).
 //!
 //! A device assigns a slot to each frame, and decides it sooner than a leader does over
 //! connections. A slot over connections carries many more commands, since commands gather while a
 //! batch is in flight. The choice compares the number of frames that recent commands took, or would
-//! have taken, with the number of batches, counting those in flight at the same time as one. Long
-//! batches do not fit a device: the leader leaves it alone while they last.
+//! have taken, with the number of batches; batches in flight at the same time count as one. Long
+//! batches do not fit a device, and the leader does not use it while they last.
 
 use quorate_core::time::Time;
 use quorate_tuner::Choice;
 
 use crate::tuning::moment;
 
-/// Cost of a slot in a device, where one over connections costs [`BATCH_COST`]. Measured: with 8
-/// clients and 1000 B, 16 k frames/s against 8 k batches/s of five (`docs/performance.md`, "A
-/// cluster compared with Kernel Paxos").
+/// Cost of a slot in a device, on the scale of [`BATCH_COST`] for a slot over connections.
+/// Measured: with 8 clients and 1000 B, 16 k frames/s against 8 k batches/s of five
+/// (`docs/performance.md`, "A cluster compared with Kernel Paxos").
 const FRAME_COST: u64 = 50;
 const BATCH_COST: u64 = 100;
-/// Parts that a batch is counted in.
+/// Number of parts into which a batch is divided for counting.
 const PARTS: u64 = 1_000;
 /// Interval of comparisons, in milliseconds.
 const LOOK_MS: u64 = 100;
@@ -27,23 +27,23 @@ enum Way {
     Connections,
 }
 
-/// Bound on the length of batches where there are devices.
+/// Limit on the length of batches if there is a device.
 #[derive(Debug)]
 pub(crate) struct Fitting {
-    /// Most bytes that a frame carries of a batch, if there is a device.
+    /// Number of bytes of a batch that fit into a frame, if there is a device.
     room: Option<usize>,
     choice: Choice<Way>,
     look_at: Time,
-    /// Since the last look.
+    /// Number of frames since the last comparison.
     frames: u64,
-    /// In parts.
+    /// Number of batches since the last comparison, in parts.
     batches: u64,
-    /// Bytes left of a batch that had no bound: the next frames carry them.
+    /// Bytes left of what would have been one batch without the limit; the next frames carry them.
     rest: usize,
 }
 
 impl Fitting {
-    /// Starts without a device.
+    /// Creates the state without a device.
     pub(crate) fn new() -> Self {
         Self {
             room: None,
@@ -60,7 +60,7 @@ impl Fitting {
         self.room.is_some()
     }
 
-    /// Returns the bound on a batch's bytes, at most `batch_bytes`.
+    /// Returns the limit on a batch's bytes, at most `batch_bytes`.
     pub(crate) fn bound(&self, batch_bytes: usize) -> usize {
         match (self.room, self.choice.chosen()) {
             (Some(room), Way::Frames) => batch_bytes.min(room),
@@ -68,8 +68,8 @@ impl Fitting {
         }
     }
 
-    /// Records a batch of `taken` bytes, formed with `in_flight` others in flight; without a bound
-    /// it would have had `wanted` bytes.
+    /// Records a batch of `taken` bytes, formed with `in_flight` others in flight. Without the
+    /// limit it would have had `wanted` bytes.
     pub(crate) fn formed(&mut self, wanted: usize, taken: usize, in_flight: usize) {
         let Some(room) = self.room else { return };
         if self.rest == 0 {
@@ -80,7 +80,8 @@ impl Fitting {
         self.rest = self.rest.saturating_sub(taken);
     }
 
-    /// Ends a turn; a frame carries `room` bytes of a batch.
+    /// Compares the costs, if that is due; `room` is the number of bytes of a batch that fit into a
+    /// frame.
     pub(crate) fn look(&mut self, now: Time, room: Option<usize>) {
         if room != self.room {
             (self.room, self.rest) = (room, 0);
@@ -111,8 +112,8 @@ mod tests {
         fitting
     }
 
-    /// Queues `waiting` bytes ten times in each of these milliseconds; returns the bound on a batch
-    /// at the end.
+    /// Queues `waiting` bytes ten times in each of these milliseconds; returns the final limit on a
+    /// batch.
     fn load(fitting: &mut Fitting, ms: std::ops::Range<u64>, waiting: usize) -> usize {
         for ms in ms {
             for _ in 0..10 {
@@ -128,7 +129,8 @@ mod tests {
         fitting.bound(WANTED)
     }
 
-    /// [offload-15] Without a device nothing is bounded, and with one what fits stays there.
+    /// [offload-15] Without a device there is no limit. With one, batches that fit into frames
+    /// continue to use it.
     #[test]
     fn what_fits_into_frames_keeps_to_them() {
         assert_eq!(Fitting::new().bound(WANTED), WANTED);
@@ -139,8 +141,8 @@ mod tests {
         assert_eq!(load(&mut fitting, 60_000..120_000, 1), ROOM);
     }
 
-    /// [offload-15] Two clients are served by devices, each by frames of its own; of many, what
-    /// gathers would be one batch.
+    /// [offload-15] Two clients are served by the device, each with frames of its own. Commands of
+    /// many clients would gather into one batch instead.
     #[test]
     fn batches_on_their_way_together_would_be_one() {
         for (in_flight, bound) in [(0, ROOM), (1, ROOM), (2, WANTED), (7, WANTED)] {
@@ -153,7 +155,7 @@ mod tests {
         }
     }
 
-    /// [offload-15] Three frames where one batch would do cost more than it, once that lasts.
+    /// [offload-15] Three frames cost more than one batch, once the load lasts.
     #[test]
     fn what_needs_many_frames_goes_by_connections_and_comes_back() {
         let mut fitting = fitting();
@@ -163,7 +165,7 @@ mod tests {
         assert_eq!(load(&mut fitting, 30_000..34_000, 300), ROOM);
     }
 
-    /// [offload-15] While nothing is sent, batches become short again: the next command goes to a
+    /// [offload-15] Batches become short again while nothing is sent, so the next command goes to a
     /// device.
     #[test]
     fn silence_ends_what_was_long() {

@@ -1,4 +1,5 @@
-//! Values forwarded to this leader, and those it has proposed already: none is proposed twice.
+//! Values forwarded to this leader, and values that it has proposed already, so that none is
+//! proposed twice.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -6,24 +7,26 @@ use quorate_core::{ballot::Ballot, value::Value};
 
 use crate::{limits::COMMAND_OVERHEAD_BYTES, payload::Payload};
 
-/// The leader's queue. Empty unless leading.
+/// The leader's queue of forwarded values; empty on other nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Forwarded {
     queue: VecDeque<(Value, Option<Payload>)>,
     bytes: usize,
-    /// Voted for in this ballot of this node, and not decided yet. Only looked up. True of one
-    /// ballot alone: in the next one, of this node too, a value may lose its slot to another.
+    /// Values that this node voted for in `ballot`, its own, and that are not decided yet. They
+    /// count for this ballot alone: in a later one, even of this node, another value may get the
+    /// slot.
     in_flight: HashSet<Value>,
     ballot: Ballot,
 }
 
 impl Forwarded {
-    /// Returns whether the value is queued or in flight, so that another request changes nothing.
+    /// Returns whether the value is queued or in flight, so that repeating the request has no
+    /// effect.
     pub(crate) fn knows(&self, value: &Value) -> bool {
         self.in_flight.contains(value) || self.queue.iter().any(|(queued, _)| queued == value)
     }
 
-    /// Takes a value that cannot be proposed at once; `false` if there is no room.
+    /// Queues a value that cannot be proposed immediately; returns `false` if the queue is full.
     pub(crate) fn push(
         &mut self,
         value: Value,
@@ -39,7 +42,7 @@ impl Forwarded {
         room
     }
 
-    /// Returns the length of the next value's bytes.
+    /// Returns the length of the next value's payload.
     pub(crate) fn next_bytes(&self) -> Option<usize> {
         self.queue.front().map(|(_, payload)| payload.as_deref().map_or(0, <[u8]>::len))
     }
@@ -65,13 +68,14 @@ impl Forwarded {
         }
     }
 
-    /// Removes a decided value: if it is asked for again, the session table knows it.
+    /// Removes a decided value. If it is requested again, the session table recognises it.
     pub(crate) fn decided(&mut self, value: &Value) {
         self.in_flight.remove(value);
     }
 
-    /// Starts over with the leader of this ballot, or with none: nothing is owed from earlier
-    /// ballots, since origins repeat. Only values proposed in this very ballot are in flight.
+    /// Starts over with the leader of this ballot, or with none. Values queued in earlier ballots
+    /// are dropped, since their origins repeat them. Only values proposed in this very ballot are
+    /// in flight.
     pub(crate) fn restart(&mut self, leader: Option<Ballot>) {
         self.enter(leader.unwrap_or_default());
         self.queue.clear();
@@ -107,8 +111,8 @@ mod tests {
         assert_eq!(forwarded.next_bytes(), None);
     }
 
-    /// A new leader proposes the values it inherits in the step that makes it lead, before others
-    /// are notified.
+    /// A new leader proposes inherited values in the same step in which it is elected, before the
+    /// other parts are notified.
     #[test]
     fn in_flight_is_what_was_proposed_in_the_ballot_that_leads() {
         let mut forwarded = Forwarded::default();

@@ -1,5 +1,5 @@
-//! Commands that wait for a batch: accepted here, not yet numbered, not yet anywhere else. And
-//! reads that run between two of them: they have a place in the order, but no bytes in the batch.
+//! Commands that were accepted here and wait for a batch, and reads that run between two of them.
+//! Reads have a position in the order, but no bytes in the batch.
 
 use std::collections::VecDeque;
 
@@ -9,35 +9,36 @@ use crate::{
     limits::COMMAND_OVERHEAD_BYTES, outcome::StreamTag, outcome::Tag, proposing::batch::Entry,
 };
 
-/// Requester of a command.
+/// Recipient of the reply to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waiter {
     /// A front.
     Front(Tag),
-    /// A front that wants its reply when the command is on stable storage at a quorum ([class-2]).
+    /// A front that expects the reply once the command is on stable storage at a quorum
+    /// ([class-2]).
     Lasting(Tag),
-    /// A front to notify when the command is in memory at a quorum ([class-2]).
+    /// A front to be notified once the command is in memory at a quorum ([class-2]).
     Early(Tag),
-    /// A front that got that notification: only the command itself is owed.
+    /// A front that was notified early: the command must still be executed, but needs no reply.
     Told,
-    /// An operator, by the number of what was asked.
+    /// An operator, by the number of the request.
     Operator(u64),
-    /// A front of streams.
+    /// A front that made a request on streams.
     Stream(StreamTag),
-    /// A front that got "unknown" when time ran out.
+    /// A front whose request timed out with an unknown outcome.
     Gone,
-    /// The service itself: no reply is owed.
+    /// The service itself, which gets no reply.
     Service,
 }
 
-/// Metadata of a command, or of a read.
+/// Metadata of a waiting command or read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Item {
     pub(crate) waiter: Waiter,
     pub(crate) deadline: Time,
-    /// Length of the encoded entry; a read has none.
+    /// Length of the encoded entry; 0 for a read.
     pub(crate) encoded_bytes: usize,
-    /// The command has a batch of its own.
+    /// The command gets a batch of its own.
     pub(crate) apart: bool,
 }
 
@@ -48,20 +49,20 @@ impl Item {
     }
 }
 
-/// The queue, in the order of acceptance; the bytes are contiguous, ready to be copied.
+/// Queue in order of acceptance; the bytes are contiguous, ready to be copied into a batch.
 #[derive(Debug, Default)]
 pub(crate) struct Gather {
     items: VecDeque<Item>,
     /// Number of items that are reads.
     reads: usize,
-    /// Number of items that have a batch of their own.
+    /// Number of commands that get a batch of their own.
     apart: usize,
     bytes: Vec<u8>,
     taken: usize,
 }
 
 impl Gather {
-    /// Returns the memory that the queue is charged for.
+    /// Returns the memory that the queue uses, as charged to its limit.
     pub(crate) fn charge(&self) -> usize {
         self.entry_bytes() + self.items.len() * COMMAND_OVERHEAD_BYTES
     }
@@ -85,7 +86,7 @@ impl Gather {
         self.items.push_back(Item { waiter, deadline, encoded_bytes, apart: false });
     }
 
-    /// Puts the last command in a batch of its own.
+    /// Gives the last command a batch of its own.
     pub(crate) fn set_apart(&mut self) {
         if let Some(item) = self.items.back_mut() {
             item.apart = true;
@@ -93,19 +94,19 @@ impl Gather {
         }
     }
 
-    /// Appends a read after the waiting commands, before those that arrive later.
+    /// Appends a read after the waiting commands and before later ones.
     pub(crate) fn push_read(&mut self, waiter: Waiter, deadline: Time) {
         self.reads += 1;
         self.items.push_back(Item { waiter, deadline, encoded_bytes: 0, apart: false });
     }
 
-    /// Returns whether a batch of `batch_bytes` is filled.
+    /// Returns whether the commands fill a batch of `batch_bytes`.
     pub(crate) fn is_full(&self, batch_bytes: usize) -> bool {
         self.entry_bytes() >= batch_bytes
     }
 
-    /// Returns the length of the next batch in bytes of entries: as many whole ones as fit, at
-    /// least one, unless only reads wait.
+    /// Returns the length of the next batch's entries: as many whole ones as fit, at least one, or
+    /// 0 if only reads wait.
     pub(crate) fn next_bytes(&self, batch_bytes: usize) -> usize {
         self.next(batch_bytes).1
     }
@@ -129,7 +130,7 @@ impl Gather {
         (count, bytes)
     }
 
-    /// Takes the next batch out, and passes its entries to `build`.
+    /// Removes the commands of the next batch, and passes their encoded entries to `build`.
     pub(crate) fn take<T>(
         &mut self,
         batch_bytes: usize,
@@ -153,13 +154,13 @@ impl Gather {
             self.taken = 0;
             self.bytes.shrink_to(1 << 20);
         } else if self.taken > self.bytes.len() / 2 {
-            // At most as many bytes move as were taken since the last time.
+            // Amortised: no more bytes are moved than were taken since the last move.
             self.bytes.drain(..self.taken);
             self.taken = 0;
         }
     }
 
-    /// Puts commands back in front of all others, in the order given.
+    /// Puts commands back at the front of the queue, in this order.
     pub(crate) fn put_back(&mut self, commands: Vec<(Item, &[u8])>) {
         let mut bytes = Vec::new();
         let mut items = VecDeque::with_capacity(commands.len() + self.items.len());
@@ -174,19 +175,19 @@ impl Gather {
         (self.items, self.bytes, self.taken) = (items, bytes, 0);
     }
 
-    /// Returns the index of the first command that may run out of time. [less-4] A command whose
-    /// client was notified stays until it is executed.
+    /// Returns the index of the first command that may time out. [less-4] A command whose client
+    /// was notified stays until it is executed.
     fn first(&self) -> Option<usize> {
         let mut items = self.items.iter();
         items.position(|item| item.waiter != Waiter::Told)
     }
 
-    /// Returns when the first command runs out of time.
+    /// Returns the deadline of the first command that may time out.
     pub(crate) fn deadline(&self) -> Option<Time> {
         Some(self.items[self.first()?].deadline)
     }
 
-    /// Removes the first command if its time is up.
+    /// Removes and returns the first command that may time out, if its deadline has passed.
     pub(crate) fn expire(&mut self, now: Time) -> Option<(Item, Vec<u8>)> {
         let at = self.first()?;
         let item = self.items[at];
@@ -237,7 +238,7 @@ mod tests {
         assert_eq!(gather.charge(), 0);
     }
 
-    /// [visit-3] Between two of them the turn ends.
+    /// [visit-3] The turn ends between two heavy commands.
     #[test]
     fn a_heavy_command_has_a_batch_of_its_own() {
         let mut gather = Gather::default();
@@ -255,8 +256,8 @@ mod tests {
         assert_eq!(take(&mut gather, 100).0, [4, 5]);
     }
 
-    /// [less-4] A command whose client was notified is owed, however long it takes; those after it
-    /// run out of time as usual.
+    /// [less-4] A command whose client was notified must be executed, however long that takes;
+    /// commands after it time out as usual.
     #[test]
     fn what_a_client_was_told_of_never_runs_out_of_time() {
         let mut gather = Gather::default();
@@ -298,7 +299,8 @@ mod tests {
         assert_eq!(batch.entries().map(|entry| entry.command[0]).collect::<Vec<_>>(), b"abc");
     }
 
-    /// A read adds nothing to a batch, and stays between its neighbours whatever becomes of them.
+    /// A read adds nothing to a batch, and keeps its position between its neighbours whatever
+    /// happens to them.
     #[test]
     fn reads_have_a_place_and_no_bytes() {
         let mut gather = Gather::default();

@@ -19,13 +19,13 @@ use crate::{
 pub(crate) struct InFlightBatch {
     pub(super) name: BatchName,
     pub(super) payload: Payload,
-    /// Its commands, and the reads between them.
+    /// Commands of the batch, and the reads between them.
     pub(crate) items: Vec<Item>,
     /// Number of items that are commands.
     pub(super) commands: usize,
-    /// Waiters of items before this one got "unknown" when their time ran out.
+    /// Number of leading items whose requests timed out with an unknown outcome.
     expired: usize,
-    /// Number of items whose clients wait until the batch is in memory at a quorum.
+    /// Number of items whose clients are to be notified when the batch is in memory at a quorum.
     early: usize,
     /// Ballot and slot of this node's last vote for the batch.
     stands: Option<(Ballot, Slot)>,
@@ -33,7 +33,7 @@ pub(crate) struct InFlightBatch {
 }
 
 impl InFlightBatch {
-    /// Creates a batch of these items, `commands` of which are commands.
+    /// Creates a batch of these items; `commands` is the number of those that are not reads.
     pub(super) fn new(
         name: BatchName,
         payload: Payload,
@@ -46,14 +46,14 @@ impl InFlightBatch {
         Self { name, payload, items, commands, expired: 0, early, stands: None, formed }
     }
 
-    /// Returns the commands, with their metadata.
+    /// Iterates over the commands and their metadata.
     pub(super) fn entries(&self) -> impl Iterator<Item = (&Item, Entry<'_>)> {
         let batch = Batch::parse(&self.payload).expect("formed here");
         let commands = self.items.iter().filter(|item| !item.is_read());
         commands.zip(batch.entries())
     }
 
-    /// Returns commands as encoded in the batch, and reads without bytes.
+    /// Iterates over all items with their encoded entries; reads have none.
     pub(super) fn encoded(&self) -> impl Iterator<Item = (Item, &[u8])> {
         let mut from = batch::HEADER_BYTES;
         self.items.iter().map(move |item| {
@@ -64,18 +64,18 @@ impl InFlightBatch {
         })
     }
 
-    /// Returns the batch's place in this node's order.
+    /// Returns the batch's position in this node's order.
     fn header(&self) -> Header {
         Batch::header(&self.payload).expect("formed here")
     }
 
-    /// Ends all requests that wait for the batch: it was executed, with replies unknown here.
+    /// Ends all requests of the batch, which was executed with replies that are not known here.
     pub(super) fn end_all(&mut self, completions: &mut Completions) {
         self.expire(Time(u64::MAX), completions);
     }
 
     /// [less-2] Notifies the clients that wait until the batch is in memory at a quorum: it is, in
-    /// this slot, and so is all that executes before it. The batch itself goes on.
+    /// this slot, like everything that executes before it. The batch stays in flight.
     fn tell_early(&mut self, slot: Slot, completions: &mut Completions) {
         if std::mem::take(&mut self.early) == 0 {
             return;
@@ -88,14 +88,14 @@ impl InFlightBatch {
         }
     }
 
-    /// Ends the requests whose time is up; returns their number.
+    /// Ends the requests whose deadline has passed; returns their number.
     fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let mut expired = 0;
         while let Some(item) = self.items.get_mut(self.expired)
             && item.deadline <= now
         {
             self.expired += 1;
-            // A command left this node, or may have; a read never does.
+            // A command may have left this node; a read never does.
             let failure = if item.is_read() { Failure::NoQuorum } else { Failure::Unknown };
             if completions.fail(item.waiter, failure) {
                 item.waiter = Waiter::Gone;
@@ -106,13 +106,13 @@ impl InFlightBatch {
     }
 }
 
-/// The batches in flight.
+/// Queue of batches in flight.
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
     batches: VecDeque<InFlightBatch>,
-    /// Batches before this place were offered to the present leader.
+    /// Number of leading batches that were offered to the present leader.
     offered: usize,
-    /// Batches that were offered once more, in total.
+    /// Total number of repeated offers.
     repeated: u64,
 }
 
@@ -125,17 +125,17 @@ impl InFlight {
         self.batches.is_empty()
     }
 
-    /// Returns the number of batches offered again.
+    /// Returns the total number of repeated offers.
     pub(super) fn repeated(&self) -> u64 {
         self.repeated
     }
 
-    /// Returns whether anything was offered to the current leader.
+    /// Returns whether a batch was offered to the present leader.
     pub(super) fn is_offered(&self) -> bool {
         self.offered > 0
     }
 
-    /// Takes out the batches that are executed, from the first on.
+    /// Removes and returns the leading batches that are executed already.
     pub(super) fn take_past(
         &mut self,
         is_past: impl Fn(&BatchName, Header) -> bool,
@@ -150,8 +150,8 @@ impl InFlight {
         self.batches.iter().any(|batch| batch.name == *name)
     }
 
-    /// Records this node's vote for a batch. Returns whether a client waits for the votes of
-    /// others.
+    /// Records this node's vote for a batch. Returns whether a client waits until the batch is in
+    /// memory at a quorum.
     pub(super) fn voted(&mut self, name: &BatchName, ballot: Ballot, slot: Slot) -> bool {
         let mut batches = self.batches.iter_mut();
         let Some(batch) = batches.find(|batch| batch.name == *name) else {
@@ -162,7 +162,7 @@ impl InFlight {
     }
 
     /// [less-2] Records that a quorum has everything below `to` in memory, in this ballot. Batches
-    /// execute in the order of their numbers: one counts as in place only after those before it.
+    /// execute in the order of their numbers, so a batch counts only after all earlier ones.
     pub(super) fn in_memory(&mut self, ballot: Ballot, to: Slot, completions: &mut Completions) {
         let mut next = Slot(0);
         for batch in &mut self.batches {
@@ -176,25 +176,24 @@ impl InFlight {
         }
     }
 
-    /// Appends a new batch.
     pub(super) fn push(&mut self, batch: InFlightBatch) {
         self.batches.push_back(batch);
     }
 
-    /// Returns the next batch to offer, unless all were.
+    /// Returns the next batch to offer, if any.
     pub(super) fn next(&self) -> Option<&InFlightBatch> {
         self.batches.get(self.offered)
     }
 
-    /// Returns the same; it counts as offered.
+    /// Returns the next batch to offer, and marks it as offered.
     pub(super) fn take_next(&mut self) -> Option<&InFlightBatch> {
         let batch = self.batches.get(self.offered)?;
         self.offered += 1;
         Some(batch)
     }
 
-    /// Offers a batch again that the leader refused, with the batches numbered after it: those
-    /// cannot execute before it.
+    /// Offers a batch again that the leader refused, together with later ones, which cannot execute
+    /// before it.
     pub(super) fn on_refused(&mut self, name: &BatchName) {
         let at = self.batches.iter().position(|batch| batch.name == *name);
         if let Some(at) = at.filter(|at| *at < self.offered) {
@@ -203,41 +202,41 @@ impl InFlight {
         }
     }
 
-    /// Offers everything again: earlier offers may be lost.
+    /// Offers all batches again, since earlier offers may be lost.
     pub(super) fn repeat_all(&mut self) {
         self.repeated += self.offered as u64;
         self.offered = 0;
     }
 
-    /// Completes a batch that is executed here; `None` if it is not the first in flight.
+    /// Removes the first batch, which is executed here; `None` if it has another name.
     pub(super) fn complete(&mut self, name: &BatchName) -> Option<InFlightBatch> {
         let batch = self.batches.pop_front_if(|batch| batch.name == *name)?;
         self.offered = self.offered.saturating_sub(1);
         Some(batch)
     }
 
-    /// Takes all of them out.
+    /// Removes and returns all batches.
     pub(super) fn take_all(&mut self) -> VecDeque<InFlightBatch> {
         self.offered = 0;
         std::mem::take(&mut self.batches)
     }
 
-    /// Ends the requests whose time is up; returns their number. Their batches stay: later ones
-    /// need them.
+    /// Ends the requests whose deadline has passed; returns their number. Their batches stay, since
+    /// later ones need them.
     pub(super) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let batches = self.batches.iter_mut();
         batches.map(|batch| batch.expire(now, completions)).sum()
     }
 
-    /// Returns when the first request runs out of time: requests are accepted in this order, and
-    /// each may wait equally long.
+    /// Returns the first deadline of a request. Requests are in order of acceptance and have the
+    /// same timeout.
     pub(super) fn deadline(&self) -> Option<Time> {
         let mut batches = self.batches.iter();
         let item = batches.find_map(|batch| batch.items.get(batch.expired));
         item.map(|item| item.deadline)
     }
 
-    /// Names, in order.
+    /// Returns the names of the batches in order.
     #[cfg(test)]
     pub(super) fn names(&self) -> Vec<BatchName> {
         self.batches.iter().map(|batch| batch.name).collect()

@@ -1,11 +1,11 @@
-//! Commands that this node accepted: numbered, offered to the leader, repeated until they are
+//! Commands that this node accepted: numbered, offered to the leader, and repeated until they are
 //! applied here.
 //!
-//! This is the accepting side of exactly-once execution. Batches carry consecutive numbers in this
-//! node's session and execute in their order, so after anything that may have lost one (a new
-//! leader, a refusal, a reconnection, silence) all that are not applied are offered again, oldest
-//! first; leaders drop those they have in flight, and the session table drops those that were
-//! executed.
+//! This is the accepting side of exactly-once execution. Batches have consecutive numbers in this
+//! node's session and execute in this order. So after anything that may have lost a batch (a new
+//! leader, a refusal, a reconnection, silence), all batches that are not applied are offered again,
+//! oldest first. Leaders drop those that they have in flight, and the session table drops those
+//! that were executed.
 
 use std::collections::BTreeSet;
 
@@ -53,13 +53,14 @@ pub(crate) struct Origin {
     due: BTreeSet<Vec<u8>>,
     /// Time of the last offer or completion.
     progress_at: Time,
-    /// Nothing is offered before.
+    /// Time before which nothing is offered.
     hold_until: Time,
-    /// At a window of one: whether the next batch waits for the clients that the last one answered.
+    /// Decides, with a window of one, whether the next batch waits for the clients that the last
+    /// one answered.
     anticipation: Anticipation,
     fitting: Fitting,
     totals: Totals,
-    /// Executed, and not yet asked for.
+    /// Executed batches that were not collected yet.
     completed: Vec<Completed>,
 }
 
@@ -90,7 +91,7 @@ impl Origin {
         }
     }
 
-    /// Sets the size of batches and the number of them in flight; returns whether that is a change.
+    /// Sets the size of batches and the number of them in flight; returns whether either changed.
     pub(crate) fn set_batching(&mut self, batch_bytes: usize, window: usize) -> bool {
         let before = (self.batch_bytes(), self.limits.window_batches);
         self.limits.batch_bytes = batch_bytes.max(1);
@@ -101,8 +102,8 @@ impl Origin {
         before != (self.batch_bytes(), self.limits.window_batches)
     }
 
-    /// Sets the size of a batch that a frame of this node's device carries; `None` if there is no
-    /// device. Returns whether the bound on batches changed.
+    /// Sets the size of a batch that fits into a frame of this node's device; `None` if there is no
+    /// device. Returns whether the limit on batches changed.
     pub(crate) fn set_room(&mut self, now: Time, room: Option<usize>) -> bool {
         if room.is_none() && !self.fitting.has_room() {
             return false;
@@ -113,17 +114,17 @@ impl Origin {
         before != self.batch_bytes()
     }
 
-    /// Returns the most bytes of entries in a batch; a single command may have more.
+    /// Returns the maximum length of entries in a batch; a single command may be longer.
     fn batch_bytes(&self) -> usize {
         self.fitting.bound(self.limits.batch_bytes)
     }
 
-    /// Counts of all that was taken and formed.
+    /// Returns the totals of accepted commands and formed batches.
     pub(crate) fn totals(&self) -> Totals {
         self.totals
     }
 
-    /// Returns the number of batches offered again.
+    /// Returns the total number of repeated offers of batches.
     pub(crate) fn repeated(&self) -> u64 {
         self.in_flight.repeated()
     }
@@ -133,22 +134,22 @@ impl Origin {
         (self.gather.len(), self.in_flight.len())
     }
 
-    /// Returns the memory that waiting commands are charged for.
+    /// Returns the memory that waiting commands use, as charged to their limit.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.gather.charge()
     }
 
-    /// Returns the bound above which no client should be read.
+    /// Returns the size of waiting commands, in bytes, above which no client should be read.
     pub(crate) fn waiting_bound(&self) -> usize {
         pressure::bound(&self.limits)
     }
 
-    /// Returns the own batches that were executed since the last call.
+    /// Returns this node's batches that were executed since the last call.
     pub(crate) fn take_completed(&mut self) -> impl Iterator<Item = Completed> {
         self.completed.drain(..)
     }
 
-    /// Takes a command, unless there is no room.
+    /// Accepts a command, unless the queue is full.
     pub(crate) fn accept(
         &mut self,
         now: Time,
@@ -158,14 +159,14 @@ impl Origin {
         self.push(now, waiter, entry).then_some(()).ok_or(Failure::Busy)
     }
 
-    /// Puts the command that was taken last in a batch of its own.
+    /// Gives the command accepted last a batch of its own.
     pub(crate) fn set_apart(&mut self) {
         self.gather.set_apart();
     }
 
-    /// Takes a read that runs after the commands already taken, before later ones, and in a batch
-    /// that does not exist yet: a command that another client was notified of before the read was
-    /// taken is in a slot before that batch, so the read sees it.
+    /// Accepts a read that runs after the commands already accepted and before later ones. It joins
+    /// a batch that is not formed yet. If another client was notified of a command before the read
+    /// was accepted, that command is in an earlier slot, so the read sees it.
     pub(crate) fn accept_read(&mut self, now: Time, tag: Tag) -> Result<(), Failure> {
         let charge = self.gather.charge() + COMMAND_OVERHEAD_BYTES;
         if charge > self.limits.pending_bytes {
@@ -176,7 +177,8 @@ impl Origin {
         Ok(())
     }
 
-    /// Takes a command of the service itself, unless it is on its way or there is no room.
+    /// Accepts a command of the service itself; returns `false` if the queue is full. A command
+    /// that is queued or in flight already is not queued again.
     pub(crate) fn accept_due(&mut self, now: Time, command: &[u8]) -> bool {
         if self.due.contains(command) {
             return true;
@@ -188,7 +190,7 @@ impl Origin {
         taken
     }
 
-    /// Takes a command of the group, or about streams, unless there is no room.
+    /// Accepts a command of the group or on streams, unless the queue is full.
     pub(crate) fn accept_for(
         &mut self,
         now: Time,
@@ -210,7 +212,7 @@ impl Origin {
         true
     }
 
-    /// Takes the registration of a client session.
+    /// Accepts the registration of a client session.
     pub(crate) fn register(&mut self, now: Time, tag: Tag) -> Result<(), Failure> {
         if self.registrations.clients() >= self.limits.waiting_requests {
             return Err(Failure::Busy);
@@ -219,18 +221,19 @@ impl Origin {
         Ok(())
     }
 
-    /// Returns whether everything that was accepted has ended.
+    /// Returns whether all accepted requests have ended.
     pub(crate) fn is_idle(&self) -> bool {
         self.gather.is_empty() && self.in_flight.is_empty() && self.registrations.clients() == 0
     }
 
-    /// Ends a wait for commands that is over: before anything is asked for or offered.
+    /// Ends a wait for further commands, if it is over. Called before offers are made.
     pub(crate) fn look(&mut self, now: Time) {
         let full = self.gather.is_full(self.batch_bytes());
         self.anticipation.look(moment(now), self.gather.len(), full);
     }
 
-    /// Returns the length of the next offer's bytes; zero for one without bytes.
+    /// Returns the length of the next offer's payload: 0 for a registration, `None` if there is no
+    /// offer.
     pub(crate) fn next_bytes(&self, now: Time) -> Option<usize> {
         if now < self.hold_until {
             return None;
@@ -247,8 +250,8 @@ impl Origin {
             .then(|| batch::HEADER_BYTES + self.gather.next_bytes(self.batch_bytes()))
     }
 
-    /// Returns the next offer, which counts as made. Only call this when the path to the leader has
-    /// room: a batch that was formed cannot be undone.
+    /// Returns the next offer and marks it as made. The caller must have checked that the path to
+    /// the leader has space, since forming a batch cannot be undone.
     pub(crate) fn take_offer(&mut self, now: Time) -> Option<Offer> {
         self.next_bytes(now)?;
         self.progress_at = now;
@@ -290,13 +293,13 @@ impl Origin {
         self.in_flight.push(InFlightBatch::new(name, Payload::new(bytes), items, commands, now));
     }
 
-    /// Holds offers back until this time: the path to the leader has no room.
+    /// Makes no offers until this time, since the path to the leader has no space.
     pub(crate) fn hold(&mut self, until: Time) {
         self.hold_until = until;
     }
 
-    /// Offers a value again that the leader refused, with what was numbered after it. Values that
-    /// the leader accepted are not sent twice.
+    /// Offers a value again that the leader refused, together with those numbered after it. Values
+    /// that the leader accepted are not sent twice.
     pub(crate) fn on_refused(&mut self, value: &Value, until: Time) {
         self.hold_until = self.hold_until.max(until);
         match value {
@@ -306,20 +309,20 @@ impl Origin {
         }
     }
 
-    /// Offers everything again that is not applied: it may be lost.
+    /// Offers everything again that is not applied, since it may be lost.
     fn repeat_all(&mut self) {
         self.in_flight.repeat_all();
         self.registrations.repeat_all();
     }
 
     /// Handles a leader in a ballot in which no value of this node was proposed yet: another
-    /// leader, or the same one, whose earlier ballot may have lost what it had taken.
+    /// leader, or the same one, whose earlier ballot may have lost the values that it had accepted.
     pub(crate) fn on_new_ballot(&mut self) {
         self.hold_until = Time(0);
         self.repeat_all();
     }
 
-    /// Repeats what was offered too long ago without any progress.
+    /// Repeats the offers, if the oldest was made too long ago and there was no progress.
     pub(crate) fn repeat_if_silent(&mut self, now: Time) {
         if self.is_offered() && now >= self.progress_at.plus_ms(self.repeat_ms) {
             self.progress_at = now;
@@ -331,12 +334,13 @@ impl Origin {
         self.in_flight.is_offered() || self.registrations.is_offered()
     }
 
-    /// Returns the numbers of this process's last registrations: its own, and a client's.
+    /// Returns the numbers of this process's last registrations: of its own session, and of a
+    /// client's.
     pub(crate) fn registered(&self) -> [u64; 2] {
         self.registrations.given()
     }
 
-    /// Handles a registration of this node and boot that took effect, with this number.
+    /// Handles the registration with this number, of this process, which took effect in `slot`.
     pub(crate) fn on_registered(
         &mut self,
         now: Time,
@@ -348,8 +352,8 @@ impl Origin {
         self.registrations.on_registered(number, slot, completions);
     }
 
-    /// Completes a batch that is about to be executed here. Returns its record, by which its
-    /// clients get their replies, if it is from this process.
+    /// Removes a batch that is about to be executed here. Returns its record, which assigns the
+    /// replies to clients, if this process formed the batch.
     pub(crate) fn complete(&mut self, now: Time, name: &BatchName) -> Option<InFlightBatch> {
         let batch = self.in_flight.complete(name)?;
         self.progress_at = now;
@@ -385,8 +389,8 @@ impl Origin {
     }
 
     /// Handles a snapshot that the service loaded in place of slots that this node did not apply.
-    /// The table of sessions shows which of this node's own values took effect there; their replies
-    /// are unknown here ([snap-2]).
+    /// The table of sessions shows which of this node's values took effect there; their replies are
+    /// not known here ([snap-2]).
     pub(crate) fn on_skipped(
         &mut self,
         now: Time,
@@ -414,8 +418,8 @@ impl Origin {
         self.repeat_all();
     }
 
-    /// Records this node's vote for a batch. Returns whether one of its clients waits for the votes
-    /// of others ([class-2]).
+    /// Records this node's vote for a batch. Returns whether a client waits until the batch is in
+    /// memory at a quorum ([class-2]).
     pub(crate) fn voted(&mut self, name: &BatchName, ballot: Ballot, slot: Slot) -> bool {
         let own = name.origin == self.node && name.boot == self.boot;
         own && self.in_flight.voted(name, ballot, slot)
@@ -426,16 +430,16 @@ impl Origin {
         self.in_flight.in_memory(ballot, to, completions);
     }
 
-    /// Handles a batch of this process that was decided out of its order, and executed nowhere.
+    /// Handles a batch of this process that was decided out of order and therefore not executed.
     pub(crate) fn on_out_of_order(&mut self, name: &BatchName) {
         if self.in_flight.contains(name) {
             self.repeat_all();
         }
     }
 
-    /// Handles a batch of this process that was decided after the session that numbered it was
-    /// gone: it was not executed and never will be, nor any other of that session ([session-4]).
-    /// Their commands start over; no client got a reply to them.
+    /// Handles a batch of this process that was decided after its session had ended. Neither it nor
+    /// any other batch of that session will ever be executed ([session-4]). Their commands start
+    /// over; no client got a reply to them.
     pub(crate) fn on_session_lost(&mut self, name: &BatchName) {
         if !self.in_flight.contains(name) {
             return;
@@ -448,7 +452,7 @@ impl Origin {
         self.registrations.renew_own();
     }
 
-    /// Ends the requests that ran out of time; returns their number.
+    /// Ends the requests that timed out; returns their number.
     pub(crate) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let mut expired = 0;
         while let Some((item, encoded)) = self.gather.expire(now) {
@@ -462,7 +466,7 @@ impl Origin {
             + self.registrations.expire(now, completions)
     }
 
-    /// Ends everything, because of this.
+    /// Ends all requests with this failure.
     pub(crate) fn expire_all(&mut self, failure: Failure, completions: &mut Completions) {
         while let Some((item, _)) = self.gather.expire(Time(u64::MAX)) {
             completions.fail(item.waiter, failure);
@@ -477,7 +481,7 @@ impl Origin {
         }
     }
 
-    /// Returns when something here is due, without news from others.
+    /// Returns when something is due here without further input.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
         let held = (now < self.hold_until).then_some(self.hold_until);
         let silence = self.is_offered().then(|| self.progress_at.plus_ms(self.repeat_ms));
@@ -527,7 +531,7 @@ mod tests {
         std::iter::from_fn(|| origin.take_offer(Time(0))).map(|offer| show(&offer)).collect()
     }
 
-    /// The registration, or session.sequence: commands.
+    /// Returns an offer as text: a registration, or session.sequence and its commands.
     fn show(offer: &Offer) -> String {
         let Some(payload) = &offer.payload else {
             return offer.value.to_string();
@@ -555,7 +559,7 @@ mod tests {
         list
     }
 
-    /// Pull batching: what cannot leave gathers, and leaves as one.
+    /// Commands that cannot be sent gather, and leave as one batch.
     #[test]
     fn next_batch_grows_while_the_window_is_full() {
         let (mut origin, mut completions) = opened();
@@ -571,7 +575,8 @@ mod tests {
         assert_eq!(offers(&mut origin), ["40.3: b c d"]);
     }
 
-    /// At a window of one; a full batch, a wider window or lost patience end the wait.
+    /// With a window of one, the next batch waits for the answered clients; a full batch, a wider
+    /// window or a timeout ends the wait.
     #[test]
     fn next_batch_waits_for_those_who_were_answered() {
         let completed = || {
@@ -674,14 +679,14 @@ mod tests {
             (3, Failure::NoQuorum),
         ];
         assert_eq!(failures(&mut completions), expected);
-        // Its batch is still repeated: later batches need it applied.
+        // The batch is still repeated, since later batches need it to be applied.
         origin.on_new_ballot();
         assert_eq!(offers(&mut origin), ["40.1: first", "40.2: a"]);
         assert_eq!(origin.expire(Time(0).plus_ms(TIMEOUT_MS), &mut completions), 0);
     }
 
-    /// A registration about to be offered again was offered before: it may take effect all the
-    /// same.
+    /// A registration that was offered before may take effect although it is about to be offered
+    /// again.
     #[test]
     fn registration_that_left_once_may_take_effect() {
         let (mut origin, mut completions) = opened();
@@ -716,8 +721,8 @@ mod tests {
         list
     }
 
-    /// [less-2] A batch executes after those before it: while one of them is not in place, in the
-    /// same ballot and below, no later one is reported.
+    /// [less-2] A batch executes after the earlier ones. Until they are in memory at a quorum, in
+    /// the same ballot and in lower slots, no later one is reported.
     #[test]
     fn early_replies_come_in_the_order_in_which_batches_execute() {
         let (mut origin, mut completions) = opened();
@@ -745,8 +750,8 @@ mod tests {
         assert!(!origin.voted(&names[1], ballot(3), Slot(7)), "no client waits any more");
     }
 
-    /// [less-4] After a client got its early reply, no request waits for the command: it starts
-    /// over with those of the others.
+    /// [less-4] After a client got its early reply, no request waits for the command, which starts
+    /// over with those of other clients.
     #[test]
     fn what_a_client_was_told_of_starts_over_with_the_session() {
         let (mut origin, mut completions) = opened();
@@ -767,8 +772,8 @@ mod tests {
         assert_eq!(offers(&mut origin), ["50.1: early"]);
     }
 
-    /// [session-4] Commands that cannot run any more under the old session may run under a new one,
-    /// in order; those already reported as "unknown" are left alone.
+    /// [session-4] Commands that cannot run in the old session any more run in a new one, in order,
+    /// except those already reported as "unknown".
     #[test]
     fn lost_session_starts_its_commands_over_in_order() {
         let (mut origin, mut completions) = opened();

@@ -1,4 +1,5 @@
-//! Sessions that this node registers: one that numbers its own batches, and those of its clients.
+//! Sessions that this node registers: the one that numbers its own batches, and those of its
+//! clients.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,7 @@ use crate::{
 enum Own {
     /// Not needed yet.
     None,
-    /// Its registration should be proposed, or was offered to the present leader.
+    /// The registration is to be proposed, or was offered to the present leader.
     Asked { offered: bool },
     /// Registered in this slot; `next` is the number of the next batch.
     Open { slot: u64, next: u64 },
@@ -27,9 +28,9 @@ enum Own {
 struct Waiting {
     tag: Tag,
     deadline: Time,
-    /// Offered to the present leader.
+    /// The registration was offered to the present leader.
     offered: bool,
-    /// Offered to this leader or to an earlier one: it may take effect.
+    /// The registration was offered to this or an earlier leader, so it may take effect.
     offered_once: bool,
 }
 
@@ -39,9 +40,9 @@ pub(super) struct Registrations {
     node: NodeId,
     boot: u32,
     own: Own,
-    /// Counts this node's own sessions.
+    /// Number of registrations of this node's own sessions.
     own_count: u64,
-    /// In the order in which they were asked for, so the first is due first.
+    /// Waiting registrations by number: in order of acceptance, so the first times out first.
     clients: BTreeMap<u64, Waiting>,
     clients_count: u64,
 }
@@ -58,14 +59,14 @@ impl Registrations {
         }
     }
 
-    /// Asks for an own session, if there is none: a batch needs a number.
+    /// Starts registering an own session, unless there is one: batches need its numbers.
     pub(super) fn need_own(&mut self) {
         if self.own == Own::None {
             self.renew_own();
         }
     }
 
-    /// Asks for the next own session: the last one is gone, or there was none.
+    /// Starts registering a new own session: the last one has ended, or there was none.
     pub(super) fn renew_own(&mut self) {
         self.own_count += 1;
         self.own = Own::Asked { offered: false };
@@ -76,7 +77,7 @@ impl Registrations {
         matches!(self.own, Own::Open { .. })
     }
 
-    /// Takes the place of the next batch in the own session.
+    /// Returns the position of the next batch in the own session, and advances it.
     pub(super) fn take_number(&mut self) -> Option<Header> {
         let Own::Open { slot, next } = &mut self.own else {
             return None;
@@ -86,7 +87,7 @@ impl Registrations {
         Some(header)
     }
 
-    /// Takes the registration of a client's session; the caller bounds how many there are.
+    /// Queues the registration of a client's session; the caller limits their number.
     pub(super) fn push(&mut self, tag: Tag, deadline: Time) {
         self.clients_count += 1;
         self.clients.insert(
@@ -95,12 +96,12 @@ impl Registrations {
         );
     }
 
-    /// Returns the last number that was given to an own session, and to a client's.
+    /// Returns the number of the last registration of an own session, and of a client's.
     pub(super) fn given(&self) -> [u64; 2] {
         [self.own_number(), self.clients_count]
     }
 
-    /// Clients' registrations that have not ended.
+    /// Returns the number of clients' registrations that have not ended.
     pub(super) fn clients(&self) -> usize {
         self.clients.len()
     }
@@ -111,13 +112,13 @@ impl Registrations {
             || self.clients.values().any(|waiting| !waiting.offered)
     }
 
-    /// Returns whether a registration was offered to the current leader and has not taken effect.
+    /// Returns whether a registration was offered to the present leader and has not taken effect.
     pub(super) fn is_offered(&self) -> bool {
         self.own == (Own::Asked { offered: true })
             || self.clients.values().any(|waiting| waiting.offered)
     }
 
-    /// Returns the next registration to offer; it counts as offered.
+    /// Returns the next registration to offer, and marks it as offered.
     pub(super) fn take(&mut self) -> Option<Value> {
         if self.own == (Own::Asked { offered: false }) {
             self.own = Own::Asked { offered: true };
@@ -137,7 +138,7 @@ impl Registrations {
         Value::RegisterSession { origin: self.node, boot: self.boot, number }
     }
 
-    /// Offers the registration with this number again: the leader refused it.
+    /// Offers the registration with this number again, since the leader refused it.
     pub(super) fn on_refused(&mut self, number: u64) {
         if number == self.own_number() {
             self.repeat_own();
@@ -146,7 +147,7 @@ impl Registrations {
         }
     }
 
-    /// Offers everything again: earlier offers may be lost.
+    /// Offers everything again, since earlier offers may be lost.
     pub(super) fn repeat_all(&mut self) {
         self.repeat_own();
         for waiting in self.clients.values_mut() {
@@ -171,13 +172,14 @@ impl Registrations {
         }
     }
 
-    /// Numbers of the registrations that have not taken effect, as far as is known here.
+    /// Returns the numbers of the registrations that have not taken effect, as far as is known
+    /// here.
     pub(super) fn open(&self) -> Vec<u64> {
         let own = matches!(self.own, Own::Asked { .. }).then(|| self.own_number());
         own.into_iter().chain(self.clients.keys().copied()).collect()
     }
 
-    /// Ends clients' registrations that ran out of time; returns their number.
+    /// Ends clients' registrations that timed out; returns their number.
     pub(super) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let mut expired = 0;
         while let Some(first) = self.clients.first_entry()
@@ -191,7 +193,7 @@ impl Registrations {
         expired
     }
 
-    /// Returns when the first registration runs out of time.
+    /// Returns the first deadline of a registration.
     pub(super) fn deadline(&self) -> Option<Time> {
         self.clients.first_key_value().map(|(_, first)| first.deadline)
     }

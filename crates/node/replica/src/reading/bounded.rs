@@ -1,8 +1,8 @@
 //! Reads with a bound on staleness ([read-6]).
 //!
-//! Staleness counts from when a confirmed question was *sent*: everything acknowledged before then
-//! is below its answer. A message from the leader proves nothing: another one may have taken over
-//! meanwhile.
+//! Staleness counts from the time when a confirmed request was *sent*: everything acknowledged
+//! before is in slots below its answer. A message from the leader proves nothing, since another
+//! node may have taken over meanwhile.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ use crate::{
     wake::earliest,
 };
 
-/// Answers that wait for what is to be applied.
+/// Maximum number of answers that wait until their slots are applied.
 const PENDING_MAX: usize = 8;
 
 #[derive(Debug)]
@@ -25,18 +25,19 @@ struct Waiting {
     deadline: Time,
 }
 
-/// A confirmed question: when it was sent, and its answer.
+/// Answer to a request for confirmation: when the request was sent, and the first slot that it does
+/// not cover.
 type Answer = (Time, Slot);
 
-/// Reads with a bound, and what is known of how fresh this node is.
+/// Waiting reads with a bound, and the freshness of this node.
 #[derive(Debug, Default)]
 pub(crate) struct Bounded {
     waiting: VecDeque<Waiting>,
-    /// The latest answer below which everything is applied.
+    /// Latest answer whose slots are all applied.
     applied: Option<Answer>,
-    /// Later ones.
+    /// Later answers.
     pending: VecDeque<Answer>,
-    /// Such a read was requested at least once: answers are remembered.
+    /// Set once a read with a bound was requested: only then are answers remembered.
     used: bool,
 }
 
@@ -51,7 +52,7 @@ impl Bounded {
         self.waiting.push_back(Waiting { tag, most_us, deadline });
     }
 
-    /// Handles the answer to a question that was sent at `asked_at`.
+    /// Records the answer to a request that was sent at `asked_at`.
     pub(crate) fn confirmed(&mut self, asked_at: Time, slot: Slot) {
         if self.used {
             if self.pending.len() >= PENDING_MAX {
@@ -61,13 +62,13 @@ impl Bounded {
         }
     }
 
-    /// Drops pending answers: a leader in another ballot may never decide as far as they say.
+    /// Drops pending answers: under a leader in another ballot, their slots may never be decided.
     pub(crate) fn on_new_ballot(&mut self) {
         self.pending.clear();
     }
 
-    /// Returns whether to ask the leader: reads wait, and no pending answer is fresh enough for one
-    /// of them.
+    /// Returns whether to ask the leader: a read waits for which no pending answer is recent
+    /// enough.
     pub(crate) fn wants_question(&self, now: Time) -> bool {
         let newest = self.pending.back();
         let fresh = |waiting: &Waiting| {
@@ -76,7 +77,7 @@ impl Bounded {
         self.waiting.iter().any(|waiting| !fresh(waiting))
     }
 
-    /// Lets those run for which this node is fresh enough.
+    /// Releases the reads for which this node is fresh enough.
     pub(crate) fn release(&mut self, now: Time, applied_to: Slot, completions: &mut Completions) {
         if !self.used {
             return;
@@ -98,7 +99,7 @@ impl Bounded {
         });
     }
 
-    /// Refuses the reads whose time is up; returns their number.
+    /// Refuses the reads that timed out; returns their number.
     pub(crate) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let before = self.waiting.len();
         self.waiting.retain(|waiting| {
@@ -111,7 +112,7 @@ impl Bounded {
         (before - self.waiting.len()) as u64
     }
 
-    /// Returns when something here is due, without answers from others.
+    /// Returns when this part needs work without further input.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         let first = self.waiting.iter().map(|waiting| waiting.deadline).min();
         earliest([first])
@@ -163,7 +164,8 @@ mod tests {
         assert_eq!(ended(&mut completions), ["2 runs"]);
     }
 
-    /// A service that was rebuilt from less is not fresh any more.
+    /// The applied position does not count as evidence after the service was rebuilt from an
+    /// earlier state.
     #[test]
     fn what_is_applied_no_more_is_no_evidence() {
         let (mut bounded, mut completions) = reads(&[500]);

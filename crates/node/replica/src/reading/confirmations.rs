@@ -9,7 +9,7 @@ use crate::{completions::Completions, front::Failure, proposing::gather::Waiter,
 
 type Waiting = VecDeque<(Waiter, Time)>;
 
-/// Reads that wait for the same confirmation.
+/// Request for confirmation in flight, with the reads that wait for it.
 #[derive(Debug)]
 struct Asked {
     token: ReadToken,
@@ -25,10 +25,10 @@ struct Confirmed {
     waiters: Waiting,
 }
 
-/// All reads of this node.
+/// All linearizable reads of this node.
 #[derive(Debug, Default)]
 pub(crate) struct Reads {
-    /// Arrived after the last question went out: they need the next one ([read-2]).
+    /// Reads that arrived after the last request was sent: they need the next one ([read-2]).
     waiting: Waiting,
     asked: Option<Asked>,
     confirmed: Vec<Confirmed>,
@@ -48,17 +48,17 @@ impl Reads {
         self.count += 1;
     }
 
-    /// Returns whether reads wait for a question to be sent.
+    /// Returns whether reads wait for the next request for confirmation.
     pub(crate) fn are_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Returns when the next question may be sent, if none is in flight.
+    /// Returns when the next request may be sent, if none is in flight.
     pub(crate) fn may_ask_at(&self) -> Option<Time> {
         self.asked.is_none().then_some(self.retry_at)
     }
 
-    /// [read-4] Lets the waiting reads run, as the leader holds a lease: they need no question.
+    /// [read-4] Releases the waiting reads by the leader's lease, so that they need no request.
     /// Returns their number.
     pub(crate) fn leased(&mut self, leased: LeasedRead) -> u64 {
         let waiters = std::mem::take(&mut self.waiting);
@@ -71,8 +71,9 @@ impl Reads {
         count
     }
 
-    /// Returns the question to ask now, if there is one; also if only others (`wanted`) need its
-    /// answer. One at a time; an answer that does not arrive is given up after `patience_ms`.
+    /// Returns the request for confirmation to send now, if any. With `wanted`, another part needs
+    /// the answer. Only one request is in flight; an unanswered one is given up after
+    /// `patience_ms`.
     pub(crate) fn next_question(
         &mut self,
         now: Time,
@@ -92,8 +93,8 @@ impl Reads {
         Some(token)
     }
 
-    /// Handles an answer: the reads that asked for it may run once everything below `slot` is
-    /// applied. Returns when the question was sent, if it was.
+    /// Handles a confirmation: its reads may run once everything below `slot` is applied. Returns
+    /// when the request was sent, if it is the one in flight.
     pub(crate) fn confirmed(&mut self, token: ReadToken, slot: Slot) -> Option<Time> {
         let asked = self.asked.take_if(|asked| asked.token == token)?;
         if !asked.waiters.is_empty() {
@@ -106,7 +107,8 @@ impl Reads {
         Some(asked.since)
     }
 
-    /// Handles a refused confirmation: its reads are asked for again, not at once.
+    /// Handles a refused request for confirmation: another one is sent for its reads, from
+    /// `retry_at` on.
     pub(crate) fn failed(&mut self, token: ReadToken, retry_at: Time) {
         if self.asked.as_ref().is_some_and(|asked| asked.token == token) {
             self.ask_again();
@@ -114,8 +116,8 @@ impl Reads {
         }
     }
 
-    /// Handles a leader in another ballot. Confirmed reads are asked for again: they wait for slots
-    /// that the previous leader had proposed, and those may never be decided.
+    /// Handles a leader in another ballot. Confirmed reads need a new confirmation: they wait for
+    /// slots that the previous leader had proposed, and those may never be decided.
     pub(crate) fn on_new_ballot(&mut self) {
         self.retry_at = Time(0);
         let mut again = Waiting::new();
@@ -133,7 +135,7 @@ impl Reads {
         }
     }
 
-    /// Lets those run that waited for `applied_to`.
+    /// Releases the reads that waited for slots below `applied_to`.
     pub(crate) fn release(&mut self, applied_to: Slot, completions: &mut Completions) {
         let Self { confirmed, count, .. } = self;
         confirmed.retain_mut(|one| {
@@ -148,7 +150,7 @@ impl Reads {
         });
     }
 
-    /// Ends the reads whose time is up; returns their number.
+    /// Ends the reads that timed out; returns their number.
     pub(crate) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let asked = self.asked.iter_mut().map(|asked| &mut asked.waiters);
         let confirmed = self.confirmed.iter_mut().map(|one| &mut one.waiters);
@@ -164,7 +166,7 @@ impl Reads {
         expired as u64
     }
 
-    /// Returns when something here is due, without answers from others.
+    /// Returns when this part needs work without further input.
     pub(crate) fn wake_at(&self, patience_ms: u64) -> Option<Time> {
         let asked = self.asked.as_ref().map(|asked| asked.since.plus_ms(patience_ms));
         let retry = (!self.waiting.is_empty() && self.asked.is_none()).then_some(self.retry_at);

@@ -1,32 +1,32 @@
-//! Evidence that lets a read run, and the check that it still holds after the read ([read-4],
+//! Evidence that allows a read, and the check that it still holds after the read ([read-4],
 //! [read-6]).
 
 use quorate_core::{ballot::Ballot, node::Node, slot::Slot, time::Time};
 
 use crate::clock::Clock;
 
-/// Evidence that lets a read run.
+/// Evidence that allows a read to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Evidence {
-    /// A quorum confirmed it after it arrived: nothing can take that back ([read-2]).
+    /// A quorum confirmed the read after its arrival, which stays true ([read-2]).
     Confirmed,
-    /// This node leads in this ballot, and holds a lease.
+    /// This node leads in this ballot and holds a lease.
     Leased(Ballot),
-    /// Everything below `slot` is applied, which holds all that was known when the question for it
-    /// was sent.
+    /// Everything below `slot` is applied, and so is all that was acknowledged before a request for
+    /// confirmation was sent.
     Within {
-        /// Time when the confirmed question was sent.
+        /// Time when the confirmed request was sent.
         asked_at: Time,
-        /// Its answer.
+        /// Answer to the request.
         slot: Slot,
-        /// Greatest age of the question, by this node's clock.
+        /// Maximum age of the request, by this node's clock.
         most_us: u64,
     },
 }
 
 impl Evidence {
-    /// Returns whether the evidence holds now, after the query. The clock is read here, not before:
-    /// the process may have stood still since the turn began.
+    /// Returns whether the evidence holds after the query. The clock is read here and not earlier,
+    /// because the process may have been suspended since the turn began.
     pub(crate) fn stands(self, clock: Option<&Clock>, node: &Node, applied_to: Slot) -> bool {
         let now = || clock.map(Clock::now);
         match self {

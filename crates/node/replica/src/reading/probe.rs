@@ -1,8 +1,8 @@
-//! Finds out whether this node serves a linearizable read now, by trying one ([read-2]).
+//! Determines whether this node serves a linearizable read now, by trying one ([read-2]).
 //!
-//! A known leader is not enough: a node that lags far knows it too, and a client that reads from
-//! that node waits in vain. A probe is therefore a read without a query, confirmed like any other,
-//! that waits until enough is applied, within a bound.
+//! Knowing a leader is not enough: a node that lags far knows it too, and a client waits in vain
+//! for its reads. So a probe is a read without a query, confirmed like any other, that waits for a
+//! limited time until enough is applied.
 
 use std::fmt;
 
@@ -10,28 +10,28 @@ use quorate_core::{input::ReadToken, slot::Slot, time::Time};
 
 use crate::outbox::RETRY_MS;
 
-/// A read that takes longer is not "now". Readiness checks usually wait for a second; where a round
-/// alone takes longer, so does this, within limits.
+/// Limits of the time in which the read must be served to count as "now". Readiness checks usually
+/// wait for a second; the time grows with that of a round of messages.
 const PATIENCE_MS: std::ops::RangeInclusive<u64> = 500..=5_000;
-/// Tokens of probes lie above those of the clients' reads.
+/// First token of probes, above those of clients' reads.
 const FIRST_TOKEN: u64 = 1 << 63;
 
-/// Outcome of an attempt.
+/// Outcome of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probed {
     /// The read could have run.
     Served,
-    /// This node takes no requests any more: it stops, or its log failed.
+    /// This node accepts no more requests, since it is stopping or its log failed.
     Closed,
-    /// Its service takes no commands at the moment.
+    /// The node's service accepts no commands at the moment.
     Unavailable,
     /// The read was not confirmed in time.
     Unconfirmed,
-    /// The read was confirmed, but this node did not apply everything it has to show in time.
+    /// The read was confirmed, but this node did not apply the necessary slots in time.
     Behind {
-        /// Every slot below this one is applied.
+        /// First slot that is not applied.
         applied_to: Slot,
-        /// Every slot below this one must be applied.
+        /// First slot that the read does not need.
         needed: Slot,
     },
 }
@@ -51,7 +51,8 @@ impl fmt::Display for Probed {
     }
 }
 
-/// A probe makes one attempt at a time; requests that arrive meanwhile share it.
+/// A probe in flight, and the result of the last one. Requests that arrive meanwhile share the
+/// attempt.
 #[derive(Debug)]
 pub(crate) struct Probe {
     patience_ms: u64,
@@ -64,20 +65,20 @@ pub(crate) struct Probe {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Idle,
-    /// The question is to be asked, not before then.
+    /// The request for confirmation is to be sent at this time.
     Ask(Time),
     Asked(ReadToken),
     Confirmed(Slot),
 }
 
 impl Probe {
-    /// Creates a probe; a question takes `round_ms` at most, as long as all peers respond.
+    /// Creates a probe; a round of messages takes at most `round_ms`, as long as all peers respond.
     pub(crate) fn new(round_ms: u64) -> Self {
         Self::numbered_from(FIRST_TOKEN, round_ms)
     }
 
-    /// Creates a probe for this node itself, which checks whether it has everything it had
-    /// ([access-4]).
+    /// Creates a probe by which this node checks that it has applied everything it had before a
+    /// restart ([access-4]).
     pub(crate) fn of_access(round_ms: u64) -> Self {
         Self::numbered_from(FIRST_TOKEN | FIRST_TOKEN >> 1, round_ms)
     }
@@ -92,7 +93,8 @@ impl Probe {
         }
     }
 
-    /// Begins an attempt, unless one is in flight; where requests are `refused`, it has ended.
+    /// Starts a probe, unless one is in flight. With `refused`, it ends immediately with this
+    /// result.
     pub(crate) fn begin(&mut self, now: Time, refused: Option<Probed>) {
         if refused.is_some() {
             self.stage = Stage::Idle;
@@ -104,7 +106,7 @@ impl Probe {
         }
     }
 
-    /// Returns the question to ask now, if there is one.
+    /// Returns the request for confirmation to send now, if any.
     pub(crate) fn next_question(&mut self, now: Time) -> Option<ReadToken> {
         match self.stage {
             Stage::Ask(at) if at <= now => {
@@ -117,21 +119,21 @@ impl Probe {
         }
     }
 
-    /// Handles the answer: the read may run once everything below `slot` is applied.
+    /// Handles the confirmation: the read may run once everything below `slot` is applied.
     pub(crate) fn confirmed(&mut self, token: ReadToken, slot: Slot) {
         if self.stage == Stage::Asked(token) {
             self.stage = Stage::Confirmed(slot);
         }
     }
 
-    /// Handles a refused confirmation: the question is asked again, not at once.
+    /// Handles a refused request for confirmation, which is repeated after a delay.
     pub(crate) fn failed(&mut self, now: Time, token: ReadToken) {
         if self.stage == Stage::Asked(token) {
             self.stage = Stage::Ask(now.plus_ms(RETRY_MS));
         }
     }
 
-    /// Ends the attempt if it is served, or if its time is up.
+    /// Ends the probe if it could be served, or if it timed out.
     pub(crate) fn settle(&mut self, now: Time, applied_to: Slot) {
         let late = now >= self.deadline;
         let ended = match self.stage {
@@ -145,12 +147,12 @@ impl Probe {
         self.ended = Some(ended);
     }
 
-    /// Returns the outcome of the last attempt, once.
+    /// Takes the result of the last probe.
     pub(crate) fn take(&mut self) -> Option<Probed> {
         self.ended.take()
     }
 
-    /// Returns when something is due, without answers from others.
+    /// Returns when the probe needs work without further input.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         match self.stage {
             Stage::Idle => None,

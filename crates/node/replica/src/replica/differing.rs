@@ -1,5 +1,5 @@
 //! Handles the suspicion that this node applied something else than other nodes, so that its state
-//! may be wrong: it then serves no clients, in this process and in later ones ([differ-1] to
+//! may be wrong. Then it serves no clients, in this process and later ones ([differ-1] to
 //! [differ-3]).
 
 use quorate_core::{node_id::NodeId, slot::Slot};
@@ -14,7 +14,8 @@ const FIRST_LINE: &str = "quorate differs 1";
 /// Page of the documentation to refer operators to.
 pub(super) const PAGE: &str = "docs/operate/divergence.md";
 
-/// Returns what an earlier process wrote down. One that cannot be read is no better.
+/// Returns the suspicion that an earlier process recorded. A record that cannot be read counts as
+/// one.
 pub(super) fn recalled(disk: &mut impl Source) -> Option<Doubt> {
     let unknown = Some(Doubt { with: NodeId(0), to: Slot(0) });
     let Ok(bytes) = disk.kept(FILE) else {
@@ -35,7 +36,7 @@ pub(super) fn recalled(disk: &mut impl Source) -> Option<Doubt> {
 }
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// Looks whether this node may be the one that is wrong.
+    /// Updates the suspicion, and records or clears it.
     pub(super) fn look_at_doubt(&mut self) {
         let members = self.protocol.node().configuration();
         let doubt = self.peers.doubt(self.member, members);
@@ -50,7 +51,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         disk.start_keep(0, FILE, text.into_bytes());
     }
 
-    /// Passes the doubt to the service's condition.
+    /// Passes the suspicion on to the service's condition.
     pub(super) fn note_doubt(&mut self) {
         let text = |Doubt { with, to }| {
             format!(
@@ -61,7 +62,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.applying.set_doubt(self.doubt.map(text));
     }
 
-    /// Returns whether it may be.
+    /// Returns whether this node's state may be wrong.
     pub fn is_in_doubt(&self) -> bool {
         self.doubt.is_some()
     }

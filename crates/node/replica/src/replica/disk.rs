@@ -1,4 +1,5 @@
-//! Hands completed disk operations to the parts of the replica: records written, values read back.
+//! Passes completed disk operations to the parts of the replica: written records and values read
+//! back.
 
 use quorate_core::{
     input::Input,
@@ -29,7 +30,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         front: &mut dyn Front,
     ) {
         let polled = self.storing.poll(now);
-        // A write that ended while this node computed was not slow for that long.
+        // A write that ended while this node was computing was not slow for that time.
         let (observing, late_us) = (&mut self.observing, self.turns.late_us());
         self.tuning.on_written(now, self.storing.written_to(), |us, bytes| {
             observing.on_written(us.saturating_sub(late_us), bytes);
@@ -58,21 +59,21 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Reports the writes that the log began since the last call to the tuner, and to the trace of
-    /// hops if there is one.
+    /// Reports the writes that the log has started since the last call to the tuner, and to the
+    /// trace of hops if there is one.
     pub(super) fn note_writes(&mut self, now: Time) {
         for (seq, bytes) in self.storing.log().writes() {
             let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
             self.tuning.on_write(now, seq, bytes);
         }
         if let Some(hops) = &mut self.hops {
-            // All that was voted for is in the last write.
+            // The last write contains all votes.
             let voted_to = self.protocol.node().hard_state().voted_to;
             hops.writes(self.storing.log().next_seq(), voted_to);
         }
     }
 
-    /// Reads decided values that the service lacks and memory does not have.
+    /// Reads decided values that the service lacks and that are not in memory.
     pub(super) fn read_to_apply(&mut self, now: Time, range: SlotRange) {
         let range = self.catching_up.readable(range);
         if !range.is_empty() {
@@ -122,9 +123,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [value-3] Handles a vote whose bytes were lost between the walk through the log and now: the
-    /// vote would be hollow. The next start finds out what else is gone, and which member this node
-    /// is then.
+    /// [value-3] Handles a vote whose bytes were lost after the log was scanned at the start:
+    /// without them the vote is void. The next start finds out what else is lost, and as which
+    /// member the node returns.
     fn on_votes_lost(&mut self, error: &LogError) {
         self.catching_up.forget_votes();
         self.fail_storage(format!("votes cannot be read back: {error}"));
@@ -140,8 +141,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [disk-9] Fails the storage: the node learns of it with the next poll, clients at once, as
-    /// their requests cannot succeed here.
+    /// [disk-9] Marks the storage as failed. The node learns of it with the next poll, clients
+    /// immediately, as their requests cannot succeed here.
     pub(super) fn fail_storage(&mut self, why: String) {
         if self.storing.fail(format!("the log failed: {why}")) {
             self.observing.tell(Event::LogFailed { why });
@@ -150,8 +151,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [volatile-1], [offload-9] Ends this node's votes, and has it know so. However well this
-    /// process ends, it has forgotten votes, and nothing may say otherwise ([volatile-4]).
+    /// [volatile-1], [offload-9] Ends this node's voting, and records that it has forgotten votes.
+    /// However cleanly this process ends, its stop must not be marked as clean ([volatile-4]).
     pub(super) fn forget_votes(&mut self) {
         let why = "its device forgot votes that counted";
         if self.storing.fail(why.to_owned()) {

@@ -1,4 +1,5 @@
-//! Effects of the core, carried out: frames to the plane, records to the log, news to the parts.
+//! Carries out effects of the core: frames to the plane, records to the log, notifications to the
+//! other parts.
 
 use quorate_core::{
     ballot::Ballot,
@@ -29,11 +30,12 @@ use crate::{
     storing::Written,
 };
 
-/// Most bytes of a stream in one record: what is read back for one of them is not much more.
+/// Maximum size of a stream's bytes in one record, since a read of any of them reads the whole
+/// record.
 const RUN_BYTES_MAX: usize = 64 << 10;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// Passes one event to the core, and carries out all its effects.
+    /// Passes one input to the core, and carries out all its effects.
     pub(super) fn step(&mut self, now: Time, input: Input, plane: &mut dyn Plane) {
         let (before, mut effects) = self.protocol.step(now, input);
         self.carry_out(now, before, &mut effects, plane);
@@ -97,14 +99,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 Effect::Alarm(alarm) => self.observing.raise(alarm, &mut self.counters),
             }
         }
-        // What is learned is decided before its record is written, in the same step.
+        // Learned values are decided in the same step, before their records are written.
         for (stream, end) in not_applied {
             self.contents.runs_mut().drop_below(stream, end);
         }
     }
 
-    /// [class-2] Notes a vote of this node for a batch of its own: if clients wait until it is in
-    /// memory at others, the core asks for that from now on.
+    /// [class-2] Handles a vote of this node for a batch of its own. If clients wait until the
+    /// batch is in memory at a quorum, makes the core ask the members for that.
     fn note_vote(&mut self, record: &Record) {
         let Record::Vote { ballot, range, value: Value::Batch(name) } = *record else {
             return;
@@ -126,7 +128,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             Message::Heartbeat(beat) => beat.clock_ms = self.clocks.stamp_ms(now).unwrap_or(0),
             Message::HeartbeatReply(reply) => {
                 reply.clock_ms = self.clocks.own_ms(now);
-                // Releases before that of [lie-1] leave these bytes zero, too.
+                // Releases older than [lie-1] leave these bytes zero, too.
                 let all = self.rising.all_witness();
                 reply.group_ms = if all { self.clocks.group_ms(now) } else { 0 };
             }
@@ -141,7 +143,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             _ => {}
         }
         let (content, lane) = match &message {
-            // [stream-3] Bytes of streams are on their way from the owner.
+            // [stream-3] The owner of the stream sends the bytes.
             Message::Phase2a(proposal) if matches!(proposal.value, Value::Content { .. }) => {
                 (None, Lane::Control)
             }
@@ -151,7 +153,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             Message::Learn { value, range } => (Some((*value, *range)), Lane::Bulk),
             _ => (None, Lane::Control),
         };
-        // Without them the receiver asks for the bytes, and gets them from the log.
+        // Without the bytes, the receiver requests them and gets them from the log.
         let payload = content.and_then(|(value, range)| self.contents.recent(&value, range));
         let payload = payload.as_ref();
         let bytes = payload.map(|payload| &payload[..]);
@@ -167,8 +169,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [disk-1] The hard state that a record's batch restates must not mention decisions whose
-    /// records follow: until the last record of a step, it states what was decided before the step.
+    /// [disk-1] Persists a record. The hard state that its write restates must not mention
+    /// decisions whose records follow: until the last record of a step, it states what was decided
+    /// before the step.
     fn persist(&mut self, seq: RecordSeq, record: Record, before: HardState, last: bool) {
         let mut hard = self.protocol.node().hard_state();
         if !last {
@@ -198,14 +201,15 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Records a value with its bytes; parts before the last restate the `early` hard state.
+    /// Records a value with its bytes. The records of all parts but the last restate the `early`
+    /// hard state.
     ///
-    /// The part of a run that is not needed any more is recorded apart, without bytes ([stream-4]):
-    /// they may have left memory, as those of a run that this node voted for before, and proposes
-    /// again. Bytes on stable storage in the store of streams are not recorded either: the record
-    /// says where they are ([disk-5]). The rest may be as long as all that was in flight of its
-    /// stream, for a new leader proposes what it inherited as one value: it is recorded in parts
-    /// that fit a log write.
+    /// The part of a run that is not needed any more is recorded separately, without bytes
+    /// ([stream-4]): they may have left memory, for example in a run that this node voted for
+    /// before and proposes again. Bytes on stable storage in the store of streams are not recorded
+    /// either; the record contains their places ([disk-5]). The rest may be as long as everything
+    /// in flight of its stream, because a new leader proposes what it inherited as one value. It is
+    /// recorded in parts that fit a log write.
     fn persist_content(
         &mut self,
         seq: RecordSeq,
@@ -234,20 +238,21 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 Bytes::Placed => {
                     places = self.places_of(value, part);
                     if places.is_empty() {
-                        // They rotted. They may be in memory still.
+                        // The placed bytes are damaged, but may still be in memory.
                         self.unplace(value, part);
                         continue;
                     }
                     self.counters.stream_bytes_placed += part.len();
                     Written::Places(&places)
                 }
-                // [snap-5] Of what is decided they are looked for as far as they are kept.
+                // [snap-5] For a decided value, the store fetches the bytes that are still
+                // retained.
                 Bytes::Missing if is_learned(&record) => {
                     self.learns_bare(part.to);
                     Written::Places(&[])
                 }
-                // [value-3] A vote without the bytes would be hollow. Nothing may lead here; if
-                // something does, this node has no say any more.
+                // [value-3] A vote without its bytes would be void. This should be unreachable; if
+                // it happens, the node stops voting.
                 Bytes::Missing => {
                     let why = format!("the bytes of {value} are missing for slot {part}");
                     self.fail_storage(why);
@@ -263,7 +268,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [here-1] The record of content that is decided below `to` has none of its bytes.
+    /// [here-1] Records that content decided below `to` was learned without its bytes.
     pub(super) fn learns_bare(&mut self, to: Slot) {
         self.streaming.keeping.learns_bare(to);
         self.note_lacking();
@@ -285,7 +290,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Notes bytes that are in a record: the unit that they are a part of is not placed.
+    /// Handles bytes that are contained in a record, so that their unit is not placed in the store.
     fn note_recorded(&mut self, value: &Value, range: SlotRange) {
         if let Value::Content { stream, offset } = *value {
             let end = positions(offset, range).end;
@@ -294,8 +299,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Returns the stream, and the position up to which only the log needs its bytes: this node
-    /// applies nothing now.
+    /// Handles a decision. If this node applies nothing now and the value is content, returns its
+    /// stream and the position up to which memory need not retain its bytes.
     fn on_decided(&mut self, range: SlotRange, value: Value) -> Option<(StreamName, u64)> {
         self.stamp(Hop::Decided, Some(range.from));
         self.proposing.decided(&value);
@@ -307,7 +312,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             _ => None,
         };
         self.contents.decided(&value, range);
-        // [aux-1] An auxiliary that forgot what is before has no state to apply it to.
+        // [aux-1] An auxiliary that forgot earlier slots has no state to apply the value to.
         if !self.protocol.node().is_hollow() {
             self.applying.decided(range, value);
         }
@@ -318,7 +323,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     fn on_fetch(&mut self, now: Time, from: NodeId, value: Value, range: SlotRange) {
         let streams = self.applying.streams();
         let held = {
-            // [aux-1] An owner sends an auxiliary nothing.
+            // [aux-1] An owner sends no bytes to auxiliaries, so an auxiliary need not wait for
+            // them.
             let patience = !self.protocol.node().is_auxiliary();
             self.contents.fetch(now, &value, range, from, streams, patience)
         };
@@ -326,7 +332,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.protocol.later(Input::Held { value, range: held });
         }
         if held != range {
-            // The rest of a run, after a part that is not needed, may be here too.
+            // The rest of a run, after a part that is not needed, may be available too.
             self.found(now, value);
         }
     }
@@ -382,12 +388,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.steering.restart(now);
         }
         self.proposing.on_role(now, leader, newly);
-        // [p1-6] Everything below was proposed again, or will never be.
+        // [p1-6] Everything in lower slots was proposed again, or never will be.
         let leading = self.protocol.node().leading();
         let next = leading.map(|leading| leading.tally.next());
         self.streaming.offering.restart(next);
         match leader {
-            // It may lack what went to the one before.
+            // The new leader may lack bytes that were sent to the previous one.
             Some(other) if other.node != self.member.node => {
                 self.streaming.owning.peer_up(other.node);
             }
@@ -409,7 +415,7 @@ const fn is_learned(record: &Record) -> bool {
     matches!(value, Value::Content { .. })
 }
 
-/// Returns the same record for some of its slots.
+/// Returns the record for a part of its slots.
 const fn part_of(record: Record, range: SlotRange) -> Record {
     match record {
         Record::Vote { ballot, value, .. } => Record::Vote { ballot, range, value },
@@ -418,7 +424,7 @@ const fn part_of(record: Record, range: SlotRange) -> Record {
     }
 }
 
-/// Returns the node, and its process start, that made a value.
+/// Returns the node and the process start that created a value.
 pub(super) const fn origin_of(value: &Value) -> Option<(NodeId, u32)> {
     match value {
         Value::Batch(name) => Some((name.origin, name.boot)),

@@ -1,4 +1,4 @@
-//! Answers requests of clients of devices.
+//! Serves requests of clients of devices.
 
 use quorate_core::{
     effect::Role,
@@ -15,7 +15,7 @@ use quorate_wire::{
 use super::{Replica, requests::Requester};
 use crate::{frame_clients::FrameClients, front::Failure, payload::Payload, service::StateMachine};
 
-/// Most names that are lent in a start: one more would be the first again.
+/// Maximum number of names assigned by one process; the next one would repeat the first.
 const NAMES_MAX: u32 = 1 << 16;
 
 impl<D: Disk, S: StateMachine> FrameClients for Requester<'_, D, S> {
@@ -33,7 +33,7 @@ impl<D: Disk, S: StateMachine> FrameClients for Requester<'_, D, S> {
         let replica = &*self.replica;
         let node = replica.protocol.node();
         let leads = node.role() == Role::Leader;
-        // [offload-10] Where votes of devices are hints, a decision of theirs is none.
+        // [offload-10] Where votes of devices are hints, their decisions do not count.
         let counts = node.configuration().class() == Class::Volatile;
         let place = replica.devices.place().filter(|_| leads && counts);
         let sessions = replica.applying.sessions();
@@ -73,7 +73,8 @@ impl<D: Disk, S: StateMachine> FrameClients for Requester<'_, D, S> {
 }
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// [offload-24] Takes a value of a lent name, as if its origin were a node that forwards it.
+    /// [offload-24] Accepts a value under an assigned name, as if its origin were a node that
+    /// forwards it.
     fn take_lent(&mut self, name: Name, value: Value, bytes: &[u8]) -> Result<(), Failure> {
         self.takes_requests()?;
         if name.origin & LENT == 0 {

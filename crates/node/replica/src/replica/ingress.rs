@@ -1,4 +1,4 @@
-//! Frames of peers, checked and turned into events for the core or requests to this node.
+//! Validates frames of peers, and turns them into inputs of the core or requests to this node.
 
 use quorate_core::{
     effect::{Refusal, Role},
@@ -27,7 +27,7 @@ use crate::{
     storing::Written,
 };
 
-/// A leader that has no room, or a node that does not lead, is not asked again before.
+/// Delay before offering again to a leader that refused because it was busy or does not lead.
 const REFUSED_MS: u64 = 5;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
@@ -40,7 +40,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         plane: &mut dyn Plane,
     ) {
         if let Frame::Recalled(memory) = received.frame {
-            // Not even a node that still reads its votes may miss that.
+            // Even a node that still reads its votes must not miss this.
             return self.on_recalled(received.from.node, memory);
         }
         if received.from.node == self.member.node || self.is_silent() {
@@ -95,7 +95,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             Frame::SnapshotPiece { at, digest, offset, bytes } => {
                 self.on_snapshot_piece(now, from.node, (at, digest, offset), bytes, plane)
             }
-            // The reactor's own business; it does not hand these on.
+            // The reactor handles these frames itself and does not pass them on.
             Frame::Hello(_)
             | Frame::Welcome(_)
             | Frame::Refused(..)
@@ -130,7 +130,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if let Message::Learn { range, value } = message
             && let Some(cut) = self.cut_of(range, &value)
         {
-            // A part that is not needed and one that may be appended are recorded apart.
+            // Parts that are not needed and parts that may be appended are recorded separately.
             for part in [SlotRange::new(range.from, cut), SlotRange::new(cut, range.to)] {
                 let brought = brought.and_then(|brought| brought.part(range, part));
                 let message = Message::Learn { range: part, value };
@@ -159,7 +159,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             _ => None,
         };
         self.step(now, Input::Message { from, message, held }, plane);
-        // A former leader may be one that was replaced because of its clock.
+        // A former leader may have been replaced because of its clock.
         if let Some(clock_ms) = clock
             && self.protocol.node().leader() == Some(from.node)
         {
@@ -167,16 +167,17 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [stream-4] Returns the end of the part of a run of content that is not needed, if another
-    /// part follows.
+    /// [stream-4] Returns the end of the leading part of a run of content that is not needed, if a
+    /// needed part follows.
     pub(super) fn cut_of(&self, range: SlotRange, value: &Value) -> Option<Slot> {
         let streams = self.applying.streams();
         let cut = self.contents.needless(value, range, streams).to;
         (range.from < cut && cut < range.to).then_some(cut)
     }
 
-    /// [read-4] Returns when a message was received: a lease is granted from receipt on, and the
-    /// turn may have begun before the question was sent. Without a clock no lease is granted.
+    /// [read-4] Returns the time at which a message was received: a lease is granted from then on,
+    /// and the turn may have begun before the request was sent. Without a clock no lease is
+    /// granted.
     fn received_at(&mut self, now: Time, mut message: Message) -> (Time, Message) {
         let Message::Heartbeat(beat) = &mut message else {
             return (now, message);
@@ -197,7 +198,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Returns whether the bytes of the message's value are at hand; `None` if the frame is
+    /// Returns whether the bytes of the message's value are available; `None` if the frame is
     /// dropped.
     fn admit(
         &mut self,
@@ -214,7 +215,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.counters.frames_mismatched += 1;
             return None;
         }
-        // Admission: what would grow a queue without bound is as good as lost, and is repeated.
+        // Admission: a frame that would grow a queue beyond its bound is dropped, and will be
+        // repeated.
         let held = self.contents.holds(&value, range, self.applying.streams());
         let more = brought.filter(|_| !held).map_or(0, |brought| brought.bytes.len());
         if self.is_overloaded() || !self.has_room_for(message, range.from, more) {
@@ -229,31 +231,31 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         {
             return None;
         }
-        // [value-3] From here until the slot is applied the bytes stay, whenever the vote comes.
+        // [value-3] From here until the slot is applied the bytes stay, however late the vote is.
         let near = range.from < self.protocol.node().decided_to().plus(self.window_slots);
         if near && range.from >= self.needed_from() {
             self.contents.pin(&value, range);
         }
         if let (Value::Content { .. }, Message::Learn { .. }) = (value, message) {
-            // [snap-5] What is decided is learned without the bytes that did not come along: what
-            // of them is kept is looked for by position, and until it is here this node holds
-            // nothing for others.
+            // [snap-5] Decided content is learned even without its bytes. The store fetches by
+            // position those that are still retained; until it has them, this node does not count
+            // as having them.
             return Some(true);
         }
         if let Value::Content { .. } = value {
-            // [stream-4] Content may come without bytes that are not needed: `holds` accounts for
-            // them.
+            // [stream-4] Content may arrive without bytes that are not needed, which `holds` takes
+            // into account.
             let streams = self.applying.streams();
             return Some(self.contents.holds(&value, range, streams));
         }
-        // What was kept is held: it is the newest.
+        // Bytes that were just stored are available, since the newest always stay.
         Some(held || brought.is_some())
     }
 
-    /// Returns whether a proposal's bytes have room. Proposals after a gap wait for the slots that
-    /// fill it, so they may take only half of the room: they must never keep out the very slots
-    /// that would let them proceed. The first slot that needs bytes always has room, even when
-    /// votes from before a restart fill all of it: nothing else makes room again.
+    /// Returns whether there is capacity for a proposal's bytes. Proposals after a gap wait for the
+    /// slots that fill it, so they may use only half of the capacity: they must never keep out the
+    /// very slots that let them proceed. The first slot that needs bytes always fits, even if votes
+    /// from before a restart exceed the capacity, because only its progress frees memory.
     fn has_room_for(&self, message: &Message, slot: Slot, more: usize) -> bool {
         let node = self.protocol.node();
         let next = match message {
@@ -269,8 +271,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Keeps bytes that are not `held` yet, if they are the value's; notifies the core if it waits
-    /// for them.
+    /// Stores bytes of the value that are not `held` yet; notifies the core if it waits for them.
+    /// Returns `false` if they do not match the value.
     fn keep(
         &mut self,
         now: Time,
@@ -290,9 +292,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         kept.is_ok()
     }
 
-    /// Handles the arrival of a value's bytes: the core may have asked for them.
+    /// Handles the arrival of bytes of a value, which the core may have requested.
     pub(super) fn found(&mut self, now: Time, value: Value) {
-        // Parts of a run that are not needed are reported apart from the others.
+        // Parts of a run that are not needed are reported separately.
         while let Some(range) = self.contents.found(now, &value, self.applying.streams()) {
             self.counters.payloads_fetched += 1;
             self.protocol.later(Input::Held { value, range });
@@ -307,7 +309,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         brought: Brought<'_>,
         plane: &mut dyn Plane,
     ) {
-        // [value-2] Only an origin binds its names.
+        // [value-2] Only the origin of a name may bind it to bytes.
         if origin_of(&value).is_none_or(|(origin, _)| origin != from) {
             self.counters.frames_mismatched += 1;
             return;
@@ -364,7 +366,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return;
         };
         match brought {
-            // What the first slot waits for always has room, as when it comes with a proposal.
+            // Bytes for the first slot always fit, as they do with a proposal.
             Some(brought)
                 if range.from <= self.needed_from()
                     || self.contents.has_room(brought.bytes.len()) =>
@@ -378,7 +380,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Records a value that the log here had lost, and that a peer sent, as decided again.
+    /// Records a value that this node's log had lost and a peer sent.
     fn take_repair(&mut self, range: SlotRange, value: Value, brought: Option<Brought<'_>>) {
         let is_content = matches!(value, Value::Content { .. });
         let written = match brought {
@@ -386,7 +388,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             Some(brought) if brought.is_of(&value, range) && !brought.bytes.is_empty() => {
                 Written::Bytes(brought.bytes)
             }
-            // [snap-5] What of these bytes is kept is in the store, or is looked for.
+            // [snap-5] The store has those of the bytes that are still retained, or fetches them.
             _ if is_content => {
                 self.learns_bare(range.to);
                 Written::Places(&[])
@@ -401,7 +403,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.catching_up.repaired(range, &mut self.protocol, &mut self.counters);
     }
 
-    /// Handles a peer that needs a snapshot, or more of one.
+    /// Handles a peer's request for a snapshot, or for more of one.
     fn on_snapshot_ask(
         &mut self,
         now: Time,
@@ -410,7 +412,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         plane: &mut dyn Plane,
     ) {
         let (at, _, offset) = asked;
-        // [differ-3] A state that may be wrong goes to no other node.
+        // [differ-3] A state that may be wrong is not passed to other nodes.
         if self.doubt.is_some() {
             return;
         }

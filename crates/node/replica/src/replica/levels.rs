@@ -1,5 +1,5 @@
-//! The level that the group uses, the nodes that hold it back, and how a leader raises it
-//! ([level-4] to [level-8]).
+//! The group's level, the nodes that prevent a higher one, and how a leader raises it ([level-4] to
+//! [level-8]).
 
 use quorate_core::{
     level::{Level, Levels},
@@ -25,26 +25,26 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.group().level()
     }
 
-    /// [level-7] Returns the levels that this node may speak.
+    /// [level-7] Returns the levels that this node may use with peers.
     pub fn levels(&self) -> Levels {
         let newest = self.rising.supports();
         Levels { lowest: self.level().min(newest), newest }
     }
 
-    /// [level-8] Returns the level to mark the folder with, if any: confirmed by
-    /// [`Replica::level_marked`].
+    /// [level-8] Returns the level with which the folder must be marked, if any. The caller
+    /// confirms with [`Replica::level_marked`].
     pub fn take_level_to_mark(&mut self) -> Option<Level> {
-        // A snapshot may have brought it.
+        // The level may have come with a snapshot.
         self.rising.may_hold(self.level());
         self.rising.take_to_mark()
     }
 
-    /// Confirms that the folder is marked, durably: it may hold data that needs this level.
+    /// Confirms that the folder is durably marked: its data may require this level.
     pub fn level_marked(&mut self, level: Level) {
         self.rising.marked(level);
     }
 
-    /// Returns the group's level, and what each node supports, as far as this one knows.
+    /// Returns the group's level, and the level that each node supports, as far as this node knows.
     pub fn level_status(&self, now: Time) -> LevelStatus {
         let (level, own) = (self.level(), self.member.node);
         let to = level.next();
@@ -74,14 +74,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Returns members and learners: all nodes that have an id and have joined.
+    /// Iterates over all nodes, members and learners, that have an id and have joined.
     fn asked_nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
         let nodes = self.group().nodes();
         let come = nodes.filter(|(_, known)| known.has_come());
         come.map(|(node, _)| node)
     }
 
-    /// [level-5] Returns the reasons why the group cannot use this level yet, a line each.
+    /// [level-5] Returns the reasons why the group cannot use this level yet, one per line.
     fn held_back(&self, now: Time, to: Level) -> Vec<String> {
         let own = self.member;
         let eras = self.applying.membership().eras();
@@ -142,8 +142,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [level-5] [level-6] Raises the level as leader when all nodes support the next one, and it
-    /// was requested or is due.
+    /// [level-5] [level-6] Raises the level as leader if all nodes support the next one, and an
+    /// operator requested it or it is due.
     pub(super) fn raise(&mut self, now: Time, plane: &mut dyn Plane) {
         let to = self.level().next();
         if to > self.rising.supports() {
@@ -154,7 +154,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if !wanted || !self.held_back(now, to).is_empty() || !self.may_propose(0) {
             return;
         }
-        // [level-8] The folder first: what is proposed is in the log at once.
+        // [level-8] The folder is marked first, since a proposal is in the log immediately.
         if !self.rising.may_hold(to) || !self.rising.take_turn(now) {
             return;
         }
@@ -168,7 +168,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.propose_value(now, Offer { value, payload }, plane);
     }
 
-    /// Answers requests that wait for a level.
+    /// Answers operators' requests for a level that was reached or cannot be.
     pub(super) fn answer_raises(&mut self, now: Time) {
         let level = self.level();
         if self.raised_to.replace(level).is_some_and(|before| before < level) {

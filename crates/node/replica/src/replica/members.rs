@@ -1,5 +1,5 @@
-//! Membership of the group: requests of operators and joiners, and how a leader carries them out
-//! ([era-8], [join-1], [member-2], [volatile-2]).
+//! Membership of the group: requests of operators and joining nodes, and how the leader carries
+//! them out ([era-8], [join-1], [member-2], [volatile-2]).
 
 use quorate_core::{
     ballot::Era,
@@ -30,31 +30,31 @@ use crate::{
     steering::{LOOK_MS, goal_text, shown},
 };
 
-/// Hint where a voter cannot take the place of another node.
+/// Hint if a voter cannot take the place of another node.
 const AS_LEARNER: &str = "start the new node with `--as learner`; if it already votes, run \
                           'quorate member demote' on it and repeat the command";
-/// The same where the quorum rule needs the weight of the node that leaves.
+/// Hint if a voter cannot take the place of another node because the quorum rule needs that node's
+/// weight.
 const AS_LEARNER_OR_RULE: &str = "start the new node with `--as learner`; if it already votes, change the rule with \
                                   'quorate member quorum' and repeat the command";
 
-/// The same where the group would be smaller by a vote that it needs.
+/// Hint if replacing a node by a voter would leave the group with fewer votes than it needs.
 const NAME_A_NEW_NODE: &str = "name a new node that was started with `--as learner`; to make the group smaller, \
                                use 'quorate member remove'";
 
-/// A plan that is not one yet, as no slot has it.
+/// A plan that is not proposed yet.
 struct Wanted {
     plan: Plan,
-    /// Members that get more weight: they must be caught up.
+    /// Members that gain weight, so they must be caught up.
     rising: Vec<Member>,
 }
 
-/// Greatest lag, in values, at which a node counts as level.
+/// Maximum lag, in values, at which a node counts as caught up.
 const LEVEL_VALUES: u64 = 4096;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// Starts a request to the group; `asked` is a number that was never used before. The outcome
-    /// is available from [`Replica::take_group_answer`]. With `dry_run` a plan is only shown, and
-    /// nothing is done.
+    /// Starts a request to the group; `asked` is a new number. The outcome is taken with
+    /// [`Replica::take_group_answer`]. With `dry_run` a plan is only shown, and nothing is changed.
     pub fn ask_group(&mut self, now: Time, asked: u64, ask: Ask, dry_run: bool) {
         let begun = match dry_run || ask.needs_table() {
             true => self.judge_later(now, asked, ask, dry_run),
@@ -65,7 +65,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [read-7] Lets what is asked wait for a linearizable read.
+    /// [read-7] Delays a request until a linearizable read is served.
     fn judge_later(
         &mut self,
         now: Time,
@@ -79,7 +79,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         Ok(())
     }
 
-    /// [read-7] Judges what operators asked, as far as this node has applied what was decided
+    /// [read-7] Judges operators' requests for which this node has applied everything decided
     /// before.
     pub(super) fn judge_asks(&mut self, now: Time) {
         while let Some(asked) = self.completions.take_judged() {
@@ -91,7 +91,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Returns what came of something that was asked, each once.
+    /// Returns the next outcome of a request; each is returned once.
     pub fn take_group_answer(&mut self) -> Option<(u64, Result<Answer, Refused>)> {
         while let Some((asked, ended)) = self.completions.take_group() {
             let unjudged = self.steering.take_unjudged(asked).is_some();
@@ -114,17 +114,17 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.steering.take_answer()
     }
 
-    /// Ids, addresses and the plan, as of the slots applied here.
+    /// Returns the group's table as of the slots applied here: ids, addresses and the plan.
     pub fn group(&self) -> &Group {
         self.applying.membership().table()
     }
 
-    /// Returns whether this node applied its own removal ([member-1]).
+    /// Returns whether this node has applied its own removal ([member-1]).
     pub fn is_removed(&self) -> bool {
         self.is_spent(self.member.node)
     }
 
-    /// Returns what the plan in progress waits for, if this node leads.
+    /// Returns the condition that the plan in progress waits for, if this node leads.
     pub(super) fn plan_waits(&self) -> Option<String> {
         let leads = self.protocol.leads();
         let waits = self.steering.waits().filter(|_| leads);
@@ -151,7 +151,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         })
     }
 
-    /// Returns everything about the members, as this node has applied it.
+    /// Returns the group's members as applied by this node.
     pub fn members(&self, now: Time) -> Members {
         let membership = self.applying.membership();
         let (table, eras) = (membership.table(), membership.eras());
@@ -173,7 +173,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             }
         };
         let underway = |plan: &Plan| {
-            // People look again and again; a leader searches once per plan.
+            // Operators call this often, so a plan found before is reused; a leader searches once
+            // per plan.
             let known = self.steering.rest(plan.id, eras.era());
             let changes = known.unwrap_or_else(|| {
                 let changes = self.way(now, eras.current(), plan);
@@ -227,11 +228,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             }
             other => return self.begin_plan(now, asked, &other, dry_run),
         };
-        // [member-4] At every level: only this node decides whether to propose it.
+        // [member-4] Checked at every level, since this node alone decides whether to propose the
+        // command.
         let membership = self.applying.membership();
         membership.table().check_addresses(&command, membership.eras())?;
         if dry_run {
-            // Only a plan has something to show; but what would be denied is.
+            // Only a plan has steps to show, but a command that would be denied is refused.
             let membership = self.applying.membership();
             let (mut table, at) = (membership.table().clone(), self.applying.applied_to());
             table.execute(at, &command.encode(), membership.eras()).map_err(Refused::from)?;
@@ -241,7 +243,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.propose_command(now, Waiter::Operator(asked), &command)
     }
 
-    /// Users change: a table of its own, and the same way through the log.
+    /// Starts a request to change users: their table is separate, but its commands go through the
+    /// log like others.
     fn begin_users(
         &mut self,
         now: Time,
@@ -278,7 +281,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         dry_run: bool,
     ) -> Result<(), Refused> {
         if dry_run {
-            // The steps shown depend on which nodes are alive.
+            // The steps depend on which nodes are alive, and only the leader knows that.
             self.check_leads()?;
         }
         let Some(wanted) = self.wanted(ask)? else {
@@ -286,7 +289,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return Ok(());
         };
         if let Some(plan) = self.group().plan() {
-            // The same request again: its plan is already in progress.
+            // For a repeated request, the plan is already in progress.
             let asked_before = (&plan.goal, &plan.then, &plan.leaving);
             if asked_before == (&wanted.plan.goal, &wanted.plan.then, &wanted.plan.leaving) {
                 let (id, current) = (plan.id, self.applying.membership().eras().current());
@@ -299,7 +302,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         let Wanted { plan, rising } = wanted;
         let membership = self.applying.membership();
-        // [member-4] At every level, as in `begin_ask`.
+        // [member-4] Checked at every level, as in `begin_ask`.
         membership.table().check_goal(&plan.goal, membership.eras()).map_err(|denied| {
             let refused = Refused::from(denied);
             match (denied, &rising[..]) {
@@ -323,7 +326,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             _ => false,
         };
         let changes = self.way(now, current, &plan).map_err(|why| match by_voter {
-            // The weight of the old node would be lost to the quorum rule; a learner takes it over.
+            // The quorum rule would lose the weight of the old node; a learner can take it over.
             true => Refused { hint: AS_LEARNER_OR_RULE, ..no_way(why) },
             false => no_way(why),
         })?;
@@ -348,7 +351,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         Ok(())
     }
 
-    /// Raises are the leader's.
+    /// Returns an error unless this node leads: only a leader can raise the level or show the steps
+    /// of a plan.
     fn check_leads(&self) -> Result<(), Refused> {
         if self.protocol.leads() {
             return Ok(());
@@ -361,7 +365,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         Err(Refused::new("not_leader", message, "ask the leader"))
     }
 
-    /// Returns the weights that a request asks for; `None` if they are in force.
+    /// Returns the plan for a request; `None` if its result is already in force.
     fn wanted(&self, ask: &Ask) -> Result<Option<Wanted>, Refused> {
         let current = self.applying.membership().eras().current();
         let goal = goal_of(current);
@@ -444,8 +448,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 }
                 let plan = self.group().plan();
                 let begun = plan.is_some_and(|plan| plan.leaving.contains(&old));
-                // A voter of the same weight keeps it, and only the old node leaves: nothing else
-                // moves.
+                // A voter of the same weight keeps it, and only the old node leaves. Other weights
+                // stay.
                 let (has, takes) = (weight(new), weight(old));
                 if has > 0 && takes > 0 && has != takes && !begun {
                     return Err(Refused::new(
@@ -492,7 +496,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Returns a node in the incarnation that has weight, or in which it is here now.
+    /// Returns the incarnation of a node that has weight, or otherwise the connected one.
     fn met(&self, node: NodeId) -> Result<Member, Refused> {
         self.check_known(node)?;
         let current = self.applying.membership().eras().current();
@@ -511,9 +515,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         })
     }
 
-    /// [join-1] Checks that a member is within a window of what is decided: only such members get
-    /// weight. A node that does not lead does not know their lag: the leader checks before the
-    /// step.
+    /// [join-1] Checks that a member is caught up: only such a member may gain weight. A node that
+    /// does not lead does not know the lag; the leader checks before the step.
     fn check_level(&self, now: Time, member: Member) -> Result<(), Refused> {
         if !self.protocol.leads() {
             return Ok(());
@@ -533,7 +536,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Returns the lag of a node, if this leader hears from it.
+    /// Returns the lag of a member in slots, if this leader is in contact with it.
     pub(super) fn lag(&self, now: Time, member: Member) -> Option<u64> {
         if member == self.member {
             return Some(0);
@@ -545,7 +548,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         follower.map(|(_, _, lag)| lag)
     }
 
-    /// [join-1] Returns whether that lag is no more than a few values, of which one may have very
+    /// [join-1] Returns whether a lag in slots is at most a few values, of which one may have very
     /// many slots.
     fn is_level(&self, lag: u64) -> bool {
         let leading = self.protocol.node().leading();
@@ -558,7 +561,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         lag <= most || values.is_some_and(|values| values <= most)
     }
 
-    /// Returns the path to these weights, as this node would take it if it led.
+    /// Returns the path to the plan's goal, as this node would take it as leader.
     fn way(&self, now: Time, from: &Configuration, plan: &Plan) -> Result<Vec<Change>, NoWay> {
         let living = self.living_of(now, from, &plan.goal);
         let sight = Sight {
@@ -569,8 +572,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         planner::whole(from, plan, sight)
     }
 
-    /// Returns the live ones among the members that have weight now or are to have some. A node
-    /// that does not lead takes all as live.
+    /// Returns the live members among those that have weight now or will have. A node that does not
+    /// lead takes all of them as live.
     fn living_of(&self, now: Time, from: &Configuration, goal: &Goal) -> Vec<Member> {
         let members = from.members().iter().map(|voter| voter.member);
         let all = members.chain(goal.keys().copied());
@@ -578,7 +581,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         all.filter(|member| !leads || self.lag(now, *member).is_some()).collect()
     }
 
-    /// Returns the members of this configuration that this leader hears from.
+    /// Returns the members of this configuration that this leader is in contact with.
     fn living(&self, now: Time, configuration: &Configuration) -> MemberSet {
         let members = configuration.members().iter().enumerate();
         let heard = members.filter(|(_, voter)| self.lag(now, voter.member).is_some());
@@ -590,8 +593,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         configuration.is_quorum(Phase::One, living) && configuration.is_quorum(Phase::Two, living)
     }
 
-    /// Checks that no step leaves fewer live voters than a quorum. A node that does not lead does
-    /// not know which are alive: the leader checks before each step.
+    /// Checks that the live voters are a quorum after every step. A node that does not lead does
+    /// not know which are alive; the leader checks before each step.
     fn check_alive(
         &self,
         now: Time,
@@ -618,8 +621,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         Ok(())
     }
 
-    /// Continues the plan as leader, readmits members that forgot their votes, and hands leadership
-    /// to the member that should have it.
+    /// As leader, continues the plan, readmits members that forgot their votes, and hands
+    /// leadership to the member that should have it.
     pub(super) fn steer(&mut self, now: Time, plane: &mut dyn Plane) {
         if !self.steers() {
             return;
@@ -635,19 +638,19 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Returns whether to try the plan's next change: a while after the last one, or when that is
-    /// in force.
+    /// Returns whether to try the plan's next change: some time after the last one, or when that
+    /// one is in force.
     fn is_plan_due(&self, now: Time) -> bool {
         let era = self.protocol.node().era();
         self.group().plan().is_some() && self.steering.is_due(now, era)
     }
 
-    /// Returns whether this node leads and is not about to end.
+    /// Returns whether this node leads and is not stopping.
     fn steers(&self) -> bool {
         self.protocol.leads() && !self.ending.is_requested()
     }
 
-    /// Returns when a leader steers next.
+    /// Returns when the leader next works on membership.
     pub(super) fn steer_at(&self) -> Option<Time> {
         if !self.steers() {
             return None;
@@ -670,12 +673,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Returns the change that the plan wants now, or as `Err` the condition it waits for.
+    /// Returns the next change of the plan, or as `Err` the condition that the plan waits for.
     fn change_wanted(&mut self, now: Time) -> Result<Option<Change>, String> {
         let membership = self.applying.membership();
         let era = membership.eras().era();
         if era != self.protocol.node().era() {
-            // What was decided is not applied yet.
+            // A decided change of era is not applied here yet.
             return Ok(None);
         }
         let Some(plan) = membership.table().plan().cloned() else {
@@ -717,8 +720,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         Ok(Some(change))
     }
 
-    /// [volatile-2] Renews a plan that names a member that will never return: the plan continues
-    /// with the member that its node is now. Ended where it is, it would leave a group of fewer
+    /// [volatile-2] Renews a plan that contains a member which will never return, so that the plan
+    /// continues with its node's present member. Ending the plan at this point would leave fewer
     /// voters than requested.
     fn renew(&mut self, now: Time, era: Era, plan: &Plan) {
         let renewed = plan.renewed(|member| match self.peers.member(member.node) {
@@ -737,8 +740,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Returns the member to hand leadership to, where the plan takes this leader's weight away and
-    /// another member can lead.
+    /// If the plan takes away this leader's weight, returns the member to hand leadership to, if
+    /// another one can lead.
     fn heir(&self, now: Time, current: &Configuration, goal: &Goal) -> Option<Member> {
         if goal.get(&self.member).is_some_and(|weight| *weight > 0) {
             return None;
@@ -756,15 +759,15 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     fn transfer_to(&mut self, now: Time, to: Member) {
-        // A handover that an operator requested continues, and ends with its own outcome.
+        // A handover requested by an operator continues, and ends with its own outcome.
         let busy = self.protocol.node().is_handing_over();
         if !busy && self.steering.may_hand_over(now) {
             self.ending.transfer(Some(to.node), &mut self.protocol);
         }
     }
 
-    /// [volatile-2] Readmits a member that forgot its votes and is here again as another one: the
-    /// old one's weight goes to the new one, without a request.
+    /// [volatile-2] Readmits a node that forgot its votes and returned as another member: moves the
+    /// weight of the old member to the new one, without a request.
     fn take_back(&mut self, now: Time) {
         if self.group().plan().is_some() {
             return;
@@ -802,13 +805,15 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             leaving: plan.leaving,
             what: plan.what,
         };
-        // Not taken: a later look tries again. Proposed twice, the second is denied.
+        // If the command is not accepted, a later check tries again. If it is proposed twice, the
+        // second is denied.
         if self.steering.may_command(now) {
             let _ = self.propose_command(now, Waiter::Service, &command);
         }
     }
 
-    /// Hands leadership to a member that can lead: this node is about to serve nothing for a while.
+    /// Hands leadership to a member that can lead, because this node will soon serve no requests
+    /// for a while.
     pub(super) fn give_way(&mut self, now: Time) {
         let members = self.protocol.node().configuration().members().iter();
         let others = members.filter(|voter| {
@@ -822,7 +827,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Hands leadership to the level member of highest priority.
+    /// Hands leadership to the caught-up member with the highest priority, if that is above this
+    /// node's own.
     fn hand_over(&mut self, now: Time) {
         if now < self.steering.stays_until || self.group().plan().is_some() {
             return;
@@ -847,8 +853,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 }
 
-/// [volatile-1] Returns whether the node is here as a later member than this one, which thus never
-/// comes back.
+/// [volatile-1] Returns whether the node has returned as a later member than this one, which
+/// therefore never returns.
 fn has_forgotten(peers: &Peers, member: Member) -> bool {
     let met = peers.member(member.node);
     met.is_some_and(|met| met.incarnation > member.incarnation)
@@ -869,8 +875,8 @@ fn no_way(why: NoWay) -> Refused {
     Refused::new("impossible", message, "choose other weights")
 }
 
-/// Checks that the group survives as many losses as before: where a voter takes the place of
-/// another, the group has a vote less.
+/// Checks that the group survives as many losses as before. If a voter takes the place of another,
+/// the group has one vote less.
 fn check_bears(
     current: &Configuration,
     changes: &[Change],

@@ -1,4 +1,4 @@
-//! A replica's report on itself: its status, and why it does not serve if it does not.
+//! Status of a replica, and the reason why it does not serve, if so.
 
 use std::collections::BTreeMap;
 
@@ -26,13 +26,13 @@ use crate::{
     },
 };
 
-/// Returns whether the alarm leaves this node as it is: if this node may be the wrong one, its
+/// Returns whether the alarm is about differing states. If this node may be the wrong one, its
 /// doubt is reported instead ([differ-2]).
 const fn is_of_others(alarm: &Alarm) -> bool {
     matches!(alarm, Alarm::DifferentHistory { .. })
 }
 
-/// Bytes that clients gave wait for more than a moment.
+/// Time in milliseconds after which waiting bytes of clients are reported.
 const STUCK_MS: u64 = 5_000;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
@@ -76,19 +76,19 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Returns the group's time ([time-1]), Unix time in milliseconds; 0 before a deadline was ever
+    /// Returns the group's time ([time-1]) as Unix time in milliseconds; 0 before any deadline was
     /// due.
     pub fn group_ms(&self) -> u64 {
         self.applying.time().ms()
     }
 
-    /// Returns the status of this node's device, if it was lent one.
+    /// Returns the status of this node's device, if it ever had one.
     pub fn device(&self) -> Option<&DeviceStatus> {
         self.devices.status()
     }
 
-    /// Returns how far this node has applied what it needs: what an auxiliary lacks nothing waits
-    /// for ([aux-1]).
+    /// Returns the position up to which this node has applied what it needs. An auxiliary needs
+    /// nothing that it lacks ([aux-1]).
     pub(super) fn level_to(&self) -> Slot {
         match self.protocol.node().is_auxiliary() {
             true => self.protocol.node().known_to(),
@@ -96,7 +96,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Returns where this node stands.
+    /// Returns this node's progress.
     pub(super) fn standing(&self) -> Standing {
         let node = self.protocol.node();
         Standing {
@@ -109,7 +109,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Returns the space that the log has, and how fast it uses it.
+    /// Returns the free space for the log, and the log's growth rate.
     fn disk_use(&self, now: Time) -> DiskUse {
         let log = self.storing.log();
         let counters = log.counters();
@@ -136,8 +136,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [stream-8] Returns why clients that write wait, and not only for a moment. Other nodes see
-    /// what a leader lacks only by that.
+    /// [stream-8] Returns why writing clients have waited for some time, if so. Other nodes notice
+    /// a leader's lack of space only in this way.
     fn streams_stopped(&self, now: Time) -> Option<String> {
         let keeping = &self.streaming.keeping;
         if let Some(why) = keeping.failure() {
@@ -156,7 +156,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         })
     }
 
-    /// Returns notices that deserve an operator's attention, although the node serves.
+    /// Returns notices for the operator that do not keep the node from serving.
     fn notices(&self, now: Time) -> Vec<String> {
         let strain = self.applying.condition().strain().map(ToOwned::to_owned);
         let short = self.streaming.keeping.short();
@@ -185,25 +185,26 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             .collect()
     }
 
-    /// Returns the byte streams, as applied here.
+    /// Returns the table of byte streams, as applied here.
     pub fn streams(&self) -> &Table {
         self.applying.streams()
     }
 
-    /// [snap-5] Returns the number of bytes that are kept according to the table and that this node
-    /// lacks; `None` if it has not looked yet.
+    /// [snap-5] Returns the number of retained bytes of streams that this node lacks; `None` if it
+    /// has not counted them yet.
     pub fn stream_bytes_missing(&self) -> Option<u64> {
         let keeping = &self.streaming.keeping;
         let known = keeping.missing_bytes();
         (known > 0 || !keeping.lacks()).then_some(known)
     }
 
-    /// Returns whether this node casts no vote until it is restarted, because a write failed.
+    /// Returns whether a write of the log failed, so that this node casts no votes until it is
+    /// restarted.
     pub fn has_log_failed(&self) -> bool {
         self.storing.failure().is_some()
     }
 
-    /// Returns why this node does not vote or serve, if it does not; the gravest reason.
+    /// Returns the gravest reason why this node does not vote or serve, if there is one.
     pub fn error(&self) -> Option<String> {
         if let Some(why) = self.applying.condition().doubt() {
             return Some(why.to_owned());
@@ -266,7 +267,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// [disk-8] Returns the first slot that was decided here and whose value the log cannot return
-    /// any more, and the number of questions for it that went unanswered.
+    /// any more, and the number of unanswered requests for it.
     pub fn lost_value(&self) -> Option<(Slot, u32)> {
         let running = || self.catching_up.lost_value();
         self.protocol.node().relearning().or_else(running)
@@ -304,7 +305,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         for member in self.peers.members() {
             peers.entry(member.node).or_insert_with(|| self.peer(member, 0, false));
         }
-        // A node with an id and neither weight nor a connection is a learner that is down. An id
+        // A node with an id but neither weight nor a connection is a learner that is down. An id
         // that is only reserved is not listed yet.
         let known = self.group().nodes();
         for (node, known) in known.filter(|(_, known)| known.has_come()) {
@@ -344,18 +345,17 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Returns the next change of batch and window that was not returned yet, for the operator's
-    /// log.
+    /// Returns the next change of batch and window for the operator's log; each is returned once.
     pub fn next_change(&mut self) -> Option<Change> {
         self.tuning.next_change()
     }
 
-    /// Returns the next notice for the operator, each one once.
+    /// Returns the next notice for the operator; each is returned once.
     pub fn next_notice(&mut self, now: Time) -> Option<String> {
         self.observing.take_notice(now)
     }
 
-    /// Returns the next event that was not returned yet, for the operator's log.
+    /// Returns the next event for the operator's log; each is returned once.
     pub fn next_event(&mut self) -> Option<Event> {
         self.observing.next_event()
     }
@@ -369,7 +369,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Returns the choices that the replica made by itself, and why.
+    /// Returns the choices that the replica made by itself, each with its reason.
     fn choices(&self) -> Vec<String> {
         let leads = self.protocol.node().role() == Role::Leader;
         let routing = self.routing.iter().filter(|_| leads);
@@ -381,8 +381,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.tuning.setting()
     }
 
-    /// Describes which parts want to be woken and when: for debugging a replica that does not come
-    /// to rest.
+    /// Describes which parts want to be woken, and when, to debug a replica that never becomes
+    /// idle.
     pub(crate) fn unrest(&self, now: Time) -> String {
         format!(
             "ending {:?}, work {}, node {:?}, due {:?}, retry {:?}, origin {:?}, reads {:?}, fetches {:?}, \
@@ -415,7 +415,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.snapshots.own()
     }
 
-    /// Returns the size above which the log is not kept for nodes that lag.
+    /// Returns the size of the log in bytes above which it is trimmed even if nodes lag.
     pub fn log_bytes_max(&self) -> u64 {
         self.snapshots.log_bytes_max()
     }
@@ -425,7 +425,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.protocol.slow_paths()
     }
 
-    /// Returns the core, for invariants.
+    /// Returns the core, to check invariants.
     pub fn node(&self) -> &Node {
         self.protocol.node()
     }
@@ -445,13 +445,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.member
     }
 
-    /// Returns the slot below which all are applied.
+    /// Returns the first slot that is not applied.
     pub fn applied_to(&self) -> Slot {
         self.applying.applied_to()
     }
 
-    /// Returns the session table in a canonical form: equal on all nodes that applied the same
-    /// slots.
+    /// Returns the session table in canonical form: equal on all nodes that applied the same slots.
     pub fn sessions(&self) -> Metadata {
         self.applying.sessions().canonical()
     }

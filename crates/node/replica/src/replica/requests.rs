@@ -1,4 +1,4 @@
-//! Puts requests of fronts into this replica's queues.
+//! Accepts requests of fronts and queues them in this replica.
 
 use quorate_access::Users;
 use quorate_core::{level::Level, time::Time};
@@ -17,17 +17,17 @@ use crate::{
     stream_front::StreamRequests,
 };
 
-/// A replica at one moment, for a front.
+/// Port for a front's requests to the replica, at one moment.
 pub struct Requester<'a, D: Disk, S: StateMachine> {
     pub(super) replica: &'a mut Replica<D, S>,
     pub(super) now: Time,
     pub(super) wall_ms: u64,
-    /// Evidence that lets the reported read run.
+    /// Evidence that allows the reported read to run.
     evidence: Evidence,
 }
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// Reports everything that ended to a front; returns whether there was anything.
+    /// Reports everything that ended to a front; returns whether there was anything to report.
     pub fn deliver(&mut self, now: Time, wall_ms: u64, front: &mut dyn Front) -> bool {
         let wall_ms = self.look_at_clocks(now, wall_ms);
         if self.deliver_streams(now, wall_ms, front) {
@@ -56,7 +56,7 @@ impl<'a, D: Disk, S: StateMachine> Requester<'a, D, S> {
         Self::for_read(replica, now, wall_ms, Evidence::Confirmed)
     }
 
-    /// Creates a requester for the time in which a read is reported that may run by this evidence.
+    /// Creates the port for a front that is notified of a read, which may run by this evidence.
     pub(super) fn for_read(
         replica: &'a mut Replica<D, S>,
         now: Time,
@@ -196,7 +196,8 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
     fn answer(&mut self, _: Tag, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure> {
         let length = reply.len();
         self.query(query, reply)?;
-        // [read-4] Checked after the query: the process may have stood still before it, or in it.
+        // [read-4] Checked after the query, since the process may have been suspended before or
+        // during it.
         let replica = &mut *self.replica;
         let (node, applied_to) = (replica.protocol.node(), replica.applying.applied_to());
         if self.evidence.stands(replica.clock.as_ref(), node, applied_to) {
@@ -216,7 +217,8 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
     }
 
     fn users(&self) -> Option<&Users> {
-        // [aux-1] An auxiliary executes nothing and answers no user: clients are refused at once.
+        // [aux-1] An auxiliary executes nothing and answers no clients, so they are refused
+        // immediately.
         if self.replica.protocol.node().is_auxiliary() {
             return Some(&NO_USERS);
         }
@@ -250,20 +252,20 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
 }
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// Returns the users and their permissions, if this node may go by them: its table is no older
-    /// than the one it went by before ([access-4]), and an auxiliary has none.
+    /// Returns the users and their permissions, if this node may use its table: it must be at least
+    /// as recent as the one used before ([access-4]), and an auxiliary has none.
     pub fn users(&self) -> Option<&Users> {
         let users = self.applying.access().users();
         users.filter(|_| self.applying.answers() && !self.protocol.node().is_auxiliary())
     }
 
-    /// [access-4] Notes that the group has no users that this node could have known: called once,
-    /// before the first turn.
+    /// [access-4] Records that the group cannot have had users that this node knew. Called at most
+    /// once, before the first turn.
     pub fn begins_without_users(&mut self) {
         self.applying.know_access();
     }
 
-    /// Returns whether clients are served here at all.
+    /// Returns an error unless clients are served here.
     pub(super) fn takes_requests(&self) -> Result<(), Failure> {
         self.is_open()?;
         match self.applying.condition().doubt() {
@@ -272,8 +274,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Returns whether operators are served, and what this node needs itself: also where its state
-    /// is in doubt ([differ-3]).
+    /// Returns an error unless operators, and the needs of the node itself, are served here. They
+    /// are even if the state is in doubt ([differ-3]).
     pub(super) fn is_open(&self) -> Result<(), Failure> {
         if self.ending.is_requested() {
             return Err(Failure::Stopping);
@@ -281,7 +283,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if self.storing.failure().is_some() {
             return Err(Failure::Voteless);
         }
-        // [aux-1] It executes nothing, so it would never know what to answer.
+        // [aux-1] An auxiliary executes nothing, so it would never know an answer.
         if self.protocol.node().is_auxiliary() {
             return Err(Failure::Unavailable);
         }

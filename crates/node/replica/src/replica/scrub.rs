@@ -1,9 +1,9 @@
-//! The scrub within a turn: inspects the piece that was read, reports and repairs damage, and reads
-//! the next piece.
+//! The scrub within a turn: inspects the data that was read, reports and repairs damage, and reads
+//! the next data.
 //!
 //! The scrub never decides what a node has forgotten, and writes only what this process knows
-//! ([scrub-1]). Damage is also reported to any read that meets it, and has no other effect than
-//! there ([scrub-7]): lost data is not served ([scrub-3]), and is requested from peers.
+//! ([scrub-1]). Damage found by the scrub has the same effect as damage found by any other read
+//! ([scrub-7]): lost data is not served ([scrub-3]), and is requested from peers.
 
 use quorate_core::{slot::Slot, time::Time};
 use quorate_log::disk::{Disk, DiskError, Source, sealed};
@@ -23,12 +23,12 @@ use crate::{
     storing::Asked,
 };
 
-/// The small file that records when the last scrub ended, or, before there was one, since when the
-/// node counts.
+/// Name of the small file that records when the last scrub ended or, if there was none, since when
+/// the node waits for its first one.
 const ENDED_FILE: &str = "scrubbed";
 const FIRST_LINE: &str = "quorate scrubbed 1";
 
-/// Returns the contents of the file. Without one a node counts from now on.
+/// Returns the content of that file; without it, the first interval starts now.
 pub(super) fn since(disk: &mut impl Source) -> Option<Since> {
     let bytes = disk.kept(ENDED_FILE).ok()??;
     let mut lines = sealed::open(str::from_utf8(&bytes).ok()?).ok()?.lines();
@@ -40,8 +40,8 @@ pub(super) fn since(disk: &mut impl Source) -> Option<Since> {
 }
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// Starts to read and check everything that this node keeps, at up to `bytes_per_second`; a
-    /// scrub in progress continues at this pace. [`Replica::scrub_status`] returns the findings.
+    /// Starts to read and check all data of this node, at up to `bytes_per_second`. A scrub in
+    /// progress continues at this rate. [`Replica::scrub_status`] returns the findings.
     pub fn begin_scrub(&mut self, now: Time, wall_ms: u64, bytes_per_second: Option<u64>) {
         if !self.ending.is_silent() {
             self.scrubbing.begin(now, wall_ms, bytes_per_second);
@@ -66,13 +66,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     fn fate(&self, needs: &Needs) -> Fate {
         let (known, missing) = match needs {
             Needs::Slots(lost) => {
-                // A vote that is open is in memory alone until its slot is decided.
+                // Until its slot is decided, an open vote is only in memory.
                 let decided_to = self.protocol.node().decided_to();
                 let open = lost.iter().any(|range| range.to > decided_to);
                 let missing = lost.iter().any(|range| self.catching_up.misses(*range));
                 (!lost.is_empty(), open || missing || (lost.is_empty() && self.scrubbing.doubts()))
             }
-            // [here-1] Until they are where a start finds them, not at the damaged place.
+            // [here-1] The repair is complete when a restart would find the bytes. They need not be
+            // at the damaged place.
             Needs::Bytes => (true, self.streaming.keeping.lacks()),
             Needs::Snapshot => (true, self.snapshots.lacks()),
             Needs::Store => match self.snapshots.renewal() {
@@ -92,7 +93,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Continues the scrub, or starts one that is due.
     pub(super) fn go_on_scrubbing(&mut self, now: Time, wall_ms: u64, plane: &mut dyn Plane) {
-        // Damage that a repair in progress will end is not looked for again.
+        // Damage that a repair in progress will remove is not searched for again.
         let looks = self.scrubbing.goes_on() || self.snapshots.renewal().is_under_way();
         if !looks && self.applying.service_mut().wants_scrub() {
             self.begin_scrub(now, wall_ms, None);
@@ -138,11 +139,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Reads more of this kind, unless a piece is being read. Returns `false` if there is no more.
+    /// Reads more data of this kind, unless a read is in flight. Returns `false` if all is read.
     fn scrub_more(&mut self, now: Time, kind: Kind) -> bool {
         match kind {
             Kind::Log => {
-                // Until one is asked for: nothing else would wake this node for the next.
+                // Repeats until one request is in flight, since nothing else would wake this node
+                // for the next.
                 while let Some(slots) = self.scrubbing.doubtful() {
                     match self.storing.ask_whether_lost(now, slots) {
                         Asked::Yes => self.scrubbing.asked(),
@@ -168,11 +170,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 self.snapshots.scrub(self.scrubbing.snapshot_to, disk)
             }
             Kind::Store => {
-                // Its thread has a pace of its own; it is looked at now and then.
+                // Its thread has its own rate; its progress is checked now and then.
                 self.scrubbing.wait(now);
                 let scrubbed = self.applying.service_mut().take_scrubbed();
                 self.scrubbing.read_apart(Kind::Store, scrubbed.bytes);
-                // [scrub-8] A group of one has no peer to fetch it from.
+                // [scrub-8] A group of one has no peer to fetch the data from.
                 let voters = self.protocol.node().configuration().members();
                 let alone = voters.iter().all(|voter| voter.member == self.member);
                 for what in scrubbed.damaged {
@@ -188,7 +190,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             Kind::Files => {
                 if let Some(looked) = self.scrubbing.files.next() {
                     if looked.again.is_some() {
-                        // Writing it anew takes a moment.
+                        // Rewriting the file takes a moment.
                         self.scrubbing.wait(now);
                     }
                     let must_be_there = self.must_be_there(looked.file.keeper);
@@ -201,7 +203,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Processes the pieces read since the last turn.
+    /// Processes the data read since the last turn.
     fn hear_scrubbed(&mut self, now: Time) {
         if let Some(piece) = self.storing.log_mut().next_scrubbed() {
             self.scrubbing.read(Kind::Log, piece.bytes);
@@ -209,7 +211,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 self.scrubbing.wait(now);
             }
             if !piece.damaged.is_empty() {
-                // [scrub-1] The damaged piece may be the only record of the node's promises.
+                // [scrub-1] The damaged place may have been the only record of the node's promises.
                 let hard = self.protocol.node().hard_state();
                 self.storing.restate(hard);
             }
@@ -233,7 +235,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                     let what = format!("{reason} (bytes {} to {})", range.start, range.end);
                     self.damage_found(Kind::Streams, what, Needs::Bytes);
                 }
-                // It was dropped meanwhile.
+                // The stream was dropped meanwhile.
                 Err(Unread::Missing) => {}
                 Err(Unread::NotNow(_)) => self.scrubbing.wait(now),
             }
@@ -250,12 +252,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 self.damage_found(Kind::Snapshot, why, Needs::Snapshot);
                 self.scrubbing.snapshot_to = u64::MAX;
             }
-            // What took its place was written just now.
+            // The snapshot that replaced it was written just now.
             Some(Scrubbed::Gone) => self.scrubbing.snapshot_to = u64::MAX,
         }
     }
 
-    /// Returns whether this node has made the file.
+    /// Returns whether this node has created the file, so that it must exist.
     fn must_be_there(&self, keeper: Keeper) -> bool {
         match keeper {
             Keeper::Base => {
@@ -267,8 +269,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Handles a small file that was read back: a damaged one is written anew by the part that
-    /// knows its contents.
+    /// Handles a small file that was read back. If it is damaged, the part that knows its content
+    /// rewrites it.
     fn look_at_file(
         &mut self,
         now: Time,
@@ -311,7 +313,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Has a small file written anew. Returns `false` if no part does so.
+    /// Lets the responsible part rewrite a small file. Returns `false` if no part does so.
     fn mend(&mut self, now: Time, keeper: Keeper, plane: &mut dyn Plane) -> bool {
         match keeper {
             Keeper::Base => {
@@ -334,13 +336,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Notes that the node has an identity: a scrub looks for it, and
-    /// [`Replica::take_damaged_file`] reports if it is to be written anew.
+    /// Records that the node has an identity: scrubs check its file, and
+    /// [`Replica::take_damaged_file`] reports if it must be rewritten.
     pub fn has_identity(&mut self) {
         self.scrubbing.has_identity = true;
     }
 
-    /// Returns a file that was found damaged, and that only the node can write anew: `identity` or
+    /// Returns a file that was found damaged and that only the node can rewrite: `identity` or
     /// `peers`.
     pub fn take_damaged_file(&mut self) -> Option<&'static str> {
         Some(match self.scrubbing.unmended.take()? {
@@ -349,11 +351,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         })
     }
 
-    /// Reports damage, once.
+    /// Reports damage, once per place.
     fn damage_found(&mut self, kind: Kind, what: String, needs: Needs) -> Option<usize> {
         let found = Found::new(kind, what.clone(), needs);
         let (at, news) = self.scrubbing.found(found);
-        // Snapshots that are given up are reported by the code that gives them up.
+        // Abandoned snapshots are reported where they are abandoned.
         if news && kind != Kind::Snapshot {
             self.observing.tell(Event::DamageFound { kind, what });
         }
@@ -371,8 +373,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         });
     }
 
-    /// Writes down when the last scrub ended. If that fails, the next one comes sooner after a
-    /// start.
+    /// Records when the last scrub ended. If that fails, the next one may start earlier after a
+    /// restart.
     fn note_scrubbed(&mut self, what: &str, ms: u64) {
         let text = sealed::seal(&format!("{FIRST_LINE}\n{what} {ms}\n"));
         let disk = self.storing.log_mut().disk_mut();

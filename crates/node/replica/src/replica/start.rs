@@ -1,4 +1,4 @@
-//! Starts a replica: builds its parts from the state of the log and of the service.
+//! Start of a replica: builds its parts from the state of the log and of the service.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -49,17 +49,18 @@ use crate::{
     turns::Turns,
 };
 
-/// Owners that fill what a node has room for, if each does as it may.
+/// Number of owners that together fill the memory for streams, if each uses its full share.
 const OWNERS: usize = 4;
 
-/// An owner of streams that cannot be reached for this many times what a new leader takes is lost.
+/// Number of repeat intervals for which an owner of streams must be unreachable to count as lost.
 const OWNER_LOST_REPEATS: u64 = 4;
 
-/// Election time-outs for which leadership stays in place, unless a move is requested.
+/// Number of maximum election timeouts for which leadership stays in place unless a move is
+/// requested.
 const BOUNCE_TIMEOUTS: u64 = 10;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// Continues from the state of the log and the service. Nothing is sent before the first
+    /// Opens a replica with the state of the log and the service. Nothing is sent before the first
     /// [`Replica::poll`].
     pub fn open(
         options: ReplicaOptions,
@@ -121,9 +122,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             route: options.votes.first(),
             seed: options.seed,
         };
-        // Longer than an election usually takes: by then a new leader knows everything.
+        // Longer than an election usually takes: after that time, a new leader has received
+        // everything.
         let repeat_ms = timeouts.election_max_ms.saturating_mul(2).max(1);
-        // [session-2] bounds the open batches of a session.
+        // [session-2] limits the open batches of a session.
         let possible =
             Bounds { batch_bytes_max: batch_bytes_max(&log), window_max: OPEN_BATCHES_MAX };
         let tuning = tuning_settings(options.tuning, &limits, voters, possible);
@@ -214,15 +216,15 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             names_lent: 0,
             voters_of: None,
         };
-        // Before the first frame is answered.
+        // Done before the first frame is answered.
         replica.note_lacking();
         replica.note_doubt();
         Ok(replica)
     }
 }
 
-/// Opens the store of streams as it was left. A damaged one is begun anew: the bytes are in the
-/// log, and at peers.
+/// Opens the store of streams as it was left. A damaged store is created anew, since the bytes are
+/// in the log and at peers.
 fn open_store<D: Disk>(
     disk: &mut D,
     limits: StoreLimits,
@@ -238,7 +240,7 @@ fn open_store<D: Disk>(
 }
 
 /// [disk-5] Claims the places in the store of streams that the log mentions, before anything else
-/// is written there. The store itself knows those older than its checkpoint.
+/// is written there. The store itself knows those that are older than its checkpoint.
 fn claim_placed<D: Disk>(store: &mut Store, recovery: &Recovery, disk: &mut D) {
     let at = store.checkpointed_to();
     let newer = recovery.placed.iter().filter(|(range, ..)| range.to > at);
@@ -251,14 +253,14 @@ fn claim_placed<D: Disk>(store: &mut Store, recovery: &Recovery, disk: &mut D) {
     store.claim(said, disk);
 }
 
-/// [here-1] Returns the end of the last content in the log that was learned without bytes.
+/// [here-1] Returns the end of the last content in the log that was learned without its bytes.
 fn bare_to(recovery: &Recovery) -> Slot {
     let bare = recovery.placed.iter().filter(|(.., places)| places.is_empty());
     bare.map(|(range, ..)| range.to).max().unwrap_or_default()
 }
 
-/// [value-3] Takes out votes that are still open but whose placed bytes are gone: they are no votes
-/// any more. Returns messages for operators.
+/// [value-3] Removes open votes whose placed bytes are lost, since these votes are void. Returns
+/// messages for operators.
 fn take_unplaced_votes(store: &Store, recovery: &mut Recovery) -> Vec<String> {
     let placed = &recovery.placed;
     let gone = |vote: &mut Extent| {
@@ -277,7 +279,7 @@ fn take_unplaced_votes(store: &Store, recovery: &mut Recovery) -> Vec<String> {
         .collect()
 }
 
-/// Returns the group as all of its nodes received it at its founding.
+/// Returns the group as founded, the same on all its nodes.
 fn founded(eras: Eras, peers: &BTreeMap<NodeId, String>) -> Membership {
     let members = eras.current().members().iter();
     let known = members.map(|voter| {
@@ -287,8 +289,7 @@ fn founded(eras: Eras, peers: &BTreeMap<NodeId, String>) -> Membership {
     Membership::new(Group::founded(known), eras)
 }
 
-/// Clamps the settings to what is possible. Without wanted settings, those of `limits` stay in
-/// force.
+/// Clamps the settings to the possible range. Without settings, those of `limits` stay in force.
 fn tuning_settings(
     wanted: Option<Settings>,
     limits: &Limits,

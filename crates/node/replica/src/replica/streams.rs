@@ -1,5 +1,5 @@
-//! Streams in a turn: what is owned goes out, what is held gets slots, what was applied is
-//! followed. And what fronts ask about them.
+//! Streams within a turn: owned bytes are sent, available bytes get slots, and applied bytes are
+//! followed up. Also the fronts' requests on streams.
 
 use quorate_core::{
     input::Input,
@@ -33,7 +33,7 @@ use crate::{
 };
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// Handles bytes of a stream, from its owner or asked for.
+    /// Handles bytes of a stream that its owner sent or that this node requested.
     pub(super) fn on_stream_bytes(
         &mut self,
         now: Time,
@@ -49,7 +49,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         let wanted = self.contents.wanted_of(stream);
         let payload = brought.to_payload();
-        // Of a stream that is not known here there is no more than there is room for.
+        // An unknown stream may only use the regular capacity.
         let open = self.applying.streams().next(stream).is_some();
         let runs = self.contents.runs_mut();
         let kept = runs.put(stream, position, &payload, open);
@@ -66,8 +66,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.streaming.offering.arrived(stream);
     }
 
-    /// [disk-5] Writes whole units that are in memory at once, so that votes need not contain them.
-    /// In a volatile group nothing waits for the disk.
+    /// [disk-5] Writes whole units that are in memory immediately, so that votes need not contain
+    /// them. In a volatile group no write is needed.
     fn place_units(&mut self, stream: StreamName) {
         let node = self.protocol.node();
         let durable = node.configuration().class() == Class::Durable;
@@ -87,7 +87,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Handles placed units that are on stable storage: they may get slots, and votes.
+    /// Handles units that are on stable storage now, so they may get slots and votes.
     fn hear_placed(&mut self, now: Time) {
         while let Some((stream, positions)) = self.streaming.keeping.next_placed() {
             if self.applying.streams().may_be_open(stream) {
@@ -95,8 +95,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 self.offer_again(now, stream);
             }
         }
-        // Where units cannot be placed, records have the bytes: commands must not wait for room for
-        // streams.
+        // If units cannot be placed, records contain the bytes: commands must not wait for space
+        // for streams.
         if !self.streaming.keeping.places_units() {
             for stream in self.contents.runs_mut().place_nothing() {
                 self.offer_again(now, stream);
@@ -111,16 +111,16 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.streaming.offering.arrived(stream);
     }
 
-    /// [aux-5] Returns the first slot for which the table covers all slots before it.
+    /// [aux-5] Returns the slot up to which the table covers everything.
     fn table_holds_from(&self) -> Slot {
         // A service may be ahead of a log that lost its end.
         let decided_to = self.protocol.node().decided_to();
         self.applying.applied_to().max(decided_to)
     }
 
-    /// [aux-5] Returns whether content in this slot is a no-op, as follows from what is applied
-    /// here, whatever is decided before it. An auxiliary has no table, and cannot know; bytes that
-    /// all nodes dropped cannot be fetched.
+    /// [aux-5] Returns whether content in this slot is a no-op according to the slots applied here,
+    /// whatever is decided in between. An auxiliary has no table and cannot know this, and bytes
+    /// that all nodes dropped cannot be fetched.
     pub(super) fn is_needless(&self, value: &Value, slot: Slot) -> bool {
         let Value::Content { stream, offset } = *value else {
             return false;
@@ -130,23 +130,23 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             && streams.may_append(stream, offset, SlotRange::one(slot)).is_empty()
     }
 
-    /// [aux-5] Replies to a node that asked for such bytes, for all of this stream that is not
-    /// needed.
+    /// [aux-5] Replies to a node that requested bytes which are not needed. The reply covers
+    /// everything of this stream that is not needed.
     pub(super) fn say_needless(&mut self, to: NodeId, value: &Value, plane: &mut dyn Plane) {
         let Value::Content { stream, .. } = *value else {
             return;
         };
         let frame = Frame::Needless {
             stream,
-            // A stream that is not open, and that will never be opened, is closed.
+            // A stream that is not open and will never be opened counts as closed.
             below: self.applying.streams().next(stream).unwrap_or(u64::MAX),
             from: self.table_holds_from(),
         };
         Outbox::new(self.member, plane, &mut self.counters).send(to, Lane::Control, &frame);
     }
 
-    /// [aux-5] Handles a full replica's report that bytes are not needed which this node may look
-    /// for. Full replicas find out by their own tables, in time, and believe nothing else.
+    /// [aux-5] Handles a full replica's statement that bytes are not needed which this node may be
+    /// fetching. Full replicas use only their own tables.
     pub(super) fn on_needless(&mut self, now: Time, stream: StreamName, below: u64, from: Slot) {
         if !self.protocol.node().is_auxiliary() {
             return;
@@ -157,8 +157,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Returns whether the store has the bytes that a peer looks for: of content that was proposed
-    /// in this slot, or at a position. They are sent when they are read.
+    /// Returns whether the store has the bytes that a peer requested: those of content in this
+    /// slot. They are sent once they are read.
     pub(super) fn has_in_store(&mut self, from: NodeId, value: &Value, slot: Slot) -> bool {
         let Value::Content { stream, offset } = *value else {
             return false;
@@ -172,7 +172,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         !recent && keeping.read_for_peer(from, stream, position, disk)
     }
 
-    /// Sends bytes of clients to the other nodes; a leader assigns slots to bytes that are here.
+    /// Sends clients' bytes to the other nodes; a leader also assigns slots to available bytes.
     pub(super) fn offer_streams(&mut self, now: Time, wall_ms: u64, plane: &mut dyn Plane) {
         self.streaming.take_fresh();
         self.close_owned(now);
@@ -199,16 +199,17 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [trim-2] Proposes, as leader, the commands that keep streams within their bounds.
+    /// [trim-2] Proposes, as leader, the commands that enforce the retention of streams.
     fn retain_streams(&mut self, now: Time, wall_ms: u64) {
         let streams = self.applying.streams();
         for command in self.streaming.take_retention(now, wall_ms, streams) {
-            // Without room it is asked for the next time.
+            // If the queue is full, the next attempt follows later.
             let _ = self.ask_streams(now, NO_FRONT, &command);
         }
     }
 
-    /// [aux-1] Returns the nodes to which an owner sends its bytes: all but auxiliaries.
+    /// [aux-1] Returns the nodes to which an owner sends its bytes: all connected ones but
+    /// auxiliaries.
     fn takers(&self) -> Vec<NodeId> {
         let configuration = self.protocol.node().configuration();
         let takes = |node: &NodeId| {
@@ -218,7 +219,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.peers.ids().into_iter().filter(takes).collect()
     }
 
-    /// Closes, by a command, pieces whose bytes are all decided, and whose clients want no more.
+    /// Proposes to close inner streams whose bytes are all decided and whose clients have finished.
     fn close_owned(&mut self, now: Time) {
         while let Some((tag, command)) = self.streaming.owning.next_close() {
             if self.ask_streams(now, tag, &command).is_err() {
@@ -234,7 +235,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         origin.accept_for(now, Kind::Stream, waiter, &command.encode())
     }
 
-    /// [stream-1] Assigns slots, as leader, to bytes that it holds.
+    /// [stream-1] Assigns slots, as leader, to available bytes.
     fn propose_streams(&mut self, now: Time, plane: &mut dyn Plane) {
         let inflight_max = self.streaming.inflight_max();
         loop {
@@ -243,7 +244,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 return;
             };
             let next = leading.tally.next();
-            // Where the store lacks room nothing more is taken in: commands need what is left.
+            // If the store has no space, no more bytes are accepted: commands need what is left.
             let full = self.streaming.keeping.is_full();
             if full || leading.tally.len() >= inflight_max || !self.may_propose(0) {
                 return;
@@ -282,21 +283,21 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Follows up on what was applied: bytes go to the store, owners and readers are notified.
+    /// Follows up on applied slots: moves bytes to the store, and notifies owners and readers.
     pub(super) fn follow_streams(&mut self, now: Time) {
         let more = self.streaming.has_applied(self.applying.streams());
         let changes =
             self.streaming.applied(now, self.applying.streams_mut(), self.contents.runs_mut());
         self.keep_appended(changes);
         if more {
-            // [stream-4] Content that was looked for may not be needed any more.
+            // [stream-4] Content that is being fetched may no longer be needed.
             for value in self.contents.wanted_content() {
                 self.found(now, value);
             }
         }
     }
 
-    /// Moves what was applied into the store.
+    /// Moves applied bytes into the store.
     fn keep_appended(&mut self, changes: Vec<Change>) {
         let appended = std::mem::take(&mut self.streaming.appended);
         let applied_to = self.applying.applied_to();
@@ -306,8 +307,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         keeping.applied((applied_to, voted_to), appended, changes, disk);
     }
 
-    /// Advances the store, and looks for bytes that it lacks. Returns disk operations that
-    /// completed for other parts.
+    /// Advances the store, and fetches bytes that it lacks. Returns completed disk operations of
+    /// other parts.
     pub(super) fn keep_streams(&mut self, now: Time, plane: &mut dyn Plane) -> Vec<Completed> {
         let mut others = Vec::new();
         while let Some(completed) = self.storing.log_mut().next_other() {
@@ -343,18 +344,17 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         others
     }
 
-    /// [here-1] Notifies the core when bytes of streams begin to be lacking here, and when they are
-    /// here again.
+    /// [here-1] Notifies the core when this node starts or stops lacking bytes of streams.
     pub(super) fn note_lacking(&mut self) {
         if let Some(lacking) = self.streaming.keeping.lacking_news() {
             self.protocol.later(Input::Lacking(lacking));
         }
     }
 
-    /// Reads back from the log what follows the last checkpoint.
+    /// Reads what follows the last checkpoint of the store from the log.
     fn replay_streams(&mut self, now: Time, range: SlotRange) {
         if range.from < self.storing.log().start() {
-            // It was trimmed, and so was in a checkpoint that is lost.
+            // The slots were trimmed, so they were in a checkpoint that is lost.
             return self.streaming.keeping.skip_replay();
         }
         let range = self.catching_up.readable(range);
@@ -363,14 +363,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Hands the values after the last checkpoint, read back from the log, to the store.
+    /// Passes the values after the last checkpoint, read from the log, to the store.
     pub(super) fn on_streams_read(&mut self, values: Values) {
         let disk = self.storing.log_mut().disk_mut();
         let streams = self.applying.streams();
         self.streaming.keeping.replayed(values, streams, disk);
     }
 
-    /// Starts a checkpoint of the store if the log waits for one to be trimmed up to `wanted`.
+    /// Starts a checkpoint of the store if trimming the log up to `wanted` requires one.
     pub(super) fn checkpoint_streams(&mut self, wanted: Option<Slot>) {
         let keeping = &mut self.streaming.keeping;
         if wanted.is_some_and(|wanted| wanted > keeping.kept_to(self.applying.streams())) {
@@ -378,7 +378,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Handles a loaded table of streams, which does not follow from what was applied.
+    /// Handles a loaded table of streams, which does not follow from the applied slots.
     pub(super) fn streams_loaded(&mut self, now: Time) {
         let streams = self.applying.streams();
         self.streaming.loaded(now, streams, self.contents.runs_mut());
@@ -387,11 +387,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         keeping.loaded(start, applied_to, streams);
     }
 
-    /// [trim-2] Keeps the bytes of streams that a snapshot taken from now on refers to, until that
-    /// hold is dropped. An earlier hold continues if it has not ended; any other one ends now.
+    /// [trim-2] Retains the bytes of streams that a snapshot taken from now on refers to, until the
+    /// returned hold is dropped. An earlier hold is returned again if it has not ended; any other
+    /// hold ends now.
     ///
     /// # Errors
-    /// Why this node does not have them all.
+    /// The reason why this node does not have all of the bytes.
     pub fn hold_streams(
         &mut self,
         now: Time,
@@ -415,8 +416,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         Ok(keeping.hold(now, self.applying.applied_to()))
     }
 
-    /// Reads up to `bytes_max` bytes of an inner stream, of those that are held:
-    /// [`Replica::take_held_bytes`] returns them under the number `asked`.
+    /// Reads up to `bytes_max` held bytes of an inner stream. [`Replica::take_held_bytes`] returns
+    /// them under the number `asked`.
     pub fn read_held(
         &mut self,
         now: Time,
@@ -428,7 +429,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         keeping.read_held(now, (asked, hold), (stream, position, bytes_max), disk);
     }
 
-    /// Returns the next result of such a read.
+    /// Returns the next result of a read of held bytes.
     pub fn take_held_bytes(&mut self) -> Option<(u64, Result<Vec<u8>, NotRead>)> {
         self.streaming.keeping.next_held()
     }
@@ -455,7 +456,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         taken.then_some(()).ok_or(Failure::Busy)
     }
 
-    /// Notifies a front of all news about streams; returns whether there was any.
+    /// Notifies a front of all events of streams; returns whether there were any.
     pub(super) fn deliver_streams(
         &mut self,
         now: Time,

@@ -1,5 +1,5 @@
-//! Messages between nodes about their logs and starts, and the handling of a data folder that has
-//! less than the node had reported ([lie-1] to [lie-5]).
+//! Messages between nodes about their logs and starts, and handling of a data folder that has less
+//! than the node had stated ([lie-1] to [lie-5]).
 
 use quorate_core::{
     node_id::{Member, NodeId},
@@ -12,8 +12,8 @@ use super::Replica;
 use crate::{outbox::Outbox, plane::Plane, service::StateMachine};
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// [lie-1] Returns what frames say of this node's log; 0, nothing, while a node is connected
-    /// that would not understand.
+    /// [lie-1] Returns the end of this node's log for frames; 0, which states nothing, while a node
+    /// is connected that would not understand it.
     pub(super) fn says_of_log(&self) -> u64 {
         match self.rising.all_witness() {
             true => self.storing.log().whole_to(),
@@ -21,8 +21,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [lie-3] Notes a new connection to a node, which is to be reminded of what it said over
-    /// earlier ones before it is sent anything else.
+    /// [lie-3] Handles a new connection to a node. Queues a reminder of its statements over earlier
+    /// connections, which is sent before anything else.
     pub(super) fn meet(&mut self, member: Member, boot: u32) {
         self.forget_strangers();
         let memory = self.witness.meet(member, boot);
@@ -39,8 +39,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [lie-2] Records how far a peer's log is. Returns whether that claim counts: it does not if
-    /// the peer said before that it has more, of which it is reminded ([lie-5]).
+    /// [lie-2] Records the end of a peer's log. Returns whether the statement counts: it does not
+    /// if the peer stated a longer log before, of which it is reminded ([lie-5]).
     pub(super) fn believes(&mut self, from: Member, to: u64, plane: &mut dyn Plane) -> bool {
         if !self.peers.has_member(from) {
             return true;
@@ -60,20 +60,21 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.witness.keep(|node| peers.has(node) || table.known(node).is_some());
     }
 
-    /// [lie-3] Returns what this node remembers of another one's log and starts.
+    /// [lie-3] Returns what this node remembers about another node's log and starts.
     pub fn recall(&self, node: NodeId) -> Memory {
         self.witness.recall(node)
     }
 
-    /// Returns what this node's folder has, as far as this process knows.
+    /// Returns the log end and start of this node's folder, as far as this process knows.
     fn own_memory(&self) -> Memory {
         let to = self.storing.log().whole_to();
         let written = Written { incarnation: self.member.incarnation, to };
         Memory { written, boot: self.boot }
     }
 
-    /// [lie-5] Handles the memory that a node of this cluster, known here or not, has of what this
-    /// node said of its log over an earlier connection, and of its starts.
+    /// [lie-5] Handles another node's memory of this node's statements about its log over an
+    /// earlier connection, and of its starts. The other node belongs to this cluster, whether it is
+    /// known here or not.
     pub(super) fn on_recalled(&mut self, by: NodeId, remembered: Memory) {
         let own = self.own_memory();
         if own.fell_behind(remembered) {
@@ -82,8 +83,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [lie-7] Looks for names that a later process of this node gave: its folder is an old copy,
-    /// whether a node remembers its log or not.
+    /// [lie-7] Searches for names assigned by a later process of this node. If there are any, its
+    /// folder is an old copy, whether or not a node remembers its log.
     pub(super) fn look_for_later_names(&mut self) {
         let applied_to = self.applying.applied_to();
         if std::mem::replace(&mut self.names_seen_to, applied_to) == applied_to {
@@ -116,8 +117,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         ));
     }
 
-    /// Returns what this node said of its log and has not: the next process is another
-    /// incarnation, and the folder has to say so, durably.
+    /// Returns the statement about its log that this node cannot fulfil. The next process is
+    /// another incarnation, which the folder must record durably.
     pub fn take_fell_behind(&mut self) -> Option<Memory> {
         self.fell_behind.take()
     }

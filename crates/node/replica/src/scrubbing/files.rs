@@ -1,5 +1,5 @@
-//! The small files of a data folder: the one that a scrub reads, its faults, and its owner, which
-//! rewrites it.
+//! Small files of a data folder: which of them a scrub reads next, their faults, and the parts that
+//! rewrite them.
 
 use std::collections::VecDeque;
 
@@ -9,10 +9,10 @@ use quorate_log::{
 };
 use quorate_stream::store::Store;
 
-/// Number of reads of a file that is being rewritten before an operator is asked.
+/// Number of reads of a file that is being rewritten, after which an operator must act.
 const TRIES_MAX: u32 = 30;
 
-/// Owner of a file: it knows the content and writes it.
+/// Part that knows the content of a file and writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keeper {
     /// Start of the log.
@@ -21,13 +21,13 @@ pub(crate) enum Keeper {
     Catalogue,
     /// Identity of this node.
     Identity,
-    /// Addresses of the other nodes: a hint.
+    /// Addresses of the other nodes, which are only hints.
     Book,
-    /// The number of the file that was made last. It is written with the next one.
+    /// Number of the newest file of a family; rewritten when the next one is created.
     Makers,
 }
 
-/// A small file.
+/// A small file of the data folder.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SmallFile {
     pub(crate) name: &'static str,
@@ -50,8 +50,8 @@ fn all() -> impl Iterator<Item = SmallFile> {
 }
 
 impl SmallFile {
-    /// Returns the fault of the bytes read, if any. A file that may be missing is sound without a
-    /// byte.
+    /// Returns the fault in the bytes read, if any. A file that does not exist is a fault only if
+    /// it must.
     pub(crate) fn fault(self, bytes: Option<&[u8]>, must_be_there: bool) -> Option<String> {
         let Some(bytes) = bytes else {
             return must_be_there.then(|| "it is gone".to_owned());
@@ -66,27 +66,29 @@ impl SmallFile {
     }
 }
 
-/// Progress through the files.
+/// Progress through the small files.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     left: VecDeque<SmallFile>,
-    /// Damaged files that are to be rewritten: with the place in the list of findings.
+    /// Damaged files that are being rewritten, with the index of the finding and the number of
+    /// reads since.
     mended: VecDeque<(SmallFile, Option<usize>, u32)>,
     out: Option<Looked>,
 }
 
-/// File being read: for the first time, or once more.
+/// A file that is being read, for the first time or again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Looked {
     pub(crate) file: SmallFile,
-    /// The file was there when the read began. One that is made meanwhile is not missed.
+    /// The file existed when the read began. A file created meanwhile is not missed.
     pub(crate) must_be_there: bool,
-    /// The file was found damaged before, as this finding, and was read this often since.
+    /// If the file was found damaged before: the index of the finding, and the number of reads
+    /// since.
     pub(crate) again: Option<(Option<usize>, u32)>,
 }
 
 impl Looked {
-    /// Returns whether rewriting it has failed.
+    /// Returns whether rewriting the file has failed.
     pub(crate) fn is_in_vain(&self) -> bool {
         self.again.is_some_and(|(_, tries)| tries >= TRIES_MAX)
     }
@@ -114,19 +116,19 @@ impl Files {
         self.out
     }
 
-    /// Records whether the file that is read now must be there.
+    /// Records whether the file being read must exist.
     pub(crate) fn began(&mut self, must_be_there: bool) {
         if let Some(out) = &mut self.out {
             out.must_be_there = must_be_there;
         }
     }
 
-    /// Returns whether anything is left.
+    /// Returns whether files are still to be read.
     pub(crate) fn goes_on(&self) -> bool {
         self.out.is_some() || !self.left.is_empty() || !self.mended.is_empty()
     }
 
-    /// Records that the file was read.
+    /// Ends the read of this file; returns its state.
     pub(crate) fn ended(&mut self, name: &str) -> Option<Looked> {
         self.out.take_if(|out| out.file.name == name)
     }

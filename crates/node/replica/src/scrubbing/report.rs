@@ -4,7 +4,7 @@ use std::fmt;
 
 use quorate_core::slot::SlotRange;
 
-/// Places that a report names; of more it says how many.
+/// Maximum number of damaged places listed in a report; further ones are only counted.
 pub const FOUND_MAX: usize = 64;
 
 /// Kind of data that a node stores.
@@ -41,7 +41,7 @@ impl Kind {
         }
     }
 
-    /// Returns the kind of this name.
+    /// Returns the kind with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
@@ -53,17 +53,17 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Fate of damage.
+/// State of the repair of damage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fate {
-    /// The lost data is being fetched, or made again.
+    /// The lost data is being fetched or created again.
     #[default]
     Repairing,
-    /// The data is here again.
+    /// The data is available again.
     Repaired,
-    /// The damaged data is not needed any more.
+    /// The damaged data is no longer needed.
     Superseded,
-    /// Only an operator can repair it.
+    /// Only an operator can repair the damage.
     Stays,
 }
 
@@ -81,39 +81,38 @@ impl Fate {
         }
     }
 
-    /// Returns the fate of this name.
+    /// Returns the fate with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|fate| fate.name() == name)
     }
 }
 
-/// Lost data: while it is missing, damage is being repaired.
+/// Data or action that the repair of damage still needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
-    /// Slots of the log; none are known to be lost before they were read once more.
+    /// Slots of the log; empty until they were read again to determine which are lost.
     Slots(Vec<SlotRange>),
     /// Bytes of a stream.
     Bytes,
     /// A snapshot.
     Snapshot,
-    /// The service's files, all of them.
+    /// All files of the service.
     Store,
-    /// A small file that is written anew.
+    /// A small file, which is being rewritten.
     File,
-    /// Nothing more is needed.
+    /// Nothing: the damage is repaired.
     Nothing,
-    /// An operator has to act.
+    /// Action by an operator.
     Person,
 }
 
-/// Damage.
+/// Damage found by a scrub.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Kind of the damaged data.
     pub kind: Kind,
     /// File, position in it, and kind of damage.
     pub what: String,
-    /// Fate of the damage.
     pub fate: Fate,
     pub(crate) needs: Needs,
 }
@@ -124,35 +123,36 @@ impl Found {
     }
 }
 
-/// The scrub that goes on, or the last one.
+/// State of the scrub in progress, or of the last one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScrubStatus {
     /// Kind of data being read; `None` if no scrub is in progress.
     pub now: Option<Kind>,
-    /// Start, Unix time in milliseconds; `None`: this process has begun none.
+    /// Start as Unix time in milliseconds; `None` if this process has not started a scrub.
     pub begun_ms: Option<u64>,
-    /// End of the last one, also one of an earlier process.
+    /// End of the last scrub as Unix time in milliseconds, even of one by an earlier process.
     pub ended_ms: Option<u64>,
-    /// From the end of one to the next; `None`: none begins on its own.
+    /// Interval in milliseconds from the end of one scrub to the start of the next; `None` if
+    /// scrubs start only on request.
     pub every_ms: Option<u64>,
-    /// Its rate.
+    /// Maximum rate in bytes per second.
     pub bytes_per_second: u64,
     /// Bytes read, by kind.
     pub bytes: [u64; Kind::ALL.len()],
-    /// Estimate of all bytes, while a scrub is in progress.
+    /// Estimated number of bytes to read, while a scrub is in progress.
     pub bytes_all: u64,
-    /// The first findings.
+    /// First damaged places that were found.
     pub found: Vec<Found>,
-    /// Number of further findings.
+    /// Number of damaged places beyond those in `found`.
     pub more: u64,
     /// Bytes read since the process started, by all scrubs.
     pub bytes_total: u64,
-    /// Damaged places found since the process started: each scrub counts those that it finds.
+    /// Damaged places found since the process started; each scrub counts all that it finds.
     pub found_total: u64,
 }
 
 impl ScrubStatus {
-    /// Returns the bytes read, of all kinds.
+    /// Returns the number of bytes read, of all kinds.
     pub fn bytes_read(&self) -> u64 {
         self.bytes.iter().sum()
     }

@@ -1,17 +1,16 @@
-//! Rate limit of bytes, so that work that no client waits for leaves capacity for work that clients
-//! wait for.
+//! Rate limit in bytes for background work, which leaves capacity for work that clients wait for.
 
 use quorate_core::time::Time;
 
-/// Time for which unused allowance is kept.
+/// Time in milliseconds for which unused allowance accumulates.
 const SAVED_MS: u64 = 100;
 
 /// A rate, with the unused allowance.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allowance {
-    /// `None`: as fast as it goes.
+    /// Rate limit; `None`: unlimited.
     bytes_per_second: Option<u64>,
-    /// Below zero: bytes that were moved too early, and are paid for by waiting.
+    /// Bytes that may be moved now. If negative, the excess must be waited off.
     left: i64,
     at: Time,
 }
@@ -21,13 +20,13 @@ impl Allowance {
         Self { bytes_per_second: bytes_per_second.map(|rate| rate.max(1)), left: 0, at: now }
     }
 
-    /// Returns whether something may be moved now, of whatever size.
+    /// Returns whether bytes may be moved now, any number of them.
     pub(crate) fn may(&mut self, now: Time) -> bool {
         let Some(rate) = self.bytes_per_second else {
             return true;
         };
         let earned = u128::from(rate) * u128::from(now.since_us(self.at)) / 1_000_000;
-        // Too short a time to earn anything is not forgotten.
+        // Time too short to earn a byte is not lost.
         if earned > 0 {
             self.at = now;
             let most = i64::try_from(rate / (1000 / SAVED_MS)).unwrap_or(i64::MAX);
@@ -45,7 +44,7 @@ impl Allowance {
         }
     }
 
-    /// Returns the time at which something may be moved again, if not now.
+    /// Returns the time at which bytes may be moved again, if not now.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         let rate = self.bytes_per_second?;
         let missing = u128::try_from(1 - self.left).ok().filter(|missing| *missing > 0)?;

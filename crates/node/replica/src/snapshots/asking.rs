@@ -1,24 +1,25 @@
-//! An operator's request for a snapshot now, and its result.
+//! Operators' requests for a snapshot now, and their result.
 
 use quorate_core::{slot::Slot, time::Time};
 
 use crate::status::Snapshot;
 
-/// Time that an operator waits while the disk does not let a snapshot become valid: ten attempts.
+/// Time in milliseconds after which a request fails while the disk prevents the snapshot from
+/// becoming valid: ten attempts.
 const VAIN_MS: u64 = 1_000;
 
-/// The pending request. All operators that ask share one answer.
+/// Pending request. All operators that ask share one answer.
 #[derive(Debug, Default)]
 pub(super) struct Asking {
-    /// Requested slot: a snapshot at it or after it.
+    /// Slot at or after which a snapshot is requested.
     wanted: Option<Slot>,
     answer: Option<Result<Snapshot, String>>,
-    /// Time since which the disk is in the way.
+    /// Time since which the disk prevents progress.
     vain_since: Option<Time>,
 }
 
 impl Asking {
-    /// Requests a snapshot at this slot or after it.
+    /// Requests a snapshot at or after this slot.
     pub(super) fn ask(&mut self, at: Slot) {
         self.wanted = self.wanted.max(Some(at));
     }
@@ -28,19 +29,20 @@ impl Asking {
         self.wanted
     }
 
-    /// Notes that the disk is in the way at this moment. Returns whether it has been for long
-    /// enough that the request should fail.
+    /// Records that the disk prevents progress now. Returns whether it has for so long that the
+    /// request should fail.
     pub(super) fn is_in_vain(&mut self, now: Time) -> bool {
         let asked = self.wanted.is_some();
         asked && now.since_us(*self.vain_since.get_or_insert(now)) >= VAIN_MS * 1000
     }
 
-    /// Records that the disk is not in the way any more.
+    /// Records that the disk does not prevent progress any more.
     pub(super) fn goes_on(&mut self) {
         self.vain_since = None;
     }
 
-    /// Answers a request: the base of the log names this snapshot.
+    /// Answers the request if this snapshot, which the base of the log references, is recent
+    /// enough.
     pub(super) fn have(&mut self, own: Snapshot) {
         if self.wanted.take_if(|wanted| *wanted <= own.at).is_some() {
             self.answer = Some(Ok(own));
@@ -48,7 +50,7 @@ impl Asking {
         }
     }
 
-    /// Fails the request: operators that still want a snapshot ask again.
+    /// Fails the request; operators may ask again.
     pub(super) fn fail(&mut self, why: String) {
         self.wanted = None;
         self.vain_since = None;

@@ -1,4 +1,4 @@
-//! Configurations and eras as bytes: in the base of the log and in the header of a snapshot.
+//! Encoding of configurations and eras, for the base of the log and the header of a snapshot.
 
 use quorate_core::{
     ballot::Era,
@@ -64,7 +64,7 @@ fn take_configuration(fields: &mut Fields<'_>) -> Option<Configuration> {
     Configuration::new(members?, rule, class).ok()
 }
 
-/// Appends the eras as they stand at a slot.
+/// Appends the encoded eras.
 pub(crate) fn put_eras(eras: &Eras, out: &mut Vec<u8>) {
     put32(out, eras.era().0);
     out.extend_from_slice(&eras.since().0.to_be_bytes());
@@ -82,7 +82,7 @@ pub(crate) fn put_eras(eras: &Eras, out: &mut Vec<u8>) {
     }
 }
 
-/// Decodes the eras.
+/// Decodes eras.
 pub(crate) fn take_eras(fields: &mut Fields<'_>) -> Option<Eras> {
     let (era, since) = (Era(fields.u32()?), Slot(fields.u64()?));
     let count = fields.u32()?;

@@ -1,7 +1,7 @@
-//! Transfer of a peer's snapshot to this node: the peers' offers, and the received part.
+//! Transfer of a peer's snapshot to this node: offers of peers, and progress.
 //!
-//! All peers are asked; the best of those that answered is taken: not busy, with the newest
-//! snapshot, and not the leader if there is another. A peer that goes silent is replaced by any
+//! All peers are asked for offers. The best one is chosen: a peer that is not busy, has the newest
+//! snapshot, and is not the leader if there is another. A peer that goes silent is replaced by any
 //! that has the same snapshot.
 
 use std::collections::BTreeMap;
@@ -11,17 +11,17 @@ use quorate_core::{node_id::NodeId, slot::Slot, time::Time};
 /// A snapshot that a peer has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Offer {
-    /// Its slot.
+    /// Slot of the snapshot.
     pub(crate) at: Slot,
-    /// Digest of its stream.
+    /// Digest of the snapshot's stream.
     pub(crate) digest: u128,
-    /// Length of its stream.
+    /// Length of the snapshot's stream in bytes.
     pub(crate) bytes: u64,
-    /// The peer serves as many transfers as it can.
+    /// The peer already serves as many transfers as it can.
     pub(crate) busy: bool,
 }
 
-/// The snapshot that is being received.
+/// Snapshot that is being received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) at: Slot,
@@ -38,42 +38,42 @@ impl From<Offer> for Target {
 /// Next request to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Question {
-    /// To all peers: request offers.
+    /// Request for offers, to all peers.
     Offers,
-    /// To this node: continue from here.
+    /// Request to this node to continue this snapshot from this offset.
     More(NodeId, Target, u64),
 }
 
-/// Offers are gathered for this long after the first.
+/// Time in milliseconds for which offers are collected after the first.
 const GATHER_MS: u64 = 20;
-/// After this many questions without an answer another peer is asked.
+/// Number of unanswered requests after which another peer is asked.
 const FRUITLESS_MAX: u32 = 3;
-/// Maximum size of a snapshot that is trusted: 4 TiB.
+/// Maximum length of a snapshot in bytes, since offers are not trusted: 4 TiB.
 const OFFER_BYTES_MAX: u64 = 4 << 40;
-/// Bytes after which the received part is acknowledged to a peer.
+/// Number of received bytes after which they are acknowledged to the peer.
 const TOLD_BYTES: u64 = 1 << 20;
 
 /// The search for a snapshot, and its transfer.
 #[derive(Debug)]
 pub(crate) struct Fetching {
     retry_ms: u64,
-    /// Slot at which, or after which, a snapshot is needed.
+    /// Slot at or after which a snapshot is needed.
     needed: Option<Slot>,
     offers: BTreeMap<NodeId, Offer>,
     first_offer: Option<Time>,
-    /// Peers whose snapshots were refused or that went silent, with the number of times: others are
+    /// Peers whose snapshots were refused or that went silent, with the number of times; others are
     /// preferred.
     fruitless_peers: BTreeMap<NodeId, u32>,
-    /// Transfer in progress, with its source.
+    /// Transfer in progress, with its sender.
     receiving: Option<(NodeId, Target)>,
-    /// Bytes below are acknowledged to the peer.
+    /// End of the bytes that were acknowledged to the peer.
     told: u64,
     asked: Option<Time>,
     fruitless: u32,
 }
 
 impl Fetching {
-    /// Questions are repeated after `retry_ms`.
+    /// Creates the state. Unanswered requests are repeated after `retry_ms`.
     pub(crate) fn new(retry_ms: u64) -> Self {
         Self {
             retry_ms: retry_ms.max(1),
@@ -88,17 +88,17 @@ impl Fetching {
         }
     }
 
-    /// Requests a snapshot at this slot or a later one.
+    /// Requests a snapshot at or after this slot.
     pub(crate) fn need(&mut self, from: Slot) {
         self.needed = Some(self.needed.map_or(from, |needed| needed.max(from)));
     }
 
-    /// Stops: no snapshot is needed, or not any more.
+    /// Stops fetching, since no snapshot is needed.
     pub(crate) fn stop(&mut self) {
         *self = Self::new(self.retry_ms);
     }
 
-    /// Returns the slot at which, or after which, a snapshot is needed.
+    /// Returns the slot at or after which a snapshot is needed.
     pub(crate) fn needed(&self) -> Option<Slot> {
         self.needed
     }
@@ -108,7 +108,7 @@ impl Fetching {
         self.receiving.map(|(_, target)| target)
     }
 
-    /// Returns the peer that sends it.
+    /// Returns the peer that sends the snapshot.
     pub(crate) fn source(&self) -> Option<NodeId> {
         self.receiving.map(|(source, _)| source)
     }
@@ -120,7 +120,7 @@ impl Fetching {
         if offer.at < needed || !possible {
             self.offers.remove(&from);
             if self.source() == Some(from) {
-                // It has another one now, or lost it.
+                // The peer has another snapshot now, or lost this one.
                 self.receiving = None;
                 self.asked = None;
             }
@@ -134,7 +134,7 @@ impl Fetching {
         self.first_offer.get_or_insert(now);
     }
 
-    /// Marks a peer as worse than others: its data was refused, or nothing arrived.
+    /// Marks a peer as worse than others, because its data was refused or none arrived.
     pub(crate) fn disappoint(&mut self, node: NodeId) {
         *self.fruitless_peers.entry(node).or_default() += 1;
         self.lose(node);
@@ -149,7 +149,8 @@ impl Fetching {
         }
     }
 
-    /// Returns whether these bytes are the next; they count as received.
+    /// Returns whether these bytes are the next ones of the transfer, and if so, counts them as
+    /// received.
     pub(crate) fn takes(
         &mut self,
         now: Time,
@@ -168,8 +169,9 @@ impl Fetching {
         next
     }
 
-    /// Returns the next request. `received`: the bytes here of the target's stream, or of that of
-    /// an earlier process, `known`, which is continued if a peer has it.
+    /// Returns the next request. `received` is the number of bytes that this node has of the
+    /// target's stream, or of the snapshot `known` from an earlier process, which is continued if a
+    /// peer has it.
     pub(crate) fn question(
         &mut self,
         now: Time,
@@ -226,11 +228,12 @@ impl Fetching {
         offers.max_by_key(rank)
     }
 
-    /// Returns the time of the next request, given the bytes of the target that are here.
+    /// Returns the time of the next request; `received` is the number of bytes that this node has
+    /// of the target.
     pub(crate) fn wake_at(&self, received: u64) -> Option<Time> {
         self.needed?;
         if self.target().is_some_and(|target| received >= target.bytes) {
-            // The disk has the rest to do.
+            // Only the disk is still working.
             return None;
         }
         let retry = self.asked.map_or(Time(0), |at| at.plus_ms(self.retry_ms));
@@ -242,7 +245,7 @@ impl Fetching {
     }
 }
 
-/// Returns the bytes of the offered snapshot that are here.
+/// Returns the number of bytes that this node has of the offered snapshot.
 fn received_of(offer: Offer, known: Option<Target>, received: u64) -> u64 {
     if known == Some(offer.into()) { received } else { 0 }
 }

@@ -1,4 +1,4 @@
-//! The first item of a snapshot: its cluster, its position, and the voters from there on.
+//! First item of a snapshot: its cluster, its position, and the eras from there on.
 
 use quorate_core::{reconfigure::Eras, slot::Slot};
 
@@ -12,9 +12,9 @@ const FORMAT: u16 = 1;
 pub(crate) struct Header {
     /// Id of the group.
     pub(crate) cluster: u128,
-    /// Slot of the snapshot: the state after all slots below.
+    /// Slot of the snapshot, which is the state after all slots below.
     pub(crate) at: Slot,
-    /// The eras there.
+    /// Eras at that slot.
     pub(crate) eras: Eras,
 }
 
@@ -27,7 +27,7 @@ impl Header {
         out
     }
 
-    /// Decodes a header; `None` if it is of a later version, or invalid.
+    /// Decodes a header; `None` if it is of a later version or invalid.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
         if fields.u16()? != FORMAT {

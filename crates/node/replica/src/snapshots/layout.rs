@@ -1,4 +1,4 @@
-//! Layout of a snapshot: a stream, cut into chunks, which are stored in files of fixed size.
+//! Layout of a snapshot: a stream cut into chunks, which are stored in files of fixed size.
 //!
 //! | bytes of a chunk | what |
 //! |---|---|
@@ -6,26 +6,26 @@
 //! | 4 | CRC-32C of everything after it, to the end of the content |
 //! | 4 | length of the content |
 //! | 8 | the snapshot's slot |
-//! | 8 | where the content begins in the stream |
-//! | 8 | number of the snapshot's first part: which of all snapshots that this node ever wrote |
+//! | 8 | offset of the content in the stream |
+//! | 8 | number of the snapshot's first part, unique among all snapshots of this node |
 //! | 24 | zeros |
-//! | length | content; then zeros to a whole block |
+//! | length | content, then zeros up to a whole block |
 
 use quorate_core::slot::Slot;
 use quorate_log::disk::{BLOCK, Family, FileId, Position};
 
 /// First bytes of every chunk.
 const MAGIC: [u8; 8] = *b"qrtesnap";
-/// Bytes before a chunk's content.
+/// Length of the head before a chunk's content.
 pub(crate) const HEAD: usize = 64;
 const COVERED_FROM: usize = 12;
 
 /// Sizes of a snapshot's chunks and parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// Bytes of a chunk on disk, head included: whole blocks.
+    /// Size of a chunk on disk in bytes, including its head: whole blocks.
     pub(crate) chunk_bytes: u32,
-    /// Chunks in a part.
+    /// Number of chunks in a part.
     pub(crate) part_chunks: u32,
 }
 
@@ -35,7 +35,7 @@ impl Layout {
     const CHUNK_BYTES_MAX: u32 = 16 << 20;
     const PART_BYTES_MAX: u64 = 1 << 40;
 
-    /// Returns a layout that was read from a disk, if it is usable.
+    /// Returns a layout that was read from a disk, if it is valid.
     pub(crate) fn checked(chunk_bytes: u32, part_chunks: u32) -> Option<Self> {
         let layout = Self { chunk_bytes, part_chunks };
         let whole = (chunk_bytes as usize).is_multiple_of(BLOCK) && chunk_bytes > 0;
@@ -43,12 +43,12 @@ impl Layout {
         (whole && bounded && layout.part_bytes() <= Self::PART_BYTES_MAX).then_some(layout)
     }
 
-    /// Returns the bytes of a part.
+    /// Returns the size of a part in bytes.
     pub(crate) fn part_bytes(self) -> u64 {
         u64::from(self.chunk_bytes) * u64::from(self.part_chunks)
     }
 
-    /// Returns the bytes of the stream in a full chunk.
+    /// Returns the number of bytes of the stream in a full chunk.
     pub(crate) fn content_bytes(self) -> usize {
         self.chunk_bytes as usize - HEAD
     }
@@ -63,7 +63,8 @@ impl Layout {
         self.chunks(bytes).div_ceil(u64::from(self.part_chunks))
     }
 
-    /// Returns the chunk that holds this place of the stream, and the offset of its content.
+    /// Returns the number of the chunk that contains this offset of the stream, and the offset of
+    /// its content.
     pub(crate) fn chunk_at(self, offset: u64) -> (u64, u64) {
         let content = self.content_bytes() as u64;
         let chunk = offset / content;
@@ -78,10 +79,10 @@ impl Layout {
     }
 }
 
-/// Fields of a chunk's head, without its checksum.
+/// Fields of a chunk's head, except its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// The snapshot's slot.
+    /// Slot of the snapshot.
     pub(crate) at: Slot,
     /// Offset of the content in the stream.
     pub(crate) offset: u64,
@@ -89,13 +90,13 @@ pub(crate) struct Head {
     pub(crate) first_part: u64,
 }
 
-/// Returns the bytes of a chunk on disk with that much content, in whole blocks.
+/// Returns the size on disk of a chunk with this much content, in bytes: whole blocks.
 pub(crate) fn blocks(content: usize) -> usize {
     (HEAD + content).next_multiple_of(BLOCK)
 }
 
-/// Completes a chunk in place: `content` bytes of the stream are stored after the head. Returns the
-/// number of bytes to be written, in whole blocks; the bytes after the content are zeroed.
+/// Completes a chunk in place, after `content` bytes of the stream were stored after the head.
+/// Zeroes the bytes after the content, and returns the number of bytes to write, in whole blocks.
 pub(crate) fn seal(head: Head, chunk: &mut [u8], content: usize) -> usize {
     let used = HEAD + content;
     let blocks = blocks(content);

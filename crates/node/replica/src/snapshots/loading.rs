@@ -1,5 +1,5 @@
-//! The service takes in this node's own snapshot: after a start, or after a peer's has become its
-//! own.
+//! Loading of this node's own snapshot by the service: after a start, or after a peer's snapshot
+//! has become this node's own.
 
 use quorate_log::disk::Disk;
 
@@ -11,13 +11,13 @@ use super::{
 };
 use crate::service::{LoadError, MetaChange, Metadata, StateMachine};
 
-/// A snapshot on its way into the service.
+/// A snapshot that the service is loading.
 pub(crate) struct Loading {
     manifest: Manifest,
     items: Items,
-    /// Bytes of the stream that are in.
+    /// Number of bytes of the stream that are loaded.
     bytes: u64,
-    /// Bytes of the stream that are in, or being read.
+    /// End of the stream's bytes that are loaded or being read.
     asked: u64,
     meta: Metadata,
     header: bool,
@@ -28,9 +28,9 @@ pub(crate) struct Loading {
 pub(crate) enum Failed {
     /// The snapshot cannot be read at the moment.
     NotNow,
-    /// The snapshot is damaged: another one is needed.
+    /// The snapshot is damaged, so another one is needed.
     Snapshot(String),
-    /// The service cannot take it now.
+    /// The service cannot load the snapshot now.
     Service(String),
 }
 
@@ -47,7 +47,7 @@ impl From<LoadError> for Failed {
 }
 
 impl Loading {
-    /// Begins: the service drops its present state for this.
+    /// Starts loading a snapshot; the service drops its present state.
     pub(crate) fn begin<S: StateMachine>(
         manifest: Manifest,
         service: &mut S,
@@ -68,12 +68,12 @@ impl Loading {
         &self.manifest
     }
 
-    /// Returns the bytes of the stream that are loaded.
+    /// Returns the number of bytes of the stream that are loaded.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Reads on, as far ahead as may be.
+    /// Starts further reads, as many as may be in flight.
     pub(crate) fn read<D: Disk>(&mut self, reads: &mut Reads, disk: &mut D) {
         self.asked = self.asked.max(self.bytes);
         while self.asked < self.manifest.bytes
@@ -83,8 +83,8 @@ impl Loading {
         }
     }
 
-    /// Loads a chunk that was read. Returns the metadata of the snapshot, once the service has all
-    /// of it.
+    /// Loads a chunk that was read. Returns the metadata of the snapshot once the service has
+    /// loaded all of it.
     pub(crate) fn on_chunk<S: StateMachine>(
         &mut self,
         cluster: u128,
@@ -96,7 +96,7 @@ impl Loading {
         }
         let content = chunk.content.map_err(|unread| match unread {
             Unread::NotNow => {
-                // The reads in flight after it will be useless.
+                // The reads in flight after this one are useless.
                 self.asked = self.bytes;
                 Failed::NotNow
             }

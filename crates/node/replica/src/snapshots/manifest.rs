@@ -6,34 +6,34 @@ use quorate_log::disk::{Family, FileId};
 use super::layout::Layout;
 use crate::fields::Fields;
 
-/// A snapshot on this node's disk, whole and durable.
+/// A complete and durable snapshot on this node's disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Manifest {
-    /// Slot of the snapshot: the state after all slots below.
+    /// Slot of the snapshot, which is the state after all slots below.
     pub(crate) at: Slot,
-    /// Layout of its chunks and parts.
+    /// Layout of the chunks and parts.
     pub(crate) layout: Layout,
-    /// Number of its first part.
+    /// Number of the first part.
     pub(crate) first_part: u64,
-    /// Bytes of its stream.
+    /// Length of the stream in bytes.
     pub(crate) bytes: u64,
-    /// XXH3-128 of its stream: equal on all nodes that have a snapshot at this slot.
+    /// XXH3-128 of the stream: equal on all nodes that have a snapshot at this slot.
     pub(crate) digest: u128,
 }
 
 impl Manifest {
-    /// Returns the number after that of its last part.
+    /// Returns the number after that of the last part.
     pub(crate) fn parts_end(&self) -> u64 {
         self.first_part.saturating_add(self.layout.parts(self.bytes))
     }
 
-    /// Returns whether this file is one of its parts.
+    /// Returns whether this file is a part of the snapshot.
     pub(crate) fn has_part(&self, file: FileId) -> bool {
         file.family == Family::Snapshot
             && (self.first_part..self.parts_end()).contains(&file.number)
     }
 
-    /// Iterates over its files.
+    /// Iterates over the snapshot's files.
     pub(crate) fn parts(&self) -> impl Iterator<Item = FileId> + use<> {
         let numbers = self.first_part..self.parts_end();
         numbers.map(|number| FileId::new(Family::Snapshot, number))

@@ -1,4 +1,4 @@
-//! The replica's note in the base of its log: the voters where the log begins, and this node's
+//! The replica's note in the base of its log: the eras at the start of the log, and this node's
 //! snapshot.
 
 use quorate_core::reconfigure::Eras;
@@ -11,15 +11,15 @@ use crate::fields::Fields;
 
 const FORMAT: u16 = 1;
 
-/// The note of a base.
+/// Content of the note in a base.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Note {
-    /// The eras at the slot where the log begins.
+    /// Eras at the start of the log.
     pub(crate) eras: Eras,
     /// This node's snapshot, if it has one.
     pub(crate) snapshot: Option<Manifest>,
-    /// Slots below are missing without a replacement: this node forgot them as an auxiliary, and
-    /// the eras are those that it knew then ([trim-1]).
+    /// Slots below the start are missing without a replacement: this node forgot them as an
+    /// auxiliary, and the eras are those that it knew then ([trim-1]).
     pub(crate) hollow: bool,
 }
 
@@ -42,7 +42,7 @@ impl Note {
         out
     }
 
-    /// Decodes a note; `None` if it is of a later version, or invalid.
+    /// Decodes a note; `None` if it is of a later version or invalid.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
         if fields.u16()? != FORMAT {

@@ -1,4 +1,4 @@
-//! Reads chunks of a snapshot back from its parts, a few at a time, and checks them.
+//! Reads chunks of a snapshot from its parts, a few at a time, and verifies them.
 
 use std::collections::VecDeque;
 
@@ -10,24 +10,24 @@ use super::{
     manifest::Manifest,
 };
 
-/// Maximum of reads in flight to load a snapshot, and as many to serve all peers. The disk stays
-/// busy during a turn, and at most a MiB of usual chunks is held for it.
+/// Maximum number of reads in flight for loading a snapshot, and likewise for serving all peers.
+/// Enough to keep the disk busy during a turn, with at most a MiB of usual chunks in memory.
 pub(crate) const READS_MAX: usize = 4;
 
-/// Purpose of a read. Reads of one purpose end in the order in which they were started.
+/// Purpose of a read. Reads of one purpose complete in the order in which they were started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// The service takes the snapshot in.
+    /// The service loads the snapshot.
     Load,
-    /// A peer is sent the chunk.
+    /// The chunk is sent to a peer.
     Serve(NodeId),
-    /// The data received by an earlier process is checked.
+    /// Data received by an earlier process is checked.
     Resume,
     /// The snapshot is checked for damage.
     Scrub,
 }
 
-/// A read in flight, or one that waits for those before it.
+/// A read in flight, or one that waits for earlier reads of its purpose.
 #[derive(Debug)]
 struct Open {
     token: u64,
@@ -38,7 +38,7 @@ struct Open {
 }
 
 impl Open {
-    /// Returns the offset of its content in the stream.
+    /// Returns the offset of the chunk's content in the stream.
     fn offset(&self) -> u64 {
         self.chunk * self.manifest.layout.content_bytes() as u64
     }
@@ -49,20 +49,20 @@ impl Open {
 pub(crate) struct Chunk {
     /// Purpose of the read.
     pub(crate) purpose: Purpose,
-    /// Snapshot of the chunk.
+    /// Snapshot that the chunk belongs to.
     pub(crate) manifest: Manifest,
-    /// Offset of its content in the stream.
+    /// Offset of the chunk's content in the stream.
     pub(crate) offset: u64,
-    /// Content, or the reason why it could not be read.
+    /// Content of the chunk, or the reason why it could not be read.
     pub(crate) content: Result<Vec<u8>, Unread>,
 }
 
-/// Reason why there are no bytes.
+/// Reason why a chunk could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unread {
-    /// The bytes cannot be read now, for want of descriptors: their state is unknown.
+    /// The bytes cannot be read now, for lack of file descriptors; their state is not known.
     NotNow,
-    /// The bytes are damaged, as far as can be known.
+    /// The bytes are damaged, as far as can be told.
     Damaged(String),
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Reads {
 }
 
 impl Reads {
-    /// Returns the number of reads of this kind in flight.
+    /// Returns the number of reads in flight for these purposes.
     pub(crate) fn count(&self, wanted: impl Fn(Purpose) -> bool) -> usize {
         self.open.iter().filter(|open| wanted(open.purpose)).count()
     }
@@ -84,7 +84,8 @@ impl Reads {
         self.open.is_empty()
     }
 
-    /// Reads the chunk that holds this place of the stream. Where it ends in the stream.
+    /// Starts a read of the chunk that contains this offset of the stream. Returns the end of the
+    /// chunk's content.
     pub(crate) fn start<D: Disk>(
         &mut self,
         purpose: Purpose,
@@ -104,7 +105,7 @@ impl Reads {
         begins + used
     }
 
-    /// Takes the end of a read; [`Reads::take`] returns the chunks that are ready.
+    /// Handles the completion of a read; [`Reads::take`] returns the chunks that are ready.
     pub(crate) fn ended<D: Disk>(
         &mut self,
         token: u64,
@@ -131,7 +132,7 @@ impl Reads {
         disk.release(buffer);
     }
 
-    /// Takes the next chunk that was read, and before which none is missing.
+    /// Takes the next chunk that was read, if all earlier reads of its purpose are complete.
     pub(crate) fn take(&mut self) -> Option<Chunk> {
         let first = |open: &Open| {
             let mut reads = self.open.iter();

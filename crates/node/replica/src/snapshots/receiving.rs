@@ -1,4 +1,4 @@
-//! A peer's snapshot while it arrives. What lies on the disk of it outlives this process.
+//! A peer's snapshot while it is being received. The received data on disk survives a restart.
 
 use quorate_core::slot::Slot;
 use quorate_log::disk::Disk;
@@ -13,11 +13,11 @@ use super::{
 };
 use crate::fields::Fields;
 
-/// The small file with the state of the transfer.
+/// Name of the small file with the state of the transfer.
 pub(crate) const FILE: &str = "incoming";
 const FORMAT: u16 = 1;
-/// Maximum of bytes that wait for the disk: a window of the sender, the bytes that waited at the
-/// request, and as much again for a sender with a larger one.
+/// Maximum size of bytes waiting for the disk: a window of the sender, the bytes that waited at the
+/// request, and as much again for a sender with a larger window.
 const BACKLOG_BYTES_MAX: u64 = 10 << 20;
 
 /// A snapshot that is being received.
@@ -30,7 +30,7 @@ pub(crate) struct Receiving {
     header: Option<Header>,
 }
 
-/// Error: the data does not match the offer, or is no snapshot of this group.
+/// Error: the data does not match the offer, or is not a snapshot of this group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wrong(pub(crate) &'static str);
 
@@ -41,7 +41,7 @@ impl From<Malformed> for Wrong {
 }
 
 impl Receiving {
-    /// Starts without received bytes.
+    /// Creates the state without received bytes.
     pub(crate) fn new(target: Target, layout: Layout, first_part: u64) -> Self {
         Self {
             target,
@@ -53,12 +53,12 @@ impl Receiving {
         }
     }
 
-    /// Returns whether another piece can be taken: the sender is at most a window ahead.
+    /// Returns whether more bytes can be accepted: the sender is at most a window ahead.
     pub(crate) fn has_room(&self) -> bool {
         self.writer.backlog_bytes() < BACKLOG_BYTES_MAX
     }
 
-    /// Encodes the small file about it.
+    /// Encodes the small file with the state of the transfer.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = FORMAT.to_be_bytes().to_vec();
         self.as_manifest().encode(&mut out);
@@ -67,8 +67,8 @@ impl Receiving {
         out
     }
 
-    /// Decodes the state of a transfer that an earlier process began; `None` if there is none that
-    /// can be continued.
+    /// Decodes the state of a transfer that an earlier process started; `None` if there is none
+    /// that can be continued.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (bytes, sum) = bytes.split_last_chunk()?;
         if quorate_wire::checksum(bytes) != u32::from_be_bytes(*sum) {
@@ -83,7 +83,7 @@ impl Receiving {
         Some(Self::new(target, layout, first_part))
     }
 
-    /// Returns its manifest as it will be when it is complete.
+    /// Returns the manifest that the snapshot will have when it is complete.
     pub(crate) fn as_manifest(&self) -> Manifest {
         Manifest {
             at: self.target.at,
@@ -94,14 +94,14 @@ impl Receiving {
         }
     }
 
-    /// Takes a chunk that an earlier process received.
+    /// Adds a chunk that an earlier process received.
     pub(crate) fn have(&mut self, cluster: u128, content: &[u8]) -> Result<(), Wrong> {
         self.look(cluster, content)?;
         self.writer.have(content);
         Ok(())
     }
 
-    /// Writes the next bytes of its stream.
+    /// Writes the next bytes of the stream.
     pub(crate) fn push<D: Disk>(
         &mut self,
         cluster: u128,
@@ -120,7 +120,7 @@ impl Receiving {
         Ok(())
     }
 
-    /// Checks bytes from a peer, which are not trusted; the header has to be right from the start.
+    /// Checks bytes from a peer, which are not trusted; the header must be right at the start.
     fn look(&mut self, cluster: u128, bytes: &[u8]) -> Result<(), Wrong> {
         let (at, known) = (self.target.at, &mut self.header);
         self.items.feed(bytes, |item| match (item, &known) {

@@ -1,11 +1,11 @@
-//! Renewal of the service's files, which are damaged where they were not read yet: the service is
-//! rebuilt from a snapshot, and serves as it is until that is complete and on this node's disk
+//! Renewal of the service's files after a scrub found damage in them. The service is rebuilt from a
+//! snapshot, and serves with its old state until the snapshot is complete and on this node's disk
 //! ([scrub-8]).
 
 use quorate_core::{slot::Slot, time::Time};
 
-/// Time without a piece of a peer's snapshot after which the service stays as it is until the next
-/// scrub.
+/// Time in milliseconds without progress of a peer's snapshot after which the renewal is given up
+/// until the next scrub.
 pub(super) const PATIENCE_MS: u64 = 600_000;
 
 /// Progress of a renewal.
@@ -13,12 +13,12 @@ pub(super) const PATIENCE_MS: u64 = 600_000;
 pub(crate) enum Renewal {
     /// No renewal is pending.
     Nothing,
-    /// A snapshot is wanted; until then the log begins no later than `from`. The renewal is dropped
-    /// at `until`.
+    /// A snapshot is needed. Until there is one, the log begins no later than `from`. The renewal
+    /// is given up at `until`.
     Wanted { from: Slot, until: Time },
-    /// The service has dropped its state, and loads the snapshot.
+    /// The service has dropped its state and loads the snapshot.
     Loading,
-    /// No peer sent a snapshot, or the service could not be set aside.
+    /// No peer sent a snapshot, or the service could not drop its state.
     Failed,
 }
 

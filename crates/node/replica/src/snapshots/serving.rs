@@ -1,5 +1,5 @@
-//! Transfers of this node's snapshot to peers, a piece at a time, each as far as it was requested;
-//! and the part of the log that they need for it.
+//! Transfers of this node's snapshot to peers, in pieces as requested, and the part of the log that
+//! these peers need afterwards.
 
 use std::collections::BTreeMap;
 
@@ -7,46 +7,46 @@ use quorate_core::{node_id::NodeId, slot::Slot, time::Time};
 
 use super::manifest::Manifest;
 
-/// Bytes that a peer is sent beyond those that it acknowledged.
+/// Number of bytes sent to a peer beyond those that it acknowledged.
 const WINDOW_BYTES: u64 = 4 << 20;
-/// A peer that has not asked for this long, nor was sent anything, is forgotten; it will ask again.
-/// One that got nothing further for this long does not move.
+/// Time in milliseconds after which a transfer is dropped if the peer has requested nothing and was
+/// sent nothing; the peer will ask again. A transfer without progress for this time counts as
+/// stalled.
 const SILENCE_MS: u64 = 30_000;
-/// Maximum of peers that are served at a time.
+/// Maximum number of peers served at a time.
 const PEERS_MAX: usize = 16;
 
-/// One peer's transfer.
+/// Transfer to one peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Transfer {
     at: Slot,
     digest: u128,
-    /// Position that the peer requested last: it has everything below.
+    /// Offset that the peer requested last: it has everything below.
     asked: u64,
-    /// Next byte to send.
+    /// Offset of the next byte to send.
     next: u64,
-    /// Next byte to read: bytes from `next` to here are being read.
+    /// Offset of the next byte to read; bytes from `next` to here are being read.
     read: u64,
-    /// Time of its last request.
+    /// Time of the peer's last request.
     heard: Time,
-    /// The furthest that it asked from, and was sent.
+    /// Highest offset that the peer requested, and highest that it was sent.
     furthest: (u64, u64),
-    /// Time of its last progress.
+    /// Time of the last progress.
     moved: Time,
-    /// The connection broke: it will ask again, if it can.
+    /// The connection broke; the peer will ask again if it can.
     lost: bool,
 }
 
 impl Transfer {
-    /// Returns the end of the bytes that may be sent now, if this is the snapshot that the peer
-    /// wants.
+    /// Returns the end of the bytes that may be sent now; 0 if the peer wants another snapshot.
     fn end(&self, manifest: &Manifest) -> u64 {
         let this = (self.at, self.digest) == (manifest.at, manifest.digest);
-        // The peer may say that it has whatever it likes.
+        // The peer may request any offset, even beyond the end.
         let end = manifest.bytes.min(self.asked.saturating_add(WINDOW_BYTES));
         if this { end } else { 0 }
     }
 
-    /// Records the furthest positions requested and sent.
+    /// Updates the highest offsets requested and sent.
     fn reach(&mut self, now: Time) {
         let (asked, sent) = self.furthest;
         if self.asked > asked || self.next > sent {
@@ -64,16 +64,16 @@ fn lately(now: Time, at: Time) -> bool {
 #[derive(Debug, Default)]
 pub(crate) struct Serving {
     transfers: BTreeMap<NodeId, Transfer>,
-    /// Peers that learn from the log: from where on they asked last, and when.
+    /// Peers that learn from the log: the slot from which each requested it last, and when.
     learning: BTreeMap<NodeId, (Slot, Time)>,
-    /// Peer that was served last; the next in order is next.
+    /// Peer served last; the next one in order follows.
     last: NodeId,
 }
 
 impl Serving {
-    /// Handles a request of a peer that has everything below `offset` of that snapshot and wants
-    /// more. Returns `false` if there is no room for another peer. A repeated request means that
-    /// bytes in flight were lost; so does a connection that broke.
+    /// Handles a request of a peer that has everything below `offset` of a snapshot. Returns
+    /// `false` if no further peer can be served. A repeated request, or a broken connection, means
+    /// that bytes in flight were lost.
     pub(crate) fn ask(
         &mut self,
         now: Time,
@@ -124,7 +124,7 @@ impl Serving {
     /// Records that a peer requested this node's log from this slot on.
     pub(crate) fn learns(&mut self, now: Time, node: NodeId, from: Slot) {
         self.forget_silent(now);
-        // It has installed the snapshot.
+        // The peer has installed the snapshot.
         let installed = |transfer: &Transfer| transfer.at <= from;
         if self.transfers.get(&node).is_some_and(installed) {
             self.transfers.remove(&node);
@@ -134,8 +134,9 @@ impl Serving {
         }
     }
 
-    /// [snap-4] Returns the start of the log that is needed by peers that receive a snapshot, or
-    /// learn from the log, and make progress: after the slots that each `holds`, as it reported.
+    /// [snap-4] Returns the first slot of the log that is still needed by peers which receive a
+    /// snapshot, or learn from the log, and make progress. `holds` returns the end of the slots
+    /// that a peer has, as it reported.
     pub(crate) fn needs(&self, now: Time, holds: impl Fn(NodeId) -> Slot) -> Option<Slot> {
         let transfers = self.transfers.values();
         let sent =
@@ -179,7 +180,7 @@ impl Serving {
         here.count() >= PEERS_MAX
     }
 
-    /// Returns the next peer to read for, and the position; only peers that want this snapshot.
+    /// Returns the next peer to read for, and the offset; only peers that want this snapshot.
     pub(crate) fn next(&mut self, now: Time, manifest: &Manifest) -> Option<(NodeId, u64)> {
         self.forget_silent(now);
         let wants = |(node, transfer): (&NodeId, &Transfer)| {
@@ -193,22 +194,23 @@ impl Serving {
         Some(next)
     }
 
-    /// Records that a peer's bytes below `end` are being read.
+    /// Records that bytes below `end` are being read for a peer.
     pub(crate) fn reads(&mut self, to: NodeId, end: u64) {
         if let Some(transfer) = self.transfers.get_mut(&to) {
             transfer.read = end;
         }
     }
 
-    /// Restarts reading after a failed read or send: the reads in flight after it are useless.
+    /// Restarts reading for a peer after a failed read or send: the reads in flight after it are
+    /// useless.
     pub(crate) fn missed(&mut self, to: NodeId) {
         if let Some(transfer) = self.transfers.get_mut(&to) {
             transfer.read = transfer.next;
         }
     }
 
-    /// Returns the part of `content`, which begins at `offset`, that the peer is to be sent; `None`
-    /// if it does not want it any more.
+    /// Returns the part of `content` to send to the peer, and its offset; `content` begins at
+    /// `offset`. `None` if the peer no longer needs it.
     pub(crate) fn piece<'a>(
         &self,
         to: NodeId,
@@ -223,7 +225,7 @@ impl Serving {
         this.then_some((transfer.next, piece))
     }
 
-    /// Records the bytes sent.
+    /// Records that bytes were sent.
     pub(crate) fn sent(&mut self, now: Time, to: NodeId, bytes: usize) {
         if let Some(transfer) = self.transfers.get_mut(&to) {
             transfer.next += bytes as u64;
@@ -232,15 +234,15 @@ impl Serving {
         }
     }
 
-    /// Stops sending to a disconnected peer, which may return soon and is not forgotten yet.
+    /// Pauses the transfer to a disconnected peer, which may return soon.
     pub(crate) fn stop(&mut self, node: NodeId) {
         if let Some(transfer) = self.transfers.get_mut(&node) {
             transfer.lost = true;
         }
     }
 
-    /// Drops the transfers, as the snapshot can be sent no more: peers that want it request
-    /// another.
+    /// Drops all transfers, since the snapshot can no longer be sent; peers will request another
+    /// one.
     pub(crate) fn clear(&mut self) {
         self.transfers.clear();
     }
@@ -280,7 +282,7 @@ mod tests {
         assert_eq!(serving.next(Time(0), &all), None, "more than there is");
     }
 
-    /// Pieces are sent in their order, whatever the result of the reads after one that failed.
+    /// Pieces are sent in order; reads in flight after one that failed are repeated.
     #[test]
     fn what_was_read_ahead_is_read_again_if_it_cannot_be_sent() {
         let (mut serving, all) = (Serving::default(), manifest(1000));
@@ -291,7 +293,7 @@ mod tests {
         }
         serving.sent(Time(0), ONE, 100);
         assert_eq!(serving.next(Time(0), &all), Some((ONE, 300)));
-        // The second has no room.
+        // There is no space for the second piece.
         assert!(serving.piece(ONE, &all, 100, &[7; 100]).is_some());
         serving.missed(ONE);
         assert_eq!(serving.piece(ONE, &all, 200, &[7; 100]), None);
@@ -325,7 +327,7 @@ mod tests {
         assert!(serving.ask(later, NodeId(99), Slot(9), 5, 0));
         assert_eq!(serving.len(), 1);
 
-        // A peer that has lost its connection does not block others.
+        // A peer that lost its connection does not keep others from being served.
         for node in 0..PEERS_MAX as u32 - 1 {
             assert!(serving.ask(later, NodeId(node), Slot(9), 5, 0));
         }
@@ -335,8 +337,8 @@ mod tests {
         assert_eq!(serving.len(), PEERS_MAX);
     }
 
-    /// [snap-4] A peer that asks for the same bytes again and again does not hold back the trimming
-    /// of a log for long.
+    /// [snap-4] A peer that repeatedly requests the same bytes does not delay the trimming of the
+    /// log for long.
     #[test]
     fn the_log_is_kept_for_who_gets_further() {
         let (mut serving, all) = (Serving::default(), manifest(10 << 20));
@@ -352,24 +354,24 @@ mod tests {
         assert_eq!(state(&serving, 29), (true, Some(9)));
         serving.ask(at(20), ONE, Slot(9), 5, 0);
         assert_eq!(state(&serving, 30), (false, None), "it has got nothing");
-        // However slow it is.
+        // A slow peer keeps the log as long as it makes progress.
         for seconds in (20..200).step_by(20) {
             serving.sent(at(seconds), ONE, 100);
             assert_eq!(serving.next(at(seconds), &all).unwrap().0, ONE);
             assert_eq!(state(&serving, seconds + 29), (true, Some(9)));
         }
-        // The connection breaks, and is there again.
+        // The connection breaks, and is restored.
         serving.stop(ONE);
         assert_eq!(serving.next(at(200), &all), None);
         assert_eq!(state(&serving, 200), (true, Some(9)));
         serving.ask(at(200), ONE, Slot(9), 5, 500);
         assert_eq!(serving.next(at(200), &all), Some((ONE, 500)));
-        // It has everything, and needs the log after it.
+        // The peer has the whole snapshot, and needs the log after it.
         serving.learns(at(201), ONE, Slot(9));
         assert_eq!(state(&serving, 201), (false, Some(9)));
         serving.learns(at(210), ONE, Slot(70));
         assert_eq!(state(&serving, 239), (false, Some(70)));
-        // It says how far it got.
+        // The peer reports its progress.
         let needs = serving.needs(at(239), |peer| Slot(if peer == ONE { 90 } else { 99 }));
         assert_eq!(needs, Some(Slot(90)));
         assert_eq!(state(&serving, 240), (false, None));

@@ -14,23 +14,23 @@ const HEADER: u8 = 1;
 const META: u8 = 2;
 const SERVICE: u8 = 3;
 
-/// Bytes before an item's content.
+/// Length of the head before an item's content.
 const HEAD: usize = 5;
-/// Longest item: a value of the largest size fits, with its key and its attributes.
+/// Maximum length of an item: enough for a value of the largest size with its key and attributes.
 const ITEM_BYTES_MAX: usize = 64 << 20;
 
-/// One item.
+/// An item of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Item<'a> {
-    /// Header of the snapshot: `header.rs`.
+    /// Header of the snapshot (see `header.rs`).
     Header(&'a [u8]),
-    /// A key of the replica's, with its value.
+    /// A key and value of the replica.
     Meta(&'a [u8], &'a [u8]),
-    /// The service's own.
+    /// An item of the service.
     Service(&'a [u8]),
 }
 
-/// Error: the bytes are no stream of a snapshot.
+/// Error: the bytes are not a valid stream of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) &'static str);
 
@@ -45,7 +45,7 @@ fn put(kind: u8, parts: &[&[u8]], out: &mut Vec<u8>) {
 }
 
 impl Item<'_> {
-    /// Appends the item's bytes.
+    /// Appends the encoded item.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::Header(bytes) => put(HEADER, &[bytes], out),
@@ -77,7 +77,7 @@ impl<'a> Item<'a> {
     }
 }
 
-/// Takes the stream in pieces, and gives its items.
+/// Decoder that accepts the stream in arbitrary pieces and passes on its items.
 #[derive(Debug, Default)]
 pub(crate) struct Items {
     /// Bytes of an incomplete item.
@@ -85,7 +85,7 @@ pub(crate) struct Items {
 }
 
 impl Items {
-    /// Takes the next bytes of the stream. Each item that they complete goes to `each`.
+    /// Decodes the next bytes of the stream. Passes each completed item to `each`.
     pub(crate) fn feed<E: From<Malformed>>(
         &mut self,
         mut bytes: &[u8],
@@ -118,7 +118,7 @@ impl Items {
     }
 }
 
-/// An item's kind, its content, and what follows it.
+/// Kind and content of an item, and the bytes after it.
 type Split<'a> = (u8, &'a [u8], &'a [u8]);
 
 /// Returns the first item, if it is complete.
@@ -131,7 +131,7 @@ fn split(bytes: &[u8]) -> Result<Option<Split<'_>>, Malformed> {
     Ok(Some((item[0], &item[HEAD..], behind)))
 }
 
-/// Returns the length of the first item, or that of its head if the head is incomplete.
+/// Returns the length of the first item, or the length of an item's head if that is incomplete.
 fn needed(bytes: &[u8]) -> Result<usize, Malformed> {
     let Some((_, length)) = bytes.get(..HEAD).and_then(|head| head.split_first()) else {
         return Ok(HEAD);
@@ -143,7 +143,7 @@ fn needed(bytes: &[u8]) -> Result<usize, Malformed> {
     }
 }
 
-/// Returns the change for the owner of the metadata.
+/// Returns the change by which the service stores this metadata.
 pub(crate) fn meta_change(key: &[u8], value: &[u8]) -> MetaChange {
     MetaChange { key: key.to_vec(), value: Some(value.to_vec()) }
 }

@@ -1,4 +1,4 @@
-//! This node's own snapshot while it is written: the state fixed at its beginning, and the
+//! This node's own snapshot while it is being written: the metadata as of its start, and the
 //! service's image.
 
 use std::collections::VecDeque;
@@ -8,24 +8,25 @@ use quorate_log::disk::Disk;
 use super::{header::Header, layout::Layout, stream::Item, writing::Writer};
 use crate::service::{Imaged, Metadata, StateMachine};
 
-/// Bytes of an image that are asked for at a time.
+/// Approximate number of bytes of an image requested at a time.
 const STEP_BYTES: usize = 64 << 10;
 
 /// A snapshot that is being taken.
 pub(crate) struct Taking {
     pub(crate) writer: Writer,
-    /// The replica's own part of the state, as it was at the beginning.
+    /// Metadata of the replica as of the snapshot's start.
     meta: VecDeque<(Vec<u8>, Vec<u8>)>,
     imaged: bool,
     scratch: Vec<u8>,
 }
 
-/// The service could not go on with its image.
+/// Error: the service could not continue its image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ImageFailed;
 
 impl Taking {
-    /// Starts with the service's image, which has begun; `meta` belongs to it.
+    /// Creates the state after the service has started its image; `meta` is the metadata at the
+    /// same position.
     pub(crate) fn new(header: &Header, meta: Metadata, layout: Layout, first_part: u64) -> Self {
         let mut scratch = Vec::with_capacity(STEP_BYTES);
         Item::Header(&header.encode()).encode(&mut scratch);
@@ -37,7 +38,7 @@ impl Taking {
         }
     }
 
-    /// Continues by a step. Returns the number of bytes added.
+    /// Writes the next items. Returns the number of bytes added.
     pub(crate) fn step<D: Disk, S: StateMachine>(
         &mut self,
         service: &mut S,
@@ -67,7 +68,7 @@ impl Taking {
         Ok(bytes)
     }
 
-    /// Returns whether all of it was handed to the disk.
+    /// Returns whether all items were passed to the writer.
     pub(crate) fn is_imaged(&self) -> bool {
         self.imaged
     }

@@ -4,22 +4,23 @@ use quorate_core::{message::Held, slot::Slot};
 
 use crate::defaults;
 
-/// While a node replays its log, this part of the least log makes a snapshot due.
+/// While a node replays its log, the minimum growth of the log for a snapshot is divided by this
+/// number.
 const REPLAYED_PART: u64 = 8;
 
 /// Options of snapshots and trimming.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotOptions {
-    /// A snapshot is taken when the log has grown by this multiple of the last one's size.
+    /// A snapshot is taken when the log has grown by this multiple of the last snapshot's size.
     pub ratio: u32,
-    /// And by at least this many bytes.
+    /// Minimum growth of the log in bytes before a snapshot is taken.
     pub log_bytes_min: u64,
-    /// Above this size the log is not kept for nodes that are behind: they get a snapshot
-    /// ([trim-1]).
+    /// Size of the log in bytes above which it is trimmed even if nodes lag; they receive a
+    /// snapshot instead ([trim-1]).
     pub log_bytes_max: u64,
-    /// Maximum of bytes per second of snapshots, written and sent together; `None`: unlimited.
+    /// Maximum rate of snapshots in bytes per second, written and sent together; `None`: unlimited.
     pub transfer_bytes_per_second: Option<u64>,
-    /// Bytes of a chunk on disk, and how many of them a file has.
+    /// Size of a chunk on disk, and number of chunks in a file.
     pub(crate) layout: super::layout::Layout,
 }
 
@@ -36,9 +37,9 @@ impl Default for SnapshotOptions {
 }
 
 impl SnapshotOptions {
-    /// Returns whether another snapshot is due, if there are `log_bytes` of applied records after
-    /// the last one of `snapshot_bytes`: sooner while the node `replays` its log, so that its
-    /// progress survives if it is killed ([snap-6]).
+    /// Returns whether another snapshot is due. There are `log_bytes` of applied records after the
+    /// last snapshot, which has `snapshot_bytes`. While the node `replays` its log, snapshots are
+    /// due sooner, so that its progress survives if the process is killed ([snap-6]).
     pub(crate) fn is_due(&self, log_bytes: u64, snapshot_bytes: u64, replays: bool) -> bool {
         let wanted = match replays {
             true => snapshot_bytes.max(self.log_bytes_min / REPLAYED_PART),
@@ -47,14 +48,15 @@ impl SnapshotOptions {
         log_bytes >= wanted
     }
 
-    /// [snap-4] Returns the size of the log above which transfers are not waited for: a peer that
-    /// is receiving a snapshot of that size starts over with another.
+    /// [snap-4] Returns the size of the log in bytes above which it is trimmed in spite of
+    /// transfers in progress: a peer that is receiving a snapshot of that size then starts over
+    /// with another.
     pub(crate) fn moving_bytes_max(&self, snapshot_bytes: u64) -> u64 {
         let more = self.log_bytes_max.max(snapshot_bytes);
         self.log_bytes_max.saturating_add(more)
     }
 
-    /// Files of another size, for tests and simulation; whole blocks.
+    /// Sets another size of files, for tests and simulation; chunks are whole blocks.
     #[must_use]
     pub fn in_files_of(mut self, chunk_bytes: u32, chunks: u32) -> Self {
         if let Some(layout) = super::layout::Layout::checked(chunk_bytes, chunks) {
@@ -65,10 +67,9 @@ impl SnapshotOptions {
 }
 
 /// [trim-1] Returns the slot at which the log may begin. Safety is `own`: below it this node's
-/// durable state is complete. The rest is policy: peers that are a little behind learn from the
-/// log, unless that has grown too large for it. In a group with auxiliaries a quorum of full
-/// replicas is waited for no longer than that either: it may be absent for days, while an auxiliary
-/// helps to decide.
+/// durable state is complete. The rest is policy. Peers that lag a little learn from the log,
+/// unless it has grown too large. In a group with auxiliaries, a quorum of full replicas is waited
+/// for no longer than that either: it may be absent for days while an auxiliary helps to decide.
 pub(crate) fn trim_to(
     own: Slot,
     held: Held,

@@ -1,4 +1,4 @@
-//! The part of snapshots in a turn: it takes the completions of the disk, and begins due work.
+//! Work on snapshots within a turn: handles completions of the disk, and starts due work.
 
 mod around;
 mod load;
@@ -19,12 +19,12 @@ use crate::service::StateMachine;
 use self::around::SHORT_MS;
 pub(crate) use self::{around::Around, scrub::Scrubbed, transfer::offer_frame};
 
-/// Interval of checks for due work while nothing is in progress, if there are turns.
+/// Minimum interval in milliseconds between checks for due work while nothing is in progress.
 const LOOK_MS: u64 = 5;
 
 impl Snapshots {
-    /// Runs a turn. The slots applied in it are committed. `done` has the completions of the disk;
-    /// the store of streams has the slots below `streams_kept_to`.
+    /// Runs a turn. The slots applied in it must be committed. `done` are the completions of the
+    /// disk; the store of streams has everything below `streams_kept_to`.
     pub(crate) fn advance<D: Disk, S: StateMachine>(
         &mut self,
         done: Vec<Completed>,
@@ -39,7 +39,7 @@ impl Snapshots {
         if let Some(start) = around.log().rebased() {
             self.on_rebased(start, around);
         }
-        // Nothing is in progress: due work is checked for at intervals only.
+        // While nothing is in progress, due work is checked for at intervals only.
         if self.is_quiet() {
             if around.now < self.look_at {
                 return;
@@ -59,8 +59,7 @@ impl Snapshots {
         self.serve(around);
         self.load(around);
         self.sweep(around.disk());
-        // There is no notification when work that could not be started for want of descriptors can
-        // be.
+        // Nothing reports when work can start that lacked file descriptors, so it is retried.
         if self.job.as_ref().is_some_and(|job| !job.writer().is_busy()) {
             let at = around.now.plus_ms(SHORT_MS);
             self.go_on_at = crate::wake::earliest([self.go_on_at, Some(at)]);
@@ -81,9 +80,9 @@ impl Snapshots {
                 }
                 return;
             }
-            // A file that stays is tried again at the next start.
+            // If a file could not be removed, the next start tries again.
             Completed::Retired { .. } => return,
-            // Without it a transfer that is interrupted begins again.
+            // Without the file, an interrupted transfer starts over.
             Completed::Kept { .. } | Completed::Recalled { .. } => return,
             Completed::Written { file, .. }
             | Completed::Flushed { file, .. }
@@ -99,7 +98,7 @@ impl Snapshots {
         }
         for writer in &mut self.ending {
             if writer.parts().any(|part| part == file) {
-                // It was given up.
+                // The snapshot was abandoned.
                 let _ = writer.on_completed(completed, disk);
                 return;
             }

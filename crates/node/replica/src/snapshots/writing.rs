@@ -1,7 +1,7 @@
 //! Writes the stream of a snapshot into its parts, a few chunks at a time, and makes it durable.
 //!
-//! These writes are not urgent: they are flushed at the end. The caller checks for room before it
-//! pushes. A snapshot is not referred to before its last flush is done ([trim-3]).
+//! These writes are not urgent, and are flushed at the end. The caller checks for capacity before
+//! it pushes bytes. A snapshot is not referenced before its last flush is done ([trim-3]).
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -19,45 +19,46 @@ use super::{
 };
 use crate::status::Snapshot;
 
-/// Maximum of chunks that wait or are in flight before the caller has to pause; and maximum in
-/// flight, for a caller that pushes without a pause.
+/// Maximum number of chunks that wait or are in flight before the caller must pause; also the
+/// maximum in flight for a caller that does not pause.
 const CHUNKS_MAX: usize = 3;
-/// Operations of one snapshot in writing, and its flush; and reads for loads, for peers, and of
-/// data received before.
+/// Maximum number of disk operations for snapshots: writes and a flush of one snapshot, and reads
+/// for loading, for peers, and of data received before.
 const SNAPSHOT_OPERATIONS_MAX: usize = CHUNKS_MAX + 1 + 2 * READS_MAX + 1;
 const _: () = assert!(
     quorate_log::OPERATIONS_MAX + SNAPSHOT_OPERATIONS_MAX + STORE_OPERATIONS_MAX <= OPERATIONS_MAX
 );
 
-/// Writes one snapshot.
+/// Writer of one snapshot.
 pub(crate) struct Writer {
     at: Slot,
     layout: Layout,
     first_part: u64,
-    /// Bytes of the stream that were pushed.
+    /// Number of bytes of the stream that were pushed.
     bytes: u64,
     digest: Xxh3,
-    /// The chunk that grows, and how much of the stream is in it.
+    /// Chunk that is being filled, and the number of bytes of the stream in it.
     open: Option<(Buffer, usize)>,
-    /// Sealed, and waiting for its part: number, buffer, bytes.
+    /// Sealed chunks that wait for their part: number, buffer, bytes.
     sealed: VecDeque<(u64, Buffer, usize)>,
     in_flight: usize,
     /// Unused buffers.
     spare: Vec<Buffer>,
-    /// Parts below this number are there.
+    /// First part that does not exist yet.
     parts_ready: u64,
     preparing: bool,
-    /// The part that is open for writing.
+    /// Part that is open for writing.
     part_open: Option<u64>,
     /// The stream has ended.
     finished: bool,
-    /// Parts that are still to be flushed, or being flushed.
+    /// Parts that are not flushed yet.
     unflushed: BTreeSet<u64>,
     flushing: Option<u64>,
 }
 
 impl Writer {
-    /// Starts a snapshot at `at`, in parts from `first_part` on, which no snapshot ever had.
+    /// Creates the writer of a snapshot at `at`, in parts from `first_part` on. Part numbers are
+    /// never reused.
     pub(crate) fn new(at: Slot, layout: Layout, first_part: u64) -> Self {
         Self {
             at,
@@ -78,12 +79,12 @@ impl Writer {
         }
     }
 
-    /// Returns the bytes of the stream that were pushed.
+    /// Returns the number of bytes of the stream that were pushed.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Returns the part of the snapshot that was written.
+    /// Returns the snapshot as far as it is written.
     pub(crate) fn so_far(&self) -> Snapshot {
         Snapshot { at: self.at, bytes: self.bytes }
     }
@@ -93,34 +94,34 @@ impl Writer {
         self.parts_ready + u64::from(self.preparing)
     }
 
-    /// Iterates over the parts that there are or may be.
+    /// Iterates over the parts that exist or are being created.
     pub(crate) fn parts(&self) -> impl Iterator<Item = FileId> + use<> {
         (self.first_part..self.parts_end()).map(|number| FileId::new(Family::Snapshot, number))
     }
 
-    /// Returns the bytes that wait for the disk.
+    /// Returns the number of bytes that wait for the disk.
     pub(crate) fn backlog_bytes(&self) -> u64 {
         let chunks = self.sealed.len() + self.in_flight;
         chunks as u64 * u64::from(self.layout.chunk_bytes)
     }
 
-    /// Returns whether more may be pushed now.
+    /// Returns whether more bytes may be pushed now.
     pub(crate) fn has_room(&self) -> bool {
         self.sealed.len() + self.in_flight < CHUNKS_MAX
     }
 
-    /// Continues after bytes that are in the parts already, as an earlier process left them: they
-    /// are pushed once more, and not written.
+    /// Continues after parts that an earlier process left: their bytes are pushed again without
+    /// being written.
     pub(crate) fn resume(&mut self, parts_ready: u64) {
         self.parts_ready = parts_ready;
     }
 
-    /// Takes a chunk that is in its part already.
+    /// Adds a chunk that is already in its part.
     pub(crate) fn have(&mut self, content: &[u8]) {
         debug_assert!(self.open.is_none(), "resumed before anything is pushed");
         let (chunk, _) = self.layout.chunk_at(self.bytes);
         let place = self.layout.place(self.first_part, chunk);
-        // The bytes may have been read from a cache.
+        // The chunk may have been read from a cache, so its part still needs a flush.
         self.unflushed.insert(place.file.number);
         self.digest.update(content);
         self.bytes += content.len() as u64;
@@ -181,7 +182,7 @@ impl Writer {
                 return self.prepare(disk);
             }
             if self.part_open != Some(part) {
-                // A part that cannot be opened now is tried again with the next completion or push.
+                // If the part cannot be opened now, the next completion or push tries again.
                 if disk.open_ahead(place.file).is_err() {
                     return;
                 }
@@ -209,11 +210,11 @@ impl Writer {
         self.preparing = true;
         let part = FileId::new(Family::Snapshot, self.parts_ready);
         disk.start_prepare(part, self.layout.part_bytes(), Zeros::Reserved);
-        // No commit waits because of it, and it is not made of zeros.
+        // The file needs no zeros, so preparing it quickly delays no commit.
         disk.hurry_prepare(Family::Snapshot);
     }
 
-    /// Takes the end of an operation of this snapshot. An error is final for it.
+    /// Handles the completion of an operation of this snapshot. An error is final for the snapshot.
     pub(crate) fn on_completed<D: Disk>(
         &mut self,
         completed: Completed,
@@ -249,7 +250,8 @@ impl Writer {
         self.advance(disk);
     }
 
-    /// Returns whether its operations are in flight: until they end its parts stay.
+    /// Returns whether operations of this snapshot are in flight; its parts must stay until they
+    /// end.
     pub(crate) fn is_busy(&self) -> bool {
         self.in_flight > 0 || self.preparing || self.flushing.is_some()
     }
@@ -289,7 +291,7 @@ mod tests {
         }
     }
 
-    /// Writes all of it, as fast as there is room.
+    /// Writes the whole stream, as fast as capacity allows.
     fn write(stream: &[u8], first_part: u64, disk: &mut MemoryDisk) -> Manifest {
         let mut writer = Writer::new(Slot(5), layout(), first_part);
         for piece in stream.chunks(1000) {
@@ -337,7 +339,8 @@ mod tests {
         }
     }
 
-    /// A receiver takes a whole window at once: the disk gets no more operations than it can take.
+    /// Even if a receiver pushes a whole window at once, the disk gets no more operations than it
+    /// can take.
     #[test]
     fn however_much_is_pushed_few_writes_are_in_flight() {
         let layout = Layout::checked(2 * BLOCK as u32, 64).unwrap();

@@ -1,4 +1,4 @@
-//! Reads of the log: their purposes, and the records that cannot be relied on to be there yet.
+//! Reads of the log: their purposes, and the slots whose records are not written yet.
 
 use std::collections::VecDeque;
 
@@ -15,39 +15,39 @@ use quorate_log::disk::Disk;
 /// Purpose of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Purpose {
-    /// Payloads of votes cast before this process started.
+    /// Payloads of votes that an earlier process cast.
     Votes,
-    /// The service is behind the decided slots.
+    /// Decided slots that the service has to apply.
     Apply,
-    /// A peer is behind.
+    /// Decided slots for a peer that lags.
     Serve(NodeId),
-    /// A peer looks for the bytes of a value, which was proposed in this slot.
+    /// Bytes of a value, proposed in this slot, that a peer requested.
     Payload(NodeId, Value, Slot),
-    /// The store of streams is behind the slots applied before this process started.
+    /// Slots applied by an earlier process that the store of streams has to replay.
     Streams,
-    /// A scrub found damage, and needs to know the lost slots.
+    /// Slots that a scrub found to be damaged, to determine which are lost.
     Scrub,
 }
 
-/// Kind of a read: one of each kind is in flight at a time.
+/// Kind of a read; at most one of each kind is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// As [`Purpose::Votes`].
+    /// Kind of [`Purpose::Votes`].
     Votes,
-    /// As [`Purpose::Apply`].
+    /// Kind of [`Purpose::Apply`].
     Apply,
-    /// As [`Purpose::Serve`].
+    /// Kind of [`Purpose::Serve`].
     Serve,
-    /// As [`Purpose::Payload`].
+    /// Kind of [`Purpose::Payload`].
     Payload,
-    /// As [`Purpose::Streams`].
+    /// Kind of [`Purpose::Streams`].
     Streams,
-    /// As [`Purpose::Scrub`].
+    /// Kind of [`Purpose::Scrub`].
     Scrub,
 }
 
 impl Purpose {
-    /// Returns its kind, which is also the token of its read.
+    /// Returns the kind, which is also the token of the read.
     pub(crate) const fn kind(self) -> Kind {
         match self {
             Self::Votes => Kind::Votes,
@@ -63,11 +63,11 @@ impl Purpose {
 /// Number of kinds.
 const KINDS: usize = 6;
 
-/// Reads in flight; one of each kind at a time.
+/// Reads in flight, at most one of each kind.
 #[derive(Debug, Default)]
 pub(crate) struct LogReads {
-    /// Records that are not on disk yet: for these slots the log has an outdated state, such as a
-    /// vote for another value than the one decided.
+    /// Slots with records that are not on disk yet: for these the log has an outdated state, such
+    /// as a vote for another value than the one decided.
     unwritten: VecDeque<(RecordSeq, SlotRange)>,
     open: [Option<Purpose>; KINDS],
     /// Earliest time of the next read of each kind, after one that found nothing.
@@ -75,11 +75,11 @@ pub(crate) struct LogReads {
 }
 
 impl LogReads {
-    /// Records that a record about these slots was appended; or, if the log has failed, should have
-    /// been.
+    /// Records that a record about these slots was appended, or should have been if the log has
+    /// failed (`lost`).
     pub(crate) fn appended(&mut self, seq: RecordSeq, range: SlotRange, lost: bool) {
         match self.unwritten.back_mut() {
-            // These records will never be written; the list must stay small.
+            // These records will never be written, so they are merged to keep the list small.
             Some((last, run)) if lost && run.to == range.from => {
                 (*last, run.to) = (seq, range.to);
             }
@@ -87,12 +87,12 @@ impl LogReads {
         }
     }
 
-    /// Records up to this one are on disk.
+    /// Records that all records up to this one are on disk.
     pub(crate) fn written(&mut self, to: RecordSeq) {
         while self.unwritten.pop_front_if(|(seq, _)| *seq <= to).is_some() {}
     }
 
-    /// Returns the first part of `range` for which the log is up to date; may be empty.
+    /// Returns the leading part of `range` for which the log is up to date; may be empty.
     pub(crate) fn readable(&self, range: SlotRange) -> SlotRange {
         let unwritten =
             self.unwritten.iter().filter(|(_, other)| !other.intersect(range).is_empty());
@@ -100,7 +100,7 @@ impl LogReads {
         SlotRange::new(range.from, to.unwrap_or(range.to))
     }
 
-    /// Returns the first slot of `range` for which the log is up to date, if there is one.
+    /// Returns the first slot of `range` for which the log is up to date, if any.
     pub(crate) fn first_written(&self, range: SlotRange) -> Option<Slot> {
         let mut slot = range.from;
         while slot < range.to {
@@ -119,7 +119,7 @@ impl LogReads {
         self.open[at].is_none() && now >= self.retry_at[at]
     }
 
-    /// Starts a read, unless too many wait already: then it is asked for again.
+    /// Starts a read, unless too many are waiting; the caller then asks again.
     pub(crate) fn start<D: Disk>(
         &mut self,
         log: &mut Log<D>,
@@ -133,7 +133,7 @@ impl LogReads {
         }
     }
 
-    /// Records the end of a read.
+    /// Ends a read, and returns its purpose.
     pub(crate) fn ended(&mut self, token: u64) -> Option<Purpose> {
         self.open.get_mut(usize::try_from(token).ok()?)?.take()
     }
@@ -153,7 +153,7 @@ impl LogReads {
 mod tests {
     use super::*;
 
-    /// A slot that is decided but not written may be in the log as a vote for another value.
+    /// The log may have a vote for another value in a slot that is decided but not written.
     #[test]
     fn slots_with_unwritten_records_are_not_read() {
         let slots = |from, to| SlotRange::new(Slot(from), Slot(to));

@@ -1,23 +1,24 @@
-//! Bytes of streams that stay while a backup of them is read, whatever is trimmed or removed in
-//! that time ([trim-2]).
+//! Hold on the bytes of streams while a backup of them is read, whatever is trimmed or removed
+//! meanwhile ([trim-2]).
 //!
-//! A backup is of one slot: its table defines the bytes in it. So the bytes that are kept at the
-//! request stay in the store until the backup is over, for any reason: its reader is gone, it has
-//! requested nothing for a while, or the disk is full, since then writers would wait for a reader.
+//! A backup is of one slot, whose table defines the bytes in it. So the bytes that are retained at
+//! the request stay in the store until the backup ends for any reason: its reader is dropped, it
+//! has requested nothing for a while, or the disk is full, since then writers would have to wait
+//! for a reader.
 
 use std::sync::{Arc, Weak};
 
 use quorate_core::{slot::Slot, time::Time};
 
-/// A reader that requests nothing for this long is gone.
+/// Time in milliseconds without a request after which a hold ends.
 const IDLE_MS: u64 = 120_000;
 
-/// The node releases no bytes of streams until this is dropped.
+/// Hold on the bytes of streams: the node releases none until this value is dropped.
 #[derive(Clone, Debug)]
 pub struct StreamHold {
-    /// Distinguishes it from others of this process.
+    /// Number of the hold, unique in this process.
     pub id: u64,
-    /// All slots below were applied when it began: of snapshots from here on, all bytes are there.
+    /// Applied position when the hold began: for snapshots at or after it, all bytes are available.
     pub from: Slot,
     _hold: Arc<()>,
 }
@@ -25,26 +26,26 @@ pub struct StreamHold {
 /// Reason why held bytes were not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotRead {
-    /// Too many are asked for.
+    /// Too many reads are waiting.
     Busy,
-    /// The bytes are missing on this node at the moment. Another node may have them, and it asks.
+    /// The bytes are missing on this node at the moment. It fetches them from other nodes, which
+    /// may have them.
     NotHere,
-    /// The hold was released: it was not used for too long, another backup began, or the disk is
-    /// full.
+    /// The hold has ended: it was not used for too long, another backup began, or the disk is full.
     LetGo,
 }
 
-/// The one hold that there may be.
+/// The present hold, if any; there is at most one at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Holding {
     current: Option<(u64, Weak<()>, Time)>,
     last_id: u64,
-    /// A release was postponed.
+    /// A release of bytes was postponed.
     late: bool,
 }
 
 impl Holding {
-    /// Begins a hold: nothing is released from now on. An earlier hold ends.
+    /// Begins a hold: no bytes are released from now on. An earlier hold ends.
     pub(crate) fn begin(&mut self, now: Time, applied_to: Slot) -> StreamHold {
         self.last_id += 1;
         let hold = Arc::new(());
@@ -53,7 +54,7 @@ impl Holding {
         StreamHold { id: self.last_id, from: applied_to, _hold: hold }
     }
 
-    /// Prolongs the hold on a request of its reader. Returns `false` if it is over.
+    /// Extends the hold, since its reader made a request. Returns `false` if it has ended.
     pub(crate) fn touch(&mut self, now: Time, id: u64) -> bool {
         match &mut self.current {
             Some((current, _, until)) if *current == id => {
@@ -69,12 +70,12 @@ impl Holding {
         self.current.is_some()
     }
 
-    /// Notes a release that is postponed.
+    /// Records that a release of bytes was postponed.
     pub(crate) fn note_late(&mut self) {
         self.late = true;
     }
 
-    /// Looks whether it is over by now.
+    /// Ends the hold if its reader is gone or idle, or the disk is full.
     pub(crate) fn look(&mut self, now: Time, is_full: bool) {
         let over = |(_, hold, until): &(u64, Weak<()>, Time)| {
             is_full || now >= *until || hold.strong_count() == 0
@@ -82,7 +83,7 @@ impl Holding {
         self.current.take_if(|current| over(current));
     }
 
-    /// Returns whether a release was postponed and is possible now; returned once.
+    /// Returns, once, whether a release was postponed and is possible now.
     pub(crate) fn take_late(&mut self) -> bool {
         !self.holds() && std::mem::take(&mut self.late)
     }
@@ -96,7 +97,7 @@ mod tests {
     fn a_hold_ends_with_its_reader_its_patience_or_the_room() {
         let mut holding = Holding::default();
         assert!(!holding.holds() && !holding.take_late());
-        // Its reader is gone.
+        // The reader was dropped.
         let hold = holding.begin(Time(0), Slot(7));
         holding.note_late();
         holding.look(Time(1), false);
@@ -104,7 +105,7 @@ mod tests {
         drop(hold);
         holding.look(Time(2), false);
         assert!(!holding.holds() && holding.take_late() && !holding.take_late());
-        // It asks for nothing.
+        // The reader requests nothing.
         let hold = holding.begin(Time(0), Slot(7));
         let idle = Time(0).plus_ms(IDLE_MS);
         assert!(holding.touch(Time(1), hold.id));
@@ -112,7 +113,7 @@ mod tests {
         assert!(holding.holds(), "it asked meanwhile");
         holding.look(Time(1).plus_ms(IDLE_MS), false);
         assert!(!holding.holds() && !holding.touch(idle, hold.id));
-        // There is no room.
+        // The disk is full.
         let other = holding.begin(Time(0), Slot(9));
         assert!(!holding.touch(Time(0), hold.id), "it is another one");
         assert!(holding.touch(Time(0), other.id));

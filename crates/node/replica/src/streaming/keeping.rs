@@ -1,12 +1,11 @@
-//! Decided bytes of streams on their way into the store and out of it; and those that this node
-//! lacks.
+//! Store of decided stream bytes: writes, reads, and recovery of bytes that this node lacks.
 //!
-//! The store is behind the log: applied bytes are put, and a checkpoint makes them outlive the log.
-//! At a start the log is replayed from the last checkpoint on, as putting again changes nothing.
-//! Then the bytes that the table says are kept, and the store lacks, are fetched from peers by
-//! position: a node that installed a snapshot has the table, and none of the bytes ([snap-5]).
-//! Fetched bytes are in no record, so they count as here only once a checkpoint has them ([here-1],
-//! [here-2]).
+//! The store lags behind the log: applied bytes are put, and a checkpoint makes them independent of
+//! the log. After a restart the log is replayed from the last checkpoint on; putting bytes again is
+//! harmless. Then the retained bytes that the store lacks are fetched from peers by position: a
+//! node that installed a snapshot has the table of streams, but none of the bytes ([snap-5]). No
+//! record contains fetched bytes, so they count as available only once a checkpoint covers them
+//! ([here-1], [here-2]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -34,26 +33,26 @@ use crate::{
     wake::earliest,
 };
 
-/// Reads that wait for a place in the store's queue.
+/// Maximum number of reads waiting for the store's queue.
 const READS_WAITING_MAX: usize = 1024;
-/// Questions for missing bytes that are out at a time, and how many bytes one is answered with: no
-/// chunk of any store has less, and a read ends at its chunk.
+/// Maximum number of requests for missing bytes in flight, and number of bytes in a reply to one:
+/// no chunk of a store is smaller, and a read ends with its chunk.
 const ASKED_MAX: u64 = 16;
 const ASKED_BYTES: usize = 64 << 10;
-/// A store that lacks room or descriptors tries again after this.
+/// Delay in milliseconds before a store that lacks space or file descriptors tries again.
 const SHORT_MS: u64 = 20;
-/// Interval of checks for missing bytes.
+/// Interval in milliseconds of checks for missing bytes.
 const LOOK_MS: u64 = 50;
-/// Checkpoints for the sake of bytes in no record begin no closer together than this: each writes a
-/// whole catalogue.
+/// Minimum interval in milliseconds between checkpoints for bytes that no record contains, since
+/// each one writes a whole catalogue.
 const SAVE_MS: u64 = 1000;
 
-/// Reader that bytes are read for.
+/// Recipient of bytes that are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reader {
     Front(StreamTag),
     Peer(NodeId),
-    /// A backup, by the number of its question.
+    /// A backup, with the number of its request.
     Backup(u64),
     /// A scrub: the bytes are checked for damage.
     Scrub,
@@ -63,7 +62,7 @@ enum Reader {
 #[derive(Debug)]
 pub(crate) enum Fetched {
     Bytes(Blocks),
-    /// This node does not have them now; another may.
+    /// This node does not have the bytes now; another may.
     NotHere,
 }
 
@@ -75,73 +74,74 @@ struct Waiting {
     bytes_max: usize,
 }
 
-/// Bytes that the table says are kept, and the store has not.
+/// Retained bytes, according to the table, that the store lacks.
 #[derive(Debug, Default)]
 struct Lack {
     ranges: VecDeque<(StreamName, Range<u64>)>,
-    /// Positions of the first range below were requested.
+    /// End of the positions in the first range that were requested.
     asked_to: u64,
-    /// Peer that delivered last: it is asked first.
+    /// Peer that delivered last, which is asked first.
     source: Option<NodeId>,
-    /// Number of requests for the first byte that failed, and whether another one is in flight.
+    /// Number of failed requests for the first byte, and whether another one is in flight.
     asked: usize,
     waiting: bool,
     ask_at: Time,
     look_at: Time,
-    /// The missing ranges are unknown before the first check.
+    /// The missing ranges must be determined again.
     unknown: bool,
 }
 
-/// [here-1] Bytes in the store that no record of the log has: a start finds them only by the
+/// [here-1] Bytes in the store that no record of the log contains: a restart finds them only in the
 /// catalogue.
 #[derive(Debug, Default)]
 struct Unrecorded {
-    /// Fetched bytes that were put since the last checkpoint began.
+    /// Number of fetched bytes that were put since the last checkpoint began.
     fetched: u64,
-    /// Fetched bytes that the checkpoint in progress names.
+    /// Number of fetched bytes that the checkpoint in progress covers.
     saving: u64,
-    /// Content decided below was learned without bytes, which arrived later if they did.
+    /// End of the slots whose content was learned without bytes, which arrived later or not yet.
     bare_to: Slot,
-    /// The next checkpoint for their sake begins no earlier.
+    /// Earliest time of the next checkpoint for these bytes.
     save_at: Time,
 }
 
-/// The store of streams, with the reads and fetches of its bytes.
+/// The store of streams, with reads and fetches of its bytes.
 pub(crate) struct Keeping {
     store: Store,
     unrecorded: Unrecorded,
-    /// State of [`Keeping::lacks`] as known to the core.
+    /// Result of [`Keeping::lacks`] that the core knows.
     noted_lacking: bool,
-    /// Decided slots below were put, since the last checkpoint or before.
+    /// End of the decided slots whose bytes were put.
     put_to: Slot,
-    /// The log is gone through again up to here.
+    /// End of the slots that are replayed from the log.
     replay_to: Slot,
     readers: BTreeMap<u64, Reader>,
     waiting: VecDeque<Waiting>,
     next_token: u64,
     lack: Lack,
     retry_ms: u64,
-    /// The store may have streams that were opened below, and that an earlier table does not know.
+    /// Until everything below this slot is applied, the store may have streams that the table does
+    /// not know.
     known_to: Option<Slot>,
-    /// Changes of streams that take effect only when everything below these slots is applied: open
-    /// votes may name what they free, and a start takes a vote whose bytes are gone for a forgotten
-    /// one ([trim-4]).
+    /// Changes of streams that take effect once everything below these slots is applied. Open votes
+    /// may refer to bytes that the changes free, and a restart would count a vote whose bytes are
+    /// lost as forgotten ([trim-4]).
     later: VecDeque<(Slot, Change)>,
-    /// The store lacks something: it tries again then.
+    /// Time at which a store that lacks a resource tries again.
     retry_at: Option<Time>,
-    /// Hold of a backup that needs the kept bytes.
+    /// Hold of a backup on the retained bytes.
     holding: Holding,
-    /// Bytes that were read for backups.
+    /// Results of reads for backups.
     held: VecDeque<(u64, Result<Vec<u8>, NotRead>)>,
-    /// A read of a scrub is in flight; the result of the last one.
+    /// A read for a scrub is in flight.
     scrubs: bool,
     scrubbed: Option<ReadDone>,
 }
 
 impl Keeping {
-    /// Creates the part with an open store that has claimed the places in the log. The service, and
-    /// the table with it, are at `applied_to`; the log begins at `log_start` and ends at `log_end`,
-    /// and records of content below `bare_to` that it was learned without bytes.
+    /// Creates the state with an open store that has claimed the places in the log. The service,
+    /// and with it the table, is at `applied_to`. The log begins at `log_start` and ends at
+    /// `log_end`. It contains content below `bare_to` that was learned without bytes.
     pub(crate) fn new(
         store: Store,
         (log_start, log_end): (Slot, Slot),
@@ -173,28 +173,28 @@ impl Keeping {
         keeping
     }
 
-    /// Starts a replay. Everything below `at` is applied, and was put unless it is after the last
-    /// checkpoint: of that, the log has the slots from its start on.
+    /// Starts a replay. Everything below `at` is applied, and was put except for slots after the
+    /// last checkpoint, which the log has unless they are below its start.
     fn replay(&mut self, log_start: Slot, at: Slot, streams: &Table) {
         let from = self.store.checkpointed_to().max(log_start);
-        // Of streams that are gone nothing is put.
+        // Without streams there are no bytes to put.
         let nothing = streams.is_empty();
         self.put_to = if nothing { at } else { from.min(at) };
         self.replay_to = at;
     }
 
-    /// Returns the slots that are to be replayed before anything else is put.
+    /// Returns the slots that must be replayed before other bytes are put.
     pub(crate) fn replays(&self) -> Option<SlotRange> {
         (self.put_to < self.replay_to).then(|| SlotRange::new(self.put_to, self.replay_to))
     }
 
-    /// Puts the values that were read back from these slots.
+    /// Puts the values of these slots, which were read from the log.
     pub(crate) fn replayed<D: Disk>(&mut self, values: Values, streams: &Table, disk: &mut D) {
         for (range, value, body) in values {
             if range.from > self.put_to || range.to <= self.put_to {
                 continue;
             }
-            // What was placed was claimed at the start.
+            // Placed bytes were claimed at the start.
             if let Value::Content { stream, offset } = value
                 && let Body::Bytes(bytes) = body
                 && streams.is_kept(stream)
@@ -207,34 +207,35 @@ impl Keeping {
         }
     }
 
-    /// Skips the slots, which are not in the log: their content is fetched by position.
+    /// Skips slots that the log no longer has: their content is fetched by position.
     pub(crate) fn skip_replay(&mut self) {
         self.put_to = self.replay_to;
         self.lack.unknown = true;
     }
 
-    /// Returns whether more may be applied: there must be room for the appended bytes.
+    /// Returns whether more slots may be applied: there must be space for the appended bytes.
     pub(crate) fn has_room(&self) -> bool {
         self.replays().is_none() && (self.store.failure().is_some() || self.store.has_room())
     }
 
-    /// Returns the reason why the store writes no more.
+    /// Returns the reason why the store does not write any more, if so.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.store.failure()
     }
 
-    /// Returns whether the store takes only bytes in flight: commands need the remaining space.
+    /// Returns whether the store accepts only bytes in flight, because commands need the remaining
+    /// space.
     pub(crate) fn is_full(&self) -> bool {
         self.store.is_full()
     }
 
-    /// Returns the resource that the store waits for.
+    /// Returns the resource that the store waits for, if so.
     pub(crate) fn short(&self) -> Option<&str> {
         self.store.short()
     }
 
-    /// Processes the slots applied below `applied_to`: the content that became part of streams, and
-    /// the changes of streams.
+    /// Processes the slots applied below `applied_to`: bytes appended to streams, and changes of
+    /// streams.
     pub(crate) fn applied<D: Disk>(
         &mut self,
         (applied_to, voted_to): (Slot, Slot),
@@ -251,14 +252,14 @@ impl Keeping {
                     let bytes = bytes.get(skip..).unwrap_or_default();
                     self.store.put(one.stream, position, bytes, disk);
                 }
-                // The bytes were placed; those that rotted since are looked up.
+                // The bytes were placed; any that were damaged since must be fetched.
                 None => {
                     self.lack.unknown |= self.store.held_to(one.stream, position) < end;
                 }
             }
         }
-        // After a snapshot these may be the bytes that seemed to be missing: a checkpoint that is
-        // ahead of it has no bytes of streams removed in between.
+        // After a snapshot was loaded, a change may remove bytes that seemed to be missing: a
+        // checkpoint ahead of the snapshot lacks streams that were removed in between.
         self.lack.unknown |= !changes.is_empty() && !self.lack.ranges.is_empty();
         self.later.extend(changes.into_iter().map(|change| (voted_to, change)));
         while let Some((_, change)) = self.later.pop_front_if(|(slot, _)| *slot <= applied_to) {
@@ -268,7 +269,7 @@ impl Keeping {
                 }
                 Change::Trimmed { stream, below } => self.store.drop_below(stream, below),
                 Change::Removed { stream } => self.store.forget(stream),
-                // Bytes placed after its end are not needed.
+                // Bytes placed after the end are not needed.
                 Change::Closed { stream, end } => self.store.drop_above(stream, end),
             }
         }
@@ -281,7 +282,7 @@ impl Keeping {
     }
 
     /// [disk-5] Writes whole units of a stream immediately. Returns `false` if that is not possible
-    /// now, and the record has the bytes.
+    /// now, so that the record must contain the bytes.
     pub(crate) fn place<D: Disk>(
         &mut self,
         stream: StreamName,
@@ -292,8 +293,7 @@ impl Keeping {
         self.places_units() && self.store.place(stream, position, bulk, disk)
     }
 
-    /// Returns whether units may be placed now: not before the content of the log was put, nor
-    /// where there is no room.
+    /// Returns whether units may be placed now: a replay must have ended, and there must be space.
     pub(crate) fn places_units(&self) -> bool {
         self.replays().is_none()
             && self.store.failure().is_none()
@@ -306,20 +306,20 @@ impl Keeping {
         self.store.layout()
     }
 
-    /// Takes the next bytes that were placed and are on stable storage.
+    /// Takes the next placed bytes that are on stable storage.
     pub(crate) fn next_placed(&mut self) -> Option<(StreamName, Range<u64>)> {
         self.store.next_placed()
     }
 
-    /// Returns the places of these bytes, encoded as in a record; empty if they are not on stable
+    /// Returns the places of these bytes, encoded for a record; empty if they are not on stable
     /// storage.
     pub(crate) fn places(&self, stream: StreamName, positions: Range<u64>) -> Vec<u8> {
         let places = self.store.places(stream, positions);
         places.map_or_else(Vec::new, |places| Place::encode_all(&places))
     }
 
-    /// Records that a snapshot replaced everything below `at`: kept bytes of streams are in the log
-    /// still, or are to be looked up.
+    /// Records that a snapshot replaced everything below `at`: retained bytes of streams are still
+    /// in the log, or must be fetched.
     pub(crate) fn loaded(&mut self, log_start: Slot, at: Slot, streams: &Table) {
         self.went_back();
         self.known_to.take_if(|known_to| *known_to <= at);
@@ -327,15 +327,15 @@ impl Keeping {
         self.lack.unknown = true;
     }
 
-    /// Handles a service, and with it the table, at an earlier state: until everything that was put
-    /// is applied again, that table does not know all streams that the store has.
+    /// Handles a service, and with it a table, that went back to an earlier state. Until everything
+    /// that was put is applied again, that table does not know all streams in the store.
     pub(crate) fn went_back(&mut self) {
         let was = self.known_to.unwrap_or_default().max(self.replay_to);
         self.known_to = Some(was);
     }
 
-    /// Drops streams that the table does not know. Not while the table is older than the store:
-    /// streams that it does not know yet were placed, and are in no log.
+    /// Drops streams that the table does not know. Must not be called while the table is older than
+    /// the store: unknown streams may have placed bytes that no log contains.
     fn forget_unknown(&mut self, streams: &Table) {
         let gone: Vec<StreamName> = self
             .store
@@ -348,7 +348,7 @@ impl Keeping {
         }
     }
 
-    /// [trim-2] Returns the slot below which the log is not needed for the sake of streams.
+    /// [trim-2] Returns the slot below which streams do not need the log.
     pub(crate) fn kept_to(&self, streams: &Table) -> Slot {
         let nothing = streams.is_empty() && self.store.streams().next().is_none();
         match nothing {
@@ -357,7 +357,7 @@ impl Keeping {
         }
     }
 
-    /// Makes the bytes that were put outlive the log.
+    /// Starts a checkpoint, which makes the bytes that were put independent of the log.
     pub(crate) fn start_checkpoint<D: Disk>(&mut self, disk: &mut D) {
         if self.replays().is_none() && self.store.start_checkpoint(self.put_to, disk) {
             self.unrecorded.saving = std::mem::take(&mut self.unrecorded.fetched);
@@ -374,7 +374,8 @@ impl Keeping {
         }
     }
 
-    /// Returns whether bytes in no record wait for a checkpoint to begin, and no more are expected.
+    /// Returns whether bytes that no record contains wait for a checkpoint, and no more are
+    /// expected.
     fn has_all_to_save(&self) -> bool {
         let Unrecorded { fetched, bare_to, .. } = self.unrecorded;
         let waits = fetched > 0 || self.store.checkpointed_to() < bare_to;
@@ -389,13 +390,12 @@ impl Keeping {
         }
     }
 
-    /// [here-1] Records that content decided below `to` is learned without its bytes.
+    /// [here-1] Records that content decided below `to` was learned without its bytes.
     pub(crate) fn learns_bare(&mut self, to: Slot) {
         self.unrecorded.bare_to = self.unrecorded.bare_to.max(to);
     }
 
-    /// Reads bytes for a front that the table says are kept. Returns `false` if too many reads
-    /// wait.
+    /// Reads retained bytes for a front. Returns `false` if too many reads are waiting.
     pub(crate) fn read<D: Disk>(
         &mut self,
         tag: StreamTag,
@@ -407,7 +407,7 @@ impl Keeping {
         self.read_for(Reader::Front(tag), stream, position, bytes_max, disk)
     }
 
-    /// Reads bytes for a peer, by position. Returns `false` if they are not in the store.
+    /// Reads bytes for a peer by position. Returns `false` if they are not in the store.
     pub(crate) fn read_for_peer<D: Disk>(
         &mut self,
         to: NodeId,
@@ -418,7 +418,7 @@ impl Keeping {
         if self.store.held_to(stream, position) == position {
             return false;
         }
-        // If too many wait, the peer asks again.
+        // If too many reads are waiting, the peer repeats its request.
         self.read_for(Reader::Peer(to), stream, position, ASKED_BYTES, disk);
         true
     }
@@ -453,7 +453,7 @@ impl Keeping {
         }
     }
 
-    /// Continues all work; sends fronts and peers the bytes that were read for them.
+    /// Continues all work, and sends fronts and peers the bytes that were read for them.
     pub(crate) fn advance<D: Disk>(
         &mut self,
         now: Time,
@@ -467,7 +467,7 @@ impl Keeping {
             self.start_checkpoint(disk);
         }
         self.save(now, disk);
-        // It does not say when it has room again, and tries each time that it is asked.
+        // The store does not report when space becomes free; it tries whenever it is called.
         let short = self.store.short().is_some() || self.store.is_checkpointing();
         self.retry_at = short.then(|| now.plus_ms(SHORT_MS));
         while let Some(done) = self.store.next_read() {
@@ -475,7 +475,7 @@ impl Keeping {
                 continue;
             };
             if let Err(Unread::Rotten { stream, range, .. }) = &done.result {
-                // It is looked for at peers, which have it.
+                // The damaged bytes are fetched from peers.
                 self.store.lose(*stream, range.clone());
                 self.lack.unknown = true;
             }
@@ -504,33 +504,32 @@ impl Keeping {
         self.start_reads(disk);
     }
 
-    /// Returns whether the store may lack bytes that the table says are kept.
+    /// Returns whether the store may lack retained bytes.
     fn misses_any(&self) -> bool {
         self.lack.unknown || !self.lack.ranges.is_empty()
     }
 
-    /// [here-1] Returns whether bytes that the table says are kept may not be here, or would not be
-    /// after a restart.
+    /// [here-1] Returns whether this node may lack retained bytes, now or after a restart.
     pub(crate) fn lacks(&self) -> bool {
         let Unrecorded { fetched, saving, bare_to, .. } = self.unrecorded;
         self.misses_any() || fetched + saving > 0 || self.store.checkpointed_to() < bare_to
     }
 
-    /// Returns [`Keeping::lacks`] if it has changed since the last time.
+    /// Returns [`Keeping::lacks`] if it has changed since the last call.
     pub(crate) fn lacking_news(&mut self) -> Option<bool> {
         let lacks = self.lacks();
         let before = std::mem::replace(&mut self.noted_lacking, lacks);
         (before != lacks).then_some(lacks)
     }
 
-    /// Returns the number of bytes that are known to be missing, or would be after a restart.
+    /// Returns the number of bytes known to be missing, now or after a restart.
     pub(crate) fn missing_bytes(&self) -> u64 {
         let ranges = self.lack.ranges.iter();
         let missing: u64 = ranges.map(|(_, range)| range.end - range.start).sum();
         missing + self.unrecorded.fetched + self.unrecorded.saving
     }
 
-    /// Takes bytes that were requested by position: they are put if they are missing.
+    /// Puts bytes that were requested by position, if they are missing.
     pub(crate) fn take_missing<D: Disk>(
         &mut self,
         now: Time,
@@ -564,7 +563,7 @@ impl Keeping {
         }
     }
 
-    /// Records that a peer has none of the requested bytes: another one is asked immediately,
+    /// Records that a peer does not have the requested bytes. Another one is asked immediately,
     /// unless all were.
     pub(crate) fn missing_not_there(&mut self, now: Time, stream: StreamName, peers: usize) {
         let first = self.lack.ranges.front();
@@ -574,7 +573,7 @@ impl Keeping {
         }
     }
 
-    /// Looks up missing bytes, and requests them from peers.
+    /// Determines which bytes are missing, and requests them from peers.
     pub(crate) fn look_for_missing(
         &mut self,
         now: Time,
@@ -599,13 +598,13 @@ impl Keeping {
             return;
         };
         if peers.is_empty() {
-            // It would be due again and again.
+            // Without this delay the request would stay due in every turn.
             self.lack.ask_at = self.lack.ask_at.max(now.plus_ms(self.retry_ms));
             return;
         }
         if now >= self.lack.ask_at {
-            // No answer: everything from the first missing byte on is requested again, from another
-            // peer.
+            // There was no reply: everything from the first missing byte on is requested again,
+            // from another peer.
             self.lack.asked_to = range.start;
             self.lack.asked += usize::from(self.lack.waiting);
             self.lack.waiting = true;
@@ -624,7 +623,8 @@ impl Keeping {
             if !out.send(to, Lane::Control, &frame) {
                 return;
             }
-            // A read ends at a chunk of the answerer at the latest: those are whole pieces.
+            // The peer's read ends with its chunk at the latest, and a chunk contains whole pieces
+            // of this size.
             self.lack.asked_to = (position / piece + 1) * piece;
         }
     }
@@ -660,12 +660,12 @@ impl Keeping {
         }
     }
 
-    /// [trim-2] Holds all bytes kept now, as of the last applied slot, while a backup is taken.
+    /// [trim-2] Begins a hold for a backup on all bytes retained as of the last applied slot.
     pub(crate) fn hold(&mut self, now: Time, applied_to: Slot) -> StreamHold {
         self.holding.begin(now, applied_to)
     }
 
-    /// Returns whether a hold is still in place, and prolongs it.
+    /// Returns whether a hold is still in place, and extends it.
     pub(crate) fn goes_on(&mut self, now: Time, hold: &StreamHold) -> bool {
         self.holding.touch(now, hold.id)
     }
@@ -693,8 +693,8 @@ impl Keeping {
         self.held.pop_front()
     }
 
-    /// Reads the held bytes from there on, or of the next stream, to check them. Returns `false` if
-    /// there are none.
+    /// Starts reading stored bytes from this position on, or of the next stream, to check them.
+    /// Returns `false` if there are none left.
     pub(crate) fn scrub<D: Disk>(
         &mut self,
         from: Option<(StreamName, u64)>,
@@ -711,7 +711,7 @@ impl Keeping {
         true
     }
 
-    /// Takes the result.
+    /// Takes the result of the last read for a scrub.
     pub(crate) fn take_scrubbed(&mut self) -> Option<ReadDone> {
         self.scrubbed.take()
     }
@@ -721,7 +721,7 @@ impl Keeping {
         self.store.checkpointed_to() > Slot::FIRST
     }
 
-    /// Returns the time of the next due work, without an event.
+    /// Returns when the next work is due without further input.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         let missing = !self.lack.ranges.is_empty() && self.replays().is_none();
         // Bytes in memory are read immediately, without a completion.
@@ -731,7 +731,7 @@ impl Keeping {
         earliest([missing.then_some(self.lack.ask_at), self.retry_at, scrubbed, save_at])
     }
 
-    /// Returns the bytes of chunks in use, and of all files.
+    /// Returns the size of the chunks in use and of all files, in bytes.
     pub(crate) fn bytes(&self) -> (u64, u64) {
         (self.store.used_bytes(), self.store.file_bytes())
     }
@@ -755,7 +755,7 @@ mod tests {
         plane::{Body, Plane, TooLarge},
     };
 
-    /// There are no peers.
+    /// A plane without peers.
     struct NoPeers;
 
     impl Plane for NoPeers {
@@ -778,7 +778,7 @@ mod tests {
     const LIMITS: StoreLimits =
         StoreLimits { dirty_bytes_max: 1 << 20, gathered_bytes_max: 1 << 20, left_bytes: 0 };
 
-    /// Returns a table whose stream has ten bytes, in slots 1 to 11.
+    /// Returns a table whose stream has ten bytes, in slots 2 to 11.
     fn table() -> Table {
         let open = Command::Open {
             name: "s".parse().unwrap(),
@@ -808,8 +808,8 @@ mod tests {
         SlotRange::new(Slot(from), Slot(to))
     }
 
-    /// [here-1] [here-2] Bytes in no record, fetched or received after their descriptor, never
-    /// count during their checkpoint at a moment at which a crash would lose them.
+    /// [here-1] [here-2] Bytes that no record contains, whether fetched or received after their
+    /// descriptor, never count as available while a crash would lose them.
     #[test]
     fn bytes_in_no_record_count_when_a_start_finds_them() {
         for fetched in [true, false] {
@@ -845,8 +845,9 @@ mod tests {
         }
     }
 
-    /// A vote that is open may name places of a stream that is removed below it; after two starts
-    /// in a row it was taken for forgotten, as a checkpoint had freed them.
+    /// An open vote may refer to places of a stream that is removed in a lower slot. These must not
+    /// be freed yet: a checkpoint had freed them, and after two consecutive restarts the vote
+    /// counted as forgotten.
     #[test]
     fn what_is_let_go_waits_until_all_that_was_voted_for_is_applied() {
         let mut disk = MemoryDisk::default();
@@ -860,13 +861,13 @@ mod tests {
         assert_eq!(keeping.store.held_to(S, 0), 10, "slots 13 to 20 may name it");
         keeping.applied((Slot(19), Slot(40)), Vec::new(), Vec::new(), &mut disk);
         assert_eq!(keeping.store.held_to(S, 0), 10);
-        // What was voted for since needs none of it.
+        // Votes cast since do not need the bytes.
         keeping.applied((Slot(20), Slot(40)), Vec::new(), Vec::new(), &mut disk);
         assert_eq!(keeping.store.held_to(S, 0), 0);
     }
 
-    /// A backup holds the bytes kept by an earlier table; when it is over, or reads too little for
-    /// too long, the bytes trimmed since are released.
+    /// A backup holds the bytes that an earlier table retained. When it ends, or is idle for too
+    /// long, bytes trimmed since are released.
     #[test]
     fn a_backup_keeps_what_is_trimmed_and_removed_meanwhile() {
         let mut disk = MemoryDisk::default();
@@ -897,7 +898,7 @@ mod tests {
             let first = if remove { 4 } else { 0 };
             let slots = (Slot(13), Slot(13));
             keeping.applied(slots, Vec::new(), vec![change], &mut MemoryDisk::default());
-            // Nor when it looks up missing bytes.
+            // Nor does a check for missing bytes release any.
             keeping.lack.unknown = true;
             turn(&mut keeping, Time(1), after);
             assert_eq!(keeping.store.held_to(S, first), 10, "it is held");
@@ -909,9 +910,8 @@ mod tests {
         }
     }
 
-    /// The service fails and recovers empty just before a lookup of missing bytes: its table knows
-    /// no stream, and the store keeps them all. A group of one could not fetch the bytes from
-    /// anywhere.
+    /// The service fails and recovers empty just before a check for missing bytes: its table knows
+    /// no stream, but the store keeps them all. A group of one could not fetch them from anywhere.
     #[test]
     fn a_table_that_went_back_makes_the_store_forget_nothing() {
         let mut disk = MemoryDisk::default();
@@ -923,11 +923,11 @@ mod tests {
         keeping.went_back();
         keeping.look(Time(0), &nothing);
         assert_eq!(keeping.store.held_to(S, 0), 10);
-        // It is made empty once more, this time to take in a snapshot.
+        // The service is reset once more, this time to load a snapshot.
         keeping.loaded(Slot(1), Slot(1), &nothing);
         keeping.look(Time(0), &nothing);
         assert_eq!(keeping.store.held_to(S, 0), 10);
-        // Once everything is applied again, the table knows all that are left.
+        // Once everything is applied again, the table knows all streams that still exist.
         keeping.applied((Slot(12), Slot(12)), Vec::new(), Vec::new(), &mut disk);
         keeping.look(Time(0), &streams);
         assert_eq!(keeping.missing_bytes(), 0);

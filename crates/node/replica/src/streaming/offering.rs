@@ -1,8 +1,8 @@
-//! The leader's side of streams: assigns the next slots to the bytes that it holds ([stream-1]).
+//! The leader's side of streams: assigns slots to the bytes that it has ([stream-1]).
 //!
-//! Liveness, with one exception: in a ballot the bytes of a stream are proposed in their order, so
-//! that nothing is skipped by the rule that appends. Where a slot was lost in between, the rest is
-//! a no-op, and is proposed again once that is known.
+//! This part is about liveness, with one exception: within a ballot, the bytes of a stream are
+//! proposed in order, so that the rule for appending skips none. If a slot was lost in between, the
+//! rest is a no-op, and is proposed again once that is known.
 
 use std::collections::BTreeMap;
 
@@ -20,19 +20,19 @@ use crate::{
     round_robin::RoundRobin,
 };
 
-/// Maximum length of a run whose bytes go into records.
+/// Maximum length of a run in bytes if records contain its bytes.
 const SLICE_BYTES: u64 = 64 << 10;
 
 /// Progress of a stream's proposals.
 #[derive(Clone, Copy, Debug)]
 struct Offer {
-    /// Positions below are proposed in this ballot, or decided.
+    /// End of the positions that are proposed in this ballot, or decided.
     proposed_to: u64,
-    /// The slots since its positions follow one another: first, and one past the last.
+    /// Slots of the consecutive positions proposed last.
     slots: SlotRange,
 }
 
-/// A run that gets the next slots.
+/// A run of content to be proposed in the next slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NextRun {
     pub(crate) stream: StreamName,
@@ -45,20 +45,21 @@ pub(crate) struct NextRun {
 #[derive(Debug)]
 pub(crate) struct Offering {
     offers: BTreeMap<StreamName, Offer>,
-    /// Streams of which there may be more to propose.
+    /// Streams that may have more bytes to propose.
     ready: RoundRobin<StreamName>,
-    /// [p1-6] Inherited slots are below: the next position of each stream is known only after them.
+    /// [p1-6] End of the inherited slots: only after them is the next position of each stream
+    /// known.
     wait_for: Option<Slot>,
-    /// Owners that cannot be talked to, and since when.
+    /// Owners that are not connected, and since when.
     away: BTreeMap<NodeId, Time>,
-    /// Streams that are being closed, with the slot of the close.
+    /// Streams that are being closed, with the slot after the close.
     closing: BTreeMap<StreamName, Slot>,
-    /// Time after which an absent owner is lost.
+    /// Time in milliseconds after which an absent owner counts as lost.
     lost_ms: u64,
 }
 
 impl Offering {
-    /// Owners that were away for `lost_ms` are lost ([stream-6]).
+    /// Creates the state. Owners absent for `lost_ms` count as lost ([stream-6]).
     pub(crate) fn new(lost_ms: u64) -> Self {
         Self {
             offers: BTreeMap::new(),
@@ -70,26 +71,27 @@ impl Offering {
         }
     }
 
-    /// Restarts: this node leads in another ballot than before, and has proposed everything below
-    /// `next` again; or it does not lead.
+    /// Restarts for another ballot, in which this node leads and has proposed everything below
+    /// `next` again; `None` if it does not lead.
     pub(crate) fn restart(&mut self, next: Option<Slot>) {
         self.forget();
         self.wait_for = next;
     }
 
-    /// Drops the progress, as the table was replaced: the earlier proposals may not follow it.
+    /// Drops the progress, since the table was replaced and the proposals may not fit it.
     pub(crate) fn forget(&mut self) {
         self.offers.clear();
         self.closing.clear();
     }
 
-    /// Records that there may be more of this stream.
+    /// Records that a stream may have more bytes.
     pub(crate) fn arrived(&mut self, stream: StreamName) {
         self.ready.insert(stream);
     }
 
-    /// Records that content of it was applied in these slots, and some `skipped`: the content after
-    /// it in this ballot will be skipped, too, so proposals continue at the stream's end.
+    /// Records that content of a stream was applied in these slots, and whether some was `skipped`.
+    /// If so, later content in this ballot will be skipped, too, so proposals continue at the
+    /// stream's end.
     pub(crate) fn applied(&mut self, stream: StreamName, range: SlotRange, skipped: bool) {
         let own = |offer: &Offer| range.from >= offer.slots.from;
         if skipped && self.offers.get(&stream).is_some_and(own) {
@@ -98,13 +100,13 @@ impl Offering {
         self.ready.insert(stream);
     }
 
-    /// Records that the run was not proposed after all.
+    /// Records that a run of this stream was not proposed after all.
     pub(crate) fn refused(&mut self, stream: StreamName) {
         self.offers.remove(&stream);
         self.ready.insert(stream);
     }
 
-    /// Stops proposals of this stream.
+    /// Ends the proposals of this stream.
     pub(crate) fn closed(&mut self, stream: StreamName) {
         self.offers.remove(&stream);
         self.ready.remove(&stream);
@@ -126,12 +128,11 @@ impl Offering {
         loop {
             let stream = self.ready.turn()?;
             let Some(next) = streams.next(stream) else {
-                // Not open, or not yet: bytes that arrive later make it ready again.
+                // The stream is not open (yet); bytes that arrive later make it ready again.
                 self.ready.remove(&stream);
                 continue;
             };
-            // All that was proposed is applied: where that is, the stream goes on, whatever was
-            // lost.
+            // Once all proposals are applied, the stream continues where it is, whatever was lost.
             let under_way = |offer: &&Offer| applied_to < offer.slots.to;
             let offer = self.offers.get(&stream).filter(under_way);
             let position = offer.map_or(next, |offer| offer.proposed_to.max(next));
@@ -150,7 +151,7 @@ impl Offering {
         }
     }
 
-    /// Records that the run is proposed in these slots.
+    /// Records that a run is proposed in these slots.
     pub(crate) fn proposed(&mut self, run: &NextRun, range: SlotRange) {
         let offer = self
             .offers
@@ -163,8 +164,8 @@ impl Offering {
         offer.proposed_to = run.position + range.len();
     }
 
-    /// Returns the streams whose owners are lost, each once until that is decided or undone: `boot`
-    /// returns the process of a connected owner.
+    /// Returns the next open stream whose owner is lost, unless its close is already proposed.
+    /// `boot` returns the process start of a connected owner.
     pub(crate) fn next_lost(
         &mut self,
         now: Time,
@@ -180,7 +181,7 @@ impl Offering {
         self.closing.retain(|_, behind| *behind > applied_to);
         for stream in streams.open() {
             let lost = match boot(stream.owner) {
-                // Its process ended, and another one runs.
+                // The owner's process ended, and another one runs.
                 Some(boot) => boot != stream.boot,
                 None => {
                     let since = *self.away.entry(stream.owner).or_insert(now);
@@ -194,12 +195,12 @@ impl Offering {
         None
     }
 
-    /// Records that its close is proposed in this slot.
+    /// Records that the close of a stream is proposed in this slot.
     pub(crate) fn closing(&mut self, stream: StreamName, slot: Slot) {
         self.closing.insert(stream, slot.next());
     }
 
-    /// Returns the time at which an absent owner is lost.
+    /// Returns the time at which the next absent owner counts as lost.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
         self.wait_for?;
         let lost = self.away.values().map(|since| since.plus_ms(self.lost_ms));
@@ -207,9 +208,9 @@ impl Offering {
     }
 }
 
-/// Returns the end of a run that begins at this position, as far as its bytes are here. Placed
-/// bytes need but a few bytes of a record, so that the run may be long; bytes that are in memory
-/// only would keep others waiting ([stream-2]).
+/// Returns the end of the run of available bytes that begins at this position. A record needs only
+/// little space for placed bytes, so such a run may be long. Bytes that are only in memory would
+/// delay other streams ([stream-2]).
 fn end_of_run(stream: StreamName, position: u64, runs: &Runs) -> u64 {
     let boundary = |bytes: u64| (position / bytes + 1).saturating_mul(bytes);
     let long = boundary(STREAM_PIECE_BYTES_MAX as u64);

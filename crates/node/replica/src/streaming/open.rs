@@ -1,8 +1,8 @@
 //! Bytes from a client that were not sent to any node yet: the piece that is being filled.
 //!
-//! A few are kept in a vector. Many are kept in the memory that the store writes from and
-//! connections send from, so that they are copied once. A piece ends where a chunk of the store
-//! does, or, if it is wanted earlier, where a unit does.
+//! A few bytes are in a vector. More are in memory from which the store writes and connections
+//! send, so that they are copied only once. A piece ends at a chunk boundary of the store or, if it
+//! is needed earlier, at a unit boundary.
 
 use quorate_log::disk::{BlockPool, Filling};
 use quorate_stream::store::Layout;
@@ -10,10 +10,10 @@ use quorate_wire::frame::STREAM_PIECE_BYTES_MAX;
 
 use crate::payload::Payload;
 
-/// Maximum of unused buffers for pieces that are kept.
+/// Maximum number of unused buffers that are retained for pieces.
 const FREE_MAX: usize = 32;
 
-/// Boundaries of pieces, and their memory.
+/// Boundaries of pieces, and the memory for them.
 #[derive(Debug)]
 pub(crate) struct Cut {
     unit: u64,
@@ -42,7 +42,7 @@ impl Cut {
         usize::try_from(self.piece - position % self.piece).expect("a piece")
     }
 
-    /// Returns the same if the piece is to end with the last whole unit of `bytes` bytes.
+    /// Returns the length of a piece that ends with the last whole unit of `bytes` bytes.
     fn whole(&self, position: u64, bytes: usize) -> usize {
         let end = position + bytes as u64;
         let whole = (end - end % self.unit).saturating_sub(position);
@@ -50,10 +50,10 @@ impl Cut {
     }
 }
 
-/// The bytes. They begin where the piece before ended.
+/// Bytes of the piece that is being filled.
 #[derive(Debug)]
 pub(crate) enum Open {
-    /// At most a unit.
+    /// At most a unit, in a vector.
     Few(Vec<u8>),
     Many(Filling),
 }
@@ -112,8 +112,8 @@ impl Open {
         }
     }
 
-    /// Records that `count` bytes were written to [`Self::spare`]. A few that stay without a whole
-    /// unit need no more memory than they have.
+    /// Records that `count` bytes were written to [`Self::spare`]. If none were, and there is at
+    /// most a unit, the memory for a whole piece is released.
     pub(crate) fn came(&mut self, count: usize, cut: &Cut) {
         if let Self::Many(filling) = self {
             filling.came(count);
@@ -124,7 +124,8 @@ impl Open {
         }
     }
 
-    /// Takes a piece of the bytes that begin at `position`: all, or of many the whole units.
+    /// Takes a piece from the bytes that begin at `position`: the whole units if there are any,
+    /// otherwise all bytes.
     pub(crate) fn take(&mut self, position: u64, cut: &Cut) -> Payload {
         match std::mem::take(self) {
             Self::Few(few) => Payload::new(few),
@@ -136,7 +137,7 @@ impl Open {
                     whole => whole,
                 };
                 *self = Self::Few(bytes[whole..].to_vec());
-                // What needs much less memory gets its own.
+                // Bytes that need much less memory get memory of their own.
                 if cut.pool.memory_for(whole) == cut.pool.memory_for(most) {
                     return filling.done_at(whole).into();
                 }
@@ -159,8 +160,8 @@ mod tests {
         Cut::of(Layout { unit_bytes: UNIT as u32, chunk_bytes: PIECE as u32, file_chunks: 4 })
     }
 
-    /// Puts bytes in writes of these lengths, and takes a piece when it is full or after each write
-    /// in `early`.
+    /// Puts bytes in writes of these lengths, and takes a piece when it is full and, if `early`,
+    /// after each write. Returns the pieces' lengths.
     fn pieces(writes: &[usize], early: bool) -> Vec<usize> {
         let (cut, mut open) = (cut(), Open::default());
         let (mut sealed, mut given, mut pieces) = (0, 0_u64, Vec::new());

@@ -1,8 +1,8 @@
-//! Pieces that this node owns: the bytes of their clients, and how far these were sent to each node
-//! ([stream-5]).
+//! Pieces of streams that this node owns: the bytes of their clients, and how many of them were
+//! sent to each node ([stream-5]).
 //!
-//! The owner keeps bytes until they are decided, and offers them again when nothing moves. It binds
-//! a position to a byte once: a client that returns gets a new piece.
+//! The owner retains bytes until they are decided, and offers them again if there is no progress.
+//! It binds a position to a byte only once: a client that returns gets a new piece.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -21,20 +21,20 @@ use crate::{
     wake::earliest,
 };
 
-/// Undecided bytes that each piece may have, however many pieces there are.
+/// Number of undecided bytes that each piece may always have, however many pieces there are.
 const LEAST_WINDOW: u64 = 16 << 10;
 
-/// While this many pieces of a stream are in flight, the next one grows: no timer decides how large
-/// it gets.
+/// Maximum number of sealed runs in flight per piece. Meanwhile the next one grows, so no timer
+/// determines its length.
 const UNDER_WAY_MAX: usize = 3;
 
-/// Tags of the owner's own requests; no front allocates them.
+/// Flag of tags for the owner's own requests, which no front allocates.
 const OWN_TAGS: u64 = u64::MAX << 32;
 
-/// Tag of requests that no front waits for.
+/// Tag of requests without a waiting front.
 pub(crate) const NO_FRONT: StreamTag = StreamTag(u64::MAX);
 
-/// Returns whether only the owner waits under this tag.
+/// Returns whether this is a tag of the owner's own requests.
 pub(crate) const fn is_own(tag: StreamTag) -> bool {
     tag.0 & OWN_TAGS == OWN_TAGS
 }
@@ -44,40 +44,40 @@ pub(crate) const fn is_own(tag: StreamTag) -> bool {
 struct Closing {
     tag: StreamTag,
     finish: bool,
-    /// The command is on its way.
+    /// The command to close the piece was proposed and has no result yet.
     asked: bool,
 }
 
 #[derive(Debug)]
 struct Owned {
-    /// Position in the named stream of byte 0.
+    /// Position of the piece's first byte in the named stream.
     first: u64,
-    /// Bytes that are not sent yet, because enough of them are in flight.
+    /// Bytes that wait to be sealed, because enough others are in flight.
     open: Open,
-    /// Positions below were made ready to be sent.
+    /// End of the bytes that are sealed, so they can be sent.
     sealed_to: u64,
-    /// Ends of the pieces in flight, in order.
+    /// Ends of the sealed runs in flight, in order.
     under_way: VecDeque<u64>,
-    /// Positions below went to each node, on the connection that is open.
+    /// End of the bytes sent to each node on its present connection.
     sent: BTreeMap<NodeId, u64>,
-    /// Positions below are applied here.
+    /// First position that is not applied here.
     next: u64,
-    /// Last time that `next` moved, or bytes were offered again.
+    /// Last time that `next` advanced, or bytes were offered again.
     progress_at: Time,
-    /// Last time that `next` moved, or bytes arrived after all earlier ones were decided.
+    /// Last time that `next` advanced, or bytes arrived after all earlier ones were decided.
     moved_at: Time,
     closing: Option<Closing>,
-    /// No front here wants the piece, or not any more: it is only to be closed.
+    /// No front uses the piece any more: it only has to be closed.
     orphan: bool,
 }
 
 impl Owned {
-    /// Returns the position of the next byte to be given.
+    /// Returns the position of the next byte to be put.
     fn given(&self) -> u64 {
         self.sealed_to + self.open.len() as u64
     }
 
-    /// Records that bytes are given now.
+    /// Records that bytes are about to be put.
     fn begins(&mut self, now: Time) {
         if self.given() == self.next {
             self.progress_at = now;
@@ -85,29 +85,29 @@ impl Owned {
         }
     }
 
-    /// Returns the position below which a node was sent, or need not be sent, all bytes.
+    /// Returns the position below which a node has, or does not need, all bytes.
     fn sent_to(&self, node: NodeId) -> u64 {
         self.sent.get(&node).map_or(self.next, |sent| self.next.max(*sent))
     }
 
-    /// Returns the nodes that were not sent all bytes.
+    /// Returns the nodes that were not sent all sealed bytes.
     fn lacking(&self, nodes: &[NodeId]) -> Vec<NodeId> {
         let lacks = |node: &&NodeId| self.sent_to(**node) < self.sealed_to;
         nodes.iter().filter(lacks).copied().collect()
     }
 
-    /// Returns the number of bytes that are given and not decided.
+    /// Returns the number of bytes that were put and are not decided.
     fn undecided(&self) -> u64 {
         self.given().saturating_sub(self.next)
     }
 }
 
-/// A piece ended.
+/// End of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
-    /// Position in the named stream.
+    /// Final position in the named stream.
     pub(crate) at: u64,
-    /// No front here requested that, or not at this position.
+    /// No front of this node requested this end.
     pub(crate) unasked: bool,
 }
 
@@ -118,30 +118,30 @@ pub(crate) struct Owning {
     boot: u32,
     numbers: u32,
     pieces: BTreeMap<StreamName, Owned>,
-    /// Pieces that something happened to: there may be something to seal or to send.
+    /// Pieces that may have something to seal or to send.
     active: BTreeSet<StreamName>,
-    /// Pieces of which nodes were not sent all, for want of room on the connections.
+    /// Pieces with bytes that were not sent to all nodes, because connections were full.
     unsent: Unsent,
-    /// Pieces that are to be closed, and whose command was not asked for yet.
+    /// Pieces to be closed whose command was not proposed yet.
     ending: BTreeSet<StreamName>,
     /// Time of the next check of all pieces for progress.
     look_at: Option<Time>,
-    /// Maximum of undecided bytes of a piece ([stream-8]).
+    /// Maximum number of undecided bytes per piece ([stream-8]).
     window: u64,
-    /// Maximum of all pieces together: the room of other nodes, in addition to their bytes from
-    /// other owners.
+    /// Maximum number of undecided bytes of all pieces together: other nodes have capacity for
+    /// these besides the bytes of other owners.
     total_max: u64,
-    /// Undecided bytes of all pieces.
+    /// Number of undecided bytes of all pieces.
     total: u64,
-    /// Time without progress after which bytes are offered again.
+    /// Time in milliseconds without progress after which bytes are offered again.
     repeat_ms: u64,
-    /// A connection was full: go on then.
+    /// Time at which sending continues after a connection was full.
     retry_at: Option<Time>,
     cut: Cut,
 }
 
 impl Owning {
-    /// Starts without pieces.
+    /// Creates the state without pieces.
     pub(crate) fn new(
         node: NodeId,
         boot: u32,
@@ -174,9 +174,9 @@ impl Owning {
         Some(StreamName { owner: self.node, boot: self.boot, number: self.numbers })
     }
 
-    /// Records that a piece was opened. If it is this process's, but was not requested (`asked`),
-    /// it is closed again: the request was made long ago, and the service has restarted since. A
-    /// piece that was open then goes on.
+    /// Records that a piece was opened. If it belongs to this process but was not requested now
+    /// (`asked`), it is closed again: the request is old, and the service has restarted since. A
+    /// piece that is known to be open continues.
     pub(crate) fn opened(&mut self, now: Time, stream: StreamName, first: u64, asked: bool) {
         if (stream.owner, stream.boot) != (self.node, self.boot)
             || self.pieces.contains_key(&stream)
@@ -201,9 +201,9 @@ impl Owning {
         }
     }
 
-    /// Adopts a piece that is open in the table. Pieces of this process that are not known here
-    /// were opened in slots that a snapshot stands for: their requests were answered as unknown, so
-    /// they are to be closed.
+    /// Adopts a piece that is open in the table. Unknown pieces of this process were opened in
+    /// slots that a snapshot replaced: their requests were answered as unknown, so the pieces must
+    /// be closed.
     pub(crate) fn adopt(&mut self, now: Time, stream: StreamName, first: u64, next: u64) {
         if self.pieces.contains_key(&stream) {
             return;
@@ -214,7 +214,7 @@ impl Owning {
         }
     }
 
-    /// [stream-8] Returns the number of bytes that may be given now.
+    /// [stream-8] Returns the number of bytes that may be put now.
     pub(crate) fn room(&self, stream: StreamName) -> usize {
         let Some(owned) = self.pieces.get(&stream) else {
             return 0;
@@ -225,19 +225,19 @@ impl Owning {
         let undecided = owned.undecided();
         let own = self.window.saturating_sub(undecided);
         let shared = self.shared_room() as u64;
-        // However many there are, each gets on.
+        // However many pieces there are, each makes progress.
         let least = LEAST_WINDOW.min(self.window).saturating_sub(undecided);
         usize::try_from(own.min(shared).max(least)).unwrap_or(usize::MAX)
     }
 
-    /// Returns the number of bytes that all pieces together may be given, in addition to those that
-    /// each may have undecided in any case.
+    /// Returns the number of bytes that may be put into all pieces together, in addition to those
+    /// that each may always have undecided.
     pub(crate) fn shared_room(&self) -> usize {
         let room = self.total_max.saturating_sub(self.total);
         usize::try_from(room).unwrap_or(usize::MAX)
     }
 
-    /// Adds the next bytes; returns the number taken.
+    /// Adds the next bytes; returns the number of bytes accepted.
     pub(crate) fn put(
         &mut self,
         now: Time,
@@ -262,8 +262,8 @@ impl Owning {
         taken
     }
 
-    /// Adds the next bytes, at most `bytes_max`, which `read` writes to their buffer; returns their
-    /// number. It may be given less room, or none.
+    /// Adds the next bytes, at most `bytes_max`, which `read` writes directly into the buffer;
+    /// returns their number. `read` may get a shorter buffer, or an empty one.
     pub(crate) fn fill(
         &mut self,
         now: Time,
@@ -288,7 +288,7 @@ impl Owning {
         taken
     }
 
-    /// Records the bytes taken.
+    /// Counts accepted bytes.
     fn took(&mut self, stream: StreamName, bytes: usize) {
         if bytes > 0 {
             self.active.insert(stream);
@@ -296,14 +296,15 @@ impl Owning {
         }
     }
 
-    /// Returns the waiting time of the bytes that have waited longest for a decision.
+    /// Returns the time in milliseconds for which the oldest undecided bytes have waited without
+    /// progress.
     pub(crate) fn stuck_ms(&self, now: Time) -> u64 {
         let waiting = self.pieces.values().filter(|owned| owned.undecided() > 0);
         let first = waiting.map(|owned| owned.moved_at).min();
         first.map_or(0, |since| now.since_us(since) / 1000)
     }
 
-    /// Closes the piece once all given bytes are decided. Returns `false` if it is not open.
+    /// Closes the piece once all its bytes are decided. Returns `false` if it is not open.
     pub(crate) fn close(&mut self, tag: StreamTag, stream: StreamName, finish: bool) -> bool {
         let Some(owned) = self.pieces.get_mut(&stream) else {
             return false;
@@ -314,7 +315,7 @@ impl Owning {
         true
     }
 
-    /// Closes the piece likewise, without a front that waits for it.
+    /// Closes the piece once all its bytes are decided, without a waiting front.
     pub(crate) fn abandon(&mut self, stream: StreamName) {
         let tag = StreamTag(OWN_TAGS | u64::from(stream.number));
         if self.pieces.get(&stream).is_some_and(|owned| owned.closing.is_none()) {
@@ -322,7 +323,8 @@ impl Owning {
         }
     }
 
-    /// Handles a failed command; returns whether it was one to close a piece, and is repeated.
+    /// Handles a failed command. Returns whether it was the owner's own command to close a piece,
+    /// which is repeated.
     pub(crate) fn failed(&mut self, tag: StreamTag) -> bool {
         let mut again = false;
         for (stream, owned) in &mut self.pieces {
@@ -330,7 +332,7 @@ impl Owning {
                 && closing.tag == tag
                 && closing.asked
             {
-                // The waiting front is notified, and the piece is to be closed all the same.
+                // The waiting front is notified of the failure, but the piece must still be closed.
                 closing.asked = false;
                 again = is_own(tag);
                 closing.tag = StreamTag(OWN_TAGS | u64::from(stream.number));
@@ -340,8 +342,8 @@ impl Owning {
         again
     }
 
-    /// Records that positions below `next` of a stream are applied here. Returns the position in
-    /// the named stream, if it is a piece of this node, and that is new.
+    /// Records that positions below `next` are applied here. If that is progress of a piece of this
+    /// node, returns the position in the named stream.
     pub(crate) fn applied(&mut self, now: Time, stream: StreamName, next: u64) -> Option<u64> {
         let owned = self.pieces.get_mut(&stream)?;
         if next <= owned.next {
@@ -351,7 +353,7 @@ impl Owning {
         owned.next = next;
         self.total = self.total.saturating_sub(before - owned.undecided());
         if owned.orphan {
-            // What was given before the service began again is decided, or void.
+            // Bytes put before the service restarted are decided or void.
             owned.sealed_to = owned.sealed_to.max(next);
             self.active.insert(stream);
             return None;
@@ -363,7 +365,7 @@ impl Owning {
         Some(owned.first + next)
     }
 
-    /// Records that a piece was closed after `end` bytes; `None` if no client of this node had it.
+    /// Records that a piece was closed after `end` bytes; `None` if no client of this node used it.
     pub(crate) fn closed(&mut self, stream: StreamName, end: u64) -> Option<Ended> {
         let owned = self.pieces.remove(&stream)?;
         self.active.remove(&stream);
@@ -377,16 +379,16 @@ impl Owning {
         Some(Ended { at: owned.first + end, unasked: !wanted })
     }
 
-    /// Returns the pieces that the table knows as closed: they were closed in slots that a snapshot
-    /// stands for. One that it does not know is opened after it. The number of their kept bytes is
-    /// as unknown here as the close was.
+    /// Returns the pieces that the table knows as closed, with their applied positions: they were
+    /// closed in slots that a snapshot replaced, so the final positions are not known. A piece that
+    /// the table does not know was opened later.
     pub(crate) fn lost(&self, may_be_open: impl Fn(StreamName) -> bool) -> Vec<(StreamName, u64)> {
         let pieces = self.pieces.iter();
         let gone = pieces.filter(|(stream, _)| !may_be_open(**stream));
         gone.map(|(stream, owned)| (*stream, owned.next)).collect()
     }
 
-    /// Commands that are due: pieces whose bytes are all decided are closed.
+    /// Returns the next command that is due: it closes a piece whose bytes are all decided.
     pub(crate) fn next_close(&mut self) -> Option<(StreamTag, Command)> {
         let due = |stream: &&StreamName| {
             let owned = &self.pieces[*stream];
@@ -401,18 +403,19 @@ impl Owning {
         Some((closing.tag, Command::Close { stream, finish }))
     }
 
-    /// Records that the command could not be taken: it is requested again.
+    /// Records that the command could not be proposed, so that it will be tried again.
     pub(crate) fn not_asked(&mut self, now: Time, tag: StreamTag) {
         self.failed(tag);
         self.retry_at = Some(now.plus_ms(RETRY_MS));
     }
 
-    /// Marks all pieces as active: this node leads now, and all bytes in flight may get slots.
+    /// Marks all pieces as active, since this node leads now and may assign slots to all bytes in
+    /// flight.
     pub(crate) fn leads(&mut self) {
         self.active.extend(self.pieces.keys());
     }
 
-    /// Handles a new connection to a peer: bytes sent on the old one may be lost.
+    /// Handles a new connection to a peer, since bytes sent on the old one may be lost.
     pub(crate) fn peer_up(&mut self, node: NodeId) {
         for (stream, owned) in &mut self.pieces {
             owned.sent.remove(&node);
@@ -420,8 +423,8 @@ impl Owning {
         }
     }
 
-    /// Makes the given bytes ready, and sends `to` these nodes the bytes that they lack. `each`
-    /// receives the streams that have more.
+    /// Seals bytes, and sends the nodes in `to` the bytes that they lack. Passes streams with
+    /// sealed bytes to `each`.
     pub(crate) fn send(
         &mut self,
         now: Time,
@@ -456,8 +459,8 @@ impl Owning {
         }
     }
 
-    /// Sends the bytes that a node lacks, as far as its connection has room, and the same to the
-    /// others that lack them.
+    /// Sends the bytes that a node lacks, as long as its connection has space, and the same bytes
+    /// to other nodes that lack them.
     fn send_to(
         &mut self,
         node: NodeId,
@@ -479,7 +482,8 @@ impl Owning {
             };
             let before = owned.sent_to(node);
             let left = send_piece(stream, owned, to, runs, out, full);
-            // Who found no room at all is the next one that is tried, not the last.
+            // If the node's connection had no space at all, this piece is tried first the next
+            // time.
             if owned.sent_to(node) > before || !full.contains(&node) {
                 self.unsent.over(stream, node);
             }
@@ -487,8 +491,8 @@ impl Owning {
         }
     }
 
-    /// Checks all bytes in flight at intervals: those without progress are offered to the `leader`
-    /// again, and all bytes to nodes that can take them only now.
+    /// Checks the bytes in flight at intervals: offers those without progress to the `leader`
+    /// again, and all bytes to nodes whose connections were full.
     fn look(&mut self, now: Time, leader: Option<NodeId>, out: &mut Outbox<'_>) {
         if self.look_at.take_if(|at| *at <= now).is_none() {
             return;
@@ -510,24 +514,23 @@ impl Owning {
         }
     }
 
-    /// Returns the time of the next due work, without an event.
+    /// Returns when the next work is due without further input.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         earliest([self.retry_at, self.look_at])
     }
 }
 
-/// Turns the given bytes into a piece that is sent as it is.
+/// Seals the bytes that were put: they are sent as one run.
 fn seal(stream: StreamName, owned: &mut Owned, cut: &Cut, runs: &mut Runs) {
     let payload = owned.open.take(owned.sealed_to, cut);
-    // The window of the owner is no larger than that of the store of runs, so there is room.
+    // The owner's window is not larger than that of the runs, so the bytes fit.
     runs.put_needed(stream, owned.sealed_to, &payload);
     owned.sealed_to += payload.len() as u64;
     owned.under_way.push_back(owned.sealed_to);
 }
 
-/// Sends each of these nodes the bytes of a piece that it lacks, except those that are `full`.
-/// Returns the nodes that still lack some; those of them whose connections have no room are full
-/// from now on.
+/// Sends these nodes the bytes of a piece that they lack, except those that are `full`. Returns the
+/// nodes that still lack some; nodes without space on their connections are added to `full`.
 fn send_piece(
     stream: StreamName,
     owned: &mut Owned,
@@ -553,7 +556,7 @@ fn send_piece(
             if !out.fits(node, Lane::Bulk, length) {
                 full.push(node);
             } else if !set.insert(node) {
-                // As many as one frame goes to; the others are next.
+                // The frame already goes to the maximum number of nodes; the others follow.
                 break;
             }
         }
@@ -590,7 +593,7 @@ mod tests {
     const A: NodeId = NodeId(2);
     const B: NodeId = NodeId(3);
 
-    /// Connections with room for a number of frames each, and the calls made to them.
+    /// Connections with space for a number of frames each, and the calls made to them.
     #[derive(Default)]
     struct Connections {
         room: BTreeMap<NodeId, usize>,
@@ -626,7 +629,7 @@ mod tests {
     }
 
     impl Owner {
-        /// Creates pieces that each have bytes to send.
+        /// Creates pieces with bytes to send.
         fn new() -> Self {
             let cut = Cut::of(Layout { unit_bytes: 8192, chunk_bytes: 65536, file_chunks: 4 });
             let mut owner = Self {
@@ -647,8 +650,8 @@ mod tests {
             assert_eq!(taken, BYTES);
         }
 
-        /// Runs one turn with room for `a` and `b` frames; returns the number of checks for room,
-        /// and the receivers of frames.
+        /// Runs one turn with space for `a` and `b` frames; returns the number of checks for space,
+        /// and the recipients of frames.
         fn turn(&mut self, a: usize, b: usize) -> (usize, Vec<NodeId>) {
             self.connections = Connections::default();
             self.connections.room.extend([(A, a), (B, b)]);
@@ -661,7 +664,7 @@ mod tests {
             (asked, std::mem::take(&mut self.connections.sent))
         }
 
-        /// Returns the positions below which a node was sent each piece.
+        /// Returns, for each piece, the end of the bytes that a node was sent.
         fn sent_to(&self, node: NodeId) -> Vec<u64> {
             let pieces = self.owning.pieces.values();
             pieces.map(|owned| owned.sent_to(node)).collect()
@@ -683,7 +686,7 @@ mod tests {
         let mut owner = Owner::new();
         let first = *owner.owning.pieces.keys().next().unwrap();
         for _ in 0..PIECES {
-            // One of them always has more: it must not keep the others from their turn.
+            // A piece that always has more bytes must not keep the others from their turn.
             owner.give(first);
             owner.turn(1, 0);
         }

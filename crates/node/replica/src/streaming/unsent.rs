@@ -1,5 +1,5 @@
-//! Pieces that wait to be sent, by node: each in its turn, and no more of them checked than a
-//! connection has room for, however many wait.
+//! Pieces that wait to be sent, by node, each in its turn. However many wait, no more of them are
+//! checked than a connection has space for.
 
 use std::collections::BTreeMap;
 
@@ -7,30 +7,30 @@ use quorate_core::{node_id::NodeId, value::StreamName};
 
 use crate::round_robin::RoundRobin;
 
-/// Waiting pieces by node.
+/// Waiting pieces of each node.
 #[derive(Debug, Default)]
 pub(super) struct Unsent(BTreeMap<NodeId, RoundRobin<StreamName>>);
 
 impl Unsent {
-    /// Adds a piece that may have more for these nodes.
+    /// Adds a piece that may have bytes for these nodes.
     pub(super) fn add(&mut self, stream: StreamName, nodes: &[NodeId]) {
         for node in nodes {
             self.0.entry(*node).or_default().insert(stream);
         }
     }
 
-    /// Returns the number of streams waiting for a node.
+    /// Returns the number of pieces waiting for a node.
     pub(super) fn of(&self, node: NodeId) -> usize {
         self.0.get(&node).map_or(0, RoundRobin::len)
     }
 
-    /// Returns whether no stream waits for any node.
+    /// Returns whether no piece waits for any node.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Returns the next piece for a node. The caller reports the result: [`Self::sent`], and
-    /// whether its turn is [over](Self::over).
+    /// Returns the next piece for a node. The caller reports the result with [`Self::sent`], and
+    /// with [`Self::over`] whether its turn has ended.
     pub(super) fn next(&self, node: NodeId) -> Option<StreamName> {
         self.0.get(&node)?.next()
     }
@@ -42,7 +42,7 @@ impl Unsent {
         }
     }
 
-    /// Records that all nodes were sent all of it except these.
+    /// Records that all bytes of a piece were sent to all nodes except these.
     pub(super) fn sent(&mut self, stream: StreamName, but: &[NodeId]) {
         self.0.retain(|node, streams| {
             if !but.contains(node) {
@@ -53,7 +53,7 @@ impl Unsent {
         self.add(stream, but);
     }
 
-    /// Removes a stream that has ended.
+    /// Removes a piece that has ended.
     pub(super) fn forget(&mut self, stream: StreamName) {
         self.sent(stream, &[]);
     }

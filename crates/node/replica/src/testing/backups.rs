@@ -1,4 +1,4 @@
-//! Backups made by hand, for tests and as seeds of the fuzz target `backup`.
+//! Backups built by hand, for tests and as seeds of the fuzz target `backup`.
 
 use std::ops::Range;
 
@@ -21,12 +21,12 @@ use crate::{
     snapshots::{header::Header as StreamHeader, stream::Item},
 };
 
-/// Slot of the snapshot: the state after all slots below.
+/// Slot of the snapshot, which is the state after all slots below.
 pub const SLOT: Slot = Slot(500);
-/// Id of its cluster.
+/// Id of the cluster that the backups are from.
 pub const CLUSTER: u128 = 7;
 
-/// Two eras: a founding with three nodes, and one that joined later.
+/// Returns two eras: the founding with three nodes, and one in which another node has joined.
 pub fn eras() -> Eras {
     let members = [1, 2, 3].map(Member::first);
     let founded = Configuration::simple(members, Class::Durable);
@@ -41,8 +41,8 @@ fn table() -> Group {
     Group::founded((1..=4).map(|node| (NodeId(node), format!("n{node}:1"))))
 }
 
-/// Returns byte streams: of one that is open the second piece is written to, and its start was
-/// trimmed; one is closed, and one is empty.
+/// Returns a table of byte streams: one is open, with a trimmed start and its second piece being
+/// written; one is closed, and one is empty.
 pub fn byte_streams() -> Table {
     let inner = |owner, number| StreamName { owner: NodeId(owner), boot: 3, number };
     let open = |name: &str, how, writer, stream| Command::Open {
@@ -78,14 +78,15 @@ pub fn byte_streams() -> Table {
     table
 }
 
-/// Returns their bytes, one kept range after the other: each byte is its place in its inner stream.
+/// Returns the bytes of these streams, one retained range after the other: each byte depends on its
+/// position in its inner stream.
 pub fn bytes_of(table: &Table) -> Vec<u8> {
     let bytes = |(_, range): (StreamName, Range<u64>)| range.map(|at| at as u8);
     table.kept().flat_map(bytes).collect()
 }
 
-/// Returns a backup of these items and of [`byte_streams`]: with their bytes, in pieces of this
-/// size, or without.
+/// Returns a backup of these items and of [`byte_streams`]. It contains their bytes if `piece` is
+/// set, in pieces of that length.
 pub fn file_with_streams(items: &[Vec<u8>], piece: Option<usize>) -> Vec<u8> {
     let table = byte_streams();
     let stream = stream_with(items, &table);
@@ -107,7 +108,7 @@ pub fn stream(items: &[Vec<u8>]) -> Vec<u8> {
     stream_with(items, &Table::default())
 }
 
-/// Returns such a stream with byte streams.
+/// Returns the stream of a snapshot with these items, a session and byte streams.
 pub fn stream_with(items: &[Vec<u8>], streams: &Table) -> Vec<u8> {
     let header = StreamHeader { cluster: CLUSTER, at: SLOT, eras: eras() };
     let mut out = Vec::new();
@@ -124,7 +125,7 @@ pub fn stream_with(items: &[Vec<u8>], streams: &Table) -> Vec<u8> {
     out
 }
 
-/// Returns the header of the backup file of this stream.
+/// Returns the header of a backup of this stream.
 pub fn header_of(stream: &[u8]) -> Header {
     Header {
         cluster: CLUSTER,
@@ -139,7 +140,7 @@ pub fn header_of(stream: &[u8]) -> Header {
     }
 }
 
-/// Returns the file, with the stream in pieces of this size.
+/// Returns the backup file and its summary, with the stream in pieces of this length.
 pub fn file_of(header: &Header, stream: &[u8], piece: usize) -> (Vec<u8>, Summary) {
     let (mut encoder, mut out) = Encoder::begin(header);
     for piece in stream.chunks(piece) {

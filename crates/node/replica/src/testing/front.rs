@@ -1,4 +1,4 @@
-//! A front without connections: it writes down how requests ended.
+//! A front without connections that records how requests ended.
 
 use std::collections::BTreeMap;
 
@@ -17,32 +17,32 @@ pub enum Outcome {
     Written(Vec<u8>),
     /// In memory at a quorum, in this slot.
     InMemory(Slot),
-    /// The answer to a linearizable query.
+    /// Reply to a linearizable query.
     Read(Vec<u8>),
     /// A session was registered.
     Registered(SessionId),
-    /// Not done, or not known to be.
+    /// Failed, or with an unknown outcome.
     Failed(Failure),
 }
 
-/// Events of streams, as received by a front.
+/// Events of streams, as delivered to a front.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// As [`StreamEvent::Done`].
+    /// Copy of [`StreamEvent::Done`].
     Done(StreamTag, Done),
-    /// As [`StreamEvent::Refused`].
+    /// Copy of [`StreamEvent::Refused`].
     Refused(StreamTag, Denied),
-    /// As [`StreamEvent::Failed`].
+    /// Copy of [`StreamEvent::Failed`].
     Failed(StreamTag, Failure),
-    /// As [`StreamEvent::Looked`].
+    /// Copy of [`StreamEvent::Looked`].
     Looked(StreamTag),
-    /// As [`StreamEvent::Bytes`].
+    /// Copy of [`StreamEvent::Bytes`].
     Bytes(StreamTag, Vec<u8>),
-    /// As [`StreamEvent::Nowhere`].
+    /// Copy of [`StreamEvent::Nowhere`].
     Nowhere(StreamTag, Nowhere),
-    /// As [`StreamEvent::Durable`].
+    /// Copy of [`StreamEvent::Durable`].
     Durable(StreamName, u64),
-    /// As [`StreamEvent::Ended`].
+    /// Copy of [`StreamEvent::Ended`].
     Ended(StreamName, u64),
 }
 
@@ -50,7 +50,7 @@ pub enum Heard {
 #[derive(Default)]
 pub(super) struct Ledger {
     queries: BTreeMap<Tag, Vec<u8>>,
-    /// Answers of reads that ran between commands.
+    /// Replies to reads that ran between commands.
     answers: BTreeMap<Tag, Result<Vec<u8>, Failure>>,
     outcomes: BTreeMap<Tag, Outcome>,
     /// Stream events that were not taken yet.
@@ -63,7 +63,7 @@ impl Ledger {
         self.outcomes.insert(tag, Outcome::Failed(failure));
     }
 
-    /// Records the query of a read.
+    /// Stores the query of a read until the read may run.
     pub(super) fn asks(&mut self, tag: Tag, query: &[u8]) {
         self.queries.insert(tag, query.to_vec());
     }
@@ -73,7 +73,7 @@ impl Ledger {
         std::mem::take(&mut self.heard)
     }
 
-    /// Returns the result of a request, if it ended.
+    /// Returns the result of a request, if it has ended.
     pub(super) fn outcome(&self, tag: Tag) -> Option<&Outcome> {
         self.outcomes.get(&tag)
     }

@@ -1,4 +1,4 @@
-//! A plane of buffers, which the cluster empties onto its links.
+//! A plane of buffers, whose frames the cluster moves to its links.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ impl Buffers {
         self.bytes_max = bytes_max;
     }
 
-    /// Connects a peer or not; says whether it was.
+    /// Connects or disconnects a peer; returns whether it was connected.
     pub(super) fn set_connected(&mut self, peer: NodeId, up: bool) -> bool {
         if up {
             return !self.connected.insert(peer);
@@ -30,7 +30,7 @@ impl Buffers {
         self.connected.remove(&peer)
     }
 
-    /// Disconnects all peers: the node is down.
+    /// Disconnects all peers, since the node is down.
     pub(super) fn disconnect_all(&mut self) {
         self.connected.clear();
     }
@@ -40,7 +40,7 @@ impl Buffers {
         self.to.clear();
     }
 
-    /// Takes the written frames, in order of peers and lanes; buffers stay.
+    /// Takes the written frames, in order of peers and lanes; the buffers remain.
     pub(super) fn take(&mut self) -> Vec<((NodeId, Lane), Vec<u8>)> {
         let buffers = self.to.iter_mut();
         buffers.map(|(to, bytes)| (*to, std::mem::take(bytes))).collect()

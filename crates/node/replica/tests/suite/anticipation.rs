@@ -1,4 +1,4 @@
-//! At a window of one, a batch waits a moment for the clients that the last one answered.
+//! With a window of one, a batch waits a moment for the clients that the last one answered.
 
 use quorate_core::{node_id::NodeId, record::Class};
 use quorate_replica::{
@@ -8,10 +8,10 @@ use quorate_replica::{
 };
 use quorate_tuner::{Setting, Settings};
 
-/// Duration of a disk operation: long compared with everything else here.
+/// Duration of a disk operation in microseconds: long compared with everything else here.
 const DISK_US: u64 = 1_000;
 
-/// Replies with the command, and remembers nothing.
+/// Replies with the command, and has no state.
 struct Echo;
 
 impl StateMachine for Echo {
@@ -22,7 +22,7 @@ impl StateMachine for Echo {
     fn query(&self, _query: &[u8], _wall_ms: u64, _reply: &mut Vec<u8>) {}
 }
 
-/// Starts three nodes on slow disks; returns the leader, which has a window of one.
+/// Starts three nodes with slow disks; returns the leader too, which has a window of one.
 fn slow() -> (Cluster<Echo>, NodeId) {
     let mut options = Cluster::<Echo>::options(3, Class::Durable);
     options.tuning = Some(Settings {
@@ -43,13 +43,13 @@ fn slow() -> (Cluster<Echo>, NodeId) {
     (cluster, leader)
 }
 
-/// Runs eight clients, four of which begin while the first four are being written, until this many
-/// commands are done; returns the number of batches.
+/// Runs eight clients until this many commands are done; four of them start while the commands of
+/// the others are being written. Returns the number of batches.
 fn closed_loop(node: impl Fn(NodeId) -> NodeId) -> u64 {
     const COMMANDS: u32 = 400;
     let (mut cluster, leader) = slow();
     let node = node(leader);
-    // A node's first command asks for its session first.
+    // A node registers its session with its first command.
     let first = cluster.write(node, b"first");
     assert!(cluster.run_until(10_000, |cluster| cluster.outcome(node, first).is_some()));
     let batches = |cluster: &Cluster<Echo>| cluster.replica(node).applied_to().0;
@@ -80,8 +80,8 @@ fn two_groups_in_lockstep_come_together_and_stay_together() {
     }
 }
 
-/// If no client returns, the gathered commands are sent when the patience is over, a quarter of the
-/// duration of the batch before, and do not wait for a timer.
+/// If no client returns, the gathered commands are sent after a quarter of the previous batch's
+/// duration, without waiting for a timer.
 #[test]
 fn who_does_not_come_back_delays_others_by_a_quarter() {
     let (mut cluster, leader) = slow();

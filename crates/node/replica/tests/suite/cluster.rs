@@ -1,4 +1,4 @@
-//! Whole clusters in one thread: the results that clients see, whatever happens to nodes and
+//! Whole clusters in one thread: clients see the right results, whatever happens to nodes and
 //! messages.
 
 use std::{
@@ -16,12 +16,12 @@ use quorate_replica::{
     testing::{Cluster, Outcome},
 };
 
-/// Keeps every command; replies with its place. The answer to a query is all of them.
+/// Stores every command, and replies with its number. A query returns all of them.
 #[derive(Default)]
 struct Book {
     pages: Vec<Vec<u8>>,
     prefetched: VecDeque<Vec<u8>>,
-    /// Remaining items of an image.
+    /// Items of the image that are still to be returned.
     image: Option<VecDeque<Vec<u8>>>,
     /// Number of pages at each commit.
     commits: Vec<usize>,
@@ -33,7 +33,7 @@ impl StateMachine for Book {
     }
 
     fn apply(&mut self, _id: CommandId, command: &[u8], reply: &mut Vec<u8>) {
-        // Those before it had their replies already.
+        // Earlier prefetched commands already had their replies.
         while self.prefetched.pop_front().expect("it was prefetched") != command {}
         self.pages.push(command.to_vec());
         reply.extend_from_slice(self.pages.len().to_string().as_bytes());
@@ -106,7 +106,7 @@ fn read(text: &str) -> Outcome {
     Outcome::Read(text.as_bytes().to_vec())
 }
 
-/// Returns the result of a snapshot that an operator requests.
+/// Returns the result of a snapshot requested by an operator.
 #[track_caller]
 fn snapshot(cluster: &mut Cluster<Book>, at: Option<Slot>) -> Result<Snapshot, String> {
     cluster.replica_mut(N1).snapshot_now(at);
@@ -134,7 +134,7 @@ fn a_snapshot_is_taken_when_it_is_asked_for() {
     let now = cluster.replica(N1).counters().snapshots_taken;
     assert_eq!((again, now), (first, taken), "the same one");
 
-    // No request waits for a slot that may never come.
+    // A request must not wait for a slot that may never be reached.
     let tag = cluster.write(N1, b"two");
     assert_eq!(done(&mut cluster, N1, tag), written("2"));
     let applied_to = cluster.replica(N1).applied_to();
@@ -175,7 +175,7 @@ fn followers(leader: NodeId) -> [NodeId; 2] {
     [others.next().unwrap(), others.next().unwrap()]
 }
 
-/// Checks that all running nodes have applied the same, sessions included.
+/// Checks that all running nodes have the same applied state, including sessions.
 fn level(cluster: &mut Cluster<Book>) -> Vec<String> {
     let state = |cluster: &Cluster<Book>, node| {
         let replica = cluster.replica(node);
@@ -209,7 +209,7 @@ fn every_node_takes_writes_and_all_apply_the_same() {
             assert!(matches!(done(&mut cluster, node, tag), Outcome::Written(_)));
         }
         let mut pages = level(&mut cluster);
-        // What one node accepted is executed in the order in which it was accepted.
+        // Commands accepted by one node are executed in the order of acceptance.
         for node in 0..3 {
             let own = pages.iter().filter_map(|page| page[1..].parse::<usize>().ok());
             let own: Vec<_> = own.filter(|count| count % 3 == node).collect();
@@ -239,7 +239,7 @@ fn read_on_any_node_sees_every_acknowledged_write() {
 }
 
 /// A read in order sees the writes requested before it and none of those after it, though all are
-/// sent together; and the writes that another node's client saw before the request.
+/// sent together. It also sees writes that another node's client saw before the request.
 #[test]
 fn reads_run_between_the_writes_around_them() {
     for class in [Class::Durable, Class::Volatile] {
@@ -272,8 +272,8 @@ fn reads_run_between_the_writes_around_them() {
     }
 }
 
-/// A batch in flight may have a place already, before writes that another client has seen since: a
-/// read that is requested now must not run after that batch.
+/// A batch in flight may already have a slot, before writes that another client has seen since. A
+/// read that is requested now must not run with that batch.
 #[test]
 fn read_in_order_does_not_join_a_batch_that_is_on_its_way() {
     let mut cluster = books(3, Class::Durable, 6);
@@ -281,7 +281,7 @@ fn read_in_order_does_not_join_a_batch_that_is_on_its_way() {
     let [slow, other] = followers(leader);
     let first = cluster.write(slow, b"first");
     done(&mut cluster, slow, first);
-    // The follower's next batch is decided, and it does not learn of it.
+    // The follower's next batch is decided, but the follower does not learn of it.
     let mine = cluster.write(slow, b"mine");
     let applied = |cluster: &Cluster<Book>| cluster.replica(leader).service().pages.len();
     assert!(cluster.run_until(1_000, |cluster| applied(cluster) == 2));
@@ -294,8 +294,8 @@ fn read_in_order_does_not_join_a_batch_that_is_on_its_way() {
     assert_eq!(done(&mut cluster, slow, look), read("first mine newer"));
 }
 
-/// A node that is slow to execute ends its turn, so that peers receive its messages, and goes on
-/// with the next.
+/// A node that is slow to execute ends its turn, so that peers receive its messages, and continues
+/// in the next one.
 #[test]
 fn a_turn_that_has_lasted_long_executes_no_more() {
     let mut cluster = books(3, Class::Durable, 9);
@@ -321,7 +321,7 @@ fn a_turn_that_has_lasted_long_executes_no_more() {
     assert!(catch_up(false) < 20);
 }
 
-/// Without a quorum a read in order ends as "not executed", wherever it was; and it never runs
+/// Without a quorum a read in order ends as "not executed", wherever it waited, and it never runs
 /// later.
 #[test]
 fn read_in_order_that_runs_out_of_time_was_not_executed() {
@@ -343,7 +343,7 @@ fn read_in_order_that_runs_out_of_time_was_not_executed() {
     assert_eq!(done(&mut cluster, leader, last), written("3"));
 }
 
-/// Reads whose commands went before them need no command to run: the batch is empty.
+/// Reads whose commands were sent before them need no command to run: the batch is empty.
 #[test]
 fn read_in_order_without_commands_runs_in_an_empty_batch() {
     let mut cluster = books(3, Class::Durable, 8);
@@ -356,7 +356,7 @@ fn read_in_order_without_commands_runs_in_an_empty_batch() {
     assert_eq!(done(&mut cluster, leader, page), written("1"));
 }
 
-/// Replies with the length that the command states.
+/// Replies with as many bytes as the command states.
 #[derive(Default)]
 struct Verbose(u64);
 
@@ -371,8 +371,8 @@ impl StateMachine for Verbose {
     }
 }
 
-/// A batch is applied as a whole, however long the replies of its commands are together: replies
-/// without room are dropped, and reported as unknown. Short replies are not.
+/// A batch is applied as a whole, however long the replies to its commands are. Replies that do not
+/// fit are dropped, and reported as unknown; short ones are not.
 #[test]
 fn replies_of_one_batch_are_bounded() {
     let mut options = Cluster::<Verbose>::options(3, Class::Durable);
@@ -404,7 +404,7 @@ fn replies_of_one_batch_are_bounded() {
     assert_eq!(cluster.outcome(NODES[0], look), Some(&all), "all are executed");
 }
 
-/// [read-2] Many reads share one round.
+/// [read-2] Many reads share one round of messages.
 #[test]
 fn many_reads_share_a_confirmation() {
     let mut cluster = books(3, Class::Durable, 4);
@@ -420,8 +420,8 @@ fn many_reads_share_a_confirmation() {
     }
 }
 
-/// Exactly once across a change of leader: commands accepted by a node that lives are executed
-/// once, in their order, even if some were lost with the old leader.
+/// Exactly once across a change of leader: commands accepted by a node that survives are executed
+/// once and in order, even if some were lost with the old leader.
 #[test]
 fn leader_crash_loses_and_repeats_nothing_that_a_living_node_accepted() {
     for seed in 0..10 {
@@ -457,7 +457,8 @@ fn leader_crash_loses_and_repeats_nothing_that_a_living_node_accepted() {
     }
 }
 
-/// The same while frames are lost at random, leaders crash and links are cut.
+/// Commands are executed exactly once and in order while frames are lost at random, leaders crash
+/// and links are cut.
 #[test]
 fn nothing_is_lost_or_repeated_in_a_bad_world() {
     for seed in 100..106 {
@@ -562,8 +563,8 @@ fn node_that_was_away_catches_up_with_bytes() {
     }
 }
 
-/// [value-4] A new leader may have to fetch the values that it must propose again from their
-/// voters.
+/// [value-4] A new leader may have to fetch the values that it must propose again from nodes that
+/// voted for them.
 #[test]
 fn new_leader_fetches_the_bytes_that_it_lacks() {
     let mut fetched = 0;
@@ -575,7 +576,7 @@ fn new_leader_fetches_the_bytes_that_it_lacks() {
         done(&mut cluster, one, tag);
         cluster.set_cut(leader, other, true);
         let tag = cluster.write(one, b"b");
-        // The proposal reaches one follower; nothing that follows reaches anybody.
+        // The proposal reaches one follower; later messages reach no node.
         let until = cluster.now().plus_us(250 + 10 * seed);
         cluster.run_until(1, |cluster| cluster.now() >= until);
         cluster.crash(leader);
@@ -598,7 +599,8 @@ fn session(cluster: &mut Cluster<Book>, node: NodeId) -> SessionId {
     }
 }
 
-/// [session-1] [session-2] Through any node, across restarts.
+/// [session-1] [session-2] A repeated command gets its stored reply through any node, and across
+/// restarts.
 #[test]
 fn repeated_command_of_a_session_gets_its_stored_reply() {
     let mut cluster = books(3, Class::Durable, 7);
@@ -638,7 +640,7 @@ fn request_without_a_quorum_fails_and_says_whether_it_left() {
     for node in followers(leader) {
         cluster.crash(node);
     }
-    // The leader proposes this before it learns that it is alone.
+    // The leader proposes this before it notices that it is alone.
     let left = cluster.write(leader, b"b");
     cluster.run_ms(1_000);
     let stayed = cluster.write(leader, b"c");
@@ -656,7 +658,8 @@ fn request_without_a_quorum_fails_and_says_whether_it_left() {
     assert!(!pages.contains(&"c".to_owned()), "never left, never executed: {pages:?}");
 }
 
-/// Starts a cluster whose nodes accept little before it is in a batch; returns its leader, too.
+/// Starts a cluster whose nodes accept few commands before they are in a batch; returns its leader,
+/// too.
 fn cramped() -> (Cluster<Book>, NodeId) {
     let mut options = Cluster::<Book>::options(3, Class::Durable);
     options.limits.pending_bytes = 100_000;
@@ -669,8 +672,8 @@ fn cramped() -> (Cluster<Book>, NodeId) {
     (cluster, leader)
 }
 
-/// Long before anything is refused, a node says that clients should not be read; it says so only
-/// while it can do something about it.
+/// A node reports that clients should not be read long before it refuses anything, and only while
+/// it can make progress.
 #[test]
 fn pressure_rises_before_anything_is_refused_and_ends() {
     let (mut cluster, leader) = cramped();
@@ -698,7 +701,8 @@ fn pressure_rises_before_anything_is_refused_and_ends() {
     assert_eq!(pressure, Pressure::Low, "errors are to be told in time");
 }
 
-/// Memory stays bounded, the client gets an error, and all is well when the others are back.
+/// In an overload memory stays bounded and clients get errors; everything works again once the
+/// other nodes are back.
 #[test]
 fn overload_is_busy_and_bounded() {
     let (mut cluster, leader) = cramped();
@@ -731,7 +735,7 @@ fn group_goes_on_without_one_of_its_disks() {
     }
     assert!(cluster.run_until(1_000, |cluster| cluster.replica(broken).error().is_some()));
     assert!(cluster.replica(broken).has_log_failed());
-    // [disk-9] It shows its state, and accepts nothing.
+    // [disk-9] The node shows its state, and accepts nothing.
     let tag = cluster.write(broken, b"refused");
     assert_eq!(done(&mut cluster, broken, tag), Outcome::Failed(Failure::Voteless));
     let now = cluster.now();
@@ -740,13 +744,13 @@ fn group_goes_on_without_one_of_its_disks() {
     assert!(pages.starts_with(b"a"));
     let status = cluster.replica(broken).status(cluster.now());
     assert!(status.error.unwrap().contains("log failed"));
-    // The leader's disk is the next: the group stops, and nothing is claimed.
+    // The leader's disk fails next: the group stops, and acknowledges nothing.
     cluster.disk(leader).inject(quorate_log::disk::Fault::FlushFails);
     let tag = cluster.write(leader, b"lost");
     assert_eq!(done(&mut cluster, leader, tag), Outcome::Failed(Failure::Unknown));
 }
 
-/// [volatile-4]
+/// [volatile-4] A clean stop finishes the accepted requests and hands leadership over.
 #[test]
 fn clean_stop_finishes_what_was_accepted_and_hands_over() {
     let mut cluster = books(3, Class::Volatile, 11);
@@ -759,7 +763,7 @@ fn clean_stop_finishes_what_was_accepted_and_hands_over() {
     assert!(cluster.run_until(1_000, |cluster| cluster.replica(leader).is_stopped()));
     assert!(cluster.replica(leader).stopped_cleanly());
     assert_eq!(cluster.outcome(leader, tag), Some(&written("1")));
-    // Without the courtesy they would first have to miss it for an election time-out.
+    // Without the handover they would first have to wait for an election timeout.
     let [one, other] = followers(leader);
     let handed = |cluster: &mut Cluster<Book>| {
         let next = cluster.replica(one).node().leader();
@@ -777,7 +781,7 @@ fn clean_stop_finishes_what_was_accepted_and_hands_over() {
     assert_eq!(level(&mut cluster), ["last", "next"]);
 }
 
-/// A hand-over may take longer than an election time-out: here the disk of the next leader is slow.
+/// A handover may take longer than an election timeout: here the disk of the next leader is slow.
 #[test]
 fn clean_stop_waits_for_a_slow_heir() {
     let mut cluster = books(3, Class::Durable, 14);
@@ -790,7 +794,7 @@ fn clean_stop_waits_for_a_slow_heir() {
     assert!(heirs.iter().flatten().any(|heir| *heir != leader), "it did not wait");
 }
 
-/// No peer answers, although the connections stand.
+/// A clean stop ends even if no peer answers, although the connections exist.
 #[test]
 fn clean_stop_ends_without_an_heir() {
     let mut cluster = books(3, Class::Durable, 15);
@@ -813,7 +817,7 @@ fn leadership_moves_where_it_is_told() {
     assert_eq!(cluster.replica_mut(leader).take_transfer_result(), Some(Ok(target)));
 }
 
-/// [volatile-1] [class-4]
+/// [volatile-1] [class-4] A node that forgot its votes returns as a learner, and reports it.
 #[test]
 fn node_that_forgot_its_votes_learns_and_says_so() {
     let mut cluster = books(3, Class::Volatile, 13);
@@ -832,7 +836,7 @@ fn node_that_forgot_its_votes_learns_and_says_so() {
     assert_eq!(done(&mut cluster, forgetful, tag), written("2"));
 }
 
-/// State of a persistent service, committed as one.
+/// State of a persistent service, committed as one unit.
 #[derive(Default)]
 struct Kept {
     pages: Vec<Vec<u8>>,
@@ -910,7 +914,7 @@ impl StateMachine for Chronicle {
     }
 }
 
-/// Sessions are kept with the data: after a restart nothing is executed again, and a repeated
+/// Sessions are stored with the data: after a restart nothing is executed again, and a repeated
 /// command still gets its reply.
 #[test]
 fn persistent_service_goes_on_where_it_was() {
@@ -944,7 +948,7 @@ fn persistent_service_goes_on_where_it_was() {
     assert_eq!(cluster.replica(N1).applied_to(), kept.borrow().applied_to);
 }
 
-/// Requests one command each time that it is asked for due work.
+/// Proposes one command each time that the replica asks for due work.
 #[derive(Default)]
 struct Clockwork {
     book: Book,
@@ -968,7 +972,7 @@ impl StateMachine for Clockwork {
     }
 }
 
-/// [session-3] Due work is proposed by the leader, through the log, each once.
+/// [session-3] The leader proposes due work through the log, each command once.
 #[test]
 fn what_is_due_is_proposed_once_by_the_leader() {
     let mut cluster = Cluster::new(3, Class::Durable, 15, |_| Clockwork::default());
@@ -987,7 +991,7 @@ fn what_is_due_is_proposed_once_by_the_leader() {
     }
 }
 
-/// [disk-8] Bits rot in the middle of a log; the decided values are fetched from peers.
+/// [disk-8] Bits in the middle of a log are damaged; the decided values are fetched from peers.
 #[test]
 fn damaged_log_is_repaired_from_peers() {
     let mut options = Cluster::<Book>::options(3, Class::Durable);
@@ -1010,18 +1014,20 @@ fn damaged_log_is_repaired_from_peers() {
     assert!(error.starts_with("the log has lost the value of slot"), "{error}");
     assert_eq!(level(&mut cluster), before);
     assert_eq!(cluster.replica(N2).error(), None);
-    // The repair is in the log: the next start needs no peers.
+    // The repaired values are in the log, so the next start needs no peers.
     cluster.run_ms(10);
     cluster.crash(N2);
     cluster.isolate(N2, true);
     cluster.start(N2);
-    // [disk-3] What the log restates as decided is a lower bound: the last slots may be votes only.
+    // [disk-3] The decided position in the log is a lower bound: the last slots may only have
+    // votes.
     let replayed = |cluster: &mut Cluster<Book>| cluster.replica(N2).service().pages.len() >= 190;
     assert!(cluster.run_until(5_000, replayed));
 }
 
-/// Makes a leader decide a value in a ballot of which the others know their own votes alone, and
-/// lead in another one. Then its log loses the value. Returns `None` if it did not lead again.
+/// Makes a leader decide a value in a ballot in which the others know only their own votes, and
+/// lead in another ballot. Then its log loses the value. Returns `None` if it was not elected
+/// again.
 fn decided_by_the_leader_alone_and_lost(seed: u64) -> Option<(Cluster<Book>, NodeId)> {
     let mut options = Cluster::<Book>::options(3, Class::Durable);
     options.limits.recent_bytes = 0;
@@ -1047,7 +1053,7 @@ fn decided_by_the_leader_alone_and_lost(seed: u64) -> Option<(Cluster<Book>, Nod
     cluster.set_cut(one, other, true);
     let mut lost = cluster.disk(leader).written_blocks();
     lost.retain(|block| !blocks.contains(block));
-    // What it writes next says that the value is decided.
+    // The next record states that the value is decided.
     cluster.write(leader, b"undecided");
     cluster.run_ms(20);
     cluster.kill(leader);
@@ -1065,7 +1071,8 @@ fn decided_by_the_leader_alone_and_lost(seed: u64) -> Option<(Cluster<Book>, Nod
 }
 
 /// [disk-8] [decide-2] The others wait for a value that the leader cannot provide, and no other
-/// node has decided: it steps down, they decide it anew, and it gets it from them.
+/// node has decided it. The leader steps down, the others decide the value anew, and the former
+/// leader gets it from them.
 #[test]
 fn what_the_leader_alone_decided_and_lost_is_decided_anew() {
     let (mut cluster, leader) = (0..100)
@@ -1082,8 +1089,8 @@ fn what_the_leader_alone_decided_and_lost_is_decided_anew() {
     assert!(cluster.run_until(2_000, whole));
 }
 
-/// [ballot-1] Rounds are divided among incarnations; a node that has used up all of its own says
-/// so.
+/// [ballot-1] Rounds are divided among incarnations; a node that has used up all of its own reports
+/// it.
 #[test]
 fn node_out_of_rounds_says_that_it_never_leads() {
     let mut cluster = books(3, Class::Volatile, 17);
@@ -1097,7 +1104,7 @@ fn node_out_of_rounds_says_that_it_never_leads() {
     assert!(error.contains("4096 times"), "{error}");
 }
 
-/// A service that does not do the same everywhere: its state and its replies differ on one node.
+/// A service that is not deterministic: its state and its replies differ on one node.
 struct Odd {
     count: u64,
     step: u64,
@@ -1112,8 +1119,8 @@ impl StateMachine for Odd {
     fn query(&self, _query: &[u8], _wall_ms: u64, _reply: &mut Vec<u8>) {}
 }
 
-/// Nodes send each other their applied state; one that has diverged is found, on both sides, and no
-/// alarm is raised on those that agree.
+/// Nodes send each other their applied state. A node that has diverged is found, on both sides, and
+/// nodes that agree raise no alarm about each other.
 #[test]
 fn different_histories_are_found() {
     let differs = |cluster: &Cluster<Odd>, node| cluster.replica(node).counters().alarms > 0;

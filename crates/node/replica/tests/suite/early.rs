@@ -1,4 +1,4 @@
-//! Clients of a durable group that want replies when their commands are in the memory of a quorum
+//! Clients of a durable group that request replies once their commands are in memory at a quorum
 //! ([class-2], [less-1] to [less-5]), in whole groups.
 
 use quorate_core::{level::Level, node_id::NodeId, record::Class, slot::Slot};
@@ -9,9 +9,9 @@ use quorate_replica::{
 
 use crate::stage::{NODES, Places, Stage};
 
-/// Duration of a disk operation: too slow for an early reply to have waited for it.
+/// Duration of a disk operation in microseconds, too long for an early reply to have waited for it.
 const SLOW_US: u64 = 2_000_000;
-/// Delay of a frame, one way.
+/// Delay of a frame in one direction, in microseconds.
 const DELAY_US: u64 = 10_000;
 
 impl Stage {
@@ -22,7 +22,7 @@ impl Stage {
 
     fn with_seed(class: Class, level: Level, seed: u64) -> Self {
         let mut stage = Self::raised(class, level, seed);
-        // Each node has a session, so nothing but the command itself is waited for.
+        // Every node has a session, so only the command itself is waited for.
         for node in NODES {
             let tag = stage.cluster.write(node, b"first");
             assert!(stage.outcome(node, tag, 5_000).is_some());
@@ -31,12 +31,12 @@ impl Stage {
         stage
     }
 
-    /// Creates a durable group in which members understand the question.
+    /// Creates a durable group whose level lets members be asked.
     fn early() -> Self {
         Self::at(Class::Durable, Level(10))
     }
 
-    /// Creates the same with slow disks.
+    /// Creates a durable group with slow disks whose level lets members be asked.
     fn slow() -> Self {
         Self::slow_with_seed(1)
     }
@@ -47,14 +47,14 @@ impl Stage {
         stage
     }
 
-    /// Returns the leader, and the two others.
+    /// Returns the leader and the two others.
     fn roles(&mut self) -> (NodeId, NodeId, NodeId) {
         let leader = self.leader();
         let mut others = NODES.into_iter().filter(|node| *node != leader);
         (leader, others.next().unwrap(), others.next().unwrap())
     }
 
-    /// Returns the slot of a command that is answered as being in memory.
+    /// Returns the slot of a command whose client is notified that it is in memory.
     fn in_memory(&mut self, node: NodeId, tag: Tag) -> Slot {
         match self.outcome(node, tag, 1_000) {
             Some(Outcome::InMemory(slot)) => slot,
@@ -62,7 +62,7 @@ impl Stage {
         }
     }
 
-    /// Returns the slots at which this node executed a command, once it did.
+    /// Returns the slots in which this node executed a command, once it has.
     fn executed(&mut self, node: NodeId, command: &[u8]) -> Vec<Slot> {
         let found = |cluster: &Cluster<Places>| cluster.replica(node).service().places(command);
         self.cluster.run_until(20_000, |cluster| !found(cluster).is_empty());
@@ -70,8 +70,8 @@ impl Stage {
     }
 }
 
-/// [less-1] Whichever node is asked: no disk has written anything when the reply arrives, and none
-/// is waited for.
+/// [less-1] Through any node: no disk has completed a write when the reply arrives, so none was
+/// waited for.
 #[test]
 fn a_reply_comes_before_any_disk_has_written() {
     for at in NODES {
@@ -86,8 +86,8 @@ fn a_reply_comes_before_any_disk_has_written() {
     }
 }
 
-/// A reply takes a round trip at a leader; at a follower the path to the leader is added before it,
-/// and the leader's answer after it.
+/// A reply takes one round trip at the leader. At a follower, the messages to and from the leader
+/// take another.
 #[test]
 fn a_reply_takes_one_round_trip_at_the_leader_and_two_elsewhere() {
     let mut stage = Stage::slow();
@@ -105,7 +105,7 @@ fn a_reply_takes_one_round_trip_at_the_leader_and_two_elsewhere() {
     }
 }
 
-/// [less-2] Two of three are enough, and one is not.
+/// [less-2] Two of three nodes are enough, and one is not.
 #[test]
 fn a_quorum_of_memories_is_enough_and_less_is_not() {
     let mut stage = Stage::slow();
@@ -118,8 +118,8 @@ fn a_quorum_of_memories_is_enough_and_less_is_not() {
     assert_eq!(stage.outcome(leader, tag, 50), None);
 }
 
-/// [less-4] The leader that was asked is gone, and no disk had anything: the next one finds it in a
-/// memory of the quorum.
+/// [less-4] The leader that was asked crashes, and no disk had the command. The next leader finds
+/// it in the memory of the quorum.
 #[test]
 fn what_is_in_memory_is_decided_when_the_leader_goes() {
     let mut stage = Stage::slow();
@@ -134,9 +134,9 @@ fn what_is_in_memory_is_decided_when_the_leader_goes() {
     }
 }
 
-/// [less-4] One of the quorum loses its memory before its disk had it, and the other is cut off:
-/// another value may take the slot. The client's reply allows that; while the node that it asked
-/// lives, the command is executed all the same, once.
+/// [less-4] A member of the quorum loses its memory before its disk has the command, and the other
+/// is cut off, so another value may take the slot. The client's reply allows that. While the node
+/// that the client asked survives, the command is still executed, once.
 #[test]
 fn what_a_member_forgot_may_lose_its_slot() {
     let mut lost = 0;
@@ -147,7 +147,7 @@ fn what_a_member_forgot_may_lose_its_slot() {
         let tag = stage.cluster.write_early(leader, b"early");
         let slot = stage.in_memory(leader, tag);
         stage.cluster.isolate(leader, true);
-        // What was on its way to the disk may be there, or not.
+        // A write in flight may have reached the disk, or not.
         stage.cluster.crash(one);
         stage.cluster.knobs.disk_us = 100;
         stage.cluster.start(one);
@@ -169,8 +169,8 @@ fn what_a_member_forgot_may_lose_its_slot() {
     assert!((1..8).contains(&lost), "{lost} of 8");
 }
 
-/// [less-4] A client learns that it is durable by the reply to a later command of the connection at
-/// the group's class.
+/// [less-4] The reply to a later command of the connection at the group's class shows the client
+/// that the command is durable.
 #[test]
 fn a_later_reply_at_the_groups_class_says_that_all_before_it_is_decided() {
     let mut stage = Stage::early();
@@ -189,7 +189,7 @@ fn a_later_reply_at_the_groups_class_says_that_all_before_it_is_decided() {
     }
 }
 
-/// [less-5] A volatile group decides by memories, and no member is asked; a durable one below the
+/// [less-5] A volatile group decides in memory, so no member is asked; a durable one below the
 /// level refuses.
 #[test]
 fn nobody_is_asked_where_a_decision_is_no_more_or_a_member_might_not_understand() {
@@ -204,7 +204,8 @@ fn nobody_is_asked_where_a_decision_is_no_more_or_a_member_might_not_understand(
     assert_eq!(durable.outcome(one, tag, 0), refused);
 }
 
-/// [less-5] A question and an answer for each member and batch; other commands cost no frame.
+/// [less-5] Each batch costs one request and one reply per member; commands without this request
+/// cost no frame.
 #[test]
 fn who_does_not_ask_costs_nobody_a_frame() {
     const BATCHES: u64 = 50;
@@ -224,7 +225,7 @@ fn who_does_not_ask_costs_nobody_a_frame() {
         stage.cluster.frames_sent() - before
     };
     let (plain, early) = (sent(false), sent(true));
-    // But for a heartbeat.
+    // The difference may be a heartbeat.
     let more = (early - plain).abs_diff(BATCHES * 4);
     assert!(more <= 4, "{plain} frames, and {early}");
 }

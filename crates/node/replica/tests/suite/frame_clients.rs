@@ -1,4 +1,4 @@
-//! Clients of devices at a replica: their names, and their batches by the connection.
+//! Clients of devices at a replica: their names, and batches that they send over connections.
 
 use quorate_core::{node_id::NodeId, record::Class, slot::Slot};
 use quorate_replica::{
@@ -8,7 +8,7 @@ use quorate_replica::{
 };
 use quorate_wire::frame_clients::{LENT, Name, Stand, batch};
 
-/// Keeps every command.
+/// Stores every command.
 #[derive(Default)]
 struct Book(Vec<Vec<u8>>);
 
@@ -119,7 +119,7 @@ fn a_lent_name_has_a_session_in_which_its_batches_execute_once() {
     assert_eq!(stand(&mut cluster, follower, name).session, session);
 
     let mut offer = |number, text| offer(&mut cluster, leader, name, (session, number, text));
-    // The second before the first: it is not executed then.
+    // The second batch arrives before the first, so it is not executed yet.
     for (number, text) in [(2, "c d"), (2, "c d"), (1, "a b")] {
         assert_eq!(offer(number, text), Ok(()));
     }
@@ -142,7 +142,7 @@ fn a_lent_name_has_a_session_in_which_its_batches_execute_once() {
     }
 }
 
-/// Only names that were lent are bound here: those of nodes are theirs.
+/// A client can bind only names that were assigned to clients, not those of nodes.
 #[test]
 fn a_node_s_name_is_nobody_else_s() {
     let mut cluster = Cluster::new(1, Class::Volatile, 6, |_| Book::default());

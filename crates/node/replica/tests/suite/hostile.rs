@@ -1,4 +1,5 @@
-//! Frames that no honest peer sends: counted and dropped, never executed, never a panic.
+//! Frames that no honest peer sends are counted and dropped, never executed, and never cause a
+//! panic.
 
 use quorate_core::{
     ballot::{Ballot, Era},
@@ -18,7 +19,7 @@ use quorate_replica::{
 };
 use quorate_wire::{Frame, Lane, checksum};
 
-/// Counts.
+/// Counts commands.
 #[derive(Default)]
 struct Tally(u64);
 
@@ -58,7 +59,7 @@ fn tell(cluster: &mut Cluster<Tally>, node: NodeId, from: u32, frame: Frame<'_>)
     let replica = cluster.replica_mut(node);
     let received = Received::plain(Member::first(from), frame);
     replica.on_frame(now, 0, received, &mut Sink);
-    // The cluster turns the node next.
+    // The cluster runs the node's next turn.
     cluster.run_ms(0);
 }
 
@@ -69,7 +70,7 @@ fn cluster() -> (Cluster<Tally>, NodeId) {
     (cluster, leader)
 }
 
-/// [value-2]
+/// [value-2] A name that arrives with other bytes is dropped.
 #[test]
 fn name_bound_to_other_bytes_is_dropped() {
     let (mut cluster, leader) = cluster();
@@ -84,8 +85,8 @@ fn name_bound_to_other_bytes_is_dropped() {
     assert_eq!(cluster.replica(leader).counters().frames_mismatched, before + 4);
 }
 
-/// [session-4] A batch that no decoder accepts, or of an unregistered session, is decided like any
-/// other and executed nowhere.
+/// [session-4] A batch that cannot be decoded, or is of an unregistered session, is decided like
+/// any other and executed nowhere.
 #[test]
 fn garbage_that_is_decided_is_executed_nowhere() {
     let (mut cluster, leader) = cluster();
@@ -142,8 +143,8 @@ fn impossible_frames_change_nothing() {
                 for message in [
                     Message::Phase2a(proposal),
                     Message::CatchupRequest { range },
-                    // Learned values are trusted ([model-1]); only those that no honest peer can
-                    // send here.
+                    // Learned values are trusted ([model-1]); these are only those that no honest
+                    // peer can send here.
                     Message::Learn { range: SlotRange::new(Slot(u64::MAX), Slot(to)), value },
                 ] {
                     tell(&mut cluster, leader, other, Frame::Protocol { message, bytes });
@@ -173,9 +174,9 @@ fn impossible_frames_change_nothing() {
     assert_eq!(cluster.replica(leader).service().0, 1);
 }
 
-/// [ballot-5] A stranger that asks for a promise of an era that does not exist waits for it in
-/// vain. A vote cannot be refused, and binds forever: the node says so, also after a restart, and
-/// the others go on.
+/// [ballot-5] A stranger that requests a promise in an era that does not exist does not get it. A
+/// vote cannot be refused, and binds permanently: the node reports that, even after a restart, and
+/// the others continue.
 #[test]
 fn promise_to_an_era_that_nobody_knows_is_told() {
     let (mut cluster, leader) = cluster();

@@ -1,5 +1,5 @@
-//! Clients of a volatile group that want replies when their commands are on the disks of a quorum
-//! ([class-2], [last-1] to [last-5]), in whole groups.
+//! Clients of a volatile group that request replies once their commands are on the disks of a
+//! quorum ([class-2], [last-1] to [last-5]), in whole groups.
 
 use quorate_core::{level::Level, node_id::NodeId, record::Class, slot::Slot};
 use quorate_log::{Log, LogOptions};
@@ -10,11 +10,12 @@ use quorate_replica::{
 
 use crate::stage::{NODES, Stage};
 
-/// Duration of a disk operation: too slow for any client to wait for.
+/// Duration of a disk operation in microseconds, too long for any client to wait for.
 const SLOW_US: u64 = 60_000_000;
 
 impl Stage {
-    /// Creates a group with a leader, at the level at which members are asked about their disks.
+    /// Creates a group with a leader, at the level from which on members are asked about their
+    /// disks.
     fn lasting(class: Class) -> Self {
         Self::raised(class, Level(9), 1)
     }
@@ -23,7 +24,7 @@ impl Stage {
         Self::raised(class, Level::BASE, 1)
     }
 
-    /// Returns the slot of a command that was executed.
+    /// Returns the slot of an executed command.
     fn slot(&mut self, node: NodeId, tag: Tag) -> Slot {
         match self.outcome(node, tag, 5_000) {
             Some(Outcome::Written(reply)) => Slot(u64::from_le_bytes(reply.try_into().unwrap())),
@@ -32,7 +33,7 @@ impl Stage {
     }
 
     /// Returns the number of disks on which a crash of all nodes leaves everything up to this slot,
-    /// as a node that recovers from one of them takes it ([era-10]).
+    /// as seen by a node that recovers from one of them ([era-10]).
     fn survives(&mut self, slot: Slot) -> usize {
         NODES.iter().for_each(|node| self.cluster.crash(*node));
         let holds = |node: &&NodeId| {
@@ -52,8 +53,8 @@ impl Stage {
     }
 }
 
-/// [last-3] It holds for any node that is asked. A decision by memories is reported immediately to
-/// clients that need no more, and lost.
+/// [last-3] The guarantee holds through any node. A decision in memory is reported immediately to
+/// clients that need no more, and is lost in the crash.
 #[test]
 fn what_was_told_to_last_outlasts_a_crash_of_everybody() {
     for at in NODES {
@@ -71,8 +72,7 @@ fn what_was_told_to_last_outlasts_a_crash_of_everybody() {
     assert_eq!(stage.survives(slot), 0);
 }
 
-/// [last-4] The reply waits for disks, and for no more than that; those of others do not wait with
-/// it.
+/// [last-4] The reply waits only for disks. Replies to other clients do not wait with it.
 #[test]
 fn a_reply_waits_for_disks_or_says_that_it_does_not_last() {
     let mut stage = Stage::lasting(Class::Volatile);
@@ -85,7 +85,7 @@ fn a_reply_waits_for_disks_or_says_that_it_does_not_last() {
     assert_eq!(stage.outcome(one, lasting, 4_000), None);
     let late = stage.outcome(one, lasting, 2_000);
     assert_eq!(late, Some(Outcome::Failed(Failure::NotLasting)));
-    // Once disks are quick again the next one lasts, and with it everything before.
+    // Once disks are fast again the next command becomes durable, and so do all earlier ones.
     let mut stage = Stage::lasting(Class::Volatile);
     stage.cluster.run_ms(200);
     stage.cluster.knobs.disk_us = 50_000;
@@ -94,7 +94,7 @@ fn a_reply_waits_for_disks_or_says_that_it_does_not_last() {
     assert!(stage.slot(two, lasting) > Slot(0));
 }
 
-/// [last-3] Two of three are enough, and the answer does not depend on the leader.
+/// [last-3] Two of three disks are enough, whichever node leads.
 #[test]
 fn a_quorum_of_disks_is_enough_whoever_leads() {
     let mut stage = Stage::lasting(Class::Volatile);
@@ -103,7 +103,7 @@ fn a_quorum_of_disks_is_enough_whoever_leads() {
     stage.cluster.isolate(others[0], true);
     let tag = stage.cluster.write_lasting(others[1], b"lasts");
     let slot = stage.slot(others[1], tag);
-    // The leader dies while a client waits, and has never answered.
+    // The leader dies before it has answered a waiting client.
     stage.cluster.isolate(others[0], false);
     stage.cluster.run_ms(500);
     stage.cluster.knobs.disk_us = 400_000;
@@ -114,8 +114,8 @@ fn a_quorum_of_disks_is_enough_whoever_leads() {
     assert!(later > slot);
 }
 
-/// [last-5] In a durable group a decision is enough, and no member is asked; below the level a
-/// volatile one refuses.
+/// [last-5] In a durable group a decision is enough, so no member is asked; a volatile one below
+/// the level refuses.
 #[test]
 fn nobody_is_asked_where_a_decision_lasts_or_a_member_might_not_understand() {
     let mut durable = Stage::at_base(Class::Durable);
@@ -130,7 +130,8 @@ fn nobody_is_asked_where_a_decision_lasts_or_a_member_might_not_understand() {
     assert_eq!(volatile.outcome(one, tag, 0), refused);
 }
 
-/// A client that asks for more costs others nothing; a hundred that do share questions.
+/// A client that requests durability costs other clients nothing; a hundred such clients share
+/// requests.
 #[test]
 fn questions_are_shared_by_all_who_wait() {
     let sent = |lasting: bool| {

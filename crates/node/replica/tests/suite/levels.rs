@@ -1,5 +1,5 @@
-//! Feature levels in whole groups: nodes that hold them back, raises, and commands that are not
-//! executed before ([level-4] to [level-9]).
+//! Feature levels in whole groups: nodes that prevent a raise, raises, and commands that are not
+//! executed below their level ([level-4] to [level-9]).
 
 use std::{cell::Cell, rc::Rc};
 
@@ -17,11 +17,11 @@ use quorate_replica::{
 
 const NODES: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
 
-/// A journal of executed commands. Commands that begin with `new` need level 9.
+/// Records executed commands. Commands that begin with `new` need level 9.
 #[derive(Default)]
 struct Journal {
     executed: Vec<Vec<u8>>,
-    /// Takes new commands for old ones, as no release does.
+    /// Treats new commands as old ones, as no release does.
     blind: Rc<Cell<bool>>,
 }
 
@@ -71,7 +71,7 @@ impl Stage {
         self.cluster.ask_group(leader, Ask::Raise)
     }
 
-    /// Returns whether all of these nodes reach this level.
+    /// Runs until all of these nodes have reached this level; returns whether they have.
     fn reaches(&mut self, nodes: &[NodeId], level: u16) -> bool {
         let at = |cluster: &mut Cluster<Journal>| {
             let level_of = |node: &NodeId| cluster.replica(*node).level();
@@ -89,8 +89,8 @@ impl Stage {
     }
 }
 
-/// [level-5] An operator raises immediately, one level at a time; at the newest there is nothing to
-/// do.
+/// [level-5] An operator raises the level immediately, by one at a time; at the highest one there
+/// is nothing to do.
 #[test]
 fn an_operator_raises_when_all_support_it() {
     let mut stage = Stage::new(|_| {});
@@ -101,7 +101,7 @@ fn an_operator_raises_when_all_support_it() {
     assert_eq!(stage.raise(), Ok(Answer::Already));
 }
 
-/// [level-6]
+/// [level-6] A leader raises the level by itself after the delay, or never if it is configured so.
 #[test]
 fn a_leader_raises_by_itself_when_it_is_time_or_never() {
     let mut stage = Stage::new(|options| options.raising = Raising::After(2_000));
@@ -139,7 +139,7 @@ fn a_learner_of_the_release_before_holds_the_level_back() {
     assert!(stage.reaches(&[1, 2, 3, 4].map(NodeId), 9));
 }
 
-/// [level-8] Nothing is proposed before the leader's own folder records the level that it may hold.
+/// [level-8] Nothing is proposed before the leader's own folder is marked with the level.
 #[test]
 fn the_mark_comes_before_the_raise() {
     let mut stage = Stage::new(|options| {
@@ -154,7 +154,8 @@ fn the_mark_comes_before_the_raise() {
     assert!(stage.reaches(&NODES, 9));
 }
 
-/// [level-8] The folder should have refused; if it did not, nothing after the raise is executed.
+/// [level-8] The folder should have refused the release; if it did not, nothing after the raise is
+/// executed.
 #[test]
 fn a_release_that_does_not_support_the_level_stops_before_it() {
     let mut stage = Stage::new(|_| {});
@@ -176,13 +177,14 @@ fn a_release_that_does_not_support_the_level_stops_before_it() {
     assert!(error.contains("the cluster is at level 9"), "{error}");
 }
 
-/// [level-9] It is refused at admission; and, if it is in the log all the same, on every node.
+/// [level-9] The command is refused at admission and, if it is in the log nevertheless, on every
+/// node.
 #[test]
 fn a_command_above_the_level_is_executed_nowhere() {
     let mut stage = Stage::new(|_| {});
     let refused = Outcome::Failed(Failure::Level);
     assert_eq!(stage.write(b"new 1"), refused);
-    // Taken by a node that is wrong about it, and decided.
+    // A faulty node accepts the command, and it is decided.
     stage.blind.set(true);
     let leader = stage.leader();
     let tag = stage.cluster.write(leader, b"new 2");

@@ -17,7 +17,7 @@ use quorate_replica::{
     testing::{Cluster, Outcome},
 };
 
-/// A log of everything that was executed.
+/// Records every executed command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Journal(Vec<Vec<u8>>);
 
@@ -43,7 +43,7 @@ fn led(cluster: &mut Cluster<Journal>) -> NodeId {
     cluster.leader().unwrap()
 }
 
-/// Joins a new node with an empty disk, and waits until it is level with the others.
+/// Joins a new node with an empty disk, and waits until it has caught up.
 fn join(cluster: &mut Cluster<Journal>, nonce: u64) -> NodeId {
     join_as(cluster, nonce, As::Voter)
 }
@@ -115,7 +115,7 @@ fn write(cluster: &mut Cluster<Journal>, node: NodeId, command: &[u8]) {
     assert!(matches!(outcome, Some(Outcome::Written(_))), "{outcome:?}");
 }
 
-/// Checks that all running nodes have applied the same, table and eras included.
+/// Checks that all running nodes have the same applied state, including table and eras.
 fn assert_same(cluster: &mut Cluster<Journal>, nodes: &[u32]) {
     let nodes: Vec<NodeId> = nodes.iter().map(|node| NodeId(*node)).collect();
     let first = nodes[0];
@@ -145,7 +145,7 @@ fn a_group_of_one_grows_to_three_and_five_and_shrinks_again() {
         assert_eq!(weights(&cluster, one), equal_weights(nodes));
     }
     assert_same(&mut cluster, &[1, 2, 3, 4, 5]);
-    // The leader among them: it hands over first.
+    // One of them leads, and hands leadership over first.
     for node in [1, 2] {
         carry_out(&mut cluster, &Ask::Remove(NodeId(node))).unwrap();
     }
@@ -227,7 +227,7 @@ fn every_node_is_replaced_under_load_and_nothing_is_lost() {
                 assert!(matches!(outcome, Some(Outcome::Written(_))), "{outcome:?}");
             }
             executed.extend(written.drain(..).map(|(_, _, text)| text));
-            // Switched off when it may be ([era-9]).
+            // The node is switched off as soon as it may be ([era-9]).
             assert!(cluster.run_until(10_000, |cluster| {
                 let leader = cluster.leader();
                 leader.is_some_and(|leader| {
@@ -255,7 +255,7 @@ fn every_node_is_replaced_under_load_and_nothing_is_lost() {
     }
 }
 
-/// A plan is continued by the next leader, at whichever step the leader dies.
+/// The next leader continues a plan, at whichever step the leader dies.
 #[test]
 fn a_plan_goes_on_when_leaders_die() {
     for steps in 0..6u32 {
@@ -283,8 +283,8 @@ fn a_plan_goes_on_when_leaders_die() {
     }
 }
 
-/// A node that joined as a voter takes the place of one with the same weight: that one leaves,
-/// alone.
+/// A node that joined as a voter takes the place of one with the same weight: only the old node
+/// leaves.
 #[test]
 fn a_voter_of_the_same_weight_takes_a_place() {
     let mut cluster = cluster(3, Class::Durable, 37);
@@ -296,7 +296,7 @@ fn a_voter_of_the_same_weight_takes_a_place() {
     let others = (1..=4).filter(|node| *node != old.0);
     let left: Vec<u32> = others.collect();
     let ask = Ask::Replace { old, new };
-    // Of different weights something else would move.
+    // With different weights, other weights would change.
     carry_out(&mut cluster, &Ask::Weight(new, 2)).unwrap();
     let refused = carry_out(&mut cluster, &ask).unwrap_err();
     assert_eq!(refused.code, "already_votes");
@@ -309,12 +309,13 @@ fn a_voter_of_the_same_weight_takes_a_place() {
     let leader = led(&mut cluster);
     assert_eq!(weights(&cluster, leader), equal_weights(&left));
     assert!(cluster.replica(leader).members(cluster.now()).removed.contains(&old));
-    // Again: it is done.
+    // A repeated request reports that it is done.
     assert_eq!(cluster.ask_group(leader, ask), Ok(Answer::Already));
     assert_same(&mut cluster, &left);
 }
 
-/// In a group of three a voter cannot replace another: two would be left, and neither may be lost.
+/// In a group of three a voter cannot replace another: with only two left, the group could not
+/// survive a loss.
 #[test]
 fn a_voter_takes_no_place_where_the_group_would_bear_less() {
     let mut cluster = cluster(3, Class::Durable, 43);
@@ -330,7 +331,7 @@ fn a_voter_takes_no_place_where_the_group_would_bear_less() {
     assert_eq!(weights(&cluster, leader), equal_weights(&[1, 2, 3]));
 }
 
-/// Only a learner can replace the old node where the quorum rule needs its weight.
+/// Only a learner can replace the old node if the quorum rule needs its weight.
 #[test]
 fn a_voter_takes_no_place_that_the_quorum_rule_needs() {
     let mut cluster = cluster(3, Class::Durable, 41);
@@ -370,8 +371,8 @@ fn of_two_operators_one_wins() {
     assert!(["under_way", "other_era"].contains(&lost[0].code), "{lost:?}");
 }
 
-/// Any node accepts a plan, and the leader executes it. A follower does not know the changes that
-/// have to wait: it waits.
+/// Any node accepts a plan, and the leader executes it. A follower does not know which changes have
+/// to wait, so the plan waits at the leader.
 #[test]
 fn a_plan_may_begin_anywhere() {
     let mut cluster = cluster(3, Class::Durable, 31);
@@ -387,7 +388,7 @@ fn a_plan_may_begin_anywhere() {
     let plan = begin(&mut cluster, Ask::Promote(third));
     finish(&mut cluster, plan);
     assert_eq!(weights(&cluster, leader), equal_weights(&[1, 2, 3]));
-    // Without the third, the leader and this node are all that there is.
+    // Without the third node, only the leader and this one are left.
     cluster.crash(third);
     cluster.run_ms(1_000);
     let plan = begin(&mut cluster, Ask::Demote(follower));
@@ -420,13 +421,13 @@ fn what_cannot_be_is_refused() {
     assert_eq!(cluster.ask_group(follower, reserve), Ok(Answer::Node(NodeId(4))));
     assert_eq!(code(&mut cluster, leader, Ask::Promote(NodeId(4))), "not_connected");
     assert_eq!(code(&mut cluster, leader, Ask::Weight(third, 3_000_000_000)), "impossible");
-    // With one node down, no other can be spared.
+    // With one node down, the group cannot do without another.
     cluster.crash(third);
     cluster.run_ms(1_000);
     assert_eq!(code(&mut cluster, leader, Ask::Demote(follower)), "too_few_alive");
     let eras = cluster.replica(leader).node().era().0;
     assert_eq!(eras, 0, "nothing changed");
-    // Who is down may go.
+    // The node that is down may be removed.
     carry_out(&mut cluster, &Ask::Remove(third)).unwrap();
     carry_out(&mut cluster, &Ask::Demote(follower)).unwrap();
     let leader = led(&mut cluster);
@@ -466,7 +467,8 @@ fn no_second_node_votes_at_an_address() {
     assert_eq!(voters, (1..=4).filter(|node| *node != old.0).collect());
 }
 
-/// [volatile-2] Who forgot its votes gets its weight back under its new name, unasked.
+/// [volatile-2] A node that forgot its votes gets its weight back as a new member, without a
+/// request.
 #[test]
 fn a_member_that_forgot_is_taken_back() {
     let mut cluster = cluster(3, Class::Volatile, 17);
@@ -489,9 +491,9 @@ fn a_member_that_forgot_is_taken_back() {
     assert_same(&mut cluster, &[1, 2, 3]);
 }
 
-/// [volatile-2] A member forgets again while it is being reinstated, when its old member has no
-/// weight any more and its new one has none yet. Once the plan ended there, and the member was
-/// never reinstated.
+/// [volatile-2] A member forgets its votes again while it is being readmitted, when its old member
+/// has no weight any more and its new one has none yet. Once the plan ended there, and the node was
+/// never readmitted.
 #[test]
 fn a_member_that_forgets_again_while_it_is_taken_back_is_taken_back_still() {
     let mut cluster = cluster(3, Class::Volatile, 18);
@@ -520,7 +522,7 @@ fn a_member_that_forgets_again_while_it_is_taken_back_is_taken_back_still() {
     assert_same(&mut cluster, &[1, 2, 3]);
 }
 
-/// Leadership goes to the highest priority that is level, and stays there.
+/// Leadership moves to the caught-up member with the highest priority, and stays there.
 #[test]
 fn leadership_goes_to_the_highest_priority() {
     let mut cluster = cluster(3, Class::Durable, 19);
@@ -533,8 +535,8 @@ fn leadership_goes_to_the_highest_priority() {
     assert_eq!(cluster.leader(), Some(wanted));
 }
 
-/// [live-4] A new leader stays unless requested otherwise; a plan that takes its weight counts as a
-/// request, and does not wait for that. It once rested for ten election time-outs.
+/// [live-4] A new leader stays unless a request moves leadership. A plan that takes its weight
+/// counts as one, and does not wait; it once waited for ten election timeouts.
 #[test]
 fn a_plan_that_takes_a_new_leaders_weight_does_not_rest() {
     let mut cluster = cluster(3, Class::Durable, 23);
@@ -554,8 +556,8 @@ fn a_plan_that_takes_a_new_leaders_weight_does_not_rest() {
     assert!(done, "{members:?}");
 }
 
-/// [aux-1], [era-4] A voter becomes an auxiliary and a full replica again; the quorum rule changes;
-/// an impossible change is refused; and the rule is scaled with the weights on the way.
+/// [aux-1], [era-4] A voter becomes an auxiliary and a full replica again, and the quorum rule
+/// changes. An impossible change is refused. Meanwhile the rule is scaled with the weights.
 #[test]
 fn roles_and_the_quorum_rule_change_by_plans() {
     let mut cluster = cluster(3, Class::Durable, 29);
@@ -581,7 +583,7 @@ fn roles_and_the_quorum_rule_change_by_plans() {
     assert_same(&mut cluster, &[1, 2, 3]);
 }
 
-/// A node that joined as an auxiliary becomes one with its vote.
+/// A node that joined as an auxiliary becomes one when it gets its vote.
 #[test]
 fn a_node_joins_as_an_auxiliary() {
     let mut cluster = cluster(3, Class::Durable, 31);
@@ -593,7 +595,7 @@ fn a_node_joins_as_an_auxiliary() {
     assert_eq!(weights(&cluster, leader), equal_weights(&[1, 2, 3, 4]));
 }
 
-/// A plan is cancelled where it is: no weight changes afterwards.
+/// A plan is cancelled at its present step: no weight changes afterwards.
 #[test]
 fn a_plan_that_waits_is_cancelled() {
     let mut cluster = cluster(3, Class::Durable, 23);
@@ -633,7 +635,7 @@ fn status_tells_of_learners_plans_and_removal() {
     assert!(cluster.run_until(10_000, |cluster| {
         let peers = seen(cluster, leader).peers;
         let learner = peers.iter().find(|peer| peer.member.node == four);
-        // A learner that is down is still one; an id that is reserved is not a peer.
+        // A learner that is down is still listed; an id that is only reserved is not a peer.
         peers.len() == 4 && learner.is_some_and(|peer| peer.weight == 0 && !peer.connected)
     }));
     let old = NodeId(1 + leader.0 % 3);
@@ -657,7 +659,7 @@ fn status_tells_of_learners_plans_and_removal() {
     assert!(status.peers.iter().all(|peer| peer.member.node != old));
 }
 
-/// Nothing is changed, and a request that would be denied is denied.
+/// A dry run changes nothing, and denies a request that would be denied.
 #[test]
 fn a_dry_run_denies_what_would_be_denied() {
     let mut cluster = cluster(3, Class::Durable, 17);

@@ -56,7 +56,7 @@ fn write(cluster: &mut Cluster<Counter>, node: NodeId, bytes: usize) {
     assert!(matches!(done(cluster, node, tag), Outcome::Written(_)));
 }
 
-/// Returns whether a linearizable read is served there now, as found by the node itself.
+/// Returns whether this node serves a linearizable read now, as found by its probe.
 fn probe(cluster: &mut Cluster<Counter>, node: NodeId) -> Probed {
     let now = cluster.now();
     cluster.replica_mut(node).probe(now);
@@ -73,7 +73,7 @@ fn events(cluster: &mut Cluster<Counter>, node: NodeId) -> Vec<Event> {
     std::iter::from_fn(|| replica.next_event()).collect()
 }
 
-/// An operator learns the reason why there is none, and is not left waiting.
+/// An operator learns why there is no snapshot, and is not left waiting.
 #[test]
 fn service_without_images_gives_no_snapshot() {
     let mut cluster = Cluster::new(1, Class::Durable, 5, |_| Counter::default());
@@ -102,7 +102,7 @@ fn node_that_is_behind_is_not_ready_and_says_how_far_it_is() {
     for _ in 0..2_000 {
         write(&mut cluster, leader, 2_000);
     }
-    // A few values at a time fit into the leader's buffer to it.
+    // Only a few values at a time fit into the leader's buffer towards the node.
     cluster.knobs.plane_bytes = 5_000;
     cluster.start(away);
     let knows = |cluster: &mut Cluster<Counter>| {
@@ -145,7 +145,7 @@ fn ready_is_who_can_serve_a_linearizable_read_now() {
     for node in NODES {
         assert_eq!(probe(&mut cluster, node), Probed::Served, "node {node}");
     }
-    // The leader assumes that it leads for a while longer; the state that it would read may be old.
+    // The leader still assumes that it leads, so the state that it would read may be old.
     let [one, other] = others(leader);
     cluster.isolate(leader, true);
     assert_eq!(probe(&mut cluster, leader), Probed::Unconfirmed);
@@ -238,7 +238,7 @@ fn what_the_disk_does_is_told_of() {
     assert!(told.iter().any(|event| matches!(event, Event::LogFailed { .. })), "{told:?}");
 }
 
-/// A full disk is reported when it is noticed and when it is over, not all the while.
+/// A full disk is reported when it is noticed and when it has space again, not in between.
 #[test]
 fn full_disk_is_told_of_once_and_so_is_its_end() {
     let mut cluster = cluster(5);
@@ -247,7 +247,7 @@ fn full_disk_is_told_of_once_and_so_is_its_end() {
     cluster.run_ms(100);
     events(&mut cluster, node);
     cluster.disk(node).set_capacity(Some(1));
-    // The segments that there are hold 64 MiB each.
+    // The existing segments have 64 MiB each.
     for _ in 0..100 {
         write(&mut cluster, leader, 1 << 20);
     }

@@ -1,6 +1,6 @@
-//! One replica; its peers are played by the test. A proposal in flight in a ballot belongs to that
-//! ballot: the next one, of the same leader too, may decide something else in its slots. Messages
-//! about slots that are far away, or long decided, change nothing.
+//! One replica whose peers are played by the test. A proposal in flight belongs to its ballot: the
+//! next ballot, even of the same leader, may decide other values in its slots. Messages about slots
+//! that are far away, or were decided long ago, change nothing.
 
 use std::cell::Cell;
 
@@ -29,13 +29,13 @@ use quorate_replica::{
 use quorate_wire::{BODY_BYTES_MAX, Decoded, Frame, Lane, decode};
 
 thread_local! {
-    /// The service of this test takes commands.
+    /// The service of this test accepts commands.
     static TAKES: Cell<bool> = const { Cell::new(true) };
-    /// The slot up to which the service of this test has applied everything when it starts.
+    /// Slot up to which the service of this test has applied everything when it starts.
     static KEPT_TO: Cell<Slot> = const { Cell::new(Slot::FIRST) };
 }
 
-/// Counts commands, and keeps them.
+/// Counts and stores commands.
 #[derive(Default)]
 struct Count(u64, Vec<String>);
 
@@ -59,7 +59,7 @@ impl StateMachine for Count {
     }
 }
 
-/// Keeps the replica's frames.
+/// Stores the replica's frames.
 #[derive(Default)]
 struct Heard(Vec<u8>);
 
@@ -119,7 +119,7 @@ impl Stage {
     }
 
     fn with_options(mut options: ReplicaOptions) -> Self {
-        // Values that are not needed any more are dropped immediately.
+        // Values that are no longer needed are dropped immediately.
         options.limits.recent_bytes = 1;
         let mut cluster = Cluster::with_options(options, 1, |_| Count::default());
         cluster.start(ONE);
@@ -222,8 +222,8 @@ impl Stage {
     }
 
     /// Makes node 1 lose a slot. Node 3 led 0.2.3 for a moment, with promises of 2 and 3, proposed
-    /// a no-op in the slot at which node 1 is, and voted for it. Then node 1 leads on, in a ballot
-    /// above. No other node voted.
+    /// a no-op in node 1's next slot, and voted for it. Then node 1 leads again, in a higher
+    /// ballot. No other node voted.
     fn loses_a_slot(&mut self) {
         let at = self.decided_to();
         self.follows(2, ballot(1, 1), ballot(1, 1), at);
@@ -242,8 +242,8 @@ impl Stage {
         assert_eq!(self.leads_in(), Some(next));
     }
 
-    /// Makes node 1 lead in a ballot that inherits this value from node 3, in the slot that is
-    /// returned. It lacks the bytes.
+    /// Makes node 1 lead in a ballot that inherits this value from node 3, without its bytes.
+    /// Returns the slot of the value.
     fn inherits(&mut self, value: Value) -> Slot {
         self.elected();
         let first = self.0.write(ONE, b"first");
@@ -304,7 +304,8 @@ fn own_batch_that_lost_its_slot_is_proposed_again() {
     assert_eq!(stage.ended(third).cloned(), written("3"));
 }
 
-/// The same for a batch that a follower handed on: it repeats it, and must not get "known".
+/// A batch that a follower forwarded loses its slot, too. If the follower repeats it, it must not
+/// count as known.
 #[test]
 fn forwarded_value_that_lost_its_slot_is_taken_again() {
     let mut stage = Stage::new();
@@ -333,8 +334,8 @@ fn forwarded_value_that_lost_its_slot_is_taken_again() {
     stage.healthy_until(|stage| applied(stage) > before);
 }
 
-/// A read that was confirmed waits for slots which the leader of that time had proposed. If that
-/// leader dies, there may never be a proposal that far: the next one is asked again.
+/// A confirmed read waits for slots that the leader of that time had proposed. If that leader dies,
+/// these slots may never be proposed again, so the read needs another confirmation.
 #[test]
 fn confirmed_read_is_asked_again_when_another_leads() {
     let mut stage = Stage::new();
@@ -374,7 +375,7 @@ fn confirmed_read_is_asked_again_when_another_leads() {
     assert_eq!(stage.ended(read), Some(&Outcome::Read(b"0".to_vec())));
 }
 
-/// An inherited batch is in flight in the new ballot from its first moment: it is not proposed
+/// An inherited batch counts as in flight as soon as the new ballot begins, so it is not proposed
 /// twice.
 #[test]
 fn inherited_batch_is_not_proposed_twice() {
@@ -412,15 +413,15 @@ fn proposal(ballot: Ballot, range: SlotRange, value: Value, decided_to: Slot) ->
     })
 }
 
-/// Returns the votes that the replica holds, as ⟨first slot, one past the last, ballot⟩.
+/// Returns the votes that the replica has, as ⟨first slot, one past the last, ballot⟩.
 fn votes_held(stage: &Stage) -> Vec<(u64, u64, Ballot)> {
     let acceptor = stage.0.replica(ONE).node().acceptor();
     let run = |vote: Vote| (vote.range.from.0, vote.range.to.0, vote.ballot);
     acceptor.votes().map(run).collect()
 }
 
-/// Features G5, [p2-3]: an acceptor that is further behind than its window votes for nothing beyond
-/// it, and overwrites nothing; the bound is exact, and lasts over a restart.
+/// Features G5, [p2-3]: an acceptor that lags by more than its window votes for nothing beyond it,
+/// and overwrites nothing. The bound is exact, and survives a restart.
 #[test]
 fn slots_beyond_the_window_get_no_vote() {
     let mut stage = Stage::new();
@@ -429,7 +430,7 @@ fn slots_beyond_the_window_get_no_vote() {
     stage.tell(2, proposal(first, SlotRange::one(Slot(1)), Value::NoOp, Slot(1)));
     let voted = vec![(1, 2, first)];
     assert_eq!(votes_held(&stage), voted);
-    // Nothing is decided here, so the window ends below this slot.
+    // Nothing is decided here, so the window ends at this slot.
     let end = Slot(1 + window);
     let far = [
         SlotRange::one(end),
@@ -452,8 +453,8 @@ fn slots_beyond_the_window_get_no_vote() {
     assert_eq!(votes_held(&stage), [(1, 2, first), (last.from.0, end.0, second)]);
 }
 
-/// Features G5: a late proposal for a slot that is decided gets no vote, whatever its ballot; nor
-/// are the votes there reported, but where they end ([p1-3]).
+/// Features G5: a late proposal for a decided slot gets no vote, whatever its ballot. Votes in such
+/// slots are not reported, only where they end ([p1-3]).
 #[test]
 fn decided_slots_get_no_further_vote() {
     let mut stage = Stage::new();
@@ -471,7 +472,7 @@ fn decided_slots_get_no_further_vote() {
         stage.tell(3, proposal(second, late, other, Slot(1)));
         assert_eq!(votes_held(&stage), voted, "{late}");
     }
-    // Of a proposal that is late in part, that part is left out.
+    // If only a part of the proposal is late, that part is ignored.
     stage.tell(3, proposal(second, ten, Value::NoOp, Slot(1)));
     assert_eq!(votes_held(&stage), [(9, 11, second)]);
     let ballot = ballot(3, 2);
@@ -488,9 +489,9 @@ fn decided_slots_get_no_further_vote() {
     assert_eq!(told, [SlotRange::new(Slot(9), Slot(11))]);
 }
 
-/// Features G5: votes for slots that were never proposed, or are long decided, and decisions of
-/// slots far away, decide nothing. A vote for a value that this leader did not propose is an alarm
-/// ([count-1]).
+/// Features G5: votes for slots that were never proposed or decided long ago, and decisions of
+/// distant slots, decide nothing. A vote for a value that this leader did not propose raises an
+/// alarm ([count-1]).
 #[test]
 fn reports_of_far_and_decided_slots_decide_nothing() {
     let mut stage = Stage::new();
@@ -524,8 +525,8 @@ fn reports_of_far_and_decided_slots_decide_nothing() {
     assert_eq!(stage.ended(second).cloned(), Some(Outcome::Written(b"2".to_vec())));
 }
 
-/// [value-3] A leader proposes after an inherited value whose bytes it lacks: its own votes wait,
-/// and until the bytes arrive those of its proposals stay, whatever else passes by.
+/// [value-3] A leader makes proposals after an inherited value whose bytes it lacks, so its own
+/// votes wait. Until the bytes arrive, the bytes of its proposals stay, whatever else arrives.
 #[test]
 fn bytes_of_proposals_stay_until_the_leader_votes_for_them() {
     let mut stage = Stage::new();
@@ -546,8 +547,8 @@ fn bytes_of_proposals_stay_until_the_leader_votes_for_them() {
 }
 
 /// [value-4] A leader fetches the bytes of the first undecided slot while its own later proposals
-/// fill all the memory for bytes. They are accepted nevertheless: nothing else could ever free that
-/// memory.
+/// use up the memory for bytes. The fetched bytes are accepted nevertheless, because only they can
+/// free that memory.
 #[test]
 fn bytes_of_the_first_undecided_slot_are_taken_when_memory_is_full() {
     let mut options = Cluster::<Count>::options(3, Class::Durable);
@@ -570,8 +571,9 @@ fn bytes_of_the_first_undecided_slot_are_taken_when_memory_is_full() {
     assert_eq!(stage.0.replica(ONE).error(), None);
 }
 
-/// [volatile-1] A log lost its end, and the service is ahead of it: slots that it applied are voted
-/// for once more. Their proposals wait after a gap, and keep their bytes until it closes.
+/// [volatile-1] A log lost its end, and the service is ahead of it, so slots that the service has
+/// applied need another vote. Their proposals wait after a gap, and retain their bytes until it
+/// closes.
 #[test]
 fn proposals_in_slots_that_the_service_has_applied_keep_their_bytes() {
     KEPT_TO.set(Slot(50));
@@ -631,7 +633,8 @@ fn batch_of(session: u64, origin: u32, counter: u64, command: &[u8]) -> (Value, 
 }
 
 /// [disk-3] The log's last record on a slot may be a vote for another value than the decided one,
-/// as long as the decision is not written. Such a value is not applied when it is read back.
+/// as long as the decision is not written. Such a value is not applied when it is read from the
+/// log.
 #[test]
 fn last_record_on_a_slot_is_not_taken_for_the_decision() {
     let mut stage = Stage::new();
@@ -644,7 +647,7 @@ fn last_record_on_a_slot_is_not_taken_for_the_decision() {
     learn(&mut stage, 1, (session, None));
     stage.0.run_ms(10);
     assert_eq!(stage.0.replica(ONE).applied_to(), Slot(2));
-    // A vote for one value, on the disk.
+    // A vote for one value is on disk.
     let voted = batch_of(1, 2, 1, b"voted for");
     let Message::Phase2a(asked) = proposal(ballot(1, 2), SlotRange::one(Slot(2)), voted.0, Slot(2))
     else {
@@ -655,8 +658,8 @@ fn last_record_on_a_slot_is_not_taken_for_the_decision() {
     stage.hears(2, Frame::Protocol { message, bytes });
     stage.0.run_ms(10);
     assert_eq!(votes_held(&stage), [(2, 3, ballot(1, 2))]);
-    // Another one is decided while the service takes nothing; its bytes are not kept, and no time
-    // passes for the disk.
+    // Another value is decided while the service accepts nothing. Its bytes are dropped, and no
+    // time passes for the disk.
     TAKES.set(false);
     let decided = batch_of(1, 2, 1, b"decided");
     learn(&mut stage, 2, (decided.0, Some(&decided.1)));
@@ -674,8 +677,8 @@ fn last_record_on_a_slot_is_not_taken_for_the_decision() {
     assert_eq!(words(&stage), ["decided", "next"]);
 }
 
-/// [read-4] A granter may have stood still between the beginning of its turn and the arrival of the
-/// question: it is bound from then on.
+/// [read-4] A node may have been suspended between the start of its turn and the arrival of the
+/// request: it grants the lease from the arrival on.
 #[test]
 fn lease_is_granted_from_receipt_not_from_the_beginning_of_the_turn() {
     let mut stage = Stage::with_leases(Some(Leases { duration_us: 90_000, drift_ppm: 10_000 }));
@@ -713,8 +716,8 @@ fn beat(lease: Lease) -> Message {
     })
 }
 
-/// [read-6] A heartbeat is no evidence: its sender may have been replaced before it was sent, and
-/// if it was not, others may have acknowledged commands that it does not mention.
+/// [read-6] A heartbeat is no evidence. Its sender may have been replaced before it was sent; even
+/// otherwise, others may have acknowledged commands that it does not mention.
 #[test]
 fn heartbeats_are_no_evidence_of_freshness() {
     let mut stage = Stage::new();

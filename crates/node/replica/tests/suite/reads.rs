@@ -1,4 +1,5 @@
-//! Reads by leases, and reads within a bound ([read-4], [read-6]), of whole clusters in one thread.
+//! Reads by leases, and reads with a bound on staleness ([read-4], [read-6]), in whole clusters in
+//! one thread.
 
 use quorate_core::{lease::Leases, node_id::NodeId, record::Class};
 use quorate_replica::{
@@ -7,7 +8,7 @@ use quorate_replica::{
     testing::{Cluster, Outcome, note_query},
 };
 
-/// Keeps the last command; that is the answer to every query.
+/// Stores the last command, which is the reply to every query.
 #[derive(Default)]
 struct Last(Vec<u8>);
 
@@ -64,7 +65,7 @@ fn leader_reads_by_its_lease_without_a_question() {
     assert_eq!(after.reads_leased, before.reads_leased + 1);
     assert_eq!(after.reads_confirmed, before.reads_confirmed);
     assert_eq!(cluster.frames_sent(), frames);
-    // A follower asks, as ever.
+    // A follower requests a confirmation, as without leases.
     let other = follower(leader);
     let tag = cluster.read(other, b"");
     assert!(ends(&mut cluster, other, tag, 100));
@@ -80,8 +81,8 @@ fn without_leases_every_read_is_confirmed() {
     assert_eq!(cluster.replica(leader).counters().reads_leased, 0);
 }
 
-/// [read-4] The clock is checked after the query: a process that stood still in between has no
-/// lease any more, and asks.
+/// [read-4] The clock is checked after the query: if the process was suspended meanwhile, the lease
+/// has expired, and the read needs a confirmation.
 #[test]
 fn lease_that_ended_while_the_state_was_read_answers_nothing() {
     let (mut cluster, leader) = cluster(true);
@@ -94,7 +95,7 @@ fn lease_that_ended_while_the_state_was_read_answers_nothing() {
     assert_eq!(after.reads_overtaken, before.reads_overtaken + 1);
 }
 
-/// A leader without answers from its peers has no lease for longer than it was granted.
+/// A leader without answers from its peers keeps its lease no longer than it was granted.
 #[test]
 fn cut_off_leader_soon_answers_nothing() {
     let (mut cluster, leader) = cluster(true);
@@ -106,8 +107,8 @@ fn cut_off_leader_soon_answers_nothing() {
     assert_eq!(cluster.replica(leader).counters().reads_leased, before.reads_leased);
 }
 
-/// [read-6] Answers are given by this node alone as long as a question that was confirmed is young
-/// enough, and not a moment longer.
+/// [read-6] This node serves such reads alone as long as a confirmed request is recent enough, and
+/// no longer.
 #[test]
 fn bounded_read_is_served_within_its_bound_and_refused_beyond() {
     let (mut cluster, leader) = cluster(false);
@@ -121,7 +122,7 @@ fn bounded_read_is_served_within_its_bound_and_refused_beyond() {
     let tag = cluster.read_within(node, 1000, b"");
     assert!(ends(&mut cluster, node, tag, 0), "it asks no other node");
     assert_eq!(cluster.outcome(node, tag).cloned(), read("one"));
-    // What is within another's bound is beyond this one's.
+    // The state is recent enough for the other read's bound, but not for this one's.
     cluster.run_ms(5);
     let tag = cluster.read_within(node, 1, b"");
     assert!(ends(&mut cluster, node, tag, 1000));

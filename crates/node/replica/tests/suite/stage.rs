@@ -1,5 +1,5 @@
-//! Three nodes at a feature level, for tests of clients that ask for more than the group's class,
-//! or for less ([class-2]).
+//! Three nodes at a feature level, for tests of clients that request more than the group's class,
+//! or less ([class-2]).
 
 use quorate_core::{level::Level, node_id::NodeId, record::Class, slot::Slot};
 use quorate_replica::{
@@ -12,7 +12,7 @@ use quorate_replica::{
 
 pub(crate) const NODES: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
 
-/// Records its executed commands, and answers with the slot of the command.
+/// Records its executed commands, and replies with the slot of the command.
 #[derive(Default)]
 pub(crate) struct Places(Vec<(Slot, Vec<u8>)>);
 
@@ -64,7 +64,7 @@ impl Stage {
         self.cluster.leader().unwrap()
     }
 
-    /// Returns the result of a request within this time.
+    /// Returns the result of a request, if it ends within this time.
     pub(crate) fn outcome(&mut self, node: NodeId, tag: Tag, ms: u64) -> Option<Outcome> {
         let ended = |cluster: &mut Cluster<Places>| cluster.outcome(node, tag).is_some();
         self.cluster.run_until(ms, ended);

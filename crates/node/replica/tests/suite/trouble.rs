@@ -1,5 +1,5 @@
-//! A service that cannot work for a while, or loses its state, and the behaviour of its node in
-//! that time.
+//! A service that cannot work for a while, or loses its state, and the behaviour of its node
+//! meanwhile.
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
@@ -16,14 +16,14 @@ use quorate_replica::{
     testing::{Cluster, Outcome},
 };
 
-/// Handle by which a test controls a service, and observes it.
+/// Handle with which a test controls and observes a service.
 #[derive(Default)]
 struct Strings {
     stuck: bool,
     down: bool,
-    /// Its writing is behind.
+    /// The service's writes are behind.
     behind: bool,
-    /// The next command gets another reply than elsewhere.
+    /// The next command gets a different reply than on other nodes.
     errs: bool,
     /// The next command fails, and the uncommitted state is lost.
     loses: bool,
@@ -31,12 +31,12 @@ struct Strings {
     misreads: bool,
     /// The service fails while it returns its position.
     stumbles: bool,
-    /// Times that it was asked to do something.
+    /// Number of commands that it was asked to execute.
     applied: u64,
     queried: u64,
 }
 
-/// Keeps words; on a failure everything is lost except the state at its last requested commit.
+/// Stores words; on a failure it loses everything except the state of its last commit.
 struct Puppet {
     words: Vec<String>,
     lost: RefCell<bool>,
@@ -163,7 +163,7 @@ impl Stage {
         self.end(node, tag)
     }
 
-    /// Asks this node's own state, as it stands.
+    /// Queries this node's own state as it is.
     fn ask(&mut self, node: NodeId) -> Result<String, Failure> {
         let now = self.cluster.now();
         let mut reply = b"before ".to_vec();
@@ -189,7 +189,7 @@ impl Stage {
         }
     }
 
-    /// Returns the events of its service for operators.
+    /// Returns the events of this node's service for operators.
     fn news(&mut self, node: NodeId) -> Vec<Event> {
         let replica = self.cluster.replica_mut(node);
         let events = std::iter::from_fn(|| replica.next_event());
@@ -202,7 +202,7 @@ impl Stage {
         events.filter(of_service).collect()
     }
 
-    /// Returns the result of a read now.
+    /// Returns the result of a probe of this node.
     fn probe(&mut self, node: NodeId) -> Probed {
         let now = self.cluster.now();
         self.cluster.replica_mut(node).probe(now);
@@ -231,8 +231,8 @@ fn stuck_service_takes_nothing_answers_and_its_node_votes() {
     assert_eq!(stage.ask(N3), Ok("a".into()));
     assert_eq!(stage.probe(N3), Probed::Unavailable);
     let applied = stage.strings[&N3].borrow().applied;
-    // Without its votes nothing would be decided. What waits for its service is much more than any
-    // queue of it holds.
+    // Without its votes nothing would be decided. Much more waits for its service than any queue
+    // could contain.
     stage.cluster.crash(N1);
     let led = |cluster: &mut Cluster<Puppet>| cluster.leader().is_some_and(|leader| leader != N1);
     assert!(stage.cluster.run_until(10_000, led));
@@ -242,7 +242,7 @@ fn stuck_service_takes_nothing_answers_and_its_node_votes() {
     }
     assert_eq!(stage.strings[&N3].borrow().applied, applied, "it was asked all the same");
     assert_eq!(stage.ask(N3), Ok("a".into()));
-    // A read that sees the writes of others has to wait for that.
+    // A read that sees the writes of others has to wait until the service has executed them.
     assert_eq!(stage.read(N3), Outcome::Failed(Failure::NoQuorum));
     stage.cluster.start(N1);
     stage.pull(N3, |strings| strings.stuck = false);
@@ -257,7 +257,7 @@ fn service_that_is_down_is_asked_nothing() {
     let mut stage = Stage::new(3, 2);
     assert!(matches!(stage.write(N3, "a"), Outcome::Written(_)));
     stage.level();
-    // Requested in time, answered too late: it must not be answered from the lost state.
+    // The read was requested in time, but must not be answered later from the lost state.
     let waiting = stage.cluster.read(N3, b"");
     stage.pull(N3, |strings| strings.down = true);
     let queried = stage.strings[&N3].borrow().queried;
@@ -272,8 +272,8 @@ fn service_that_is_down_is_asked_nothing() {
     assert_eq!(stage.read(N3), Outcome::Read(b"a b".to_vec()));
 }
 
-/// Clients still see everything that they saw before: a service that restarts answers nothing
-/// before it is where it was.
+/// Clients still see everything that they saw before: a service that restarts answers nothing until
+/// it has caught up.
 #[test]
 fn service_that_went_back_answers_when_it_has_caught_up() {
     let mut stage = Stage::new(3, 3);
@@ -308,7 +308,7 @@ fn service_that_went_back_answers_when_it_has_caught_up() {
     stage.level();
 }
 
-/// A position that the service returns while it fails is not trusted; nor at the start.
+/// A position that the service returns while it fails is not trusted, not even at the start.
 #[test]
 fn service_that_fails_while_it_comes_back_comes_back_again() {
     let mut stage = Stage::new(3, 5);
@@ -328,8 +328,8 @@ fn service_that_fails_while_it_comes_back_comes_back_again() {
     assert_eq!(stage.read(N3), Outcome::Read(b"a b c".to_vec()));
 }
 
-/// The service fails in the middle of a batch: replies that were sent are right, the other clients
-/// get an unknown outcome; each command is executed once.
+/// The service fails in the middle of a batch: replies that were sent are right, other clients get
+/// an unknown outcome, and each command is executed once.
 #[test]
 fn batch_that_fails_halfway_is_executed_whole_later() {
     let mut stage = Stage::new(3, 4);
@@ -337,7 +337,7 @@ fn batch_that_fails_halfway_is_executed_whole_later() {
     let Outcome::Registered(session) = stage.end(N3, tag) else { panic!("no session") };
     assert!(matches!(stage.write(N3, "a"), Outcome::Written(_)));
     stage.level();
-    // They wait together, so they are one batch; the first of them that is applied here is lost.
+    // The commands wait together, so they form one batch; the first one applied here is lost.
     let applied = stage.strings[&N3].borrow().applied;
     stage.pull(N3, |strings| strings.loses = true);
     let at = |sequence| Sequenced { session, sequence, acknowledged_below: 0 };
@@ -352,17 +352,17 @@ fn batch_that_fails_halfway_is_executed_whole_later() {
     assert_eq!(outcomes, vec![Outcome::Failed(Failure::Unknown); 5]);
     stage.level();
     assert_eq!(stage.cluster.replica(N3).service().words, ["a", "s1", "s2", "s3", "s4", "s5"]);
-    // One that failed, and all six from the beginning.
+    // One command that failed, and then all six from the beginning.
     assert_eq!(stage.strings[&N3].borrow().applied, applied + 1 + 6, "{batches} batches");
-    // The session knows its replies again.
+    // The session has its replies again.
     let tag = stage.cluster.write_once(N3, at(2), b"s2");
     assert_eq!(stage.end(N3, tag), Outcome::Written(b"3".to_vec()));
     assert!(matches!(stage.write(N3, "b"), Outcome::Written(_)));
     stage.level();
 }
 
-/// The service fails at a read between the commands of a batch: the commands executed before stand,
-/// the following ones were not executed.
+/// The service fails at a read between the commands of a batch: the commands executed before it
+/// count, and the following ones were not executed.
 #[test]
 fn batch_that_fails_at_a_read_is_executed_whole_later() {
     let mut stage = Stage::new(3, 6);
@@ -404,7 +404,7 @@ fn diverged() -> Outcome {
 }
 
 impl Stage {
-    /// Makes one node execute the next command wrongly; the others execute it as usual.
+    /// Makes one node execute the next command wrongly; the others execute it correctly.
     fn err(&mut self, node: NodeId, word: &str) {
         self.pull(node, |strings| strings.errs = true);
         assert!(matches!(self.write(N1, word), Outcome::Written(_)));
@@ -413,7 +413,7 @@ impl Stage {
     }
 
     fn restart(&mut self, node: NodeId) {
-        // What it writes down is on its disk by then.
+        // By then its file is on disk.
         self.cluster.run_ms(100);
         self.cluster.crash(node);
         self.cluster.start(node);
@@ -424,8 +424,8 @@ impl Stage {
     }
 }
 
-/// [differ-1] [differ-2] [differ-3] The one of three that differs answers nothing any more, and
-/// votes; nor does its next process answer before a majority has the same state as it.
+/// [differ-1] [differ-2] [differ-3] The one of three nodes that differs answers no clients any
+/// more, but votes. Its next process does not answer either, until a majority has the same state.
 #[test]
 fn a_node_that_differs_from_a_majority_serves_no_clients() {
     let mut stage = Stage::new(3, 21);
@@ -441,12 +441,12 @@ fn a_node_that_differs_from_a_majority_serves_no_clients() {
         assert!(matches!(stage.read(node), Outcome::Read(_)));
     }
     assert_ne!(stage.cluster.leader(), Some(N3));
-    // It votes and applies.
+    // The node votes and applies.
     stage.cluster.isolate(N2, true);
     let led = |cluster: &mut Cluster<Puppet>| cluster.leader().is_some_and(|leader| leader != N2);
     assert!(stage.cluster.run_until(10_000, led));
     assert!(matches!(stage.write(N1, "c"), Outcome::Written(_)));
-    // The error was in memory alone, and is gone; no node has said so yet.
+    // The error was only in memory, and is gone; no node has confirmed that yet.
     stage.cluster.isolate(N1, true);
     stage.restart(N3);
     assert!(stage.cluster.replica(N3).is_in_doubt(), "it is written down");
@@ -463,7 +463,7 @@ fn a_node_that_differs_from_a_majority_serves_no_clients() {
     assert!(matches!(stage.read(N3), Outcome::Read(_)));
 }
 
-/// [differ-2] Of two, either may be wrong. An operator says which; the other one goes.
+/// [differ-2] Of two nodes either may be wrong. An operator decides which, and removes it.
 #[test]
 fn of_two_nodes_that_differ_neither_serves_until_one_is_removed() {
     let mut stage = Stage::new(2, 22);
@@ -479,8 +479,8 @@ fn of_two_nodes_that_differ_neither_serves_until_one_is_removed() {
     assert!(stage.cluster.replica(N2).is_in_doubt());
 }
 
-/// [live-6] A leader that applies nothing for long hands over to one that does; where none does, it
-/// leads on, and gives way to the first that has caught up.
+/// [live-6] A leader that applies nothing for long hands over to a node that does. If there is
+/// none, it keeps leading until the first node has caught up.
 #[test]
 fn a_leader_that_is_far_behind_gives_way() {
     // A leader that does not apply its session's registration repeats it.
@@ -495,9 +495,9 @@ fn a_leader_that_is_far_behind_gives_way() {
     let near = [N1, N2, N3].into_iter().find(|node| *node != led).unwrap();
     stage.pull(near, |strings| strings.behind = false);
     let leads = |cluster: &mut Cluster<Puppet>| cluster.leader() == Some(near);
-    // It settles first, as it was fit before.
+    // The node settles first, since it was fit before.
     assert!(stage.cluster.run_until(8_000, leads));
-    // A write in the moment of the handover may be refused.
+    // A write during the handover may be refused.
     let written = |stage: &mut Stage| matches!(stage.write(near, "b"), Outcome::Written(_));
     assert!((0..3).any(|_| written(&mut stage)));
     stage.cluster.run_ms(10_000);

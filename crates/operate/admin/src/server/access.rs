@@ -1,8 +1,8 @@
 //! Authentication and authorisation of a request, before any page of the admin address is served.
 //!
-//! The caller is known by certificate, or by name and password (HTTP's Basic, which browsers ask
-//! for). Permissions are in the users' table of the log. Actions are audited, done or refused
-//! ([`super::audit`]).
+//! The caller is identified by certificate, or by name and password (HTTP Basic, which browsers
+//! support). Roles come from the users' table in the log. Actions are audited whether they are done
+//! or refused ([`super::audit`]).
 
 use std::{
     net::SocketAddr,
@@ -29,17 +29,17 @@ use tokio::{
 
 use super::{Admin, BODY_BYTES_MAX, Phase, UNKNOWN_USERS, failure::Failure};
 
-/// Passwords that are checked at a time; more are told to come again.
+/// Maximum number of concurrent password checks; further requests are refused as busy.
 const CHECKED_MAX: usize = 2;
 
-/// Longest wait of an action for the users' table, and the interval of checks.
+/// Longest wait of an action for the users' table, which is polled every `PAUSE`.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The other end of a connection.
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
-    /// Identity proved when connecting.
+    /// Identity proved by the TLS handshake.
     pub(super) who: Who,
     pub(super) from: SocketAddr,
 }
@@ -53,7 +53,7 @@ pub(super) struct Asker {
     pub(super) role: Option<Role>,
 }
 
-/// Passwords under check.
+/// Permits for checking passwords.
 #[derive(Clone, Debug)]
 pub(super) struct Checks(Arc<Semaphore>);
 
@@ -63,22 +63,21 @@ impl Default for Checks {
     }
 }
 
-/// Returns the least role for this request; `None`: any authenticated caller.
+/// Returns the lowest role that may send this request; `None` if no authentication is needed.
 fn needs(method: &Method, path: &str) -> Option<Role> {
     match (method.as_str(), path) {
-        // Process supervisors ask this, and learn one word.
+        // Process supervisors poll these paths without credentials; the response reveals little.
         ("GET" | "HEAD", "/health" | "/ready") => None,
         ("GET" | "HEAD", "/users" | "/audit") => Some(Role::Admin),
-        // All data.
+        // A backup contains all data.
         ("GET" | "HEAD", "/backup") => Some(Role::Operator),
         ("GET" | "HEAD", _) => Some(Role::Reader),
-        // Of members, and of what the page asks for, an operator may ask some: those say which
-        // ([`check`]).
+        // Some of these requests need a higher role; their handlers call [`check`].
         (_, "/transfer" | "/snapshot" | "/scrub" | "/tuning" | "/act" | "/members") => {
             Some(Role::Operator)
         }
         (_, path) if path.starts_with("/doctor/") => Some(Role::Operator),
-        // Joining, users, and whatever comes.
+        // Joining, users, and any path added later.
         _ => Some(Role::Admin),
     }
 }
@@ -88,7 +87,7 @@ fn is_action(needs: Option<Role>, method: &Method, path: &str) -> bool {
     (needs >= Some(Role::Operator) && !method.is_safe()) || path == "/backup"
 }
 
-/// Checks for a role beyond that of the page.
+/// Checks for a role beyond the one that the path needs.
 pub(super) fn check(asker: &Asker, needs: Role) -> Result<(), Failure> {
     match asker.role {
         Some(role) if role >= needs => Ok(()),
@@ -96,7 +95,7 @@ pub(super) fn check(asker: &Asker, needs: Role) -> Result<(), Failure> {
     }
 }
 
-/// Lets through who may.
+/// Authenticates and authorises a request, serves or refuses it, and audits actions.
 pub(super) async fn guard(State(admin): State<Admin>, request: Request, next: Next) -> Response {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let needs = needs(&method, &path);
@@ -135,7 +134,7 @@ pub(super) async fn guard(State(admin): State<Admin>, request: Request, next: Ne
     response
 }
 
-/// The body of an action, to be written down; it is short, or refused.
+/// Reads the body of an action for the audit log; an error if it is too large.
 async fn take_body(request: Request, action: bool) -> Result<(Request, Bytes), Failure> {
     if !action {
         return Ok((request, Bytes::new()));
@@ -155,7 +154,7 @@ async fn take_body(request: Request, action: bool) -> Result<(Request, Bytes), F
 fn refuse(asker: &Asker, needs: Role) -> Response {
     let mut response = forbidden(asker, needs).into_response();
     if asker.role.is_none() {
-        // A browser asks for name and password.
+        // Makes a browser prompt for name and password.
         *response.status_mut() = StatusCode::UNAUTHORIZED;
         let basic = HeaderValue::from_static("Basic realm=\"quorate\", charset=\"UTF-8\"");
         response.headers_mut().insert(WWW_AUTHENTICATE, basic);
@@ -195,8 +194,7 @@ async fn ask_who(
         return Ok(certified(Some(Role::Admin)));
     }
     if matches!(&*admin.lock(), Phase::Starting(_)) {
-        // There is nothing yet that could be changed: every page says so, or what it is waiting
-        // for.
+        // A starting node has nothing to change; every page only reports the start.
         return Ok(certified(Some(Role::Admin)));
     }
     let users = match known_users(admin, needs).await? {
@@ -223,13 +221,14 @@ async fn ask_who(
     let fits = known && fits.unwrap_or(false);
     Ok(Asker {
         role: user.filter(|_| fits).map(|user| user.role),
-        // A name typed by a person may be a password.
+        // An unknown name may be a password typed into the wrong field.
         name: if known { name } else { "-".to_owned() },
         by: "password",
     })
 }
 
-/// The table, if the node knows it; who wants to change something waits for that as for a leader.
+/// Returns the users' table if the node knows it. A request that changes something waits for the
+/// table, as it would for a leader.
 async fn known_users(admin: &Admin, needs: Role) -> Result<Option<Users>, Failure> {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -242,7 +241,7 @@ async fn known_users(admin: &Admin, needs: Role) -> Result<Option<Users>, Failur
     }
 }
 
-/// Name and password, if the request has them.
+/// Returns name and password of the Basic authorization header, if there is one.
 fn login(headers: &HeaderMap) -> Option<(String, Vec<u8>)> {
     let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
     let (scheme, text) = value.split_once(' ')?;
@@ -257,7 +256,7 @@ fn login(headers: &HeaderMap) -> Option<(String, Vec<u8>)> {
 mod tests {
     use super::*;
 
-    /// A new page needs an admin until it is listed otherwise.
+    /// A new page needs the admin role until it is listed otherwise.
     #[test]
     fn what_changes_something_takes_an_operator_at_least() {
         let get = |path| needs(&Method::GET, path);

@@ -1,8 +1,8 @@
-//! Audit log of operators' actions and refused attempts: one line of JSON each in a file of the
-//! node's folder.
+//! Audit log of operators' actions and refused attempts: one JSON line each in a file of the node's
+//! folder.
 //!
-//! The file is bounded: a full one becomes the previous one. Refused attempts are recorded at most
-//! once a second, so that repeated attempts cannot push out real actions.
+//! The size is bounded: a full file replaces the previous one. Refused attempts are recorded at
+//! most once a second, so that repeated attempts cannot push out real actions.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -19,32 +19,32 @@ use tokio::task::spawn_blocking;
 use super::{Admin, access::Asker, failure::Failure};
 use crate::users::AuditRecord;
 
-/// The file, and the one before it.
+/// Names of the current and the previous file.
 const NAME: &str = "audit.jsonl";
 const BEFORE: &str = "audit.1.jsonl";
-/// A file is full at this size.
+/// Size at which the file is rotated.
 const FILE_BYTES_MAX: u64 = 8 << 20;
-/// Between two records of refused attempts.
+/// Minimum interval between two records of refused attempts.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Part of the file's end that is shown.
+/// Bytes read from the end of each file when showing the log.
 const SHOWN_BYTES: u64 = 1 << 20;
 const SHOWN_MAX: usize = 500;
 
-/// The log of actions. Copies write to the same file.
+/// The audit log. Clones write to the same file.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Audit(Arc<Mutex<Book>>);
 
 #[derive(Debug, Default)]
 struct Book {
-    /// `None`: the node has no folder yet.
+    /// `None` until the node has a folder.
     folder: Option<PathBuf>,
-    /// When an attempt was refused and written down.
+    /// Time of the last recorded refusal.
     refused: Option<Instant>,
     untold: u64,
 }
 
 impl Audit {
-    /// The node's folder.
+    /// Sets the folder of the files.
     pub(super) fn keep_in(&self, folder: &Path) {
         self.book().folder = Some(folder.to_owned());
     }
@@ -53,8 +53,8 @@ impl Audit {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records a request and its outcome. A full disk keeps no operator from acting: the node
-    /// reports it.
+    /// Records a request and its outcome. A write error is only logged, so that a full disk does
+    /// not stop operators from acting.
     #[expect(clippy::too_many_arguments, reason = "a record has that many parts")]
     pub(super) async fn write(
         &self,
@@ -124,8 +124,7 @@ impl Book {
         file.sync_data()
     }
 
-    /// The last records, the oldest first. A line that broke off, or is none of ours, is passed
-    /// over.
+    /// Returns the last records, oldest first. Skips lines that are truncated or not valid records.
     fn read(&self) -> io::Result<Vec<AuditRecord>> {
         let Some(folder) = &self.folder else {
             return Ok(Vec::new());
@@ -154,7 +153,7 @@ fn tail(path: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// A body as it may be written down.
+/// Returns a body for the log with passwords removed.
 fn without_secrets(body: &[u8]) -> String {
     if body.is_empty() {
         return String::new();
@@ -164,7 +163,7 @@ fn without_secrets(body: &[u8]) -> String {
             hide(&mut json);
             json.to_string()
         }
-        // It may hold anything.
+        // An unparsed body may contain anything.
         Err(_) => format!("{} bytes that are no JSON", body.len()),
     }
 }
@@ -185,9 +184,9 @@ fn hide(json: &mut Value) {
     }
 }
 
-/// `GET /audit`
+/// Handles `GET /audit`.
 pub(super) async fn audit(State(admin): State<Admin>) -> Result<Json<Vec<AuditRecord>>, Failure> {
-    // While the node starts, the users allowed to read it are not known.
+    // A starting node cannot check yet who may read the log.
     admin.ask(|_, _| ()).await?;
     let audit = admin.audit().clone();
     let read = spawn_blocking(move || audit.book().read()).await;
@@ -222,7 +221,7 @@ mod tests {
         let book = Book { folder: Some(folder.path().to_owned()), ..Book::default() };
         assert_eq!(book.read().unwrap(), []);
         book.append(&record(1)).unwrap();
-        // A crash may leave half a line, and anything may stand there.
+        // A crash can leave a truncated line or garbage.
         let path = folder.path().join(NAME);
         let mut file = OpenOptions::new().append(true).open(&path).unwrap();
         file.write_all(b"{\"at_ms\":\n\xff\n").unwrap();

@@ -1,11 +1,11 @@
-//! `GET /backup`: the node's own snapshot as one file, and with `streams` the bytes of byte streams
-//! as well, for as long as its reader takes.
+//! `GET /backup`: streams the node's own snapshot as one file, with `streams` including the bytes
+//! of byte streams.
 //!
-//! A thread of its own reads the files; the reactor only says which, and keeps them meanwhile.
-//! Bytes of streams it asks the reactor for, chunk by chunk: only the store knows where they lie,
-//! and other nodes may have what rotted here. The hold on them comes before the snapshot, so all
-//! that the snapshot speaks of is there. The reader sets the pace: a few pieces wait for it, and if
-//! it takes none of them for a minute it is given up.
+//! A separate thread reads the files; the reactor only selects them and keeps them from being
+//! deleted. Bytes of streams are requested from the reactor chunk by chunk, because only the store
+//! knows their location and other nodes may have to replace damaged ones. The hold on them is taken
+//! before the snapshot, so that everything the snapshot refers to is available. The client sets the
+//! pace: a few chunks are buffered, and the backup is aborted if it reads none for a minute.
 
 use std::{
     io,
@@ -38,11 +38,11 @@ use super::{
     pieces::{Lasting, Pieces},
 };
 
-/// Pieces that wait for the reader: a megabyte.
+/// Chunks buffered for the client: a megabyte.
 const PIECES_MAX: usize = 4;
-/// A reader that takes nothing for so long is gone.
+/// The backup is aborted if the client reads nothing for this long.
 const STALL: Duration = Duration::from_secs(60);
-/// Bytes of streams that this node lacks are waited for so long: a reader hears nothing meanwhile.
+/// Longest wait for bytes of streams that this node lacks; the client receives nothing meanwhile.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -60,7 +60,7 @@ pub(super) async fn backup(State(admin): State<Admin>, uri: Uri) -> Result<Respo
     }
     let snapshot = admin.ask(move |handle, _| handle.snapshot(at)).await?;
     if let Err(SnapshotError::Unanswered(Unanswered::TimedOut)) = snapshot {
-        // Who asks again gets the snapshot of this hold.
+        // The client's retry uses this hold and its snapshot.
         *admin.held() = hold;
         return Err(Failure::snapshot(SnapshotError::Unanswered(Unanswered::TimedOut)));
     }
@@ -78,7 +78,7 @@ pub(super) async fn backup(State(admin): State<Admin>, uri: Uri) -> Result<Respo
         let to = Reader { sender };
         if let Err(error) = send(backup, streams, &to) {
             tracing::warn!(%error, "backup failed");
-            // Who reads it is told by a connection that breaks; it may be gone itself.
+            // Breaking the connection reports the error to the client, which may have disconnected.
             let _ = to.piece(Err(error));
         }
         drop(taken);
@@ -89,7 +89,7 @@ pub(super) async fn backup(State(admin): State<Admin>, uri: Uri) -> Result<Respo
     Ok(response)
 }
 
-/// The hold of an attempt before whose snapshot was not there in time, or a new one.
+/// Returns the hold of an earlier attempt that timed out, or a new one.
 async fn hold(admin: &Admin) -> Result<StreamHold, Failure> {
     let earlier = admin.held().take();
     let held = admin.ask(|handle, _| handle.hold_streams(earlier)).await?;
@@ -107,13 +107,13 @@ async fn hold(admin: &Admin) -> Result<StreamHold, Failure> {
 /// A requested backup.
 #[derive(Debug, PartialEq, Eq)]
 struct Wanted {
-    /// A snapshot at this slot or behind it.
+    /// Minimum slot of the snapshot.
     at: Option<Slot>,
-    /// Bytes of streams as well.
+    /// Include the bytes of streams.
     streams: bool,
 }
 
-/// `at=SLOT` and `streams`, or neither.
+/// Parses the query: `at=SLOT` and `streams`, both optional.
 fn wanted(uri: &Uri) -> Result<Wanted, Failure> {
     let mut wanted = Wanted { at: None, streams: false };
     let parts = uri.query().unwrap_or_default().split('&');
@@ -165,14 +165,14 @@ fn send_all(mut encoded: Encoded<'_, PartFiles>, to: &Reader) -> io::Result<usiz
     }
 }
 
-/// A node hears so often that bytes are still wanted: it lets go of them after 120 s.
+/// Interval at which the hold is renewed; it expires after 120 s.
 const STAY: Duration = Duration::from_secs(20);
 
-/// Bytes of streams, asked of the reactor.
+/// Bytes of streams, read through the reactor under a hold.
 struct HeldStreams {
     handle: Handle,
     hold: StreamHold,
-    /// When the node heard last that they are wanted.
+    /// Time of the last renewal.
     stayed: Instant,
 }
 
@@ -183,7 +183,7 @@ impl StreamBytes for HeldStreams {
         }
         match self.handle.hold_streams(Some(self.hold.clone())) {
             Ok(Ok(hold)) if hold.id == self.hold.id => self.stayed = Instant::now(),
-            // Too much to do: it is asked again with the next piece.
+            // The node is busy; the next chunk retries the renewal.
             Err(Unanswered::TimedOut | Unanswered::Busy) => {}
             _ => return Err(io::Error::other("the bytes of streams are held no more")),
         }
@@ -214,7 +214,7 @@ impl StreamBytes for HeldStreams {
                     "the node has too much to do"
                 }
             };
-            // What rotted is fetched from another node.
+            // Damaged bytes are being fetched from another node.
             if began.elapsed() > PATIENCE {
                 return failed(why);
             }
@@ -230,7 +230,7 @@ fn unreadable(why: Unreadable) -> io::Error {
     }
 }
 
-/// Receiver of the pieces.
+/// Sends chunks to the client.
 struct Reader {
     sender: Sender<io::Result<Bytes>>,
 }

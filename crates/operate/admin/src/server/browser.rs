@@ -1,8 +1,9 @@
-//! Pages in a browser may look at a node, and change nothing unless they are the node's own.
+//! Protection against other sites: a page in a browser may read a node's state, but only the node's
+//! own pages may change it.
 //!
-//! A page of another site can send requests to this machine; a name that first led to its site and
-//! now leads here makes them look like the page's own (DNS rebinding). Browsers say with every
-//! request that changes something where it comes from; programs do not, and are let through.
+//! A page of another site can send requests to this machine. With DNS rebinding they even look like
+//! requests of the node's own page. Browsers state the origin of every request that changes
+//! something; programs do not, and are let through.
 
 use std::net::IpAddr;
 
@@ -17,7 +18,7 @@ use axum::{
     response::Response,
 };
 
-/// Header of newer browsers about the relation between the page and the address.
+/// Header in which newer browsers report the relation between page and address.
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Security headers: no framing, no caching, no referrer.
@@ -28,7 +29,7 @@ const HEADERS: [(HeaderName, &str); 4] = [
     (HeaderName::from_static("referrer-policy"), "no-referrer"),
 ];
 
-/// Has the browser keep the page to itself, and to what its policy lets it have.
+/// Adds the security headers and this content security policy to a response.
 pub(super) fn confine(response: &mut Response, policy: &'static str) {
     for (name, value) in HEADERS.into_iter().chain([(CONTENT_SECURITY_POLICY, policy)]) {
         let value = HeaderValue::from_static(value);
@@ -36,7 +37,7 @@ pub(super) fn confine(response: &mut Response, policy: &'static str) {
     }
 }
 
-/// Returns whether another site's page sends this.
+/// Returns whether a page of another site sent this state-changing request.
 pub(super) fn is_foreign(method: &Method, headers: &HeaderMap) -> bool {
     if method.is_safe() {
         return false;
@@ -46,28 +47,28 @@ pub(super) fn is_foreign(method: &Method, headers: &HeaderMap) -> bool {
         let schemes = ["http://", "https://"];
         let mut pages = schemes.iter().filter_map(|scheme| origin.strip_prefix(scheme));
         let page = pages.next().unwrap_or("");
-        // An address, and not a name: whose it is cannot be changed.
+        // An IP address cannot be rebound as a name can.
         text(HOST) != Some(page) || !is_address(page)
     });
     is_foreign_site(headers) || foreign_page
 }
 
-/// Returns whether a browser says that another site's page sends this. It could not read the
-/// answer, but would keep its connection busy.
+/// Returns whether the browser reports a page of another site. Such a page could not read the
+/// response, but would occupy a connection.
 pub(super) fn is_foreign_site(headers: &HeaderMap) -> bool {
     let site = headers.get(SITE).map(|value| value.to_str().unwrap_or(""));
     site.is_some_and(|site| !["same-origin", "none"].contains(&site))
 }
 
-/// Returns whether a page served by this address sends this: its name is an address, and a change
-/// names its origin.
+/// Returns whether a page served by this address sent the request. The host must be an address, and
+/// a change must name its origin.
 pub(super) fn is_own(method: &Method, headers: &HeaderMap) -> bool {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let is_said = method.is_safe() || text(ORIGIN).is_some();
     text(HOST).is_some_and(is_address) && is_said && !is_foreign(method, headers)
 }
 
-/// Returns whether this is `ADDRESS[:PORT]`, or `localhost`.
+/// Returns whether this is `ADDRESS[:PORT]` or `localhost`.
 fn is_address(authority: &str) -> bool {
     let host = match authority.strip_prefix('[') {
         Some(rest) => rest.split_once(']').map_or("", |(host, _)| host),
@@ -107,7 +108,7 @@ mod tests {
             ("127.0.0.1:7452", "http://127.0.0.1:8080"),
             ("127.0.0.1:7452", "null"),
             ("127.0.0.1:7452", ""),
-            // The name leads here now.
+            // A name rebound to this address.
             ("evil.example:7452", "http://evil.example:7452"),
             ("evil.example:7452", "https://evil.example:7452"),
             ("127.0.0.1:7452", "https://127.0.0.1:8080"),

@@ -1,8 +1,7 @@
-//! Connections of the admin address: bounded in number, in idleness and in life.
+//! Connections of the admin address, bounded in number, idle time and lifetime.
 //!
-//! Every client that connects is served, however many others do nothing: when all places are taken,
-//! the oldest connection without a request in flight makes room, or else the oldest. So there is
-//! always a place for the one who asks whether the node lives.
+//! Idle connections cannot exhaust the limit: at the limit, a new connection replaces the oldest
+//! one without a request in flight, or else the oldest. So a health check always gets a connection.
 
 use std::{
     collections::BTreeMap,
@@ -30,17 +29,17 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-/// Accepting pauses for this long when descriptors run out.
+/// Pause in accepting when file descriptors run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Limits on connections.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// At a time.
+    /// Maximum number of open connections.
     pub(super) connections_max: usize,
-    /// Until the head of a request is here, the first and each that follows it.
+    /// Timeout for the head of each request.
     pub(super) head_wait: Duration,
-    /// In all.
+    /// Longest lifetime of a connection.
     pub(super) lifetime: Duration,
 }
 
@@ -79,7 +78,7 @@ pub(super) async fn serve(
     }
 }
 
-/// Receives a connection; a TLS handshake has the time that a request may take to begin.
+/// Serves one connection. A TLS handshake has the same timeout as the head of a request.
 async fn receive(
     stream: TcpStream,
     from: SocketAddr,
@@ -129,11 +128,11 @@ async fn serve_one(
         .header_read_timeout(limits.head_wait)
         .serve_connection(TokioIo::new(stream), service);
     let mut served = pin!(served);
-    // A connection that ends badly is its client's affair.
+    // An error on a connection concerns only its client.
     while timeout(limits.lifetime, served.as_mut()).await.is_err() && place.lasts() {}
 }
 
-/// Open connections; the oldest has the lowest number.
+/// Open connections; the oldest has the lowest id.
 #[derive(Clone, Debug, Default)]
 struct Places(Arc<Mutex<Table>>);
 
@@ -147,13 +146,13 @@ struct Table {
 struct Taken {
     /// Requests in flight.
     busy: usize,
-    /// An answer that takes its time.
+    /// Long response in flight, with a lifetime of its own.
     lasting: Option<Lasting>,
     task: Option<AbortHandle>,
 }
 
 impl Taken {
-    /// Returns whether an answer with a bound of its own is in flight.
+    /// Returns whether a long response is in flight.
     fn lasts(&self) -> bool {
         let lasting = self.lasting.as_ref();
         lasting.is_some_and(|lasting| lasting.0.strong_count() > 0)
@@ -161,7 +160,7 @@ impl Taken {
 }
 
 impl Table {
-    /// The connection that makes room when none is left.
+    /// Returns the connection to close when the limit is reached.
     fn least_missed(&self) -> Option<u64> {
         let mut all = self.taken.iter();
         let idle = all.find(|(_, taken)| taken.busy == 0 && !taken.lasts());
@@ -174,13 +173,13 @@ impl Places {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place, if need be that of another.
+    /// Takes a slot for a new connection, closing others if the limit is reached.
     fn take(&self, connections_max: usize) -> Place {
         let mut table = self.table();
         while table.taken.len() >= connections_max
             && let Some(id) = table.least_missed()
         {
-            // Its task ends at its next step, and the connection with it.
+            // The task stops at its next await point and closes the connection.
             let task = table.taken.remove(&id).and_then(|taken| taken.task);
             if let Some(task) = task {
                 task.abort();
@@ -192,7 +191,7 @@ impl Places {
         Place { id, places: self.clone() }
     }
 
-    /// The task that serves this place; it may be over already.
+    /// Sets the task that serves this connection, unless it has ended already.
     fn started(&self, id: u64, task: AbortHandle) {
         if let Some(taken) = self.table().taken.get_mut(&id) {
             taken.task = Some(task);
@@ -200,7 +199,7 @@ impl Places {
     }
 }
 
-/// A place, as long as its connection lives.
+/// Slot of an open connection, released on drop.
 #[derive(Debug)]
 struct Place {
     id: u64,
@@ -219,7 +218,7 @@ impl Place {
         table.taken.get(&self.id).is_some_and(Taken::lasts)
     }
 
-    /// A request is in flight until the answer is dropped.
+    /// Counts a request as in flight until the returned guard is dropped.
     fn busy(&self) -> Busy {
         if let Some(taken) = self.places.table().taken.get_mut(&self.id) {
             taken.busy += 1;
@@ -234,7 +233,7 @@ struct Busy {
 }
 
 impl Busy {
-    /// The answer begins; it may be one that takes its time.
+    /// Records that a response begins, and whether it is a long one.
     fn answered(&self, lasting: Option<&Lasting>) {
         if let Some(taken) = self.places.table().taken.get_mut(&self.id) {
             taken.lasting = lasting.cloned();
@@ -250,7 +249,7 @@ impl Drop for Busy {
     }
 }
 
-/// The error of binding and of handing over to the runtime.
+/// Moves a bound listener to the runtime.
 pub(super) fn adopt(listener: std::net::TcpListener) -> io::Result<TcpListener> {
     listener.set_nonblocking(true)?;
     TcpListener::from_std(listener)
@@ -272,7 +271,7 @@ mod tests {
 
     const WAIT: Duration = Duration::from_secs(60);
 
-    /// `/health` answers at once; `/slow` when the semaphore lets it.
+    /// Test server: `/health` responds at once, `/slow` when the semaphore permits.
     struct Server {
         address: SocketAddr,
         gate: Arc<Semaphore>,
@@ -306,7 +305,7 @@ mod tests {
             stream
         }
 
-        /// A request in flight, as the `count`th of its kind.
+        /// Sends the `count`th slow request and waits until it is in flight.
         fn ask_slowly(&self, count: usize) -> TcpStream {
             let mut stream = self.connect();
             stream.write_all(b"GET /slow HTTP/1.0\r\n\r\n").unwrap();
@@ -322,10 +321,10 @@ mod tests {
         }
     }
 
-    /// Reads until the other side closes.
+    /// Reads until the peer closes the connection.
     fn rest(mut stream: &TcpStream) -> Vec<u8> {
         let mut bytes = Vec::new();
-        // A reset says the same as an end.
+        // A reset counts as the end.
         let _ = stream.read_to_end(&mut bytes);
         bytes
     }
@@ -334,7 +333,7 @@ mod tests {
         Limits { connections_max: 4, head_wait: WAIT, lifetime: WAIT }
     }
 
-    /// Sixty-four that say nothing do not keep out the sixty-fifth.
+    /// A sixty-fifth client is served while sixty-four idle ones occupy all connections.
     #[test]
     fn idle_connections_keep_nobody_out() {
         let limits = Limits { head_wait: WAIT, ..Limits::default() };
@@ -344,7 +343,7 @@ mod tests {
             assert!(server.is_healthy());
         }
         assert_eq!(rest(&idle[0]), b"", "the oldest made room");
-        // The youngest is served as if nothing had been.
+        // The newest connection is served normally.
         let mut last = idle.last().unwrap();
         last.write_all(b"GET /health HTTP/1.0\r\n\r\n").unwrap();
         assert!(rest(last).starts_with(b"HTTP/1.0 200"));
@@ -377,7 +376,7 @@ mod tests {
         let silent = server.connect();
         let mut hesitant = server.connect();
         hesitant.write_all(b"GET /health HTTP/1.1\r\nHost: h\r\n").unwrap();
-        // Asked once, and then no more.
+        // The connection stays open after one request.
         let mut kept = server.connect();
         kept.write_all(b"GET /health HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
         assert_eq!(rest(&silent), b"");

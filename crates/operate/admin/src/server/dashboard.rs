@@ -1,10 +1,10 @@
-//! The page for people at the admin address: `GET /`, its data at `/events`, and its buttons'
-//! requests at `/act`.
+//! The dashboard at the admin address: `GET /`, its data at `/events`, and the requests of its
+//! buttons at `/act`.
 //!
-//! It is files of this crate, [`files`], and nothing else: no build step, no other origin. This
-//! node gathers the data from all nodes, once a second for all watching pages, and not at all
-//! without one: [`audience`] counts them, [`gather`] asks the nodes. Changes use the same requests
-//! as programs, here or at another node ([`act`]), whose refusal is shown.
+//! It consists of this crate's [`files`]: no build step, no other origin. This node gathers data
+//! from all nodes once a second, shared by all open pages, and only while a page is open:
+//! [`audience`] counts the pages, [`gather`] queries the nodes. Buttons send the same requests as
+//! programs, to this node or through it to another one ([`act`]); refusals are shown.
 
 mod act;
 mod audience;
@@ -34,10 +34,10 @@ pub(super) use audience::Audience;
 pub(super) use files::COLOURS;
 pub(super) use gather::ASKED_MAX;
 
-/// The page's own files, and nothing that is written into the document.
+/// Content security policy: only the page's own files, no inline scripts or styles.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-/// Proxies that gather an answer before they hand it on would show nothing.
+/// Keeps proxies from buffering the event stream.
 const UNBUFFERED: (HeaderName, &str) = (HeaderName::from_static("x-accel-buffering"), "no");
 
 /// Returns the routes of the page, in addition to those for programs.
@@ -54,8 +54,8 @@ pub(super) fn routes() -> Router<Admin> {
     router
 }
 
-/// One document a second, until the page goes, or comes again because this answer has lasted long
-/// enough.
+/// Streams a document every second until the page disconnects or its time is over; the page then
+/// reconnects.
 async fn events(State(admin): State<Admin>, headers: HeaderMap) -> Result<Response, Failure> {
     if browser::is_foreign_site(&headers) {
         return Err(Failure::foreign_page());
@@ -102,7 +102,7 @@ mod tests {
         (admin, address)
     }
 
-    /// Starts watching; returns the head of the answer, and the rest.
+    /// Opens the event stream; returns the response head and the rest of the stream.
     fn watch(address: &str) -> (String, BufReader<TcpStream>) {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(WAIT)).unwrap();
@@ -143,7 +143,7 @@ mod tests {
         }
     }
 
-    /// Also while it starts: that is what an operator wants to see.
+    /// The stream also works while the node starts, when operators need it most.
     #[test]
     fn a_document_a_second_says_what_the_node_does() {
         let (admin, address) = admin();
@@ -170,7 +170,7 @@ mod tests {
         let mut watching: Vec<_> = (0..audience::WATCHERS_MAX).map(|_| watch(&address)).collect();
         let (head, _) = watch(&address);
         assert!(head.starts_with("HTTP/1.0 503"), "{head}");
-        // The others are served as before.
+        // The remaining watchers are still served.
         assert!(document(&mut watching[0].1)["here"].is_u64());
         let mut foreign = TcpStream::connect(&address).unwrap();
         write!(foreign, "GET /events HTTP/1.0\r\nSec-Fetch-Site: cross-site\r\n\r\n").unwrap();

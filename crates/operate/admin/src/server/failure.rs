@@ -1,5 +1,4 @@
-//! Every answer of the admin address that is no success: a status code, and the document that all
-//! commands use for errors.
+//! Error responses of the admin address: a status code and the JSON error document.
 
 use axum::{
     Json,
@@ -17,7 +16,7 @@ use crate::{
     view::{ProgressView, STILL_TAKING},
 };
 
-/// An answer that is no success.
+/// An error response.
 #[derive(Debug)]
 pub(super) struct Failure {
     status: StatusCode,
@@ -57,7 +56,7 @@ impl Failure {
         self
     }
 
-    /// Why, for people.
+    /// Returns the human-readable message.
     pub(super) fn message(&self) -> &str {
         &self.message
     }
@@ -67,7 +66,7 @@ impl Failure {
         self.progress.as_deref()
     }
 
-    /// Adds the answering node, where nothing else is known of it.
+    /// Adds the node's id, for a node that cannot report a status yet.
     pub(super) fn of(mut self, node: Option<NodeId>) -> Self {
         self.node = node.map(|node| node.0);
         self
@@ -100,7 +99,7 @@ impl Failure {
         }
     }
 
-    /// JSON that makes no sense.
+    /// Creates the error for valid JSON with invalid contents.
     pub(super) fn request(why: &str) -> Self {
         let status = StatusCode::UNPROCESSABLE_ENTITY;
         Self::new(status, "bad_request", why, "docs/operate.md shows the body")
@@ -175,7 +174,7 @@ impl From<JsonRejection> for Failure {
     }
 }
 
-/// A JSON body, or one clear error.
+/// Extractor of a JSON body that rejects with a single clear error.
 pub(super) struct Body<T>(pub(super) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
@@ -193,8 +192,8 @@ mod tests {
 
     use super::*;
 
-    /// 409: refused as things stand; 503: nothing was done, ask later or elsewhere; 504: the
-    /// outcome is unknown.
+    /// 409: refused in the current state; 503: nothing was done, retry later or on another node;
+    /// 504: the outcome is unknown.
     #[test]
     fn what_the_group_refuses_has_a_fitting_status() {
         let status =

@@ -1,5 +1,5 @@
-//! This node's last minutes, sampled once a second, watched or not, for operators who come after
-//! the event.
+//! Traffic history of the last minutes, sampled once a second even without watchers, for operators
+//! who arrive after an incident.
 
 use std::{
     collections::VecDeque,
@@ -21,10 +21,10 @@ use crate::{
 };
 
 const SECOND: Duration = Duration::from_secs(1);
-/// All other nodes together have so long to tell theirs.
+/// Total time to collect the histories of all other nodes.
 const WAIT: Duration = Duration::from_secs(3);
 
-/// The last minutes, the oldest second first.
+/// Samples of the last minutes, oldest first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History(Arc<Mutex<VecDeque<SampleView>>>);
 
@@ -42,7 +42,7 @@ impl History {
     }
 }
 
-/// Looks at the node for as long as there is a server.
+/// Samples the node's traffic every second while the server runs.
 pub(super) async fn remember(admin: Admin) {
     let mut ticks = interval(SECOND);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -84,7 +84,7 @@ fn view(admin: &Admin) -> HistoryView {
     }
 }
 
-/// Returns the history of this node and of the others that answer.
+/// Returns the histories of this node and of all other nodes that respond.
 pub(super) async fn all(
     State(admin): State<Admin>,
     headers: HeaderMap,
@@ -93,7 +93,7 @@ pub(super) async fn all(
         return Err(Failure::foreign_page());
     }
     let own = view(&admin);
-    // While it starts it knows no peer.
+    // A starting node knows no peers.
     let peers = admin.status().await.map_or_else(
         |_| Vec::new(),
         |(status, _)| status.peers.into_iter().take(NODES_MAX).collect(),
@@ -109,12 +109,12 @@ pub(super) async fn all(
     Ok(Json(histories))
 }
 
-/// One after the other, in one thread: a page asks once.
+/// Requests the histories one by one on this thread, since a page does so only once.
 fn ask(others: &[(u32, String)]) -> Vec<HistoryView> {
     let until = Instant::now() + WAIT;
     let mut heard = Vec::new();
     for (at, (node, address)) in others.iter().enumerate() {
-        // One that does not answer leaves time for those behind it.
+        // Divides the remaining time, so that an unresponsive node does not use it all.
         let left = until.saturating_duration_since(Instant::now());
         let share = left / u32::try_from(others.len() - at).unwrap_or(u32::MAX);
         let Ok(response) = client::get(address, "/history", share) else {

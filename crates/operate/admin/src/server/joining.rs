@@ -1,5 +1,5 @@
-//! A folder wants to join: it is dialled back, gets an id by the log, and is told what it has to
-//! know.
+//! `POST /join`: dials the joining node back, has the group assign it an id, and returns the
+//! cluster's description.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -16,7 +16,7 @@ use quorate_tls::Trust;
 use super::failure::Failure;
 use crate::joining::{JoinAnswer, JoinRequest, LOOPBACK_PEER, Place, UNREACHABLE_PEER};
 
-/// Gives an id to a folder. Asked again, the same one ([join-2]).
+/// Assigns an id to the folder; a retry gets the same id ([join-2]).
 pub(super) fn join(
     handle: &Handle,
     request: &JoinRequest,
@@ -26,7 +26,7 @@ pub(super) fn join(
     let charter = handle.charter().map_err(Failure::unanswered)?;
     let via = request.via.as_deref().and_then(|text| text.parse().ok());
     make_reachable(handle, &charter, via)?;
-    // A node that cannot be dialled now would be an unreachable member.
+    // A node that cannot be dialled now would become an unreachable member.
     waits_at(&request.peer, nonce, trust).map_err(|why| {
         let node = charter.node;
         let what = format!("node {node} cannot connect to it at {}: {why}", request.peer);
@@ -49,7 +49,8 @@ pub(super) fn join(
     Ok(told(&charter, node, learns))
 }
 
-/// The id that waits for who listens there; who was dialled there does.
+/// Returns the id reserved for this peer address, if there is one. The caller has dialled the
+/// address.
 fn reserved(handle: &Handle, peer: &str) -> Result<Option<NodeId>, Failure> {
     let members = handle.members().map_err(Failure::unanswered)?;
     let waits = |listed: &&Listed| !listed.known.has_come() && listed.known.peer == peer;
@@ -69,9 +70,9 @@ fn understood(request: &JoinRequest) -> Result<(u64, As), Failure> {
     Ok((nonce, role))
 }
 
-/// Others must be able to dial this node, and the group must know where. A node that is alone may
-/// have been founded elsewhere than where it listens now; once there are others, its address is the
-/// operators' business, unless it is no place to go to.
+/// Makes sure that the group has a peer address of this node at which others can dial it. A single
+/// node may listen at another address than at its founding. With several nodes the address is up to
+/// the operators, unless it is unspecified or loopback.
 fn make_reachable(handle: &Handle, charter: &Charter, via: Option<IpAddr>) -> Result<(), Failure> {
     let Some(via) = via.filter(|via| !via.is_unspecified()) else {
         return Ok(());
@@ -86,7 +87,7 @@ fn make_reachable(handle: &Handle, charter: &Charter, via: Option<IpAddr>) -> Re
     } else {
         known.clone()
     };
-    // A name is what an operator gave.
+    // A host name was chosen by an operator; leave it.
     let Some(listens) = address.and_then(|text| text.parse().ok()) else {
         return Ok(());
     };
@@ -98,7 +99,7 @@ fn make_reachable(handle: &Handle, charter: &Charter, via: Option<IpAddr>) -> Re
     Ok(())
 }
 
-/// Returns the address of this node as a peer dials it, given that it was reached under `via`.
+/// Returns the address at which a peer can dial this node, given that it was reached at `via`.
 fn reached(own: NodeId, listens: SocketAddr, via: IpAddr) -> Result<SocketAddr, Failure> {
     match listens.ip() {
         ip if ip.is_unspecified() => Ok(SocketAddr::new(via, listens.port())),

@@ -1,9 +1,8 @@
-//! A page for people in a browser: one document, what it shows as JSON, and what its buttons ask
-//! for.
+//! Serves a web page of a local tool: one document, its state as JSON, and the requests of its
+//! buttons.
 //!
-//! It comes from this machine alone, and only its own buttons are heard: a page of another site, or
-//! one whose name was made to lead here, reads nothing and changes nothing. What is asked for is
-//! bounded as at the admin address.
+//! Only the page itself may send requests: a page of another site, or one that uses DNS rebinding,
+//! can neither read nor change anything. Requests are bounded as at the admin address.
 
 use std::{io, net::TcpListener, sync::Arc, thread, time::Duration};
 
@@ -24,35 +23,35 @@ use super::{
     nothing_else,
 };
 
-/// A page asks several times a second on one connection; that it ends now and then is no news for
-/// anybody.
+/// Lifetime of a connection. The page polls several times a second on one connection and reconnects
+/// without notice.
 const LIFETIME: Duration = Duration::from_secs(3600);
-/// Nothing is fetched from elsewhere, no site frames the page, and no form leaves it.
+/// Content security policy: no content from elsewhere, no framing, no form submission.
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src data:; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// Contents and actions of a page.
 pub trait Board: Send + Sync + 'static {
-    /// All that the page shows.
+    /// State shown by the page.
     type Shown: Serialize + Send;
-    /// A button's request; anything else is refused before the board sees it.
+    /// Request of a button; other bodies are rejected before the board sees them.
     type Ask: DeserializeOwned + Send + 'static;
-    /// Its outcome.
+    /// Outcome of a button's request.
     type Told: Serialize + Send + 'static;
 
-    /// Returns the data to show now. Does not wait.
+    /// Returns the current state without blocking.
     fn show(&self) -> Self::Shown;
 
-    /// Does what a button asks for, or says why not. May wait: it has a thread of its own.
+    /// Executes a button's request or refuses it. May block: it runs on its own thread.
     fn ask(&self, ask: Self::Ask) -> Result<Self::Told, Refused>;
 }
 
-/// Why a button was not followed.
+/// Refusal of a button's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// For programs: lower-case words joined by `_`.
+    /// Machine-readable code: lower-case words joined by `_`.
     pub code: &'static str,
-    /// For people.
+    /// Human-readable message.
     pub message: String,
 }
 
@@ -63,8 +62,8 @@ impl From<Refused> for Failure {
     }
 }
 
-/// Serves the page at `/` with the colours of all pages at `/colours.css`, what it shows at
-/// `/state`, and its buttons at `/ask`, until the process ends.
+/// Serves until the process ends: the page at `/`, colours at `/colours.css`, state at `/state`,
+/// and button requests at `/ask`. Returns the server's thread.
 pub fn serve<B: Board>(
     listener: TcpListener,
     html: &'static str,
@@ -194,7 +193,7 @@ mod tests {
         text
     }
 
-    /// A press of a button, as a browser sends it.
+    /// Presses a button as a browser would; returns the response.
     fn press(address: SocketAddr, body: &str) -> String {
         let headers = format!(
             "Host: {address}\r\nOrigin: http://{address}\r\nSec-Fetch-Site: same-origin\r\n\
@@ -222,7 +221,7 @@ mod tests {
         assert_eq!(board.show(), 7);
         let state = send(address, "GET", "/state", &host, "");
         assert!(state.ends_with("\r\n7"), "{state}");
-        // The name of this machine for itself is as good.
+        // `localhost` is accepted as well.
         let named = format!("Host: localhost:{}\r\n", address.port());
         assert_eq!(status(&send(address, "GET", "/", &named, "")), "200");
     }
@@ -270,7 +269,7 @@ mod tests {
         let json = "Content-Type: application/json\r\n";
         let add = r#"{"ask":"add","number":1}"#;
         for headers in [
-            // No page of a browser: nothing but the page itself presses its buttons.
+            // Without an origin the request does not come from the page.
             format!("Host: {address}\r\n"),
             format!("Host: {address}\r\nOrigin: http://evil.example\r\n"),
             format!("Host: {address}\r\nOrigin: null\r\n"),
@@ -278,7 +277,7 @@ mod tests {
             format!(
                 "Host: {address}\r\nOrigin: http://{address}\r\nSec-Fetch-Site: cross-site\r\n"
             ),
-            // A name that leads here now.
+            // A name rebound to this address.
             "Host: evil.example\r\nOrigin: http://evil.example\r\n".to_owned(),
             format!("Origin: http://{address}\r\n"),
         ] {

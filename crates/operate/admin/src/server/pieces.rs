@@ -1,4 +1,4 @@
-//! The body of an answer that comes piece by piece.
+//! Response body that is sent in chunks.
 
 use std::{
     io,
@@ -11,18 +11,19 @@ use axum::body::{Bytes, HttpBody};
 use hyper::body::Frame;
 use tokio::sync::mpsc::Receiver;
 
-/// In the extensions of an answer that takes its time: its connection is not over while this lives.
+/// Response extension that marks a long response: its connection is exempt from the lifetime limit
+/// while the body exists.
 #[derive(Clone, Debug)]
 pub(super) struct Lasting(pub(super) Weak<()>);
 
-/// A body that ends when all senders are gone.
+/// Body that ends when all senders are dropped.
 pub(super) struct Pieces {
     pieces: Receiver<io::Result<Bytes>>,
     _lasts: Option<Arc<()>>,
 }
 
 impl Pieces {
-    /// `lasts` lives as long as the body, if it is given.
+    /// Creates a body; `lasts` is kept alive as long as the body.
     pub(super) const fn new(pieces: Receiver<io::Result<Bytes>>, lasts: Option<Arc<()>>) -> Self {
         Self { pieces, _lasts: lasts }
     }

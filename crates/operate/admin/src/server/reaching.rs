@@ -1,8 +1,8 @@
-//! `POST /doctor/multicast…`: hears and sends numbered datagrams, for `quorate doctor`.
+//! `POST /doctor/multicast…`: sends and counts numbered datagrams for `quorate doctor`.
 //!
-//! One listening at a time, on a thread of its own that ends by itself; sending waits on a thread
-//! of those for questions. The reactor is asked for nothing but where the node listens for peers.
-//! What is counted has a fixed size ([`quorate_packets::socket::reach`]).
+//! A node runs one listener at a time, on its own thread that ends by itself; senders run on a
+//! blocking thread. The reactor is only queried for the node's peer address. The counts have a
+//! fixed size ([`quorate_packets::socket::reach`]).
 
 use std::{
     fs,
@@ -33,13 +33,13 @@ use crate::reaching::{
 };
 
 const _: () = assert!(COUNT_MAX == reach::COUNT_MAX);
-/// The kernel's table of routes.
+/// IPv4 routing table of the kernel.
 const ROUTES: &str = "/proc/net/route";
-/// Advice about interfaces.
+/// Hint about naming an interface.
 const INTERFACE: &str =
     "name one with \"interface\" (quorate doctor --interface); `ip link` lists them";
 
-/// The current listening, and whether a sender is active.
+/// The current listener, and whether a sender is active.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ears {
     current: Arc<Mutex<Option<Current>>>,
@@ -47,7 +47,7 @@ pub(super) struct Ears {
     sends: Turn,
 }
 
-/// A listening, until its counts are taken, or another one replaces it.
+/// An active listener, until its counts are taken or a new listener replaces it.
 #[derive(Debug)]
 struct Current {
     token: u64,
@@ -60,7 +60,7 @@ impl Ears {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Joins now, and counts from now on.
+    /// Joins the group and starts counting. Returns the interface.
     fn listen(&self, wish: &Wish, time: Duration) -> Result<String, Failure> {
         let turn = self.listens.take();
         let turn = turn.ok_or_else(|| busy("the node is already listening to a group"))?;
@@ -72,7 +72,7 @@ impl Ears {
         let thread = thread::Builder::new().name("doctor".to_owned());
         let thread = thread.spawn(move || {
             let left = || until.saturating_duration_since(Instant::now());
-            // A node lives on without it.
+            // The node survives a panic of this thread.
             SERVES.set(true);
             let listened = listener.listen(left, &ends);
             drop(turn);
@@ -87,7 +87,7 @@ impl Ears {
         Ok(interface)
     }
 
-    /// Ends the listening with this token, and says what it heard: once.
+    /// Stops the listener with this token and returns its counts; they can be taken once.
     fn heard(&self, token: u64) -> Result<HeardView, Failure> {
         let taken = self.current().take_if(|current| current.token == token);
         let Current { end, thread, .. } = taken.ok_or_else(|| {
@@ -138,7 +138,7 @@ fn failed(why: Failed) -> Failure {
     Failure::new(status, "no_multicast", &why.to_string(), hint)
 }
 
-/// Checked parameters of both kinds of requests.
+/// Validated parameters common to both requests.
 struct Wish {
     group: SocketAddrV4,
     interface: String,
@@ -169,7 +169,7 @@ fn refused(why: &str, hint: &'static str) -> Failure {
     Failure::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_request", why, hint)
 }
 
-/// The interface that has the address where the node listens for peers.
+/// Returns the interface that has the node's peer address.
 async fn of_peers(admin: &Admin) -> Result<String, Failure> {
     let (status, _) = admin.status().await?;
     let own = status.member.node;
@@ -191,7 +191,7 @@ async fn of_peers(admin: &Admin) -> Result<String, Failure> {
     })
 }
 
-/// Work that waits, away from the thread that serves the others.
+/// Runs blocking work without blocking other requests.
 async fn on_another_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
 ) -> Result<Json<T>, Failure> {
@@ -200,7 +200,8 @@ async fn on_another_thread<T: Send + 'static>(
     done.map(Json)
 }
 
-/// As for `transfer`, no page in a browser can send this unasked.
+/// Starts to count multicast packets. Requires the JSON content type for the same reason as
+/// `transfer`.
 pub(super) async fn listen(
     State(admin): State<Admin>,
     Body(request): Body<ListenRequest>,
@@ -222,7 +223,8 @@ pub(super) async fn listen(
     .await
 }
 
-/// As for `transfer`, no page in a browser can send this unasked.
+/// Sends numbered multicast packets. Requires the JSON content type for the same reason as
+/// `transfer`.
 pub(super) async fn send(
     State(admin): State<Admin>,
     Body(request): Body<SendRequest>,
@@ -236,7 +238,8 @@ pub(super) async fn send(
     on_another_thread(move || ears.send(&wish, request.sender, request.count)).await
 }
 
-/// As for `transfer`, no page in a browser can send this unasked.
+/// Reports the packets counted since `listen`. Requires the JSON content type for the same reason
+/// as `transfer`.
 pub(super) async fn heard(
     State(admin): State<Admin>,
     Body(request): Body<HeardRequest>,
@@ -265,7 +268,7 @@ mod tests {
         admin.address().to_string()
     }
 
-    /// Status and document.
+    /// Sends a request; returns the status code and the JSON document.
     fn post(address: &str, path: &str, body: &Value) -> (u16, Value) {
         let path = format!("/doctor/multicast{path}");
         let response = client::post(address, &path, &body.to_string(), WAIT).unwrap();
@@ -273,7 +276,7 @@ mod tests {
         (response.status, json)
     }
 
-    /// A port of UDP that was free just now.
+    /// Returns a multicast address with a UDP port that was free a moment ago.
     fn group() -> String {
         let free = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         format!("239.81.84.71:{}", free.local_addr().unwrap().port())
@@ -314,7 +317,7 @@ mod tests {
         assert_eq!(post(&address, "/heard", &json!({"token": "x"})).0, 422);
         let (status, json) = post(&address, "/heard", &json!({"token": TOKEN}));
         assert_eq!((status, &json["error"]["code"]), (409, &json!("not_listening")));
-        // Its own interface is known to a node that runs.
+        // Without an interface the node must look up its own, which it cannot while starting.
         let (status, _) =
             post(&address, "", &json!({"group": group, "listen_ms": 5, "token": TOKEN}));
         assert_eq!(status, 503);
@@ -345,7 +348,7 @@ mod tests {
         assert_eq!((status, &json["heard"]), (200, &heard), "{json}");
         assert_eq!(post(&address, "/heard", &json!({"token": TOKEN})).0, 409, "once");
 
-        // The next one may listen, and ends by itself without a request.
+        // A new listener may start, and ends by itself without a request for its counts.
         let mut short = wish(&group);
         short["listen_ms"] = json!(1);
         assert_eq!(post(&address, "", &short).0, 200);

@@ -1,4 +1,4 @@
-//! Activity of a node before it runs, and its progress.
+//! Activity and progress of a node that is starting.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use crate::view::{ProgressView, STARTING};
 pub(super) struct Start {
     /// Current activity.
     doing: String,
-    /// Progress in reading the log, and since when.
+    /// Progress in reading the log, and when reading began.
     reading: Option<(Reading, Instant)>,
 }
 
@@ -32,7 +32,7 @@ impl Start {
         Some(ProgressView::of_log(reading, began.elapsed()))
     }
 
-    /// The answer to every question until the node runs.
+    /// Returns the error response to every request until the node runs.
     pub(super) fn failure(&self, node: Option<NodeId>) -> Failure {
         let progress = self.progress();
         let message = match &progress {

@@ -1,4 +1,4 @@
-//! Users and roles, shown and changed.
+//! Shows and changes users and roles.
 
 use axum::{Json, extract::State, http::StatusCode};
 use quorate_replica::{group::asking::Ask, status::Peer};
@@ -17,7 +17,7 @@ pub(super) async fn show(State(admin): State<Admin>) -> Result<Json<UsersView>, 
     }
 }
 
-/// As for `transfer`, no page in a browser can send this unasked.
+/// Changes the users. Requires the JSON content type for the same reason as `transfer`.
 pub(super) async fn change(
     State(admin): State<Admin>,
     Body(request): Body<UsersRequest>,
@@ -52,9 +52,9 @@ pub(super) async fn change(
     changed.await?.map(Json)
 }
 
-/// [access-2] Refuses if a node is away: cut off when the first user is made, it goes by its empty
-/// table until it has caught up. A node that starts goes by none ([access-4]), an auxiliary lets no
-/// client do anything.
+/// [access-2] Refuses the first user while a node is disconnected: that node would go by its empty
+/// table, which lets every client in, until it has caught up. A starting node uses no table
+/// ([access-4]), and an auxiliary serves no clients.
 fn everybody_is_there(peers: &[Peer]) -> Result<(), Failure> {
     let away = |peer: &&Peer| !peer.connected && !peer.auxiliary;
     let away = peers.iter().filter(away);

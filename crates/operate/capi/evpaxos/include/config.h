@@ -1,4 +1,4 @@
 /*
- * Programs written for earlier versions of LibPaxos3 include this name.
+ * Included under this name by programs written for earlier versions of LibPaxos3.
  */
 #include "evpaxos/config.h"

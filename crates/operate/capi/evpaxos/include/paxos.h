@@ -1,6 +1,6 @@
 /*
- * What programs written for LibPaxos3 use of its paxos.h: configuration, values, log lines. The interface is
- * LibPaxos3's; what is behind it is Quorate. docs/libpaxos.md says what is different.
+ * The parts of LibPaxos3's paxos.h that programs use: configuration, values, log lines. The interface is
+ * LibPaxos3's, the implementation is Quorate. docs/libpaxos.md lists the differences.
  */
 #ifndef _LIBPAXOS_H_
 #define _LIBPAXOS_H_
@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-/* Numbers of instances and ballots. Instances end at 2^32 - 1: delivery stops there, and never begins anew. */
+/* Numbers of instances and ballots. The last instance is 2^32 - 1: delivery stops there, and numbers never wrap. */
 typedef uint32_t iid_t;
 typedef uint32_t ballot_t;
 
@@ -32,8 +32,8 @@ typedef enum {
     PAXOS_LMDB_STORAGE = 1
 } paxos_storage_backend;
 
-/* Filled from paxos.conf by the functions that read it; a program may change it before them. docs/libpaxos.md says
- * what each does here. */
+/* Filled from paxos.conf by the functions that read it; a program may change it before calling them. docs/libpaxos.md
+ * describes the effect of each option. */
 struct paxos_config {
     paxos_log_level verbosity;
     int tcp_nodelay;
@@ -49,20 +49,21 @@ struct paxos_config {
 
 extern struct paxos_config paxos_config;
 
-/* The majority of so many acceptors. */
+/* Returns the size of a majority of this many acceptors. */
 int paxos_quorum(int acceptors);
 
-/* A value with a copy of these bytes; freed by paxos_value_free. Null without memory, or for a size above 2^31. */
+/* Creates a value with a copy of these bytes, to be freed by paxos_value_free. Null if memory is exhausted, or the
+ * size is above 2^31. */
 paxos_value *paxos_value_new(const char *value, size_t size);
 void paxos_value_free(paxos_value *value);
 
-/* Lines on standard output and error, as far as the verbosity wants them. */
+/* Write a line to standard output or error, if the verbosity includes its level. */
 void paxos_log(int level, const char *format, va_list arguments);
 void paxos_log_error(const char *format, ...);
 void paxos_log_info(const char *format, ...);
 void paxos_log_debug(const char *format, ...);
 
-/* Ids of proposers, and of acceptors, are below. */
+/* Exclusive upper limits of the ids of proposers and acceptors. */
 #define MAX_N_OF_PROPOSERS 10
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
 /*
- * LibPaxos3's message types, as its programs name them. Only values appear in its public functions.
+ * LibPaxos3's message types, under the names that its programs use. Public functions use only values.
  */
 #ifndef _PAXOS_TYPES_H_
 #define _PAXOS_TYPES_H_

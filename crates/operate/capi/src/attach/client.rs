@@ -1,12 +1,12 @@
-//! The program's side of an attachment: one connection at a time to one of several nodes.
+//! An attached program's side: one connection at a time to one of several nodes.
 //!
-//! Requests are sent on the caller's thread, and the thread that takes events reads the connection:
-//! no value passes through a thread of the library. That thread, the *keeper*, makes connections,
-//! enforces time limits, sends the rest of partial writes, and reads while the program does not.
+//! Requests are sent on the caller's thread, and the thread that handles events reads the
+//! connection: no value passes through a thread of the library. The library's thread, the *keeper*,
+//! connects, enforces time limits, completes partial writes, and reads while the program does not.
 //!
-//! Requests without an answer when a connection ends are repeated on the next, under their number
-//! in the program's session, so that each is executed once. Delivery continues after the last value
-//! received.
+//! Requests without an answer when a connection ends are repeated on the next one, under their
+//! numbers in the program's session, so that each is executed once. Delivery continues after the
+//! last value received.
 
 use std::{
     io::{self, Write as _},
@@ -40,27 +40,27 @@ use crate::{
     submits::Submits,
 };
 
-/// Longest time to connect, and then to be greeted.
+/// Time limit to connect, and then to be greeted.
 const CONNECT_WAIT: Duration = Duration::from_secs(2);
-/// A node that says nothing, or takes nothing, for so long is gone; it says that it lives each
-/// second.
+/// Time without input or progress of output after which a node is considered gone. A live node
+/// sends at least once a second.
 const SILENCE_MAX: Duration = Duration::from_secs(4);
-/// Between two attempts to connect.
+/// Delay between two attempts to connect.
 const BACK_OFF: Duration = Duration::from_millis(50);
-/// A program that has not taken events for so long does not read.
+/// Time without a call for events after which a program is considered not to read.
 const READS_WITHIN: Duration = Duration::from_millis(100);
-/// The keeper looks this often while nothing happens.
+/// Interval at which the keeper checks when nothing happens.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// About so many bytes are sent at a time.
+/// Approximate bytes sent at a time.
 const BATCH_BYTES: usize = 256 << 10;
-/// Largest frame of a node.
+/// Maximum size of a frame from a node.
 const FRAME_BYTES_MAX: usize = {
     let value = VALUE_BYTES_MAX;
     let largest = if value > TEXT_BYTES_MAX { value } else { TEXT_BYTES_MAX };
     largest + FRAME_OVERHEAD
 };
 
-/// A program that is attached.
+/// An attached program.
 pub struct Client {
     inner: Arc<Inner>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -70,9 +70,9 @@ struct Inner {
     options: Options,
     state: Mutex<State>,
     submits: Arc<Submits>,
-    /// The program has taken events lately, and reads.
+    /// The program has handled events recently, and reads.
     reads: AtomicBool,
-    /// The keeper waits for the connection, too.
+    /// The keeper also waits for the connection.
     keeper_reads: AtomicBool,
     /// Wakes the keeper.
     work: Bell,
@@ -87,28 +87,28 @@ struct State {
     pending: Pending,
     delivery: Delivery,
     link: Option<Link>,
-    /// Counts connections; 0 while there was none.
+    /// Number of connections so far.
     links: u64,
-    /// The cluster, once one was met.
+    /// Cluster of the first node that greeted.
     cluster: Option<u128>,
     node: u32,
-    /// Why the last connection ended, or was not made.
+    /// Reason why the last connection ended or failed.
     obstacle: String,
     /// Permanent failure.
     fatal: Option<Failed>,
     closed: bool,
-    /// When the keeper looks next.
+    /// Time of the keeper's next check.
     looks_at: Option<Instant>,
 }
 
 /// A connection on which a node has greeted.
 struct Link {
-    /// To where it was made.
+    /// Address of the node.
     at: String,
     line: Line,
     number: u64,
     heard_at: Instant,
-    /// Since when the connection takes nothing.
+    /// Time since which the connection accepts no output.
     stuck_since: Option<Instant>,
 }
 
@@ -126,8 +126,8 @@ impl Told {
 }
 
 impl Client {
-    /// Starts attaching; `news` rings for readers of values. It takes the values gathered in
-    /// `submits`.
+    /// Starts attaching. The client sends the values gathered in `submits`; `news` rings for
+    /// readers of values.
     pub fn start(
         options: Options,
         news: &Arc<Bell>,
@@ -181,7 +181,7 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says what there is to say.
+    /// Sends pending output.
     fn send(&self) {
         let mut told = Told::default();
         self.write(&mut self.state(), &mut told);
@@ -190,7 +190,7 @@ impl Inner {
         }
     }
 
-    /// Hears what there is, and says what there is to say. `true`: there is something for the
+    /// Reads pending input and sends pending output. Returns `true` if there are events for the
     /// program.
     fn hear(&self) -> bool {
         let mut told = Told::default();
@@ -207,20 +207,19 @@ impl Inner {
         told.ends.into_iter().fold(told.news, tell)
     }
 
-    /// Sends what is to be said on the connection there is.
+    /// Writes pending output to the connection, if there is one.
     fn write(&self, state: &mut State, told: &mut Told) {
         let State { pending, delivery, link: Some(link), looks_at, .. } = state else {
             return;
         };
         let now = Instant::now();
         loop {
-            // Gathered values wait while enough bundles are in flight, and make a larger bundle
-            // then.
+            // Gathered values wait while enough bundles are in flight, and form a larger bundle.
             while pending.has_room()
                 && let Some((bundle, _)) = self.submits.take()
             {
                 let until = bundle.since + self.options.request;
-                // The keeper has to look earlier than it thinks.
+                // The keeper must check earlier than planned.
                 let patience = until.min(now + self.patience());
                 if looks_at.is_some_and(|at| patience < at) {
                     *looks_at = Some(patience);
@@ -230,8 +229,8 @@ impl Inner {
             }
             let output = link.line.output();
             if output.is_empty() {
-                // What is appended behind the end that is asked for must not get a slot before the
-                // answer.
+                // Values appended after a request for the end must not get a slot before the end is
+                // known.
                 if !delivery.ending {
                     pending.frames(link.number, now, BATCH_BYTES, output);
                 }
@@ -245,7 +244,7 @@ impl Inner {
                 Ok(Moved::Some) => {
                     if link.stuck_since.is_none() {
                         link.stuck_since = Some(now);
-                        // It waits until there is room.
+                        // The keeper waits until the connection accepts output again.
                         self.work.ring();
                     }
                     return;
@@ -255,14 +254,14 @@ impl Inner {
         }
     }
 
-    /// Hears what has come on the connection there is.
+    /// Reads pending input from the connection, if there is one.
     fn read(&self, state: &mut State, told: &mut Told) {
         if let Err(error) = receive(state, told) {
             self.unlink(state, &error, told);
         }
     }
 
-    /// The connection is over.
+    /// Ends the connection.
     fn unlink(&self, state: &mut State, error: &io::Error, told: &mut Told) {
         let Some(link) = state.link.take() else {
             return;
@@ -273,17 +272,17 @@ impl Inner {
             state.obstacle = format!("{}: {error}", link.at);
             state.pending.unlinked(&state.obstacle);
         }
-        // A program that only waits is told by the keeper what cannot be.
+        // The keeper wakes a program that only waits, so that it learns of the failure.
         told.news |= state.fatal.is_some();
         self.work.ring();
     }
 
-    /// After this time without an answer another node may be better.
+    /// Returns the time without an answer after which another node is tried.
     fn patience(&self) -> Duration {
         self.options.request / 3
     }
 
-    // The keeper.
+    // Main loop of the keeper.
 
     fn keep(&self) {
         block_signals();
@@ -297,7 +296,7 @@ impl Inner {
             while self.look() {}
             let (seen, over) = {
                 let mut state = self.state();
-                // Without a connection the time of what is gathered runs, too.
+                // The time limit of gathered values also applies without a connection.
                 while let Some((bundle, _)) = self.submits.take() {
                     let until = bundle.since + self.options.request;
                     let now = bundle.since;
@@ -319,7 +318,7 @@ impl Inner {
         self.news.ring();
     }
 
-    /// Tells those whose time is over.
+    /// Ends the requests that have timed out.
     fn expire(&self) {
         let ends = self.state().pending.expire(Instant::now());
         if self.tell(Told { ends, news: false }) {
@@ -327,7 +326,7 @@ impl Inner {
         }
     }
 
-    /// Makes a connection to this node.
+    /// Connects to this node.
     fn connect(&self, node: &str) -> io::Result<()> {
         let mut connected = Err(io::Error::other("the name has no address"));
         for address in node.to_socket_addrs()? {
@@ -367,7 +366,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Looks at what a node says of itself.
+    /// Checks a node's greeting.
     fn welcome(&self, state: &mut State, frame: &[u8]) -> io::Result<()> {
         let Some(Answer::Welcome { version, cluster, node, value_bytes_max }) =
             Answer::decode(frame)
@@ -393,11 +392,10 @@ impl Inner {
         Ok(())
     }
 
-    /// Waits for what the keeper has to do, and does it. `false`: there is no connection.
+    /// Waits for work of the keeper and does it. Returns `false` if there is no connection.
     fn look(&self) -> bool {
         self.work.hush();
-        // First that, then whether the program reads: who says between the two that it does not
-        // wakes the keeper.
+        // In this order: a program that stops reading between the two steps wakes the keeper.
         self.keeper_reads.store(false, Ordering::SeqCst);
         let reads = self.reads.swap(false, Ordering::SeqCst);
         self.keeper_reads.store(!reads, Ordering::SeqCst);
@@ -425,7 +423,7 @@ impl Inner {
             (socket, stuck, until)
         };
         let (Ok(socket), stuck, until) = waits_for else {
-            // No descriptor: it looks again before long.
+            // Without a free descriptor: check again soon.
             thread::sleep(Duration::from_millis(1));
             return true;
         };
@@ -434,14 +432,14 @@ impl Inner {
         flags.set(PollFlags::OUT, stuck);
         let work = PollFd::from_borrowed_fd(self.work.descriptor(), PollFlags::IN);
         let socket = PollFd::from_borrowed_fd(socket.as_fd(), flags);
-        // An end of the connection is said whatever is asked for, and then there is none any more.
+        // The end of the connection is reported without any flags, and is then handled.
         let mut both = [work, socket];
         let count = if flags.is_empty() { 1 } else { 2 };
         wait_ready(&mut both[..count], until);
         true
     }
 
-    /// Ends a connection on which nothing comes, or on which it takes too long.
+    /// Ends a connection that is silent or stuck, or whose answers take too long.
     fn check(&self, state: &mut State, now: Instant, told: &mut Told) {
         let Some(link) = &state.link else { return };
         let silent = now.duration_since(link.heard_at) >= SILENCE_MAX;
@@ -462,7 +460,7 @@ impl Inner {
     }
 }
 
-/// Puts what has come on the connection into the state.
+/// Reads input from the connection and applies it to the state.
 fn receive(state: &mut State, told: &mut Told) -> io::Result<()> {
     let Some(link) = &mut state.link else {
         return Ok(());
@@ -484,7 +482,7 @@ fn receive(state: &mut State, told: &mut Told) -> io::Result<()> {
     Ok(())
 }
 
-/// Puts an answer into the state.
+/// Applies an answer to the state.
 fn hear(state: &mut State, answer: &Answer<'_>, told: &mut Told) -> io::Result<()> {
     if state.closed {
         return Err(io::ErrorKind::Interrupted.into());
@@ -494,7 +492,7 @@ fn hear(state: &mut State, answer: &Answer<'_>, told: &mut Told) -> io::Result<(
         Answer::Welcome { .. } => return Err(nonsense("a second greeting")),
         Answer::Alive => {}
         Answer::Registered { session, .. } => pending.registered(session),
-        // The answer to a registration.
+        // Answer to a registration.
         Answer::Done { id: 0, .. } => pending.not_registered(),
         Answer::Done { id, code: NO_SESSION, .. } => told.end(pending.no_session(id)),
         Answer::Done { id, code, slot, text } => {
@@ -502,7 +500,7 @@ fn hear(state: &mut State, answer: &Answer<'_>, told: &mut Told) -> io::Result<(
             delivery.at_end(id, code, slot);
             told.end(pending.answered(id, code, slot, text));
             if matches!(code, Code::Unavailable | Code::Stopped) {
-                // Another node may do better.
+                // Another node may be able to serve the request.
                 return Err(io::Error::other(text.to_owned()));
             }
         }

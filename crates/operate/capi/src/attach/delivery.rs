@@ -1,5 +1,4 @@
-//! The values that an attached program is delivered: what it wants, what was received and is not
-//! taken yet.
+//! Delivery to an attached program: the requested position, and values received but not taken yet.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -9,30 +8,30 @@ use crate::{
     source::{Cursor, Values},
 };
 
-/// Values are read so many at a time.
+/// Number of values read at a time.
 const SOME_VALUES: usize = 256;
 
 fn cost(value: &[u8]) -> usize {
     value.len() + FRAME_OVERHEAD
 }
 
-/// Values that were received and not read yet.
+/// Values received and not taken yet.
 #[derive(Default)]
 pub(super) struct Delivery {
     epoch: u32,
-    /// From where values are wanted, behind those that are here.
+    /// Position from which values are wanted, after the received ones.
     wanted: Option<Cursor>,
-    /// On which connection that was said.
+    /// Connection on which the position was requested.
     asked_on: u64,
     received: VecDeque<(u64, Arc<[u8]>)>,
-    /// Values are wanted from the end on, which is being asked for.
+    /// Values are wanted from the end on, whose slot is being requested.
     pub(super) ending: bool,
-    /// The forgotten position, and the first slot held instead.
+    /// Trimmed position, and the first retained slot.
     pub(super) forgotten: Option<(Option<u64>, u64)>,
     taken: Option<u64>,
-    /// Bytes that were taken and not reported.
+    /// Bytes taken and not reported yet.
     unreported: usize,
-    /// Bytes that are here.
+    /// Bytes received and not taken.
     bytes: usize,
 }
 
@@ -55,7 +54,7 @@ impl Delivery {
         }
         let Some(wanted) = self.wanted else { return };
         if self.asked_on != link {
-            // What is here was received on another connection, and fills the room of this one.
+            // These values were received on another connection, and fill the window of this one.
             if self.bytes >= WINDOW_BYTES {
                 return;
             }
@@ -65,8 +64,8 @@ impl Delivery {
             let (epoch, from) = (self.epoch, wanted);
             Ask::Deliver { epoch, from }.encode(to);
         }
-        // With what is sent anyway, or when much was taken: the node goes on meanwhile, for it has
-        // room for more.
+        // Sent along with other frames, or when enough was taken: until then the node continues
+        // within the window.
         if self.unreported >= WINDOW_BYTES / 4 || (self.unreported > 0 && !to.is_empty()) {
             let epoch = self.epoch;
             if let Some(slot) = self.taken {
@@ -76,7 +75,7 @@ impl Delivery {
         }
     }
 
-    /// Returns the id of the question for the end: no request has it.
+    /// Returns the id of the request for the end, which no other request has.
     fn end_id(&self) -> u64 {
         1 << 63 | u64::from(self.epoch)
     }
@@ -92,7 +91,7 @@ impl Delivery {
         }
     }
 
-    /// A value came. `Err`: it is not the one that was asked for.
+    /// Handles a value. Fails if it is not the expected one.
     pub(super) fn receive(
         &mut self,
         epoch: u32,
@@ -108,7 +107,7 @@ impl Delivery {
             _ => return Err("a value of another slot than was asked for"),
         }
         let next = slot.checked_add(1).ok_or("a slot that cannot be")?;
-        // Those of an earlier connection, and a window.
+        // The limit is a window, and the values received on an earlier connection.
         if self.bytes >= 2 * WINDOW_BYTES {
             return Err("more values than there was room for");
         }
@@ -118,7 +117,8 @@ impl Delivery {
         Ok(())
     }
 
-    /// The values up to this slot were taken. Whether there is something to be said of that.
+    /// Handles the values taken by the program, up to this slot. Returns whether that should be
+    /// reported.
     pub(super) fn take(&mut self, slot: u64) -> bool {
         while let Some((taken, value)) = self.received.pop_front_if(|(at, _)| *at <= slot) {
             self.unreported += cost(&value);
@@ -128,7 +128,7 @@ impl Delivery {
         self.unreported >= WINDOW_BYTES / 4
     }
 
-    /// Notes that the next wanted value was forgotten. Returns false if it is not wanted any more.
+    /// Records that the next wanted value was trimmed. Returns false if it is no longer wanted.
     pub(super) fn forget(&mut self, epoch: u32, first: u64) -> bool {
         if epoch != self.epoch {
             return false;
@@ -141,7 +141,7 @@ impl Delivery {
         true
     }
 
-    /// Some of the values from this cursor on.
+    /// Appends some of the received values from the cursor on to `to`.
     pub(super) fn read(&self, cursor: Cursor, to: &mut Values) {
         let from = match cursor {
             Cursor::At(slot) => slot,
@@ -169,7 +169,7 @@ mod tests {
         assert!(delivery.receive(before, 6, b"x").is_err(), "a gap");
         assert_eq!(delivery.receive(before, 5, b"x"), Ok(()));
         assert!(delivery.receive(before, 5, b"x").is_err(), "again");
-        // On the next connection delivery goes on behind what is here.
+        // On the next connection delivery continues after the received values.
         bytes.clear();
         delivery.frames(2, &mut bytes);
         let from = Cursor::At(6);

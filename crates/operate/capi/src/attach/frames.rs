@@ -9,143 +9,143 @@ use quorate::SessionId;
 
 use crate::{source::Cursor, values::command::Values};
 
-/// First bytes of a greeting.
+/// Magic bytes of a greeting.
 const MAGIC: [u8; 8] = *b"qrtvalue";
-/// The version of what is spoken here.
+/// Version of the protocol.
 pub const VERSION: u8 = 2;
-/// Most bytes of a frame in addition to its value, or its values.
+/// Maximum overhead of a frame in addition to its values.
 pub const FRAME_OVERHEAD: usize = 96;
-/// Most bytes of a text.
+/// Maximum size of a text.
 pub const TEXT_BYTES_MAX: usize = 1 << 20;
-/// Values that were sent and are not taken yet may have so many bytes, or be one.
+/// Maximum bytes of values sent and not taken yet, unless it is a single value.
 pub const WINDOW_BYTES: usize = 1 << 20;
 
-/// The outcome that is no code of `quorate.h`: the session is unknown.
+/// Outcome without a code in `quorate.h`: the session is unknown.
 pub const NO_SESSION: u8 = 255;
 
-/// From a program to a node.
+/// Frame from a program to a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask<'a> {
-    /// First of all.
+    /// Greets the node; the first frame.
     Hello {
         /// Protocol version.
         version: u8,
     },
-    /// A session is wanted.
+    /// Registers a session.
     Register {
-        /// Comes back.
+        /// Id of the request, returned in the answer.
         id: u64,
     },
-    /// Values are to be appended, once.
+    /// Appends values once.
     Append {
-        /// Comes back.
+        /// Id of the request, returned in the answer.
         id: u64,
-        /// The session.
+        /// Session of the program.
         session: SessionId,
-        /// The number in it.
+        /// Number in the session.
         sequence: u64,
-        /// All numbers below have their answers.
+        /// All lower numbers have been answered.
         acknowledged_below: u64,
-        /// The values.
+        /// Values to append.
         values: Values<'a>,
     },
-    /// Slots are to be forgotten.
+    /// Forgets slots.
     Trim {
-        /// Comes back.
+        /// Id of the request, returned in the answer.
         id: u64,
-        /// The first slot to be kept.
+        /// First slot to retain.
         below: u64,
     },
-    /// Asks for the end of the cluster's log.
+    /// Requests the end of the cluster's log.
     Sync {
-        /// Comes back.
+        /// Id of the request, returned in the answer.
         id: u64,
     },
-    /// Asks for the node's status.
+    /// Requests the node's status.
     Status {
-        /// Comes back.
+        /// Id of the request, returned in the answer.
         id: u64,
     },
-    /// Values are wanted from here on; those of an earlier wish are not.
+    /// Requests values from a position on, instead of any earlier request.
     Deliver {
-        /// Which wish it is.
+        /// Number of the request for values.
         epoch: u32,
-        /// From where.
+        /// Position of the first value.
         from: Cursor,
     },
-    /// All values of this wish up to this slot were taken.
+    /// Reports that all values up to this slot were taken.
     Taken {
-        /// Which wish.
+        /// Number of the request for values.
         epoch: u32,
-        /// The slot.
+        /// Last slot taken.
         slot: u64,
     },
 }
 
-/// From a node to a program.
+/// Frame from a node to a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer<'a> {
     /// Answers the greeting.
     Welcome {
         /// Protocol version.
         version: u8,
-        /// Which cluster this is.
+        /// Id of the cluster.
         cluster: u128,
-        /// Which node.
+        /// Id of the node.
         node: u32,
-        /// Largest value that it takes.
+        /// Maximum size of a value.
         value_bytes_max: u64,
     },
-    /// A session.
+    /// Returns a registered session.
     Registered {
-        /// Id of the question.
+        /// Id of the request.
         id: u64,
-        /// The session.
+        /// Registered session.
         session: SessionId,
     },
-    /// A request ended.
+    /// Ends a request.
     Done {
-        /// Id of the question.
+        /// Id of the request.
         id: u64,
-        /// A code of `quorate.h`, or [`NO_SESSION`].
+        /// Code of `quorate.h`, or [`NO_SESSION`].
         code: u8,
-        /// The slot that it is about.
+        /// Slot that the outcome refers to.
         slot: u64,
         /// Detail for people; a JSON document for a status.
         text: &'a str,
     },
-    /// A value.
+    /// Delivers a value.
     Value {
-        /// The wish that it is sent for.
+        /// Number of the request for values.
         epoch: u32,
-        /// Its slot.
+        /// Slot of the value.
         slot: u64,
-        /// Its bytes.
+        /// Bytes of the value.
         value: &'a [u8],
     },
-    /// The next wanted value was forgotten.
+    /// Reports that the next wanted value was trimmed.
     Forgotten {
-        /// The wish.
+        /// Number of the request for values.
         epoch: u32,
-        /// The first slot that is held.
+        /// First retained slot.
         first: u64,
     },
-    /// Nothing happened for a while.
+    /// Shows that the node is alive when it has nothing else to send.
     Alive,
-    /// The values of an append, up to some number of them, are in slots one behind the other.
+    /// Reports the slots of an append: the first values are in consecutive slots.
     Appended {
-        /// Id of the question.
+        /// Id of the request.
         id: u64,
-        /// The slot of the first.
+        /// Slot of the first value.
         slot: u64,
         /// Number of appended values; there was no space for the others.
         count: u32,
-        /// Detail for people, if there was not.
+        /// Detail for people, if there was not enough space.
         text: &'a str,
     },
 }
 
-/// Writes a frame's body; the length is put in front at the end.
+/// Writer of a frame's body; the length is filled in at the end.
 struct Frame<'a> {
     to: &'a mut Vec<u8>,
     start: usize,
@@ -180,7 +180,7 @@ impl<'a> Frame<'a> {
 }
 
 impl<'a> Ask<'a> {
-    /// Appends it as a frame.
+    /// Appends the frame.
     pub fn encode(&self, to: &mut Vec<u8>) {
         match *self {
             Self::Hello { version } => Frame::new(to, 0).bytes(&MAGIC).bytes(&[version]),
@@ -198,7 +198,7 @@ impl<'a> Ask<'a> {
             Self::Deliver { epoch, from } => Frame::new(to, 6).half(epoch).word(match from {
                 Cursor::Oldest => 0,
                 Cursor::At(slot) => slot,
-                // Not sent: a program asks for the slot first.
+                // Never sent: a program requests the slot of the end first.
                 Cursor::End => u64::MAX,
             }),
             Self::Taken { epoch, slot } => Frame::new(to, 7).half(epoch).word(slot),
@@ -206,7 +206,7 @@ impl<'a> Ask<'a> {
         .end();
     }
 
-    /// Decodes a frame's kind and body; `None`: invalid.
+    /// Decodes kind and body of a frame; returns `None` if they are invalid.
     pub fn decode(frame: &'a [u8]) -> Option<Self> {
         let (kind, mut rest) = frame.split_first()?;
         let ask = match kind {
@@ -224,7 +224,7 @@ impl<'a> Ask<'a> {
                     session,
                     sequence: word(&mut rest)?,
                     acknowledged_below: word(&mut rest)?,
-                    // The node looks at how large each may be.
+                    // The node checks the size of each value.
                     values: Values::parse(std::mem::take(&mut rest), usize::MAX)?,
                 }
             }
@@ -246,7 +246,7 @@ impl<'a> Ask<'a> {
 }
 
 impl<'a> Answer<'a> {
-    /// Appends it as a frame. Text beyond [`TEXT_BYTES_MAX`] is left out.
+    /// Appends the frame. Text beyond [`TEXT_BYTES_MAX`] is truncated.
     pub fn encode(&self, to: &mut Vec<u8>) {
         match *self {
             Self::Welcome { version, cluster, node, value_bytes_max } => Frame::new(to, 128)
@@ -275,7 +275,7 @@ impl<'a> Answer<'a> {
         .end();
     }
 
-    /// Decodes a frame's kind and body; `None`: invalid.
+    /// Decodes kind and body of a frame; returns `None` if they are invalid.
     pub fn decode(frame: &'a [u8]) -> Option<Self> {
         let (kind, mut rest) = frame.split_first()?;
         let answer = match kind {
@@ -345,8 +345,8 @@ fn half(from: &mut &[u8]) -> Option<u32> {
     take(from).map(u32::from_le_bytes)
 }
 
-/// A frame's kind and body at the beginning of some bytes, and what follows it. `None`: more of it
-/// is to come. One that says more than `bytes_max` is an error before anything of it is kept.
+/// Splits off the first frame: returns its kind and body, and the bytes after it; `None` if it is
+/// incomplete. A length above `bytes_max` is an error before anything is buffered.
 pub fn split_frame(bytes: &[u8], bytes_max: usize) -> io::Result<Option<(&[u8], &[u8])>> {
     let Some((length, rest)) = bytes.split_first_chunk() else {
         return Ok(None);
@@ -366,14 +366,14 @@ fn checked(length: [u8; 4], bytes_max: usize) -> io::Result<usize> {
     }
 }
 
-/// Reads a frame's kind and body into `frame`. One that says more than `bytes_max` is an error
-/// before anything of it is kept; memory grows with what arrives.
+/// Reads kind and body of the next frame into `frame`. A length above `bytes_max` is an error
+/// before anything is buffered; memory grows only with received bytes.
 pub fn read_frame(from: &mut impl Read, bytes_max: usize, frame: &mut Vec<u8>) -> io::Result<()> {
     let mut length = [0; 4];
     from.read_exact(&mut length)?;
     let length = checked(length, bytes_max)?;
     frame.clear();
-    // What one large frame needed is not kept for the small ones that follow.
+    // Frees memory that only a large frame needed.
     frame.shrink_to(64 << 10);
     if from.take(length as u64).read_to_end(frame)? < length {
         return Err(io::ErrorKind::UnexpectedEof.into());

@@ -1,5 +1,5 @@
-//! The bytes of a connection that never waits: what came and is not a whole frame yet, and what was
-//! not taken yet.
+//! Buffers of a non-blocking connection: received bytes of incomplete frames, and bytes not sent
+//! yet.
 
 use std::{
     io::{self, ErrorKind, Read as _, Write as _},
@@ -7,19 +7,19 @@ use std::{
     net::{Shutdown, TcpStream},
 };
 
-/// Bytes that are read at a time.
+/// Bytes read at a time.
 const READ_BYTES: usize = 64 << 10;
-/// More is not read at once: others have their turn.
+/// Maximum bytes read in one turn, for fairness to others.
 const READ_BYTES_MAX: usize = 1 << 20;
-/// Capacity kept after a large frame.
+/// Capacity retained after a large frame.
 const KEPT_BYTES: usize = 256 << 10;
 
 /// Result of sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Moved {
-    /// Everything.
+    /// Everything was sent.
     All,
-    /// The connection takes no more at the moment.
+    /// The connection accepts no more at the moment.
     Some,
 }
 
@@ -39,7 +39,7 @@ impl Input {
     }
 }
 
-/// A connection.
+/// A connection with its buffers.
 pub(super) struct Line {
     socket: TcpStream,
     input: Input,
@@ -62,7 +62,7 @@ impl Line {
         &mut self.output
     }
 
-    /// Sends as much of that as the connection takes.
+    /// Sends as much output as the connection accepts.
     pub(super) fn send(&mut self) -> io::Result<Moved> {
         while self.sent < self.output.len() {
             match (&self.socket).write(&self.output[self.sent..]) {
@@ -79,13 +79,13 @@ impl Line {
         Ok(Moved::All)
     }
 
-    /// Receives what has come; how many bytes that is. An end is an error, once all before it was
-    /// received.
+    /// Receives available bytes; returns their number. The end of the connection is an error,
+    /// reported after all bytes before it.
     pub(super) fn receive(&mut self) -> io::Result<usize> {
         let Input { bytes, filled } = &mut self.input;
         let before = *filled;
         loop {
-            // Memory grows with what arrives, and not with what a length says.
+            // Memory grows with received bytes, not with the length that a frame claims.
             if bytes.len() < *filled + READ_BYTES {
                 bytes.resize(*filled + READ_BYTES, 0);
             }
@@ -95,13 +95,12 @@ impl Line {
             let received = *filled - before;
             match read {
                 Ok(0) if received == 0 => return Err(ErrorKind::UnexpectedEof.into()),
-                // There was no more, or there has been much: the rest keeps the connection
-                // readable.
+                // Everything was read, or the limit is reached: then the connection stays readable.
                 Ok(count) if count < room || received >= READ_BYTES_MAX => return Ok(received),
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(received),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // What came before is looked at first; the error comes again.
+                // The received bytes are handled first; the error will be reported again.
                 Err(_) if received > 0 => return Ok(received),
                 Err(error) => return Err(error),
             }
@@ -113,7 +112,7 @@ impl Line {
         mem::replace(&mut self.input, Input::new())
     }
 
-    /// The first `used` bytes of that are done with.
+    /// Returns the bytes, of which the first `used` have been handled.
     pub(super) fn put_back(&mut self, mut input: Input, used: usize) {
         input.bytes.copy_within(used..input.filled, 0);
         input.filled -= used;
@@ -123,7 +122,7 @@ impl Line {
         self.input = input;
     }
 
-    /// Ends both directions.
+    /// Shuts down both directions.
     pub(super) fn shut(&self) {
         let _ = self.socket.shutdown(Shutdown::Both);
     }

@@ -1,4 +1,4 @@
-//! Programs that attach to a node over TCP: what they speak, the node's side, the program's side.
+//! Programs that attach to a node over TCP: the protocol, the node's side, the program's side.
 
 pub mod client;
 mod delivery;

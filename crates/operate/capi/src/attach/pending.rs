@@ -1,4 +1,4 @@
-//! Unanswered requests of an attached program: numbers in a session, repetitions, time limits.
+//! Unanswered requests of an attached program: session numbers, retries, time limits.
 
 use std::{
     collections::BTreeMap,
@@ -16,21 +16,21 @@ use crate::{
     values::command::Values,
 };
 
-/// Bundles in flight at a time, fewer than a session has numbers ([session-2]): meanwhile the next
-/// one grows.
+/// Maximum number of bundles in flight, below the number limit of a session ([session-2]):
+/// meanwhile the next bundle grows.
 const BUNDLES_MAX: usize = 4;
 /// Delay before a temporarily refused request is repeated.
 const AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 /// Kind of a request.
 pub(super) enum Wanted {
-    /// Values are appended, once.
+    /// Append values once.
     Append(Bundle),
-    /// Slots are forgotten.
+    /// Forget slots below this one.
     Trim(u64),
-    /// Ask for the end of the log.
+    /// Return the end of the log.
     Sync,
-    /// Ask for the node's status.
+    /// Return the node's status.
     Status(SyncSender<Result<String, Failed>>),
 }
 
@@ -40,7 +40,7 @@ struct Open {
     done: Option<Done>,
     until: Instant,
     not_before: Instant,
-    /// Its place in a session, once it was sent.
+    /// Session and number under which it was first sent.
     number: Option<(SessionId, u64)>,
     /// Number of times it was sent, and the last connection.
     attempts: u32,
@@ -49,47 +49,48 @@ struct Open {
     obstacle: String,
 }
 
-/// Recipients of an outcome.
+/// An outcome with its recipients.
 pub(super) enum End {
-    /// Submitters of these values.
+    /// Outcome for the submitters of these values.
     Bundle(Bundle, Ends),
-    /// The caller of a request.
+    /// Outcome for the caller of a request.
     Ask(Done, Outcome),
-    /// The caller of a status request.
+    /// Outcome for the caller of a status request.
     Status(SyncSender<Result<String, Failed>>, Result<String, Failed>),
 }
 
 impl End {
-    /// Tells it, without a lock; `true`: there is something for the program.
+    /// Notifies the recipients; no lock may be held. Returns `true` if there are events for the
+    /// program.
     pub(super) fn tell(self, submits: &Submits) -> bool {
         match self {
             Self::Bundle(bundle, ends) => return submits.end(bundle, ends),
             Self::Ask(done, outcome) => done(outcome),
-            // Who waited may have gone.
+            // The caller may have timed out.
             Self::Status(tell, status) => drop(tell.try_send(status)),
         }
         false
     }
 }
 
-/// All of them.
+/// All unanswered requests.
 #[derive(Default)]
 pub(super) struct Pending {
     open: BTreeMap<u64, Open>,
     last: u64,
-    /// Bundles among the open requests.
+    /// Number of bundles among the open requests.
     bundles: usize,
     session: Option<SessionId>,
     next_number: u64,
-    /// On which connection a session was asked for.
+    /// Connection on which a session was requested.
     registering_on: u64,
-    /// Registration was refused: not again before this time.
+    /// Registration was refused: it is not repeated before this time.
     register_at: Option<Instant>,
 }
 
 impl Pending {
-    /// Something is wanted until then. It can be sent at once, so `now` must not be later than it
-    /// is when that is asked.
+    /// Adds a request with a deadline. It can be sent at once, so `now` must not be later than the
+    /// time of sending.
     pub(super) fn push(
         &mut self,
         wanted: Wanted,
@@ -118,7 +119,7 @@ impl Pending {
         self.bundles < BUNDLES_MAX
     }
 
-    /// When something is to be done without being asked.
+    /// Returns the time of the next timeout or retry.
     pub(super) fn due(&self, now: Instant) -> Option<Instant> {
         let wake = |open: &Open| match open.not_before > now {
             true => open.not_before.min(open.until),
@@ -128,14 +129,14 @@ impl Pending {
         self.open.values().map(wake).chain(register).min()
     }
 
-    /// When the first of what was sent on this connection has waited so long; then another node may
-    /// be better.
+    /// Returns the time at which the oldest request sent on this connection exceeds `patience`:
+    /// then another node is tried.
     pub(super) fn impatient(&self, link: u64, patience: Duration) -> Option<Instant> {
         let sent = self.open.values().filter(|open| open.sent_on == link);
         sent.map(|open| open.sent_at + patience).min()
     }
 
-    /// Appends the frames that are to be sent on this connection now, about `bytes` of them.
+    /// Appends the frames to send on this connection now, about `bytes` of them.
     pub(super) fn frames(&mut self, link: u64, now: Instant, bytes: usize, to: &mut Vec<u8>) {
         let wants_number = |open: &Open| matches!(open.wanted, Wanted::Append(_));
         if self.session.is_none()
@@ -176,7 +177,7 @@ impl Pending {
                         id,
                         session,
                         sequence,
-                        // Of a session that is gone nothing is acknowledged any more.
+                        // Nothing is acknowledged in a lost session.
                         acknowledged_below: low.unwrap_or(1).min(sequence),
                         values,
                     }
@@ -191,35 +192,35 @@ impl Pending {
         }
     }
 
-    /// The lowest number of the session that is open.
+    /// Returns the lowest open number of the session.
     fn acknowledged_below(&self) -> Option<u64> {
         let numbers = self.open.values().filter_map(|open| open.number);
         let own = numbers.filter(|(session, _)| Some(*session) == self.session);
         own.map(|(_, number)| number).min()
     }
 
-    /// A session came.
+    /// Handles a registered session.
     pub(super) fn registered(&mut self, session: SessionId) {
         self.session = Some(session);
         self.register_at = None;
         self.next_number = 0;
     }
 
-    /// No session came: it is asked for again.
+    /// Handles a failed registration, which is repeated later.
     pub(super) fn not_registered(&mut self) {
         self.registering_on = 0;
         self.register_at = Some(Instant::now() + AGAIN_AFTER);
     }
 
-    /// A connection ended: what has no answer is sent again on the next.
+    /// Handles the end of a connection: unanswered requests are sent again on the next one.
     pub(super) fn unlinked(&mut self, why: &str) {
         for open in self.open.values_mut() {
             why.clone_into(&mut open.obstacle);
         }
     }
 
-    /// Handles an unknown session. A request sent once was not executed, and is repeated in a new
-    /// one; the outcome of earlier ones is unknown ([session-4]).
+    /// Handles an unknown session. A request that was sent once was not executed, and is repeated
+    /// in a new session; the outcome of one sent more often is unknown ([session-4]).
     pub(super) fn no_session(&mut self, id: u64) -> Option<End> {
         let open = self.open.get_mut(&id)?;
         let number = open.number.take();
@@ -235,21 +236,21 @@ impl Pending {
         None
     }
 
-    /// An answer.
+    /// Handles an answer.
     pub(super) fn answered(&mut self, id: u64, code: Code, slot: u64, text: &str) -> Option<End> {
         let open = self.open.get_mut(&id)?;
         let (detail, hint) = text.split_once('\n').unwrap_or((text, ""));
         match code {
             Code::Ok => match self.remove(id)? {
                 (Wanted::Status(tell), _) => Some(End::Status(tell, Ok(text.to_owned()))),
-                // Whose answer is another one: what became of it is not known.
+                // The answer does not fit the request, so the outcome is unknown.
                 (Wanted::Append(bundle), _) => {
                     let why = Failed::new(Code::Unknown, "an answer that makes no sense");
                     Some(End::Bundle(bundle, why.into()))
                 }
                 (Wanted::Trim(_) | Wanted::Sync, done) => Some(End::Ask(done?, Ok(slot))),
             },
-            // Not now, or not known: under its number it is asked again.
+            // Not executed now, or unknown: the request is repeated under its number.
             Code::Busy | Code::Unavailable | Code::Stopped | Code::Unknown => {
                 detail.clone_into(&mut open.obstacle);
                 open.sent_on = 0;
@@ -260,8 +261,8 @@ impl Pending {
         }
     }
 
-    /// The answer to a bundle: so many of its values are in slots from this one on. `Err`: it
-    /// cannot be.
+    /// Handles the answer to a bundle: its first `count` values are in consecutive slots. Fails if
+    /// the answer is invalid.
     pub(super) fn appended(
         &mut self,
         id: u64,
@@ -271,7 +272,7 @@ impl Pending {
     ) -> Result<Option<End>, &'static str> {
         let count = usize::try_from(count).unwrap_or(usize::MAX);
         match self.open.get(&id).map(|open| &open.wanted) {
-            // Answered before, on another connection, or given up.
+            // Already answered on another connection, or given up.
             None => return Ok(None),
             Some(Wanted::Append(bundle)) if count <= bundle.count() => {}
             Some(_) => return Err("an answer to another question"),
@@ -302,14 +303,14 @@ impl Pending {
         })
     }
 
-    /// Ends what is too late.
+    /// Ends the requests that have timed out.
     pub(super) fn expire(&mut self, now: Instant) -> Vec<End> {
         let late = self.open.iter().filter(|(_, open)| open.until <= now);
         let late: Vec<u64> = late.map(|(id, _)| *id).collect();
         late.into_iter().filter_map(|id| self.give_up(id, Code::Timeout)).collect()
     }
 
-    /// Ends everything: the program goes.
+    /// Ends all requests because the handle is closed.
     pub(super) fn abandon(&mut self) -> Vec<End> {
         let all: Vec<u64> = self.open.keys().copied().collect();
         all.into_iter().filter_map(|id| self.give_up(id, Code::Stopped)).collect()
@@ -348,7 +349,7 @@ mod tests {
         now: Instant,
     }
 
-    /// Receives the outcome of one value.
+    /// Receiver of the outcome of one value.
     type Told = Receiver<Outcome>;
 
     impl Program {

@@ -1,9 +1,9 @@
-//! The node's side of attachments: two threads for each attached program, which block where a loop
-//! would queue.
+//! The node's side of attachments: two threads for each attached program, which block, so that
+//! nothing is queued.
 //!
-//! A reader takes requests as long as there is space for them; a writer sends outcomes, and values
-//! from the log of values itself, so that nothing is queued for a slow program. Unread values are
-//! not held for it: once they are trimmed, the program is notified.
+//! A reader accepts requests as long as there is capacity for them; a writer sends outcomes, and
+//! values directly from the log, so that nothing is queued for a slow program. Unread values are
+//! not retained for it: once they are trimmed, the program is notified.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -29,22 +29,22 @@ use crate::{
     values::command::Values,
 };
 
-/// Requests of one program that may be open.
+/// Maximum number of open requests of one program.
 const OPEN_MAX: usize = 256;
-/// Bytes of values that may be open, of all programs together; one may be open alone.
+/// Maximum bytes of open values of all programs together; a single larger one may be open alone.
 const OPEN_BYTES_MAX: usize = 64 << 20;
-/// After so much silence a program is told that the node lives.
+/// Time without output after which a program is sent a sign of life.
 const ALIVE_EVERY: Duration = Duration::from_secs(1);
-/// A program that takes nothing for so long is gone.
+/// Time without progress of output after which a program is considered gone.
 const WRITE_WAIT: Duration = Duration::from_secs(10);
-/// A program that does not greet is gone.
+/// Time limit for a program to greet.
 const HELLO_WAIT: Duration = Duration::from_secs(5);
-/// About so many bytes are sent at a time.
+/// Approximate bytes sent at a time.
 const BATCH_BYTES: usize = 256 << 10;
-/// Longest wait for the node's status.
+/// Maximum wait for the node's status.
 const STATUS_WAIT: Duration = Duration::from_secs(2);
 
-/// Listens for programs.
+/// Listener for attaching programs.
 pub struct Server {
     address: SocketAddr,
     around: Arc<Around>,
@@ -69,7 +69,7 @@ struct Connections {
 }
 
 impl Server {
-    /// Listens at this address.
+    /// Starts to listen on this address.
     pub fn listen(at: &str, cluster: u128, id: u32, node: &Arc<Node>) -> Result<Self, Failed> {
         let refused = |error: io::Error| {
             Failed::new(Code::Refused, format!("listen at {at}: {error}"))
@@ -100,7 +100,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.around.stopping.store(true, Ordering::Release);
-        // Wakes the listener.
+        // Connect to wake the listener.
         let mut own = self.address;
         if own.ip().is_unspecified() {
             own.set_ip(match own {
@@ -136,15 +136,15 @@ impl Around {
                 return;
             }
             let Ok(socket) = socket else {
-                // No descriptors, most likely: those that are served go on, and one of them ends
-                // some time.
+                // Most likely there are no free descriptors: existing connections continue, and one
+                // of them will end.
                 thread::sleep(Duration::from_millis(50));
                 continue;
             };
             let mut connections = self.connections();
             connections.threads.retain(|thread| !thread.is_finished());
             if connections.sockets.len() >= self.node.options().attached_max {
-                // One more is refused by its end.
+                // Above the limit, the connection is closed at once.
                 continue;
             }
             let Ok(kept) = socket.try_clone() else {
@@ -155,7 +155,7 @@ impl Around {
             let own = Arc::clone(&self);
             let thread = thread::Builder::new().name("quorate-attached".to_owned());
             let thread = thread.spawn(move || {
-                // Its end is all that it hears; why is its own fault, or the network's.
+                // An error only ends the connection: the program or the network is at fault.
                 let _ = own.serve(&socket);
                 let _ = socket.shutdown(Shutdown::Both);
                 own.connections().sockets.remove(&number);
@@ -185,7 +185,7 @@ impl Around {
             value_bytes_max: most as u64,
         }
         .encode(&mut welcome);
-        // Who speaks another version is told which one is spoken here.
+        // A program with another version learns the version of this node.
         (&*socket).write_all(&welcome)?;
         if hello != Some(Ask::Hello { version: VERSION }) {
             return Ok(());
@@ -236,8 +236,8 @@ impl Around {
         }
     }
 
-    /// Takes a place for a request: so a program that asks faster than is answered waits. `None`:
-    /// it is gone.
+    /// Waits for capacity for a request, so that a program is throttled to the rate of the answers.
+    /// Returns `None` if the program is gone.
     fn wait_for_room(&self, bytes: usize, line: &Arc<Line>) -> Option<Room> {
         loop {
             let seen = line.bell.rung();
@@ -257,7 +257,7 @@ impl Around {
                     return Some(Room { open_bytes, bytes });
                 }
             }
-            // Space freed by another program rings no bell here.
+            // Capacity released by another program does not ring this bell.
             line.bell.wait(seen, Some(Instant::now() + Duration::from_millis(20)));
         }
     }
@@ -348,7 +348,7 @@ impl Around {
         }
     }
 
-    /// Values that the program wants and has room for.
+    /// Adds values that the program wants and has window space for.
     fn add_values(&self, line: &Line, batch: &mut Vec<u8>) {
         let mut some = Found::new();
         while batch.len() < BATCH_BYTES {
@@ -379,7 +379,7 @@ impl Around {
     }
 }
 
-/// Bytes of a request that is open; given back when it is dropped.
+/// Capacity for an open request, released when it is dropped.
 struct Room {
     open_bytes: Arc<AtomicUsize>,
     bytes: usize,
@@ -391,7 +391,7 @@ impl Drop for Room {
     }
 }
 
-/// One connection.
+/// State of one connection.
 struct Line {
     state: Mutex<LineState>,
     bell: Arc<Bell>,
@@ -404,7 +404,7 @@ struct LineState {
     out: VecDeque<Vec<u8>>,
     epoch: u32,
     from: Option<Cursor>,
-    /// Values that were sent and are not taken: slot, and what it costs.
+    /// Values sent and not taken yet: slot and cost.
     unread: VecDeque<(u64, usize)>,
     unread_bytes: usize,
 }
@@ -439,7 +439,7 @@ impl Line {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends an answer, which frees so many places.
+    /// Sends an answer, which releases the capacity of `places` requests.
     fn send(&self, answer: &Answer<'_>, places: usize) {
         let mut frame = Vec::new();
         answer.encode(&mut frame);

@@ -1,4 +1,4 @@
-//! The functions of `quorate.h`, in its order. What each promises and wants stands there.
+//! The functions of `quorate.h`, in the same order. Their contracts are documented in the header.
 
 use std::{
     ffi::{c_char, c_int, c_void},
@@ -26,21 +26,21 @@ pub type DoneFunction = Option<unsafe extern "C" fn(argument: *mut c_void, code:
 fn done(function: DoneFunction, argument: *mut c_void) -> Done {
     let argument = Argument(argument);
     Box::new(move |outcome: Outcome| {
-        // The whole of it is taken into the closure, and not the pointer alone.
+        // Capture the whole struct, which is `Send`, and not only the pointer in it.
         let argument: Argument = argument;
         let (code, slot) = match &outcome {
             Ok(slot) => (Code::Ok as c_int, *slot),
             Err(failed) => (tell(failed), 0),
         };
         if let Some(function) = function {
-            // SAFETY: a function of the program with this signature, and the argument that it gave
-            // with it.
+            // SAFETY: the program passed a function with this signature, together with this
+            // argument.
             unsafe { function(argument.0, code, slot) }
         }
     })
 }
 
-/// The version of the library: a text that always is.
+/// Returns the version of the library, a static string.
 #[unsafe(no_mangle)]
 pub extern "C" fn quorate_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
@@ -77,7 +77,7 @@ pub extern "C" fn quorate_code_name(code: c_int) -> *const c_char {
 /// See `quorate.h`.
 ///
 /// # Safety
-/// `filter` is null, or a text that ends with zero.
+/// `filter` is null, or a zero-terminated string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quorate_log_to_stderr(filter: *const c_char) -> c_int {
     guard(|| {
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn quorate_log_to_stderr(filter: *const c_char) -> c_int {
         })?;
         let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Stderr);
         lines.try_init().map_err(|_| Failed::new(Code::InUse, "lines go somewhere already"))?;
-        // A reader that stands still must not hold up the node.
+        // A stalled reader of standard error must not block the node.
         stderr::detach()
             .map_err(|error| Failed::new(Code::Unavailable, format!("start a thread: {error}")))
     })
@@ -108,7 +108,7 @@ pub extern "C" fn quorate_options_new() -> *mut Opaque {
 /// See `quorate.h`.
 ///
 /// # Safety
-/// `name` and `value` are null, or texts that end with zero.
+/// `name` and `value` are null, or zero-terminated strings.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quorate_options_set(
     handle: *mut Opaque,
@@ -133,6 +133,8 @@ pub extern "C" fn quorate_options_free(handle: *mut Opaque) {
     });
 }
 
+/// Opens a handle and writes it to `out`.
+///
 /// # Safety
 /// `out` is null, or a handle can be written there.
 unsafe fn begin(
@@ -192,7 +194,8 @@ pub extern "C" fn quorate_close(handle: *mut Opaque) -> c_int {
 /// See `quorate.h`.
 ///
 /// # Safety
-/// `length` bytes can be read at `value`; `function` has the signature that the header says.
+/// `length` bytes can be read at `value`; `function` has the signature declared in the
+/// header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quorate_submit(
     handle: *mut Opaque,
@@ -250,7 +253,7 @@ pub unsafe extern "C" fn quorate_sync(
 /// See `quorate.h`.
 ///
 /// # Safety
-/// `function` has the signature that the header says.
+/// `function` has the signature declared in the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quorate_deliver_from(
     handle: *mut Opaque,
@@ -341,7 +344,7 @@ fn dispatch(
     passed: &mut usize,
 ) -> Result<(), Failed> {
     let turn = open.handle.turn()?;
-    // Without end there would be none while values keep coming.
+    // Without a limit the call would not return while values keep arriving.
     let most = most.min(4096);
     let (mut deliver, mut version) = (open.deliver(), 0);
     loop {
@@ -361,8 +364,8 @@ fn dispatch(
                         break;
                     };
                     let (bytes, length) = (value.as_ptr().cast(), value.len());
-                    // SAFETY: a function of the program with this signature, the argument that it
-                    // gave with it, and a value that lives until it returns.
+                    // SAFETY: the program passed a function with this signature, together with this
+                    // argument; the value lives until the function returns.
                     let kept = unsafe { function(argument.0, slot, bytes, length) };
                     if kept != 0 {
                         turn.leave_readable();
@@ -420,7 +423,7 @@ pub unsafe extern "C" fn quorate_next(
                 turn.hush();
                 match turn.next_value() {
                     Event::Value { slot: at, value, epoch } => {
-                        // Others may wait behind it, and completions.
+                        // Further values may follow this one, and completions may be pending.
                         turn.leave_readable();
                         slot.put(at);
                         // SAFETY: as the caller promises.
@@ -435,7 +438,7 @@ pub unsafe extern "C" fn quorate_next(
                     Event::Completed(..) | Event::Nothing => {}
                 }
                 if !turn.wait(until)? {
-                    // The ring that was hushed may have been a completion's.
+                    // The cleared ring may have announced a completion.
                     turn.leave_readable_for_completions();
                     return Err(Failed::new(Code::Timeout, "no value came"));
                 }
@@ -488,7 +491,7 @@ pub unsafe extern "C" fn quorate_trim_wait(
 /// See `quorate.h`.
 ///
 /// # Safety
-/// `function` has the signature that the header says.
+/// `function` has the signature declared in the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quorate_trim(
     handle: *mut Opaque,
@@ -502,7 +505,7 @@ pub unsafe extern "C" fn quorate_trim(
 /// See `quorate.h`.
 ///
 /// # Safety
-/// `capacity` bytes can be written at `buffer`, and `length` is null, or can be.
+/// `capacity` bytes can be written at `buffer`; `length` is null, or can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quorate_status(
     handle: *mut Opaque,
@@ -519,7 +522,7 @@ pub unsafe extern "C" fn quorate_status(
         text.push(0);
         // SAFETY: as the caller promises.
         unsafe { copy(&text, buffer.cast(), capacity, &length) }?;
-        // The zero at its end is no part of it.
+        // The length excludes the terminating zero.
         length.put(text.len() - 1);
         Ok(())
     })

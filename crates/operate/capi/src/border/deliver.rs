@@ -1,4 +1,4 @@
-//! Delivery of values to a C program: its function, and the pointer that it gets back.
+//! Delivery of values to a C program: its callback, and the pointer passed to it.
 
 use std::ffi::{c_int, c_void};
 
@@ -10,14 +10,15 @@ pub type DeliverFunction = unsafe extern "C" fn(
     length: usize,
 ) -> c_int;
 
-/// A pointer of the program, which the library hands back and never follows.
+/// A pointer of the program, which the library passes back and never dereferences.
 #[derive(Clone, Copy)]
 pub(super) struct Argument(pub(super) *mut c_void);
 
-// SAFETY: it is a number to the library; the header says on which threads the program gets it back.
+// SAFETY: the library treats it as a number; the header says on which threads the program gets it
+// back.
 unsafe impl Send for Argument {}
 
-/// The C function that receives values.
+/// The C callback that receives values.
 #[derive(Clone, Copy)]
 pub(super) struct Deliver {
     pub(super) function: DeliverFunction,

@@ -1,4 +1,4 @@
-//! The last error of each thread, as C reads it.
+//! The last error of each thread, in the form that C reads.
 
 use std::{
     cell::RefCell,
@@ -18,7 +18,7 @@ pub struct QuorateError {
     hint: *const c_char,
 }
 
-/// The texts, and the view of them that C gets.
+/// The texts, and the view of them for C.
 struct Kept {
     _texts: [CString; 3],
     view: QuorateError,
@@ -35,7 +35,7 @@ fn text(text: &str) -> CString {
 
 impl Kept {
     fn new(code: Code, what: &str, detail: &str, hint: &str) -> Self {
-        // The texts are on the heap: the pointers stay right when they are moved.
+        // The texts are on the heap: moving them does not invalidate the pointers.
         let texts = [text(what), text(detail), text(hint)];
         let view = QuorateError {
             code: code as c_int,
@@ -47,10 +47,10 @@ impl Kept {
     }
 }
 
-/// Keeps the error for the thread, and gives its code.
+/// Stores the error for this thread and returns its code.
 pub(super) fn tell(failed: &Failed) -> c_int {
     let kept = Kept::new(failed.code, &failed.what, &failed.detail, &failed.hint);
-    // A thread that is ending has no storage for it any more, and no caller.
+    // The storage is gone in a thread that is ending, which has no caller either.
     let _ = LAST.try_with(|last| *last.borrow_mut() = kept);
     failed.code as c_int
 }
@@ -61,10 +61,9 @@ pub(super) fn last() -> *const QuorateError {
     LAST.try_with(|last| &raw const last.borrow().view).unwrap_or(std::ptr::null())
 }
 
-/// Runs what a function of the library does: its error, or its panic, becomes a code.
+/// Runs a call of the library; returns a code, also after an error or a panic.
 pub(super) fn guard(call: impl FnOnce() -> Result<(), Failed>) -> c_int {
-    // What a panic leaves behind half done is within locks that the library takes all the same, and
-    // its own.
+    // State left inconsistent by a panic is behind locks, whose poisoning the library handles.
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(())) => Code::Ok as c_int,
         Ok(Err(failed)) => tell(&failed),
@@ -103,7 +102,7 @@ mod tests {
     fn a_text_with_a_zero_in_it_is_told_whole() {
         let code = guard(|| Err(Failed::new(Code::Refused, "a\0b")));
         assert_eq!(code, Code::Refused as c_int);
-        // SAFETY: as above.
+        // SAFETY: no call of the library follows on this thread before the reads below.
         let error = unsafe { &*last() };
         assert_eq!(said(error.detail), "ab");
     }

@@ -15,22 +15,22 @@ use crate::{
     options::Options,
 };
 
-/// `quorate` and `quorate_options` of `quorate.h`: never made, only pointed to.
+/// `quorate` and `quorate_options` of `quorate.h`: never created, only the target type of pointers.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Opaque([u8; 0]);
 
-/// Something that C has a handle of.
+/// Object that C has a handle of.
 pub(super) enum Object {
     Options(Box<Mutex<Options>>),
     Handle(Box<Open>),
 }
 
-/// An open node or client, and whether values go to a callback.
+/// An open node or client, and its callback for values, if there is one.
 pub(super) struct Open {
     pub(super) handle: Handle,
     deliver: Mutex<Option<Deliver>>,
-    /// Grows when that becomes another one.
+    /// Incremented when the callback changes.
     version: AtomicU64,
 }
 
@@ -43,7 +43,7 @@ impl Open {
         *self.deliver.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same, if it is another one than at this version.
+    /// Returns the callback if it has changed since this version.
     pub(super) fn deliver_since(&self, version: &mut u64) -> Option<Option<Deliver>> {
         let now = self.version.load(Ordering::Acquire);
         (std::mem::replace(version, now) != now).then(|| self.deliver())
@@ -62,9 +62,10 @@ fn table() -> &'static Table {
     TABLE.get_or_init(Table::default)
 }
 
-/// A number that was never given out, and is no address of anything.
+/// Registers an object under a new handle: a number that was never used, and is not an address of
+/// anything.
 pub(super) fn put(object: Object) -> *mut Opaque {
-    // Odd, so that no object of C is there.
+    // Odd, so that it is never the address of a C object.
     static NEXT: AtomicUsize = AtomicUsize::new(0x5155_0001);
     let number = NEXT.fetch_add(16, Ordering::Relaxed);
     let mut table = table().write().unwrap_or_else(PoisonError::into_inner);
@@ -81,7 +82,7 @@ fn find(handle: *const Opaque) -> Result<Arc<Object>, Failed> {
     table.get(&handle.addr()).map(Arc::clone).ok_or_else(invalid)
 }
 
-/// The options behind a handle, for a moment.
+/// Calls `with` on the options behind a handle, under their lock.
 pub(super) fn options<T>(
     handle: *const Opaque,
     with: impl FnOnce(&mut Options) -> Result<T, Failed>,
@@ -106,7 +107,7 @@ pub(super) fn open<T>(
     }
 }
 
-/// Takes an object away, if it is of the kind that `wanted` says.
+/// Removes an object from the table, if `wanted` accepts it.
 pub(super) fn take(
     handle: *const Opaque,
     wanted: impl FnOnce(&Object) -> Result<(), Failed>,
@@ -116,7 +117,7 @@ pub(super) fn take(
     table.remove(&handle.addr()).ok_or_else(invalid)
 }
 
-/// An error unless these are options.
+/// Fails unless the object is options.
 pub(super) fn is_options(object: &Object) -> Result<(), Failed> {
     match object {
         Object::Options(_) => Ok(()),
@@ -124,7 +125,7 @@ pub(super) fn is_options(object: &Object) -> Result<(), Failed> {
     }
 }
 
-/// An error unless this is open, and not in a callback of it.
+/// Fails unless the object is an open handle, and this thread is not in one of its callbacks.
 pub(super) fn may_close(object: &Object) -> Result<(), Failed> {
     match object {
         Object::Handle(open) if open.handle.is_in_turn() => {

@@ -1,7 +1,7 @@
-//! The border to C: every pointer and length is looked at here, and no panic goes through.
+//! The border to C: every pointer and length is checked here, and no panic crosses it.
 //!
-//! Handles are numbers that look like pointers: they are looked up, and never followed. One that
-//! was closed, or never was, is an error and no crash.
+//! Handles are numbers that look like pointers: they are looked up, and never dereferenced. A
+//! closed or invalid handle causes an error, not a crash.
 #![allow(unsafe_code, reason = "C gives pointers; each is used in one place, with what it must be")]
 
 pub mod calls;

@@ -1,4 +1,4 @@
-//! The functions of `quorate_paxos.h`: LibPaxos3's messages, for libevpaxos.
+//! The functions of `quorate_paxos.h`: encoding of LibPaxos3's messages, for libevpaxos.
 
 use std::ffi::{c_int, c_void};
 
@@ -26,7 +26,7 @@ pub struct PaxosMessage {
 }
 
 impl PaxosMessage {
-    /// For C; the value stays where it is.
+    /// Converts a message for C, without copying its value.
     fn new(message: &Message<'_>) -> Self {
         let none = Self {
             kind: 0,
@@ -59,6 +59,8 @@ impl PaxosMessage {
         }
     }
 
+    /// Converts a message from C.
+    ///
     /// # Safety
     /// `length` bytes can be read at `value`.
     unsafe fn message<'a>(&self) -> Result<Message<'a>, Failed> {
@@ -123,8 +125,8 @@ pub unsafe extern "C" fn quorate_paxos_decode(
 /// See `quorate_paxos.h`.
 ///
 /// # Safety
-/// `message` is null, or can be read, and the bytes of its value too; `capacity` bytes can be
-/// written at `buffer`, and `length`.
+/// `message` is null, or can be read together with the bytes of its value; `capacity`
+/// bytes can be written at `buffer`, and `length` can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quorate_paxos_encode(
     message: *const PaxosMessage,

@@ -1,4 +1,4 @@
-//! Pointers of C: null and lengths are looked at before anything is read or written.
+//! Pointers from C: null and lengths are checked before anything is read or written.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::time::{Duration, Instant};
@@ -9,10 +9,11 @@ fn null(name: &str) -> Failed {
     Failed::new(Code::Invalid, format!("{name} is null"))
 }
 
-/// Reads a text that ends with zero.
+/// Reads a zero-terminated string.
 ///
 /// # Safety
-/// `text` is null, or points to such a text, which does not change as long as the result is used.
+/// `text` is null, or points to such a string, which must not change while the result is
+/// used.
 pub(super) unsafe fn text<'a>(text: *const c_char, name: &str) -> Result<&'a str, Failed> {
     if text.is_null() {
         return Err(null(name));
@@ -23,10 +24,10 @@ pub(super) unsafe fn text<'a>(text: *const c_char, name: &str) -> Result<&'a str
     text.to_str().map_err(wrong)
 }
 
-/// Reads bytes of C; none may be null.
+/// Reads bytes from C. With length 0 the pointer may be null.
 ///
 /// # Safety
-/// `length` bytes can be read at `bytes`, and do not change as long as the result is used.
+/// `length` bytes can be read at `bytes`, and do not change while the result is used.
 pub(super) unsafe fn bytes<'a>(bytes: *const c_void, length: usize) -> Result<&'a [u8], Failed> {
     if length == 0 {
         return Ok(&[]);
@@ -42,11 +43,11 @@ pub(super) unsafe fn bytes<'a>(bytes: *const c_void, length: usize) -> Result<&'
     Ok(unsafe { std::slice::from_raw_parts(bytes.cast(), length) })
 }
 
-/// Place for a result.
+/// Pointer to which a result is written.
 pub(super) struct Out<T>(*mut T);
 
 impl<T> Out<T> {
-    /// A place that must be there.
+    /// Wraps a pointer that must not be null.
     ///
     /// # Safety
     /// `place` is null, or can be written as long as this lives.
@@ -57,7 +58,7 @@ impl<T> Out<T> {
         }
     }
 
-    /// Wraps a place that may be null: then the result is not wanted.
+    /// Wraps a pointer that may be null: then the result is discarded.
     ///
     /// # Safety
     /// As [`Out::required`].
@@ -65,17 +66,17 @@ impl<T> Out<T> {
         Self(place)
     }
 
-    /// Puts the result there.
+    /// Writes the result.
     pub(super) fn put(&self, value: T) {
         if !self.0.is_null() {
-            // SAFETY: not null, and can be written, as was promised when this was made. What was
-            // there is plain data of C, which is not dropped.
+            // SAFETY: not null, and can be written, as promised at construction. The old contents
+            // are plain data of C, which need no drop.
             unsafe { self.0.write(value) }
         }
     }
 }
 
-/// Copies into a buffer of C; the length that is there, or would be needed, goes to `length`.
+/// Copies bytes into a buffer of C, and writes the actual or required length to `length`.
 ///
 /// # Safety
 /// `capacity` bytes can be written at `buffer`.
@@ -96,19 +97,20 @@ pub(super) unsafe fn copy(
     if buffer.is_null() {
         return Err(null("the buffer"));
     }
-    // SAFETY: not null, and no more bytes than the caller promised can be written; `from` is ours,
-    // so it cannot be a part of a buffer of C.
+    // SAFETY: not null, and no more bytes are written than the caller promised; `from` is memory of
+    // this library, so it cannot overlap a buffer of C.
     unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), buffer.cast(), from.len()) };
     Ok(())
 }
 
-/// Returns the end of a wait; a negative time-out waits without limit.
+/// Returns the end of a wait; a negative timeout waits without a limit.
 pub(super) fn until(timeout_ms: c_int) -> Option<Instant> {
     let ms = u64::try_from(timeout_ms).ok()?;
     Some(Instant::now() + Duration::from_millis(ms))
 }
 
-/// The same for calls that have a limit of their own: a day.
+/// Returns the duration of a wait for calls with a limit of their own; a negative timeout means a
+/// day.
 pub(super) fn wait(timeout_ms: c_int) -> Duration {
     u64::try_from(timeout_ms).map_or(Duration::from_secs(86_400), Duration::from_millis)
 }

@@ -1,5 +1,4 @@
-//! The messages of LibPaxos3 on the wire: arrays of MessagePack, one behind the other, without a
-//! length in front.
+//! The wire format of LibPaxos3's messages: consecutive MessagePack arrays, without a length prefix.
 //!
 //! | message | array |
 //! |---|---|
@@ -13,20 +12,20 @@
 //! | acceptor state | 7, acceptor, trimmed instance |
 //! | client value | 8, value |
 //!
-//! Numbers are of 32 bits. Values are written as `raw` of 0 to 31 bytes, `raw 16` or `raw 32`,
-//! which every version of MessagePack reads; text and binary of all lengths are read.
+//! Numbers have 32 bits. Values are written as `raw` of 0 to 31 bytes, `raw 16` or `raw 32`, which
+//! every version of MessagePack reads; strings and binaries of all encodings are read.
 
-/// A message.
+/// A message of LibPaxos3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// 1A.
+    /// Phase 1A.
     Prepare {
         /// Instance.
         iid: u32,
         /// Ballot.
         ballot: u32,
     },
-    /// 1B.
+    /// Phase 1B.
     Promise {
         /// Acceptor.
         aid: u32,
@@ -39,7 +38,7 @@ pub enum Message<'a> {
         /// Value.
         value: &'a [u8],
     },
-    /// 2A.
+    /// Phase 2A.
     Accept {
         /// Instance.
         iid: u32,
@@ -48,7 +47,7 @@ pub enum Message<'a> {
         /// Value.
         value: &'a [u8],
     },
-    /// 2B.
+    /// Phase 2B.
     Accepted {
         /// Acceptor.
         aid: u32,
@@ -70,23 +69,23 @@ pub enum Message<'a> {
         /// Ballot.
         ballot: u32,
     },
-    /// A learner lacks these.
+    /// A learner requests missing instances.
     Repeat {
         /// First instance.
         from: u32,
         /// Last instance.
         to: u32,
     },
-    /// Up to there, all is kept elsewhere.
+    /// Reports that instances up to this one are stored elsewhere.
     Trim {
-        /// Last instance to be forgotten.
+        /// Last instance that can be forgotten.
         iid: u32,
     },
     /// Trim position of an acceptor.
     AcceptorState {
         /// Acceptor.
         aid: u32,
-        /// Last instance that is forgotten.
+        /// Last forgotten instance.
         trim_iid: u32,
     },
     /// A client submits a value.
@@ -99,21 +98,21 @@ pub enum Message<'a> {
 /// Result of decoding some bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found<'a> {
-    /// A message, and how many bytes it has.
+    /// A message and its length.
     Message(Message<'a>, usize),
-    /// The beginning of one.
+    /// An incomplete message.
     NeedMore,
-    /// No message of LibPaxos3, or a value that is larger than may be.
+    /// Not a message of LibPaxos3, or its value is too large.
     Malformed,
 }
 
-/// Why there is no item.
+/// Reason why an item cannot be read.
 enum Stop {
     NeedMore,
     Malformed,
 }
 
-/// Reads items one after the other.
+/// Reader of MessagePack items.
 struct Items<'a> {
     all: &'a [u8],
     at: usize,
@@ -137,7 +136,7 @@ impl<'a> Items<'a> {
         Ok(bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
     }
 
-    /// A number with a sign, which has to be a plus.
+    /// Reads a signed number, which must not be negative.
     fn not_negative(&mut self, count: usize) -> Result<u64, Stop> {
         let number = self.big_endian(count)?;
         match number >> (8 * count - 1) {
@@ -146,7 +145,7 @@ impl<'a> Items<'a> {
         }
     }
 
-    /// Returns the number of items that follow.
+    /// Reads the header of an array; returns the number of items.
     fn array(&mut self) -> Result<u64, Stop> {
         match self.byte()? {
             small @ 0x90..=0x9f => Ok(u64::from(small & 0x0f)),
@@ -156,7 +155,7 @@ impl<'a> Items<'a> {
         }
     }
 
-    /// A number from 0 to 2^32 - 1, however long it is written.
+    /// Reads a number from 0 to 2^32 - 1 in any encoding.
     fn number(&mut self) -> Result<u32, Stop> {
         let number = match self.byte()? {
             small @ 0..=0x7f => u64::from(small),
@@ -173,7 +172,7 @@ impl<'a> Items<'a> {
         u32::try_from(number).map_err(|_| Stop::Malformed)
     }
 
-    /// A value: its length is looked at before more of it is waited for.
+    /// Reads a value. Its length is checked before more bytes are requested.
     fn value(&mut self) -> Result<&'a [u8], Stop> {
         let length = match self.byte()? {
             small @ 0xa0..=0xbf => u64::from(small & 0x1f),
@@ -190,11 +189,11 @@ impl<'a> Items<'a> {
     }
 }
 
-/// Most bytes of a message in addition to its value.
+/// Maximum size of a message without its value.
 pub const OVERHEAD: usize = 64;
 
 impl<'a> Message<'a> {
-    /// The message at the beginning of these bytes.
+    /// Decodes the message at the beginning of the bytes.
     pub fn decode(bytes: &'a [u8], value_bytes_max: usize) -> Found<'a> {
         let mut items = Items { all: bytes, at: 0, value_bytes_max };
         match Self::read(&mut items) {
@@ -210,7 +209,7 @@ impl<'a> Message<'a> {
             return Err(Stop::Malformed);
         }
         let kind = items.number()?;
-        // Looked at before anything else is waited for.
+        // Checked before more bytes are requested.
         let wanted = match kind {
             1 | 3 => 6,
             2 | 4 => 4,
@@ -254,7 +253,7 @@ impl<'a> Message<'a> {
         })
     }
 
-    /// Appends it as bytes.
+    /// Appends the encoded message.
     pub fn encode(&self, to: &mut Vec<u8>) {
         let (kind, numbers, value): (u8, &[u32], Option<&[u8]>) = match *self {
             Self::Prepare { iid, ballot } => (0, &[iid, ballot], None),
@@ -313,7 +312,7 @@ fn encode_value(value: &[u8], to: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    /// Bytes as MessagePack's own description gives them, not as this file writes them.
+    /// Decodes bytes as given by the MessagePack specification, independently of this encoder.
     #[test]
     fn messages_are_as_messagepack_says() {
         let cases: [(&[u8], Message<'_>); 6] = [
@@ -353,7 +352,7 @@ mod tests {
         for bytes in cases {
             assert_eq!(Message::decode(bytes, 100), Found::Malformed, "{bytes:?}");
         }
-        // Before a byte of the value came.
+        // Refused before the first byte of the value has arrived.
         assert_eq!(Message::decode(b"\x92\x08\xdb\xff\xff\xff\xff", 100), Found::Malformed);
         assert_eq!(Message::decode(b"\x92\x08\xda\x00\x65", 100), Found::Malformed);
         assert_eq!(Message::decode(b"\x92\x08\xda\x00\x64", 100), Found::NeedMore);

@@ -1,44 +1,44 @@
-//! Commands of the values service, and every node's reply.
+//! Commands of the values service, and the replies to them.
 //!
 //! | command | bytes |
 //! |---|---|
-//! | append | 1, what to do when full (0 refuse, 1 forget the oldest), most bytes held (8), the value |
-//! | trim | 2, the first slot to be kept (8) |
-//! | bundle | 3, what to do when full, most bytes held (8), then one value or more, each after its length (4) |
+//! | append | 1, behaviour when full (0 refuse, 1 forget the oldest), maximum bytes retained (8), the value |
+//! | trim | 2, the first slot to retain (8) |
+//! | bundle | 3, behaviour when full, maximum bytes retained (8), then one or more values, each prefixed with its length (4) |
 //!
-//! Submitted values travel in bundles, each of which is appended as far as there is space. A single
-//! append was written by earlier versions, and is still read from their logs.
+//! Submitted values travel in bundles; the values of a bundle are appended as far as they fit. A
+//! single append was written by earlier versions, and is still read from their logs.
 //!
-//! Numbers are little-endian. The bound travels with each value, so that every node applies the
-//! same one, whatever its own settings are.
+//! Numbers are little-endian. The limit travels with the values, so that every node applies the same
+//! one, whatever its own settings are.
 
-/// Overhead of a value, so that a flood of empty values is bounded, too.
+/// Overhead counted for each value, so that a flood of empty values is bounded too.
 pub const VALUE_OVERHEAD: u64 = 64;
-/// Bytes of a bundle before its values.
+/// Size of a bundle's header, before the values.
 pub const BUNDLE_HEAD: usize = 10;
-/// Bytes of a value's length in a bundle.
+/// Size of a value's length in a bundle.
 pub const LENGTH_BYTES: usize = 4;
 
 const APPEND: u8 = 1;
 const TRIM: u8 = 2;
 const BUNDLE: u8 = 3;
 
-/// Behaviour for a value that would exceed the bound.
+/// Behaviour for a value that would exceed the limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
-    /// Refuse it until something is trimmed.
+    /// Refuse the value until slots are trimmed.
     #[default]
     Refuse,
     /// Forget as many of the oldest values as needed, even if a reader still wants them.
     ForgetOldest,
 }
 
-/// The values of a bundle: at least one, each behind its length. Checked when it is made.
+/// The values of a bundle, at least one, each prefixed with its length. Checked on creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Values<'a>(&'a [u8]);
 
 impl<'a> Values<'a> {
-    /// Parses any bytes; `None`: they are no values, or one of them is too long.
+    /// Parses any bytes; returns `None` if they are not values, or one of them is too long.
     pub fn parse(bytes: &'a [u8], value_bytes_max: usize) -> Option<Self> {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -50,7 +50,7 @@ impl<'a> Values<'a> {
         (!bytes.is_empty()).then_some(Self(bytes))
     }
 
-    /// As they travel.
+    /// Returns the encoded values.
     pub const fn bytes(self) -> &'a [u8] {
         self.0
     }
@@ -72,7 +72,7 @@ impl<'a> IntoIterator for Values<'a> {
     }
 }
 
-/// One value after the other.
+/// Iterator over values.
 #[derive(Clone, Debug)]
 pub struct ValuesIter<'a>(&'a [u8]);
 
@@ -92,30 +92,30 @@ fn take_value<'a>(from: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(value)
 }
 
-/// A command.
+/// A replicated command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command<'a> {
-    /// Append this value.
+    /// Append a value.
     Append {
-        /// Most bytes that may be held with it.
+        /// Maximum bytes retained, including this value.
         held_max: u64,
         /// Behaviour when full.
         when_full: WhenFull,
-        /// Any bytes.
+        /// The value, any bytes.
         value: &'a [u8],
     },
-    /// Forget all slots below.
+    /// Forget all slots below this one.
     Trim {
-        /// The first slot to be kept.
+        /// First slot to retain.
         below: u64,
     },
-    /// Append these values, in this order, up to the first for which there is no room.
+    /// Append values in order, up to the first one that does not fit.
     Bundle {
-        /// Most bytes that may be held with each.
+        /// Maximum bytes retained, including each value.
         held_max: u64,
         /// Behaviour when full.
         when_full: WhenFull,
-        /// Any bytes each.
+        /// The values, any bytes.
         values: Values<'a>,
     },
 }
@@ -140,7 +140,7 @@ fn decode_append(bytes: &[u8]) -> Option<(WhenFull, u64, &[u8])> {
 }
 
 impl<'a> Command<'a> {
-    /// As bytes.
+    /// Encodes the command.
     pub fn encode(&self) -> Vec<u8> {
         match *self {
             Self::Append { held_max, when_full, value } => {
@@ -157,7 +157,7 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// Decodes any bytes; `None`: they are no command.
+    /// Decodes any bytes; returns `None` if they are not a command.
     pub fn decode(bytes: &'a [u8]) -> Option<Self> {
         match bytes.split_first()? {
             (&APPEND, rest) => {
@@ -169,7 +169,7 @@ impl<'a> Command<'a> {
                 Some(Self::Bundle {
                     held_max,
                     when_full,
-                    // How large a value may be was looked at where it was submitted.
+                    // The size of values was checked where they were submitted.
                     values: Values::parse(values, usize::MAX)?,
                 })
             }
@@ -179,43 +179,43 @@ impl<'a> Command<'a> {
     }
 }
 
-/// Effect of a command.
+/// Reply to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// The value is in this slot.
+    /// The value was appended.
     Appended {
-        /// From 1, without gaps.
+        /// Slot of the value: from 1, without gaps.
         slot: u64,
     },
     /// All slots below `first` are forgotten.
     Trimmed {
-        /// The first slot that is held, or the next one to be given out.
+        /// First retained slot, or the next one to be assigned.
         first: u64,
     },
-    /// Nothing was appended: too much is held.
+    /// The value was refused: the limit of retained values is reached.
     Full {
-        /// The first slot that is held.
+        /// First retained slot.
         first: u64,
-        /// Bytes held, with overhead.
+        /// Bytes retained, including overhead.
         held: u64,
     },
-    /// The bytes were no command.
+    /// The bytes were not a command.
     Malformed,
-    /// The first so many values of a bundle are in slots from this one on.
+    /// The first `count` values of a bundle were appended, in consecutive slots.
     Bundled {
-        /// The slot of the first of them; the next one if there is none.
+        /// Slot of the first value; the next slot if none was appended.
         slot: u64,
         /// Number of appended values; there was no space for the others.
         count: u64,
-        /// The first slot that is held.
+        /// First retained slot.
         first: u64,
-        /// Bytes held, with overhead.
+        /// Bytes retained, including overhead.
         held: u64,
     },
 }
 
 impl Reply {
-    /// Appends it as bytes.
+    /// Appends the encoded reply.
     pub fn encode(&self, to: &mut Vec<u8>) {
         let (kind, words) = match *self {
             Self::Appended { slot } => (0, [slot, 0]),
@@ -236,7 +236,7 @@ impl Reply {
         }
     }
 
-    /// Decodes any bytes; `None`: they are no reply.
+    /// Decodes any bytes; returns `None` if they are not a reply.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (kind, rest) = bytes.split_first()?;
         if *kind == 4 {
@@ -256,26 +256,26 @@ impl Reply {
     }
 }
 
-/// Which slots are held, as the answer to the only question: an empty one.
+/// Range of the retained slots: the answer to the only query, which is empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// The first that is held; `next` if none is.
+    /// First retained slot; `next` if there is none.
     pub first: u64,
-    /// The next one to be given out.
+    /// Next slot to be assigned.
     pub next: u64,
-    /// Bytes that are held, with their overhead.
+    /// Bytes retained, including overhead.
     pub bytes: u64,
 }
 
 impl Held {
-    /// Appends it as bytes.
+    /// Appends the encoded answer.
     pub fn encode(&self, to: &mut Vec<u8>) {
         for word in [self.first, self.next, self.bytes] {
             to.extend(word.to_le_bytes());
         }
     }
 
-    /// Decodes any bytes; `None`: they are no answer.
+    /// Decodes any bytes; returns `None` if they are not an answer.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let words: [u8; 24] = bytes.try_into().ok()?;
         Some(Self { first: word(&words, 0)?, next: word(&words, 8)?, bytes: word(&words, 16)? })

@@ -1,4 +1,4 @@
-//! The values as a service of a replica: in memory, rebuilt from a snapshot and the log after a
+//! The values as a replica's service: in memory, rebuilt from a snapshot and the log after a
 //! restart.
 
 use std::sync::Arc;
@@ -7,22 +7,22 @@ use quorate::{CommandId, Imaged, LoadError, MetaChange, Slot, StateMachine};
 
 use super::shared::Shared;
 
-/// The name under which a folder remembers what service it is for.
+/// Name of the service, as recorded in a node's folder.
 pub const STORE: &str = "values";
 
-/// The node's side of the values.
+/// State machine of the values.
 #[derive(Debug)]
 pub struct Values(Arc<Shared>);
 
 impl Values {
-    /// A service over these values, which are empty.
+    /// Creates the service over `shared`, which must be empty.
     pub fn new(shared: Arc<Shared>) -> Self {
         Self(shared)
     }
 }
 
 impl Drop for Values {
-    /// The node drops it when it stops, for whatever reason.
+    /// The node drops the service when it stops, for whatever reason.
     fn drop(&mut self) {
         self.0.end();
     }

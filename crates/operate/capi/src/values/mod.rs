@@ -1,4 +1,4 @@
-//! The replicated log of values: commands, what is held, the state machine, and who reads it.
+//! The replicated log of values: commands, retained values, the state machine, and its readers.
 
 pub mod command;
 pub mod machine;

@@ -1,15 +1,15 @@
-//! The values that are held: what is appended, trimmed, read, and put into an image.
+//! The retained values: appended, trimmed, read, and written to a snapshot.
 //!
-//! Everything here follows from the commands in their order, so it is equal on every node. An image
+//! Everything here follows from the sequence of commands, so it is equal on every node. A snapshot
 //! is its first item (format, first slot, next slot), then the values, each an item.
 
 use std::{collections::VecDeque, sync::Arc};
 
 use super::command::{Command, Held, Reply, VALUE_OVERHEAD, Values, WhenFull};
 
-/// Version of the items of an image.
+/// Version of a snapshot's items.
 const FORMAT: u8 = 1;
-/// The slot of the first value ever.
+/// Slot of the first value.
 pub const FIRST: u64 = 1;
 
 /// Values in their slots.
@@ -22,22 +22,22 @@ pub struct Retained {
     loading: Option<Loading>,
 }
 
-/// An image that is being taken.
+/// A snapshot in progress.
 #[derive(Debug)]
 struct Image {
-    /// The first item is not passed yet.
+    /// The first item, until it is passed.
     head: Option<Vec<u8>>,
-    /// The next slot to pass, and the one behind the last.
+    /// Next slot to pass, and the end, exclusive.
     at: u64,
     end: u64,
     /// Values from `at` on that were trimmed meanwhile.
     kept: VecDeque<Arc<[u8]>>,
 }
 
-/// An image that is coming in.
+/// A snapshot being loaded.
 #[derive(Debug, Default)]
 struct Loading {
-    /// First and next slot, once the first item came.
+    /// First and next slot, once the first item has arrived.
     range: Option<(u64, u64)>,
     values: VecDeque<Arc<[u8]>>,
     bytes: u64,
@@ -46,15 +46,15 @@ struct Loading {
 /// Contents of a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum At {
-    /// This.
+    /// A value.
     Value(Arc<[u8]>),
-    /// Nothing yet.
+    /// No value yet.
     Ahead,
-    /// Forgotten; the first slot that is held, or the next one.
+    /// Trimmed; the first retained slot, or the next one to be assigned.
     Forgotten(u64),
 }
 
-/// Why an image is none.
+/// Reason why a snapshot is invalid.
 pub type Malformed = &'static str;
 
 impl Default for Retained {
@@ -72,12 +72,12 @@ impl Retained {
         self.first + self.values.len() as u64
     }
 
-    /// Which slots are held.
+    /// Returns the range of the retained slots.
     pub fn held(&self) -> Held {
         Held { first: self.first, next: self.next(), bytes: self.bytes }
     }
 
-    /// Returns the contents of this slot; unknown while an image is being loaded.
+    /// Returns the contents of this slot; [`At::Ahead`] while a snapshot is being loaded.
     pub fn at(&self, slot: u64) -> At {
         if self.loading.is_some() {
             return At::Ahead;
@@ -126,7 +126,7 @@ impl Retained {
         }
     }
 
-    /// The slot of the value; `None`: there is no room for it.
+    /// Appends a value and returns its slot; `None` if it does not fit.
     fn append(&mut self, held_max: u64, when_full: WhenFull, value: &[u8]) -> Option<u64> {
         let cost = cost(value);
         let fits = |held: u64| held.saturating_add(cost) <= held_max;
@@ -142,8 +142,8 @@ impl Retained {
         Some(slot)
     }
 
-    /// All up to the first for which there is no room: so what got no slot is the end of a bundle,
-    /// and was overtaken by nothing of it.
+    /// Appends values up to the first one that does not fit, so that the refused values are the end
+    /// of the bundle, and its order is preserved.
     fn append_all(&mut self, held_max: u64, when_full: WhenFull, values: Values<'_>) -> Reply {
         let slot = self.next();
         for value in values {
@@ -154,7 +154,7 @@ impl Retained {
         Reply::Bundled { slot, count: self.next() - slot, first: self.first, held: self.bytes }
     }
 
-    /// `false`: there was none.
+    /// Forgets the first value; returns `false` if there is none.
     fn forget_first(&mut self) -> bool {
         let Some(value) = self.values.pop_front() else {
             return false;
@@ -169,8 +169,8 @@ impl Retained {
         true
     }
 
-    /// Begins an image of what is held now. What it needs is kept for it when it is trimmed, and
-    /// was bounded before.
+    /// Begins a snapshot of the current values. It retains values that are trimmed meanwhile, whose
+    /// size was bounded before. Returns `false` while a snapshot is being loaded.
     pub fn begin_image(&mut self) -> bool {
         if self.loading.is_some() {
             return false;
@@ -187,7 +187,8 @@ impl Retained {
         true
     }
 
-    /// Passes about `bytes` of the image. `None`: none is going on; else whether more is left.
+    /// Passes about `bytes` of the snapshot. Returns whether more is left; `None` if there is no
+    /// snapshot in progress.
     pub fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8])) -> Option<bool> {
         let image = self.image.as_mut()?;
         let mut passed = 0;
@@ -211,17 +212,17 @@ impl Retained {
         Some(false)
     }
 
-    /// Ends the image.
+    /// Ends the snapshot in progress.
     pub fn end_image(&mut self) {
         self.image = None;
     }
 
-    /// Another state comes in; this one is given up.
+    /// Discards the state and begins to load another one.
     pub fn begin_load(&mut self) {
         *self = Self { loading: Some(Loading::default()), ..Self::default() };
     }
 
-    /// An item of it. `None`: nothing is coming in.
+    /// Loads an item; returns `None` if no load is in progress.
     pub fn load(&mut self, item: &[u8]) -> Option<Result<(), Malformed>> {
         let loading = self.loading.as_mut()?;
         let loaded = loading.item(item);
@@ -231,7 +232,7 @@ impl Retained {
         Some(loaded)
     }
 
-    /// Ends the loading of an image. `None`: none is being loaded.
+    /// Finishes a load; returns `None` if none is in progress.
     pub fn finish_load(&mut self) -> Option<Result<(), Malformed>> {
         let loading = self.loading.take()?;
         let (first, next) = loading.range.unwrap_or((FIRST, FIRST));
@@ -261,7 +262,7 @@ impl Loading {
     }
 }
 
-/// First and next slot, as the first item says.
+/// Parses the first item: first and next slot.
 fn head(item: &[u8]) -> Option<(u64, u64)> {
     let (format, rest) = item.split_first()?;
     let (first, rest) = rest.split_first_chunk()?;
@@ -349,12 +350,12 @@ mod tests {
         let much = put(MUCH, WhenFull::Refuse);
         let all = held - VALUE_OVERHEAD - 10 + 4 * VALUE_OVERHEAD + 220;
         assert_eq!(much, bundled(3, 4, 1, all));
-        // The oldest go, those of the same bundle too.
+        // The oldest values are forgotten, those of the same bundle included.
         let one = 200 + VALUE_OVERHEAD;
         let two = 10 + 2 * VALUE_OVERHEAD;
         assert_eq!(put(one, WhenFull::ForgetOldest), bundled(7, 4, 9, two));
         assert_eq!(log.at(10), value(b""));
-        // One that fits nowhere forgets nothing more.
+        // A value that can never fit does not cause others to be forgotten.
         let least = 10 + VALUE_OVERHEAD;
         let values = Values::parse(&bytes, 200).unwrap();
         let reply = log.execute(

@@ -1,4 +1,5 @@
-//! The log of values between the node's thread, which applies, and the threads that read it.
+//! The log of values, shared between the node's thread, which applies commands, and the threads
+//! that read.
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError, Weak,
@@ -16,21 +17,22 @@ use crate::{
     source::{self, Cursor, Read},
 };
 
-/// Values are read so many at a time, or about so many bytes: then who appends has its turn.
+/// Maximum number of values, and approximate bytes, read at a time, so that readers do not delay
+/// appends.
 const SOME_VALUES: usize = 256;
 const SOME_BYTES: usize = 256 << 10;
 
-/// Held values, and the listeners for new ones.
+/// Retained values, and the listeners for new ones.
 #[derive(Debug)]
 pub struct Shared {
     values: Mutex<Retained>,
     listeners: Mutex<Vec<Weak<Bell>>>,
-    /// Everything below this slot of the node's log is applied.
+    /// Applied position in the node's log.
     applied_to: AtomicU64,
-    /// Nothing is read before that is applied: what the node had decided before it started. While
-    /// that is read back, values are seen that were trimmed long ago.
+    /// Position in the node's log before which nothing is read: the decided one at the start.
+    /// Values seen during the replay may have been trimmed long ago.
     read_from: AtomicU64,
-    /// The slot behind the values that the node knew when it started.
+    /// Slot after the last value that the node knew when it started.
     known_to: AtomicU64,
     /// The node has stopped.
     ended: AtomicBool,
@@ -50,12 +52,12 @@ impl Default for Shared {
 }
 
 impl Shared {
-    /// The values, for a moment.
+    /// Locks and returns the values.
     pub fn values(&self) -> MutexGuard<'_, Retained> {
         self.values.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets readers read once everything below this slot of the node's log is applied.
+    /// Allows reading once everything below this position of the node's log is applied.
     pub fn read_from(&self, slot: u64) {
         self.read_from.store(slot, Ordering::Release);
         self.ring();
@@ -66,7 +68,8 @@ impl Shared {
         self.applied_to.load(Ordering::Acquire) >= self.read_from.load(Ordering::Acquire)
     }
 
-    /// Returns the first position to read: an end becomes its slot, once that is known.
+    /// Returns the first position to read. [`Cursor::End`] is resolved to its slot, if that is
+    /// known.
     pub fn seek(&self, cursor: Cursor) -> Cursor {
         if cursor == Cursor::End && self.is_replayed() {
             return Cursor::At(self.held().next);
@@ -74,8 +77,8 @@ impl Shared {
         cursor
     }
 
-    /// Reads at the cursor. An end requested before the replay was through lies after the replay:
-    /// it becomes its slot once that is known.
+    /// Reads at the cursor. An end requested during the replay means the end of the replay: it is
+    /// resolved to its slot once that is known.
     pub fn read(&self, cursor: &mut Cursor) -> Read {
         if !self.is_replayed() {
             return Read::Ahead;
@@ -97,8 +100,7 @@ impl Shared {
         }
     }
 
-    /// The same of values that stand one behind the other: some of them go `to` the end of that;
-    /// else why there is none.
+    /// Appends some values in consecutive slots to `to`; returns the reason if there are none.
     pub fn read_some(&self, cursor: &mut Cursor, to: &mut source::Values) -> Option<Read> {
         match self.read(cursor) {
             Read::Value(slot, value) => {
@@ -110,7 +112,7 @@ impl Shared {
         }
     }
 
-    /// Which slots are held.
+    /// Returns the range of the retained slots.
     pub fn held(&self) -> Held {
         self.values().held()
     }
@@ -122,9 +124,10 @@ impl Shared {
         listeners.push(Arc::downgrade(bell));
     }
 
-    /// Every slot of the node's log below is applied.
+    /// Sets the applied position of the node's log.
     pub fn applied(&self, to: u64) {
-        // Values applied together beyond that may belong to a reader that began after the end.
+        // Values applied together past that position may belong to a reader that started at the
+        // end.
         if to <= self.read_from.load(Ordering::Acquire) {
             self.known_to.store(self.held().next, Ordering::Release);
         }
@@ -132,13 +135,13 @@ impl Shared {
         self.ring();
     }
 
-    /// The node is gone: nothing new comes.
+    /// Marks the node as stopped: no new values will follow.
     pub fn end(&self) {
         self.ended.store(true, Ordering::Release);
         self.ring();
     }
 
-    /// Returns whether the node is gone.
+    /// Returns whether the node has stopped.
     pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }

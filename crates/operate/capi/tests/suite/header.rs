@@ -1,5 +1,4 @@
-//! The header says what the library exports, with its codes and options: nothing more, nothing
-//! less.
+//! The headers declare exactly what the library exports, with its codes and options.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -10,7 +9,7 @@ fn file(name: &str) -> String {
     fs::read_to_string(file).expect("a file of this crate")
 }
 
-/// A header without its comments.
+/// Returns a header without its comments.
 fn declarations(header: &str) -> String {
     let header = file(header);
     let mut parts = header.split("/*");
@@ -21,7 +20,7 @@ fn declarations(header: &str) -> String {
     })
 }
 
-/// A declaration of the header, in words: names and numbers of arguments.
+/// Returns the functions declared in a header: names and numbers of arguments.
 fn declared(header: &str) -> BTreeSet<(String, usize)> {
     let text = declarations(header);
     let mut found = BTreeSet::new();
@@ -106,7 +105,7 @@ fn the_options_are_listed() {
         .map(|(name, _)| name)
         .filter(|name| {
             let unknown = Options::default().set(name, "\u{1}").err();
-            // A name that is none is answered in other words than a value that is none.
+            // The error for an unknown option differs from that for an invalid value.
             unknown.is_none_or(|failed| !failed.detail.contains("there is no option"))
         })
         .collect();

@@ -15,7 +15,7 @@ use crate::{
     values::{Number, must_be},
 };
 
-/// Source of a value, for its error message.
+/// Source of a value, named in error messages.
 #[derive(Clone, Debug)]
 enum Source {
     Flag,
@@ -25,7 +25,7 @@ enum Source {
 }
 
 impl Source {
-    /// Returns the distance from the user who gives the command.
+    /// Returns the layer's distance from the user; a smaller one takes precedence.
     const fn distance(&self) -> u8 {
         match self {
             Self::Flag => 0,
@@ -36,7 +36,7 @@ impl Source {
     }
 }
 
-/// A value with the name under which it was given.
+/// A value with the name of its setting and its source.
 struct Given {
     name: &'static str,
     text: String,
@@ -74,7 +74,7 @@ impl Given {
     }
 }
 
-/// The layers above the defaults.
+/// All layers above the defaults.
 pub(super) struct Layers<'a> {
     flags: &'a StartArgs,
     environment: &'a dyn Fn(&str) -> Option<String>,
@@ -83,7 +83,7 @@ pub(super) struct Layers<'a> {
 }
 
 impl<'a> Layers<'a> {
-    /// Reads the layers, with the file that one of them names, if one does.
+    /// Reads the layers, including the configuration file if one is named.
     pub(super) fn read(
         flags: &'a StartArgs,
         environment: &'a dyn Fn(&str) -> Option<String>,
@@ -111,7 +111,7 @@ impl<'a> Layers<'a> {
         Some(given(setting.default.text()?, Source::Default))
     }
 
-    /// Returns the text as given, or the default.
+    /// Returns the text of a setting, or its default; `None` if it has neither.
     pub(super) fn text(&self, name: &'static str) -> Option<String> {
         self.find(name).map(|given| given.text)
     }
@@ -138,13 +138,14 @@ impl<'a> Layers<'a> {
         self.find(name).ok_or_else(missing)?.parse(what, parse)
     }
 
-    /// `--listen` with this port, if that is given.
+    /// Returns the host of `--listen` with this port, if given.
     pub(super) fn listened(&self, port: u16) -> Result<Option<String>, Problem> {
         let host = self.optional(LISTEN, "a name or an address without a port", parse_host)?;
         Ok(host.map(|host| format!("{host}:{port}")))
     }
 
-    /// An address; that of `--listen` with this port, unless it is given as near by.
+    /// Returns an optional address. `--listen` with this port takes precedence if it comes from a
+    /// layer closer to the user.
     pub(super) fn optional_at(
         &self,
         name: &'static str,
@@ -159,7 +160,7 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// Reads a required address that has a default.
+    /// Returns an address that has a default.
     pub(super) fn required_at(
         &self,
         name: &'static str,
@@ -171,7 +172,7 @@ impl<'a> Layers<'a> {
         Ok(found.expect("its setting has a default"))
     }
 
-    /// A number that has a default.
+    /// Returns a number that has a default.
     pub(super) fn number<T: TryFrom<u64>>(
         &self,
         name: &'static str,
@@ -181,7 +182,7 @@ impl<'a> Layers<'a> {
         given.number(limits)
     }
 
-    /// A number that may be left out.
+    /// Returns an optional number.
     pub(super) fn optional_number<T: TryFrom<u64>>(
         &self,
         name: &'static str,
@@ -231,7 +232,7 @@ const fn kind(value: &toml::Value) -> &'static str {
     }
 }
 
-/// The text that was probably meant, else what the text looks like.
+/// Returns the text that was probably meant, else a placeholder.
 fn as_text(key: &str, value: &toml::Value) -> String {
     let meant = match value {
         toml::Value::Boolean(true) => Some("on".to_owned()),

@@ -1,4 +1,4 @@
-//! The settings of a node, and the flags of `quorate start`.
+//! Table of a node's settings, and the flags of `quorate start` made from it.
 
 use std::collections::BTreeMap;
 
@@ -19,16 +19,16 @@ pub(super) struct Setting {
 /// Default of a setting.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Preset {
-    /// Nothing, or what its help says.
+    /// No default, or one described in the help text.
     Unset,
     Text(&'static str),
     Number(u64),
-    /// As `MIN-MAX`.
+    /// A range, written `MIN-MAX`.
     Range((u64, u64)),
 }
 
 impl Preset {
-    /// Returns the default as text that could be given.
+    /// Returns the default as text in the form of a flag's value.
     pub(super) fn text(self) -> Option<String> {
         match self {
             Self::Unset => None,
@@ -49,21 +49,21 @@ const fn setting(
 }
 
 pub(super) const CONFIG: &str = "config";
-/// Hidden from the help: only `quorate bench` uses it.
+/// Hidden from the help: only used by `quorate bench`.
 pub(super) const DISK_FLUSH_MS: &str = "disk-flush-ms";
-/// Hidden, too: stamps for the bench's picture.
+/// Hidden from the help: records trace points for the bench.
 pub(super) const HOPS: &str = "hops";
-/// Hidden, too: losses on purpose.
+/// Hidden from the help: drops datagrams deliberately.
 pub(super) const PLANE_LOSS: &str = "plane-loss";
 pub(super) const PLANE_BUFFER: &str = "plane-buffer";
 /// Sets all four addresses.
 pub(super) const LISTEN: &str = "listen";
 /// May be given without a value.
 const THRIFTY: &str = "thrifty";
-/// These, too, may be given without a value.
+/// May be given without a value.
 const INSECURE: &str = "insecure";
 const PLANE_TRUSTED: &str = "plane-trusted";
-/// Not shown either: small segments are for tests, which want many of them.
+/// Hidden from the help: small segments are for tests that need many of them.
 pub(super) const LOG_SEGMENT: &str = "log-segment";
 
 /// All settings of `quorate start`, in the order of its help.
@@ -415,7 +415,7 @@ pub(super) const SETTINGS: [Setting; 65] = [
     setting(CONFIG, "FILE", "TOML file with settings; its keys are the long flags", Preset::Unset),
 ];
 
-/// The flags of `quorate start` as they were given.
+/// Flags of `quorate start` as given.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StartArgs(pub(super) BTreeMap<&'static str, String>);
 
@@ -460,7 +460,7 @@ impl FromArgMatches for StartArgs {
     }
 }
 
-/// The environment's name of a setting.
+/// Returns the environment variable of a setting.
 pub(super) fn variable(name: &str) -> String {
     format!("QUORATE_{}", name.to_uppercase().replace('-', "_"))
 }

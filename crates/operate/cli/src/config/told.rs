@@ -1,5 +1,6 @@
-//! The start settings that a node reports to others: those that all nodes should share. No
-//! addresses, folders, files or secrets: of what protects secrets, only whether it is set.
+//! Start settings that a node reports to other nodes: those that all nodes should share. Addresses,
+//! folders, files and secrets are excluded; for settings that protect secrets only their presence
+//! is reported.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,8 @@ use super::{
     settings::{CONFIG, LISTEN, LOG_SEGMENT, SETTINGS},
 };
 
-/// Each node has its own, or it counts at the first start alone and is in the log since.
+/// Settings that differ between nodes, or that only take effect at the first start and are recorded
+/// in the log.
 const OWN: [&str; 23] = [
     "data",
     "node",
@@ -37,7 +39,7 @@ const OWN: [&str; 23] = [
 /// Settings of which only the presence is reported.
 const GIVEN: [&str; 6] = ["tls", "tls-cert", "tls-key", "tls-ca", "tls-client-ca", "plane-key"];
 
-/// Returns the settings to report, from all layers.
+/// Returns the settings to report, resolved through all layers.
 pub(super) fn told(layers: &Layers<'_>) -> BTreeMap<String, String> {
     let shared = SETTINGS.iter().filter(|one| !OWN.contains(&one.name));
     let told = shared.filter_map(|setting| {
@@ -46,7 +48,7 @@ pub(super) fn told(layers: &Layers<'_>) -> BTreeMap<String, String> {
             _ if GIVEN.contains(&setting.name) => "given",
             "true" => "on",
             "false" => "off",
-            // What comes after that is a command or a folder.
+            // The rest is a command or a folder.
             text if setting.name == "device" => text.split(':').next().unwrap_or_default(),
             text => text,
         };

@@ -1,5 +1,5 @@
-//! Protection from strangers: certificates, or the operator's statement that the network is
-//! trusted.
+//! Protection against untrusted peers and clients: certificates, or the operator's statement that
+//! the network is trusted.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use quorate::{Files, Protection, Trust};
 use super::layers::Layers;
 use crate::{output::Problem, values::switch};
 
-/// Protection as requested; nothing is read yet.
+/// Requested protection; no file has been read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Trusting {
     Loopback,
@@ -17,7 +17,7 @@ pub(crate) enum Trusting {
 }
 
 impl Trusting {
-    /// Reads the certificates.
+    /// Loads the certificates.
     pub(crate) fn load(&self) -> Result<Protection, Problem> {
         match self {
             Self::Loopback => Ok(Protection::Loopback),

@@ -1,4 +1,4 @@
-//! Choice of batch and window, where the operator sets it.
+//! Resolves the settings of batch size and window.
 
 use quorate_replica::{
     limits::OPEN_BATCHES_MAX,
@@ -11,13 +11,13 @@ use crate::{
     values::{Number, Unit, duration, switch},
 };
 
-/// `--batch-max` and `--batch`.
+/// Bounds of `--batch-max` and `--batch`.
 const BATCH: Number = Number::between(64, 16 << 20, Unit::Bytes);
-/// `--window-max` and `--window`.
+/// Bounds of `--window-max` and `--window`.
 const WINDOW: Number = Number::between(1, OPEN_BATCHES_MAX as u64, Unit::Count);
 const GOAL: &str = "a time between 1us and 1h, such as 5ms";
 
-/// Looks through the layers.
+/// Resolves the settings through the layers.
 pub(super) fn resolve(layers: &Layers<'_>) -> Result<Tuning, Problem> {
     let mut tuning = Tuning::new(1);
     tuning.bounds.batch_bytes_max = layers.number("batch-max", BATCH)?;

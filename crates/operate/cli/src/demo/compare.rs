@@ -1,4 +1,4 @@
-//! Checks through the frontend that every node has every acknowledged write.
+//! Checks through the client protocol that every node has every acknowledged write.
 
 use std::{
     collections::BTreeSet,
@@ -10,15 +10,16 @@ use quorate_client::{Client, Error, Options, Reply};
 
 use super::load::Written;
 
-/// Keys per question.
+/// Keys per request.
 const KEYS: usize = 500;
-/// Interval of looks at a node that is catching up.
+/// Interval of polling a node that is catching up.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A write that a node does not have as it was acknowledged.
+/// Acknowledged writes that a node lacks, as pairs of writer and number.
 pub(crate) type Lost = BTreeSet<(usize, u64)>;
 
-/// Asks one node for everything. `stale`: from its own state, without asking the leader.
+/// Returns the acknowledged writes that one node lacks. `stale` reads the node's own state without
+/// asking the leader.
 pub(crate) fn missing(address: &str, written: &[Written], stale: bool) -> Result<Lost, Error> {
     let options = Options { stale_reads: stale, ..Options::default() };
     let mut client = Client::new(&[address], options);
@@ -42,7 +43,7 @@ pub(crate) fn missing(address: &str, written: &[Written], stale: bool) -> Result
     Ok(lost)
 }
 
-/// The fingerprint that all nodes have in common; `None` if they do not agree in time.
+/// Returns the fingerprint common to all nodes; `None` if they do not agree in time.
 pub(crate) fn common_digest(
     addresses: &[String],
     patience: Duration,
@@ -62,7 +63,7 @@ pub(crate) fn common_digest(
     }
 }
 
-/// Applied position and fingerprint of one node's own state.
+/// Returns applied position and fingerprint of one node's own state.
 fn digest(address: &str) -> Result<String, Error> {
     let options = Options { stale_reads: true, ..Options::default() };
     let reply = Client::new(&[address], options).ask(&[b"QUORATE", b"DIGEST"])?;

@@ -1,5 +1,5 @@
-//! `quorate demo --devices`: a group on three kinds of machines, on a page whose buttons fail and
-//! restore each part.
+//! `quorate demo --devices`: a group on three kinds of machines, with a web page whose buttons fail
+//! and restore each part.
 
 mod board;
 mod load;
@@ -34,23 +34,23 @@ use board::{Act, Board, Kind, Phase};
 use load::Load;
 use parts::{BOX, Part, Parts};
 
-/// The page: one file, nothing from elsewhere.
+/// The page, self-contained in one file.
 const HTML: &str = include_str!("devices/page.html");
-/// Most actions requested by buttons and not done yet.
+/// Maximum number of unfinished actions requested by buttons.
 const ACTS_MAX: usize = 8;
-/// Time that the end waits for a viewer of the page.
+/// Longest wait at the end for a viewer to see the result.
 const LAST_LOOK: Duration = Duration::from_millis(1500);
-/// A node that is asked to hand leadership over.
+/// Timeout of a request to hand over leadership.
 const TRANSFER: Duration = Duration::from_secs(3);
 
-/// The user has asked to stop.
+/// The user has interrupted the demo.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// State of the demo before its nodes start.
 #[derive(Debug)]
 struct Entered {
     listener: TcpListener,
-    /// Why nodes have no networks of their own, and no programs in the kernel.
+    /// Reason why nodes have no networks of their own and no programs in the kernel.
     why_not: Option<String>,
 }
 
@@ -58,13 +58,13 @@ struct Entered {
 #[derive(Debug, Serialize)]
 struct Outcome {
     acknowledged: u64,
-    /// Writes whose outcome their writer does not know.
+    /// Writes with an unknown outcome.
     doubtful: u64,
-    /// Reads compared with what had been acknowledged, meanwhile.
+    /// Reads that were compared with acknowledged writes.
     checked: u64,
     lost: u64,
     failures: u64,
-    /// The longest time between a failure and the next write that was sent after it.
+    /// Longest time from a failure to the acknowledgement of a write sent after it.
     longest_pause_ms: Option<u64>,
     leader: u32,
     digest: Option<String>,
@@ -95,7 +95,7 @@ impl Outcome {
 pub(super) fn run(args: &DemoArgs, output: Output) -> Result<Exit, Problem> {
     let mut entered = enter(args)?;
     let first = || INTERRUPTED.store(true, Ordering::SeqCst);
-    // At the second signal the demo ends at once, and nothing is left either.
+    // A second signal ends the demo at once, and cleans up as well.
     signals::on_first_then_end(first, interrupt::clean_up)?;
     let mut demo = Demo::new(args)?;
     let make = |own_networks| Parts::new(&demo.program, demo.nodes.folder(), own_networks);
@@ -103,7 +103,7 @@ pub(super) fn run(args: &DemoArgs, output: Output) -> Result<Exit, Problem> {
     if let Err(error) = &made
         && args.plane.is_none()
     {
-        // Namespaces without all that root may do in them; loopback is there.
+        // Even root inside a namespace may lack permissions; use loopback then.
         let why = error.to_string();
         entered.why_not = Some(why.lines().next().unwrap_or_default().to_owned());
         made = make(false);
@@ -117,8 +117,8 @@ pub(super) fn run(args: &DemoArgs, output: Output) -> Result<Exit, Problem> {
     demo.judge(shown)
 }
 
-/// Listens for browsers, and continues in namespaces of its own where that is possible: the
-/// listener is from outside, where browsers are.
+/// Opens the page's listener, and re-executes this process in new namespaces where possible. The
+/// listener stays outside, where browsers are.
 fn enter(args: &DemoArgs) -> Result<Entered, Problem> {
     if network::is_inside() {
         let listener = io::stdin().as_fd().try_clone_to_owned();
@@ -134,7 +134,7 @@ fn enter(args: &DemoArgs) -> Result<Entered, Problem> {
         Some(Plane::Kernel) | None => network::missing(),
     };
     let Some(why) = why_not else {
-        // What is standard input there is this socket: it needs no input.
+        // Pass the listener as standard input, which is not needed otherwise.
         rustix::stdio::dup2_stdin(&listener)
             .map_err(|error| Problem::io("keep the page's socket", &error.into()))?;
         return Err(Problem::io("run in its own namespaces", &network::enter()));
@@ -146,7 +146,7 @@ fn enter(args: &DemoArgs) -> Result<Entered, Problem> {
 }
 
 impl Demo {
-    /// Shows the group until the time is over or the user interrupts.
+    /// Runs the demo until the time is over or the user interrupts.
     fn show(
         &mut self,
         args: &DemoArgs,
@@ -157,8 +157,7 @@ impl Demo {
         if let Some(why) = &entered.why_not {
             self.say(&format!("no programs in the kernel: {why}"));
         }
-        // The node that stands for hardware should lead at first; the demo continues with any
-        // leader.
+        // The node with simulated hardware should lead first, but any leader will do.
         let leader = self.wait_for("a leader", |cluster| cluster.leader)?;
         let _ = self.hand_over(leader, BOX);
         let from = |node: usize| {
@@ -190,7 +189,7 @@ impl Demo {
         outcome
     }
 
-    /// Asks the leader to hand leadership to another node; why that was not done.
+    /// Asks the leader to hand leadership to another node. Returns the reason if it did not.
     fn hand_over(&self, leader: u32, to: u32) -> Result<(), String> {
         if leader == to {
             return Ok(());
@@ -220,7 +219,7 @@ impl Demo {
     }
 }
 
-/// The demo while it is shown.
+/// A running demo.
 struct Play<'a> {
     demo: &'a mut Demo,
     parts: Parts,
@@ -230,7 +229,7 @@ struct Play<'a> {
 }
 
 impl Play<'_> {
-    /// Carries out requests of buttons until the deadline.
+    /// Executes the buttons' actions until the deadline or an interrupt.
     fn until(&mut self, until: Option<Instant>, asked: &Receiver<Act>) -> Result<(), Problem> {
         loop {
             let over = until.is_some_and(|until| Instant::now() >= until);
@@ -250,7 +249,7 @@ impl Play<'_> {
         }
     }
 
-    /// Prints an event on the page and on the terminal.
+    /// Shows an event on the page and the terminal.
     fn tell(&self, kind: Kind, text: &str) {
         self.demo.say(text);
         self.board.say(kind, text);
@@ -272,7 +271,7 @@ impl Play<'_> {
         }
     }
 
-    /// Carries out an act and returns its kind; `None` if there was nothing left to do.
+    /// Executes an action and returns its kind; `None` if there is nothing to do.
     fn carry_out(&mut self, act: Act) -> Result<Option<Kind>, String> {
         let (parts, nodes) = (&mut self.parts, &mut self.demo.nodes);
         let seen = &self.load.seen;
@@ -302,7 +301,7 @@ impl Play<'_> {
         }
     }
 
-    /// A node that ended by itself is shown so, with what it said.
+    /// Reports nodes that ended unexpectedly, with their last log lines.
     fn look_for_ends(&mut self) -> Result<(), Problem> {
         for (node, works) in parts::ALL.into_iter().zip(self.parts.works()) {
             let Ok(process) = self.demo.nodes.node(node) else {
@@ -320,8 +319,7 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// Restores all, ends the clients, and compares what they were promised with what each node
-    /// has.
+    /// Restores all parts, stops the clients, and compares the acknowledged writes with every node.
     fn finish(mut self) -> Result<Outcome, Problem> {
         self.board.stage().phase = Phase::Ending;
         self.tell(Kind::Note, "the end: everything is restored, and all nodes are compared");
@@ -370,7 +368,7 @@ impl Play<'_> {
     }
 }
 
-/// Returns the words for an act in progress, and for the same act done.
+/// Returns the descriptions of an action in progress and of the finished action.
 fn words(act: Act) -> (String, String) {
     match act {
         Act::Fail(Part::Node, node) => {

@@ -1,5 +1,4 @@
-//! The writers of `--service etcd`, and whether what they wrote is there: over gRPC, as any client
-//! of etcd.
+//! Writers of `--service etcd` and the check of their writes, over gRPC like any etcd client.
 
 #[cfg(feature = "etcd")]
 pub(super) use with::{check, common_hash, missing, write};
@@ -23,9 +22,9 @@ mod with {
         output::{Exit, Problem},
     };
 
-    /// Keys per question.
+    /// Keys per request.
     const KEYS: usize = 500;
-    /// Interval of looks at a node that is catching up.
+    /// Interval of polling a node that is catching up.
     const PAUSE: Duration = Duration::from_millis(20);
 
     /// Checks that this binary supports etcd.
@@ -33,7 +32,7 @@ mod with {
         Ok(())
     }
 
-    /// Puts keys until stopped, several at a time.
+    /// Puts keys, several in flight, until stopped.
     pub(in crate::demo) fn write(writer: usize, addresses: &[String], shared: &Shared) -> Written {
         let mut done = Written { writer, ..Written::default() };
         let mut client = match Client::new(addresses, DEADLINE) {
@@ -71,7 +70,7 @@ mod with {
         Client::new(std::slice::from_ref(address), DEADLINE).map_err(unanswered)
     }
 
-    /// Asks one node for everything. `stale`: as it stands.
+    /// Returns the acknowledged writes that one node lacks. `stale` reads the node's own state.
     pub(in crate::demo) fn missing(
         address: &String,
         written: &[Written],
@@ -95,7 +94,7 @@ mod with {
         Ok(lost)
     }
 
-    /// The hash that all nodes have in common, as of one revision; `None` if they do not agree.
+    /// Returns the hash common to all nodes at one revision; `None` if they differ.
     pub(in crate::demo) fn common_hash(
         addresses: &[String],
         patience: Duration,
@@ -111,7 +110,7 @@ mod with {
             hashes.push(loop {
                 match client.hash(at) {
                     Ok((hash, _)) => break hash,
-                    // It is not there yet.
+                    // The node has not reached the revision.
                     Err(_) if Instant::now() < until => thread::sleep(PAUSE),
                     Err(status) => return Err(unanswered(status)),
                 }

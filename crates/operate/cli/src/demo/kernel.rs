@@ -1,5 +1,5 @@
-//! The demo with phase 2 in the kernel: each node in a network namespace, all of which go with the
-//! demo, however it ends.
+//! The demo with phase 2 in the kernel: each node has a network namespace, which is removed with
+//! the demo in any case.
 
 use std::{io, path::Path};
 
@@ -12,19 +12,19 @@ use serde::Serialize;
 
 use crate::output::{Exit, Problem};
 
-/// The demo's own network has no strangers.
+/// Flags of the nodes; only the demo uses this network.
 const FLAGS: [&str; 3] = ["--plane", "kernel", "--plane-trusted"];
 
 /// Work done by devices.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Devices {
-    /// Name of the leader's device, in words.
+    /// Description of the leader's device.
     pub(super) name: String,
-    /// Slots that the device which voted most voted in, of those that its node ran with at the end.
+    /// Slots in which devices voted: the highest count of any node's device.
     pub(super) votes: u64,
 }
 
-/// Goes on in namespaces of its own; comes back at once if this process is in them already.
+/// Re-executes the process in new namespaces; returns if it is inside them.
 pub(super) fn enter() -> Result<(), Problem> {
     if network::is_inside() {
         return Ok(());
@@ -35,13 +35,13 @@ pub(super) fn enter() -> Result<(), Problem> {
     }
 }
 
-/// Describes why there can be no namespaces here.
+/// Returns the error that namespaces cannot be used on this machine.
 pub(super) fn no_network(why: &str) -> Problem {
     Problem::new(Exit::Failed, "no_network", why)
         .hint("it needs root, and the program ip; without them: quorate demo")
 }
 
-/// Builds the specifications of the nodes.
+/// Creates the network and returns the specs of the nodes.
 pub(super) fn cluster(program: &Path, folder: &Path, nodes: u32) -> io::Result<Vec<Spec>> {
     Network::new(nodes)?.specs(program, folder, nodes, &FLAGS)
 }
@@ -51,7 +51,7 @@ fn all(cluster: &ClusterView) -> impl Iterator<Item = (bool, &DeviceView)> {
     views.filter_map(|view| Some((cluster.leader == Some(view.node), view.device.as_ref()?)))
 }
 
-/// Returns the leader's device, once it allocates slots.
+/// Returns the leader's device once it assigns slots.
 pub(super) fn device(cluster: &ClusterView) -> Option<String> {
     let (_, device) = all(cluster).find(|(leads, _)| *leads)?;
     device.gives_from.map(|_| device.name.clone())

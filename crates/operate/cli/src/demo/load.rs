@@ -1,4 +1,4 @@
-//! The writers of the demo: unique keys, and what became of each.
+//! Writers of the demo: they write unique keys and record which writes were acknowledged.
 
 use std::{
     sync::{
@@ -11,9 +11,9 @@ use std::{
 
 use quorate_client::{Client, Error, Options};
 
-/// Commands that one writer keeps open.
+/// Commands that each writer keeps in flight.
 pub(super) const OPEN: usize = 8;
-/// Longer than any failover takes.
+/// Deadline of a write, longer than any failover.
 pub(super) const DEADLINE: Duration = Duration::from_secs(20);
 
 /// Result of one writer.
@@ -23,14 +23,14 @@ pub(crate) struct Written {
     pub(crate) writer: usize,
     /// Commands sent.
     pub(crate) written: u64,
-    /// Numbers of those acknowledged.
+    /// Numbers of the acknowledged commands.
     pub(crate) acknowledged: Vec<u64>,
-    /// The last error, if there was one.
+    /// Last error, if any.
     pub(crate) error: Option<String>,
 }
 
 impl Written {
-    /// The key and the value that a writer gives to its n-th command.
+    /// Returns key and value of a writer's command with this number.
     pub(crate) fn pair(writer: usize, number: u64) -> (String, String) {
         (format!("demo:{writer}:{number}"), format!("value {number} of writer {writer}"))
     }
@@ -50,13 +50,11 @@ pub(crate) struct Shared {
     stop: AtomicBool,
     acknowledged: AtomicU64,
     started: Instant,
-    /// Microseconds from the start to the kill.
+    /// Start of the kill, in microseconds since the start.
     killed_us: AtomicU64,
-    /// Microseconds from the start to the moment from which the leader was certainly gone; 0 before
-    /// it.
+    /// Time after which the leader was certainly dead, in microseconds since the start; 0 before.
     gone_us: AtomicU64,
-    /// Microseconds from the start to the first acknowledgement of a command sent after that
-    /// moment.
+    /// First acknowledgement of a command sent after `gone_us`, in microseconds since the start.
     first_us: AtomicU64,
 }
 
@@ -82,8 +80,8 @@ impl Load {
         self.shared.acknowledged.load(Ordering::Relaxed)
     }
 
-    /// Runs `kill`, which returns when the leader is gone. What is sent while it dies may still be
-    /// acknowledged by it, and says nothing about its successor.
+    /// Runs `kill`, which must return once the leader is dead. Commands sent before that may still
+    /// be acknowledged by the old leader, so they do not count for the failover.
     pub(crate) fn kill<T>(&self, kill: impl FnOnce() -> T) -> T {
         self.shared.killed_us.store(self.shared.now_us(), Ordering::SeqCst);
         let result = kill();
@@ -91,15 +89,15 @@ impl Load {
         result
     }
 
-    /// Returns the time from the kill to the first acknowledgement of a command that was sent when
-    /// the leader was gone.
+    /// Returns the time from the kill to the first acknowledgement of a command sent after the
+    /// leader was dead.
     pub(crate) fn failover(&self) -> Option<Duration> {
         let killed = self.shared.killed_us.load(Ordering::SeqCst);
         let first = self.shared.first_us.load(Ordering::SeqCst);
         (first != u64::MAX).then(|| Duration::from_micros(first.saturating_sub(killed)))
     }
 
-    /// Ends the writers; what they sent before still gets its reply.
+    /// Stops the writers after they have received outstanding replies.
     pub(crate) fn finish(self) -> Vec<Written> {
         self.shared.stop.store(true, Ordering::SeqCst);
         self.writers.into_iter().map(|writer| writer.join().unwrap_or_default()).collect()
@@ -112,7 +110,7 @@ impl Shared {
         self.stop.load(Ordering::SeqCst)
     }
 
-    /// Microseconds from the start.
+    /// Returns the microseconds since the start.
     pub(super) fn now_us(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX).max(1)
     }
@@ -127,7 +125,7 @@ impl Shared {
     }
 }
 
-/// Writes to the keys of the Redis protocol.
+/// Writes keys over the Redis protocol until stopped.
 pub(crate) fn write(writer: usize, addresses: &[String], shared: &Shared) -> Written {
     let options = Options {
         deadline: DEADLINE,
@@ -156,7 +154,7 @@ pub(crate) fn write(writer: usize, addresses: &[String], shared: &Shared) -> Wri
                 done.acknowledged.push(number);
                 shared.acknowledge(sent_us);
             }
-            // Sent, but not acknowledged: no promise was made.
+            // Sent but not acknowledged, so nothing was promised.
             Err(
                 error @ (Error::Unknown(_) | Error::NotExecuted(_) | Error::SessionLost { .. }),
             ) => {

@@ -1,5 +1,4 @@
-//! `quorate demo --replace`: every node makes room for a new one under load; nothing lost, no
-//! error.
+//! `quorate demo --replace`: replaces every node under load, without a lost write or an error.
 
 use std::{
     path::PathBuf,
@@ -17,10 +16,10 @@ use super::{
 };
 use crate::output::{Problem, progress};
 
-/// Length of the windows in which throughput is counted, and number of them drawn together.
+/// Window in which throughput is measured; several windows are drawn as one bar.
 const WINDOW: Duration = Duration::from_millis(100);
 const DRAWN: usize = 5;
-/// The longest bar, in characters.
+/// Length of the longest bar, in characters.
 const BAR: u64 = 40;
 
 /// Result of the demo.
@@ -32,7 +31,7 @@ pub(super) struct Outcome {
     errors: u64,
     lost: u64,
     replaced: Vec<Exchanged>,
-    /// Acknowledged writes per second in the slowest tenth of a second, and in the middle one.
+    /// Acknowledged writes per second in the slowest window; `median` is that of the median window.
     slowest: u64,
     median: u64,
     leader: u32,
@@ -41,7 +40,7 @@ pub(super) struct Outcome {
     folder: Option<PathBuf>,
 }
 
-/// An old node, its successor, and how many eras it took.
+/// A replaced node, its successor, and the eras that this took.
 #[derive(Debug, Serialize)]
 struct Exchanged {
     old: u32,
@@ -133,7 +132,7 @@ fn say(started: Instant, text: &str) {
     progress(&format!("{seconds:5.1} s  {text}"));
 }
 
-/// Draws the throughput until stopped; returns the rates of all windows.
+/// Draws the throughput until stopped. Returns the rates of all windows.
 fn draw(load: &Load, started: Instant, stop: &AtomicBool) -> Vec<u64> {
     let mut windows = Vec::new();
     let (mut before, mut from) = (load.acknowledged(), Instant::now());

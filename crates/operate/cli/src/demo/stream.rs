@@ -1,5 +1,5 @@
-//! `quorate demo --stream`: a file into a byte stream, through a leader that is killed half way and
-//! comes back; compared byte for byte on every node.
+//! `quorate demo --stream`: puts a file into a byte stream while the leader is killed and
+//! restarted, and compares the stream with the file byte for byte on every node.
 
 use std::{
     fs::File,
@@ -24,13 +24,14 @@ use serde::Serialize;
 use super::{Demo, DemoArgs, Kept, PAUSE, Service, ending};
 use crate::{output::Problem, stream::problem};
 
-/// The stream.
+/// Name of the stream.
 const NAME: &str = "demo";
-/// Size of the file that is made.
+/// Size of the generated file.
 const FILE_BYTES: u64 = 64 << 20;
-/// Most bytes that are read at a time.
+/// Maximum number of bytes read at a time.
 const PIECE: usize = 256 << 10;
-/// Most bytes that are sent and not known to be durable: so near to the middle the leader dies.
+/// Maximum number of bytes sent but not durable, so that the leader is killed near the
+/// middle of the file.
 const BUFFER: usize = 8 << 20;
 
 /// Result of the demo.
@@ -52,9 +53,9 @@ pub(super) struct Outcome {
 #[derive(Debug, Serialize)]
 struct Compared {
     node: u32,
-    /// Bytes equal to the file's, from the first on.
+    /// Leading bytes that equal those of the file.
     equal: u64,
-    /// Bytes of the file that it does not have as they are, or has beyond.
+    /// Bytes missing, different or in excess.
     lost: u64,
 }
 
@@ -142,7 +143,7 @@ impl Demo {
         nodes.map(|node| node.ready.stream.clone()).collect()
     }
 
-    /// Bytes that nothing can make up.
+    /// Generates a file of random bytes.
     fn make_file(&self) -> Result<PathBuf, Problem> {
         let path = self.nodes.folder().join("file");
         let made = || -> io::Result<()> {
@@ -221,8 +222,8 @@ fn compare(stream: &mut StreamReader, file: &mut BufReader<File>) -> io::Result<
     }
 }
 
-/// Returns when the first byte became durable on a connection after the first `connections`.
-/// Replies of the dead leader still arrive on its own.
+/// Returns when a byte first became durable on a connection opened after the first `connections`.
+/// Acknowledgements of the dead leader may still arrive on the old one.
 fn first_elsewhere(watch: &Watch, connections: u64, over: &AtomicBool) -> Option<Instant> {
     let mut known = None;
     loop {

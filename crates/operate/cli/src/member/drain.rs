@@ -1,4 +1,4 @@
-//! `quorate member drain`: leadership moves off a node, and does not return by itself.
+//! `quorate member drain`: moves leadership away from a node and prevents its return.
 
 use std::{
     fmt, thread,
@@ -15,23 +15,23 @@ use serde::Serialize;
 use super::group::{Group, Seen, refused};
 use crate::output::{self, Exit, Problem};
 
-/// Longer than the node itself waits for a transfer.
+/// Timeout of a transfer request, longer than the node's own.
 const TRANSFER_WAIT: Duration = Duration::from_secs(15);
-/// Leadership has moved by then, or will not.
+/// Timeout of moving leadership.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Interval of looks.
+/// Interval of polling the cluster.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// A node that does not lead, or would not.
+/// Result: the node does not lead, or would not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Drained {
-    /// Which.
+    /// Drained node.
     node: u32,
-    /// The leader.
+    /// Current leader.
     leader: Option<u32>,
-    /// The priority that it had, if that had to be lowered.
+    /// Previous priority, if it had to be lowered.
     priority_was: Option<u32>,
-    /// Nothing was changed.
+    /// True if nothing was changed.
     dry_run: bool,
 }
 
@@ -73,7 +73,7 @@ pub(super) fn drain(group: &mut Group, node: u32, dry_run: bool) -> Result<Drain
     Ok(Drained { node, leader: Some(leader), priority_was, dry_run })
 }
 
-/// Its priority, if leadership would return to it.
+/// Returns the node's priority if leadership would return to it because of that.
 fn too_high(view: &MembersView, node: u32) -> Result<Option<u32>, Problem> {
     let listed = view.listed(node).ok_or_else(|| {
         let what = format!("there is no node {node}");

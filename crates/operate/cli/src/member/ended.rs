@@ -1,4 +1,4 @@
-//! Results of plans: what became of one, and the eras that came into force meanwhile.
+//! Result of a plan, with the eras that took effect meanwhile.
 
 use quorate_admin::{
     look::Silent,
@@ -13,29 +13,29 @@ use super::group::Group;
 pub(super) struct Ended {
     /// `reached`, `nothing_to_do` or `planned`.
     pub(super) result: &'static str,
-    /// Its number.
+    /// Plan number.
     pub(super) plan: Option<u64>,
     /// The steps of the plan.
     pub(super) steps: Vec<StepView>,
-    /// Eras that came into force meanwhile.
+    /// Eras that took effect during the command.
     pub(super) eras: Vec<EraView>,
-    /// The era that it is now.
+    /// Current era.
     pub(super) era: u64,
     /// [era-9] The removed node may be switched off; null if no node leaves, or the command did not
     /// wait for it.
     pub(super) settled: Option<bool>,
 }
 
-/// A configuration that came into force.
+/// A configuration that took effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct EraView {
     pub(super) era: u64,
-    /// Null if the configuration was not seen.
+    /// Vote weights; null if the configuration was not observed.
     pub(super) weights: Option<Vec<WeightView>>,
 }
 
 impl Ended {
-    /// The request was satisfied already.
+    /// Creates the result of a request that needs no change.
     pub(super) fn nothing_to_do(group: &mut Group) -> Result<Self, Silent> {
         let era = group.glance()?.newest().era;
         Ok(Self {
@@ -48,7 +48,7 @@ impl Ended {
         })
     }
 
-    /// The plan continues without the command waiting for it, or would.
+    /// Creates the result of a plan that continues in the background, or of a dry run.
     pub(super) fn underway(plan: Option<u64>, steps: Vec<StepView>, era: u64) -> Self {
         Self { result: "planned", plan, steps, eras: Vec::new(), era, settled: None }
     }

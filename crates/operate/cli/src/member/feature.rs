@@ -1,4 +1,4 @@
-//! `quorate member feature`: the level that the cluster uses, and what each node supports.
+//! `quorate member feature`: shows the feature level in use and what each node supports.
 
 use std::fmt;
 
@@ -30,13 +30,13 @@ pub(crate) struct FeatureArgs {
 /// Output of the command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Shown {
-    /// This call raised the level.
+    /// This command raised the level.
     raised: bool,
-    /// Node that reported the rest.
+    /// Node that reported the levels.
     node: u32,
     #[serde(flatten)]
     level: LevelView,
-    /// The previous release may be installed again.
+    /// The previous release can be installed again.
     downgrade: bool,
 }
 
@@ -56,8 +56,8 @@ pub(super) fn run(args: &FeatureArgs, output: Output) -> Result<Exit, Problem> {
 }
 
 impl Shown {
-    /// Reads the view of the leader, which knows what holds the next level back; else of the node
-    /// that has applied most.
+    /// Creates the output from the leader's view, which includes what blocks the next level, else
+    /// from the node that has applied most.
     fn of(cluster: &ClusterView, raised: bool) -> Result<Self, Problem> {
         let views = || cluster.nodes.iter().filter_map(Answer::view);
         let leader = views().find(|view| Some(view.node) == cluster.leader);
@@ -132,7 +132,7 @@ mod tests {
         assert!(text.contains("cannot be installed any more"), "{text}");
     }
 
-    /// The names are fixed: scripts rely on them.
+    /// The field names are fixed, because scripts rely on them.
     #[test]
     fn programs_see_the_documented_fields() {
         let json = serde_json::to_value(shown(8, &["why"])).unwrap();

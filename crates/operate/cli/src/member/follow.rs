@@ -1,4 +1,4 @@
-//! Follows a plan from its acceptance to its end: each era as it comes into force, under any
+//! Follows a plan from acceptance to its end, and reports each era as it takes effect, under any
 //! leader.
 
 use std::{
@@ -18,20 +18,20 @@ use quorate_admin::{
     progress::{HowFar, Progress},
 };
 
-/// Interval of looks.
+/// Interval of polling the cluster.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Time without an answer from any node after which the command gives up; the plan does not.
+/// Time without a response from any node after which the command gives up; the plan continues.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// Follows one plan.
+/// Observer of one plan.
 #[derive(Debug)]
 pub(super) struct Follower {
     plan: u64,
     steps: Vec<StepView>,
-    /// The era in which it was made.
+    /// Era in which the plan was made.
     from: u64,
     eras: Vec<EraView>,
-    /// Progress that the plan waits for.
+    /// Progress line about the condition that the plan waits for.
     waits: Option<Progress>,
     output: Output,
 }
@@ -39,11 +39,11 @@ pub(super) struct Follower {
 /// State of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Not seen yet, or in flight.
+    /// Not seen yet, or in progress.
     Open,
     Reached,
     Cancelled,
-    /// Has ended, and another one since, or another one is in flight.
+    /// Superseded by a later plan.
     Passed,
 }
 
@@ -52,7 +52,7 @@ impl Follower {
         Self { plan, steps, from, eras: Vec::new(), waits: None, output }
     }
 
-    /// Follows a plan to its end. `request` is the request that made it.
+    /// Follows the plan to its end. `request` is the request that made it.
     pub(super) fn follow(
         &mut self,
         group: &mut Group,
@@ -74,7 +74,7 @@ impl Follower {
         }
     }
 
-    /// Says what is new.
+    /// Prints new eras and the current wait.
     fn tell(&mut self, view: &MembersView) {
         for era in self.new_eras(view) {
             if !self.output.json {
@@ -93,8 +93,8 @@ impl Follower {
         }
     }
 
-    /// Eras that came since the last look. Those between two looks went as planned, if the last one
-    /// did.
+    /// Returns the eras since the last poll. Those that were not observed are assumed to be as
+    /// planned if the latest one is.
     fn new_eras(&self, view: &MembersView) -> Vec<EraView> {
         let told = self.eras.last().map_or(self.from, |era| era.era);
         let planned = |era: u64| {
@@ -131,7 +131,7 @@ impl Follower {
             .hint("'quorate member list' shows the current members")
     }
 
-    /// Another plan was made since: the steps left show whether this one was reached.
+    /// Handles a later plan: a dry run of the request shows whether this plan reached its goal.
     fn passed(&mut self, group: &mut Group, request: &MembersRequest) -> Result<Ended, Problem> {
         let again = MembersRequest { dry_run: true, ..request.clone() };
         if matches!(group.ask(&again), Ok(Asked::NothingToDo)) {
@@ -155,8 +155,8 @@ fn state(view: &MembersView, plan: u64) -> State {
     }
 }
 
-/// [era-9] Waits until the removed node may be switched off. Later plans settle what earlier ones
-/// did.
+/// [era-9] Waits until the removed node may be switched off. A later plan also settles what earlier
+/// ones changed.
 pub(super) fn settle(
     group: &mut Group,
     plan: Option<u64>,
@@ -185,7 +185,7 @@ pub(super) fn settle(
     }
 }
 
-/// Nodes that do not answer for a while are waited for.
+/// Tolerates nodes that do not respond for a limited time.
 #[derive(Debug)]
 struct Patience {
     heard: Instant,
@@ -196,7 +196,7 @@ impl Patience {
         Self { heard: Instant::now() }
     }
 
-    /// Takes the result of a look; `None`: no node answers at the moment.
+    /// Handles the result of a poll; `None` if no node responds at the moment.
     fn take(&mut self, seen: Result<Seen, Silent>) -> Result<Option<Seen>, Problem> {
         match seen {
             Ok(seen) => {
@@ -260,7 +260,8 @@ mod tests {
         assert_eq!(state(Some(60), Some((40, true))), State::Passed);
     }
 
-    /// Every era once, those between two looks as planned, if what came then was planned.
+    /// Every era is reported once. Eras between two polls are reported as planned if the latest one
+    /// is as planned.
     #[test]
     fn eras_between_two_looks_are_told_too() {
         let steps = vec![step(&[2, 1]), step(&[2, 2]), step(&[1, 1])];
@@ -275,7 +276,7 @@ mod tests {
         assert_eq!(numbers, [5, 6, 7]);
         let weights = |at: usize| follower.eras[at].weights.clone();
         assert_eq!(weights(1), Some(steps[1].weights.clone()));
-        // Another leader went another way.
+        // A new leader took different steps.
         let mut follower = Follower::new(50, steps, 4, output);
         follower.tell(&view(6, &[3, 1], Some(50), None));
         assert_eq!(follower.eras[0].weights, None);

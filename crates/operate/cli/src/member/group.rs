@@ -1,5 +1,5 @@
-//! The nodes of the cluster as operators reach them: the node to ask, and the next one if that one
-//! is gone.
+//! Connects operators' commands to the cluster: chooses the node that receives a request, and
+//! another one if it fails.
 
 use std::{
     collections::BTreeSet,
@@ -20,17 +20,17 @@ use crate::{
     output::{Exit, Problem},
 };
 
-/// Time for one node to report the cluster's members.
+/// Timeout of a request for the members.
 const LOOK_WAIT: Duration = Duration::from_secs(3);
-/// Longer than a node waits for what it was asked.
+/// Timeout of a change request, longer than a node's own.
 const ASK_WAIT: Duration = Duration::from_secs(15);
-/// Leaders change, and nodes restart; after this it is something else.
+/// Time to retry while leaders change or nodes restart.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Pause between attempts.
 const PAUSE: Duration = Duration::from_millis(200);
-/// A leader that has applied this many slots less than another node has an old table.
+/// Lag in slots at which a leader's view of the members counts as outdated.
 const FAR_SLOTS: u64 = 4096;
-/// Nodes that are asked at most; a hostile members list must not start a flood.
+/// Maximum number of nodes queried; bounds the requests that a malicious members list can cause.
 const PLACES_MAX: usize = 64;
 
 /// Nodes to send requests to.
@@ -41,18 +41,18 @@ pub(crate) struct Where {
     pub(super) admin: Vec<String>,
 }
 
-/// Addresses of the nodes.
+/// Known addresses of a cluster's nodes.
 #[derive(Debug)]
 pub(super) struct Group {
-    /// Admin addresses, those that were given first.
+    /// Admin addresses, the given ones first.
     places: Vec<String>,
-    /// The cluster that answered first; nodes of others are none of ours.
+    /// Cluster that responded first; nodes of other clusters are ignored.
     cluster: Option<String>,
-    /// The leader's address at the last look.
+    /// Leader's address at the last poll.
     led_at: Option<String>,
 }
 
-/// Answers of the nodes, at least one.
+/// Responses of the nodes, at least one.
 #[derive(Debug)]
 pub(super) struct Seen(Vec<(String, MembersView)>);
 
@@ -63,8 +63,8 @@ impl Seen {
         claims.max().map(|(_, leader)| leader)
     }
 
-    /// Returns the view of the leader, which knows most; that of the node that has applied most if
-    /// the leader does not answer, or lags far in that.
+    /// Returns the leader's view, or that of the node that has applied most if the leader did not
+    /// respond or lags far behind.
     pub(super) fn newest(&self) -> &MembersView {
         let leader = self.leader();
         let views = || self.0.iter().map(|(_, view)| view);
@@ -85,7 +85,7 @@ impl Seen {
         own.map(|(place, _)| place.clone()).or_else(told)
     }
 
-    /// Returns the admin address of every node that any node is connected to.
+    /// Returns the admin addresses listed by the nodes.
     fn admins(&self) -> impl Iterator<Item = &String> {
         let listed = self.0.iter().flat_map(|(_, view)| &view.nodes);
         listed.filter_map(|listed| listed.admin.as_ref())
@@ -93,19 +93,19 @@ impl Seen {
 }
 
 impl Group {
-    /// Reached by these admin addresses.
+    /// Creates a group from the given admin addresses.
     pub(super) fn new(given: &[String]) -> Self {
         let mut seen = BTreeSet::new();
         let places = given.iter().filter(|place| seen.insert(*place));
         Self { places: places.take(PLACES_MAX).cloned().collect(), cluster: None, led_at: None }
     }
 
-    /// Admin addresses of all nodes that are known.
+    /// Returns the admin addresses of all known nodes.
     pub(super) fn admins(&self) -> Vec<String> {
         self.places.clone()
     }
 
-    /// Asks all known nodes, and those they name.
+    /// Queries all known nodes, and those that they list.
     pub(super) fn look(&mut self) -> Result<Seen, Silent> {
         let asked = self.places.len();
         let (mut seen, mut silent) = self.ask_all(0);
@@ -122,7 +122,7 @@ impl Group {
         Ok(seen)
     }
 
-    /// Looks with one question as long as the leader stays, for repeated calls.
+    /// Queries just the leader if it is unchanged, else all nodes; for repeated calls.
     pub(super) fn glance(&mut self) -> Result<Seen, Silent> {
         let leader = self.led_at.clone();
         let view = leader.and_then(|place| Some((place.clone(), view(&place).ok()?)));
@@ -134,7 +134,7 @@ impl Group {
         }
     }
 
-    /// Asks the places from this one on at once; those that they name are known from now on.
+    /// Queries the nodes from this index on in parallel. Adds the addresses that they list.
     fn ask_all(&mut self, from: usize) -> (Vec<(String, MembersView)>, Vec<String>) {
         let answers: Vec<Result<MembersView, String>> = thread::scope(|scope| {
             let places = self.places[from..].iter();
@@ -164,8 +164,8 @@ impl Group {
         *self.cluster.get_or_insert_with(|| view.cluster.clone()) == view.cluster
     }
 
-    /// Asks the leader, or any node where any can answer; continues when leaders change. A request
-    /// of unknown outcome is sent again: that is harmless.
+    /// Sends a request to the leader, or to any node if any can handle it. Retries when leaders
+    /// change or the outcome is unknown, which is harmless.
     pub(super) fn ask(&mut self, request: &MembersRequest) -> Result<Asked, Problem> {
         let body = serde_json::to_string(request).expect("plain data");
         let until = Instant::now() + PATIENCE;
@@ -194,7 +194,7 @@ impl Group {
                 return Err(problem);
             }
             thread::sleep(PAUSE);
-            // No node answers for a moment: those that did are asked again.
+            // If no node responds now, try those of the last poll again.
             if let Ok(now) = self.look() {
                 seen = now;
             }
@@ -202,7 +202,8 @@ impl Group {
     }
 }
 
-/// Returns the leader; after it the others, for requests without a plan.
+/// Returns the addresses to query: the leader's, and those of the other nodes if the request needs
+/// no plan.
 fn candidates(seen: &Seen, request: &MembersRequest) -> Vec<String> {
     let leader = seen.leader();
     let first = leader.and_then(|leader| seen.admin_of(leader));
@@ -229,7 +230,7 @@ fn no_leader() -> Problem {
         .hint("'quorate status' shows which nodes are missing")
 }
 
-/// Returns whether the same request may succeed a moment later, or at another node.
+/// Returns whether the same request may succeed later or on another node.
 fn is_passing(code: &str) -> bool {
     const PASSING: [&str; 11] = [
         "not_leader",
@@ -247,7 +248,7 @@ fn is_passing(code: &str) -> bool {
     PASSING.contains(&code)
 }
 
-/// A node's refusal with its own code.
+/// Converts a node's refusal, keeping its code.
 pub(super) fn refused(status: u16, refusal: &Refusal) -> Problem {
     const CODES: [&str; 30] = [
         "already_votes",
@@ -350,7 +351,7 @@ pub(super) mod tests {
         assert_eq!(without.admin_of(4), None);
     }
 
-    /// Plans are the leader's; anything else any node takes.
+    /// Plans need the leader; any node handles other requests.
     #[test]
     fn the_leader_is_asked_first_and_others_only_for_what_they_take() {
         let seen = seen(&[view(1, Some(2), 7, 90), view(3, Some(2), 7, 90)]);
@@ -379,7 +380,7 @@ pub(super) mod tests {
         assert_eq!((problem.exit, problem.code), (Exit::Failed, "refused"));
     }
 
-    /// Exit 3, and every address with its reason.
+    /// The exit code is 3, and every address is listed with its reason.
     #[test]
     fn nobody_there_is_an_error_at_once() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

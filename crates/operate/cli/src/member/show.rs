@@ -1,14 +1,14 @@
-//! Members and plans in readable form.
+//! Formats members and plans for people.
 
 use quorate_admin::members::{ListedView, MembersView, StepView, WeightView};
 
 use super::ended::{Ended, EraView};
 use crate::output::table;
 
-/// The request was satisfied already.
+/// Message if the requested state already holds.
 pub(super) const NOTHING_TO_DO: &str = "nothing to do";
 
-/// Formats all members as a table, with the changes in flight below it.
+/// Formats all members as a table, with the changes in progress below it.
 pub(super) fn list(view: &MembersView, leader: Option<u32>) -> String {
     let head = ["node", "role", "weight", "priority", "lag", "state", "peer"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
@@ -73,7 +73,7 @@ pub(super) fn steps(steps: &[StepView]) -> String {
     table(&rows)
 }
 
-/// `1:1 2:1 3'1:2`: node 3 is in its second incarnation.
+/// Formats weights, such as `1:1 2:1 3'1:2`, where node 3 is in its second incarnation.
 pub(super) fn weights(weights: &[WeightView]) -> String {
     let one = |view: &WeightView| {
         let incarnation = match view.incarnation {
@@ -85,7 +85,7 @@ pub(super) fn weights(weights: &[WeightView]) -> String {
     weights.iter().map(one).collect::<Vec<_>>().join(" ")
 }
 
-/// An era that came into force.
+/// Formats an era that took effect.
 pub(super) fn era(view: &EraView) -> String {
     match &view.weights {
         Some(of) => format!("era {}: {}", view.era, weights(of)),
@@ -103,7 +103,7 @@ pub(super) fn underway(plan: Option<u64>) -> String {
     }
 }
 
-/// The last words of a command.
+/// Formats the final message of a command.
 pub(super) fn ended(ended: &Ended, leaves: Option<u32>) -> String {
     let mut text = format!("era {}", ended.era);
     if let (Some(true), Some(node)) = (ended.settled, leaves) {

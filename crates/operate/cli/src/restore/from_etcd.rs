@@ -1,5 +1,5 @@
-//! `quorate restore --from-etcd`: makes a new cluster of one of a snapshot of etcd, or shows what
-//! is in it.
+//! `quorate restore --from-etcd`: creates a new cluster with one node from an etcd snapshot, or
+//! describes the snapshot.
 
 use std::{
     fs::File,
@@ -20,40 +20,40 @@ use crate::{
     password,
 };
 
-/// Contents of a snapshot: the fields of `etcdutl snapshot status`, and more.
+/// Contents of a snapshot: the fields of `etcdutl snapshot status` and some more.
 #[derive(Clone, Debug, Serialize)]
 struct Status {
-    /// CRC-32C of all buckets, in hexadecimal digits.
+    /// CRC-32C of all buckets, in hexadecimal.
     hash: String,
     revision: i64,
-    /// Entries of all buckets.
+    /// Number of entries in all buckets.
     total_key: u64,
-    /// Bytes of all pages.
+    /// Size of all pages in bytes.
     total_size: u64,
-    /// Version of etcd; empty below 3.6.
+    /// etcd version; empty for versions before 3.6.
     version: String,
-    /// History before this revision was given up; -1 if none was.
+    /// Revision below which the history was compacted; -1 if it never was.
     compacted: i64,
     leases: usize,
     users: usize,
     roles: usize,
-    /// Clients have to authenticate.
+    /// Clients must authenticate.
     auth_enabled: bool,
-    /// A SHA-256 after the data matches them; `false`: there is none.
+    /// The data is followed by a matching SHA-256; false if there is none.
     checksum: bool,
 }
 
-/// The new cluster.
+/// Result: the new cluster.
 #[derive(Clone, Debug, Serialize)]
 struct Restored {
     cluster: String,
-    /// Its one node.
+    /// Id of the new cluster's only node.
     node: u32,
     #[serde(flatten)]
     status: Status,
 }
 
-/// The items of a service, as a backup takes them.
+/// Items of the service in the form of a backup.
 struct Adapter<'c>(Items<'c>);
 
 impl Source for Adapter<'_> {
@@ -100,8 +100,8 @@ pub(super) fn run(args: &RestoreArgs, path: &Path, output: Output) -> Result<Exi
     Ok(Exit::Done)
 }
 
-/// Returns the hash of root's new password. Where clients have to log in, at least one user must be
-/// able to.
+/// Returns the hash of root's new password. If authentication is enabled, at least one user must be
+/// able to log in.
 fn root_hash(args: &RestoreArgs, contents: &Contents<'_>) -> Result<Option<String>, Problem> {
     match &args.root_password_file {
         Some(file) => {

@@ -1,4 +1,5 @@
-//! Drawing of `quorate status --watch`: members, their progress, throughput, and changes in flight.
+//! Picture drawn by `quorate status --watch`: members, their progress, throughput, and changes in
+//! progress.
 
 use quorate_admin::{
     members::UnderwayView,
@@ -11,18 +12,18 @@ use super::{
     rates::{Rates, decided},
 };
 
-/// Cells of a bar.
+/// Width of a bar, in characters.
 const BAR: usize = 24;
-/// Columns before a node's details on a line of their own.
+/// Indentation of a node's details, in characters.
 const INDENT: usize = 8;
 
 /// Content of the picture.
 pub(super) struct Picture<'a> {
     pub(super) cluster: &'a ClusterView,
     pub(super) rates: &'a Rates,
-    /// The steps of the plan in flight, if known.
+    /// Remaining steps of the plan in progress, if known.
     pub(super) steps: Option<&'a UnderwayView>,
-    /// Colours are for terminals.
+    /// Use colours, on terminals only.
     pub(super) colours: bool,
 }
 
@@ -35,7 +36,7 @@ enum Colour {
 }
 
 impl Picture<'_> {
-    /// Lines, without one that is empty at the end.
+    /// Formats the picture without a trailing line break.
     pub(super) fn draw(&self) -> String {
         let mut lines = vec![headline(self.cluster), self.pulse(), String::new()];
         let rows: Vec<Row> = self.cluster.nodes.iter().map(|answer| self.row(answer)).collect();
@@ -71,7 +72,7 @@ impl Picture<'_> {
         }
     }
 
-    /// Formats the cluster's throughput, now and before.
+    /// Formats the cluster's current and past throughput.
     fn pulse(&self) -> String {
         let slots = decided(self.cluster);
         let Some(rate) = self.rates.decided.back() else {
@@ -119,7 +120,7 @@ impl Picture<'_> {
             () => (&*view.role, "●", Colour::Good),
         };
         let mut row = Row::new(name, role, mark, colour);
-        // An auxiliary that is not needed has nothing, and is to have nothing.
+        // A bypassed auxiliary has no data, and should have none.
         if has_all(view) {
             row.bar = Some(self.level(view));
             row.cells[2] = view.applied.to_string();
@@ -178,7 +179,7 @@ impl Picture<'_> {
         let from = leader.unwrap_or(view).log_start;
         let to = decided(self.cluster);
         match to.checked_sub(from) {
-            // Nothing is in the log: who has as much is level.
+            // The log is empty, so a node that has applied as much is caught up.
             None | Some(0) if view.applied >= to => bar(1, 1),
             None | Some(0) => bar(0, 1),
             Some(all) => bar(view.applied.saturating_sub(from).min(all), all),
@@ -210,16 +211,16 @@ impl Picture<'_> {
     }
 }
 
-/// Returns whether a node should have everything that was decided.
+/// Returns whether a node should have all decided values.
 fn has_all(view: &NodeView) -> bool {
     view.role != "auxiliary" && !view.removed
 }
 
-/// A node's line, and the details below it.
+/// A line about a node, with details below it.
 struct Row {
     mark: &'static str,
     colour: Colour,
-    /// Name, role; position, lag.
+    /// Name, role, position and lag.
     cells: [String; 4],
     bar: Option<String>,
     rest: String,
@@ -239,7 +240,8 @@ impl Row {
     }
 }
 
-/// Eighths of a cell are seen; nothing looks full that is not, or empty that has begun.
+/// Draws a bar with a resolution of an eighth of a character. It looks full only if it is, and
+/// empty only at zero.
 fn bar(at: u64, of: u64) -> String {
     const EIGHTHS: [char; 7] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉'];
     let cells = BAR as u128 * 8;

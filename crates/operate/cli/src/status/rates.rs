@@ -1,4 +1,4 @@
-//! Rates of a watched cluster: changes between two looks at it.
+//! Rates of a watched cluster: changes between two polls.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -7,22 +7,22 @@ use std::{
 
 use quorate_admin::view::{Answer, ClusterView};
 
-/// Looks that are remembered.
+/// Number of polls remembered.
 const LOOKS: usize = 40;
 
-/// Rates between the last two looks, and the throughput of those before.
+/// Rates between the last two polls, and earlier throughput.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Rates {
     last: Option<Counters>,
-    /// Slots decided per second, the oldest first; 0 where that is not known.
+    /// Slots decided per second, oldest first; 0 where unknown.
     pub(super) decided: VecDeque<u64>,
-    /// Slots applied per second, of each node of which it is known.
+    /// Slots applied per second, for each node with a known rate.
     pub(super) applied: BTreeMap<u32, u64>,
-    /// Bytes of values per second that the leader sends each node.
+    /// Payload bytes per second that the leader sends to each node.
     pub(super) sent: BTreeMap<u32, u64>,
 }
 
-/// Counters that only grow, as long as the same processes report them.
+/// Counters that only grow while the same processes report them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Counters {
     leader: Option<u32>,
@@ -46,18 +46,18 @@ impl Counters {
     }
 }
 
-/// Every slot below is decided, as far as any node knows.
+/// Returns the decided slot, as far as any node knows.
 pub(super) fn decided(cluster: &ClusterView) -> u64 {
     let views = cluster.nodes.iter().filter_map(Answer::view);
     views.map(|view| view.decided).max().unwrap_or(0)
 }
 
 impl Rates {
-    /// The next look, so long after the last one.
+    /// Updates the rates with a poll made `after` the last one.
     pub(super) fn look(&mut self, cluster: &ClusterView, after: Duration) {
         let now = Counters::of(cluster);
         let ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
-        // A counter that went back is another process's.
+        // A counter that went down belongs to another process.
         let rate = |from: u64, to: u64| to.checked_sub(from)?.saturating_mul(1000).checked_div(ms);
         let rates = |from: &BTreeMap<u32, u64>, to: &BTreeMap<u32, u64>| {
             let rate = |(node, to): (&u32, &u64)| Some((*node, rate(*from.get(node)?, *to)?));

@@ -1,4 +1,4 @@
-//! `quorate status --wait`: until every node serves.
+//! `quorate status --wait`: waits until every node serves.
 
 use std::{
     thread,
@@ -15,15 +15,15 @@ use serde_json::Value as Json;
 
 use crate::output::{Exit, Problem};
 
-/// Interval of looks.
+/// Interval of polling.
 const PAUSE: Duration = Duration::from_millis(200);
-/// A node has so long to say whether it serves.
+/// Timeout of a readiness check.
 const WAIT: Duration = Duration::from_secs(3);
 /// HTTP status of `/ready` when a node serves.
 const READY: u16 = 200;
 
-/// Waits until all nodes serve and returns their views; after `at_most`, an error that says what is
-/// missing.
+/// Waits until all nodes serve and returns their status. After `at_most`, returns an error that
+/// names what is missing.
 pub(super) fn wait(admin: &[String], at_most: Duration) -> Result<ClusterView, Problem> {
     crate::signals::exit_when_interrupted()?;
     let until = Instant::now() + at_most;
@@ -31,7 +31,7 @@ pub(super) fn wait(admin: &[String], at_most: Duration) -> Result<ClusterView, P
     loop {
         let missing = match look(admin) {
             Ok(cluster) => match cluster.nodes.iter().find_map(missing) {
-                // Their views of now: the earlier ones are of before they served.
+                // Poll again: the earlier status is from before all nodes served.
                 None => return Ok(look(admin)?),
                 Some(missing) => missing,
             },
@@ -48,7 +48,7 @@ pub(super) fn wait(admin: &[String], at_most: Duration) -> Result<ClusterView, P
     }
 }
 
-/// Why a node does not serve yet, if it does not.
+/// Returns why a node does not serve yet; `None` if it does.
 fn missing(answer: &Answer) -> Option<String> {
     match answer {
         Answer::Unreachable { error, .. } => Some(error.clone()),
@@ -61,12 +61,12 @@ fn missing(answer: &Answer) -> Option<String> {
 }
 
 fn unready(view: &NodeView) -> Option<String> {
-    // It takes no commands, and is there for votes.
+    // An auxiliary serves no commands, only votes.
     if view.role == "auxiliary" {
         return view.leader.is_none().then(|| "it knows no leader".to_owned());
     }
     let own = view.members.iter().find(|member| member.node == view.node);
-    // Who does not say where it listens is believed: it has answered, and knows a leader.
+    // A node without a known admin address counts as ready, since it responded and knows a leader.
     let Some(admin) = own.and_then(|member| member.admin.as_ref()) else {
         return view.leader.is_none().then(|| "it knows no leader".to_owned());
     };

@@ -1,4 +1,4 @@
-//! `quorate status --watch`: looks again and again, and draws over what it drew before if that is a
+//! `quorate status --watch`: polls the cluster repeatedly, and redraws the picture in place on a
 //! terminal.
 
 use std::{
@@ -16,12 +16,12 @@ use quorate_admin::{
 use super::{picture::Picture, plan_of, rates::Rates};
 use crate::output::{self, Exit, Output, Problem};
 
-/// Interval of looks.
+/// Interval of polling.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The leader has so long to say what is left of a plan.
+/// Timeout of a request for the remaining steps of a plan.
 const WAIT: Duration = Duration::from_secs(1);
 
-/// Repeats until it is interrupted, or its output is no longer read.
+/// Repeats until interrupted or until the reader closes the output.
 pub(super) fn watch(admin: &[String], output: Output) -> Result<Exit, Problem> {
     crate::signals::exit_when_interrupted()?;
     let terminal = io::stdout().is_terminal();
@@ -61,7 +61,7 @@ pub(super) fn watch(admin: &[String], output: Output) -> Result<Exit, Problem> {
     }
 }
 
-/// Returns the remaining steps of the plan in flight, which the leader follows.
+/// Returns the remaining steps of the plan in progress, as the leader reports them.
 fn steps(cluster: &ClusterView) -> Option<UnderwayView> {
     plan_of(cluster)?;
     let mut views = cluster.nodes.iter().filter_map(Answer::view);
@@ -72,14 +72,13 @@ fn steps(cluster: &ClusterView) -> Option<UnderwayView> {
     response.json::<MembersView>().ok()?.plan
 }
 
-/// Formats the case that no node answers. All may be stopped for a moment: this is shown, and
-/// watching continues.
+/// Formats the case that no node responds, which may be temporary; watching continues.
 fn no_answer(reasons: &[String]) -> String {
     format!("no node answers\n\n{}", reasons.join("\n"))
 }
 
-/// Formats the next picture. On a terminal it takes the place of the one before, line by line and
-/// without flickering; what is too long is cut. Elsewhere they follow each other.
+/// Formats the next picture. On a terminal it replaces the previous one line by line without
+/// flickering, and lines that are too long are cut. Elsewhere pictures follow each other.
 fn framed(drawn: &str, terminal: bool, first: bool) -> String {
     match (terminal, first) {
         (true, _) => {

@@ -1,4 +1,5 @@
-//! `quorate stream cat`: the durable bytes of a stream on standard output, and nothing else there.
+//! `quorate stream cat`: writes the durable bytes of a stream, and nothing else, to standard
+//! output.
 
 use std::{
     fs::File,
@@ -15,7 +16,7 @@ use serde::Serialize;
 use super::{Place, problem};
 use crate::output::{Exit, Output, Problem, progress, reader_goes_within};
 
-/// Duration of one wait for the reader to go.
+/// Duration of one wait for the reader to close the output.
 const LOOK: Duration = Duration::from_secs(3600);
 
 /// Flags.
@@ -36,7 +37,7 @@ pub(crate) struct CatArgs {
     place: Place,
 }
 
-/// Bytes that were printed.
+/// Result: bytes printed.
 #[derive(Serialize)]
 struct Given<'a> {
     name: &'a str,
@@ -45,8 +46,8 @@ struct Given<'a> {
     state: &'static str,
 }
 
-/// Runs the command. Standard output is the stream's: with `--json`, the document, or the error,
-/// goes to standard error.
+/// Runs the command. Standard output is reserved for the stream, so with `--json` the document or
+/// the error goes to standard error.
 pub(super) fn run(args: &CatArgs, output: Output) -> Result<Exit, Problem> {
     match (give(args), output.json) {
         (Ok(None), _) | (Ok(Some(_)), false) => Ok(Exit::Done),
@@ -62,7 +63,7 @@ pub(super) fn run(args: &CatArgs, output: Output) -> Result<Exit, Problem> {
     }
 }
 
-/// Prints the stream; `None` if the output is no longer read, which is no error.
+/// Prints the stream. Returns `None` if the reader has closed the output, which is not an error.
 fn give(args: &CatArgs) -> Result<Option<Given<'_>>, Problem> {
     let CatArgs { name, from, .. } = args;
     let to = args.to.unwrap_or(u64::MAX);
@@ -75,7 +76,7 @@ fn give(args: &CatArgs) -> Result<Option<Given<'_>>, Problem> {
         reader = reader.follow();
         end_with_reader().map_err(|error| Problem::io("start a thread", &error))?;
     }
-    // Whole pieces, not lines.
+    // Bypass the line buffering of standard output.
     let out = io::stdout().as_fd().try_clone_to_owned();
     let mut out = File::from(out.map_err(|error| Problem::io("standard output", &error))?);
     loop {
@@ -110,8 +111,8 @@ fn give(args: &CatArgs) -> Result<Option<Given<'_>>, Problem> {
     }))
 }
 
-/// Ends the process once its output is no longer read: while it waits for bytes that may never
-/// arrive, no write would reveal that.
+/// Starts a thread that ends the process once the reader closes the output. While waiting for bytes
+/// that may never arrive, no write would detect that.
 fn end_with_reader() -> io::Result<()> {
     let watch = || {
         while !reader_goes_within(LOOK) {}

@@ -1,16 +1,16 @@
-//! Retention of a stream, as users write and see it.
+//! Parses and formats the retention of a stream.
 
 use quorate_admin::units;
 use quorate_client::stream::{Error, Keep, Streams};
 
 use crate::values::must_be;
 
-/// A bound of bytes or time; without a number, none.
+/// A limit on bytes or age; `None` means no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bound(Option<u64>);
 
 const SECOND_MS: u64 = 1000;
-/// Units of an age, the largest first.
+/// Units of an age, largest first.
 const UNITS: [(&str, u64); 5] = [
     ("d", 24 * 3600 * SECOND_MS),
     ("h", 3600 * SECOND_MS),
@@ -19,7 +19,7 @@ const UNITS: [(&str, u64); 5] = [
     ("ms", 1),
 ];
 
-/// `all`, or a number of bytes.
+/// Parses `all` or a number of bytes.
 pub(super) fn parse_bytes(text: &str) -> Result<Bound, String> {
     if text == "all" {
         return Ok(Bound(None));
@@ -28,7 +28,7 @@ pub(super) fn parse_bytes(text: &str) -> Result<Bound, String> {
     bytes.map(|bytes| Bound(Some(bytes))).ok_or_else(|| must_be("a number of bytes, or all", text))
 }
 
-/// `forever`, or a number of one of [`UNITS`].
+/// Parses `forever`, or a number with one of [`UNITS`].
 pub(super) fn parse_age(text: &str) -> Result<Bound, String> {
     if text == "forever" {
         return Ok(Bound(None));
@@ -42,7 +42,7 @@ pub(super) fn parse_age(text: &str) -> Result<Bound, String> {
         .ok_or_else(|| must_be("an age such as 7d, 12h, 30m, 90s or 500ms, or forever", text))
 }
 
-/// Formats an age.
+/// Formats an age in the largest unit that divides it.
 fn age(ms: u64) -> String {
     let whole = |(_, unit): &&(&str, u64)| ms.is_multiple_of(*unit);
     let found = UNITS.iter().find(whole);
@@ -50,7 +50,7 @@ fn age(ms: u64) -> String {
     format!("{}{name}", ms / unit)
 }
 
-/// Both bounds, in short.
+/// Formats both limits in short form.
 pub(super) fn shown(keep: Keep) -> String {
     match (keep.bytes.map(units::bytes), keep.age_ms.map(age)) {
         (None, None) => "all".to_owned(),
@@ -60,7 +60,8 @@ pub(super) fn shown(keep: Keep) -> String {
     }
 }
 
-/// Sets the bounds that are given; the other stays what it is.
+/// Sets the given limits and leaves the others unchanged. Returns the retention and the stream's
+/// start.
 pub(super) fn set(
     streams: &mut Streams,
     name: &str,

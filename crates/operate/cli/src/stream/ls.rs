@@ -1,4 +1,4 @@
-//! `quorate stream ls`: which streams there are.
+//! `quorate stream ls`: lists all streams.
 
 use clap::Args;
 use quorate_admin::units::bytes;
@@ -14,7 +14,7 @@ pub(crate) struct LsArgs {
     place: Place,
 }
 
-/// All of them, in the order of their names.
+/// All streams, sorted by name.
 #[derive(Serialize)]
 struct List {
     streams: Vec<View>,

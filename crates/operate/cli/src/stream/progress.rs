@@ -1,4 +1,4 @@
-//! Progress of a writer, on standard error.
+//! Reports the progress of a writer on standard error.
 
 use std::{
     collections::VecDeque,
@@ -14,32 +14,32 @@ use quorate_admin::{
 };
 use quorate_client::stream::Watch;
 
-/// Interval of reports.
+/// Interval between reports.
 const EVERY: Duration = Duration::from_millis(200);
-/// Time over which the rate is measured.
+/// Time span over which the rate is averaged.
 const SPAN: Duration = Duration::from_secs(3);
 
-/// Reports progress until dropped.
+/// Progress reporter with its own thread, which stops on drop.
 #[derive(Debug)]
 pub(super) struct Progress {
     end: Option<Sender<()>>,
     telling: Option<JoinHandle<()>>,
 }
 
-/// Progress at a moment.
+/// Progress at one moment.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
-    /// Position of the first byte of this writer.
+    /// First position written by this writer.
     first: u64,
     durable: u64,
     written: u64,
-    /// Position of the end, if known.
+    /// Final position, if known.
     end: Option<u64>,
     bytes_per_second: u64,
 }
 
 impl Progress {
-    /// Starts the reports. `end`: position after the last byte that will be written, if known.
+    /// Starts reporting. `end` is the position after the last byte that will be written, if known.
     pub(super) fn start(watch: Watch, end: Option<u64>) -> io::Result<Self> {
         let (sender, ended) = channel::<()>();
         let tell = move || {
@@ -67,7 +67,7 @@ impl Drop for Progress {
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(telling) = self.telling.take() {
-            // It has nothing to say that matters.
+            // An error of this thread does not matter.
             let _ = telling.join();
         }
     }

@@ -1,4 +1,4 @@
-//! `quorate stream put`: a file, or standard input, to a stream.
+//! `quorate stream put`: writes a file or standard input to a stream.
 
 mod pace;
 mod source;
@@ -31,9 +31,9 @@ use crate::{
     signals,
 };
 
-/// Most bytes that are read at a time.
+/// Maximum number of bytes read at a time.
 const PIECE: usize = 256 << 10;
-/// Least and largest `--buffer`.
+/// Bounds of `--buffer`.
 const BUFFER: Number = Number::between(1, 1 << 40, Unit::Bytes);
 
 /// Flags.
@@ -78,9 +78,9 @@ pub(crate) struct PutArgs {
 #[derive(Debug, Serialize)]
 struct Report {
     name: String,
-    /// Bytes of this run.
+    /// Bytes written by this command.
     bytes: u64,
-    /// All of the stream below is durable.
+    /// Position below which the whole stream is durable.
     position: u64,
     reconnects: u64,
     seconds: f64,
@@ -101,7 +101,7 @@ impl Report {
     }
 }
 
-/// State of a running command, for the signal handler.
+/// State of a running command, read by the signal handler.
 #[derive(Debug, Default)]
 struct Underway {
     name: String,
@@ -121,7 +121,7 @@ pub(super) fn run(args: &PutArgs, output: Output) -> Result<Exit, Problem> {
         None => made_name()?,
     };
     if args.name.is_none() {
-        // If it breaks off, this is what there is to go on with.
+        // The user needs this name to resume.
         progress(&format!("stream {name}"));
     }
     let underway = Arc::new(Mutex::new(Underway { name: name.clone(), watch: None }));
@@ -167,7 +167,7 @@ pub(super) fn run(args: &PutArgs, output: Output) -> Result<Exit, Problem> {
     }
     let first = writer.first_position();
     if let Some(info) = &found {
-        // What the writer before had sent, and was decided since.
+        // Bytes sent by the previous writer may have been decided since then.
         compare(&args.place.stream, info, same..first, &mut source)?;
         source.seek(first)?;
     }
@@ -199,7 +199,7 @@ pub(super) fn run(args: &PutArgs, output: Output) -> Result<Exit, Problem> {
     Ok(Exit::Done)
 }
 
-/// The stream that is to be gone on with, if there is one.
+/// Returns the stream to resume, if it exists.
 fn found(args: &PutArgs, name: &str) -> Result<Option<Info>, Error> {
     match args.place.streams().stat(name) {
         Ok(info) => Ok(Some(info)),
@@ -216,7 +216,7 @@ fn made_name() -> Result<String, Problem> {
 }
 
 impl Underway {
-    /// Reports to an interrupted user what is durable and how to continue.
+    /// Reports to an interrupted user which position is durable, and how to resume.
     fn tell(&self, output: Output) {
         let name = &self.name;
         let what = match &self.watch {
@@ -231,7 +231,7 @@ impl Underway {
     }
 }
 
-/// Why copying ended early.
+/// Reason why copying ended early.
 #[derive(Debug)]
 enum Broken {
     Input(io::Error),
@@ -249,7 +249,7 @@ impl Broken {
     }
 }
 
-/// Takes no more from the source than the buffer holds.
+/// Copies the source to the stream. Reads only as much as fits into the buffer.
 fn copy(source: &mut dyn Read, writer: &mut StreamWriter, pace: &mut Pace) -> Result<(), Broken> {
     let mut piece = vec![0; PIECE];
     loop {

@@ -1,4 +1,4 @@
-//! `quorate stream retain`: how much of a stream is kept from now on.
+//! `quorate stream retain`: sets the retention of a stream.
 
 use clap::Args;
 use serde::Serialize;
@@ -32,7 +32,7 @@ struct Retained<'a> {
     name: &'a str,
     keep_bytes: Option<u64>,
     keep_ms: Option<u64>,
-    /// New start of the stream; the surplus is deleted a moment later.
+    /// New start of the stream; the surplus is deleted shortly afterwards.
     start: u64,
 }
 

@@ -1,4 +1,4 @@
-//! `quorate stream rm`: forgets a stream.
+//! `quorate stream rm`: removes a stream.
 
 use serde::Serialize;
 

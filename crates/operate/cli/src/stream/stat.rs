@@ -1,4 +1,4 @@
-//! `quorate stream stat`: what one stream is.
+//! `quorate stream stat`: describes a stream.
 
 use quorate_admin::units::bytes;
 

@@ -1,4 +1,4 @@
-//! `quorate stream trim`: forgets the bytes of a stream below a position.
+//! `quorate stream trim`: discards the bytes of a stream below a position.
 
 use clap::Args;
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! State of the screen, and its changes by keys.
+//! State of the screen, and how keys change it.
 
 use std::time::{Duration, Instant};
 
@@ -72,7 +72,7 @@ pub(super) enum Wish {
     Show(View),
     NextView,
     LastView,
-    /// Down by this number of lines; up if negative.
+    /// Move down by this number of lines; up if negative.
     Move(isize),
     First,
     Last,
@@ -80,7 +80,7 @@ pub(super) enum Wish {
     Pause,
     Sort,
     Help,
-    /// Out of the help, or out of here.
+    /// Close the help, or quit.
     Back,
     Quit,
     Interrupt,
@@ -88,7 +88,7 @@ pub(super) enum Wish {
     Redraw,
 }
 
-/// Consequence of a wish for the program.
+/// Action left to the program after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
     GoOn,
@@ -98,7 +98,7 @@ pub(super) enum Then {
     Redraw,
 }
 
-/// The cluster with what was seen of it.
+/// The cluster and its recorded history.
 #[derive(Clone, Debug)]
 pub(super) struct Watched {
     pub(super) cluster: Cluster,
@@ -109,17 +109,17 @@ pub(super) struct Watched {
 #[derive(Clone, Debug)]
 pub(super) struct App {
     live: Watched,
-    /// Content shown while paused, and since when.
+    /// Contents shown while paused, and the time of the pause.
     paused: Option<(Instant, Watched)>,
     pub(super) every: Duration,
     pub(super) view: View,
     pub(super) sort: Sort,
     pub(super) is_help: bool,
-    /// The node that is selected.
+    /// Selected node.
     pub(super) selected: Option<u32>,
-    /// Lines above those that are shown, where lines are moved.
+    /// Number of lines scrolled past the top.
     pub(super) scrolled: usize,
-    /// Most lines to scroll; known when they are drawn.
+    /// Maximum scroll offset in lines; known after drawing.
     pub(super) scroll_max: usize,
 }
 
@@ -142,12 +142,12 @@ impl App {
         self.live.cluster.take(news, at);
     }
 
-    /// Once in a while: what changed is remembered.
+    /// Records the current state in the history; called at each interval.
     pub(super) fn look(&mut self, at: Instant) {
         self.live.history.look(&self.live.cluster.read(at));
     }
 
-    /// Returns the content shown, and its time.
+    /// Returns the contents to show, and their time.
     pub(super) fn shown(&self, at: Instant) -> (&Watched, Instant) {
         match &self.paused {
             Some((since, watched)) => (watched, *since),
@@ -159,7 +159,7 @@ impl App {
         self.paused.as_ref().map(|(since, _)| *since)
     }
 
-    /// Nodes in the order that is asked for.
+    /// Returns the nodes in the chosen sort order.
     pub(super) fn order(&self, now: &Now<'_>, history: &History) -> Vec<u32> {
         let mut nodes: Vec<_> = now.nodes.iter().collect();
         let rate = |node: u32| history.rates.get(&node).map_or(-1.0, |rate| rate.commands);
@@ -191,13 +191,13 @@ impl App {
         nodes.iter().map(|node| node.node).collect()
     }
 
-    /// Returns the selected node: the first, if none was selected or the selected one is gone.
+    /// Returns the selected node; the first one if none is selected or the selected one has gone.
     pub(super) fn selected(&self, order: &[u32]) -> Option<u32> {
         let is_there = |node: &u32| order.contains(node);
         self.selected.filter(is_there).or_else(|| order.first().copied())
     }
 
-    /// Carries out the screen's part of a key's action.
+    /// Applies a key's action to the screen. Returns what remains to be done.
     pub(super) fn wish(&mut self, wish: Wish, at: Instant) -> Then {
         match wish {
             Wish::Quit => return Then::Quit,
@@ -232,7 +232,7 @@ impl App {
         (self.view, self.is_help, self.scrolled) = (view, false, 0);
     }
 
-    /// Returns whether up and down select a node; else they move lines.
+    /// Returns whether up and down select a node rather than scroll.
     fn selects(&self) -> bool {
         !self.is_help && matches!(self.view, View::Overview | View::Members)
     }

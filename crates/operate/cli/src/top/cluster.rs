@@ -1,5 +1,4 @@
-//! Reports received from a cluster, and their summary: the leader, the members, and the age of each
-//! report.
+//! Status received from a cluster, summarized: the leader, the members, and the age of each status.
 
 use std::{
     collections::BTreeMap,
@@ -17,36 +16,36 @@ use super::{
     text::{clean, cleaned},
 };
 
-/// Reports of one node.
+/// State received from one node.
 #[derive(Clone, Debug, Default)]
 struct Heard {
-    /// The last report, and when it was received.
+    /// Last status, and when it was received.
     said: Option<(Instant, Box<NodeView>)>,
-    /// Why there is nothing newer.
+    /// Reason why the last request got no status.
     trouble: Option<String>,
-    /// The node is up, but does not run yet.
+    /// The node responds but is still starting.
     is_starting: bool,
     progress: Option<ProgressView>,
 }
 
-/// Reports of all nodes; every text is sanitized, and all is bounded.
+/// State received from all nodes. All texts are sanitized and all sizes are bounded.
 #[derive(Clone, Debug)]
 pub(super) struct Cluster {
     nodes: BTreeMap<u32, Heard>,
-    /// Addresses without a known node, and why they do not answer.
+    /// Addresses at which no known node responds, with the reasons.
     strangers: BTreeMap<String, String>,
     tuning: Option<(u32, Box<TuningView>)>,
-    /// Age from which a report may be out of date.
+    /// Age at which a status counts as stale.
     stale_after: Duration,
 }
 
-/// A node, as reported.
+/// A node's state.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Node<'a> {
     pub(super) node: u32,
-    /// The last report.
+    /// Last status.
     pub(super) view: Option<&'a NodeView>,
-    /// Age of that report.
+    /// Age of the last status.
     pub(super) age: Option<Duration>,
     pub(super) is_stale: bool,
     pub(super) is_starting: bool,
@@ -55,32 +54,32 @@ pub(super) struct Node<'a> {
 }
 
 impl<'a> Node<'a> {
-    /// Returns the last report, unless it is stale.
+    /// Returns the last status, unless it is stale.
     pub(super) fn fresh(&self) -> Option<&'a NodeView> {
         self.view.filter(|_| !self.is_stale)
     }
 }
 
-/// The cluster at a moment.
+/// State of the cluster at one moment.
 #[derive(Clone, Debug)]
 pub(super) struct Now<'a> {
     pub(super) at: Instant,
-    /// The nodes in order of ids.
+    /// Nodes, sorted by id.
     pub(super) nodes: Vec<Node<'a>>,
-    /// The leader named by the highest ballot.
+    /// Leader in the highest ballot reported.
     pub(super) leader: Option<u32>,
-    /// The leader's report, if it answers.
+    /// Status of the leader, if it is fresh.
     pub(super) leading: Option<&'a NodeView>,
-    /// The report of the node that knows most of the others.
+    /// Status of the best-informed node.
     pub(super) teller: Option<&'a NodeView>,
     pub(super) members: &'a [MemberView],
     pub(super) tuning: Option<&'a TuningView>,
-    /// Addresses without a known node, and why.
+    /// Addresses at which no known node responds, with the reasons.
     pub(super) strangers: &'a BTreeMap<String, String>,
 }
 
 impl Cluster {
-    /// Creates a cluster without reports, whose nodes are asked at this interval.
+    /// Creates an empty cluster whose nodes are polled at this interval.
     pub(super) fn new(every: Duration) -> Self {
         Self {
             nodes: BTreeMap::new(),
@@ -90,7 +89,7 @@ impl Cluster {
         }
     }
 
-    /// Takes in news received at this moment.
+    /// Records news received at this moment.
     pub(super) fn take(&mut self, news: News, at: Instant) {
         let (address, answer) = match news {
             News::Tuning(node, view) => {
@@ -125,7 +124,7 @@ impl Cluster {
         }
     }
 
-    /// Forgets the node silent for longest if there are too many.
+    /// Makes room for a new node at the limit, by removing the node that was silent for longest.
     fn make_room(&mut self, for_node: u32) {
         if self.nodes.contains_key(&for_node) || self.nodes.len() < NODES_MAX {
             return;
@@ -137,12 +136,12 @@ impl Cluster {
         }
     }
 
-    /// Summarizes the reports as of this moment.
+    /// Summarizes the state as of this moment.
     pub(super) fn read(&self, at: Instant) -> Now<'_> {
         let mut nodes: BTreeMap<u32, Node<'_>> =
             self.nodes.iter().map(|(node, heard)| (*node, self.node(*node, heard, at))).collect();
         let fresh = || nodes.values().filter_map(Node::fresh);
-        // A leader that fell may still believe in itself.
+        // A deposed leader may still consider itself the leader.
         let claims = fresh().filter_map(|view| Some((view.ballot, view.leader?)));
         let leader = claims.max().map(|(_, leader)| leader);
         let leading = fresh().find(|view| Some(view.node) == leader);
@@ -153,7 +152,7 @@ impl Cluster {
         };
         let teller = leading.or(known).or_else(last);
         let members = teller.map_or(&[][..], |view| &view.members);
-        // A node that left and is silent is of no interest.
+        // A silent node that has left is not shown.
         let is_member = |node: &u32| members.iter().any(|member| member.node == *node);
         if !members.is_empty() {
             nodes.retain(|id, node| !node.is_stale || node.is_starting || is_member(id));
@@ -206,24 +205,24 @@ impl<'a> Now<'a> {
         self.nodes.iter().find(|node| node.node == id)
     }
 
-    /// Returns a member as its leader sees it, or else as the best-informed node does.
+    /// Returns a member as the best-informed node sees it.
     pub(super) fn member(&self, id: u32) -> Option<&'a MemberView> {
         self.members.iter().find(|member| member.node == id)
     }
 
-    /// Returns the slots that a node lags, as its leader knows.
+    /// Returns a node's lag in slots, as its leader reports it.
     pub(super) fn lag(&self, id: u32) -> Option<u64> {
         let mut members = self.leading?.members.iter();
         members.find(|member| member.node == id)?.lag
     }
 
-    /// Returns whether no node answers, though one did or was asked.
+    /// Returns whether no node responds.
     pub(super) fn is_silent(&self) -> bool {
         let is_there = |node: &Node<'_>| !node.is_stale || node.is_starting;
         !self.nodes.iter().any(is_there)
     }
 
-    /// Returns the time since the last report of any node.
+    /// Returns the time since the last status of any node.
     pub(super) fn silent_for(&self) -> Option<Duration> {
         self.nodes.iter().filter_map(|node| node.age).min()
     }
@@ -242,7 +241,7 @@ mod tests {
         let later = at + 3 * SECOND;
         fixtures::hear(&mut cluster, later, |view| (view.node != 3).then_some(view));
         let now = cluster.read(later);
-        // It may have answered once more: refused once is not gone.
+        // A single refusal does not mean that it has gone; its last status is still fresh.
         assert!(!now.node(3).unwrap().is_stale);
         let last = later + SECOND;
         let now = cluster.read(last);
@@ -267,7 +266,7 @@ mod tests {
         let now = cluster.read(at);
         assert_eq!(now.leader, Some(2));
         assert_eq!(now.leading.map(|view| view.node), Some(2));
-        // What the one before chose is not what is in force.
+        // The previous leader's choice is no longer in use.
         assert!(now.tuning.is_none());
     }
 

@@ -1,5 +1,4 @@
-//! Polls the nodes in threads of their own: a node that does not answer delays neither the keys nor
-//! the other nodes.
+//! Polls the nodes in separate threads, so that a slow node delays neither keys nor other nodes.
 
 use std::{
     sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
@@ -11,14 +10,14 @@ use quorate_admin::{client, look::ask, tuning::TuningView, view::Answer};
 
 use super::places::{Place, Places};
 
-/// A node has so long to answer.
+/// Timeout of a request to a node.
 pub(super) const WAIT: Duration = Duration::from_millis(2500);
 
-/// News of a poll.
+/// Result of a request.
 pub(super) enum News {
-    /// Answer of this address.
+    /// Response from this address.
     Answer(String, Answer),
-    /// Batching of this leader, and its reasons.
+    /// Tuner status of this leader.
     Tuning(u32, Box<TuningView>),
 }
 
@@ -27,7 +26,7 @@ enum Heard {
     Tuning(Option<(u32, Box<TuningView>)>),
 }
 
-/// Asks all nodes now and at this interval, until the receiver is dropped.
+/// Polls all nodes now and at this interval, until the receiver is dropped.
 pub(super) fn start(given: &[String], every: Duration) -> std::io::Result<Receiver<News>> {
     let (news, listens) = channel();
     let places = Places::new(given);
@@ -72,7 +71,7 @@ fn ask_all(places: Vec<Place>, heard: &Sender<Heard>) {
         let tell = heard.clone();
         let asking = thread::Builder::new().name("ask".to_owned()).spawn(move || {
             let answer = ask(node, &address, WAIT);
-            // Who is not listened to any more needs no answer.
+            // The receiver may have been dropped.
             let _ = tell.send(Heard::Answer(address, answer));
         });
         if let Err(error) = asking {
@@ -83,7 +82,7 @@ fn ask_all(places: Vec<Place>, heard: &Sender<Heard>) {
     }
 }
 
-/// Asks for the leader's tuning; returns whether an answer will arrive.
+/// Requests the leader's tuner status; returns whether a response will arrive.
 fn ask_tuning(leader: u32, address: String, heard: Sender<Heard>) -> bool {
     let asking = thread::Builder::new().name("ask".to_owned()).spawn(move || {
         let said = client::get(&address, "/tuning", WAIT).ok();

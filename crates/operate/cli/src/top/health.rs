@@ -1,5 +1,5 @@
-//! Health of the cluster: whether there is a quorum, how many failures it tolerates, and what to
-//! do. The web page at the admin address judges the same way and uses the same words (`health.js`).
+//! Health of the cluster: whether it has a quorum, how many failures it tolerates, and what to do.
+//! The web page at the admin address uses the same rules and words (`health.js`).
 
 use quorate_admin::{units::span, view::MemberView};
 
@@ -26,14 +26,14 @@ pub(super) struct Banner {
 pub(super) enum Level {
     Unknown,
     Lost,
-    /// Some members are down, and a further failure would end the quorum.
+    /// Some voters are down, and one more failure would lose the quorum.
     Edge,
-    /// All are there, and it bears none.
+    /// All voters are up, but they tolerate no failure.
     Small,
     Spare,
 }
 
-/// Members that may vote now.
+/// Voters, and which of them are up.
 #[derive(Clone, Debug)]
 pub(super) struct Standing<'a> {
     pub(super) voters: Vec<&'a MemberView>,
@@ -44,7 +44,7 @@ pub(super) struct Standing<'a> {
     pub(super) level: Level,
 }
 
-/// Weights that an election and a write need, by the rule in force.
+/// Returns the weights that an election and a write need under a quorum rule.
 fn rule(text: &str, all: u64) -> (u64, u64) {
     let flexible = text.strip_prefix("flexible:");
     let parts = flexible.and_then(|parts| parts.split_once(','));
@@ -57,7 +57,8 @@ fn weigh(members: &[&MemberView]) -> u64 {
     members.iter().map(|member| u64::from(member.weight)).sum()
 }
 
-/// Members that the leader reaches, or, without one, that answer.
+/// Returns which voters are up: those connected to the leader or, without a leader, those that
+/// respond.
 pub(super) fn standing<'a>(now: &Now<'a>) -> Standing<'a> {
     let lives = |member: &MemberView| {
         let node = now.node(member.node);
@@ -99,7 +100,7 @@ fn named(members: &[&MemberView]) -> String {
     }
 }
 
-/// Returns the messages to show, the worst first.
+/// Returns the banners to show, most severe first.
 pub(super) fn banners(now: &Now<'_>) -> Vec<Banner> {
     if now.is_silent() {
         return vec![silent(now)];
@@ -189,7 +190,7 @@ fn quorum(now: &Now<'_>, standing: &Standing<'_>) -> Option<Banner> {
     Some(Banner { is, title, what })
 }
 
-/// Returns the state of health in two words.
+/// Returns the cluster's health in one or two words.
 pub(super) fn pill(now: &Now<'_>) -> (Is, &'static str) {
     if now.is_silent() {
         return match now.nodes.is_empty() && now.strangers.is_empty() {
@@ -213,7 +214,7 @@ mod tests {
 
     use super::{super::fixtures::cluster, *};
 
-    /// Checks the messages for these reports, or for nodes that do not answer.
+    /// Checks the banners for a modified cluster.
     fn check(
         change: impl Fn(NodeView) -> Option<NodeView>,
         expected: (Is, &'static str),
@@ -228,7 +229,7 @@ mod tests {
         all
     }
 
-    /// Nodes that neither answer nor are connected.
+    /// Makes nodes unresponsive and disconnected.
     fn without(gone: &'static [u32]) -> impl Fn(NodeView) -> Option<NodeView> {
         move |mut view| {
             for member in &mut view.members {
@@ -267,7 +268,7 @@ mod tests {
         assert!(banner.what.contains("docs/operate/lost-majority.md"));
     }
 
-    /// A leader continues with the weights that writes need, though no election would succeed.
+    /// A leader continues with the weight that writes need, even if an election would fail.
     #[test]
     fn the_rule_in_force_and_weights_count() {
         let flexible = |mut view: NodeView| {
@@ -309,7 +310,7 @@ mod tests {
         check(other, (Is::Good, "serves"), &["Nodes of two different clusters answer."]);
     }
 
-    /// Nodes that do not answer here do not imply a lost quorum.
+    /// Nodes that do not respond to this program do not imply a lost quorum.
     #[test]
     fn nobody_who_answers_is_no_verdict_on_the_quorum() {
         let at = Instant::now();

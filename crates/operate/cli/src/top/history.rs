@@ -1,4 +1,4 @@
-//! History of a cluster while it was watched: throughput and latency, each node's rates, and
+//! History of a cluster while it was watched: throughput and latency, rates of each node, and
 //! events.
 
 use std::{
@@ -13,25 +13,25 @@ use super::{
     health::{Level, standing},
 };
 
-/// Looks that are remembered.
+/// Maximum number of samples.
 pub(super) const SAMPLES_MAX: usize = 600;
-/// Events that are remembered.
+/// Maximum number of events.
 pub(super) const EVENTS_MAX: usize = 200;
-/// Two answers that are nearer say nothing of a rate.
+/// Minimum time between two status reports for a rate.
 const NEAR: Duration = Duration::from_millis(200);
 
-/// Sample of one look.
+/// Sample of one poll.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Sample {
-    /// Commands per second, if that is known.
+    /// Commands per second, if known.
     pub(super) commands: Option<f64>,
-    /// Median and 99th percentile of the time to an answer, if there were answers.
+    /// Median and 99th percentile of the latency, if commands were answered.
     pub(super) latency_us: Option<(f64, f64)>,
-    /// The leader differs from the look before.
+    /// The leader differs from that of the previous poll.
     pub(super) changed: bool,
 }
 
-/// Something that happened.
+/// Something that happened to the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Event {
     pub(super) at: Instant,
@@ -42,9 +42,9 @@ pub(super) struct Event {
 /// Samples, events and rates.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History {
-    /// The oldest first.
+    /// Samples, oldest first.
     pub(super) samples: VecDeque<Sample>,
-    /// The oldest first.
+    /// Events, oldest first.
     pub(super) events: VecDeque<Event>,
     /// Rates of each node.
     pub(super) rates: BTreeMap<u32, Rates>,
@@ -57,16 +57,16 @@ pub(super) struct History {
 pub(super) struct Rates {
     /// Commands executed.
     pub(super) commands: f64,
-    /// Bytes of values that the leader sends it; unknown of the leader itself.
+    /// Payload bytes that the leader sends to it; unknown for the leader itself.
     pub(super) sent_bytes: Option<f64>,
 }
 
-/// Counters that only grow, as long as the same process reports them.
+/// Counters that only grow while the same process reports them.
 #[derive(Clone, Debug)]
 struct Counters {
     at: Instant,
     traffic: TrafficView,
-    /// Bytes sent by the node that led, to this one.
+    /// Leader, and the payload bytes that it has sent to this node.
     sent: Option<(u32, u64)>,
 }
 
@@ -86,7 +86,7 @@ struct SeenNode {
     error: Option<String>,
 }
 
-/// Returns the state in one word, which is shown too.
+/// Returns the state in a word or two, as shown to the user.
 pub(super) fn state(node: &Node<'_>) -> &'static str {
     match node.fresh() {
         None if node.is_starting => "starting",
@@ -100,7 +100,7 @@ pub(super) fn state(node: &Node<'_>) -> &'static str {
 }
 
 impl History {
-    /// The next look.
+    /// Records a poll: a sample, and events for all changes.
     pub(super) fn look(&mut self, now: &Now<'_>) {
         self.sample(now);
         self.watch(now);
@@ -122,7 +122,7 @@ impl History {
             };
             let passed = counters.at.saturating_duration_since(before.at);
             if passed < NEAR {
-                // Whose answer was late is counted with the next look.
+                // A late response counts at the next poll.
                 next.insert(node.node, before.clone());
                 rates.extend(self.rates.get(&node.node).map(|rate| (node.node, *rate)));
                 continue;
@@ -217,7 +217,7 @@ impl History {
     }
 }
 
-/// Increase between two looks.
+/// Increase between two polls.
 struct Since {
     traffic: TrafficView,
     sent: Option<u64>,
@@ -234,7 +234,7 @@ impl Counters {
         Self { at, traffic: view.traffic.clone(), sent }
     }
 
-    /// Returns the increase; `None` if these are another process's: counters that went back.
+    /// Returns the increase; `None` if a counter went down, because the process restarted.
     fn since(&self, before: &Self) -> Option<Since> {
         let sent = self.sent.zip(before.sent);
         let sent = sent.filter(|((by, _), (then, _))| by == then);
@@ -259,7 +259,7 @@ impl Seen {
         });
         Self {
             leader: now.leader,
-            // Without any answer, nothing is known of the quorum.
+            // Without any response, nothing is known about the quorum.
             level: match now.is_silent() {
                 true => Level::Unknown,
                 false => standing(now).level,
@@ -282,7 +282,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Looks at these moments, each with what nodes say then.
+    /// Test harness that polls at given times with given responses.
     struct Watched {
         began: Instant,
         cluster: Cluster,
@@ -334,7 +334,7 @@ mod tests {
         let rates = &watched.history.rates;
         assert_eq!((rates[&2].commands, rates[&2].sent_bytes), (200.0, Some(12_800.0)));
         assert_eq!(rates[&1].sent_bytes, None);
-        // No command was answered: nothing is known of the latency.
+        // No command was answered, so the latency is unknown.
         let sample = watched.look(3, busy(400));
         assert_eq!((sample.commands, sample.latency_us), (Some(0.0), None));
     }
@@ -343,7 +343,7 @@ mod tests {
     fn a_process_that_is_another_one_and_a_late_answer_say_nothing() {
         let mut watched = Watched::new();
         watched.look(1, busy(400));
-        // The same answers again: what was known stays.
+        // The same responses again: the known rates stay.
         let at = watched.began + SECOND + NEAR / 2;
         watched.history.look(&watched.cluster.read(at));
         assert_eq!(watched.history.samples.back().unwrap().commands, Some(400.0));

@@ -1,10 +1,10 @@
-//! Assignment of keys to actions.
+//! Maps keys to actions.
 
 use ratatui::crossterm::event::{Event, KeyCode, KeyEventKind, KeyModifiers};
 
 use super::app::{View, Wish};
 
-/// Lines of a page; how high the screen is matters little.
+/// Lines per page, independent of the screen's height.
 const PAGE: isize = 10;
 
 /// Returns the action that an event requests, if any.

@@ -1,4 +1,4 @@
-//! Addresses to ask: those that were given, and the members that those nodes name.
+//! Addresses to poll: those given by the user, and those of the members that the nodes list.
 
 use std::collections::BTreeSet;
 
@@ -7,17 +7,17 @@ use quorate_admin::{
     view::{Answer, BallotView, NodeView},
 };
 
-/// An address to ask.
+/// An address to poll.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) address: String,
-    /// The node that answers there, if known.
+    /// Node that responds at the address, if known.
     pub(super) node: Option<u32>,
-    /// Given by the user; else a node named it.
+    /// Given by the user; otherwise a node listed it.
     is_given: bool,
-    /// The answer has not come yet.
+    /// A request is in flight.
     is_asked: bool,
-    /// Has not been asked before.
+    /// Has never been polled.
     is_new: bool,
 }
 
@@ -26,19 +26,20 @@ impl Place {
         Self { address: address.to_owned(), node, is_given, is_asked: false, is_new: true }
     }
 
-    /// Returns the node that has to answer there; at a given address it may be any.
+    /// Returns the node that must respond at the address; `None` for an address given by the user,
+    /// where it may be any.
     pub(super) fn expected(&self) -> Option<u32> {
         self.node.filter(|_| !self.is_given)
     }
 }
 
-/// All of them.
+/// All known addresses.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Places {
     all: Vec<Place>,
-    /// Era of the configuration that named the places.
+    /// Era of the configuration that listed the addresses.
     era: u64,
-    /// The leader named by the highest ballot.
+    /// Leader in the highest ballot reported.
     leader: Option<(BallotView, u32)>,
 }
 
@@ -53,8 +54,8 @@ impl Places {
         }
     }
 
-    /// Returns all places without a pending answer, or only those never asked, and marks them as
-    /// asked.
+    /// Returns all addresses without a request in flight, or only those never polled, and marks
+    /// them as in flight.
     pub(super) fn take_due(&mut self, new_only: bool) -> Vec<Place> {
         let mut asked = Vec::new();
         for place in &mut self.all {
@@ -66,7 +67,7 @@ impl Places {
         asked
     }
 
-    /// Records an answer from this address, and adds the name of the node known to be there.
+    /// Records a response from this address. Adds the id of the node known to be there.
     pub(super) fn heard(&mut self, address: &str, mut answer: Answer) -> Answer {
         let place = self.all.iter_mut().find(|place| place.address == address);
         if let Some(place) = place {
@@ -95,8 +96,8 @@ impl Places {
         let members = &view.members[..view.members.len().min(NODES_MAX)];
         let given: BTreeSet<u32> =
             self.all.iter().filter(|place| place.is_given).filter_map(|place| place.node).collect();
-        // Who was given needs no second place, who is no member any more none, and who moved
-        // another one.
+        // Drop listed addresses of nodes that the user gave, that are no longer members, or that
+        // have moved.
         let is_named = |place: &Place| {
             members.iter().any(|member| {
                 Some(member.node) == place.node && member.admin.as_ref() == Some(&place.address)
@@ -140,7 +141,7 @@ mod tests {
     fn one_address_leads_to_all_members() {
         let mut places = Places::new(&["h:1".to_owned(), "h:1".to_owned()]);
         assert_eq!(addresses(&places.take_due(false)), ["h:1"]);
-        // No node is asked twice at the same time.
+        // No node has two requests in flight.
         assert_eq!(addresses(&places.take_due(false)), [""; 0]);
         places.heard("h:1", says(1));
         assert_eq!(addresses(&places.take_due(true)), ["admin:2", "admin:3"]);
@@ -172,7 +173,7 @@ mod tests {
         later.members.retain(|member| member.node != 3);
         places.heard("admin:2", Answer::Node(Box::new(later)));
         assert_eq!(addresses(&places.take_due(false)), ["h:1", "admin:2"]);
-        // Who still believes in the era before changes nothing.
+        // A node in an earlier era changes nothing.
         places.heard("admin:3", says(3));
         assert_eq!(places.all.len(), 2);
     }

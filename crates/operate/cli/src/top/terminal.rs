@@ -1,5 +1,5 @@
-//! The terminal is taken, and always given back as it was: at the end, at an error, at a panic, at
-//! a signal, and while this is stopped.
+//! Takes over the terminal, and restores it in all cases: at the end, on an error, a panic or a
+//! signal, and while the program is suspended.
 
 use std::{
     io::{self, Stdout, Write as _},
@@ -24,33 +24,33 @@ use ratatui::{
 };
 use rustix::process::{Signal, getpid, kill_process};
 
-/// The terminal is in use by this program.
+/// This program has taken over the terminal.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// A screen of its own, and every key at once.
+/// Alternate screen in raw mode.
 pub(super) struct Screen {
     pub(super) terminal: Terminal<CrosstermBackend<Stdout>>,
 }
 
 impl Screen {
-    /// Takes the terminal.
+    /// Takes over the terminal.
     pub(super) fn take() -> io::Result<Self> {
         give_back_at_a_panic();
         enter()?;
-        // From here on it is given back, whatever happens.
+        // From here on the terminal is restored in any case.
         let terminal = Terminal::new(CrosstermBackend::new(io::stdout()));
         let terminal = terminal.inspect_err(|_| give_back())?;
         Ok(Self { terminal })
     }
 
-    /// Redraws everything next time.
+    /// Clears the screen, so that the next drawing is complete.
     pub(super) fn forget(&mut self) -> io::Result<()> {
         execute!(io::stdout(), Clear(ClearType::All))?;
         self.terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
         Ok(())
     }
 
-    /// The shell has the terminal until it wants this to go on.
+    /// Suspends the program and returns the terminal to the shell until it is resumed.
     pub(super) fn suspend(&mut self) -> io::Result<()> {
         give_back();
         kill_process(getpid(), Signal::TSTP)?;
@@ -80,7 +80,7 @@ fn enter() -> io::Result<()> {
 /// Restores the terminal; only the first call has an effect.
 pub(super) fn give_back() {
     if TAKEN.swap(false, Ordering::SeqCst) {
-        // An error could not be reported, and each of these is worth trying.
+        // Ignore errors, which could not be reported, and try each step.
         let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
         let _ = io::stdout().flush();
         let _ = disable_raw_mode();

@@ -1,15 +1,15 @@
-//! Text from nodes, made harmless, and cut to the cells that there are.
+//! Sanitizes texts from nodes, and fits them into the available width.
 
 use ratatui::text::Span;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-/// Characters of one text of a node that are kept; no honest one is longer.
+/// Maximum length of a text in characters; legitimate texts are shorter.
 const CHARS_MAX: usize = 600;
-/// Elements of one list of a node that are kept.
+/// Maximum length of a list.
 const LIST_MAX: usize = 256;
 
-/// A document of a node without anything that a terminal would obey, and of bounded size.
+/// Returns a document without control characters and of bounded size.
 pub(super) fn cleaned<T: Serialize + DeserializeOwned>(document: &T) -> Option<T> {
     let mut value = serde_json::to_value(document).ok()?;
     clean_all(&mut value);
@@ -28,8 +28,8 @@ fn clean_all(value: &mut Value) {
     }
 }
 
-/// White space is a space, what a terminal would obey is a replacement character, and what has no
-/// width is left out: it turns text around, or piles up on one cell.
+/// Replaces white space by spaces and control characters by replacement characters, and removes
+/// characters without width, which could reverse text or pile up in a cell.
 pub(super) fn clean(text: &str) -> String {
     let shown = |c: char| match c {
         c if c.is_whitespace() => Some(' '),
@@ -43,12 +43,12 @@ pub(super) fn clean(text: &str) -> String {
     clean
 }
 
-/// Cells that a text takes.
+/// Returns the width of a text in cells.
 pub(super) fn width(text: &str) -> usize {
     Span::raw(text).width()
 }
 
-/// The beginning of a text that is too wide, with a sign that more follows.
+/// Shortens a text that is too wide and marks that it was cut.
 pub(super) fn cut(text: &str, cells: usize) -> String {
     if width(text) <= cells {
         return text.to_owned();
@@ -67,7 +67,7 @@ pub(super) fn cut(text: &str, cells: usize) -> String {
     kept
 }
 
-/// A text of exactly this width, at the left or at the right of it.
+/// Pads or cuts a text to exactly this width, aligned left or right.
 pub(super) fn padded(text: &str, cells: usize, at_right: bool) -> String {
     let text = cut(text, cells);
     let rest = " ".repeat(cells - width(&text).min(cells));
@@ -77,7 +77,7 @@ pub(super) fn padded(text: &str, cells: usize, at_right: bool) -> String {
     }
 }
 
-/// Lines of at most this width, broken between words where that is possible.
+/// Wraps a text at this width, between words where possible.
 pub(super) fn wrapped(text: &str, cells: usize) -> Vec<String> {
     let cells = cells.max(1);
     let mut lines = vec![String::new()];
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(cut("abc", 3), "abc");
         assert_eq!(cut("abcd", 3), "ab…");
         assert_eq!((cut("abcd", 1), cut("abcd", 0)), ("…".into(), "".into()));
-        // A wide character does not fit into the one cell before the sign.
+        // A wide character does not fit into the single cell before the sign.
         assert_eq!(cut("漢字漢", 4), "漢…");
         for cells in 0..8 {
             assert!(width(&cut("漢a字b漢", cells)) <= cells);

@@ -1,14 +1,14 @@
-//! The example rules of docs/operate/alerts.md, and the table of metrics of docs/operate.md, name
-//! what nodes say.
+//! The example rules of docs/operate/alerts.md and the table of metrics in docs/operate.md agree
+//! with what nodes export.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::common::{Cluster, http, quorate_json, wait_for};
 use saphyr::{LoadableYamlNode as _, Yaml};
 
-/// Labels that Prometheus gives by itself.
+/// Labels that Prometheus itself adds.
 const GIVEN: [&str; 2] = ["instance", "job"];
-/// Words allowed in an expression, apart from metrics.
+/// Words allowed in an expression besides metrics.
 const WORDS: [&str; 11] = [
     "and",
     "by",
@@ -23,10 +23,10 @@ const WORDS: [&str; 11] = [
     "unless",
 ];
 
-/// Labels of each metric, with the values that were seen.
+/// Exported metrics with their labels and the values seen.
 type Exported = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
-/// Takes what a node says at `/metrics`.
+/// Adds a node's response at `/metrics`.
 fn take(exported: &mut Exported, text: &str) {
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         let (series, value) = line.rsplit_once(' ').unwrap();
@@ -39,7 +39,7 @@ fn take(exported: &mut Exported, text: &str) {
     }
 }
 
-/// `a="b",c=~"d"`
+/// Parses label matchers such as `a="b",c=~"d"`.
 fn matchers_of(text: &str) -> Vec<(String, String)> {
     let matchers = text.split(',').filter(|matcher| !matcher.is_empty());
     let pair = |matcher: &str| {
@@ -50,14 +50,14 @@ fn matchers_of(text: &str) -> Vec<(String, String)> {
     matchers.map(pair).collect()
 }
 
-/// Parts of an expression.
+/// Parts of a PromQL expression.
 #[derive(Default)]
 struct Parts {
-    /// Metrics, each with its matchers in braces.
+    /// Metrics with the matchers in their braces.
     metrics: Vec<(String, Vec<(String, String)>)>,
     /// Labels in parentheses after `by` and `on`.
     labels: Vec<String>,
-    /// No other labels remain.
+    /// The result keeps only the labels given with `by`.
     aggregated: bool,
 }
 
@@ -72,7 +72,7 @@ fn parts(expression: &str) -> Parts {
             end.map_or(text.len(), |(at, _)| at)
         };
         if first.is_ascii_digit() || first == '[' {
-            // A number, or a span of time.
+            // A number or a duration.
             let at = rest.find([' ', ')', ']']).unwrap_or(rest.len());
             rest = rest[at..].trim_start_matches(']');
             continue;
@@ -104,7 +104,7 @@ fn parts(expression: &str) -> Parts {
     parts
 }
 
-/// A word of a rule.
+/// Returns a string field of a rule.
 fn text<'a>(rule: &'a Yaml<'_>, key: &str) -> &'a str {
     let value = rule.as_mapping_get(key);
     let value = value.and_then(|value| value.as_str());
@@ -165,7 +165,7 @@ fn check_rule(rule: &Yaml<'_>, exported: &Exported) {
     }
 }
 
-/// The names in the table of metrics, with their labels: `a`, `b{c}`.
+/// Returns the names in the table of metrics with their labels: `a`, `b{c}`.
 fn in_table(page: &str) -> Vec<(String, Option<String>)> {
     let (_, table) = page.split_once("\n## Metrics\n").unwrap();
     let (table, _) = table.split_once("\n## ").unwrap();
@@ -179,7 +179,7 @@ fn in_table(page: &str) -> Vec<(String, Option<String>)> {
     names.map(name).collect()
 }
 
-/// Returns the metrics of all nodes, of a cluster that has had something of everything.
+/// Returns the metrics of all nodes of a cluster that has exercised every feature.
 fn exported() -> Exported {
     let cluster = Cluster::start(3, &[]);
     let leader = cluster.leader();
@@ -240,8 +240,8 @@ fn rules_and_table_name_metrics_and_labels_that_nodes_have() {
     }
 }
 
-/// The rule about removed nodes can come true: such a node keeps reporting it until it is switched
-/// off.
+/// The rule about removed nodes can fire, because a removed node reports its removal until it is
+/// switched off.
 #[test]
 fn a_removed_node_says_so_in_its_metrics() {
     let cluster = Cluster::start(3, &[]);

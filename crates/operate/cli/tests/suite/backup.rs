@@ -1,5 +1,5 @@
-//! Backups on real processes: taken under load, restored as a new cluster that others join, refused
-//! when anything is wrong with them.
+//! Backups with real processes: taken under load, restored as a new cluster that other nodes join,
+//! and refused when anything is wrong.
 
 use std::{
     fs,
@@ -32,7 +32,7 @@ fn bulk(text: &str) -> Reply {
     Reply::Bulk(text.to_owned())
 }
 
-/// A node in this folder whose ports stay its own.
+/// Returns the spec of a node in this folder with fixed ports.
 fn spec(data: &Path, peer: &str, flags: &[&str]) -> Spec {
     let spec = with(single(data, flags), "--peer", peer);
     let admin = format!("127.0.0.1:{}", free_port());
@@ -63,7 +63,7 @@ fn wait_weights(node: &NodeProcess, expected: &[(u64, u64)]) {
     });
 }
 
-/// Takes a backup; what it said.
+/// Takes a backup and returns its report.
 fn backup(admin: &str, file: &Path) -> Json {
     let (code, said) = quorate_json(&["backup", "--to", text(file), "--admin", admin, "--json"]);
     assert_eq!(code, 0, "{said}");
@@ -80,8 +80,8 @@ fn set(link: &mut Link, key: &str, value: &str) {
     assert_eq!(link.ask(&["SET", key, value]).unwrap(), ok());
 }
 
-/// [restore-1] Every write that was acknowledged before the backup began is in the new cluster;
-/// nodes and clients of the old one are strangers there.
+/// [restore-1] Every write acknowledged before the backup began is in the new cluster, which
+/// rejects nodes and clients of the old one.
 fn restored_from(store: &str) {
     let mut cluster = Cluster::start(3, &["--store", store]);
     let folder = TempDir::new().unwrap();
@@ -106,7 +106,7 @@ fn restored_from(store: &str) {
         });
         wait_for("some writes", || (acknowledged.load(Ordering::SeqCst) > 300).then_some(()));
         let before = acknowledged.load(Ordering::SeqCst);
-        // A node that does not lead has applied it a moment later.
+        // A follower applies the write a moment later.
         let admin = cluster.nodes.admin_addresses().swap_remove(2);
         let mut link = Link::connect(&cluster.clients()[2]).unwrap();
         link.ask(&["GET", "key-0"]).unwrap();
@@ -119,7 +119,7 @@ fn restored_from(store: &str) {
     assert!(said["decided"].as_u64().unwrap() > 1, "{said}");
     assert_eq!(said["checksum"].as_str().unwrap().len(), 32, "{said}");
 
-    // It takes the very place of an old node, which the others will call.
+    // Use the address of an old node, which the other old nodes will dial.
     let place = cluster.nodes.all()[0].ready.peer.clone();
     cluster.node(1).kill().unwrap();
     let data = folder.path().join("new");
@@ -141,7 +141,7 @@ fn restored_from(store: &str) {
     }
     assert_eq!(link.ask(&["GET", "counted"]).unwrap(), bulk("1"));
 
-    // [session-4] Nothing of the old session is answered or executed.
+    // [session-4] Commands of the old session are neither answered nor executed.
     let resumed = link.ask(&["QUORATE", "SESSION", &session]).unwrap();
     let again = link.ask(&["QUORATE", "SEQ", "1", "INCR", "counted"]).unwrap();
     assert!(
@@ -157,7 +157,7 @@ fn restored_from(store: &str) {
     let counted = fresh.ask(&["QUORATE", "SEQ", "1", "INCR", "counted"]);
     assert_eq!(counted.unwrap(), Reply::Number(2));
 
-    // Another one joins, gets all of it, and either is enough to know it.
+    // Another node joins and gets all data; then each node serves it alone.
     let peer = format!("127.0.0.1:{}", free_port());
     let joins = ["--join", &node.ready.admin];
     let second = start(spec(&folder.path().join("second"), &peer, &joins));
@@ -172,7 +172,7 @@ fn restored_from(store: &str) {
     assert_eq!(other.ask(&["GET", "after"]).unwrap(), bulk("1"));
     assert_eq!(other.ask(&["GET", "key-7"]).unwrap(), bulk("vvvvvvv"));
 
-    // The old nodes have called all the while.
+    // The old nodes continue to dial.
     wait_for("an old node to be refused", || {
         let log = fs::read_to_string(&node.spec.stderr).unwrap_or_default()
             + &cluster.nodes.log(2)
@@ -241,7 +241,7 @@ fn damaged_backups_and_used_folders_are_refused() {
     let longer = [&good[..], &[0]].concat();
     refused(&longer, "a byte more");
 
-    // Folders.
+    // Folders that cannot be used.
     let used = |data: &Path, code: &str| {
         let (exit, said) = restore(&file, data, "127.0.0.1:7451");
         assert_eq!((exit, said["error"]["code"].as_str()), (1, Some(code)), "{said}");
@@ -257,7 +257,7 @@ fn damaged_backups_and_used_folders_are_refused() {
     assert_eq!(code, 2, "{said}");
     assert!(!data.exists());
 
-    // An attempt that was cut off: no node starts there, and another attempt begins anew.
+    // After an interrupted attempt no node starts in the folder, and another attempt begins again.
     let cut = folder.path().join("cut");
     for name in ["log", "snapshot"] {
         fs::create_dir_all(cut.join(name)).unwrap();
@@ -279,7 +279,7 @@ fn damaged_backups_and_used_folders_are_refused() {
     let mut link = Link::connect(&node.ready.client).unwrap();
     assert_eq!(link.ask(&["GET", "key-3"]).unwrap(), bulk(&"x".repeat(1000)));
 
-    // No node, no folder.
+    // No node responds, and the folder does not exist.
     let closed = format!("127.0.0.1:{}", free_port());
     let (code, said) = quorate_json(&["backup", "--to", text(&file), "--admin", &closed, "--json"]);
     assert_eq!((code, said["error"]["code"].as_str()), (3, Some("unreachable")));
@@ -293,14 +293,15 @@ fn damaged_backups_and_used_folders_are_refused() {
     assert!(piped.stdout == good, "the same state is the same file");
 }
 
-/// A slow reader delays no one, and gets the snapshot that it began with: the files stay.
+/// A slow reader delays no other request and receives the snapshot that it started with, because
+/// its files are kept.
 #[test]
 fn a_slow_reader_is_served_to_the_end_while_newer_snapshots_are_taken() {
     let cluster = Cluster::start(1, &["--store", "memory"]);
     let admin = cluster.nodes.admin_addresses().remove(0);
     let mut link = Link::connect(&cluster.clients()[0]).unwrap();
     let large = "y".repeat(1 << 20);
-    // More than one file: the first stays open while it is read, even if removed.
+    // More than one file; the first one stays readable through its descriptor even after removal.
     for number in 0..80 {
         set(&mut link, &format!("key-{number}"), &large);
     }
@@ -315,7 +316,7 @@ fn a_slow_reader_is_served_to_the_end_while_newer_snapshots_are_taken() {
     }
     assert!(head.starts_with("HTTP/1.0 200"), "{head}");
 
-    // It stands still. One at a time; and all else goes on.
+    // The reader pauses. Other backups are refused, and everything else continues.
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("backup");
     let (code, said) = quorate_json(&["backup", "--to", text(&file), "--admin", &admin, "--json"]);
@@ -326,14 +327,14 @@ fn a_slow_reader_is_served_to_the_end_while_newer_snapshots_are_taken() {
         let (code, said) = quorate_json(&["snapshot", "--admin", &admin, "--json"]);
         assert_eq!(code, 0, "{said}");
     }
-    // Time enough to remove unused files.
+    // Give the node time to remove unused files.
     thread::sleep(Duration::from_secs(1));
     let mut all = Vec::new();
     slow.read_to_end(&mut all).unwrap();
     let checked = check(&all[..], &mut |_, _| Ok(()), &mut |_, _| {}).unwrap();
     assert!(checked.summary.bytes > 80 << 20);
 
-    // Then the old files go, and the next one is served.
+    // Then the old files are removed, and the next backup is served.
     let data = cluster.nodes.all()[0].spec.data.join("snapshot");
     wait_for("unneeded files to go", || (fs::read_dir(&data).unwrap().count() == 2).then_some(()));
     wait_for("the next turn", || {
@@ -349,7 +350,8 @@ fn recover(data: &Path, flags: &[&str]) -> (i32, Json) {
     quorate_json(&arguments)
 }
 
-/// [era-10] Two of three are lost for good: the third one's data continue as another cluster.
+/// [era-10] After permanent loss of two of three nodes, the data of the third one continues as a
+/// new cluster.
 fn recovered_from(store: &str) {
     let mut cluster = Cluster::start(3, &["--store", store]);
     let leader = cluster.leader();
@@ -358,7 +360,7 @@ fn recovered_from(store: &str) {
         set(&mut link, &format!("key-{number}"), &"v".repeat(number * 11));
     }
     if store == "memory" {
-        // A snapshot, and a log behind it.
+        // The node has a snapshot and later log records.
         let admin = &cluster.nodes.admin_addresses()[leader as usize - 1];
         let (code, said) = quorate_json(&["snapshot", "--admin", admin, "--json"]);
         assert_eq!(code, 0, "{said}");
@@ -374,7 +376,7 @@ fn recovered_from(store: &str) {
     assert_eq!(said["error"]["code"], "folder_in_use", "{said}");
     cluster.kill_all_at_once();
 
-    // Nothing is changed by those.
+    // These commands change nothing.
     let (code, said) = recover(&data, &["--yes", &id]);
     assert_eq!(code, 2, "{said}");
     for flags in [&["--unsafe", "--yes", "0"][..], &["--unsafe"]] {
@@ -404,7 +406,7 @@ fn recovered_from(store: &str) {
     assert_eq!(link.ask(&["GET", "key-0"]).unwrap(), bulk(first));
     set(&mut link, "after", "1");
 
-    // The lost ones are found again: they are strangers, whatever they do.
+    // The lost nodes return, and the new cluster rejects them whatever they do.
     let others: Vec<u32> = (1..=3).filter(|node| *node != leader).collect();
     cluster.nodes.restart(&others).unwrap();
     wait_for("an old node to be refused", || {
@@ -415,7 +417,7 @@ fn recovered_from(store: &str) {
     });
     wait_weights(&node, &[(4, 1)]);
 
-    // New ones join.
+    // New nodes join.
     let folder = TempDir::new().unwrap();
     let peer = format!("127.0.0.1:{}", free_port());
     let joins = ["--join", &node.ready.admin];

@@ -1,5 +1,5 @@
-//! Clients that want more than their cluster's class, or less, on real processes ([class-2],
-//! [last-3] to [last-5], [less-2] to [less-5]).
+//! Clients that request a stronger or weaker class than their cluster's, with real processes
+//! ([class-2], [last-3] to [last-5], [less-2] to [less-5]).
 
 use std::{
     io::{Read as _, Write as _},
@@ -15,7 +15,7 @@ use quorate_node::log_service::{
 };
 use quorate_testbed::resp::{Link, Reply};
 
-/// Least duration of a flush in these nodes.
+/// Minimum duration of a flush on these nodes.
 const FLUSH: Duration = Duration::from_millis(300);
 
 fn text(path: &Path) -> &str {
@@ -32,7 +32,7 @@ fn took(link: &mut Link, words: &[&str]) -> (Reply, Duration) {
     (reply, began.elapsed())
 }
 
-/// Returns whether a node that continues with this folder alone knows the key.
+/// Returns whether a new cluster recovered from this folder has the key.
 fn recovers(data: &Path, cluster: &str, key: &str) -> bool {
     let peer = format!("127.0.0.1:{}", free_port());
     let flags = ["--unsafe", "--yes", cluster, "--peer", &peer, "--json"];
@@ -47,8 +47,8 @@ fn recovers(data: &Path, cluster: &str, key: &str) -> bool {
     link.ask(&["GET", key]).unwrap() == Reply::Bulk("1".to_owned())
 }
 
-/// Only clients that ask for disks wait for them; and a write reported as durable is found after
-/// all nodes were killed at once.
+/// Only clients that request durability wait for disks, and a write reported as durable survives
+/// killing all nodes at once.
 #[test]
 fn a_client_of_a_volatile_cluster_is_told_when_its_write_is_on_disks() {
     let flush = FLUSH.as_millis().to_string();
@@ -61,7 +61,7 @@ fn a_client_of_a_volatile_cluster_is_told_when_its_write_is_on_disks() {
     let class = |link: &mut Link| link.ask(&["QUORATE", "CLASS"]).unwrap();
     assert_eq!(class(&mut link), Reply::Simple("volatile".to_owned()));
 
-    // Nodes of the release before might be among them.
+    // Nodes of the previous release might be members.
     assert_eq!(link.ask(&["QUORATE", "CLASS", "durable"]).unwrap(), ok());
     let Reply::Error(refused) = link.ask(&["SET", "b", "1"]).unwrap() else {
         panic!("it was taken")
@@ -99,7 +99,7 @@ fn a_client_of_a_volatile_cluster_is_told_when_its_write_is_on_disks() {
     assert!(found >= 2, "in {found} folders");
 }
 
-/// Sends a command to the log service; returns the status of its reply, the slot, and the latency.
+/// Sends a command to the log service. Returns the status and slot of its reply, and the latency.
 fn append(stream: &mut TcpStream, command: &[u8]) -> (u8, u64, Duration) {
     let began = Instant::now();
     let mut frame = Vec::new();
@@ -118,7 +118,7 @@ fn reply(stream: &mut TcpStream) -> Vec<u8> {
     reply
 }
 
-/// A client that asks for memory waits for no disk; and a reply at the cluster's class means that
+/// A client that requests memory waits for no disk, and a reply at the cluster's class implies that
 /// everything earlier is decided.
 #[test]
 fn a_client_of_a_durable_cluster_is_told_when_its_command_is_in_memory() {

@@ -1,5 +1,5 @@
-//! Clients that mean no good, or do not know better, against a real node: it keeps its memory, and
-//! the others do not notice.
+//! Malicious or careless clients of a real node: its memory stays bounded, and other clients are
+//! not affected.
 
 use std::{
     fs,
@@ -31,7 +31,7 @@ fn metric(node: &NodeProcess, name: &str) -> u64 {
     line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
 }
 
-/// The most memory that the process ever had, in bytes.
+/// Returns the peak memory of the process in bytes.
 fn peak(node: &NodeProcess) -> usize {
     let text = fs::read_to_string(format!("/proc/{}/status", node.id())).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -43,7 +43,7 @@ fn bulk(text: &[u8]) -> Vec<u8> {
     [format!("${}\r\n", text.len()).as_bytes(), text, b"\r\n"].concat()
 }
 
-/// Sends bytes that may be refused at any time: the node may have closed.
+/// Sends bytes and ignores errors, since the node may have closed the connection.
 fn push(stream: &mut TcpStream, bytes: &[u8]) {
     match stream.write_all(bytes) {
         Ok(()) => {}
@@ -53,8 +53,8 @@ fn push(stream: &mut TcpStream, bytes: &[u8]) {
     }
 }
 
-/// 40 clients ask for 32 MiB each and read nothing. Who holds most is closed, and said to be; all
-/// together have no more than what the flag says, the others go on.
+/// 40 clients request 32 MiB each and read nothing. The largest consumer is disconnected and
+/// logged, all together use no more memory than the flag allows, and other clients continue.
 #[test]
 fn clients_that_do_not_read_cost_no_more_than_their_memory() {
     let (_folder, node) = serve(&["--client-memory", "134217728"]);
@@ -67,7 +67,7 @@ fn clients_that_do_not_read_cost_no_more_than_their_memory() {
         let mut stream = TcpStream::connect(&node.ready.client).unwrap();
         let mut script = b"GET large\r\n".repeat(32);
         if n % 2 == 0 {
-            // Among writes, reads are answered elsewhere.
+            // With a write among them, the reads are answered on another path.
             script.splice(0..0, *b"SET small 1\r\n");
             script.extend_from_slice(b"SET small 2\r\n");
         }
@@ -80,14 +80,14 @@ fn clients_that_do_not_read_cost_no_more_than_their_memory() {
     wait_for("some are closed", || (shed() >= 10).then_some(()));
     assert_eq!(good.run(&[b"GET", b"large"]).unwrap(), Reply::Bulk(value));
     assert!(metric(&node, "quorate_client_held_bytes") < 128 * MIB as u64);
-    // What one reply and the allocator take beyond it is not much.
+    // One reply and the allocator's overhead may exceed the limit a little.
     let grown = peak(&node) - before;
     assert!(grown < 220 * MIB, "{} MiB", grown / MIB);
     let log = fs::read_to_string(&node.spec.stderr).unwrap();
     assert!(log.contains("held most of the memory for clients"), "{log}");
 }
 
-/// 60 clients queue 7 MiB between MULTI and EXEC, 20 others leave a command unfinished.
+/// 60 clients queue 7 MiB between MULTI and EXEC, and 20 others leave a command unfinished.
 #[test]
 fn clients_that_do_not_finish_cost_no_more_than_their_memory() {
     let (_folder, node) = serve(&["--client-memory", "134217728"]);
@@ -111,7 +111,7 @@ fn clients_that_do_not_finish_cost_no_more_than_their_memory() {
     wait_for("some are closed", || (shed() >= 20).then_some(()));
     let grown = peak(&node) - before;
     assert!(grown < 220 * MIB, "{} MiB", grown / MIB);
-    // The last one is not the worst: it may still have its transaction.
+    // The last client is not the largest consumer, so its transaction is still there.
     let last = hoarders.last_mut().unwrap();
     push(last, b"EXEC\r\n");
     let expected = b"+OK\r\n+QUEUED\r\n*1\r\n+OK\r\n";
@@ -120,8 +120,8 @@ fn clients_that_do_not_finish_cost_no_more_than_their_memory() {
     assert_eq!(reply, expected);
 }
 
-/// A request that a web page can send is closed before its body is read, with one log line for
-/// many.
+/// A request that a web page could send is refused before its body is read, and log lines are
+/// rate-limited.
 #[test]
 fn a_web_page_cannot_write() {
     let (_folder, node) = serve(&[]);

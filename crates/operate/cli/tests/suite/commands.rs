@@ -1,4 +1,4 @@
-//! The command line as scripts see it: first lines, exit codes, JSON, one clear error each.
+//! The command line as scripts use it: first lines, exit codes, JSON, a single clear error.
 
 use std::{
     fs,
@@ -26,7 +26,7 @@ fn client(node: &NodeProcess) -> Client {
     Client::new(std::slice::from_ref(&node.ready.client), Options::default())
 }
 
-/// `--data` alone founds a cluster of one; its data is there after a clean stop and after a kill.
+/// `--data` alone founds a cluster of one, whose data survives a clean stop and a kill.
 #[test]
 fn a_cluster_of_one_keeps_its_data() {
     let folder = tempfile::tempdir().unwrap();
@@ -42,7 +42,8 @@ fn a_cluster_of_one_keeps_its_data() {
     assert_eq!(client(&node).run(&[b"INCR", b"x"]), Ok(Reply::Integer(3)));
 }
 
-/// A command is sent without a client of Redis: replies as lines and as JSON, one clear error each.
+/// A command is sent without a Redis client, with replies as lines and as JSON, and a single clear
+/// error.
 #[test]
 fn a_command_for_the_service_is_sent_from_the_command_line() {
     let folder = tempfile::tempdir().unwrap();
@@ -68,7 +69,7 @@ fn a_command_for_the_service_is_sent_from_the_command_line() {
     assert_eq!(kv(&[]).status.code(), Some(2));
 }
 
-/// A wait for all nodes reports the missing one, and ends with exit code 3.
+/// A wait for all nodes names the missing one and ends with exit code 3.
 #[test]
 fn status_waits_until_all_nodes_serve() {
     let folder = tempfile::tempdir().unwrap();
@@ -84,7 +85,7 @@ fn status_waits_until_all_nodes_serve() {
     let message = json["error"]["message"].as_str().unwrap();
     let begins = "not all nodes serve after 1 s: no node answers at 127.0.0.1:1";
     assert!(message.starts_with(begins), "{message}");
-    // It listens, and its founder is nowhere: it waits.
+    // The node listens, but its founder does not exist, so it waits.
     let list = format!("1=127.0.0.1:1,2=127.0.0.1:{}", free_port());
     let lonely = single(&folder.path().join("m"), &["--node", "2", "--cluster", &list]);
     let mut lonely = NodeProcess::spawn(lonely).unwrap();
@@ -164,7 +165,7 @@ fn bad_usage_exits_with_2() {
     }
     let (code, json) = quorate_json(&["status", "--admins", "x", "--json"]);
     assert_eq!((code, json["error"]["code"].as_str()), (2, Some("bad_usage")));
-    // An unknown level must not mean silence.
+    // An unknown log level must not disable logging.
     let mut command = Command::new(program());
     command.args(["status", "--json"]).env("QUORATE_LOG", "loud");
     let output = command.output().unwrap();
@@ -174,7 +175,7 @@ fn bad_usage_exits_with_2() {
     assert!(message.starts_with("QUORATE_LOG=loud: "), "{json}");
 }
 
-/// Help is shown, however it is asked for.
+/// Help is shown for all ways of requesting it.
 #[test]
 fn help_helps() {
     let plain = quorate(&["start", "--help"]).stdout;
@@ -206,7 +207,7 @@ fn nobody_there_exits_with_3_and_an_error_document() {
 fn status_finds_the_cluster_from_one_node_and_transfer_moves_the_lead() {
     let mut cluster = Cluster::start(3, &[]);
     let admin = cluster.nodes.all()[0].ready.admin.clone();
-    // Addresses travel with the first handshakes.
+    // Nodes exchange addresses in their first handshakes.
     let status = wait_for("three nodes in the status", || {
         let (code, json) = quorate_json(&["status", "--admin", &admin, "--json"]);
         assert_eq!(code, 0);
@@ -240,7 +241,7 @@ fn status_finds_the_cluster_from_one_node_and_transfer_moves_the_lead() {
     let gone = nodes.iter().find(|node| node["node"] == dead).unwrap();
     assert_eq!(gone.as_object().unwrap().len(), 2, "{gone}");
     assert!(gone["error"].is_string(), "{gone}");
-    // It is known by the address, too.
+    // The silent node is identified by its address as well.
     let all = cluster.nodes.admin_addresses().join(",");
     let (_, json) = quorate_json(&["status", "--admin", &all, "--json"]);
     let nodes = json["nodes"].as_array().unwrap();
@@ -248,7 +249,7 @@ fn status_finds_the_cluster_from_one_node_and_transfer_moves_the_lead() {
     assert!(gone["error"].is_string(), "{gone}");
 }
 
-/// History shows earlier times: each second of each node, and all commands.
+/// The history includes every second of each node, and all commands.
 #[test]
 fn nodes_remember_second_by_second_what_they_did() {
     let mut cluster = Cluster::start(3, &[]);
@@ -310,8 +311,8 @@ fn a_node_alone_of_three_is_alive_but_not_ready() {
     assert!(error.is_err(), "{error:?}");
 }
 
-/// The later members wait for the founder; the line is printed before, or the founder could not be
-/// started.
+/// Later members wait for the founder. They print their first line before that, or a script could
+/// not start the founder.
 #[test]
 fn a_joining_node_listens_before_the_founder_runs() {
     let folder = tempfile::tempdir().unwrap();
@@ -328,7 +329,7 @@ fn a_joining_node_listens_before_the_founder_runs() {
     assert_eq!(http(&second.ready.admin, "/health").unwrap().0, 200);
     let (code, body) = http(&second.ready.admin, "/status").unwrap();
     assert_eq!(code, 503, "{body}");
-    // Who asks for the cluster sees a node that starts, and what it waits for.
+    // The status of the cluster includes the starting node and the reason why it waits.
     let (code, json) = quorate_json(&["status", "--admin", &second.ready.admin, "--json"]);
     assert_eq!((code, &json["nodes"][0]["node"]), (0, &Json::from(2)), "{json}");
     let why = json["nodes"][0]["error"].as_str().unwrap();
@@ -342,7 +343,7 @@ fn a_joining_node_listens_before_the_founder_runs() {
     assert_eq!(client(&second).ask(&[b"GET", b"x"]).unwrap(), Reply::Bulk(b"1".to_vec()));
 }
 
-/// The stored membership wins: a list that differs is a warning, no more.
+/// The stored membership takes precedence; a different list only causes a warning.
 #[test]
 fn a_differing_list_is_ignored_with_a_warning() {
     let folder = tempfile::tempdir().unwrap();
@@ -370,7 +371,7 @@ fn a_unix_socket_serves_clients_and_goes_with_the_node() {
     assert!(!path.exists());
 }
 
-/// The last error reaches the client; the node keeps running.
+/// The final error reaches the client, and the node keeps running.
 #[test]
 fn malformed_input_is_answered_and_closed() {
     let folder = tempfile::tempdir().unwrap();
@@ -450,7 +451,7 @@ fn the_demo_of_a_stream_finds_the_file_on_every_node() {
         (1..=3).map(|node| serde_json::json!({"node": node, "equal": BYTES, "lost": 0})).collect();
     assert_eq!(compared, &expected, "{json}");
     assert_eq!(json["bytes"], BYTES, "{json}");
-    // The writer was at the leader, and the leader was killed.
+    // The writer was connected to the leader, which was killed.
     assert!(json["reconnects"].as_u64().unwrap() >= 1, "{json}");
     assert!(json["failover_ms"].is_u64(), "{json}");
 }

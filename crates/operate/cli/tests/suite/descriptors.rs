@@ -1,4 +1,4 @@
-//! Real processes with few file descriptors: the log, the store, clients and operators share them.
+//! Real processes with few file descriptors, which the log, the store, clients and operators share.
 
 use std::{
     fs,
@@ -14,14 +14,14 @@ use crate::common::{
 use quorate_client::Reply;
 
 const LIMIT: usize = 256;
-/// Descriptors that a crowd leaves free: the store needs some now and then.
+/// Descriptors that must remain free for occasional use by the store.
 const SPARE: usize = 64;
-/// A record fills most of a segment of 64 KiB, so this makes more segments than there are
+/// Size of a value. A record fills most of a 64 KiB segment, so that there are more segments than
 /// descriptors.
 const VALUE_BYTES: usize = 40 << 10;
 const WRITES: usize = LIMIT + 50;
 
-/// The binary under this limit, soft and hard, or with another soft one.
+/// Returns a script that runs the binary with this limit of descriptors.
 fn limited(folder: &Path, limits: &str) -> PathBuf {
     let wrapper = folder.join("limited");
     let program = crate::common::program();
@@ -51,7 +51,7 @@ fn set(number: usize) -> Vec<u8> {
     [head.as_bytes(), &value, b"\r\n"].concat()
 }
 
-/// A client that asks, and is served or waits.
+/// A client that sends requests and waits for replies.
 struct Raw(BufReader<TcpStream>);
 
 impl Raw {
@@ -78,11 +78,10 @@ impl Raw {
     }
 }
 
-/// More than a node accepts at any of its ports; connections beyond the kernel's backlog would wait
-/// here.
+/// More connections than a node accepts at any port, but within the kernel's backlog.
 const CROWD: usize = 150;
 
-/// Clients, operators and strangers take all connections that they can get, and keep them.
+/// Takes as many client, admin and peer connections as possible and keeps them open.
 fn crowd(node: &NodeProcess) -> Vec<TcpStream> {
     let addresses = [&node.ready.client, &node.ready.admin, &node.ready.peer];
     let crowd = addresses
@@ -123,7 +122,7 @@ fn a_log_of_more_segments_than_descriptors_with_a_crowd_at_all_ports() {
     }
 }
 
-/// A follower that was away is served from segments that are not open.
+/// A follower that was down is served from segments that are not open.
 #[test]
 fn a_follower_catches_up_from_a_log_of_more_segments_than_descriptors() {
     let folder = tempfile::tempdir().unwrap();
@@ -147,7 +146,7 @@ fn a_follower_catches_up_from_a_log_of_more_segments_than_descriptors() {
     }
 }
 
-/// The soft limit is for programs that cannot count further.
+/// The soft limit is raised, since it exists only for programs that cannot handle high descriptors.
 #[test]
 fn the_soft_limit_is_raised_to_the_hard_one() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Devices of nodes, as users see them. Without root, or where no program may be loaded into the
-//! kernel, that is skipped, in print.
+//! Devices of nodes as users see them. Without root, or where no kernel programs can be loaded,
+//! these tests are skipped with a message.
 
 use std::{env, fs};
 
@@ -13,15 +13,15 @@ use quorate_testbed::{
 };
 use serde_json::Value as Json;
 
-/// Says what is not tested, and why; with `QUORATE_NO_SKIPS=true` everything must be there.
+/// Reports a skipped test; with `QUORATE_NO_SKIPS=true` it fails instead.
 fn skip(why: &str) {
     let all = env::var("QUORATE_NO_SKIPS").is_ok_and(|value| value == "true");
     assert!(!all, "devices in the kernel are not tested: {why}");
     eprintln!("skipped: devices in the kernel: {why}");
 }
 
-/// [offload-8], [offload-12] A leader is killed with SIGKILL while its device votes on, and comes
-/// back to it; nothing that was acknowledged is lost, and nothing of the demo is left on the
+/// [offload-8], [offload-12] A leader is killed with SIGKILL while its device continues to vote,
+/// and returns to that device. Nothing acknowledged is lost, and the demo leaves nothing on the
 /// machine.
 #[test]
 fn the_demo_in_the_kernel_loses_nothing() {
@@ -38,12 +38,12 @@ fn the_demo_in_the_kernel_loses_nothing() {
     }
     let acknowledged = json["acknowledged"].as_u64().unwrap();
     let votes = json["devices"]["votes"].as_u64().unwrap();
-    // Batches hold several writes.
+    // Batches contain several writes.
     assert!(acknowledged > 100 && votes > 30, "{json}");
 }
 
-/// [offload-11], [offload-15] A client outside: a learner whose commands go to the leader's device
-/// by frames, and which learns by what that counted.
+/// [offload-11], [offload-15] A learner, as a client outside the voters, submits commands to the
+/// leader's device in frames, and learns from the decisions that the device counts.
 #[test]
 fn a_learner_submits_and_learns_by_frames() {
     let flags = ["--durability", "volatile", "--device", "udp"];
@@ -60,7 +60,8 @@ fn a_learner_submits_and_learns_by_frames() {
     };
     let mut client = Client::new(&[learner.ready.client.clone()], patient());
     let mut written = 0_u64;
-    // Until it has received from the leader's device, and the device from it.
+    // Wait until it has received frames from the leader's device and the device has received frames
+    // from it.
     let device = wait_for("a command that went by frames, and decisions by them", || {
         for _ in 0..20 {
             client.run(&[b"INCR", b"key"]).unwrap();
@@ -75,8 +76,8 @@ fn a_learner_submits_and_learns_by_frames() {
     assert_eq!(reply.bytes(), Some(written.to_string().as_bytes()), "{reply:?}");
 }
 
-/// A box, a thread and a node without a device serve the page of the demo; `cargo xtask page`
-/// presses its buttons.
+/// An external device process, a thread and a node without a device serve the demo's page, whose
+/// buttons `cargo xtask page` presses.
 #[test]
 fn the_demo_with_a_page_loses_nothing() {
     let words = ["demo", "--devices", "--plane", "tcp", "--seconds", "3", "--json"];
@@ -90,12 +91,12 @@ fn the_demo_with_a_page_loses_nothing() {
     assert!(json["devices"][2].is_null(), "{json}");
 }
 
-/// Returns a node's report on its device.
+/// Returns a node's report about its device.
 fn device_of(cluster: &Cluster, id: u32) -> Option<Json> {
     Some(cluster.status(id)?["device"].clone()).filter(|device| !device.is_null())
 }
 
-/// The process of a program of this node's box.
+/// Returns the process that runs this program for a node's device.
 fn process_of(cluster: &mut Cluster, id: u32, program: &str) -> Option<u32> {
     let children = cluster.node(id).children().unwrap();
     children.into_iter().find(|child| {
@@ -104,9 +105,8 @@ fn process_of(cluster: &mut Cluster, id: u32, program: &str) -> Option<u32> {
     })
 }
 
-/// [offload-9], [offload-12] Programs for switches allocate slots and vote for nodes. One is killed
-/// with its memory while it works: nothing that was acknowledged is lost, and it is used again when
-/// it is back.
+/// [offload-9], [offload-12] Switch programs assign slots and vote for nodes. When one is killed
+/// and loses its memory, nothing acknowledged is lost, and it is used again after its restart.
 #[test]
 fn boxes_give_out_slots_and_may_lose_their_memory() {
     let mut cluster = Cluster::start(3, &["--device", "p4"]);
@@ -139,7 +139,8 @@ fn boxes_give_out_slots_and_may_lose_their_memory() {
     assert_eq!(reply.bytes(), Some(written.to_string().as_bytes()), "{reply:?}");
 }
 
-/// However its node ends, and although it stands still and does not see that.
+/// An external device process ends with its node, however that ends, and even while the process is
+/// stopped.
 #[test]
 fn a_box_ends_with_its_node() {
     let mut cluster = Cluster::start(1, &["--device", "p4"]);
@@ -152,14 +153,14 @@ fn a_box_ends_with_its_node() {
     }
     cluster.node(1).kill().unwrap();
     for process in processes {
-        // A process that has ended has no command line, even before it is reaped.
+        // An ended process has no command line, even before it is reaped.
         let words = format!("/proc/{}/cmdline", process.as_raw_nonzero());
         wait_for("its end", || fs::read(&words).unwrap_or_default().is_empty().then_some(()));
     }
 }
 
-/// One node votes by a program for switches, one by a thread, one by itself: under any leader,
-/// devices and nodes work together.
+/// One node votes by a switch program, one by a thread, one by itself. They work together under any
+/// leader.
 #[test]
 fn groups_are_mixed() {
     let mut nodes = Nodes::none("quorate-test-").unwrap();
@@ -189,7 +190,7 @@ fn groups_are_mixed() {
             (given()? >= before + 10).then_some(())
         });
     }
-    // Both voted for what the other gave out.
+    // Each voted for slots that the other assigned.
     for id in [1, 2] {
         let device = device_of(&cluster, id).unwrap();
         assert_eq!(device["kind"], ["", "p4", "udp"][id as usize]);
@@ -199,7 +200,7 @@ fn groups_are_mixed() {
     assert_eq!(reply.bytes(), Some(written.to_string().as_bytes()), "{reply:?}");
 }
 
-/// A device that does not map frames to frames is reported, and a thread votes instead.
+/// A device that does not answer frames with frames is reported, and a thread votes instead.
 #[test]
 fn a_box_that_does_not_answer_is_passed_over() {
     for (command, why) in [

@@ -1,4 +1,5 @@
-//! Nodes with `--service etcd`: they print who may connect, and the service stays what it was.
+//! Nodes with `--service etcd`: they print who may connect, and the service cannot be changed
+//! later.
 
 use std::path::Path;
 
@@ -37,20 +38,20 @@ fn a_cluster_keeps_the_service_that_it_began_with() {
     serves(&cluster);
 }
 
-/// Sends a request in JSON and returns the node's answer.
+/// Sends a JSON request and returns the node's response.
 fn ask(address: &str, path: &str, body: &str) -> Json {
     let answer = client::post(address, path, body, PATIENCE).unwrap();
     serde_json::from_str(&answer.body).unwrap_or_else(|error| panic!("{error}: {}", answer.body))
 }
 
-/// Keys survive with their history, also where only one node has them; and the next start needs no
+/// Keys survive with their history, even where only one node has them, and the next start needs no
 /// flags.
 #[test]
 fn keys_on_disk_are_there_after_a_kill() {
     let mut cluster = Cluster::start(1, &["--service", "etcd", "--store", "lsm"]);
     assert_eq!(cluster.status(1).unwrap()["store"], "etcd-lsm");
     let address = cluster.clients().remove(0);
-    // "foo", and "1" to "3".
+    // "foo", and "1" to "3", in Base64.
     for value in ["MQ==", "Mg==", "Mw=="] {
         let put = format!(r#"{{"key":"Zm9v","value":"{value}"}}"#);
         let answer = ask(&address, "/v3/kv/put", &put);
@@ -82,7 +83,7 @@ fn keys_on_disk_are_there_after_a_kill() {
     assert_eq!(now(&address), before);
 }
 
-/// Revisions that clients have seen since the backup are not assigned again.
+/// Revisions that clients saw after the backup are not assigned again.
 #[test]
 fn a_restored_cluster_goes_on_above_the_revisions_that_clients_have_seen() {
     let mut cluster = Cluster::start(1, &["--service", "etcd"]);
@@ -119,9 +120,9 @@ fn a_restored_cluster_goes_on_above_the_revisions_that_clients_have_seen() {
     assert_eq!(put(address)["header"]["revision"], "1003");
 }
 
-/// Auth is on in this snapshot of etcd, whose passwords fit nothing here: no user could log in, so
-/// nothing is written. With a new password of root there is a cluster in which clients have to log
-/// in.
+/// Authentication is enabled in this etcd snapshot, but its passwords cannot be used here. No user
+/// could log in, so nothing is written. With a new password for root, clients of the new cluster
+/// must log in.
 #[test]
 fn a_snapshot_of_etcd_with_users_needs_a_new_password_of_root() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Real processes that are killed, paused and started again: nothing acknowledged is lost.
+//! Real processes that are killed, paused and restarted lose nothing acknowledged.
 
 use std::{
     sync::{
@@ -11,7 +11,7 @@ use std::{
 use crate::common::{Cluster, Signal, patient, signal, wait_end, wait_for, wait_long_for};
 use quorate_client::{Client, Reply};
 
-/// Writers of unique keys in the background.
+/// Background writers of unique keys.
 struct Load {
     stop: Arc<AtomicBool>,
     acknowledged: Arc<AtomicU64>,
@@ -19,7 +19,7 @@ struct Load {
 }
 
 impl Load {
-    /// Starts one writer per node, which continues at another when its node is gone.
+    /// Starts one writer per node, which switches to another node when its own is down.
     fn start(cluster: &Cluster) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let acknowledged = Arc::new(AtomicU64::new(0));
@@ -39,7 +39,7 @@ impl Load {
         });
     }
 
-    /// The keys that were acknowledged; each has its own name as its value.
+    /// Stops the writers and returns the acknowledged keys; each value equals its key.
     fn finish(self) -> Vec<String> {
         self.stop.store(true, Ordering::SeqCst);
         self.writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect()
@@ -53,7 +53,7 @@ fn write(name: u32, mut client: Client, stop: &AtomicBool, count: &AtomicU64) ->
             break;
         }
         let key = format!("k:{name}:{number}");
-        // Without an acknowledgement nothing was promised; the test is about what was.
+        // A write without an acknowledgement promises nothing, and is not checked.
         if client.run(&[b"SET", key.as_bytes(), key.as_bytes()]).is_ok() {
             acknowledged.push(key);
             count.fetch_add(1, Ordering::SeqCst);
@@ -62,7 +62,7 @@ fn write(name: u32, mut client: Client, stop: &AtomicBool, count: &AtomicU64) ->
     acknowledged
 }
 
-/// Each acknowledged write is on each node, linearizably and in its own state.
+/// Checks that each acknowledged write is on each node, by linearizable reads and in its own state.
 fn check_all_there(cluster: &Cluster, keys: &[String]) {
     assert!(!keys.is_empty(), "nothing was acknowledged");
     cluster.wait_until_equal();
@@ -80,7 +80,7 @@ fn check_all_there(cluster: &Cluster, keys: &[String]) {
     }
 }
 
-/// The writers go on without it, and with it.
+/// Kills the leader and restarts it; writers continue in both cases.
 fn kill_the_leader_and_start_it_again(cluster: &mut Cluster, load: &Load) {
     let leader = cluster.leader();
     cluster.node(leader).kill().unwrap();
@@ -101,15 +101,15 @@ fn a_leader_killed_under_load_loses_nothing_acknowledged() {
     check_all_there(&cluster, &keys);
 }
 
-/// Members of a ring are killed with the protocol on datagrams; where the machine supports no
-/// multicast, the next best is used. [ring-7] Votes find another route when a member of the ring
-/// that they take is gone, and so when another is.
+/// Members of a ring are killed while the protocol uses datagrams, by multicast or the next best
+/// plane that the machine supports. [ring-7] Votes take another route each time a member of the
+/// current ring is gone.
 #[test]
 fn members_of_a_ring_killed_lose_nothing_acknowledged() {
     let flags = ["--store", "memory", "--plane", "multicast", "--votes", "ring"];
     let mut cluster = Cluster::start(5, &flags);
-    // On a busy machine a ring breaks at once, and the next one is put off, up to a minute: that
-    // one was laid is sure, that one stands at a moment is not.
+    // On a busy machine a ring may break at once, and the next one is delayed by up to a minute. So
+    // the test requires that one was set up, not that one exists at any moment.
     wait_long_for("a ring", || {
         let laid = |node| cluster.nodes.metric(node, "quorate_rings_laid_total").ok();
         (1..=5).any(|node| laid(node) > Some(0)).then_some(())
@@ -146,8 +146,8 @@ fn a_leader_killed_on_planes_of_packets_loses_nothing_acknowledged() {
     }
 }
 
-/// [offload-9], [offload-12] Phase 2 in threads next to the nodes: a leader is killed with its
-/// device, the others fence theirs and continue.
+/// [offload-9], [offload-12] With phase 2 in threads next to the nodes, a leader is killed with its
+/// device; the other nodes fence their devices and continue.
 #[test]
 fn a_leader_killed_with_its_device_loses_nothing_acknowledged() {
     let mut cluster = Cluster::start(3, &["--store", "memory", "--device", "udp"]);
@@ -161,7 +161,7 @@ fn a_leader_killed_with_its_device_loses_nothing_acknowledged() {
         let device = cluster.nodes.view(node).and_then(|view| view.device);
         device.map_or(0, |device| device.given)
     };
-    // How soon depends on the machine; the load goes on meanwhile.
+    // The time depends on the machine, and the load continues meanwhile.
     wait_long_for("a device that has assigned 50 slots", || {
         (given(cluster.leader()) > 50).then_some(())
     });
@@ -177,7 +177,7 @@ fn all_nodes_killed_at_once_lose_nothing_acknowledged() {
         let load = Load::start(&cluster);
         load.wait_for_more(200);
         cluster.kill_all_at_once();
-        // The writers go on asking until the nodes are back.
+        // The writers retry until the nodes are back.
         cluster.restart_all();
         load.wait_for_more(100);
         let keys = load.finish();
@@ -209,13 +209,14 @@ fn a_paused_leader_is_replaced_and_does_not_serve_old_values() {
     signal(cluster.node(old), Signal::STOP);
     client.run(&[b"SET", b"x", b"new"]).unwrap();
     signal(cluster.node(old), Signal::CONT);
-    // [read-2] It may still believe that it leads; a linearizable read finds out.
+    // [read-2] The old leader may still consider itself the leader, which a linearizable read
+    // detects.
     let value = cluster.client_of(old).ask(&[b"GET", b"x"]).unwrap();
     assert_eq!(value, Reply::Bulk(b"new".to_vec()));
 }
 
-/// [session-2] The counter is as high as the number of acknowledged increments, although leaders
-/// die between a command and its reply.
+/// [session-2] The counter equals the number of acknowledged increments, even if leaders die
+/// between a command and its reply.
 #[test]
 fn increments_run_exactly_once_across_leaders() {
     let mut cluster = Cluster::start(3, &[]);
@@ -266,7 +267,7 @@ fn a_node_told_to_stop_hands_over_and_ends_with_0() {
     check_all_there(&cluster, &keys);
 }
 
-/// [volatile-1] It may have forgotten votes: it comes back as a learner and says so.
+/// [volatile-1] A killed node may have lost votes, so it returns as a learner and reports that.
 #[test]
 fn a_volatile_node_killed_comes_back_without_a_vote() {
     let mut cluster = Cluster::start(3, &["--durability", "volatile", "--store", "memory"]);
@@ -276,7 +277,7 @@ fn a_volatile_node_killed_comes_back_without_a_vote() {
     let follower = leader % 3 + 1;
     cluster.node(follower).kill().unwrap();
     cluster.node(follower).restart().unwrap();
-    // The others may take it in again soon.
+    // The other nodes may soon readmit it.
     wait_for("it to say so", || {
         let status = cluster.status(follower)?;
         let error = status["error"].as_str()?;
@@ -287,7 +288,7 @@ fn a_volatile_node_killed_comes_back_without_a_vote() {
     check_all_there(&cluster, &keys);
 }
 
-/// [volatile-4] A clean stop forgets nothing.
+/// [volatile-4] A clean stop loses no votes.
 #[test]
 fn a_volatile_node_stopped_cleanly_keeps_its_vote() {
     let mut cluster = Cluster::start(3, &["--durability", "volatile", "--store", "memory"]);
@@ -309,7 +310,7 @@ fn a_volatile_node_stopped_cleanly_keeps_its_vote() {
     }
 }
 
-/// The quorum that could take the others in again is gone: no node may pretend to serve.
+/// The quorum that could readmit the others is gone, so no node may appear to serve.
 #[test]
 fn a_volatile_cluster_whose_quorum_died_at_once_stops_and_says_so() {
     let mut cluster = Cluster::start(3, &["--durability", "volatile", "--store", "memory"]);
@@ -328,7 +329,7 @@ fn a_volatile_cluster_whose_quorum_died_at_once_stops_and_says_so() {
     }
 }
 
-/// Node 1 is a learner, as `why` says on its standard error.
+/// Checks that node 1 is a learner for the reason `why`, given on its standard error.
 fn forgot_votes(cluster: &mut Cluster, why: &str) {
     let learner = wait_for("node 1 to say what it is", || {
         let status = cluster.status(1)?;
@@ -340,10 +341,9 @@ fn forgot_votes(cluster: &mut Cluster, why: &str) {
     assert!(said.contains(why), "{said}");
 }
 
-/// [volatile-1] A write is acknowledged by nodes 1 and 2; node 1 comes back without its log, as
-/// when the disk of the log is not mounted, and node 3 without having received the write. They are
-/// no majority: one of them has forgotten what it voted for. With node 2 the write is there again,
-/// everywhere.
+/// [volatile-1] A write is acknowledged by nodes 1 and 2. Node 1 returns without its log, as if its
+/// log disk were not mounted, and node 3 returns without having received the write. They are not a
+/// majority, since one of them has lost its votes. Once node 2 is back, the write is on all nodes.
 #[test]
 fn a_node_without_its_log_does_not_help_to_forget() {
     for store in ["memory", "lsm"] {
@@ -367,7 +367,7 @@ fn a_node_without_its_log_does_not_help_to_forget() {
         for id in [1, 3] {
             let node = cluster.node(id).ready.client.clone();
             let mut client = Client::new(&[node], quick.clone());
-            // Should it be executed later, it finds the key there.
+            // If this is executed later, it will find the key.
             let other = client.run(&[b"SET", b"k", b"other", b"NX"]);
             assert!(other.is_err(), "node {id}: {other:?}");
         }
@@ -381,8 +381,8 @@ fn a_node_without_its_log_does_not_help_to_forget() {
     }
 }
 
-/// [volatile-1] The log of node 1 is replaced with an older copy, as a well-meaning operator may
-/// do; its store is not. It has forgotten votes, which the store reveals.
+/// [volatile-1] The log of node 1 is replaced by an older copy, as a well-meaning operator might
+/// do, but its store is not. The newer store reveals that the node has lost votes.
 #[test]
 fn a_log_older_than_its_store_is_found_out() {
     let mut cluster = Cluster::start(3, &[]);
@@ -408,8 +408,7 @@ fn a_log_older_than_its_store_is_found_out() {
     cluster.node(1).restart().unwrap();
     let new = cluster.client_from(1).run(&[b"SET", b"new", b"kept"]);
     assert_eq!(new, ok);
-    // It has applied that itself, whichever node answered: else its store is no newer than the
-    // copy.
+    // Node 1 itself must have applied this, or else its store is no newer than the copy.
     let applied = cluster.client_of(1).ask(&[b"GET", b"new"]);
     assert_eq!(applied, Ok(Reply::Bulk(b"kept".to_vec())));
     cluster.wait_until_equal();

@@ -1,13 +1,12 @@
-//! Folders written by other versions of the program: each is opened, checked for completeness, and
-//! used further.
+//! Folders written by earlier versions are opened, checked for completeness, and used further.
 //!
-//! `testdata/formats/v1-…` were written by the last version whose logs could not be trimmed: nodes
-//! of a cluster of one, two lives each, the first of which was killed. `v2-…` were written by the
-//! version of November 2026: nodes that joined by the log, have leases, a snapshot and an address
-//! book with a removed node; killed. `REWRITE=1` writes those of `v2` again. A fixture is one file,
-//! without the zeros that most of a log consists of: lines `file PATH BYTES`, and for what is not
-//! zero in it `at OFFSET BYTES`, and these bytes; before them a session of that cluster, and how
-//! many records the log has.
+//! `testdata/formats/v1-…` were written by the last version whose logs could not be trimmed: single
+//! nodes with two lives, the first of which was killed. `v2-…` were written by the version of
+//! November 2026: nodes that joined through the log and have leases, a snapshot and an address book
+//! with a removed node; they were killed. `REWRITE=1` writes the `v2` folders again. A fixture is
+//! one file without the zeros that fill most of a log: lines `file PATH BYTES`, and for each
+//! nonzero range a line `at OFFSET BYTES` followed by these bytes. A session of that cluster and
+//! the number of records in its log come first.
 
 use std::{
     env, fs,
@@ -20,18 +19,18 @@ use quorate_testbed::resp::{Link, Reply};
 use serde_json::Value as Json;
 use tempfile::TempDir;
 
-/// Keys of each folder; one of them was deleted again.
+/// Keys in each folder; one of them was deleted.
 const KEYS: usize = 30;
 const DELETED: usize = 3;
 
-/// Shortest run of zeros that is left out.
+/// Shortest run of zeros that is omitted.
 const ZEROS: usize = 32;
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/formats").join(format!("{name}.folder"))
 }
 
-/// The files of a folder, by their paths within it.
+/// Returns the files of a folder as relative paths.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let (mut found, mut folders) = (Vec::new(), vec![folder.to_owned()]);
     while let Some(next) = folders.pop() {
@@ -47,7 +46,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Returns the ranges that are not zero, each up to a long run of zeros.
+/// Returns the nonzero ranges, separated by long runs of zeros.
 fn extents(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
     let mut extents: Vec<std::ops::Range<usize>> = Vec::new();
     let used = bytes.iter().enumerate().filter(|(_, byte)| **byte != 0);
@@ -60,7 +59,7 @@ fn extents(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
     extents
 }
 
-/// Data of a fixture apart from its files.
+/// Data of a fixture besides its files.
 struct Said {
     session: String,
     records: u64,
@@ -111,7 +110,7 @@ fn unpack(from: &Path, data: &Path) -> Said {
     said
 }
 
-/// The text of one of its files.
+/// Returns the text of one of its files.
 fn text_in(name: &str, file: &str) -> String {
     let folder = TempDir::new().unwrap();
     unpack(&fixture(name), folder.path());
@@ -142,7 +141,7 @@ fn has_everything(link: &mut Link) {
     assert_eq!(link.ask(&["GET", "counter"]).unwrap(), bulk("3"));
 }
 
-/// Opens it as the node that it is, continues, and returns its view of its members.
+/// Starts the node in the folder, uses it further, and returns its view of the members.
 fn goes_on(name: &str, node_id: u32) -> (Json, TempDir) {
     let folder = TempDir::new().unwrap();
     let data = folder.path().join("n");
@@ -156,14 +155,14 @@ fn goes_on(name: &str, node_id: u32) -> (Json, TempDir) {
     assert_eq!(node.ready.node, node_id);
     let mut link = Link::connect(&node.ready.client).unwrap();
     has_everything(&mut link);
-    // Its sessions are as they were: what was executed is not executed again.
+    // Its sessions are intact, so an executed command is not executed again.
     let resumed = link.ask(&["QUORATE", "SESSION", &session]).unwrap();
     assert_eq!(resumed, Reply::Simple("OK".to_owned()));
     let again = ["QUORATE", "SEQ", "1", "INCR", "counter"];
     assert_eq!(link.ask(&again).unwrap(), Reply::Number(2));
     has_everything(&mut link);
 
-    // What is written now is there after the next start, with and without a snapshot between.
+    // New writes survive the next start, with and without a snapshot in between.
     let admin = node.ready.admin.clone();
     for round in ["one", "two"] {
         link.ask(&["SET", round, "1"]).unwrap();
@@ -209,7 +208,7 @@ fn a_folder_of_a_node_that_joined_goes_on() {
     }
 }
 
-/// The folder of node 2, which joined, and is alone now.
+/// Writes the folder of node 2, which joined and is the only node now.
 fn write_today(name: &str, store: &str) {
     let folder = TempDir::new().unwrap();
     let lease = ["--reads", "lease", "--log-ready", "0"];
@@ -222,7 +221,7 @@ fn write_today(name: &str, store: &str) {
         let (code, list) = quorate_json(&["member", "list", "--json", "--admin", &admin]);
         (code == 0 && list["nodes"][1]["weight"] == 1 && list["plan"].is_null()).then_some(())
     });
-    // Two of two are needed, so it has granted leases by now, or will.
+    // A quorum is two of two, so the node must have granted leases, or will.
     wait_for("a lease that it granted", || {
         let identity = fs::read_to_string(data.join("identity")).unwrap();
         identity.contains("\nleased ").then_some(())

@@ -1,4 +1,4 @@
-//! A founder that comes back without its disk: it must not become a second cluster in silence.
+//! A founder that lost its disk must not silently form a second cluster.
 
 use std::{
     fs,
@@ -26,12 +26,12 @@ fn a_founder_without_its_disk_does_not_found_beside_its_cluster() {
     let aside = spec.data.with_extension("aside");
     fs::rename(&spec.data, &aside).unwrap();
 
-    // One of the others is enough to know.
+    // One of the other nodes suffices to detect it.
     for gone in [None, Some(2)] {
         if let Some(gone) = gone {
             cluster.node(gone).kill().unwrap();
         }
-        // Not waited for longer than a test may take: a node that founds does not end.
+        // Wait no longer than a test may take, since a founding node does not end.
         let mut node = NodeProcess::spawn(spec.clone()).unwrap();
         let code = wait_end(&mut node).code();
         let text = fs::read_to_string(&spec.stderr).unwrap();
@@ -46,15 +46,15 @@ fn a_founder_without_its_disk_does_not_found_beside_its_cluster() {
     assert_eq!(survivor, Reply::Bulk(b"1".to_vec()));
     assert!(said(cluster.node(3), "starts with an empty folder"));
 
-    // With its folder it is a member as before.
+    // With its folder it is a member again.
     fs::rename(&aside, &spec.data).unwrap();
     cluster.node(1).restart().unwrap();
     cluster.wait_until_all_serve();
     cluster.wait_until_equal();
 }
 
-/// The founders could not ask each other. Neither cluster harms the other, and all nodes report the
-/// conflict.
+/// Founders that could not contact each other form two clusters. Neither harms the other, and all
+/// nodes report the conflict.
 #[test]
 fn two_clusters_at_one_list_of_addresses_say_so() {
     let mut cluster = Cluster::start(3, &["--client-timeout-ms", "300"]);
@@ -88,13 +88,13 @@ fn two_clusters_at_one_list_of_addresses_say_so() {
         });
         assert!(said(cluster.node(node), "belongs to another cluster"));
     }
-    // The old one has its quorum, and its data.
+    // The old cluster has its quorum and its data.
     for node in 2..=3 {
         let admin = cluster.node(node).ready.admin.clone();
         wait_for("the old cluster", || (http(&admin, "/ready")?.0 == 200).then_some(()));
         assert_eq!(value(&cluster, node), Reply::Bulk(b"1".to_vec()));
     }
-    // The new one has none, says why, and takes nothing.
+    // The new one has no quorum, reports why, and accepts nothing.
     let admin = cluster.node(1).ready.admin.clone();
     let (code, body) = http(&admin, "/ready").unwrap();
     assert_eq!(code, 503);

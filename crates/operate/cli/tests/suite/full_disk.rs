@@ -1,8 +1,7 @@
-//! A node on a file system that is really full: it waits, says so, loses nothing, and continues by
-//! itself.
+//! A node on a full file system waits, reports it, loses nothing, and continues by itself.
 //!
-//! The file system is a small one in memory, in a mount namespace of its own. Where there are no
-//! namespaces the tests are skipped, in print.
+//! The file system is a small one in memory, in a mount namespace of its own. Without namespaces
+//! the tests are skipped with a message.
 
 use std::{
     fs::{self, File, Permissions},
@@ -34,22 +33,22 @@ use quorate_testbed::{
 };
 use rustix::fs::{FallocateFlags, fallocate};
 
-/// Bytes of a value. They cannot be compressed.
+/// Size of a value, which cannot be compressed.
 const VALUE: usize = 200_000;
 
-/// A small file system, alive as long as a process that holds it.
+/// A small file system that exists as long as a process holds it.
 struct Disk {
     folder: tempfile::TempDir,
     holder: Child,
 }
 
 impl Disk {
-    /// `None`, in print, where it cannot be made.
+    /// Creates the file system. Prints a message and returns `None` where it cannot.
     fn make(mib: usize) -> Option<Self> {
         let folder = tempfile::Builder::new().prefix("quorate-test-").tempdir().unwrap();
         let inside = folder.path().join("disk");
         fs::create_dir(&inside).unwrap();
-        // Its own user, too, if this one may not mount.
+        // Also use a user namespace if this user may not mount.
         let own_user = !rustix::process::geteuid().is_root();
         let flags = if own_user { "-Urm" } else { "-m" };
         let script = format!("mount -t tmpfs -o size={mib}m tmpfs \"$0\" && echo up && exec cat");
@@ -85,7 +84,7 @@ impl Disk {
         Some(disk)
     }
 
-    /// Runs the binary where the file system is.
+    /// Returns a script that runs the binary inside the mount namespace.
     fn program(&self) -> PathBuf {
         self.folder.path().join("quorate")
     }
@@ -95,7 +94,7 @@ impl Disk {
         let mut spec = single(&data, &["--log-ready", "0", "--client-timeout-ms", "1000"]);
         spec.program = self.program();
         spec.stderr = self.folder.path().join("node.log");
-        // It comes back where writers of streams look for it.
+        // It must return to the address that stream writers know.
         let at = spec.flags.iter().position(|flag| flag == "--stream");
         spec.flags[at.unwrap() + 1] = format!("127.0.0.1:{}", process::free_port().unwrap());
         let mut node = NodeProcess::spawn(spec).unwrap();
@@ -103,15 +102,14 @@ impl Disk {
         node
     }
 
-    /// A path on it, for this process.
+    /// Returns a path on the file system as this process sees it.
     fn path(&self, name: &str) -> PathBuf {
         let inside = self.folder.path().join("disk").join(name);
         let inside = inside.strip_prefix("/").unwrap();
         Path::new(&format!("/proc/{}/root", self.holder.id())).join(inside)
     }
 
-    /// Takes all the room that there is: at once what can be had at once, and what is left by
-    /// blocks.
+    /// Fills all free space: in one step as far as possible, then block by block.
     fn fill(&self) {
         let mut file =
             File::options().create(true).append(true).open(self.path("balloon")).unwrap();
@@ -144,7 +142,7 @@ impl Drop for Disk {
     }
 }
 
-/// Writes numbered values and knows which were acknowledged.
+/// Writes numbered values and records which ones were acknowledged.
 struct Writer {
     client: Client,
     number: u64,
@@ -156,7 +154,7 @@ impl Writer {
         Self { client: client(node), number: 0, acknowledged: Vec::new() }
     }
 
-    /// Writes once; returns whether the write was accepted.
+    /// Writes the next value; returns whether it was acknowledged.
     fn write(&mut self) -> bool {
         self.number += 1;
         let key = self.number.to_string();
@@ -186,7 +184,7 @@ fn client(node: &NodeProcess) -> Client {
     Client::new(std::slice::from_ref(&node.ready.client), options)
 }
 
-/// Bytes that no other number has.
+/// Returns bytes that are unique to this number.
 fn value(number: u64) -> Vec<u8> {
     bytes(0, number * VALUE as u64, VALUE)
 }
@@ -200,7 +198,8 @@ fn wait_until_ready(node: &NodeProcess) {
     wait_for("a node that serves", || ready(node).filter(String::is_empty));
 }
 
-/// Once it ended with a panic, and again at each start while the disk was full.
+/// A node with a full disk keeps running. It once panicked, and again at each start while the disk
+/// was full.
 #[test]
 fn a_full_disk_stops_a_node_until_there_is_room() {
     let Some(disk) = Disk::make(700) else { return };
@@ -214,12 +213,12 @@ fn a_full_disk_stops_a_node_until_there_is_room() {
     wait_for("a write that is refused", || (!writer.write()).then_some(()));
     let why = wait_for("the reason", || ready(&node).filter(|why| !why.is_empty()));
     assert!(why.contains("no room"), "{why}");
-    // Killed and started again, it waits as before.
+    // After a kill and a restart it waits as before.
     for _ in 0..2 {
         node.kill().unwrap();
         disk.fill();
         node.restart().unwrap();
-        // At first it says that it starts.
+        // At first it reports that it is starting.
         wait_for("the reason", || ready(&node).filter(|why| why.contains("room")));
         assert!(node.child.try_wait().unwrap().is_none());
     }
@@ -232,7 +231,7 @@ fn a_full_disk_stops_a_node_until_there_is_room() {
     assert!(!disk.log().contains("panicked"));
 }
 
-/// The disk fills up at any moment, so that the tree meets it unprepared, too.
+/// The disk may become full at any moment, also while the storage engine is writing.
 #[test]
 fn a_disk_that_fills_up_again_and_again_loses_nothing() {
     let Some(disk) = Disk::make(1500) else { return };
@@ -267,8 +266,8 @@ fn a_disk_that_fills_up_again_and_again_loses_nothing() {
     assert!(!disk.log().contains("panicked"));
 }
 
-/// One node of three has a full disk: the others continue without it, it says why it does not, and
-/// all that was acknowledged is on its disk in the end.
+/// One node of three has a full disk. The others continue without it, it reports the reason, and in
+/// the end everything acknowledged is on its disk.
 #[test]
 fn a_disk_that_fills_up_during_a_snapshot_delays_one_node() {
     let Some(disk) = Disk::make(1200) else { return };
@@ -281,7 +280,7 @@ fn a_disk_that_fills_up_during_a_snapshot_delays_one_node() {
     specs[2].stderr = disk.folder.path().join("node.log");
     nodes.start(specs).unwrap();
     nodes.wait_until_all_ready().unwrap();
-    // More than the first file of a snapshot holds.
+    // More than fits in the first file of a snapshot.
     let mut link = Link::connect(&nodes.client_addresses()[0]).unwrap();
     let large = "x".repeat(1 << 20);
     for number in 0..150 {
@@ -306,7 +305,7 @@ fn a_disk_that_fills_up_during_a_snapshot_delays_one_node() {
     assert_eq!(failed.status.code(), Some(1), "{said}");
     assert!(said.contains("room") || said.contains("space"), "{said}");
     assert!(disk.log().contains("snapshot: "), "its log says so");
-    // Its log is full, too, as soon as it needs another segment.
+    // Its log becomes full as well when it needs another segment.
     wait_for("the reason", || {
         disk.fill();
         let (code, body) = http(&admin, "/ready")?;
@@ -325,7 +324,7 @@ fn a_disk_that_fills_up_during_a_snapshot_delays_one_node() {
     for address in nodes.client_addresses() {
         assert!(written.compare(&address).unwrap() > 50);
     }
-    // And on its disk.
+    // The data is on its disk as well.
     nodes.kill(&[3]).unwrap();
     nodes.restart(&[3]).unwrap();
     nodes.wait_until_all_serve().unwrap();
@@ -334,8 +333,8 @@ fn a_disk_that_fills_up_during_a_snapshot_delays_one_node() {
     assert!(!disk.log().contains("panicked"));
 }
 
-/// The leader of three: the others have room and are a quorum, so writes go on, and another node
-/// leads. The store shares the disk, as it does with users.
+/// The leader of three has a full disk. The other nodes have space and are a quorum, so another
+/// node leads and writes continue. The store shares the disk, as it does for users.
 #[test]
 fn a_leader_on_a_full_disk_hands_over() {
     for (store, durability) in [("lsm", "durable"), ("memory", "durable"), ("memory", "volatile")] {
@@ -366,7 +365,7 @@ fn a_leader_on_a_full_disk_hands_over() {
             disk.fill();
             disk.log().contains("handed leadership to node").then_some(())
         });
-        // Longer than any election, and than a client waits.
+        // Longer than any election and any client timeout.
         thread::sleep(Duration::from_secs(5));
         assert_ne!(nodes.agreed_leader().unwrap(), 1);
         let (code, body) = http(&admin, "/ready").unwrap();
@@ -377,7 +376,7 @@ fn a_leader_on_a_full_disk_hands_over() {
         enough.store(true, Ordering::Relaxed);
         let (longest, written) = writing.join().unwrap();
         eprintln!("{store}, {durability}: {longest:?} at most without a write, {written} written");
-        // Alone on a machine it is a tenth of that.
+        // On an otherwise idle machine it is a tenth of that.
         assert!(longest < Duration::from_secs(3), "{longest:?} without a write");
 
         disk.empty();
@@ -391,8 +390,8 @@ fn a_leader_on_a_full_disk_hands_over() {
     }
 }
 
-/// Writes large values through a node until stopped; returns the longest time between two accepted
-/// ones, and how many were accepted.
+/// Writes large values through a node until stopped. Returns the longest time between two accepted
+/// writes, and their number.
 fn longest_gap(address: &str, enough: &AtomicBool) -> (Duration, u32) {
     let (mut last, mut longest, mut number) = (Instant::now(), Duration::ZERO, 0);
     let options = Options {
@@ -408,13 +407,13 @@ fn longest_gap(address: &str, enough: &AtomicBool) -> (Duration, u32) {
             longest = longest.max(last.elapsed());
             (last, number) = (Instant::now(), number + 1);
         }
-        // Ten megabytes a second.
+        // Ten megabytes per second.
         thread::sleep(Duration::from_millis(20));
     }
     (longest.max(last.elapsed()), number)
 }
 
-/// Writers of a stream see only a delay, also if the node is killed meanwhile.
+/// Stream writers only see a delay, even if the node is killed meanwhile.
 #[test]
 fn a_stream_waits_for_room_and_goes_on() {
     let Some(disk) = Disk::make(1500) else { return };
@@ -474,7 +473,7 @@ fn a_stream_waits_for_room_and_goes_on() {
     assert!(!disk.log().contains("panicked"));
 }
 
-/// The node serves, and names its store of byte streams.
+/// Returns whether the node serves and reports that its stream store is waiting.
 fn says_that_it_waits(node: &NodeProcess) -> Option<()> {
     let (_, status) = http(&node.ready.admin, "/status")?;
     status.contains("the store of byte streams waits").then_some(())

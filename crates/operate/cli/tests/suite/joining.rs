@@ -1,5 +1,5 @@
-//! `quorate start --join`: three commands make a cluster of three, whichever process dies on the
-//! way.
+//! `quorate start --join`: three commands form a cluster of three, whichever process is killed
+//! meanwhile.
 
 use std::{
     fs,
@@ -22,7 +22,7 @@ use quorate_client::{Client, Reply};
 use serde_json::{Value as Json, json};
 use tempfile::TempDir;
 
-/// A node in this folder with ports that stay its own.
+/// Returns the spec of a node in this folder with fixed ports.
 fn spec(folder: &Path, name: &str, flags: &[&str]) -> Spec {
     let mut spec = single(&folder.join(name), flags);
     for flag in ["--client", "--peer", "--admin", "--stream"] {
@@ -56,7 +56,7 @@ fn status(node: &NodeProcess) -> Option<Json> {
     (code == 200).then(|| serde_json::from_str(&body).unwrap())
 }
 
-/// The weights of all members, as this node has them.
+/// Returns the weights of all members as this node knows them.
 fn weights(node: &NodeProcess) -> Option<Vec<(u64, u64)>> {
     let members = status(node)?["members"].as_array()?.clone();
     let weight = |member: &Json| Some((member["node"].as_u64()?, member["weight"].as_u64()?));
@@ -76,7 +76,7 @@ fn post(admin: &str, path: &str, body: &Json) -> Response {
     client::post(admin, path, &body.to_string(), PATIENCE).unwrap()
 }
 
-/// Returns the ids in the address book: no other id was ever assigned.
+/// Returns the ids in the address book; no other id was ever assigned.
 fn ids_in_book(spec: &Spec) -> Vec<String> {
     let text = fs::read_to_string(spec.data.join("peers")).unwrap_or_default();
     let peers = text.lines().filter_map(|line| line.strip_prefix("peer "));
@@ -84,7 +84,8 @@ fn ids_in_book(spec: &Spec) -> Vec<String> {
     peers.map(id).collect()
 }
 
-/// No list of addresses, no id: the first founds, the others name its --admin address.
+/// Without a list of addresses or ids, the first node founds the cluster, and the others name its
+/// --admin address.
 #[test]
 fn three_commands_make_a_cluster_of_three() {
     let folder = TempDir::new().unwrap();
@@ -93,7 +94,7 @@ fn three_commands_make_a_cluster_of_three() {
     let join = one.ready.admin.clone();
     let mut two = start(spec(folder.path(), "n2", &["--join", &join]));
     wait_weights(&two, &[(1, 1), (2, 1)]);
-    // Any node can be asked.
+    // Any node can be contacted.
     let join = two.ready.admin.clone();
     let mut three = start(spec(folder.path(), "n3", &["--join", &join]));
     wait_weights(&three, &[(1, 1), (2, 1), (3, 1)]);
@@ -104,13 +105,13 @@ fn three_commands_make_a_cluster_of_three() {
         wait_said(&three.spec, step);
     }
 
-    // The founder is one of three: the others go on without it.
+    // The founder is one of three, so the others continue without it.
     one.kill().unwrap();
     let mut others = client(&[&two, &three]);
     assert_eq!(others.ask(&[b"GET", b"x"]).unwrap(), Reply::Bulk(b"1".to_vec()));
     others.run(&[b"SET", b"x", b"2"]).unwrap();
 
-    // The same commands again, and the folder alone: who they are stands there.
+    // The same commands are repeated, and then the folder alone, which contains the identity.
     one.restart().unwrap();
     two.kill().unwrap();
     two.restart().unwrap();
@@ -128,10 +129,10 @@ fn three_commands_make_a_cluster_of_three() {
     assert_eq!(three.ready.node, 3);
 }
 
-/// An admin address on the way to another: what is sent can be changed, and answers lost.
+/// A proxy of an admin address that can change requests and drop responses.
 struct Way {
     address: String,
-    /// Answers do not come back while set; counts those that were lost.
+    /// While set, responses are dropped.
     loses: Arc<AtomicBool>,
     lost: Arc<AtomicBool>,
 }
@@ -155,7 +156,7 @@ impl Way {
                 let _ = there.read_to_end(&mut answer);
                 if losing.load(Ordering::SeqCst) {
                     told.store(true, Ordering::SeqCst);
-                    // The client goes on waiting.
+                    // The client keeps waiting.
                     thread::spawn(move || stream.read(&mut [0]));
                 } else {
                     let _ = stream.write_all(&answer);
@@ -167,8 +168,8 @@ impl Way {
     }
 }
 
-/// Reads head and body; `None` for a connection without a request. The server should close after
-/// its answer.
+/// Reads head and body of a request; `None` for a connection without one. The server should close
+/// it after its response.
 fn read_request(stream: &mut TcpStream) -> Option<String> {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut text = String::new();
@@ -188,8 +189,8 @@ fn read_request(stream: &mut TcpStream) -> Option<String> {
     }
 }
 
-/// [join-2] SIGKILL before it is asked, before the answer arrives, after it, and during catch-up:
-/// it continues, and never takes a second id.
+/// [join-2] A joining node is killed with SIGKILL before its request, before the response arrives,
+/// after it, and while catching up. It continues and never gets a second id.
 #[test]
 fn a_joiner_that_is_killed_at_any_step_goes_on_with_the_same_id() {
     let folder = TempDir::new().unwrap();
@@ -198,7 +199,7 @@ fn a_joiner_that_is_killed_at_any_step_goes_on_with_the_same_id() {
     let joiner = spec(folder.path(), "n2", &["--join", &admin]);
     let begin = || NodeProcess::spawn(joiner.clone()).unwrap();
 
-    // There is no node to ask: it waits, and says so.
+    // No node can be contacted, so it waits and reports that.
     let mut two = begin();
     wait_said(&joiner, "waiting for an id");
     assert!(!joiner.data.join("identity").exists());
@@ -210,7 +211,7 @@ fn a_joiner_that_is_killed_at_any_step_goes_on_with_the_same_id() {
         database.run(&[b"SET", key.as_bytes(), &[b'x'; 1000]]).unwrap();
     }
 
-    // It has an id, and never learns of it.
+    // It gets an id but never receives it.
     let way = Way::to(&admin, |request| request);
     way.loses.store(true, Ordering::SeqCst);
     let astray = with(joiner.clone(), "--join", &way.address);
@@ -220,7 +221,7 @@ fn a_joiner_that_is_killed_at_any_step_goes_on_with_the_same_id() {
     assert!(!joiner.data.join("identity").exists());
     wait_for("the id", || (ids_in_book(&one.spec) == ["1", "2"]).then_some(()));
 
-    // At each line that it says.
+    // Kill it at each of these log lines.
     for step in ["got id 2", "peer connected", "node started", "caught up"] {
         fs::write(&joiner.stderr, "").unwrap();
         let mut two = begin();
@@ -236,7 +237,7 @@ fn a_joiner_that_is_killed_at_any_step_goes_on_with_the_same_id() {
     assert_eq!(two.ready.node, 2);
     wait_weights(&two, &[(1, 1), (2, 1)]);
     assert_eq!(ids_in_book(&one.spec), ["1", "2"]);
-    // Also asked as the first time, elsewhere: the folder is settled.
+    // A joined folder starts with its id even if `--join` names an address where no node responds.
     two.kill().unwrap();
     two.spec = astray;
     two.restart().unwrap();
@@ -263,7 +264,7 @@ fn a_joiner_that_cannot_be_dialled_back_is_refused_with_the_reason() {
     assert!(text.contains(&reason), "{text}");
     assert!(text.contains("hint: start it with a --peer address"), "{text}");
 
-    // Nor is it enough that some process listens there.
+    // It is not enough that another process listens there.
     let elsewhere = json!({"nonce": "77", "peer": one.ready.peer, "as": "voter"});
     let refused = post(&one.ready.admin, "/join", &elsewhere);
     assert_eq!(refused.status, 409);
@@ -278,13 +279,13 @@ fn a_joiner_that_cannot_be_dialled_back_is_refused_with_the_reason() {
     assert_eq!(weights(&one).unwrap(), [(1, 1)]);
     assert!(!one.spec.data.join("peers").exists(), "no id was given out");
 
-    // On the same folder, where it can be dialled, it is let in.
+    // With the same folder and a reachable address it is admitted.
     joiner = with(joiner, "--join", &one.ready.admin);
     let two = start(joiner);
     wait_weights(&two, &[(1, 1), (2, 1)]);
 }
 
-/// A cluster that is about to be founded, and one without a quorum: it waits and says so.
+/// A joining node waits for a cluster that is not founded yet or has no quorum, and reports it.
 #[test]
 fn a_joiner_waits_until_there_is_a_cluster() {
     let folder = TempDir::new().unwrap();
@@ -317,9 +318,8 @@ fn a_joiner_waits_until_there_is_a_cluster() {
     assert_eq!(wait_end(&mut four).code(), Some(0));
 }
 
-/// The members of the founding record are all gone: a joining node learns where the others are, and
-/// ignores older addresses in its log. And an unspecified address is reported as one that can be
-/// dialled.
+/// All founding members are gone. A joining node learns the current addresses and ignores older
+/// ones in its log, and an unspecified address is reported as one that can be dialled.
 #[test]
 fn a_cluster_outlives_its_founder() {
     let folder = TempDir::new().unwrap();
@@ -353,7 +353,7 @@ fn a_cluster_outlives_its_founder() {
     wait_weights(&four, &[(2, 1), (3, 1), (4, 1)]);
     let identity = fs::read_to_string(four.spec.data.join("identity")).unwrap();
     assert!(identity.contains("member 1 ") && !identity.contains("member 2 "), "{identity}");
-    // Without a word of anybody, it finds the others again; also where it has to read its log anew.
+    // It finds the other nodes again by itself, even if it has to replay its log.
     for store in ["kept", "lost"] {
         four.kill().unwrap();
         if store == "lost" {
@@ -368,8 +368,8 @@ fn a_cluster_outlives_its_founder() {
     assert!(book.contains("removed 1\n") && !book.contains("peer 1 "), "{book}");
 }
 
-/// [member-4] Its machine does not come back as one more voter: it joins as a learner, and is given
-/// the vote of the node that it was.
+/// [member-4] A machine that lost its folder does not return as an additional voter. It joins as a
+/// learner and receives the vote of its former node.
 #[test]
 fn a_machine_whose_folder_is_lost_takes_the_place_of_its_predecessor() {
     let folder = TempDir::new().unwrap();
@@ -396,8 +396,8 @@ fn a_machine_whose_folder_is_lost_takes_the_place_of_its_predecessor() {
     }
 }
 
-/// [member-1] The node learns of its removal, reports it, and its folder belongs to no node any
-/// more.
+/// [member-1] The node learns of its removal and reports it, and its folder no longer belongs to
+/// any node.
 #[test]
 fn a_removed_node_says_so_and_does_not_start_again() {
     let folder = TempDir::new().unwrap();
@@ -408,7 +408,7 @@ fn a_removed_node_says_so_and_does_not_start_again() {
     let mut three = start(spec(folder.path(), "n3", &join));
     wait_weights(&one, &[(1, 1), (2, 1), (3, 1)]);
 
-    // One that runs, and one that was off.
+    // One node is running when it is removed, the other one is down.
     two.kill().unwrap();
     for removed in [2, 3] {
         wait_for("the removal", || {

@@ -1,5 +1,5 @@
-//! packaging/kubernetes/quorate.yaml and the binary: every flag exists and is understood, ports and
-//! names agree.
+//! packaging/kubernetes/quorate.yaml agrees with the binary: every flag is valid, and ports and
+//! names match.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use saphyr::{LoadableYamlNode as _, Yaml};
 
 const MANIFEST: &str = include_str!("../../../../../packaging/kubernetes/quorate.yaml");
 
-/// All objects, by their kinds and names.
+/// Returns all objects by kind and name.
 fn objects() -> BTreeMap<(String, String), Yaml<'static>> {
     let all = Yaml::load_from_str(MANIFEST).unwrap().into_iter();
     let named = |object: Yaml<'static>| {
@@ -34,7 +34,7 @@ fn list<'a>(value: &'a Yaml<'_>) -> Vec<&'a Yaml<'a>> {
     value.as_sequence().unwrap().iter().collect()
 }
 
-/// The pod of the set, and its only container.
+/// Returns the pod of the set and its only container.
 fn pod(set: &Yaml<'static>) -> (Yaml<'static>, Yaml<'static>) {
     let pod = set["spec"]["template"]["spec"].clone();
     let containers = list(&pod["containers"]).len();
@@ -43,7 +43,7 @@ fn pod(set: &Yaml<'static>) -> (Yaml<'static>, Yaml<'static>) {
     (pod, container)
 }
 
-/// Flags and their values.
+/// Returns the flags with their values.
 fn flags(container: &Yaml<'_>) -> BTreeMap<String, String> {
     let mut arguments = list(&container["args"]).into_iter().map(text);
     assert_eq!(arguments.next().as_deref(), Some("start"));
@@ -63,13 +63,13 @@ fn every_flag_is_one_of_the_binary_and_is_understood() {
     let known: BTreeSet<&str> = known
         .by_ref()
         .filter(|word| word.starts_with("--"))
-        // One that may be given without a value: `--insecure[=<on|off>]`.
+        // The value of this flag is optional: `--insecure[=<on|off>]`.
         .map(|word| word.split_once('[').map_or(word, |(flag, _)| flag))
         .collect();
     for flag in flags(&container).keys() {
         assert!(known.contains(flag.as_str()), "{flag}");
     }
-    // All of them together are refused for one reason: this machine's name, or else its folder.
+    // All flags together are refused for one reason only: the host name, or else the folder.
     let arguments: Vec<String> = list(&container["args"]).into_iter().map(text).collect();
     let mut arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let data = arguments.iter_mut().find(|argument| argument.starts_with("--data="));
@@ -83,7 +83,7 @@ fn every_flag_is_one_of_the_binary_and_is_understood() {
     assert!(said.contains("/dev/null/node"), "{said}");
 }
 
-/// The listening ports of a node are those of its services and probes.
+/// The ports on which a node listens are those of its services and probes.
 #[test]
 fn ports_agree() {
     let (_, container) = pod(&object("StatefulSet", "quorate"));
@@ -115,7 +115,7 @@ fn ports_agree() {
     assert_eq!(probe("livenessProbe"), at_admin("/health"));
 }
 
-/// The list has a name for each pod, and these are names that the service assigns.
+/// The list has a name for each pod, as assigned by the service.
 #[test]
 fn names_agree() {
     let set = object("StatefulSet", "quorate");
@@ -129,7 +129,7 @@ fn names_agree() {
         .map(|ordinal: u32| format!("{}={name}-{ordinal}.{service}:7451", ordinal + 1));
     let peers: Vec<String> = peers.collect();
     assert_eq!(flags(&container)["--cluster"], peers.join(","));
-    // A majority has to be up, else no node is ever ready.
+    // A majority must start before any node becomes ready.
     assert_eq!(text(&set["spec"]["podManagementPolicy"]), "Parallel");
     let label = |labels: &Yaml<'_>| text(&labels["app.kubernetes.io/name"]);
     let own = label(&set["spec"]["template"]["metadata"]["labels"]);
@@ -146,7 +146,7 @@ fn names_agree() {
     let budget = object("PodDisruptionBudget", "quorate");
     let may_go: u32 = text(&budget["spec"]["maxUnavailable"]).parse().unwrap();
     assert!(may_go * 2 < replicas, "{may_go} of {replicas} may go");
-    // Data are on the claim, below its root, where file systems keep things of their own.
+    // Data is stored below the root of the volume, where file systems keep entries of their own.
     let mount = &container["volumeMounts"][0];
     let claim = &set["spec"]["volumeClaimTemplates"][0];
     assert_eq!(text(&mount["name"]), text(&claim["metadata"]["name"]));

@@ -1,5 +1,5 @@
-//! `--reads lease` on real processes: a leader that is stopped for longer than its lease, in the
-//! middle of its work, answers no read that came meanwhile with what it had before ([read-6]).
+//! `--reads lease` with real processes: a leader that is stopped for longer than its lease, in the
+//! middle of its work, answers no later read with outdated data ([read-6]).
 
 use std::{
     collections::VecDeque,
@@ -15,34 +15,36 @@ use std::{
 use crate::common::{Cluster, PATIENCE, wait_for};
 
 const FLAGS: [&str; 4] = ["--reads", "lease", "--election-ms", "300-600"];
-/// Pauses of a leader.
+/// Number of times that a leader is paused.
 const ROUNDS: u64 = 12;
-/// Connections that ask it all the time: wherever it is stopped, it is at work on their reads.
+/// Connections that constantly send reads, so that the leader is always paused while processing
+/// some.
 const READERS: usize = 4;
-/// Reads of a connection in flight at a time, and the same number more while the leader is stopped:
-/// they lie in a socket that it may have been about to read from.
+/// Reads in flight per connection. The same number is added while the leader is paused and waits in
+/// its sockets.
 const OUTSTANDING: usize = 64;
 const GET: &[u8] = b"*2\r\n$3\r\nGET\r\n$1\r\nx\r\n";
 
 /// State shared by the connections of a round.
 #[derive(Default)]
 struct Round {
-    /// The last acknowledged value: a read sent now finds this, or something newer.
+    /// Last acknowledged value; a read sent now must return it or a newer one.
     floor: AtomicU64,
     outstanding: AtomicUsize,
     stop: AtomicBool,
     answered: AtomicU64,
-    /// Reads sent after the write during the pause.
+    /// Reads sent after the write made during the pause.
     behind: AtomicUsize,
-    /// Connections that got what was written during the pause, an error, or the end.
+    /// Connections that received the value written during the pause, an error, or the end of the
+    /// connection.
     settled: AtomicUsize,
-    /// Connections among them that got it.
+    /// Settled connections that received the value.
     fresh: AtomicUsize,
     wrong: Mutex<Option<String>>,
 }
 
 impl Round {
-    /// Sends reads, and notes of each what it must find at least.
+    /// Sends reads and records for each the oldest value that it may return.
     fn send(&self, mut stream: TcpStream, floors: &Mutex<VecDeque<u64>>, newest: u64) {
         while !self.stop.load(SeqCst) {
             if floors.lock().unwrap().len() >= self.outstanding.load(SeqCst) {
@@ -58,7 +60,7 @@ impl Round {
         }
     }
 
-    /// The replies to them, until one settles what the pause has done.
+    /// Receives the replies until one of a read sent after the write made during the pause.
     fn receive(
         &self,
         stream: TcpStream,
@@ -96,13 +98,13 @@ impl Round {
             scope.spawn(|| self.send(sender, &floors, newest));
             let ended = self.receive(stream.try_clone().unwrap(), &floors, newest);
             self.settled.fetch_add(1, SeqCst);
-            // The sender, too, sees its end.
+            // Shut down the connection for the sender as well.
             let _ = (ended, stream.shutdown(std::net::Shutdown::Both));
         });
     }
 }
 
-/// The number, or `None` for an error.
+/// Reads a reply: the number, or `None` for an error.
 fn reply(replies: &mut impl io::BufRead) -> io::Result<Option<u64>> {
     let mut line = || -> io::Result<String> {
         let mut line = String::new();
@@ -128,8 +130,8 @@ fn set(cluster: &Cluster, from: u32, value: u64) {
     client.run(&[b"SET", b"x", value.as_bytes()]).unwrap();
 }
 
-/// Pauses the leader; returns how many connections found what was written meanwhile. `None`:
-/// another node led before.
+/// Pauses the leader. Returns how many connections received the value written meanwhile; `None` if
+/// the leadership moved before.
 fn pause(cluster: &mut Cluster, value: u64) -> Option<usize> {
     let leader = cluster.leader();
     let address = cluster.clients()[leader as usize - 1].clone();
@@ -143,19 +145,19 @@ fn pause(cluster: &mut Cluster, value: u64) -> Option<usize> {
             scope.spawn(|| round.read_on(&address, value + 1));
         }
         wait_for("reads", || (round.answered.load(SeqCst) > 1000).then_some(()));
-        // Its lease is what answers, unless leadership moved meanwhile, as it may on a busy
-        // machine.
+        // The pause counts only if reads used the lease; on a busy machine the leadership may have
+        // moved.
         if leased(cluster, leader) == before {
             round.stop.store(true, SeqCst);
             return;
         }
         cluster.nodes.pause(leader).unwrap();
-        // Another one leads, and takes a write: the lease is over. The client knows the others
-        // only.
+        // Another node leads and accepts a write, so the lease has expired. The client only knows
+        // the other nodes.
         set(cluster, 1 + leader % 3, value + 1);
         round.floor.store(value + 1, SeqCst);
         round.outstanding.store(2 * OUTSTANDING, SeqCst);
-        // All of them lie in its sockets before it goes on.
+        // All reads are in its sockets before it resumes.
         wait_for("reads in its sockets", || {
             (round.behind.load(SeqCst) >= READERS * OUTSTANDING).then_some(())
         });

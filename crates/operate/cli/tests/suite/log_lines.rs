@@ -1,4 +1,4 @@
-//! Standard error that is not read, or takes nothing: a node starts, serves and stops all the same.
+//! A node starts, serves and stops even if its standard error is not read or cannot be written.
 
 use std::{
     fs::OpenOptions,
@@ -21,8 +21,8 @@ fn start(folder: &Path, stderr: &Path) -> NodeProcess {
     node
 }
 
-/// Sends the node SIGHUP, as the end of its terminal or a log rotation does, lets it answer, and
-/// stops it.
+/// Sends SIGHUP to the node, as the end of its terminal or a log rotation would, checks that it
+/// responds, and stops it.
 fn serve_and_stop(mut node: NodeProcess) {
     signal(&node, Signal::HUP);
     let mut client = Client::new(&[node.ready.client.clone()], Options::default());
@@ -46,7 +46,7 @@ fn a_full_pipe_holds_up_no_node_and_its_lines_wait_for_the_reader() {
     let node = start(folder.path(), &place);
     let mut read = Vec::new();
     wait_for("the lines", || {
-        // Until it is empty for now.
+        // Read until the pipe is empty.
         let _ = pipe.read_to_end(&mut read);
         String::from_utf8_lossy(&read).contains("node started").then_some(())
     });

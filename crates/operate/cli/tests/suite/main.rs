@@ -1,4 +1,4 @@
-//! The tests of `quorate-cli` that stand outside of it: one program, a module for each subject.
+//! Integration tests of `quorate-cli`: one program with a module per subject.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 

@@ -1,4 +1,4 @@
-//! Notifications of a node to a service manager, at a socket of the test.
+//! Notifications of a node to a service manager, received on a socket of the test.
 
 use std::{
     fs::{File, OpenOptions},
@@ -24,10 +24,10 @@ use rustix::{
     process::{Pid, Signal, kill_process},
 };
 
-/// Watchdog timeout of the manager, as the node is given it.
+/// Watchdog timeout that the manager sets for the node.
 const WATCHDOG_USEC: &str = "300000";
 
-/// A service manager, as far as a node sees of it.
+/// A service manager as a node sees it.
 struct Manager {
     socket: UnixDatagram,
     place: String,
@@ -39,8 +39,7 @@ impl Manager {
         Self::new(UnixDatagram::bind(&path).unwrap(), path.to_str().unwrap())
     }
 
-    /// Binds a name in the kernel's abstract namespace, as systemd had it once and containers have
-    /// it.
+    /// Binds an abstract socket name, as older versions of systemd and some container runtimes do.
     fn at_name(name: &str) -> Self {
         let address = SocketAddr::from_abstract_name(name).unwrap();
         let socket = UnixDatagram::bind_addr(&address).unwrap();
@@ -53,7 +52,7 @@ impl Manager {
         Self { socket, place }
     }
 
-    /// Lines of the next message.
+    /// Receives the lines of the next message.
     fn hear(&self) -> io::Result<Vec<String>> {
         let mut buffer = [0; 4096];
         let length = self.socket.recv(&mut buffer)?;
@@ -61,7 +60,7 @@ impl Manager {
         Ok(text.lines().map(str::to_owned).collect())
     }
 
-    /// All lines until this one comes, with it.
+    /// Receives messages until a line matches; returns all lines up to it.
     fn hear_until(&self, is_it: impl Fn(&str) -> bool) -> Vec<String> {
         let mut heard: Vec<String> = Vec::new();
         let begin = Instant::now();
@@ -75,7 +74,7 @@ impl Manager {
         heard
     }
 
-    /// Returns the notifications received and not read yet.
+    /// Returns the messages received but not read yet.
     fn heard(&self) -> Vec<String> {
         self.socket.set_nonblocking(true).unwrap();
         let mut heard = Vec::new();
@@ -91,7 +90,7 @@ impl Manager {
     }
 }
 
-/// A node that the manager has started; killed when dropped.
+/// A node started by the manager, killed on drop.
 struct Managed {
     node: Child,
     admin: String,
@@ -120,7 +119,7 @@ impl Managed {
         Self { node, admin, client, stdout }
     }
 
-    /// The line that says where it listens.
+    /// Reads the line with the node's addresses.
     fn ready_line(&mut self) -> String {
         let mut line = String::new();
         self.stdout.as_mut().unwrap().read_line(&mut line).unwrap();
@@ -153,7 +152,7 @@ fn a_node_says_when_it_is_ready_what_it_is_and_that_it_stops() {
     let heard = manager.hear_until(|line| line == "READY=1");
     assert!(node.ready_line().starts_with("ready node=1 "));
     assert!(heard.iter().any(|line| line == "STATUS=opening the log"), "{heard:#?}");
-    // A start that goes on gets the time that it needs.
+    // A start that makes progress extends its timeout.
     assert!(heard.iter().any(|line| line.starts_with("EXTEND_TIMEOUT_USEC=")), "{heard:#?}");
     let heard = manager.hear_until(|line| line == "STATUS=node 1 leads");
     assert!(!heard.iter().any(|line| line == "READY=1"), "{heard:#?}");
@@ -165,8 +164,8 @@ fn a_node_says_when_it_is_ready_what_it_is_and_that_it_stops() {
     assert_eq!(after.len(), 2, "{after:#?}");
 }
 
-/// The node listens, and waits for the founder of the cluster, as long as that takes: the manager
-/// must neither wait for more nor take the node for dead.
+/// A node that waits for the founder of its cluster is ready and alive, however long that takes, so
+/// the manager neither keeps waiting nor restarts it.
 #[test]
 fn a_node_that_waits_for_another_is_ready_and_turns() {
     let folder = tempfile::tempdir().unwrap();
@@ -177,7 +176,7 @@ fn a_node_that_waits_for_another_is_ready_and_turns() {
     let mut node = Managed::start(&manager, folder.path(), &flags, log(folder.path()));
     let heard = manager.hear_until(|line| line == "READY=1");
     assert!(node.ready_line().starts_with("ready node=2 "), "{heard:#?}");
-    // The line of readiness has a thread of its own: the two come in either order.
+    // A separate thread prints the ready line, so the two may arrive in either order.
     let waits = |line: &str| line.starts_with("STATUS=waiting for the founder");
     if !heard.iter().any(|line| waits(line)) {
         manager.hear_until(waits);
@@ -188,7 +187,7 @@ fn a_node_that_waits_for_another_is_ready_and_turns() {
     assert!(node.terminate().success());
 }
 
-/// A full standard error stops nothing: the reactor goes on, and the manager is notified of that.
+/// A full standard error stops nothing: the reactor continues and the manager is notified.
 #[test]
 fn a_full_standard_error_does_not_stop_the_reactor() {
     let folder = tempfile::tempdir().unwrap();
@@ -199,7 +198,7 @@ fn a_full_standard_error_does_not_stop_the_reactor() {
     manager.hear_until(|line| line == "STATUS=node 1 leads");
 
     fill(&unread);
-    // An invalid request is logged, by the reactor.
+    // An invalid request makes the reactor log a line.
     let mut stranger = TcpStream::connect(&node.client).unwrap();
     stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     manager.heard();
@@ -210,8 +209,7 @@ fn a_full_standard_error_does_not_stop_the_reactor() {
     assert_eq!(code, 200);
 }
 
-/// Fills the pipe until nothing can be written any more. It uses another open file description: the
-/// node's stays blocking.
+/// Fills the pipe. Uses another open file description, so that the node's remains blocking.
 fn fill(pipe: &PipeReader) {
     let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).unwrap();
     let mut writer = OpenOptions::new()

@@ -1,4 +1,4 @@
-//! `quorate member` on real processes: each command, and what it refuses.
+//! `quorate member` with real processes: each command, and what it refuses.
 
 use std::{fs, path::Path, thread};
 
@@ -9,7 +9,7 @@ use crate::common::{
 use quorate_admin::client;
 use serde_json::{Value as Json, json};
 
-/// Runs a command at these nodes; returns its exit code and its one document.
+/// Runs a command with these admin addresses; returns its exit code and its document.
 fn member(admin: &str, line: &str) -> (i32, Json) {
     let words: Vec<&str> = ["member"].into_iter().chain(line.split(' ')).collect();
     quorate_json(&[&words[..], &["--json", "--admin", admin]].concat())
@@ -26,7 +26,7 @@ fn refused(admin: &str, line: &str, exit: i32, code: &str) {
     assert_eq!((ended, &json["error"]["code"]), (exit, &json!(code)), "{line}: {json}");
 }
 
-/// Returns node and weight of every member that has one.
+/// Returns id and weight of every member with a vote.
 fn weights(list: &Json) -> Vec<(u64, u64)> {
     let nodes = list["nodes"].as_array().unwrap().iter();
     let weight = |node: &Json| (node["node"].as_u64().unwrap(), node["weight"].as_u64().unwrap());
@@ -39,20 +39,20 @@ fn wait_leader(admin: &str, wanted: impl Fn(u64) -> bool) -> u64 {
     })
 }
 
-/// The commands at a cluster that was founded with three nodes, by way of any of them.
+/// Runs all commands on a cluster of three, through any of its nodes.
 #[test]
 fn members_are_listed_weighed_demoted_promoted_and_removed() {
     let cluster = Cluster::start(3, &[]);
     let admins = cluster.nodes.admin_addresses();
     let leader = u64::from(cluster.leader());
     let follower = 1 + leader % 3;
-    // Any node that is asked finds the leader.
+    // Any node finds the leader.
     let other = &admins[follower as usize - 1];
     let list = done(other, "list");
     assert_eq!((&list["era"], weights(&list)), (&json!(0), vec![(1, 1), (2, 1), (3, 1)]));
     assert_eq!(list["leader"], leader);
 
-    // What is only shown changes nothing.
+    // A dry run changes nothing.
     let dry = done(other, &format!("remove {follower} --dry-run"));
     assert_eq!((&dry["result"], &dry["plan"]), (&json!("planned"), &Json::Null));
     assert!(dry["steps"].as_array().unwrap().len() >= 2, "{dry}");
@@ -78,7 +78,7 @@ fn members_are_listed_weighed_demoted_promoted_and_removed() {
     assert_eq!(done(other, &format!("promote {follower}"))["result"], "reached");
     assert_eq!(role(&done(other, "list")), "voter");
 
-    // An impossible request is refused with its reason by every node.
+    // Every node refuses an impossible request with the reason.
     for (line, code) in [
         ("remove 9", "unknown_node"),
         ("promote 9", "unknown_node"),
@@ -94,7 +94,7 @@ fn members_are_listed_weighed_demoted_promoted_and_removed() {
     assert_eq!((code, &json["error"]["code"]), (2, &json!("bad_request")), "{json}");
     assert_eq!(done(other, "cancel")["result"], "nothing_to_do");
 
-    // A node that leads leaves too, and says so; asked through itself.
+    // The leader can be removed as well, by a command sent to itself.
     let leader = u64::from(cluster.leader());
     let own = &admins[leader as usize - 1];
     let removed = done(own, &format!("remove {leader}"));
@@ -110,7 +110,7 @@ fn members_are_listed_weighed_demoted_promoted_and_removed() {
     let again = done(other, &format!("remove {leader}"));
     assert_eq!((&again["result"], &again["settled"]), (&json!("nothing_to_do"), &json!(true)));
 
-    // The last step leaves one, who may go on alone, but not fewer.
+    // The last removal leaves a single voter, which cannot be removed.
     let rest = weights(&list);
     let last = wait_leader(other, |leader| rest.iter().any(|(node, _)| *node == leader));
     let gone = rest.iter().find(|(node, _)| *node != last).unwrap().0;
@@ -120,7 +120,7 @@ fn members_are_listed_weighed_demoted_promoted_and_removed() {
     assert_eq!(weights(&done(last_admin, "list")), [(last, 1)]);
 }
 
-/// Priorities move leadership, draining moves it back, and it stays.
+/// Priorities move leadership. Draining moves it away from a node, and it does not return.
 #[test]
 fn leadership_goes_by_priority_and_leaves_a_node_that_is_drained() {
     let cluster = Cluster::start(3, &[]);
@@ -137,12 +137,13 @@ fn leadership_goes_by_priority_and_leaves_a_node_that_is_drained() {
     let list = done(&admin, "list");
     assert_eq!(list["nodes"][wanted as usize - 1]["priority"], 0);
     assert_ne!(list["leader"], wanted);
-    // Again: it does not lead.
+    // A second drain finds that the node does not lead.
     let again = done(&admin, &format!("drain {wanted}"));
     assert_eq!((&again["leader"], &again["priority_was"]), (&list["leader"], &Json::Null));
 }
 
-/// Two operators at once: each learns the result of their own request, and neither of half a plan.
+/// Two operators act at once. Each learns the result of their own request, and no plan stops half
+/// way.
 #[test]
 fn of_two_operators_one_wins_and_the_other_is_told() {
     let cluster = Cluster::start(3, &[]);
@@ -160,7 +161,7 @@ fn of_two_operators_one_wins_and_the_other_is_told() {
     let won = ends.iter().filter(|(code, _)| *code == 0).count();
     assert!(won >= 1, "{ends:?}");
     for (code, json) in ends {
-        // Both, if one came when the other's plan had ended.
+        // Both may succeed if one request arrived after the other's plan had ended.
         let told = code == 0 || json["error"]["code"] == "under_way";
         assert!(told, "{json}");
     }
@@ -169,8 +170,8 @@ fn of_two_operators_one_wins_and_the_other_is_told() {
     assert_eq!(heavy, won, "{list}");
 }
 
-/// A plan that needs an absent node waits, says for what, and is cancelled; a command that follows
-/// it is notified.
+/// A plan that needs an absent node waits, names the reason, and can be cancelled; a command that
+/// follows it reports that.
 #[test]
 fn a_plan_that_waits_is_cancelled() {
     let mut cluster = Cluster::start(3, &[]);
@@ -184,7 +185,8 @@ fn a_plan_that_waits_is_cancelled() {
         .map(|node| cluster.nodes.admin_addresses()[node as usize - 1].clone())
         .collect();
     let rest = rest.join(",");
-    // Promotion of who does not answer is refused; it was connected just now.
+    // The promotion of a node that does not respond is refused, though it was connected a moment
+    // ago.
     wait_for("the refusal", || {
         let (code, json) = member(&rest, &format!("promote {paused} --dry-run"));
         (code == 1 && json["error"]["code"] == "not_caught_up").then_some(())
@@ -194,7 +196,7 @@ fn a_plan_that_waits_is_cancelled() {
         let (code, _) = member(&rest, &format!("promote {paused}"));
         (code == 0).then_some(())
     });
-    // A long way, and the end of it half way.
+    // Cancel a plan with many steps half way.
     let heavy = format!("weight {leader} 40");
     thread::scope(|scope| {
         let follower = scope.spawn(|| member(&rest, &heavy));
@@ -206,7 +208,7 @@ fn a_plan_that_waits_is_cancelled() {
             Some(done(&rest, "cancel"))
         });
         let (code, json) = follower.join().unwrap();
-        // It may have been quicker than the other operator.
+        // The plan may have ended before the cancellation.
         if ended["result"] == "done" {
             assert_eq!((code, &json["error"]["code"]), (1, &json!("cancelled")), "{json}");
         } else {
@@ -216,8 +218,8 @@ fn a_plan_that_waits_is_cancelled() {
     assert_eq!(done(&rest, "list")["plan"], Json::Null);
 }
 
-/// The node that was asked, which leads, dies in the middle: the cluster continues the plan, and
-/// the command follows it elsewhere.
+/// The contacted leader dies during a plan. The cluster continues the plan, and the command follows
+/// it through another node.
 #[test]
 fn a_plan_and_its_command_outlive_the_leader() {
     let mut cluster = Cluster::start(3, &[]);
@@ -243,7 +245,7 @@ fn a_plan_and_its_command_outlive_the_leader() {
     wait_leader(other, |now| now != u64::from(leader));
 }
 
-/// Requests of programs: HTTP statuses, and the leader's own refusal at other nodes.
+/// Programs get HTTP statuses, and other nodes return the leader's refusal.
 #[test]
 fn the_admin_address_takes_wishes_as_json() {
     let cluster = Cluster::start(3, &[]);
@@ -281,7 +283,7 @@ fn the_admin_address_takes_wishes_as_json() {
     }
 }
 
-/// A node in this folder with ports that stay its own.
+/// Returns the spec of a node in this folder with fixed ports.
 fn spec(folder: &Path, name: &str, flags: &[&str]) -> Spec {
     let mut spec = single(&folder.join(name), flags);
     for flag in ["--client", "--peer", "--admin", "--stream"] {
@@ -301,14 +303,14 @@ fn start(spec: Spec) -> NodeProcess {
     node
 }
 
-/// Grow from one to three by reserved ids, replace a dead machine, move an address: what each
-/// command answers.
+/// Growing from one to three nodes with reserved ids, replacing a dead machine and moving an
+/// address work as documented.
 #[test]
 fn ids_are_reserved_a_machine_is_replaced_and_an_address_moved() {
     let folder = tempfile::tempdir().unwrap();
     let one = start(spec(folder.path(), "n1", &[]));
     let admin = one.ready.admin.clone();
-    // Who says no id takes the one that waits for its address.
+    // A node that gives no id gets the one reserved for its address.
     let join = |name: &str, says: bool| {
         let spec = spec(folder.path(), name, &["--join", &admin]);
         let added = done(&admin, &format!("add --peer {}", flag(&spec, "--peer")));
@@ -335,7 +337,7 @@ fn ids_are_reserved_a_machine_is_replaced_and_an_address_moved() {
     let three = join("n3", false);
     assert_eq!(weights(&done(&admin, "list")), [(1, 1), (2, 1), (3, 1)]);
 
-    // A machine dies; a new one takes its place.
+    // A machine dies, and a new one replaces it.
     two.kill().unwrap();
     let four = spec(folder.path(), "n4", &["--join", &admin, "--as", "learner"]);
     let four = start(four);
@@ -352,7 +354,7 @@ fn ids_are_reserved_a_machine_is_replaced_and_an_address_moved() {
     let text = String::from_utf8(status.stdout).unwrap();
     assert!(!text.contains("unreachable"), "{text}");
 
-    // A machine moves: the others are notified first.
+    // A machine moves; the other nodes are notified first.
     let moved = with(three.spec.clone(), "--peer", &format!("127.0.0.1:{}", free_port()));
     let to = flag(&moved, "--peer").to_owned();
     assert_eq!(done(&admin, &format!("address 3 {to}"))["result"], "done");
@@ -364,7 +366,7 @@ fn ids_are_reserved_a_machine_is_replaced_and_an_address_moved() {
         (node["connected"] == true && node["peer"] == to.as_str()).then_some(())
     });
 
-    // A place that was kept for a learner is taken by one.
+    // An id reserved for a learner is given to a learner.
     let five = spec(folder.path(), "n5", &["--join", &admin]);
     let added = done(&admin, &format!("add --as learner --peer {}", flag(&five, "--peer")));
     let five = start(five);
@@ -373,7 +375,8 @@ fn ids_are_reserved_a_machine_is_replaced_and_an_address_moved() {
     drop(three);
 }
 
-/// [level-5] Through any node: what holds the level back, the raise, and the reports from then on.
+/// [level-5] Any node reports what blocks the next level, can raise it, and reports the new one
+/// afterwards.
 #[test]
 fn the_feature_level_is_shown_held_back_and_raised() {
     let mut cluster = Cluster::start(3, &[]);
@@ -401,7 +404,7 @@ fn the_feature_level_is_shown_held_back_and_raised() {
             (&json!(true), &json!(level), &json!(downgrade))
         );
     }
-    // Its folder says so, for releases before levels, and it starts from that.
+    // Its folder records the level, for releases that predate levels, and the node starts with it.
     wait_for("all to be there", || {
         let level = |id| cluster.status(id).map(|status| status["level"]["level"].clone());
         (1..=3).all(|id| level(id) == Some(json!(10))).then_some(())

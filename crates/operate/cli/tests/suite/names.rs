@@ -1,8 +1,8 @@
-//! Nodes that know each other by names: a name that leads elsewhere later is looked up again, and
-//! its node found.
+//! Nodes that know each other by host name: a name is resolved again when its address changes, and
+//! the node is found.
 //!
-//! Names are those of a file of the test, in place of /etc/hosts, in mount namespaces of the nodes.
-//! Where there are none the test is skipped, in print.
+//! Names come from a file of the test that replaces /etc/hosts in mount namespaces. Without
+//! namespaces the test is skipped with a message.
 
 use std::{
     fs::{self, Permissions},
@@ -15,8 +15,8 @@ use std::{
 use crate::common::{Cluster, Spec, program, wait_for};
 use quorate_testbed::{nodes::Nodes, process};
 
-/// Writes a script that runs another program with these host names instead of the machine's; the
-/// process stays the same.
+/// Writes a script that runs another program, as the same process, with these host names instead of
+/// the machine's.
 fn with_names(folder: &Path, names: &Path) -> PathBuf {
     let script = folder.join("quorate.sh");
     let own_user = match rustix::process::geteuid().is_root() {
@@ -34,7 +34,7 @@ fn with_names(folder: &Path, names: &Path) -> PathBuf {
     script
 }
 
-/// Each node's name, and the address that it leads to. The file stays the one that is mounted.
+/// Writes the address of each node's name to the mounted file.
 fn write_names(file: &Path, addresses: [&str; 3]) {
     let lines = (1..).zip(addresses);
     let lines = lines.map(|(node, address)| format!("{address} q-{node}.test\n"));
@@ -56,7 +56,7 @@ fn a_node_whose_name_leads_elsewhere_is_found_there() {
         assert!(!all, "{why}");
         return;
     }
-    // One port for each node, at whatever address it is; everything else stays where it is.
+    // One port for each node, used at any address; the other addresses do not change.
     let ports: Vec<u16> = (0..3).map(|_| process::free_port().unwrap()).collect();
     let list = (1..).zip(&ports).map(|(node, port)| format!("{node}=q-{node}.test:{port}"));
     let list = list.collect::<Vec<_>>().join(",");
@@ -86,7 +86,8 @@ fn a_node_whose_name_leads_elsewhere_is_found_there() {
     cluster.wait_until_all_serve();
     assert_eq!(cluster.node(1).ready.peer, format!("127.0.0.1:{}", ports[0]));
 
-    // Others dial node 1; it comes by itself with one of the two connections only, seconds later.
+    // The others must dial node 1, which opens only one of the two connections by itself, after
+    // some seconds.
     cluster.nodes.terminate(&[1]).unwrap();
     let mut client = cluster.client_from(2);
     client.run(&[b"SET", b"while", b"away"]).unwrap();
@@ -101,7 +102,7 @@ fn a_node_whose_name_leads_elsewhere_is_found_there() {
     cluster.wait_until_equal();
 }
 
-/// Connections of this machine's processes whose other end is there.
+/// Returns the number of connections from this machine to that address.
 fn connections_to(address: SocketAddrV4) -> usize {
     const ESTABLISHED: &str = "01";
     let table = fs::read_to_string("/proc/net/tcp").unwrap();

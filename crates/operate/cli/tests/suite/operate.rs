@@ -1,14 +1,14 @@
-//! The pages of docs/operate are correct: the commands of their `sh` blocks are run, in order, in
-//! one empty folder.
+//! The pages of docs/operate are correct: the commands of their `sh` blocks are run in order in an
+//! empty folder.
 //!
-//! Substitutions: a free port of loopback for each address `10.…:PORT`, an otherwise unused address
-//! of loopback for each `127.0.0.N`, with its ports as they are, and the cluster's id for
-//! [`SAMPLE_ID`]. `quorate start` keeps running during the commands that follow, which wait until
-//! it serves; where a page uses certificates, they wait until it listens, and the page itself says
-//! when to wait for more. Variables that a page exports are there for all its further commands.
-//! Installations that need a machine of their own are not run here, but by `cargo xtask package
-//! check`. Comments of a page that begin with `<!-- test` have more commands, which a reader sees
-//! elsewhere, and lines of the few other words that [`World::event`] knows.
+//! Substitutions: each address `10.…:PORT` becomes a free loopback port, each `127.0.0.N` an unused
+//! loopback address with unchanged ports, and [`SAMPLE_ID`] the cluster's id. `quorate start` keeps
+//! running during the following commands, which wait until it serves. On pages with certificates
+//! they wait until it listens, and the page itself says when to wait for more. Exported variables
+//! apply to all later commands of the page. Installations that need their own machine are tested by
+//! `cargo xtask package check` instead. Comments that begin with `<!-- test` contain more commands,
+//! which a reader finds elsewhere on the page, and lines with the few other words that
+//! [`World::event`] knows.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,14 +27,14 @@ use quorate_testbed::page::{Step, steps, typed};
 use serde_json::Value as Json;
 use tempfile::TempDir;
 
-/// Stands for the cluster's id in all pages.
+/// Cluster id used in all pages.
 const SAMPLE_ID: &str = "794452eab31f9c12c68b63f40562eb29";
-/// Keys that one `write` writes.
+/// Number of keys that each `write` writes.
 const KEYS: usize = 20;
 
 macro_rules! pages {
     ($($name:ident: $page:literal,)+) => {
-        /// Every page whose commands are run.
+        /// All pages whose commands are run.
         const PAGES: &[&str] = &[$($page),+];
         $(
             #[test]
@@ -63,7 +63,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/operate")
 }
 
-/// A page is run, or has no commands.
+/// Every page is run unless it has no commands.
 #[test]
 fn every_page_with_commands_is_run() {
     let mut with_commands = BTreeSet::new();
@@ -101,31 +101,31 @@ fn run(page: &str) {
         world.now_at = format!("docs/operate/{page}:{line}: {text}");
         world.step(&text);
     }
-    // What a page ends with works, too.
+    // The nodes started last must serve as well.
     world.settle();
 }
 
-/// A node that was started, and what it has to say before the next command is given.
+/// A started node, and what it must log before the next command.
 struct Started {
     name: String,
-    /// Log line that marks the end of its joining, while it joins.
+    /// Log line that marks the end of joining, while the node joins.
     joins: Option<&'static str>,
-    /// Length of its log output from an earlier life.
+    /// Length of its log before this start.
     said_before: usize,
 }
 
 struct World {
     folder: TempDir,
-    /// Substitute of each address of the page.
+    /// Substitutes for the addresses of the page.
     places: BTreeMap<String, String>,
     /// Running nodes by the name of their folder.
     nodes: BTreeMap<String, NodeProcess>,
-    /// Variables that were exported.
+    /// Exported variables.
     variables: BTreeMap<String, String>,
     started: Vec<Started>,
     cluster: Option<String>,
     written: usize,
-    /// Current place in the pages, for messages.
+    /// Current command and its position in the page, for messages.
     now_at: String,
 }
 
@@ -143,7 +143,7 @@ impl World {
         }
     }
 
-    /// The text with what is put in place of something.
+    /// Returns the text with all substitutions.
     fn told(&mut self, text: &str) -> String {
         let mut told = String::new();
         for word in text.split_inclusive([' ', ',', '=', '/']) {
@@ -171,7 +171,7 @@ impl World {
         let words: Vec<&str> = told.split_whitespace().collect();
         match words[..] {
             ["quorate", "start", "--data", name, ..] => {
-                // The shell words that put it in the background are replaced here.
+                // Drop the words that run it in the background.
                 let flags = words.split(|word| word.starts_with("2>")).next();
                 self.start(name, &flags.unwrap_or_default()[4..]);
             }
@@ -225,7 +225,7 @@ impl World {
         self.nodes.insert(name.to_owned(), node);
     }
 
-    /// A file or a folder of the page's folder, where a node finds it.
+    /// Returns the path of a file or folder of the page for a flag.
     fn found(&self, flag: &str) -> String {
         let path = self.folder.path().join(flag);
         match path.exists() {
@@ -234,7 +234,7 @@ impl World {
         }
     }
 
-    /// Waits until every node started since then serves.
+    /// Waits until all newly started nodes serve.
     fn settle(&mut self) {
         for Started { name, joins, said_before } in std::mem::take(&mut self.started) {
             let node = self.nodes.get_mut(&name).unwrap();
@@ -253,7 +253,7 @@ impl World {
             wait_for(&format!("{name} to serve"), || {
                 let status = status(node)?;
                 let serves = match status["role"].as_str()? {
-                    // It takes no commands.
+                    // An auxiliary serves no commands.
                     "auxiliary" => !status["leader"].is_null(),
                     _ => http(&node.ready.admin, "/ready")?.0 == 200,
                 };
@@ -264,7 +264,7 @@ impl World {
         }
     }
 
-    /// A command ends, and well.
+    /// Runs a command, which must succeed.
     fn command(&self, command: &str) {
         let program = program();
         let path = env::var("PATH").unwrap_or_default();
@@ -284,7 +284,7 @@ impl World {
         assert!(output.status.success(), "{command}: {output:?}");
     }
 
-    /// `nc -N`, by itself or, where there is none, in its stead.
+    /// Acts as `nc -N`, by running it or, where it is missing, in its place.
     fn nc(&self, place: &str, input: &str, output: &str) {
         let (host, port) = place.rsplit_once(':').unwrap();
         if Command::new("nc").arg("-h").output().is_ok() {
@@ -306,14 +306,14 @@ impl World {
             ["kill", name] if !name.starts_with('$') => {
                 self.nodes.remove(name).unwrap().kill().unwrap();
             }
-            // The same and `stop`, as they are typed.
+            // `kill` and `stop` as typed in a shell.
             ["kill", "-9", ref names @ ..] => {
                 for name in names {
                     self.event(&["kill", name.strip_prefix('$').unwrap()]);
                 }
             }
             ["kill", name] => self.event(&["stop", name.strip_prefix('$').unwrap()]),
-            // Both have waited already.
+            // `kill` and `stop` have waited already.
             ["wait", ..] => {}
             ["stop", name] => {
                 let mut node = self.nodes.remove(name).unwrap();
@@ -344,7 +344,7 @@ impl World {
         }
     }
 
-    /// Checks that all that was ever written is there.
+    /// Checks that everything written by the page is there.
     fn read(&self) {
         assert!(self.written > 0, "there is nothing to read");
         let mut client = self.client();
@@ -355,7 +355,7 @@ impl World {
         }
     }
 
-    /// Waits until, in every node's view, exactly these have votes and no change is in flight.
+    /// Waits until every node reports exactly these voters and no plan in progress.
     fn voters(&self, voters: &[&str]) {
         for node in self.nodes.values() {
             wait_for(&format!("voters {voters:?}"), || {
@@ -369,7 +369,7 @@ impl World {
         }
     }
 
-    /// Returns whether the leader sends proposals to this auxiliary.
+    /// Waits until the leader sends proposals to this auxiliary, or no longer does.
     fn engaged(&self, auxiliary: &str, engaged: bool) {
         let auxiliary: u32 = auxiliary.parse().unwrap();
         wait_for("the auxiliary", || {
@@ -382,7 +382,7 @@ impl World {
     }
 }
 
-/// Prints the line and page of a failure, and the nodes' output.
+/// Prints the page and line of a failure, and the nodes' output.
 impl Drop for World {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -395,8 +395,7 @@ impl Drop for World {
     }
 }
 
-/// Returns the prefix of this process's addresses: all of them are loopback, and no other process
-/// listens there.
+/// Returns a loopback address prefix unique to this process, where no other process listens.
 fn own_network() -> String {
     let id = std::process::id();
     format!("127.{}.{}.", 1 + id / 256 % 255, id % 256)

@@ -1,4 +1,4 @@
-//! Output for the operator of a cluster: the lines on standard error, readiness, status.
+//! Output for operators: lines on standard error, readiness, status.
 
 use std::{
     fs,
@@ -12,13 +12,13 @@ use crate::common::{
 use quorate_client::Client;
 use serde_json::Value as Json;
 
-/// Returns the lines that a node has written until now.
+/// Returns the lines that a node has written.
 fn lines(cluster: &mut Cluster, node: u32) -> Vec<String> {
     let said = fs::read_to_string(&cluster.node(node).spec.stderr).unwrap();
     said.lines().map(str::to_owned).collect()
 }
 
-/// Waits for a line with all of these parts among those from `from` on.
+/// Waits for a line at or after index `from` with all of these parts.
 fn wait_for_line(cluster: &mut Cluster, node: u32, from: usize, parts: &[&str]) -> String {
     let what = format!("a line of node {node} with {parts:?}");
     wait_for(&what, || {
@@ -28,14 +28,15 @@ fn wait_for_line(cluster: &mut Cluster, node: u32, from: usize, parts: &[&str]) 
     })
 }
 
-/// A leader dies, another one leads, and the first comes back: each node reports it, with causes.
+/// A leader dies, another one is elected, and the first returns; each node reports it with the
+/// causes.
 #[test]
 fn standard_error_tells_why_leadership_moved_and_who_came_and_went() {
     let mut cluster = Cluster::start(3, &[]);
     let old = cluster.leader();
     let mut client = cluster.client_from(old);
     client.run(&[b"SET", b"x", b"1"]).unwrap();
-    // All nodes are caught up and know each other before anything happens.
+    // All nodes have caught up and are connected before the first fault.
     for node in 1..=3 {
         wait_for_line(&mut cluster, node, 0, &["INFO caught up: "]);
         for peer in (1..=3).filter(|peer| *peer != node) {
@@ -48,7 +49,7 @@ fn standard_error_tells_why_leadership_moved_and_who_came_and_went() {
 
     cluster.node(old).kill().unwrap();
     let others: Vec<u32> = (1..=3).filter(|node| *node != old).collect();
-    // Its connections break at once; a node that has no time to look notices its silence first.
+    // Its connections break at once, but a busy node may notice the silence first.
     let gone = format!("leader {old} ");
     let new = wait_for("another leader", || {
         others.iter().copied().find(|node| {
@@ -83,7 +84,7 @@ fn standard_error_tells_why_leadership_moved_and_who_came_and_went() {
         let peer = format!("peer={old} boot=2");
         wait_for_line(&mut cluster, *node, seen(*node), &["INFO peer connected", &peer]);
     }
-    // Handed over: the old leader names the new one, and no node warns.
+    // After a handover the old leader names the new one, and no node logs a warning.
     let admin = cluster.node(new).ready.admin.clone();
     wait_for("a transfer", || {
         let (code, _) = quorate_json(&["transfer", "--admin", &admin, "--json"]);
@@ -91,7 +92,7 @@ fn standard_error_tells_why_leadership_moved_and_who_came_and_went() {
     });
     let led = wait_for_line(&mut cluster, new, seen(new), &["stepped down: ", "higher"]);
     assert!(led.contains("INFO"), "{led}");
-    // Once each, and nothing of the tuner.
+    // Each line appears once, and none is about the tuner.
     for node in 1..=3 {
         let lines = lines(&mut cluster, node);
         let new = &lines[seen(node)..];
@@ -102,8 +103,8 @@ fn standard_error_tells_why_leadership_moved_and_who_came_and_went() {
     }
 }
 
-/// [read-2] A leader whose followers are stopped believes in itself for a while: a client that
-/// reads from it would wait, so it is not ready, from the first moment on.
+/// [read-2] A leader whose followers are stopped considers itself the leader for a while. A read
+/// would wait, so it is not ready from the first moment on.
 #[test]
 fn a_leader_without_followers_is_not_ready_at_once() {
     let mut cluster = Cluster::start(3, &["--heartbeat-ms", "100", "--election-ms", "1000-1200"]);
@@ -128,7 +129,7 @@ fn a_leader_without_followers_is_not_ready_at_once() {
     cluster.wait_until_all_serve();
 }
 
-/// The document is the same for every mistake.
+/// All errors have the same document.
 #[test]
 fn every_error_of_the_admin_address_is_the_same_document() {
     let folder = tempfile::tempdir().unwrap();
@@ -168,7 +169,7 @@ fn serve(folder: &tempfile::TempDir) -> NodeProcess {
     node
 }
 
-/// `quorate status --watch | head -1`: it ends quietly when its output is no longer read.
+/// `quorate status --watch | head -1` ends quietly when its output is closed.
 #[test]
 fn watching_ends_with_its_reader() {
     let folder = tempfile::tempdir().unwrap();
@@ -192,7 +193,7 @@ fn watching_ends_with_its_reader() {
     assert_eq!(said, "");
 }
 
-/// Programs get one document a line, and each is of another look.
+/// Programs get one document per line, one for each poll.
 #[test]
 fn watching_as_json_is_a_line_for_each_look() {
     let folder = tempfile::tempdir().unwrap();
@@ -221,7 +222,7 @@ fn watching_as_json_is_a_line_for_each_look() {
     watching.wait().unwrap();
 }
 
-/// The status has the growth rate of the log, once it has been observed for a while.
+/// The status includes the growth rate of the log after a while.
 #[test]
 fn status_says_how_fast_the_log_grows() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Real processes that are asked for what is too large, too long or too odd: an error, and all live
-//! on.
+//! Real processes answer requests that are too large, too long or invalid with an error and keep
+//! running.
 
 use crate::common::{Cluster, wait_for};
 use quorate_client::{Client, Error, Reply};
@@ -13,7 +13,8 @@ fn refused(client: &mut Client, words: &[&[u8]]) -> String {
     }
 }
 
-/// Once a key that the tree on disk cannot take ended every node, and again at each start.
+/// Keys of any length are handled. A key that the store could not take once ended every node, and
+/// again at each start.
 #[test]
 fn keys_of_any_length_end_no_node() {
     for store in ["lsm", "memory"] {
@@ -40,7 +41,7 @@ fn keys_of_any_length_end_no_node() {
                 assert!(text.contains("a key, or a pattern of keys, may have 65520 bytes"));
             }
         }
-        // The longest that is allowed, with all that can be put before it on disk.
+        // The longest key allowed, with every prefix that may be added to it on disk.
         let longest = vec![b'l'; LONGEST];
         for options in [&[][..], &[&b"PX"[..], b"300"]] {
             let set = [&[&b"SET"[..], &longest, b"1"][..], options].concat();

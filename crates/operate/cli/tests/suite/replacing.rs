@@ -1,5 +1,4 @@
-//! Newcomers take the places of old nodes while clients write: the short form of `cargo xtask
-//! cluster replace`.
+//! New nodes replace old ones while clients write: a short form of `cargo xtask cluster replace`.
 
 use crate::common::{Cluster, program, quorate_json, wait_for};
 use quorate_testbed::{
@@ -13,7 +12,7 @@ use quorate_testbed::{
 const NODES: usize = 3;
 const FLAGS: [&str; 2] = ["--store", "memory"];
 
-/// Every machine is another one afterwards, every write is there, and no client saw an error.
+/// All nodes are replaced, every write is there, and no client sees an error.
 #[test]
 fn all_nodes_are_replaced_under_load_and_nothing_is_lost() {
     let mut cluster = Cluster::start(NODES as u32, &FLAGS);
@@ -43,7 +42,8 @@ fn all_nodes_are_replaced_under_load_and_nothing_is_lost() {
     assert!(keys > 100 && acknowledged > 200, "{keys} {acknowledged}");
 }
 
-/// Checks that a killed process comes back, the plan ends, and the old node is out.
+/// Checks that the plan completes when a process is killed and restarted, and that the old node is
+/// excluded.
 fn survives(kills: &[(Role, Moment)]) {
     let mut cluster = Cluster::start(NODES as u32, &FLAGS);
     let nodes = &mut cluster.nodes;
@@ -54,7 +54,7 @@ fn survives(kills: &[(Role, Moment)]) {
     for ((role, at), spec) in kills.iter().zip(newcomers) {
         let killed = kill::one(nodes, &program(), spec, *role, *at);
         let killed = killed.unwrap_or_else(|error| panic!("{role:?} at {at:?}: {error}"));
-        // Unless it is killed itself, the command sees the plan to its end.
+        // Unless it is killed itself, the command follows the plan to its end.
         let outlived = killed.outlived || *role == Role::Command;
         assert!(outlived, "{role:?} at {at:?}: {killed}");
     }
@@ -71,7 +71,7 @@ fn a_leader_and_a_newcomer_are_killed_while_a_node_is_replaced() {
     survives(&[(Role::Leader, Moment::Era(2)), (Role::Newcomer, Moment::Listed)]);
 }
 
-/// The demo of it, which says what happened.
+/// The demo replaces every node and reports what happened.
 #[test]
 fn the_demo_replaces_every_node_and_loses_nothing() {
     let (code, json) = quorate_json(&["demo", "--replace", "--seconds", "3", "--json"]);

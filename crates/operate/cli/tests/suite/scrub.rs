@@ -1,6 +1,6 @@
-//! `quorate scrub` on real processes: damage in the files of a running node is noticed, named, and
-//! repaired by the other nodes, while clients write; nothing acknowledged is lost, nothing wrong is
-//! served, and the next start needs no help.
+//! `quorate scrub` with real processes: damage in the files of a running node is found, named, and
+//! repaired from the other nodes while clients write. Nothing acknowledged is lost, nothing wrong
+//! is served, and the next start needs no help.
 
 use std::{
     fs::{self, OpenOptions},
@@ -23,7 +23,7 @@ use serde_json::Value as Json;
 
 const STREAM: u64 = 3 << 20;
 
-/// Turns a byte around, past the node that has the file open.
+/// Inverts a byte, bypassing the node that has the file open.
 fn flip(path: &Path, at: u64) {
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
     let mut byte = [0];
@@ -32,7 +32,7 @@ fn flip(path: &Path, at: u64) {
     file.sync_all().unwrap();
 }
 
-/// A folder's files, in order.
+/// Returns the files of a folder, sorted.
 fn all_in(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap();
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -44,7 +44,7 @@ fn scrub(admin: &str) -> (i32, Json) {
     quorate_json(&["scrub", "--admin", admin, "--pace", "500MB/s", "--json"])
 }
 
-/// Kinds of what was found, each once, and whether all of it is as good as new.
+/// Returns the distinct kinds of findings, and whether all of them were repaired.
 fn found(json: &Json) -> (Vec<&str>, bool) {
     let places = json["found"].as_array().unwrap();
     let mut kinds: Vec<&str> = places.iter().map(|one| one["kind"].as_str().unwrap()).collect();
@@ -74,7 +74,7 @@ fn what_is_spoiled_under_a_running_node_is_found_named_and_repaired() {
     let at = ill as usize - 1;
     let admin = cluster.nodes.admin_addresses().swap_remove(at);
     let data = cluster.nodes.all()[at].spec.data.clone();
-    // A snapshot, so that there is a base, too.
+    // Take a snapshot, so that there is a base as well.
     assert!(quorate(&["snapshot", "--admin", &admin]).status.success());
 
     let (code, json) = scrub(&admin);
@@ -90,7 +90,7 @@ fn what_is_spoiled_under_a_running_node_is_found_named_and_repaired() {
     for place in [9 * 4096, 100 * 4096] {
         flip(&all_in(&data.join("log"))[0], place + 200);
     }
-    // One of them may be of chunks that nothing lies in yet.
+    // One of these files may contain only unused chunks.
     for file in all_in(&data.join("stream")) {
         flip(&file, 5 * 4096 + 7);
     }
@@ -114,7 +114,7 @@ fn what_is_spoiled_under_a_running_node_is_found_named_and_repaired() {
     let counted = cluster.nodes.metric(ill, "quorate_scrub_damaged_total ").unwrap();
     assert!(counted >= 5, "{counted}");
 
-    // Nothing wrong is served, nothing is lost, and it starts by itself.
+    // Nothing wrong is served, nothing is lost, and the node starts by itself.
     assert!(writers.acknowledged() > 10);
     let written = writers.end().unwrap();
     let (code, again) = scrub(&admin);
@@ -144,7 +144,7 @@ fn what_is_spoiled_under_a_running_node_is_found_named_and_repaired() {
     assert_eq!((read.len() as u64, first_other(0, 0, &read)), (STREAM, None));
 }
 
-/// A malformed request is answered with its correct form.
+/// An invalid rate is refused with an example of a valid one.
 #[test]
 fn a_pace_that_is_none_is_refused() {
     let (code, json) = quorate_json(&["scrub", "--pace", "fast", "--json"]);

@@ -1,5 +1,5 @@
-//! Snapshots and the log on real processes: a node that keeps its data in memory forgets its log's
-//! beginning, and comes back.
+//! Snapshots and log trimming with real processes: a node with its data in memory trims its log and
+//! recovers after a restart.
 
 use std::{fs, path::Path};
 
@@ -11,9 +11,9 @@ use quorate_testbed::{
     writers::Writers,
 };
 
-/// Bytes of a value.
+/// Size of a value.
 const VALUE: usize = 1 << 20;
-/// Values written: more than a log grows before a snapshot is taken.
+/// Number of values, more than the log holds before a snapshot is taken.
 const VALUES: usize = 150;
 const KEYS: usize = 4;
 
@@ -42,7 +42,7 @@ fn bytes_in(folder: &Path) -> u64 {
     entries
         .map(|entry| match entry.metadata() {
             Ok(data) if data.is_dir() => bytes_in(&entry.path()),
-            // It was removed meanwhile.
+            // The file was removed in the meantime.
             data => data.map_or(0, |data| data.len()),
         })
         .sum()
@@ -65,7 +65,7 @@ fn the_log_is_trimmed_and_a_restart_reads_the_snapshot() {
     let bytes = json["bytes"].as_u64().unwrap();
     assert!((held..2 * held).contains(&bytes), "{json}");
 
-    // Nothing was written since: the same snapshot.
+    // Nothing was written, so the snapshot is the same.
     let again = quorate(&["snapshot", "--admin", &admin]);
     assert!(again.status.success());
     let said = String::from_utf8(again.stdout).unwrap();
@@ -80,7 +80,7 @@ fn the_log_is_trimmed_and_a_restart_reads_the_snapshot() {
     let written = (VALUES * VALUE) as u64;
     assert!(trimmed.log_bytes < written / 2, "{}", trimmed.log_bytes);
 
-    // Some that only the log has.
+    // These are only in the log.
     write(&mut link, VALUES..VALUES + 3);
     let before: Vec<_> = values(&mut link);
     cluster.nodes.kill(&[1]).unwrap();
@@ -106,7 +106,7 @@ fn values(link: &mut Link) -> Vec<Reply> {
     (0..KEYS).map(get).collect()
 }
 
-/// A store on disk has no need of one for itself, and makes one all the same.
+/// A node with a store on disk does not need a snapshot itself, but takes one on request.
 #[test]
 fn a_node_with_a_store_on_disk_takes_one_when_asked() {
     let mut cluster = Cluster::start(1, &["--store", "lsm"]);
@@ -133,7 +133,7 @@ fn a_node_with_a_store_on_disk_takes_one_when_asked() {
     assert_eq!(status(&admin).snapshot, Some(held), "it outlives the process");
 }
 
-/// The short form of `cargo xtask cluster snapshots`.
+/// A short form of `cargo xtask cluster snapshots`.
 #[test]
 fn a_follower_paused_far_past_the_trim_point_comes_back_through_a_snapshot() {
     let flags = "--store memory --log-ready 0 --log-segment 8388608 --log-max 268435456 \
@@ -146,7 +146,7 @@ fn a_follower_paused_far_past_the_trim_point_comes_back_through_a_snapshot() {
     let writers = Writers::start(&nodes.client_addresses());
     wait_for("writes", || (writers.acknowledged() > 100).then_some(()));
     nodes.pause(follower).unwrap();
-    // It cannot have more than the leader had then.
+    // The follower cannot have more than the leader had at that time.
     let decided = wait_for("the leader", || nodes.view(leader)).decided;
     for other in (1..=3).filter(|id| *id != follower) {
         wait_for("a log without what the follower lacks", || {
@@ -156,7 +156,7 @@ fn a_follower_paused_far_past_the_trim_point_comes_back_through_a_snapshot() {
     let before = writers.acknowledged();
     nodes.resume(follower).unwrap();
     wait_for("a peer's snapshot", || {
-        // Lines of the log are held back when they come again and again; counters are not.
+        // Repeated log lines are rate-limited, but counters are not.
         let installed = nodes.metric(follower, "quorate_snapshots_installed_total ");
         (installed.ok()? > 0).then_some(())
     });

@@ -1,4 +1,4 @@
-//! The commit of source trees of every kind, and what changes with it.
+//! The recorded commit for source trees of all kinds, and when it is updated.
 
 use std::{
     fs,
@@ -31,7 +31,7 @@ fn write(root: &Path, path: &str, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-/// A source tree without a repository.
+/// Creates a source tree without a repository.
 fn tree() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().canonicalize().unwrap();
@@ -41,7 +41,7 @@ fn tree() -> (tempfile::TempDir, PathBuf) {
     (folder, root)
 }
 
-/// Makes a folder with a repository and a commit.
+/// Creates a folder with a repository and a commit.
 fn repository() -> (tempfile::TempDir, PathBuf) {
     let (folder, root) = tree();
     git(&root, &["init", "--quiet"]);
@@ -100,8 +100,8 @@ fn a_tarball_has_no_commit_wherever_it_lies() {
     assert_eq!(stamp::commit(&unborn), None);
 }
 
-/// The files that Cargo watches exist, or it would run the script at every build; and they change
-/// with every commit.
+/// The files that Cargo watches exist, or else it would run the script at every build, and they
+/// change with every commit.
 #[test]
 fn what_is_watched_exists_and_changes_with_the_commit() {
     if !has_git() {
@@ -124,7 +124,7 @@ fn what_is_watched_exists_and_changes_with_the_commit() {
     commit_is_seen("no branch");
 }
 
-/// Returns the newest time as Cargo determines it: of a folder, from all that is in it.
+/// Returns the newest modification time as Cargo determines it; for a folder, of everything in it.
 fn newest(paths: &[PathBuf]) -> SystemTime {
     let mut all = paths.to_vec();
     let mut next = 0;

@@ -1,5 +1,5 @@
-//! Strangers at the peer port of real processes, which know the cluster's id: authentication is not
-//! there yet, and a node must say what they did.
+//! Untrusted processes at the peer port of real nodes that know the cluster's id. Without
+//! authentication a node must report what they did.
 
 use std::{
     io::{Read as _, Write as _},
@@ -18,7 +18,7 @@ use quorate_core::{
 };
 use quorate_wire::{BODY_BYTES_MAX, Decoded, Frame, Hello, Lane, decode, encode};
 
-/// Says hello to node 1 in the name of node 2's start `boot`, and then this.
+/// Sends a hello to node 1 in the name of node 2 with this `boot`, then these messages.
 fn intrude(cluster: &Cluster, boot: u32, says: &[Message]) -> TcpStream {
     let status = cluster.status(1).unwrap();
     let id = status["cluster"].as_str().unwrap();
@@ -63,8 +63,8 @@ fn said(node: &NodeProcess, what: &str) -> usize {
     text.matches(what).count()
 }
 
-/// [ballot-5] What a stranger proposes in an era that does not exist is voted for, and binds:
-/// status, readiness and log agree on what happened; the others go on.
+/// [ballot-5] A node votes for a stranger's proposal in an era that does not exist, which binds it.
+/// Status, readiness and log report this consistently, and the other nodes continue.
 #[test]
 fn a_promise_to_an_era_that_does_not_exist_is_told() {
     let mut cluster = Cluster::start(3, &[]);
@@ -83,7 +83,7 @@ fn a_promise_to_an_era_that_does_not_exist_is_told() {
         with_bytes: false,
     };
     let says = [Message::Phase1a { ballot, from }, Message::Phase2a(proposal)];
-    // A later start than node 2's would be held against node 2 ([lie-5]).
+    // A later boot than node 2's would count against node 2 ([lie-5]).
     drop(intrude(&cluster, 1, &says));
     for restart in [false, true] {
         if restart {
@@ -111,7 +111,7 @@ fn a_promise_to_an_era_that_does_not_exist_is_told() {
     }
 }
 
-/// A hello that is held takes no peer's place.
+/// A pending hello takes no peer's place.
 #[test]
 fn a_held_hello_with_a_higher_boot_evicts_nobody() {
     let cluster = Cluster::start(3, &[]);

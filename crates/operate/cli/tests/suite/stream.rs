@@ -1,5 +1,5 @@
-//! `quorate stream` against played nodes: what is put is there, whatever happens on the way; every
-//! refusal is clear.
+//! `quorate stream` with simulated nodes: everything put is there despite faults, and every refusal
+//! is clear.
 
 use std::{
     fs,
@@ -43,7 +43,7 @@ fn run(arguments: &[&str], nodes: &[String]) -> Output {
     stream(arguments, nodes).output().unwrap()
 }
 
-/// Exit code and document.
+/// Runs a command; returns exit code and document.
 fn json(arguments: &[&str], nodes: &[String]) -> (i32, Json) {
     let output = run(&[arguments, &["--json"]].concat(), nodes);
     let text = String::from_utf8(output.stdout).unwrap();
@@ -51,14 +51,14 @@ fn json(arguments: &[&str], nodes: &[String]) -> (i32, Json) {
     (output.status.code().unwrap(), json)
 }
 
-/// Runs with this on standard input.
+/// Runs a command with `input` as its standard input.
 fn fed(arguments: &[&str], nodes: &[String], input: &[u8]) -> Output {
     let mut child = stream(arguments, nodes).stdin(Stdio::piped()).spawn().unwrap();
     let mut pipe = child.stdin.take().unwrap();
     let input = input.to_vec();
     let feeding = thread::spawn(move || pipe.write_all(&input));
     let output = child.wait_with_output().unwrap();
-    // A command that refuses may have ended before it read anything.
+    // A command that refuses may end before it reads anything.
     let whole = feeding.join().unwrap().is_ok();
     assert!(whole || !output.status.success(), "it read a part of its input");
     output
@@ -108,7 +108,7 @@ fn what_is_put_comes_out_again() {
         assert!(output.stdout == expected, "{arguments:?}");
         assert!(output.stderr.is_empty(), "{arguments:?}");
     }
-    // Standard output is the stream's; the document goes to standard error.
+    // Standard output is reserved for the stream, so the document goes to standard error.
     let output = run(&["cat", "a", "--from", "699999", "--json"], nodes);
     assert_eq!(output.stdout, &data[699_999..]);
     let said: Json = serde_json::from_slice(&output.stderr).unwrap();
@@ -161,7 +161,7 @@ fn an_existing_stream_is_written_only_as_the_user_says() {
     assert_eq!(put(&["--append", "--no-close"], b"def"), done);
     assert_eq!(played.stream("a"), Some((b"abcdef".to_vec(), false)));
 
-    // A writer has it open.
+    // A writer has the stream open.
     let mut child =
         stream(&["put", "--name", "a", "--append"], nodes).stdin(Stdio::piped()).spawn().unwrap();
     let mut pipe = child.stdin.take().unwrap();
@@ -169,7 +169,7 @@ fn an_existing_stream_is_written_only_as_the_user_says() {
     assert!(played.wait_for("a", 9, PATIENCE));
     assert_eq!(put(&["--append"], b"x"), (1, "in_use".to_owned()));
     assert_eq!(put(&["--takeover"], b"jkl"), done);
-    // Fenced, for good; it says how far it came.
+    // The writer is fenced permanently and reports how far it got.
     drop(pipe);
     let mut said = String::new();
     child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
@@ -179,7 +179,8 @@ fn an_existing_stream_is_written_only_as_the_user_says() {
     assert_eq!(put(&["--append"], b""), (1, "closed".to_owned()));
 }
 
-/// Interrupted, it reports what is durable; the same file continues after that.
+/// An interrupted command reports which position is durable, and the same file can be resumed from
+/// there.
 #[test]
 fn an_interrupted_file_is_resumed_where_it_is_the_same() {
     let played = Played::start(1, 3).unwrap();
@@ -191,7 +192,7 @@ fn an_interrupted_file_is_resumed_where_it_is_the_same() {
     played.hold(123_456);
     let slow = [&arguments[..], &["--buffer", "100000"]].concat();
     let child = stream(&slow, nodes).spawn().unwrap();
-    // It sends this many only after a report on those that are durable.
+    // It sends this much only after earlier bytes were reported durable.
     assert!(played.wait_for("a", 223_456, PATIENCE));
     interrupt(&child);
     let output = child.wait_with_output().unwrap();
@@ -202,7 +203,7 @@ fn an_interrupted_file_is_resumed_where_it_is_the_same() {
 
     let (code, said) = json(&arguments, nodes);
     assert_eq!((code, &said["position"]), (0, &400_000.into()), "{said}");
-    // What had been sent may have been decided after the interruption.
+    // Bytes sent before the interruption may have been decided afterwards.
     assert!(said["bytes"].as_u64().unwrap() <= 400_000 - 123_456, "{said}");
     assert!(played.stream("a") == Some((data.clone(), true)));
     let (code, said) = json(&arguments, nodes);
@@ -223,7 +224,7 @@ fn an_interrupted_file_is_resumed_where_it_is_the_same() {
     assert!(played.stream("b") == Some((data, true)));
 }
 
-/// A writer that is taken over leaves bytes after the end that was compared.
+/// The previous writer may leave bytes past the end that was compared, which are compared as well.
 #[test]
 fn what_was_decided_after_the_comparison_is_compared_as_well() {
     let played = Played::start(1, 3).unwrap();
@@ -238,7 +239,7 @@ fn what_was_decided_after_the_comparison_is_compared_as_well() {
     let mut pipe = child.stdin.take().unwrap();
     pipe.write_all(&other).unwrap();
     assert!(played.wait_for("a", 100_000, PATIENCE));
-    // All that was offered is decided when the piece is ended.
+    // All offered bytes are decided when the piece ends.
     played.decide_at_end("a");
     let arguments = ["put", &path, "--name", "a", "--resume", "--takeover"];
     let message = refused(&arguments, nodes, 1, "differs");
@@ -261,7 +262,7 @@ fn standard_input_is_not_read_past_what_the_buffer_holds() {
     let mut given = 0;
     for held in [0, 3, 90_000, 200_000] {
         played.hold(held);
-        // More than it may take, and less than fills the pipe as well.
+        // More than the writer may send, but less than also fills the pipe.
         let goal = usize::try_from(held + BUFFER).unwrap() + 30_000;
         pipe.write_all(&data[given..goal]).unwrap();
         given = goal;
@@ -295,13 +296,13 @@ fn cat_gives_out_nothing_it_should_not() {
         let said: Json = serde_json::from_slice(&output.stderr).unwrap();
         assert_eq!(said["error"]["code"], code, "{said}");
     }
-    // What there is comes, and that it was not all is said.
+    // All existing bytes are printed, and the command reports that there were fewer than requested.
     let output = run(&["cat", "a", "--from", "1000", "--to", "6000"], nodes);
     assert_eq!((output.status.code(), output.stdout), (Some(1), data[1000..].to_vec()));
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("it ends at 5000, before --to 6000"), "{said}");
 
-    // Exactly the named node, leader or not, whatever it can do.
+    // Contact exactly the named node, leader or not.
     played.lead(0);
     let before = played.met().len();
     played.play(&[Fault::Refuse(Code::Unavailable)]);
@@ -323,7 +324,7 @@ fn cat_ends_quietly_when_nobody_reads_any_more() {
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         assert!(output.stderr.is_empty(), "{output:?}");
     }
-    // Nor does it wait for a byte that may never come.
+    // It does not wait for a byte that may never arrive.
     let arguments = ["cat", "a", "--follow", "--from", "4194304"];
     let mut child = stream(&arguments, nodes).spawn().unwrap();
     drop(child.stdout.take());
@@ -393,7 +394,7 @@ fn how_much_is_kept_is_said_by_bytes_by_age_or_both() {
     };
     assert_eq!(kept("a"), (None, None));
     assert_eq!(retain(&["--bytes", "4096"]), (Some(4096), None));
-    // What is not said stays.
+    // Limits that are not given stay unchanged.
     assert_eq!(retain(&["--age", "2h"]), (Some(4096), Some(7_200_000)));
     assert_eq!(retain(&["--bytes", "7", "--age", "1d"]), (Some(7), Some(86_400_000)));
     let table = String::from_utf8(run(&["ls"], nodes).stdout).unwrap();
@@ -441,7 +442,7 @@ fn bad_usage_and_nobody_there_are_clear() {
     assert_eq!(code, 1);
 }
 
-/// A user who interrupts before anything answered gets a message.
+/// An interrupt before any node has responded is reported.
 #[test]
 fn an_interrupt_before_the_stream_is_open_says_so() {
     let played = Played::start(1, 1).unwrap();

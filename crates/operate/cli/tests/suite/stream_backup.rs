@@ -1,5 +1,5 @@
-//! Byte streams in backups, on real processes: what a backup has of them is of one moment, and
-//! comes back; what is trimmed or removed while it is read is in it.
+//! Byte streams in backups, with real processes: a backup contains them as of one moment, and they
+//! can be restored, even if they are trimmed or removed while it is read.
 
 use std::{
     fs,
@@ -29,7 +29,7 @@ fn options() -> Options {
     Options { open: PATIENCE, patience: PATIENCE, ..Options::default() }
 }
 
-/// Writes a stream from where it ends to this position: the bytes of this writer.
+/// Writes this writer's bytes to a stream, from its end up to this position.
 fn put(nodes: &[String], name: &str, how: How, writer: u16, to: usize, finish: bool) {
     let mut stream = StreamWriter::open(nodes, name, how, options()).unwrap();
     let from = stream.position();
@@ -46,7 +46,7 @@ fn stat(nodes: &[String], name: &str) -> Info {
     Streams::new(nodes, options()).stat(name).unwrap()
 }
 
-/// Checks that all that is kept of a stream is what its writer wrote.
+/// Checks that everything retained of a stream is what its writer wrote.
 fn read(nodes: &[String], name: &str, writer: u16) {
     let Info { start, end, .. } = stat(nodes, name);
     let mut reader = StreamReader::new(nodes, name, options()).from(start).to(end);
@@ -89,9 +89,9 @@ fn started(data: &Path, peer: &str, flags: &[&str]) -> NodeProcess {
     node
 }
 
-/// Closed streams with their end, trimmed ones from their start, bounded ones, and one that grows
-/// all the while: up to the backup's slot, and no byte further. Nodes that join the new cluster get
-/// them too.
+/// A backup contains closed streams with their end, trimmed ones from their start, bounded ones,
+/// and a growing one up to the backup's slot and no further. Nodes that join the new cluster
+/// receive them too.
 #[test]
 fn streams_are_backed_up_at_one_moment_and_come_back() {
     let cluster = Cluster::start(3, &["--store", "memory"]);
@@ -124,7 +124,7 @@ fn streams_are_backed_up_at_one_moment_and_come_back() {
         });
         wait_for("some bytes", || (durable.load(Ordering::SeqCst) > MIB as u64).then_some(()));
         let before = durable.load(Ordering::SeqCst);
-        // What was acknowledged anywhere is applied there now.
+        // Everything acknowledged through any node is applied on this one.
         assert!(stat(&nodes[1..2], "grows").end >= before);
         let said = backup(&admin, &file, &["--streams"]);
         stop.store(true, Ordering::SeqCst);
@@ -132,7 +132,7 @@ fn streams_are_backed_up_at_one_moment_and_come_back() {
     });
     assert_eq!((&said["streams"], &said["streams_left_out"]), (&4.into(), &0.into()));
 
-    // The same state without their bytes: that is said, and how to have them.
+    // A backup without their bytes reports that, and how to include them.
     let plain = backup(&admin, &without, &[]);
     assert_eq!((&plain["streams"], &plain["streams_left_out"]), (&0.into(), &4.into()));
     let output = quorate(&["backup", "--to", text(&without), "--admin", &admin]);
@@ -170,7 +170,8 @@ fn streams_are_backed_up_at_one_moment_and_come_back() {
     let restored = stat(&here, "grows").end;
     assert!((before..=after).contains(&restored), "{before} {restored} {after}");
 
-    // It goes on from there, closed ones stay closed, and another node gets all of it.
+    // The growing stream can be continued, closed ones stay closed, and another node receives all
+    // of them.
     put(&here, "grows", How::Append, 5, usize::try_from(restored).unwrap() + MIB, false);
     assert!(StreamWriter::open(&here, "closed", How::Append, options()).is_err());
     node.kill().unwrap();
@@ -186,7 +187,7 @@ fn streams_are_backed_up_at_one_moment_and_come_back() {
     let kept = fs::read_dir(folder.path().join("second/stream")).unwrap().count();
     assert!(kept > 0, "it has them itself");
 
-    // Any damage in their bytes is found before anything is written.
+    // Any damage to their bytes is found before anything is written.
     let good = fs::read(&file).unwrap();
     let bad = folder.path().join("bad");
     let data = folder.path().join("nothing");
@@ -203,13 +204,14 @@ fn streams_are_backed_up_at_one_moment_and_come_back() {
     assert!(!data.exists());
 }
 
-/// A backup that is read slowly has all that its moment had, and keeps the room until it is over.
+/// A backup that is read slowly contains everything as of its moment, and keeps the space allocated
+/// until it ends.
 #[test]
 fn what_is_removed_while_a_backup_is_read_is_in_it() {
     let folder = TempDir::new().unwrap();
     let node = start(&folder.path().join("n"), &[]);
     let (here, admin) = ([node.ready.stream.clone()], &node.ready.admin);
-    // Enough bytes that a checkpoint is worth while when they are gone.
+    // Enough bytes that a checkpoint pays off once they are removed.
     put(&here, "large", How::Create, 1, 70 * MIB, true);
     put(&here, "long", How::Create, 2, 10 * MIB, false);
     let used = || {
@@ -229,7 +231,7 @@ fn what_is_removed_while_a_backup_is_read_is_in_it() {
     let mut streams = Streams::new(&here, options());
     streams.remove("large").unwrap();
     streams.trim("long", 9 * MIB as u64).unwrap();
-    // Free space is allocated again: the new stream would take it.
+    // Free space is reused, so the new stream would overwrite it.
     put(&here, "later", How::Create, 3, 30 * MIB, true);
     assert!(used().unwrap() >= 110 * MIB as u64, "the old ones are there still");
     let mut all = Vec::new();
@@ -239,7 +241,7 @@ fn what_is_removed_while_a_backup_is_read_is_in_it() {
     wait_for("the room of what is gone", || (used()? <= 40 * MIB as u64).then_some(()));
     read(&here, "later", 3);
 
-    // Another query than is known, and a page that says whether streams are taken in.
+    // An unknown query is refused, and a readiness check reports whether streams are accepted.
     assert_eq!(http(admin, "/backup?stream").unwrap().0, 400);
     assert_eq!(http(admin, "/ready?streams").unwrap(), (200, "ready\n".to_owned()));
     assert_eq!(http(admin, "/ready?x").unwrap().0, 400);

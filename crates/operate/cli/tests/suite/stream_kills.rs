@@ -1,5 +1,5 @@
-//! A long stream of bytes through a real group whose nodes are killed meanwhile: every byte that
-//! was acknowledged is on every node, where it belongs.
+//! A long byte stream through a real group whose nodes are killed meanwhile: every acknowledged
+//! byte is on every node at its position.
 
 use std::{
     fs,
@@ -21,7 +21,7 @@ const CHUNK: usize = 256 << 10;
 
 fn options() -> Options {
     Options {
-        // Most bytes in flight when a node dies.
+        // Limit on bytes in flight when a node dies.
         buffer: 8 << 20,
         open: PATIENCE,
         patience: PATIENCE,
@@ -41,7 +41,7 @@ struct Writing {
 }
 
 impl Writing {
-    /// Starts a writer up to this position; `finish`: the stream ends there for good.
+    /// Starts a writer up to this position; with `finish` it then closes the stream permanently.
     fn start(nodes: &[String], how: How, to: u64, finish: bool) -> Self {
         let writer = StreamWriter::open(nodes, "long", how, options());
         let mut writer = writer.unwrap_or_else(|error| panic!("{error}"));
@@ -67,7 +67,7 @@ impl Writing {
     fn wait_durable(&self, position: u64) {
         wait_for(&format!("position {position} to be durable"), || {
             let durable = self.watch.progress().durable >= position;
-            // A writer that failed gives its reason at the end.
+            // A failed writer reports its reason at the end.
             (durable || self.end.is_finished()).then_some(())
         });
     }
@@ -78,7 +78,7 @@ impl Writing {
     }
 }
 
-/// Exactly this node has all of it.
+/// Checks that this node alone has the whole stream.
 fn compare(address: &str, end: u64) {
     let mut reader = StreamReader::new(&[address], "long", options());
     loop {
@@ -97,7 +97,7 @@ fn compare(address: &str, end: u64) {
     assert_eq!(reader.end(), Some(expected), "{address}");
 }
 
-/// Files that a process has open.
+/// Returns the number of files that a process has open.
 fn descriptors(process: u32) -> usize {
     fs::read_dir(format!("/proc/{process}/fd")).unwrap().count()
 }
@@ -107,19 +107,19 @@ fn nothing_acknowledged_is_lost_whoever_is_killed() {
     nothing_is_lost("auto");
 }
 
-/// The other engine: equal bytes on every node, whatever moved them there.
+/// With the other engine all nodes have the same bytes as well.
 #[test]
 fn nothing_acknowledged_is_lost_without_uring() {
     nothing_is_lost("portable");
 }
 
-/// Writes a stream of 256 MiB; its owner is killed when it follows, then the leader, which owns it,
-/// then all at once.
+/// Writes a stream of 256 MiB. Its owner is killed while it is a follower, then a leader that owns
+/// it, then all nodes at once.
 fn nothing_is_lost(engine: &str) {
     let mut cluster = Cluster::start(NODES, &["--store", "memory", "--stream-engine", engine]);
     let nodes = addresses(&cluster);
 
-    // The writer knows one node, which does not lead: that one owns what it writes.
+    // The writer knows one follower, which owns what it writes.
     let leader = cluster.leader();
     let owner = (1..=NODES).find(|id| *id != leader).unwrap();
     let alone = std::slice::from_ref(&nodes[owner as usize - 1]);
@@ -129,7 +129,7 @@ fn nothing_is_lost(engine: &str) {
     cluster.nodes.restart(&[owner]).unwrap();
     assert_eq!(writing.end(), 64 * MIB);
 
-    // This one goes to the leader by itself.
+    // This writer finds the leader by itself.
     let writing = Writing::start(&nodes, How::Append, 256 * MIB, true);
     writing.wait_durable(112 * MIB);
     let leader = cluster.leader();
@@ -139,7 +139,7 @@ fn nothing_is_lost(engine: &str) {
         "the leader is the owner"
     );
     cluster.nodes.kill(&[leader]).unwrap();
-    // The others go on without it.
+    // The others continue without it.
     let before = writing.watch.progress().durable;
     writing.wait_durable(before + 16 * MIB);
     cluster.nodes.restart(&[leader]).unwrap();
@@ -163,7 +163,7 @@ fn nothing_is_lost(engine: &str) {
     drop(sender);
     assert_eq!(compared.iter().count(), nodes.len(), "equal on every node");
     for process in cluster.nodes.processes() {
-        // Files of a stream are opened as they are needed.
+        // Files of a stream are opened only when needed.
         assert!(descriptors(process) < 200, "{}", descriptors(process));
     }
 }

@@ -1,4 +1,4 @@
-//! The address for byte streams: which node has it, who learns of it, and that it speaks its own
+//! The address for byte streams: which node has it, how it is made known, and that it uses its own
 //! protocol.
 
 use std::{
@@ -20,7 +20,7 @@ use quorate_wire::streams::{Answer, Ask, Code, Found, VERSION, decode_answer};
 
 const DEFAULT: &str = "127.0.0.1:7453";
 
-/// A node without settings for streams.
+/// Returns the spec of a node without stream settings.
 fn silent(data: &Path) -> Spec {
     let mut spec = single(data, &[]);
     let at = spec.flags.iter().position(|flag| flag == "--stream");
@@ -35,7 +35,7 @@ fn serve(spec: Spec) -> NodeProcess {
     node
 }
 
-/// The node counts, as far as it serves commands.
+/// Checks that the node executes commands.
 fn counts(node: &NodeProcess) {
     let mut client = Client::new(std::slice::from_ref(&node.ready.client), patient());
     let counted = client.run(&[b"INCR".as_slice(), b"x"]);
@@ -48,7 +48,7 @@ fn connect(address: &str) -> TcpStream {
     stream
 }
 
-/// Returns a node's reply to a client that sends this and no more.
+/// Returns a node's reply to a client that sends only this.
 fn told(address: &str, said: &[u8]) -> Vec<u8> {
     let mut stream = connect(address);
     stream.write_all(said).unwrap();
@@ -90,12 +90,12 @@ fn the_address_is_in_the_status() {
     assert_eq!(stream, &node.ready.stream, "{json}");
 }
 
-/// Several nodes of one machine need no flag for streams; but an explicitly requested address is
-/// bound, or an error.
+/// Several nodes on one machine need no stream flag, but an explicitly given address is bound or
+/// causes an error.
 #[test]
 fn a_node_without_the_default_address_serves_no_streams_and_says_so() {
     let folder = tempfile::tempdir().unwrap();
-    // Whichever process has it, it is in use.
+    // The address is in use, whether by this process or another one.
     let _taken = TcpListener::bind(DEFAULT);
     let node = serve(silent(&folder.path().join("n")));
     assert_eq!(node.ready.stream, "");
@@ -107,7 +107,7 @@ fn a_node_without_the_default_address_serves_no_streams_and_says_so() {
     assert!(json["nodes"][0]["members"][0]["stream"].is_null(), "{json}");
 }
 
-/// Reads all that a node has of a stream from this position on.
+/// Reads everything a node has of a stream from this position on.
 fn read(node: &NodeProcess, name: &str, from: u64) -> Vec<u8> {
     let nodes = std::slice::from_ref(&node.ready.stream);
     let mut reader = StreamReader::new(nodes, name, Options::default()).from(from);
@@ -143,7 +143,7 @@ fn a_bounded_stream_is_trimmed_without_being_asked() {
     ]);
     assert_eq!(code, 0, "{said}");
     let mut streams = Streams::new(std::slice::from_ref(stream), Options::default());
-    // No byte of those that are to be kept ever goes.
+    // Bytes within the retention limit are never removed.
     let start = wait_for("what is too much to be forgotten", || {
         let start = streams.stat("a").unwrap().start;
         assert!(start <= 2 * KEPT as u64, "{start}");
@@ -155,7 +155,7 @@ fn a_bounded_stream_is_trimmed_without_being_asked() {
     assert_eq!(error.code(), Some(Refused::Trimmed));
 }
 
-/// Sends this to the raw port; gives the counts.
+/// Sends bytes to the raw port; returns the counts received.
 fn send_raw(node: &NodeProcess, data: &[u8]) -> Vec<u32> {
     let mut socket = connect(&node.ready.stream_raw);
     let mut sending = socket.try_clone().unwrap();
@@ -188,13 +188,13 @@ fn each_connection_of_the_raw_port_is_a_stream() {
     assert!(read(&node, "raw-1-1", 0) == data);
     assert_eq!(total(&send_raw(&node, b"")), 0);
 
-    // What is broken off stays open, and has what was counted.
+    // A broken connection leaves its stream open, with the bytes that were counted.
     let mut socket = connect(&node.ready.stream_raw);
     socket.write_all(b"abc").unwrap();
     let mut count = [0; 4];
     socket.read_exact(&mut count).unwrap();
     assert_eq!(u32::from_le_bytes(count), 3);
-    // The node goes, and does not end the stream for its client.
+    // When the node stops, it does not close the stream for its client.
     node.kill().unwrap();
     drop(socket);
     let node = serve(single(&folder.path().join("n"), &raw));
@@ -239,8 +239,8 @@ fn nc_puts_a_file() {
     assert!(read(&node, "raw-1-1", 0) == data);
 }
 
-/// The raw protocol has no errors: a client that cannot be served gets a reset, the operator a log
-/// line and a counter.
+/// The raw protocol has no errors. A client that cannot be served gets a reset, and the operator a
+/// log line and a counter.
 #[test]
 fn a_raw_client_that_cannot_be_served_is_reset() {
     let folder = tempfile::tempdir().unwrap();

@@ -19,13 +19,13 @@ use rustix::{
 const WIDE: usize = 100;
 const HIGH: usize = 30;
 
-/// Content of a terminal that obeys the output of `quorate top`, and nothing else.
+/// Contents of a terminal that interprets just the output of `quorate top`.
 struct Shown {
     rows: Vec<Vec<char>>,
     at: (usize, usize),
     is_alternate: bool,
     has_cursor: bool,
-    /// Bytes that are no whole character or sequence yet.
+    /// Bytes of an incomplete character or sequence.
     rest: Vec<u8>,
 }
 
@@ -98,7 +98,7 @@ impl Shown {
 struct Top {
     child: Child,
     keys: File,
-    /// The end that it has; what its modes are is seen here.
+    /// The program's end of the terminal, to inspect its modes.
     its: OwnedFd,
     modes_before: String,
     shown: Arc<Mutex<Shown>>,
@@ -155,7 +155,7 @@ impl Top {
         last
     }
 
-    /// Waits for its end; the terminal is as it was before.
+    /// Waits for the program to end with this code, and checks that the terminal is restored.
     fn ends(mut self, code: i32) {
         let child = &mut self.child;
         let status = wait_for("the end", || child.try_wait().unwrap());
@@ -179,8 +179,8 @@ fn modes(terminal: &OwnedFd) -> String {
     format!("{:?}", tcgetattr(terminal).unwrap())
 }
 
-/// The node that was named dies: the others are watched on, and the banner says how near the end
-/// is.
+/// The node given by the user dies. The other nodes are still watched, and the banner warns that
+/// one more failure loses the quorum.
 #[test]
 fn a_cluster_is_watched_while_a_node_dies() {
     let mut cluster = Cluster::start(3, &[]);
@@ -221,7 +221,7 @@ fn a_cluster_is_watched_while_a_node_dies() {
     top.ends(0);
 }
 
-/// The terminal is restored at every end, even if no node answers.
+/// The terminal is restored at every exit, even if no node responds.
 #[test]
 fn the_terminal_is_given_back_at_every_end() {
     let closed = format!("127.0.0.1:{}", free_port());
@@ -245,7 +245,7 @@ fn the_terminal_is_given_back_at_every_end() {
     }
 }
 
-/// A pipe shows no picture: an error names the command that prints there.
+/// Without a terminal an error names the command to use instead.
 #[test]
 fn without_a_terminal_there_is_an_error_with_a_hint() {
     let output = quorate(&["top"]);

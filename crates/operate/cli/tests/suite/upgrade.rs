@@ -1,5 +1,5 @@
-//! A new version in place of the old one, node by node, while clients write: nothing acknowledged
-//! is lost, and no client that repeats sees an error.
+//! A new version replaces the old one node by node while clients write: nothing acknowledged is
+//! lost, and no retrying client sees an error.
 
 use std::{
     fs,
@@ -10,11 +10,11 @@ use std::{
 use crate::common::{Cluster, program, wait_for};
 use quorate_testbed::writers::Writers;
 
-/// Writes that are acknowledged between two steps.
+/// Number of writes acknowledged between two steps.
 const STEP: u64 = 100;
 
-/// Puts a new file in place of the binary as package managers do, and says which one it is. The old
-/// file lives on in the processes that it runs in.
+/// Replaces the binary by a new file, as package managers do. Returns its inode; running processes
+/// keep the old file.
 fn replace(binary: &Path) -> u64 {
     let new = binary.with_extension("new");
     fs::copy(program(), &new).unwrap();
@@ -22,7 +22,7 @@ fn replace(binary: &Path) -> u64 {
     fs::metadata(binary).unwrap().ino()
 }
 
-/// The file that a process runs.
+/// Returns the inode of the file that a process runs.
 fn runs(process: u32) -> u64 {
     let link = PathBuf::from(format!("/proc/{process}/exe"));
     fs::metadata(link).unwrap().ino()
@@ -45,11 +45,11 @@ fn a_binary_is_exchanged_under_load_and_nothing_is_lost() {
     let mut new = Vec::new();
     for id in 1..=3 {
         let file = replace(&binary);
-        // The leader hands its leadership over before it ends.
+        // The leader hands over its leadership before it ends.
         cluster.nodes.terminate(&[id]).unwrap();
         wait_for_more(&writers);
         cluster.node(id).restart().unwrap();
-        // As an operator does it: the next one is stopped when this one serves.
+        // As an operator would, stop the next node only once this one serves.
         cluster.wait_until_all_serve();
         wait_for_more(&writers);
         new.push(file);

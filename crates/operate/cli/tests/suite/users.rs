@@ -1,5 +1,5 @@
-//! Users on real nodes: the first admin, roles by password at every door, what is taken away,
-//! restarts, what is written down, and that no password is.
+//! Users on real nodes: the first admin, roles by password at every port, revocation, restarts, the
+//! audit log, and that no password is written anywhere.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use quorate_testbed::{
 };
 use serde_json::Value as Json;
 
-/// Appears nowhere by chance.
+/// Password that does not occur anywhere by chance.
 const SECRET: &str = "sesame-4711-sesame";
 
 struct Guarded {
@@ -29,16 +29,16 @@ impl Guarded {
         let specs = process::cluster(&program(), nodes.folder(), 3, flags).unwrap();
         nodes.start(specs).unwrap();
         nodes.wait_until_all_ready().unwrap();
-        // Not in a node's folder.
+        // Outside of any node's folder.
         let secret = nodes.folder().join("secret");
         fs::write(&secret, format!("{SECRET}\n")).unwrap();
         Self { nodes, secret }
     }
 
-    /// A command as a user; exit code, standard output as JSON.
+    /// Runs a command as a user; returns exit code and standard output as JSON.
     fn run(&self, login: Option<&str>, words: &[&str]) -> (i32, Json) {
         let mut all = words.to_vec();
-        // Snapshots and backups are of one node.
+        // Snapshots and backups are of a single node.
         let one = ["snapshot", "backup"].contains(&words[0]);
         let admin = match one {
             true => self.nodes.admin_addresses()[0].clone(),
@@ -61,7 +61,7 @@ impl Guarded {
         self.run(login, &words)
     }
 
-    /// A command of clients, at these addresses, as a user; exit code, standard output.
+    /// Runs a client command as a user with these addresses; returns exit code and standard output.
     fn run_client(&self, login: &str, words: &[&str]) -> (i32, String) {
         let secret = self.secret.to_str().unwrap();
         let login = ["--login", login, "--login-file", secret, "--json"];
@@ -96,7 +96,7 @@ impl Guarded {
         };
         refused("eye", &put("others"), "forbidden");
         refused("stranger", &put("others"), "wrong_password");
-        // A user's name with another password, and no name at all, to read and to write.
+        // Reading and writing fail with a wrong password and without a user.
         let other = self.nodes.folder().join("other");
         fs::write(&other, "not-the-password\n").unwrap();
         let wrong = ["--login", "web", "--login-file", other.to_str().unwrap()];
@@ -135,7 +135,7 @@ impl Guarded {
     }
 }
 
-/// A client that sends lines, and reads the beginning of each answer.
+/// A client that sends lines and reads the first line of each reply.
 struct Resp(BufReader<TcpStream>);
 
 impl Resp {
@@ -149,7 +149,7 @@ impl Resp {
         self.0.get_mut().write_all(format!("{line}\r\n").as_bytes()).unwrap();
         let mut heard = String::new();
         self.0.read_line(&mut heard).unwrap();
-        // The text of a bulk string.
+        // Read the text of a bulk string.
         if heard.starts_with('$') && !heard.starts_with("$-1") {
             heard.clear();
             self.0.read_line(&mut heard).unwrap();
@@ -162,7 +162,7 @@ fn code(json: &Json) -> &str {
     json["error"]["code"].as_str().unwrap_or("done")
 }
 
-/// All files below a folder.
+/// Collects all files below a folder.
 fn files(folder: &Path, into: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -208,7 +208,7 @@ fn the_first_user_is_an_admin_and_from_then_on_roles_count_at_every_node() {
         assert_eq!(exit, 0, "{json}");
     }
 
-    // Every node goes by it, as soon as it has applied it.
+    // Every node uses the new table once it has applied it.
     for node in 1..=3 {
         let mut client = cluster.client(node);
         wait_for("the users to be known", || {
@@ -255,7 +255,7 @@ fn the_first_user_is_an_admin_and_from_then_on_roles_count_at_every_node() {
         assert_eq!(asks, answer == "401", "{path}");
     }
 
-    // What was done is written down, who tried, too, and no password anywhere.
+    // Actions and refused attempts are recorded, and no password anywhere.
     let (exit, json) = cluster.run(Some("ann"), &["audit"]);
     assert_eq!(exit, 0, "{json}");
     let records = json.as_array().unwrap();
@@ -268,7 +268,7 @@ fn the_first_user_is_an_admin_and_from_then_on_roles_count_at_every_node() {
     assert!(has("ops", "POST /snapshot", 200), "{json}");
     assert!(has("eye", "POST /transfer", 403), "{json}");
 
-    // [access-4] A node that begins with nothing admits no client meanwhile.
+    // [access-4] A node that starts with an empty folder admits no client until it has caught up.
     let place = cluster.nodes.client_addresses()[2].clone();
     cluster.nodes.node(3).unwrap().kill().unwrap();
     cluster.nodes.respawn(3).unwrap();
@@ -284,7 +284,7 @@ fn the_first_user_is_an_admin_and_from_then_on_roles_count_at_every_node() {
 
     cluster.nodes.node(3).unwrap().wait_ready().unwrap();
 
-    // [access-2] What is taken away is gone.
+    // [access-2] A removed user has no access.
     let (exit, _) = cluster.run(Some("ann"), &["user", "remove", "eye"]);
     assert_eq!(exit, 0);
     wait_for("the reader to be gone", || client.say("GET k").starts_with("-NOPERM").then_some(()));
@@ -294,7 +294,7 @@ fn the_first_user_is_an_admin_and_from_then_on_roles_count_at_every_node() {
     assert_eq!((exit, &json["open"]), (0, &Json::Bool(true)));
     wait_for("all clients to be let in", || (client.say("SET k w") == "+OK").then_some(()));
 
-    // What was refused is counted.
+    // Refused requests are counted.
     let text = metrics(&cluster.nodes.admin_addresses()[0]).unwrap();
     for name in ["client_forbidden", "client_wrong_passwords", "admin_refused"] {
         let begins = format!("quorate_{name}_total ");
@@ -307,7 +307,7 @@ fn the_first_user_is_an_admin_and_from_then_on_roles_count_at_every_node() {
     files(cluster.nodes.folder(), &mut all);
     assert!(all.iter().any(|path| path.ends_with("audit.jsonl")));
     for path in all.iter().filter(|path| **path != cluster.secret) {
-        // Nodes run: what was listed may be gone.
+        // The nodes are running, so a listed file may be gone.
         let Ok(bytes) = fs::read(path) else {
             continue;
         };
@@ -316,7 +316,7 @@ fn the_first_user_is_an_admin_and_from_then_on_roles_count_at_every_node() {
     }
 }
 
-/// Users are in snapshots, in the store, and in a backup.
+/// Users are contained in snapshots, in the store, and in a backup.
 #[test]
 fn users_survive_restarts_of_all_and_move_with_a_backup() {
     let mut cluster = Guarded::start(&[]);
@@ -343,8 +343,8 @@ fn users_survive_restarts_of_all_and_move_with_a_backup() {
     assert!(restored.status.success(), "{}", String::from_utf8_lossy(&restored.stdout));
 }
 
-/// [access-4] A node that is away would admit everyone for a while after coming back, and nothing
-/// there knows better.
+/// [access-4] A disconnected node would admit every client for a while after its return, since it
+/// does not know of the user.
 #[test]
 fn the_first_user_is_refused_while_a_node_is_away() {
     let mut cluster = Guarded::start(&["--store", "memory"]);
@@ -368,7 +368,7 @@ fn the_first_user_is_refused_while_a_node_is_away() {
     let words = ["user", "set", "ann", "--role", "admin", "--password-file", secret];
     let (exit, json) = cluster.run(None, &[&words[..], &["--yes"]].concat());
     assert_eq!(exit, 0, "{json}");
-    // Only the first is asked about.
+    // Only the first user needs confirmation.
     let (exit, json) = cluster.set(Some("ann"), "web", "writer");
     assert_eq!(exit, 0, "{json}");
 }

@@ -1,8 +1,8 @@
-//! Real nodes with certificates: every client and node of theirs is served, every other is refused
-//! at every port, and certificates and keys can be exchanged while all run.
+//! Real nodes with certificates: every client and node of the cluster is served, every other is
+//! refused at every port, and certificates and keys can be replaced while all run.
 //!
-//! A program of its own: a process asks operators' addresses with one certificate
-//! ([`quorate_admin::client`]), and the other tests ask without.
+//! This is a separate program because a process uses one certificate for all admin addresses
+//! ([`quorate_admin::client`]), and the other tests use none.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
 #[path = "../suite/common/mod.rs"]
@@ -31,7 +31,8 @@ use quorate_tls::{ClientFiles, ClientTrust, Files, Trust, authority, stream::Str
 use quorate_wire::{Frame, Hello, Join, Lane, encode};
 use tempfile::TempDir;
 
-/// The certificates of this process: it talks to one cluster's authority, as every program does.
+/// Returns the certificates of this process, which connects to clusters of one authority, like
+/// every program.
 fn certs() -> &'static Path {
     static CERTS: OnceLock<TempDir> = OnceLock::new();
     let folder = CERTS.get_or_init(|| {
@@ -54,7 +55,7 @@ fn make(folder: &Path, cluster: &str, nodes: u32) {
     authority::client(folder, "ann", 90, false).unwrap();
 }
 
-/// Nodes, each with its own folder of certificates, which is a copy that a test may change.
+/// Nodes, each with its own copy of a certificate folder that a test may change.
 struct Cluster {
     nodes: Nodes,
 }
@@ -88,7 +89,7 @@ impl Cluster {
         Client::new(&self.nodes.client_addresses(), options)
     }
 
-    /// Waits until all that another node has decided by now is on this one's disk.
+    /// Waits until everything that another node knows to be decided is on this node's disk.
     fn wait_until_durable(&self, id: u32) {
         let decided = wait_for("a status", || Some(self.nodes.view(1)?.decided));
         wait_for("the rest", || (self.nodes.view(id)?.durable >= decided).then_some(()));
@@ -110,7 +111,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Replaces a file as a whole, so that a node which reads it finds the old one or the new one.
+/// Replaces a file atomically, so that a node reads either the old or the new one.
 fn put(file: &Path, folder: &Path) {
     let new = folder.join("new");
     fs::copy(file, &new).unwrap();
@@ -131,7 +132,7 @@ fn who_belongs_to_a_cluster_is_served_at_every_door() {
         client.run(&[b"SET", key, value]).unwrap();
         assert_eq!(client.run(&[b"GET", key]).unwrap(), Reply::Bulk(value.to_vec()));
     }
-    // Votes, values and decisions reach a node that was away.
+    // Votes, values and decisions reach a node that was down.
     cluster.nodes.node(3).unwrap().kill().unwrap();
     for number in 0..200 {
         client.run(&[b"SET", format!("k{number}").as_bytes(), &large[..9000]]).unwrap();
@@ -158,13 +159,17 @@ fn who_belongs_to_a_cluster_is_served_at_every_door() {
             > 0
     );
 
-    // Byte streams, by the command.
+    // Byte streams through the command line.
     let stream = cluster.node(2).ready.stream.clone();
     let file = cluster.nodes.folder().join("file");
     fs::write(&file, &large).unwrap();
     let file = file.to_str().unwrap();
     let put =
         quorate(&["stream", "put", file, "--name", "notes", "--stream", &stream, "--tls", own]);
+    assert!(put.status.success(), "{}", text(&put));
+    // A put that resumes compares what is there, over TLS as well.
+    let again = ["stream", "put", file, "--name", "notes", "--stream", &stream, "--tls", own];
+    let put = quorate(&[&again[..], &["--resume"]].concat());
     assert!(put.status.success(), "{}", text(&put));
     let stream = cluster.node(3).ready.stream.clone();
     let cat = quorate(&["stream", "cat", "notes", "--stream", &stream, "--tls", own]);
@@ -176,8 +181,8 @@ fn who_belongs_to_a_cluster_is_served_at_every_door() {
     );
 }
 
-/// Replies longer than a record, too; without a certificate, or with that of others, there is no
-/// result.
+/// A bench works with a certificate, with replies that exceed a TLS record as well. Without one, or
+/// with that of another authority, there is no result.
 #[test]
 fn a_load_is_offered_by_who_belongs_to_the_cluster() {
     let others = TempDir::new().unwrap();
@@ -213,11 +218,11 @@ fn a_load_is_offered_by_who_belongs_to_the_cluster() {
     }
 }
 
-/// Connects, sends this, and returns everything received until the other side closes.
+/// Connects, sends this, and returns everything received until the peer closes the connection.
 fn heard(address: &str, says: &[u8]) -> Vec<u8> {
     let mut socket = TcpStream::connect(address).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    // It may have ended before all is said.
+    // The peer may close before everything is sent.
     let _ = socket.write_all(says);
     let mut heard = Vec::new();
     match socket.read_to_end(&mut heard) {
@@ -227,18 +232,18 @@ fn heard(address: &str, says: &[u8]) -> Vec<u8> {
     heard
 }
 
-/// Returns whether a reply reveals nothing of a cluster, a version or a protocol of ours: an alert
-/// of TLS at most.
+/// Returns whether a reply reveals nothing about a cluster, a version or our protocols: at most a
+/// TLS alert.
 fn says_nothing(heard: &[u8]) -> bool {
     heard.len() < 32 && (heard.is_empty() || heard[0] == 0x15)
 }
 
-/// A handshake that fails at one of the two ends.
+/// Performs a handshake; returns an error if it fails at either end.
 fn shakes_hands(address: &str, session: quorate_tls::session::Session) -> Result<(), String> {
     let socket = TcpStream::connect(address).unwrap();
     let stream = Stream::new(socket, Some(session));
     stream.handshake_within(PATIENCE).map_err(|error| error.to_string())?;
-    // The client learns of the refusal only with its first read.
+    // The client learns of the refusal only from its first read.
     match (&stream).read(&mut [0; 64]) {
         Ok(0) => Err("it was ended".to_owned()),
         Ok(_) => Ok(()),
@@ -247,7 +252,7 @@ fn shakes_hands(address: &str, session: quorate_tls::session::Session) -> Result
     }
 }
 
-/// A copy of the authorities, to make more certificates with.
+/// Returns a copy of the authorities, for creating more certificates.
 fn authorities() -> TempDir {
     let folder = TempDir::new().unwrap();
     for file in ["ca.crt", "ca.key", "clients-ca.crt", "clients-ca.key"] {
@@ -264,7 +269,7 @@ fn strangers_are_refused_at_every_door_and_learn_nothing() {
     let doors = [&ready.peer, &ready.client, &ready.admin, &ready.stream, &ready.stream_raw];
     let mut attempts = 0;
 
-    // Those who speak plainly.
+    // Connections without TLS.
     let hello = Hello {
         levels: Levels::SUPPORTED,
         cluster: u128::from_str_radix(&cluster.nodes.view(1).unwrap().cluster, 16).unwrap(),
@@ -281,11 +286,10 @@ fn strangers_are_refused_at_every_door_and_learn_nothing() {
     let mut joining = Vec::new();
     let join = Join { node: NodeId(2), nonce: 1, list_hash: 0 };
     encode(Member::first(2), &Frame::Join(join), &mut joining).unwrap();
-    // The head of a record of the handshake that is longer than any may be, and one that never
-    // ends.
+    // A handshake record longer than allowed, and one that never ends.
     let oversized = [&[0x16, 3, 1, 0xff, 0xff][..], &[1; 20_000]].concat();
     let endless = [&[0x16, 3, 1, 0x40, 0, 1, 0xff, 0xff, 0xff][..], &[0; 0x4000 - 4]].concat();
-    // A hello of SSL 3, and a session of TLS 1.0 that asks to be renegotiated.
+    // A hello of SSL 3, and a TLS 1.0 session that requests renegotiation.
     let old = [0x16, 3, 0, 0, 4, 1, 0, 0, 0];
     let renegotiation = [0x16, 3, 1, 0, 4, 0, 0, 0, 0];
     let plain: [&[u8]; 9] = [
@@ -307,14 +311,14 @@ fn strangers_are_refused_at_every_door_and_learn_nothing() {
         }
     }
 
-    // Those with certificates of others.
+    // Connections with certificates of other authorities.
     let strangers = TempDir::new().unwrap();
     let at = |name: &str| strangers.path().join(name);
     make(&at("same-name"), "orders", 2);
     make(&at("other"), "stock", 2);
     for folder in ["same-name", "other"] {
         for node in ["node-1", "node-2", "client-ann"] {
-            // They know which authorities to trust, and no one knows them.
+            // They trust the right authorities, but are not trusted themselves.
             for file in ["ca.crt", "clients-ca.crt"] {
                 fs::copy(certs().join(file), at(folder).join(node).join(file)).unwrap();
             }
@@ -340,7 +344,8 @@ fn strangers_are_refused_at_every_door_and_learn_nothing() {
             attempts += 1;
         }
     }
-    // One that was of the cluster, and has ended: with the second in which it was made.
+    // A certificate of the cluster that has expired, at the end of the second in which it was
+    // created.
     let late = authorities();
     authority::client(late.path(), "late", 0, false).unwrap();
     authority::node(late.path(), 2, &["127.0.0.1".to_owned()], 0, false).unwrap();
@@ -354,11 +359,11 @@ fn strangers_are_refused_at_every_door_and_learn_nothing() {
     let node = Trust::load(Files::in_folder(&late.path().join("node-2"))).unwrap();
     shakes_hands(doors[0], node.peer_out(Some(1))).unwrap_err();
     attempts += 1;
-    // A client of the cluster is no peer.
+    // A client of the cluster is not a peer.
     let client = as_client(&certs().join("client-ann"));
     shakes_hands(doors[0], client()).unwrap_err();
     attempts += 1;
-    // A node of the cluster greets in another's name.
+    // A node of the cluster sends a hello in another node's name.
     let two = Trust::load(Files::in_folder(&certs().join("node-2"))).unwrap();
     let socket = TcpStream::connect(doors[0]).unwrap();
     let stream = Stream::new(socket, Some(two.peer_out(Some(1))));
@@ -375,10 +380,10 @@ fn strangers_are_refused_at_every_door_and_learn_nothing() {
 
     assert!(attempts >= 40, "{attempts}");
     let refused = cluster.refused(1);
-    // The admin server counts none of its own.
+    // The admin server does not count its refusals.
     let expected = attempts - 1 - 9 - 4 - 1;
     assert!(refused >= expected, "{refused} of {expected} were counted");
-    // It serves on, and lost nothing.
+    // The node still serves and has lost nothing.
     assert_eq!(cluster.client().run(&[b"GET", b"secret"]).unwrap(), Reply::Bulk(b"42".to_vec()));
     // No credential was logged.
     let log = fs::read_to_string(&cluster.node(1).spec.stderr).unwrap();
@@ -389,8 +394,8 @@ fn strangers_are_refused_at_every_door_and_learn_nothing() {
     }
 }
 
-/// [access-1] One name in the certificate, one role at every door; and a button of the page, which
-/// another node does, is no way around that.
+/// [access-1] The name in a certificate has one role at every port, and a button of the dashboard
+/// that another node executes does not bypass it.
 #[test]
 fn a_certificate_is_a_user_with_a_role_at_every_door() {
     let cluster = Cluster::start(3, &["--store", "memory", "--stream-raw", "127.0.0.1:0"]);
@@ -442,11 +447,14 @@ fn a_certificate_is_a_user_with_a_role_at_every_door() {
         let put = run(who, &["stream", "put", file, "--name", "notes", "--stream", stream]);
         assert_eq!(put.status.success(), done, "{who}: {}", text(&put));
     }
+    let words = ["stream", "put", file, "--name", "notes", "--stream", stream, "--resume"];
+    let put = run("web", &words);
+    assert!(put.status.success(), "{}", text(&put));
     for (who, done) in [("eve", false), ("eye", true)] {
         let cat = run(who, &["stream", "cat", "notes", "--stream", stream]);
         assert_eq!(cat.status.success(), done, "{who}: {}", text(&cat));
     }
-    // The admin address: as a command, and as a button.
+    // The admin address, by a command and by a button.
     for (who, words, done) in [
         ("eye", &["status"][..], true),
         ("eve", &["status"], false),
@@ -486,7 +494,8 @@ fn a_certificate_is_a_user_with_a_role_at_every_door() {
     }
 }
 
-/// Connections that send nothing, or a little now and then, delay no one and are closed.
+/// Connections that send nothing, or only little from time to time, delay no other client and are
+/// closed.
 #[test]
 fn the_slow_make_room() {
     let cluster = Cluster::start(1, &["--store", "memory"]);
@@ -524,7 +533,7 @@ fn authorities_and_certificates_are_exchanged_while_all_run() {
     let before = connected(&cluster);
     let accepted = cluster.nodes.metric(1, "quorate_net_clients_accepted_total").unwrap();
 
-    // A new authority next to the old one; nodes are certified by it one after the other.
+    // Add a new authority next to the old one and certify the nodes by it one by one.
     let all = folder.path().join("all");
     for file in ["ca.crt", "ca.key", "clients-ca.crt", "clients-ca.key"] {
         fs::copy(certs().join(file), all.join(file)).unwrap();
@@ -538,7 +547,7 @@ fn authorities_and_certificates_are_exchanged_while_all_run() {
     let hosts = ["127.0.0.1".to_owned()];
     for node in 1..=3 {
         let made = authority::node(&all, node, &hosts, 200, true).unwrap();
-        // What clients are shown is the old one: this process knows no other authority.
+        // The server certificate stays the old one, because this process knows no other authority.
         for file in ["node.key", "node.crt"] {
             put(&made.join(file), &cluster.folder(node));
         }
@@ -552,14 +561,14 @@ fn authorities_and_certificates_are_exchanged_while_all_run() {
     assert_eq!(connected(&cluster), before, "no connection of peers was lost");
     let now = cluster.nodes.metric(1, "quorate_net_clients_accepted_total").unwrap();
     assert!(now <= accepted + 1, "{accepted}, {now}");
-    // A node that comes back meets the others with what it has now.
+    // A restarted node connects to the others with its new certificate.
     cluster.nodes.node(3).unwrap().kill().unwrap();
     cluster.nodes.node(3).unwrap().restart().unwrap();
     wait_for("node 3", || {
         let applied = |node| Some(cluster.nodes.view(node)?.applied);
         (applied(3)? == applied(1)?).then_some(())
     });
-    // A client of the new authority is served, as those of the old one are.
+    // Clients of the new authority are served as well as those of the old one.
     authority::client(&all, "bea", 90, false).unwrap();
     let bea = ClientTrust::load(&ClientFiles::in_folder(&all.join("client-bea"))).unwrap();
     wait_for("a client of the new authority", || {
@@ -573,7 +582,8 @@ fn authorities_and_certificates_are_exchanged_while_all_run() {
     });
 }
 
-/// Expired, it is an error in status and log, which says what to do; the new one is good at once.
+/// An expired certificate is an error in status and log with a remedy, and the new one takes effect
+/// at once.
 #[test]
 fn an_expired_certificate_is_an_error_until_it_is_renewed() {
     let folder = TempDir::new().unwrap();
@@ -585,14 +595,14 @@ fn an_expired_certificate_is_an_error_until_it_is_renewed() {
     client.run(&[b"SET", b"x", b"1"]).unwrap();
     let renew = |days| {
         let hosts = ["127.0.0.1".to_owned()];
-        // What clients are shown stays as it is: this process has to see the node.
+        // The server certificate stays valid, so that this process can still query the node.
         let made = authority::node(folder.path(), 1, &hosts, days, true).unwrap();
         for file in ["node.key", "node.crt"] {
             put(&made.join(file), &cluster.folder(1));
         }
     };
     let error = || cluster.nodes.view(1).map(|view| view.error);
-    // It ends with the second in which it is made.
+    // It expires at the end of the second in which it is created.
     renew(0);
     let error_is = wait_for("the error", || error()?);
     let begin = "the certificate of the node expired on ";
@@ -612,9 +622,8 @@ fn an_expired_certificate_is_an_error_until_it_is_renewed() {
     wait_for("no error", || error()?.is_none().then_some(()));
 }
 
-/// [lie-3] Peers report what they remember of a node's log to the holder of its certificate: a
-/// folder that was set back to its state of yesterday is noticed, and comes back as another
-/// incarnation.
+/// [lie-3] Peers report what they remember of a node's log to the holder of its certificate. A
+/// folder reset to an earlier state is detected, and the node returns in another incarnation.
 #[test]
 fn a_folder_that_was_set_back_is_noticed_by_peers_with_certificates() {
     let mut cluster = Cluster::start(3, &["--store", "memory"]);

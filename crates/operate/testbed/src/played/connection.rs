@@ -1,4 +1,4 @@
-//! One connection to a played node.
+//! One connection to a simulated node.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -15,17 +15,17 @@ use quorate_wire::streams::{
 
 use super::{Fault, Shared, Stream, World};
 
-/// Interval of checks whether a waiting client has gone.
+/// Interval at which a waiting read checks whether its client has disconnected.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Output of a connection: open, muted, or closed.
+/// Sending side of a connection, where faults are injected.
 struct Out {
     socket: TcpStream,
     fault: Fault,
     frames: usize,
 }
 
-/// Why a connection ends.
+/// Error: the connection must end.
 struct Gone;
 
 impl From<io::Error> for Gone {
@@ -47,7 +47,7 @@ struct Connection {
     out: Arc<Mutex<Out>>,
 }
 
-/// The piece that a connection writes.
+/// Piece that a connection is writing.
 struct Writing {
     name: String,
     piece: u64,
@@ -76,7 +76,7 @@ pub(super) fn serve(shared: &Arc<Shared>, node: usize, socket: TcpStream, fault:
 }
 
 impl Connection {
-    /// Takes what comes until it ends.
+    /// Reads and handles requests until the client disconnects.
     fn take(
         &self,
         mut socket: &TcpStream,
@@ -111,7 +111,7 @@ impl Connection {
             }
             input.drain(..used);
             if count == 0 {
-                // A node may use data as it comes.
+                // A node may use the data of an incomplete frame.
                 if let (Found::Frame(head, _), Some(writing)) = (head(&input)?, writing)
                     && head.is_data()
                 {
@@ -231,7 +231,7 @@ impl Connection {
             (Ask::Read { from, to, follow, name }, None) => {
                 self.read(name, from, to, follow, fault)
             }
-            // Sent before the client learned that its piece was ended.
+            // The client sent this before it learned that its piece had ended.
             (Ask::Data(_) | Ask::Close { .. }, None) => Ok(()),
             _ => {
                 self.refuse(Code::OutOfOrder, 0)?;
@@ -240,7 +240,7 @@ impl Connection {
         }
     }
 
-    /// Returns whether the client of a read has gone.
+    /// Returns whether the client of a read has disconnected.
     fn is_gone(&self) -> bool {
         let out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
         let peeked = out.socket.set_nonblocking(true).and_then(|()| out.socket.peek(&mut [0]));
@@ -272,7 +272,7 @@ impl Connection {
             Err(code) => return self.refuse(code, 0).map(|()| None),
         };
         let writing = Writing { name: name.to_owned(), piece, offered: 0, fault };
-        // The piece is there, whether the client hears that or not.
+        // The piece exists whether or not the client receives the response.
         let position = first.saturating_add_signed(fault.misplaced());
         if let Err(gone) = self.say(Answer::Opened { position }) {
             self.shared.lock().end_piece(name);
@@ -286,7 +286,7 @@ impl Connection {
         Ok(Some(writing))
     }
 
-    /// Says what is decided, as long as the piece is written.
+    /// Notifies the client of durable positions until the piece ends.
     fn tell(&self, name: &str, piece: u64, first: u64, fault: Fault) -> Result<(), Gone> {
         let beyond = match fault {
             Fault::Exaggerate(by) => by,
@@ -303,7 +303,7 @@ impl Connection {
             if !world.is_writing(name, piece) {
                 let ended = world.ended.get(&piece).copied();
                 drop(world);
-                // A close is answered by who took it.
+                // The handler of a close responds to it.
                 return match ended {
                     Some(position) => self.say(Answer::Ended { position }),
                     None => Ok(()),

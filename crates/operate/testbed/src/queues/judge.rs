@@ -1,48 +1,47 @@
-//! Judges the history of clients of queues.
+//! Checks the history of clients of queues.
 //!
-//! Each element is taken once, and never one that was not pushed; an element whose push was
-//! acknowledged is taken or left, unless a take without an answer may have taken it; and of two
-//! elements, one of which was pushed before the push of the other began, the later one is not taken
-//! before the earlier one was asked for.
+//! Each element is taken at most once, and only if it was pushed. An acknowledged element is either
+//! taken or left over, unless an unanswered take may have removed it. If one push ended before
+//! another began, the later element is not taken before the take of the earlier one began.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// An element that was pushed, or may have been.
+/// A push that took effect or may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Push {
-    /// To which queue.
+    /// Index of the queue.
     pub queue: usize,
-    /// Unique among all pushes.
+    /// Element, unique among all pushes.
     pub element: String,
-    /// When it was asked for, in nanoseconds.
+    /// Start of the command, in nanoseconds.
     pub call: u64,
-    /// When it was acknowledged; `None`: there was no answer.
+    /// Time of the acknowledgement; `None` if there was no reply.
     pub end: Option<u64>,
 }
 
 /// An element that was taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Take {
-    /// From which queue.
+    /// Index of the queue.
     pub queue: usize,
-    /// Which one.
+    /// Element taken.
     pub element: String,
-    /// When it was asked for, in nanoseconds.
+    /// Start of the command, in nanoseconds.
     pub call: u64,
-    /// When it came.
+    /// Time of the reply.
     pub end: u64,
 }
 
-/// All that clients saw.
+/// Everything that the clients observed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
-    /// Elements that came.
+    /// Elements pushed.
     pub pushes: Vec<Push>,
-    /// Elements that went.
+    /// Elements taken.
     pub takes: Vec<Take>,
-    /// Commands to take an element that had no answer, of each queue.
+    /// Per queue, the number of take commands without a reply.
     pub unanswered: Vec<u64>,
-    /// Contents of each queue at the end, the oldest first.
+    /// Final contents of each queue, oldest first.
     pub left: Vec<Vec<String>>,
 }
 
@@ -53,18 +52,18 @@ pub struct Sum {
     pub pushed: usize,
     /// Elements taken.
     pub taken: usize,
-    /// Elements left.
+    /// Elements left over.
     pub left: usize,
-    /// Elements that commands without an answer took along.
+    /// Acknowledged elements that unanswered commands may have taken.
     pub gone: usize,
 }
 
-/// A lie in a history: the judge must refuse it.
+/// A falsification of a history, which the checker must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lie {
     /// An element is taken twice.
     Twice,
-    /// Elements vanish, one more than may.
+    /// One more element is lost than unanswered commands explain.
     Lost,
     /// The first element is taken last.
     Late,
@@ -73,10 +72,10 @@ pub enum Lie {
 }
 
 impl Lie {
-    /// All of them.
+    /// All falsifications.
     pub const ALL: [Self; 4] = [Self::Twice, Self::Lost, Self::Late, Self::Invented];
 
-    /// The history with this lie; `None` if it is too short for it.
+    /// Returns the history with this falsification, or `None` if it is too short.
     pub fn told_in(self, history: &History) -> Option<History> {
         let mut told = history.clone();
         let last = told.takes.iter().max_by_key(|take| take.end)?.clone();
@@ -109,7 +108,7 @@ impl Lie {
 }
 
 impl History {
-    /// Creates an empty history of some queues.
+    /// Creates an empty history.
     pub fn new(queues: usize) -> Self {
         Self { unanswered: vec![0; queues], left: vec![Vec::new(); queues], ..Self::default() }
     }
@@ -128,7 +127,7 @@ impl History {
         known.map(|push| push.element.clone()).collect()
     }
 
-    /// Says what is wrong, or what there is.
+    /// Checks the history. Returns its totals, or describes the first violation.
     pub fn judge(&self) -> Result<Sum, String> {
         let mut sum = Sum::default();
         for queue in 0..self.unanswered.len() {
@@ -145,7 +144,7 @@ impl History {
         let of_queue = self.pushes.iter().filter(|push| push.queue == queue);
         let pushes: BTreeMap<&str, &Push> =
             of_queue.map(|push| (push.element.as_str(), push)).collect();
-        // What is left is taken last, one after the other.
+        // Treat left-over elements as taken last, one by one.
         let last = self.takes.iter().map(|take| take.end).max().unwrap_or(0);
         let left = self.left.get(queue).into_iter().flatten();
         let left = (last + 1..).zip(left).map(|(at, element)| (element, at, at));
@@ -182,15 +181,14 @@ impl History {
     }
 }
 
-/// First in, first out, as far as clients can tell: what lasts may happen at any moment while it
-/// lasts.
+/// Checks first-in-first-out order. An operation may take effect at any moment between its start
+/// and end.
 fn in_order(
     queue: usize,
     pushes: &BTreeMap<&str, &Push>,
     went: &BTreeMap<&str, (u64, u64)>,
 ) -> Result<(), String> {
-    // Those that were there in the order in which that was sure; each may not be asked for after a
-    // later one came out.
+    // For each push, compare with the take that began last among the pushes that ended before it.
     let both = pushes.values().filter_map(|push| {
         let (call, end) = went.get(push.element.as_str())?;
         Some((*push, *call, *end))
@@ -232,7 +230,7 @@ mod tests {
         Take { queue: 0, element: element.to_owned(), call, end }
     }
 
-    /// a before b before d; c is unordered.
+    /// Elements a, b and d are ordered; c is concurrent.
     fn history() -> History {
         History {
             pushes: vec![
@@ -251,11 +249,11 @@ mod tests {
     fn a_history_without_faults_is_taken() {
         let sum = Sum { pushed: 3, taken: 2, left: 1, gone: 0 };
         assert_eq!(history().judge(), Ok(sum));
-        // A push without an answer may have been done.
+        // An unanswered push may have taken effect.
         let mut more = history();
         more.takes.push(take("c", 0, 5));
         assert_eq!(more.judge().unwrap().taken, 3);
-        // Answers that come at the same time may have been in any order.
+        // Concurrent takes may have happened in any order.
         let mut mixed = history();
         mixed.takes = vec![take("b", 0, 60), take("a", 55, 61)];
         assert!(mixed.judge().is_ok());
@@ -277,7 +275,7 @@ mod tests {
         let mut history = history();
         history.takes = vec![take("b", 0, 54), take("a", 55, 61)];
         assert!(history.judge().unwrap_err().contains("came out first"));
-        // In the order of what is left.
+        // Left-over elements must be in order as well.
         history.takes = vec![take("d", 0, 54)];
         history.left = vec![vec!["a".to_owned(), "b".to_owned()]];
         assert!(history.judge().is_err());

@@ -1,7 +1,7 @@
-//! A wait on epoll that ends when it should, to the microsecond.
+//! Waits on epoll with microsecond precision.
 //!
-//! The timeout of `epoll_wait` counts in milliseconds, rounded up, and kernels before 5.11 know no
-//! other; a timer among the descriptors is as exact as the kernel's clock.
+//! The timeout of `epoll_wait` is in milliseconds, rounded up, and kernels before 5.11 have no
+//! finer one. A timer descriptor is as precise as the kernel's clock.
 
 use std::{io, os::fd::OwnedFd};
 
@@ -18,7 +18,7 @@ use rustix::{
 
 use crate::relay::link::{Nanos, SECOND};
 
-/// The timer's token among those of an epoll; unique.
+/// Token of the timer in its epoll.
 const TOKEN: u64 = u64::MAX;
 const NOTHING: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
@@ -27,7 +27,7 @@ const NOTHING: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 pub struct Alarm(OwnedFd);
 
 impl Alarm {
-    /// Joins an epoll, of which no other token is [`u64::MAX`].
+    /// Adds a timer to an epoll that does not use the token [`u64::MAX`].
     pub fn join(epoll: &OwnedFd) -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
@@ -35,7 +35,7 @@ impl Alarm {
         Ok(Self(timer))
     }
 
-    /// Waits for events at most this long; zero only looks. The alarm itself is not among them.
+    /// Waits for events at most this long; zero polls. The timer itself is not reported.
     pub fn wait(
         &self,
         epoll: &OwnedFd,
@@ -46,7 +46,7 @@ impl Alarm {
         let timeout = if nanos == 0 {
             Some(&NOTHING)
         } else {
-            // A new time also takes back that the old one is over.
+            // Setting a new time also clears an earlier expiry.
             let it_value = Timespec {
                 tv_sec: i64::try_from(nanos / SECOND).unwrap_or(i64::MAX),
                 tv_nsec: i64::try_from(nanos % SECOND).expect("below a second"),
@@ -73,7 +73,7 @@ mod tests {
 
     use super::*;
 
-    /// Never too early; how late it is depends on what else the machine does.
+    /// A wait never ends early. How late it ends depends on the machine's load.
     #[test]
     fn a_wait_ends_and_is_not_an_event() {
         let epoll = epoll::create(CreateFlags::CLOEXEC).unwrap();
@@ -84,7 +84,7 @@ mod tests {
             alarm.wait(&epoll, &mut events, nanos).unwrap();
             assert!(began.elapsed() >= Duration::from_nanos(nanos) && events.is_empty());
         }
-        // The last one is over, and only looking does not wait for it.
+        // The last timer has expired, and a poll does not wait for it.
         alarm.wait(&epoll, &mut events, 0).unwrap();
         assert!(events.is_empty());
     }

@@ -1,4 +1,4 @@
-//! A TUN device: IP packets of a network namespace as reads and writes.
+//! A TUN device: reads and writes IP packets of a network namespace.
 #![allow(
     unsafe_code,
     reason = "TUNSETIFF gives an open file its device; no library that we use wraps this ioctl"
@@ -18,14 +18,14 @@ use rustix::{
     ioctl::{Updater, ioctl, opcode},
 };
 
-/// Longest name of a device, its end included (`IFNAMSIZ`).
+/// Size of a device name, including the terminating zero (`IFNAMSIZ`).
 const NAME_BYTES: usize = 16;
-/// Packets of IP, without a link layer (`IFF_TUN`), without four bytes before each (`IFF_NO_PI`).
+/// IP packets without a link layer (`IFF_TUN`) and without a four-byte prefix (`IFF_NO_PI`).
 const FLAGS: u16 = 0x0001 | 0x1000;
-/// `_IOW('T', 202, int)`, as linux/if_tun.h has it.
+/// `_IOW('T', 202, int)`, as defined in linux/if_tun.h.
 const TUNSETIFF: rustix::ioctl::Opcode = opcode::write::<i32>(b'T', 202);
 
-/// `struct ifreq` of linux/if.h, as far as TUNSETIFF reads and writes it: 40 bytes.
+/// `struct ifreq` of linux/if.h, as far as TUNSETIFF uses it: 40 bytes.
 #[repr(C)]
 #[derive(Debug)]
 struct Request {
@@ -36,12 +36,12 @@ struct Request {
 
 const _: () = assert!(size_of::<Request>() == 40);
 
-/// An open device; it is gone when this is dropped. Reads and writes never block.
+/// An open device, removed on drop. Reads and writes never block.
 #[derive(Debug)]
 pub struct Device(File);
 
 impl Device {
-    /// Makes a device of this name in the caller's namespace. It may be moved to another one.
+    /// Creates a device in the caller's namespace; it may be moved to another namespace.
     pub fn create(name: &str) -> io::Result<Self> {
         if name.is_empty() || name.len() >= NAME_BYTES || !name.is_ascii() {
             return Err(io::Error::new(
@@ -61,7 +61,7 @@ impl Device {
         Ok(Self(file))
     }
 
-    /// The next packet; `None` if there is none now.
+    /// Reads the next packet; `None` if there is none at the moment.
     pub fn read<'a>(&mut self, into: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
         loop {
             match self.0.read(into) {
@@ -73,7 +73,8 @@ impl Device {
         }
     }
 
-    /// Hands a packet to the namespace. Whether it was taken: a network may lose packets.
+    /// Writes a packet to the namespace. Returns whether it was accepted; a network may lose
+    /// packets.
     pub fn write(&mut self, packet: &[u8]) -> bool {
         self.0.write(packet).is_ok_and(|sent| sent == packet.len())
     }

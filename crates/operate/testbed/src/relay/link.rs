@@ -1,28 +1,28 @@
-//! The law of one link: a bounded queue, a rate, a delay.
+//! Model of one link: a bounded queue, a rate, a delay.
 //!
-//! A packet waits until all before it have been sent, is sent at the link's rate, and arrives the
-//! delay after its last bit was sent. What finds the queue full is dropped (tail drop). Nothing
-//! else happens: no jitter, no loss, no reordering. Times are nanoseconds, and given by the caller.
+//! A packet waits until all earlier packets have been sent, is sent at the link's rate, and arrives
+//! one delay after its last bit was sent. A packet that does not fit in the queue is dropped (tail
+//! drop). There is no jitter, loss or reordering. Times are nanoseconds, passed by the caller.
 
-/// Nanoseconds since some start.
+/// Nanoseconds since an arbitrary start.
 pub type Nanos = u64;
 
-/// A second.
+/// One second.
 pub const SECOND: Nanos = 1_000_000_000;
 
-/// Properties of a link.
+/// Parameters of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Law {
-    /// Bits of IP packets, headers included, that it sends per second; at least 1.
+    /// Rate in bits of IP packets per second, headers included; at least 1.
     pub bits_per_second: u64,
-    /// From the last bit sent to the arrival.
+    /// Delay from the last bit sent to the arrival.
     pub one_way: Nanos,
-    /// Bytes that may wait, the packet that is being sent included.
+    /// Queue capacity in bytes, including the packet being sent.
     pub queue_bytes: u64,
 }
 
 impl Law {
-    /// Returns the time that a packet keeps the link busy; rounded up to a nanosecond.
+    /// Returns the transmission time of a packet, rounded up to a nanosecond.
     pub fn sending(&self, bytes: u64) -> Nanos {
         let bits = u128::from(bytes) * 8;
         let time = (bits * u128::from(SECOND)).div_ceil(u128::from(self.bits_per_second.max(1)));
@@ -30,29 +30,29 @@ impl Law {
     }
 }
 
-/// A link in one direction.
+/// One direction of a link.
 #[derive(Clone, Copy, Debug)]
 pub struct Link {
     law: Law,
-    /// All that was taken has been sent by then.
+    /// Time when all accepted packets have been sent.
     free_at: Nanos,
 }
 
 impl Link {
-    /// A link with nothing in flight.
+    /// Creates an idle link.
     pub fn new(law: Law) -> Self {
         Self { law, free_at: 0 }
     }
 
-    /// Bytes that wait or are being sent; a part of a byte counts as one.
+    /// Returns the bytes queued or being sent, rounded up.
     pub fn waiting_bytes(&self, now: Nanos) -> u64 {
         let busy = u128::from(self.free_at.saturating_sub(now));
         let bits = busy * u128::from(self.law.bits_per_second);
         u64::try_from(bits.div_ceil(8 * u128::from(SECOND))).unwrap_or(u64::MAX)
     }
 
-    /// A packet comes to the link. When it arrives at the other end; `None` if it is dropped.
-    /// Calls come in the order of time.
+    /// Offers a packet to the link. Returns its arrival time at the other end, or `None` if it is
+    /// dropped. Calls must be in order of time.
     pub fn take(&mut self, now: Nanos, bytes: u64) -> Option<Nanos> {
         if self.waiting_bytes(now).saturating_add(bytes) > self.law.queue_bytes {
             return None;
@@ -69,7 +69,7 @@ mod tests {
 
     const MS: Nanos = 1_000_000;
 
-    /// 10 Mbit/s, 50 ms: a byte takes 800 ns, a packet of 1500 bytes 1.2 ms.
+    /// Law of 10 Mbit/s and 50 ms: a byte takes 800 ns, a packet of 1500 bytes 1.2 ms.
     fn law(queue_bytes: u64) -> Law {
         Law { bits_per_second: 10_000_000, one_way: 50 * MS, queue_bytes }
     }
@@ -78,7 +78,7 @@ mod tests {
     fn a_packet_alone_takes_its_sending_and_the_delay() {
         let mut link = Link::new(law(3000));
         assert_eq!(link.take(7 * MS, 1500), Some(7 * MS + 1_200_000 + 50 * MS));
-        // The link is idle again: nothing is left of the first one.
+        // The link is idle again; the first packet has been sent.
         assert_eq!(link.take(9 * MS, 125), Some(9 * MS + 100_000 + 50 * MS));
     }
 
@@ -96,7 +96,7 @@ mod tests {
         let (mut now, mut bytes, mut last, mut number) = (0, 0_u64, 0, 0_u64);
         while now < 60 * SECOND {
             let size = 40 + number.wrapping_mul(7919) % 1461;
-            // More than it can send: up to 80 packets in a millisecond.
+            // Up to 80 packets per millisecond, more than the link can send.
             match link.take(now, size) {
                 Some(at) => {
                     assert!(at > last, "no packet passes another");
@@ -117,7 +117,7 @@ mod tests {
         let mut link = Link::new(law(3000));
         assert!(link.take(0, 1500).is_some() && link.take(0, 1500).is_some());
         assert_eq!(link.take(0, 1), None);
-        // Half a packet was sent: as much fits again, and not a byte more.
+        // Half a packet was sent, so exactly half a packet fits.
         assert_eq!(link.take(600_000, 751), None);
         assert!(link.take(600_000, 750).is_some());
         assert_eq!(link.take(600_000, 1), None);

@@ -2,12 +2,12 @@
 
 use std::net::Ipv4Addr;
 
-/// The shortest IPv4 header.
+/// Length of the shortest IPv4 header.
 const HEADER_BYTES: usize = 20;
-/// Offset of the destination.
+/// Byte range of the destination address.
 const DESTINATION: std::ops::Range<usize> = 16..20;
 
-/// The destination; `None` if it is not a packet of IPv4.
+/// Returns the destination; `None` if this is not an IPv4 packet.
 pub fn destination(packet: &[u8]) -> Option<Ipv4Addr> {
     let version = packet.first()? >> 4;
     if version != 4 || packet.len() < HEADER_BYTES {

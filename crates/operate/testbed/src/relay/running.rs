@@ -1,4 +1,5 @@
-//! Moves packets between devices, each at its time: one thread, epoll, nothing that blocks.
+//! Moves packets between devices, each at its arrival time: one thread with epoll that never blocks
+//! on a device.
 
 use std::{
     io,
@@ -26,21 +27,22 @@ use crate::relay::{
     wire::{Counts, Wire},
 };
 
-/// The longest IP packet.
+/// Size of the longest IP packet.
 const PACKET_BYTES: usize = 65_535;
-/// Packets read from a device before arrivals are looked at again.
+/// Packets read from a device before arrivals are checked again.
 const READS_MAX: usize = 64;
-/// A stop is noticed within this time.
+/// Longest time until a stop is noticed.
 const LOOK: Duration = Duration::from_millis(100);
-/// Packets are late if others have the processor: where that is allowed, this thread goes first.
+/// Nice value of the relay thread, where permitted; packets are late if other processes take the
+/// CPU.
 const PRIORITY: i32 = -15;
 
-/// A node of the network: its device, and the address that it has there.
+/// A node of the network: its device and its address.
 #[derive(Debug)]
 pub struct Node {
-    /// Source of its packets.
+    /// Device that the node's packets are read from and written to.
     pub device: Device,
-    /// Packets for this address go there.
+    /// Address of the node.
     pub address: Ipv4Addr,
 }
 
@@ -52,7 +54,7 @@ struct Shared {
     dropped: AtomicU64,
 }
 
-/// A relay that runs in a thread of its own until it is dropped. The devices are gone then.
+/// A running relay with its own thread. Dropping it stops the thread and removes the devices.
 #[derive(Debug)]
 pub struct Relay {
     shared: Arc<Shared>,
@@ -60,7 +62,7 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Starts it.
+    /// Starts the relay.
     pub fn start(nodes: Vec<Node>, law: Law) -> io::Result<Self> {
         let mut running = Running::new(nodes, law)?;
         let shared = Arc::new(Shared::default());
@@ -69,16 +71,16 @@ impl Relay {
             // Otherwise the kernel adds up to 50 us to every wait.
             let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
             if getpriority_process(None).is_ok_and(|now| now > PRIORITY) {
-                // Linux gives a priority to a thread; `None` is this one.
+                // On Linux a priority applies to a thread; `None` is the current one.
                 let _ = setpriority_process(None, PRIORITY);
             }
-            // A device that fails is gone with its namespace, and so is the network.
+            // A device fails only if its namespace, and so the network, is gone.
             let _ = running.run(&told);
         })?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Returns the packets taken and dropped by all links.
+    /// Returns the packet counts of all links together.
     pub fn counts(&self) -> Counts {
         Counts {
             packets: self.shared.packets.load(Ordering::Relaxed),
@@ -124,7 +126,7 @@ impl Running {
     }
 
     fn run(&mut self, shared: &Shared) -> io::Result<()> {
-        // One more for the alarm.
+        // One more event for the timer.
         let mut events = Vec::with_capacity(self.nodes.len() + 1);
         while !shared.stop.load(Ordering::Relaxed) {
             self.wait(&mut events)?;
@@ -147,7 +149,7 @@ impl Running {
         Nanos::try_from(self.started.elapsed().as_nanos()).unwrap_or(Nanos::MAX)
     }
 
-    /// Until a packet is sent somewhere, or one arrives.
+    /// Waits until a packet can be read or arrives.
     fn wait(&self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
         let look = Nanos::try_from(LOOK.as_nanos()).unwrap_or(Nanos::MAX);
         let left = self.wire.next_at().map(|at| at.saturating_sub(self.now()));
@@ -155,7 +157,7 @@ impl Running {
         self.alarm.wait(&self.epoll, events, left)
     }
 
-    /// Reads a node's packets. The time of each is that of its reading.
+    /// Reads a node's packets, each with the current time.
     fn read(&mut self, from: usize) -> io::Result<()> {
         for _ in 0..READS_MAX {
             let now = self.now();

@@ -1,18 +1,18 @@
-//! All links between some nodes, each direction of each pair with one of its own.
+//! All links between some nodes, one per direction of each pair.
 //!
 //! "Each replica has a total of B bandwidth to every other replica" (Santos and Schiper, §4.1, the
-//! WAN): what a node sends to one peer does not slow down what it sends to another.
+//! WAN): traffic to one peer does not slow down traffic to another.
 
 use std::collections::VecDeque;
 
 use crate::relay::link::{Law, Link, Nanos};
 
-/// Counts of a link.
+/// Packet counts of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Packets taken.
+    /// Packets accepted.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes of the accepted packets.
     pub bytes: u64,
     /// Packets dropped because the queue was full.
     pub dropped: u64,
@@ -21,28 +21,30 @@ pub struct Counts {
 #[derive(Clone, Debug)]
 struct Path {
     link: Link,
-    /// Oldest first, with the time of arrival; bounded by the queue and the delay of the link.
+    /// Packets in flight with their arrival times, oldest first; bounded by the queue and the delay
+    /// of the link.
     in_flight: VecDeque<(Nanos, Vec<u8>)>,
     counts: Counts,
 }
 
-/// The network, in virtual time.
+/// The network in virtual time.
 #[derive(Clone, Debug)]
 pub struct Wire {
     nodes: usize,
-    /// From each node to each node, itself included; that one is never used.
+    /// Paths from each node to each node; those from a node to itself are unused.
     paths: Vec<Path>,
 }
 
 impl Wire {
-    /// Equal links between all nodes.
+    /// Creates equal links between all nodes.
     pub fn new(nodes: usize, law: Law) -> Self {
         let path =
             Path { link: Link::new(law), in_flight: VecDeque::new(), counts: Counts::default() };
         Self { nodes, paths: vec![path; nodes * nodes] }
     }
 
-    /// A packet leaves a node, from 0, for another one. Calls come in the order of time.
+    /// Sends a packet from one node to another, both counted from 0. Calls must be in order of
+    /// time.
     pub fn enter(&mut self, now: Nanos, from: usize, to: usize, packet: &[u8]) {
         let path = &mut self.paths[from * self.nodes + to];
         let bytes = packet.len() as u64;
@@ -56,7 +58,7 @@ impl Wire {
         }
     }
 
-    /// The next packet that has arrived by now, and where; in the order of arrival.
+    /// Returns the next packet that has arrived, with its destination, in order of arrival.
     pub fn leave(&mut self, now: Nanos) -> Option<(usize, Vec<u8>)> {
         let (at, index) = self.first()?;
         if at > now {
@@ -66,7 +68,7 @@ impl Wire {
         Some((index % self.nodes, packet))
     }
 
-    /// When the next packet arrives.
+    /// Returns the arrival time of the next packet.
     pub fn next_at(&self) -> Option<Nanos> {
         self.first().map(|(at, _)| at)
     }
@@ -76,7 +78,7 @@ impl Wire {
         heads.filter_map(|(index, path)| Some((path.in_flight.front()?.0, index))).min()
     }
 
-    /// All links together.
+    /// Returns the counts of all links together.
     pub fn counts(&self) -> Counts {
         let mut all = Counts::default();
         for path in &self.paths {

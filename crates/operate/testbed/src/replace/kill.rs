@@ -1,4 +1,5 @@
-//! SIGKILL at a step of a replacement: whichever process dies and comes back, the plan completes.
+//! SIGKILL at a step of a replacement: the plan completes whichever process is killed and
+//! restarted.
 
 use std::{fmt, fs, io, path::Path, process::Child, time::Instant};
 
@@ -11,20 +12,20 @@ use crate::{
     wait,
 };
 
-/// The process that is killed.
+/// Process to kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// The leader; it stays in the cluster.
+    /// The leader, which stays in the cluster.
     Leader,
     /// The replaced node, a follower.
     Old,
-    /// The replaced node, the leader at first.
+    /// The replaced node, which leads at first.
     OldLeader,
-    /// The newcomer.
+    /// The new node.
     Newcomer,
-    /// A follower that stays.
+    /// A follower that stays in the cluster.
     Other,
-    /// `quorate member replace`; it is repeated.
+    /// `quorate member replace`, which is then repeated.
     Command,
 }
 
@@ -33,40 +34,40 @@ impl Role {
         [Self::Leader, Self::Old, Self::OldLeader, Self::Newcomer, Self::Other, Self::Command];
 }
 
-/// When it is killed.
+/// Point in time of the kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// The newcomer asks for an id.
+    /// The new node requests an id.
     Asked,
-    /// The newcomer is in the table of nodes.
+    /// The new node is in the table of nodes.
     Listed,
-    /// The newcomer runs as a node, and catches up.
+    /// The new node runs and is catching up.
     CatchingUp,
-    /// The newcomer is caught up.
+    /// The new node has caught up.
     Level,
-    /// This many eras of the plan are in force, or all if it has fewer.
+    /// This many eras of the plan are in force, or all of them if it has fewer.
     Era(u64),
     /// The old node is removed.
     Removed,
 }
 
 impl Moment {
-    /// Moments before `quorate member replace`.
+    /// Kill points before `quorate member replace`.
     pub const JOINING: [Self; 4] = [Self::Asked, Self::Listed, Self::CatchingUp, Self::Level];
 }
 
 /// Outcome of a replacement with a kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Killed {
-    /// The replaced node.
+    /// Replaced node.
     pub old: u32,
-    /// The newcomer.
+    /// New node.
     pub new: u32,
-    /// Eras of the plan.
+    /// Number of eras of the plan.
     pub eras: u64,
     /// Eras in force at the kill.
     pub seen: u64,
-    /// The command came to its end without being repeated.
+    /// The command completed without being repeated.
     pub outlived: bool,
 }
 
@@ -81,7 +82,7 @@ impl fmt::Display for Killed {
     }
 }
 
-/// Three nodes, and the one that comes.
+/// A cluster of three nodes and the new node.
 struct Trial<'a> {
     nodes: &'a mut Nodes,
     program: &'a Path,
@@ -90,13 +91,13 @@ struct Trial<'a> {
     other: u32,
     new: u32,
     role: Role,
-    /// The era in which it began.
+    /// Era at the start.
     from: u64,
 }
 
-/// Replaces a node of a cluster of three; a process is killed on the way and started again. The
-/// replaced node is out afterwards: it has applied its own removal, and does not start any more; or
-/// it came back too late for that, and the others refuse it with that reason.
+/// Replaces a node of a three-node cluster while one process is killed and restarted. Checks that
+/// the replaced node is excluded afterwards: either it has applied its own removal and does not
+/// start again, or it came back too late and the others refuse it for that reason.
 pub fn one(
     nodes: &mut Nodes,
     program: &Path,
@@ -141,7 +142,7 @@ pub fn one(
                 asked.kill()?;
                 trial.wait_until_reached()?;
             }
-            // It may be removed meanwhile, and then does not listen.
+            // The node may have been removed in the meantime; then it does not listen.
             Some(victim) if victim == old => {
                 trial.nodes.kill(&[old])?;
                 trial.nodes.respawn(old)?;
@@ -163,7 +164,7 @@ pub fn one(
 }
 
 impl Trial<'_> {
-    /// Returns the members known to a node that stays; the leader knows most.
+    /// Returns the members as known to a node that stays, preferably the leader.
     fn members(&self) -> Option<MembersView> {
         let who = match self.role {
             Role::OldLeader => self.other,
@@ -172,8 +173,8 @@ impl Trial<'_> {
         members(&self.nodes.all()[who as usize - 1].ready.admin)
     }
 
-    /// Looks without rest: some steps last a few milliseconds. Says how many eras of the plan are
-    /// in force.
+    /// Polls without pause, since some steps last only milliseconds. Returns the number of eras in
+    /// force.
     fn watch(&self, at: Moment) -> io::Result<u64> {
         let until = Instant::now() + PATIENCE;
         let said = |what: &str| self.nodes.log(self.new).contains(what).then_some(0);
@@ -200,7 +201,7 @@ impl Trial<'_> {
         }
     }
 
-    /// The node of that role.
+    /// Returns the node with the role to kill.
     fn victim(&self) -> Option<u32> {
         match self.role {
             Role::Leader => Some(self.leader),
@@ -211,7 +212,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Waits until the plan would be taken, and says how many eras it has.
+    /// Waits until the replacement would be accepted; returns its number of eras.
     fn planned(&self) -> io::Result<u64> {
         let mut refused = String::new();
         let steps = wait::at_most(PATIENCE, "a replacement that is not refused", || {
@@ -241,8 +242,8 @@ impl Trial<'_> {
         Ended::of(&ended.stdout)?.reached().map(|_| ())
     }
 
-    /// Checks that remaining nodes vote with equal weight, and every id belongs to a node or to one
-    /// that was removed.
+    /// Checks that the remaining nodes have equal votes and that every id belongs to a current or
+    /// removed node.
     fn check_members(&self) -> io::Result<()> {
         let mut staying = self.nodes.ids();
         staying.retain(|id| *id != self.old);
@@ -262,8 +263,8 @@ impl Trial<'_> {
         found.map_err(|error| io::Error::other(format!("{error}: {last:?}")))
     }
 
-    /// Checks that it learns of its removal, from the log or from its peers, and does not start
-    /// again.
+    /// Checks that the old node learns of its removal, from the log or from its peers, and refuses
+    /// to start again.
     fn check_old_is_out(&mut self) -> io::Result<()> {
         let old = self.old;
         let identity = self.nodes.node(old)?.spec.data.join("identity");

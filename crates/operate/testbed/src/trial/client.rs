@@ -1,4 +1,4 @@
-//! A client of one node: each method is one operation of the history.
+//! A client of one node; each method is one operation of the history.
 
 use std::{sync::Arc, thread, time::Duration};
 
@@ -10,7 +10,7 @@ use super::{
     seen::{Fate, Insert, Seen, Shared, think},
 };
 
-/// Before a node that does not take connections is asked again.
+/// Pause before reconnecting to a node that refuses connections.
 const RETRY: Duration = Duration::from_millis(20);
 
 /// Meaning of a reply for its command.
@@ -18,13 +18,13 @@ const RETRY: Duration = Duration::from_millis(20);
 pub(crate) enum Outcome {
     Known(Reply),
     Refused,
-    /// It may have been executed, or may still be.
+    /// The command may have been executed, or may still be.
     Unknown,
-    /// No rule allows it.
+    /// The reply violates the protocol.
     Strange(String),
 }
 
-/// Sorts a reply by what docs/commands.md promises of errors.
+/// Classifies a reply by the error guarantees of docs/commands.md.
 pub(crate) fn outcome(reply: Reply) -> Outcome {
     let Reply::Error(text) = reply else {
         return Outcome::Known(reply);
@@ -36,7 +36,7 @@ pub(crate) fn outcome(reply: Reply) -> Outcome {
     }
 }
 
-/// Never repeats a command: what has no reply is unknown forever.
+/// A client that never retries: the outcome of a command without a reply stays unknown.
 #[derive(Debug)]
 pub struct Client {
     number: usize,
@@ -44,12 +44,12 @@ pub struct Client {
     written: u64,
     link: Option<Link>,
     pub(crate) shared: Arc<Shared>,
-    /// Observations so far.
+    /// Recorded observations.
     pub seen: Seen,
 }
 
 impl Client {
-    /// The client of this number, of one node.
+    /// Creates the client with this number, connected to one node.
     pub fn new(number: usize, node: usize, shared: Arc<Shared>) -> Self {
         Self { number, node, written: 0, link: None, shared, seen: Seen::default() }
     }
@@ -60,7 +60,8 @@ impl Client {
         format!("{}.{}", self.number, self.written)
     }
 
-    /// Sends all commands at once, and gives the outcome of the last; without one, all are unknown.
+    /// Sends all commands at once and returns the outcome of the last one. If a reply is missing,
+    /// all outcomes are unknown.
     fn ask(&mut self, commands: &[&[&str]]) -> Outcome {
         self.ask_all(commands).pop().unwrap_or(Outcome::Unknown)
     }
@@ -82,14 +83,15 @@ impl Client {
                 if error.kind() == std::io::ErrorKind::Other {
                     self.shared.strange(error.to_string());
                 }
-                // Late replies must not be taken for others.
+                // Late replies must not be mistaken for those of other commands.
                 self.link = None;
                 vec![Outcome::Unknown; commands.len()]
             }
         }
     }
 
-    /// Notes an operation by its outcome. `known` completes it from the reply, or finds it strange.
+    /// Records an operation with its outcome. `known` completes it from the reply, or rejects the
+    /// reply.
     fn note(
         &mut self,
         key: &str,
@@ -132,7 +134,7 @@ impl Client {
         self.try_read(key);
     }
 
-    /// Reads a key; returns whether it was answered.
+    /// Reads a key; returns whether the node answered.
     pub fn try_read(&mut self, key: &str) -> bool {
         let call = self.shared.clock.now();
         let outcome = self.ask(&[&["GET", key]]);
@@ -142,7 +144,7 @@ impl Client {
         answered
     }
 
-    /// Reads these keys in one pipeline; each is an operation of its own.
+    /// Reads these keys in one pipeline; each read is a separate operation.
     pub(crate) fn read_all(&mut self, keys: &[String]) {
         let commands: Vec<[&str; 2]> = keys.iter().map(|key| ["GET", key]).collect();
         let commands: Vec<&[&str]> = commands.iter().map(<[&str; 2]>::as_slice).collect();
@@ -181,7 +183,7 @@ impl Client {
         self.note(key, call, outcome, swap(None), |reply| held(reply).map(swap));
     }
 
-    /// The same as two commands that happen at one moment.
+    /// Swaps a value by two commands in one transaction.
     pub(crate) fn swap_in_transaction(&mut self, key: &str) {
         let value = self.value();
         let call = self.shared.clock.now();
@@ -196,7 +198,7 @@ impl Client {
         });
     }
 
-    /// WATCH and GET, then a transaction that takes effect only if the key is unchanged.
+    /// Sends WATCH and GET, then a transaction that takes effect only if the key is unchanged.
     pub(crate) fn compare_and_set(&mut self, key: &str, dice: &mut Dice) {
         let call = self.shared.clock.now();
         let outcomes = self.ask_all(&[&["WATCH", key], &["GET", key]]);
@@ -210,7 +212,7 @@ impl Client {
         let open = What::Read { found: None };
         self.note(key, call, get, open, |reply| held(reply).map(|found| What::Read { found }));
         let (Outcome::Known(_), Some(expected)) = (watch, expected) else {
-            // A watch that got no answer, or half of one, is not left behind.
+            // Do not leave a watch behind that got no reply, or only part of one.
             self.ask(&[&["UNWATCH"]]);
             return;
         };
@@ -235,7 +237,7 @@ impl Client {
         self.note(key, call, outcome, add(0), |reply| reply.number().map(add));
     }
 
-    /// Two keys that always hold the same; for the history they are one.
+    /// Writes two keys that always have the same value; in the history they are a single key.
     pub(crate) fn write_pair(&mut self, pair: &str, in_transaction: bool) {
         let value = self.value();
         let (a, b) = (format!("{pair}a"), format!("{pair}b"));
@@ -259,8 +261,8 @@ impl Client {
         self.try_read_pair(pair);
     }
 
-    /// Reads a pair; returns whether it was answered. A torn pair is a value that was never
-    /// written.
+    /// Reads a pair; returns whether the node answered. A torn pair is recorded as a value that was
+    /// never written.
     pub fn try_read_pair(&mut self, pair: &str) -> bool {
         let call = self.shared.clock.now();
         let outcome = self.ask(&[&["MGET", &format!("{pair}a"), &format!("{pair}b")]]);
@@ -281,7 +283,7 @@ impl Client {
     pub(crate) fn insert(&mut self) {
         let value = self.value();
         let key = format!("i{value}");
-        // NX: a second execution would be seen in its reply.
+        // With NX, the reply would reveal a second execution.
         let fate = match self.ask(&[&["SET", &key, &value, "NX"]]) {
             Outcome::Known(reply) if is_ok(&reply) => {
                 self.shared.count();
@@ -301,7 +303,7 @@ impl Client {
         self.seen.inserts.push(Insert { key, fate });
     }
 
-    /// Values of these keys, if they are told.
+    /// Returns the values of these keys, if the node answers.
     pub fn values(&mut self, keys: &[&str]) -> Option<Vec<Held>> {
         let command: Vec<&str> = std::iter::once("MGET").chain(keys.iter().copied()).collect();
         match self.ask(&[&command]) {
@@ -311,12 +313,12 @@ impl Client {
     }
 }
 
-/// Returns whether it is `+OK`.
+/// Returns whether the reply is `+OK`.
 pub fn is_ok(reply: &Reply) -> bool {
     *reply == Reply::Simple("OK".to_owned())
 }
 
-/// Returns the contents of a key from the reply to a read; `None` if it is no such reply.
+/// Returns the contents of a key from the reply to a read; `None` for any other reply.
 #[allow(clippy::option_option, reason = "no reply of this kind is not an absent key")]
 pub(crate) fn held(reply: Reply) -> Option<Held> {
     match reply {

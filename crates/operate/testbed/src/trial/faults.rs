@@ -1,4 +1,5 @@
-//! Faults while clients work: processes that die or pause, links that lose everything.
+//! Faults injected while clients work: processes that are killed or paused, links that drop
+//! everything.
 
 use std::{
     fmt, io,
@@ -10,61 +11,61 @@ use std::{
 use crate::{network::Network, nodes::Nodes};
 use quorate_core::dice::Dice;
 
-/// Milliseconds from the first fault of a step to the second.
+/// Range of milliseconds from the first fault of a step to the second.
 const SECOND_MS: (u64, u64) = (100, 500);
-/// Milliseconds that they last together: several election timeouts.
+/// Range of milliseconds that faults last, several election timeouts.
 const LASTS_MS: (u64, u64) = (500, 1300);
 
-/// Something that happens to processes.
+/// A fault of processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Harm {
-    /// SIGKILL to the leader.
+    /// Send SIGKILL to the leader.
     KillLeader,
-    /// SIGKILL to a follower.
+    /// Send SIGKILL to a follower.
     KillFollower,
-    /// To the leader and a follower.
+    /// Send SIGKILL to the leader and a follower.
     KillTwo,
-    /// To all at once.
+    /// Send SIGKILL to all nodes at once.
     KillAll,
-    /// SIGSTOP to the leader.
+    /// Send SIGSTOP to the leader.
     PauseLeader,
-    /// SIGSTOP to a follower.
+    /// Send SIGSTOP to a follower.
     PauseFollower,
-    /// To the leader and a follower.
+    /// Send SIGSTOP to the leader and a follower.
     PauseTwo,
-    /// SIGTERM to the leader.
+    /// Send SIGTERM to the leader.
     StopLeader,
-    /// SIGTERM to a follower.
+    /// Send SIGTERM to a follower.
     StopFollower,
 }
 
-/// Something that happens to the links between nodes; clients still reach all of them, unless an
-/// interface is down.
+/// A fault of the links between nodes. Clients can still reach all nodes unless an interface is
+/// down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rupture {
-    /// The leader and the others do not hear each other.
+    /// Cut all links between the leader and the other nodes.
     IsolateLeader,
-    /// The same of a follower.
+    /// Cut all links between a follower and the other nodes.
     IsolateFollower,
-    /// The leader's messages are lost.
+    /// Drop all messages from the leader.
     MuteLeader,
-    /// Messages to the leader are lost.
+    /// Drop all messages to the leader.
     DeafenLeader,
-    /// The leader and one follower do not reach each other; the third reaches both.
+    /// Cut the link between the leader and one follower; the third node reaches both.
     OneLink,
-    /// No node hears another.
+    /// Cut all links between nodes.
     EveryLink,
-    /// The leader's interface is down.
+    /// Shut down the leader's interface.
     DownLeader,
-    /// A follower's is.
+    /// Shut down a follower's interface.
     DownFollower,
-    /// The leader's interface is removed, with all programs that are attached to it.
+    /// Remove the leader's interface, with all programs attached to it.
     UnplugLeader,
-    /// A follower's is.
+    /// Remove a follower's interface, with all programs attached to it.
     UnplugFollower,
-    /// The leader's box loses its memory: its programs are killed.
+    /// Kill the leader's external device processes, which lose their memory.
     ResetLeader,
-    /// A follower's does.
+    /// Kill a follower's external device processes, which lose their memory.
     ResetFollower,
 }
 
@@ -80,7 +81,7 @@ const DURABLE: [Harm; 9] = [
     Harm::StopFollower,
 ];
 
-/// [volatile-1] A node that is killed has forgotten votes and does not get them back: no kills.
+/// [volatile-1] A killed node loses its votes permanently, so volatile clusters have no kills.
 const VOLATILE: [Harm; 5] =
     [Harm::PauseLeader, Harm::PauseFollower, Harm::PauseTwo, Harm::StopLeader, Harm::StopFollower];
 
@@ -95,13 +96,14 @@ const RUPTURES: [Rupture; 8] = [
     Rupture::DownFollower,
 ];
 
-/// Faults of devices, which are at interfaces.
+/// Faults of devices attached to interfaces.
 const RUPTURES_OF_DEVICES: [Rupture; 2] = [Rupture::UnplugLeader, Rupture::UnplugFollower];
 
-/// Faults of devices that are processes; not in a volatile cluster, where they are forgotten votes.
+/// Faults of external device processes. Not used in a volatile cluster, where they would lose
+/// votes.
 const RUPTURES_OF_BOXES: [Rupture; 2] = [Rupture::ResetLeader, Rupture::ResetFollower];
 
-/// Simultaneous faults.
+/// A step of a plan: one fault, or two at the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Step {
     harm: Option<Harm>,
@@ -120,7 +122,7 @@ impl fmt::Display for Step {
 }
 
 impl Step {
-    /// Returns whether it spares votes that are only in memory.
+    /// Returns whether the step preserves votes that exist only in memory.
     pub fn spares_memory(self) -> bool {
         self.harm.is_none_or(|harm| VOLATILE.contains(&harm))
     }
@@ -129,7 +131,7 @@ impl Step {
 impl FromStr for Step {
     type Err = io::Error;
 
-    /// As it is shown: one name, or two joined by `+`.
+    /// Parses the displayed form: one name, or two joined by `+`.
     fn from_str(text: &str) -> io::Result<Self> {
         let mut step = Self::default();
         for name in text.split('+').map(str::trim) {
@@ -149,19 +151,19 @@ impl FromStr for Step {
     }
 }
 
-/// Steps without end: every fault comes before one is repeated.
+/// An endless sequence of steps; every fault occurs before one is repeated.
 pub struct Plan {
     harms: Vec<Harm>,
     ruptures: Vec<Rupture>,
     only: Option<Step>,
-    /// Ids up to this one vote.
+    /// Highest id of a voter.
     voters: u32,
     steps: usize,
     dice: Dice,
 }
 
 impl Plan {
-    /// Without links that can be cut there are no ruptures.
+    /// Creates a plan. Without links that can be cut there are no link faults.
     pub fn new(durable: bool, links: bool, seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let mut harms = if durable { DURABLE.to_vec() } else { VOLATILE.to_vec() };
@@ -171,12 +173,12 @@ impl Plan {
         Self { harms, ruptures, only: None, voters: u32::MAX, steps: 0, dice }
     }
 
-    /// Adds or removes the faults of devices.
+    /// Adds or removes faults of devices attached to interfaces.
     pub fn with_devices(&mut self, devices: bool) {
         self.with(devices, &RUPTURES_OF_DEVICES);
     }
 
-    /// The same where devices are processes.
+    /// Adds or removes faults of external device processes.
     pub fn with_boxes(&mut self, boxes: bool) {
         self.with(boxes, &RUPTURES_OF_BOXES);
     }
@@ -190,19 +192,19 @@ impl Plan {
         }
     }
 
-    /// The nodes behind these are learners: they are harmed in one of four steps, and votes in the
-    /// others.
+    /// Declares the nodes above this id to be learners. They are harmed in one of four steps,
+    /// voters in the others.
     pub const fn with_voters(&mut self, voters: u32) {
         self.voters = voters;
     }
 
-    /// Nothing but this step, again and again.
+    /// Repeats only this step, if one is given.
     pub const fn only(mut self, step: Option<Step>) -> Self {
         self.only = step;
         self
     }
 
-    /// A harm, a rupture, both, and so on.
+    /// Draws the next step: alternately a process fault, a link fault, and both.
     pub fn draw(&mut self) -> Step {
         if let Some(step) = self.only {
             return step;
@@ -213,7 +215,7 @@ impl Plan {
         if self.ruptures.is_empty() {
             return Step { harm: harm(at), rupture: None };
         }
-        // Two of three steps have one.
+        // Two of three steps have a fault of each kind.
         let turn = at / 3 * 2 + usize::from(at % 3 == 2);
         let rupture = self.ruptures[turn % self.ruptures.len()];
         Step {
@@ -222,8 +224,8 @@ impl Plan {
         }
     }
 
-    /// Lets a step happen; everything runs, is joined and serves again when it returns. Says how
-    /// long that took after the last fault.
+    /// Executes a step and waits until all nodes run, are connected and serve again. Returns the
+    /// time that took after the last fault ended.
     pub fn play(
         &mut self,
         step: Step,
@@ -253,7 +255,7 @@ impl Plan {
             begin(*harm, ids, nodes)?;
         }
         self.wait(LASTS_MS);
-        // A node that is started again has to find its address.
+        // A restarted node must find its address.
         let unplugs = step.rupture.is_some_and(|one| RUPTURES_OF_DEVICES.contains(&one));
         let heals_first = self.dice.chance(1, 2) || unplugs;
         if heals_first && let Some(network) = network {
@@ -297,7 +299,7 @@ impl Roles {
         }
     }
 
-    /// Pairs whose first does not reach the second any more.
+    /// Returns the directed pairs of nodes whose link is cut.
     fn lost(&self, rupture: Rupture) -> Vec<(u32, u32)> {
         let all = || std::iter::once(self.leader).chain(self.followers.iter().copied());
         let from =
@@ -325,7 +327,7 @@ impl Roles {
         }
     }
 
-    /// Returns the nodes whose interface is down.
+    /// Returns the nodes whose interface is shut down.
     fn down(&self, rupture: Rupture) -> Vec<u32> {
         match rupture {
             Rupture::DownLeader => vec![self.leader],
@@ -343,7 +345,7 @@ impl Roles {
         }
     }
 
-    /// Returns the nodes whose box loses its memory.
+    /// Returns the nodes whose external device processes are killed.
     fn reset(&self, rupture: Rupture) -> Vec<u32> {
         match rupture {
             Rupture::ResetLeader => vec![self.leader],

@@ -1,4 +1,4 @@
-//! History of clients' operations: one JSON object a line, for the checker.
+//! History of client operations for the checker: one JSON object per line.
 
 use std::{
     fs,
@@ -12,68 +12,69 @@ use serde::{Serialize, Serializer};
 /// Contents of a key; `None` if it is absent.
 pub type Held = Option<String>;
 
-/// One operation of a client. What it found or gave means something only if it returned.
+/// A client operation. Its result is valid only if the operation returned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "op", rename_all = "lowercase")]
 pub enum What {
-    /// Gives what is there.
+    /// Reads the value.
     Read {
-        /// The value found.
+        /// Value found.
         #[serde(serialize_with = "held")]
         found: Held,
     },
-    /// Sets or deletes.
+    /// Sets or deletes the key.
     Write {
-        /// The new value.
+        /// New value.
         #[serde(serialize_with = "held")]
         value: Held,
     },
-    /// Writes, and gives what was there.
+    /// Writes and returns the previous value.
     Swap {
-        /// The new value.
+        /// New value.
         #[serde(serialize_with = "held")]
         value: Held,
-        /// The value found.
+        /// Value found.
         #[serde(serialize_with = "held")]
         found: Held,
     },
-    /// Writes if the expected value is there.
+    /// Writes if the value equals the expected one.
     Cas {
-        /// The expected value.
+        /// Expected value.
         #[serde(serialize_with = "held")]
         expected: Held,
-        /// The new value, if it succeeds.
+        /// New value on success.
         #[serde(serialize_with = "held")]
         value: Held,
-        /// It succeeded.
+        /// The comparison succeeded.
         done: bool,
     },
-    /// Counts, and gives the sum.
+    /// Adds to a counter and returns the sum.
     Add {
-        /// Amount.
+        /// Amount added.
         by: i64,
-        /// The sum.
+        /// Resulting sum.
         result: i64,
     },
 }
 
-/// An operation on one key.
+/// An operation on one key, with its times.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Operation {
     pub client: usize,
-    /// For what.
     pub key: String,
     /// The operation and its result.
     #[serde(flatten)]
     pub what: What,
-    /// When, in nanoseconds on the clock of the history.
+    /// Start, in nanoseconds on the clock of the history.
     pub call: u64,
-    /// When the reply came. Without one it may take effect at any later time, or never.
+    /// Time of the reply. Without a reply the operation may take effect at any later time, or
+    /// never.
     #[serde(rename = "return")]
     pub end: Option<u64>,
 }
 
-/// Values are words of the clients; what else a broken node makes up is none of the checker's.
+/// Replaces characters that clients never write. A broken node may return anything, but the
+/// checker's input must stay valid.
 fn plain(text: &str) -> String {
     let plain = |letter: char| {
         let is_plain = letter.is_ascii_graphic() && letter != '"' && letter != '\\';
@@ -86,7 +87,7 @@ fn held<S: Serializer>(held: &Held, serializer: S) -> Result<S::Ok, S::Error> {
     held.as_deref().map(plain).serialize(serializer)
 }
 
-/// Writes all operations, one a line.
+/// Writes all operations, one per line.
 pub fn save(operations: &[Operation], place: &Path) -> io::Result<()> {
     let mut lines = BufWriter::new(fs::File::create(place)?);
     for operation in operations {
@@ -96,7 +97,7 @@ pub fn save(operations: &[Operation], place: &Path) -> io::Result<()> {
     lines.flush()
 }
 
-/// One monotonic clock for all clients.
+/// A monotonic clock shared by all clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock(Instant);
 
@@ -106,28 +107,28 @@ impl Clock {
         Self(Instant::now())
     }
 
-    /// Nanoseconds since it began.
+    /// Returns the nanoseconds since the clock started.
     pub fn now(self) -> u64 {
         u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 }
 
-/// The same history with a lie at its end: a checker that takes it is worthless.
+/// A falsification appended to a history; a checker that accepts it is useless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lie {
-    /// A read of a value that was overwritten before.
+    /// A read of a value that was already overwritten.
     StaleRead,
-    /// An acknowledged write that the next read does not see.
+    /// An acknowledged write that the next read does not return.
     LostWrite,
-    /// A counter that gives the same sum twice.
+    /// A counter that returns the same sum twice.
     CountedOnce,
 }
 
 impl Lie {
-    /// All of them.
+    /// All falsifications.
     pub const ALL: [Self; 3] = [Self::StaleRead, Self::LostWrite, Self::CountedOnce];
 
-    /// `None` if the history has nothing that could be twisted this way.
+    /// Returns the history with this falsification, or `None` if it has no suitable operation.
     pub fn told_in(self, operations: &[Operation]) -> Option<Vec<Operation>> {
         let last = operations.iter().filter_map(|one| one.end.max(Some(one.call))).max()?;
         let after = |key: &str, what, step| Operation {
@@ -152,7 +153,7 @@ impl Lie {
                     })?;
                     Some((&one.key, old, new))
                 })?;
-                // Whatever the key holds by now, these are two writes in this order.
+                // The current value does not matter: these two writes are ordered.
                 vec![
                     after(key, What::Write { value: Some(new.clone() + "!") }, 2),
                     after(key, What::Read { found: Some(old.clone()) }, 4),
@@ -173,7 +174,7 @@ impl Lie {
                     What::Add { by, result } => Some((&one.key, by, result)),
                     _ => None,
                 })?;
-                // Both give one sum: the second did not count.
+                // Both return the same sum, so the second one did not count.
                 let add = What::Add { by, result: result + (1 << 40) };
                 vec![
                     after(

@@ -1,4 +1,4 @@
-//! Clients that ask for everything at once, on few keys, while faults happen.
+//! Clients that send all kinds of operations on a few keys while faults are injected.
 
 use std::{
     io,
@@ -15,12 +15,13 @@ use super::{
     session::Session,
 };
 
-/// Clients per node: of everything on shared keys; that only read; of new keys; with a session.
+/// Clients per node by kind: mixed operations on shared keys, reads only, inserts of new keys, and
+/// sessions.
 const MIXED: usize = 2;
 const READING: usize = 1;
 const INSERTING: usize = 1;
 const SESSIONS: usize = 1;
-/// Pause of a client that asks for everything at once.
+/// Pause between two pipelines of a reading client.
 const BETWEEN_READS: Duration = Duration::from_millis(4);
 const REGISTERS: u64 = 4;
 const COUNTERS: u64 = 2;
@@ -33,7 +34,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Some of every kind on every node.
+    /// Starts clients of every kind on every node.
     pub fn start(addresses: Vec<String>, seed: u64) -> io::Result<Self> {
         let shared = Arc::new(Shared::new(addresses));
         let mut load = Self { shared: Arc::clone(&shared), clients: Vec::new() };
@@ -56,12 +57,12 @@ impl Load {
         Ok(load)
     }
 
-    /// Operations with a known outcome so far.
+    /// Returns the number of operations with a known outcome.
     pub fn known(&self) -> u64 {
         self.shared.known()
     }
 
-    /// Ends the clients; what they sent before still gets its reply.
+    /// Stops the clients after they have received outstanding replies. Returns all observations.
     pub fn finish(mut self) -> io::Result<Seen> {
         self.stop();
         let mut all = Seen::default();
@@ -84,7 +85,7 @@ impl Drop for Load {
     }
 }
 
-/// Reads, writes, transactions and counters on keys that all clients share.
+/// Runs reads, writes, transactions and counters on keys shared by all clients.
 fn mixed(mut client: Client, mut dice: Dice) -> Seen {
     while !client.shared.stopping() {
         let generation = client.shared.generation();
@@ -108,8 +109,8 @@ fn mixed(mut client: Client, mut dice: Dice) -> Seen {
     client.seen
 }
 
-/// Asks for all keys at once: a node that wakes up, or is cut off, always has reads to answer, and
-/// no old value may be among the answers.
+/// Reads all keys in one pipeline, so that a node that resumes or is cut off always has reads to
+/// answer, none of which may return an old value.
 fn reading(mut client: Client) -> Seen {
     while !client.shared.stopping() {
         let generation = client.shared.generation();
@@ -122,7 +123,7 @@ fn reading(mut client: Client) -> Seen {
     client.seen
 }
 
-/// Inserts keys of its own, each once: the plain question whether anything is lost.
+/// Inserts its own keys, each once, to find out whether anything is lost.
 fn inserting(mut client: Client, mut dice: Dice) -> Seen {
     while !client.shared.stopping() {
         client.insert();

@@ -13,27 +13,27 @@ use quorate_core::dice::Dice;
 
 use super::history::{Clock, Operation};
 
-/// Lifetime of a set of keys: short histories are cheap to check.
+/// Lifetime of a set of keys; short histories are cheap to check.
 const GENERATION: Duration = Duration::from_millis(2500);
-/// Longest pause of a client between two operations, microseconds.
+/// Longest pause of a client between two operations, in microseconds.
 const THINKING_US: u64 = 3000;
-/// The counter of all sessions, for the whole run.
+/// Counter incremented by all sessions during the whole run.
 pub const TOTAL: &str = "total";
 
 /// State shared by clients.
 #[derive(Debug)]
 pub struct Shared {
-    /// Client addresses, per node.
+    /// Client addresses, one per node.
     pub addresses: Vec<String>,
     pub(crate) clock: Clock,
     stop: AtomicBool,
     strange: Mutex<Option<String>>,
-    /// Operations with a known outcome.
+    /// Number of operations with a known outcome.
     known: AtomicU64,
 }
 
 impl Shared {
-    /// For nodes at these addresses.
+    /// Creates the state for nodes at these addresses.
     pub fn new(addresses: Vec<String>) -> Self {
         Self {
             addresses,
@@ -48,7 +48,7 @@ impl Shared {
         self.stop.load(Ordering::SeqCst)
     }
 
-    /// An answer that no rule allows.
+    /// Records a reply that violates the protocol, unless one was recorded before.
     pub(crate) fn strange(&self, what: String) {
         let mut strange = self.strange.lock().unwrap_or_else(PoisonError::into_inner);
         strange.get_or_insert(what);
@@ -58,7 +58,7 @@ impl Shared {
         self.known.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Number of the keys that are in use now.
+    /// Returns the number of the current set of keys.
     pub(crate) fn generation(&self) -> u128 {
         u128::from(self.clock.now()) / GENERATION.as_nanos()
     }
@@ -80,47 +80,46 @@ impl Shared {
 /// A key that is written once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Insert {
-    /// The key.
     pub key: String,
     pub fate: Fate,
 }
 
-/// Knowledge about a command.
+/// Outcome of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Acknowledged,
-    /// Certainly not executed, now or ever.
+    /// Definitely not executed, now or later.
     Refused,
-    /// It may have been executed, or may still be.
+    /// The command may have been executed, or may still be.
     Unknown,
 }
 
-/// Increments of the counter of all sessions.
+/// Increments of the counter shared by all sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Total {
-    /// Executed.
+    /// Increments that were acknowledged.
     pub acknowledged: u64,
-    /// Possibly executed.
+    /// Increments that may have been executed.
     pub unknown: u64,
 }
 
-/// All that the clients saw.
+/// All observations of a client or a load.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// On keys that clients share.
+    /// Operations on keys shared by clients.
     pub operations: Vec<Operation>,
     /// Inserts of keys that are written once.
     pub inserts: Vec<Insert>,
-    /// Operations of sessions.
+    /// Increments by sessions.
     pub total: Total,
-    /// Requests that were certainly not executed.
+    /// Requests that were definitely not executed.
     pub refused: u64,
-    /// The first answer that no rule allows.
+    /// First reply that violates the protocol.
     pub strange: Option<String>,
 }
 
 impl Seen {
-    /// Inserts that ended so.
+    /// Returns the inserted keys with this outcome.
     pub fn inserts(&self, fate: Fate) -> Vec<&str> {
         let of = self.inserts.iter().filter(|one| one.fate == fate);
         of.map(|one| one.key.as_str()).collect()
@@ -135,7 +134,7 @@ impl Seen {
     }
 }
 
-/// A client's pause before it goes on.
+/// Pauses a client for a random time before its next operation.
 pub(crate) fn think(dice: &mut Dice) {
     thread::sleep(Duration::from_micros(dice.below(THINKING_US)));
 }

@@ -1,4 +1,4 @@
-//! A client with a session: it repeats a command, on any node, until its outcome is known.
+//! A client with a session: it retries a command on any node until the outcome is known.
 
 use std::{sync::Arc, thread, time::Duration};
 
@@ -11,12 +11,12 @@ use super::{
     seen::{Seen, Shared, TOTAL, think},
 };
 
-/// Before the next node is asked.
+/// Pause before trying the next node.
 const RETRY: Duration = Duration::from_millis(20);
 /// Attempts after the end of the run, when all nodes serve again.
 const LAST_ATTEMPTS: u32 = 100;
 
-/// Its commands are executed exactly once, whatever happens to nodes and connections.
+/// A client whose commands are executed exactly once, despite failures of nodes and connections.
 pub(super) struct Session {
     client: usize,
     node: usize,
@@ -32,7 +32,7 @@ impl Session {
         Self { client, node, id: None, next: 1, link: None, shared, seen: Seen::default() }
     }
 
-    /// Works until the run ends.
+    /// Runs operations until the run ends.
     pub(super) fn run(mut self, mut dice: Dice) -> Seen {
         while !self.shared.stopping() {
             let generation = self.shared.generation();
@@ -95,7 +95,7 @@ impl Session {
         });
     }
 
-    /// The reply, after as many attempts as it takes; none if the run ends before.
+    /// Retries a command until it has a reply; `None` if the run ends first.
     fn repeat(&mut self, command: &[&str]) -> Option<Reply> {
         let number = self.next;
         self.next += 1;
@@ -108,7 +108,7 @@ impl Session {
                     self.shared.strange(format!("{text} for {command:?} in a session"));
                     return None;
                 }
-                // The same number again, elsewhere.
+                // Retry with the same number on another node.
                 Outcome::Refused | Outcome::Unknown => {
                     self.link = None;
                     self.node = (self.node + 1) % self.shared.addresses.len();
@@ -140,7 +140,7 @@ impl Session {
         }
     }
 
-    /// A connection that belongs to the session, which is registered at first.
+    /// Connects and attaches to the session, registering it first if necessary.
     fn attach(&mut self) -> Outcome {
         let asked = Link::connect(&self.shared.addresses[self.node]).and_then(|mut link| {
             let mut words = vec!["QUORATE", "SESSION"];

@@ -1,4 +1,4 @@
-//! Size of a datagram socket's buffer in the kernel: as requested, and as forced.
+//! Receive buffer of a datagram socket: size granted on request, and size granted with privileges.
 
 use std::io;
 
@@ -7,27 +7,27 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 
 use crate::doctor::{finding::Finding, kernel::BUFFER_BYTES, plane::Plane};
 
-/// Sizes found.
+/// Buffer sizes granted by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Got {
-    /// Bytes by SO_RCVBUF alone.
+    /// Bytes granted by SO_RCVBUF alone.
     pub asked: usize,
-    /// Bytes as a node asks: SO_RCVBUFFORCE where that is allowed.
+    /// Bytes granted in the way a node asks: SO_RCVBUFFORCE where permitted.
     pub got: usize,
 }
 
-/// Asks for as much as an endpoint does, both ways.
+/// Requests as much as a datagram endpoint does, both ways.
 pub fn ask() -> io::Result<Got> {
     let open = || socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
     let plain = open()?;
     sockopt::set_socket_recv_buffer_size(&plain, BUFFER_BYTES)?;
-    // The kernel says twice of what it was asked for: it counts its own costs.
+    // The kernel reports twice the requested size, to include its overhead.
     let asked = sockopt::socket_recv_buffer_size(&plain)? / 2;
     let got = Buffered::receive(open()?, BUFFER_BYTES)?.bytes;
     Ok(Got { asked, got })
 }
 
-/// Asks, and judges.
+/// Requests the buffer and judges the result.
 pub fn examine() -> Finding {
     judge(&ask())
 }

@@ -1,9 +1,8 @@
-//! All that helpers from elsewhere want to see, in one file without secrets: the report, what each
-//! node says, logs, and what the machine says of itself. Whatever is missing is named, with the
-//! reason.
+//! Support bundle: one file without secrets that contains the report, the pages of each node, logs,
+//! and files that describe the machine. Missing items are listed with the reason.
 //!
-//! Only what is listed here goes in. Everything that is text goes through [`redact`]; files of keys
-//! are never opened.
+//! Only what is listed here is included. All text passes through [`redact`]; key files are never
+//! opened.
 
 use std::{
     env,
@@ -27,19 +26,19 @@ use crate::doctor::{
     system::{System, Unread},
 };
 
-/// The folder that an archive unpacks to.
+/// Folder name within the archive.
 const FOLDER: &str = "quorate-bundle";
-/// Bytes taken from the end of each log.
+/// Maximum bytes included from the end of each log.
 const LOG_BYTES_MAX: u64 = 8 << 20;
-/// Logs that are taken.
+/// Maximum number of logs.
 const LOGS_MAX: usize = 32;
-/// Lines of the journal.
+/// Maximum lines of the journal.
 const JOURNAL_LINES: &str = "50000";
-/// The journal has this long.
+/// Timeout for reading the journal.
 const JOURNAL_WAIT: Duration = Duration::from_secs(15);
-/// A node has this long for each page.
+/// Timeout for each page of a node.
 const WAIT: Duration = Duration::from_secs(3);
-/// Pages of each node.
+/// Admin pages of each node, with their file names.
 const PAGES: [(&str, &str); 5] = [
     ("/status", "status.json"),
     ("/metrics", "metrics.txt"),
@@ -47,7 +46,7 @@ const PAGES: [(&str, &str); 5] = [
     ("/tuning", "tuning.json"),
     ("/ready", "ready.txt"),
 ];
-/// Files of the machine. Not its command line: that may hold anything.
+/// Files that describe the machine. Excludes the kernel command line, which may contain anything.
 const MACHINE: [&str; 29] = [
     "proc/version",
     "proc/loadavg",
@@ -80,55 +79,56 @@ const MACHINE: [&str; 29] = [
     "sys/kernel/mm/transparent_hugepage/enabled",
 ];
 
-/// Contents of a bundle.
+/// Inputs of a bundle.
 #[derive(Clone, Debug)]
 pub struct Wish<'a> {
-    /// The report as a document.
+    /// Report as a JSON document.
     pub report: Json,
-    /// The same for people.
+    /// Report as text.
     pub shown: String,
-    /// A running cluster, and the admin addresses by which it was found; or why there is none.
+    /// A running cluster with the admin addresses through which it was found, or the reason why
+    /// there is none.
     pub cluster: Result<(&'a ClusterView, &'a [String]), String>,
-    /// Logs, of which the end is taken.
+    /// Logs whose ends are included.
     pub logs: &'a [PathBuf],
 }
 
-/// Description of a bundle.
+/// Table of contents of a bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Manifest {
-    /// When, in seconds since 1970.
+    /// Time of creation, in seconds since 1970.
     pub made_unix_s: u64,
-    /// Version of the program that made it.
+    /// Version of the program that created it.
     pub version: String,
-    /// Files in it, except for the manifest itself.
+    /// Files in the bundle, except the manifest itself.
     pub files: Vec<Entry>,
-    /// Files that are missing.
+    /// Items that are missing.
     pub missing: Vec<Missing>,
 }
 
-/// One file of it.
+/// A file in the bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Entry {
-    /// Within the archive's folder.
+    /// Path within the archive's folder.
     pub file: String,
     /// Source of the file.
     pub source: String,
-    /// As it is in the archive.
+    /// Size in the archive.
     pub bytes: usize,
-    /// Lines that lost something; null where values were looked at and not lines.
+    /// Number of redacted lines; null for documents that were redacted by value.
     pub redacted_lines: Option<usize>,
 }
 
-/// A missing file.
+/// An item missing from a bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Missing {
-    /// Which.
+    /// Path or description of the missing item.
     pub what: String,
-    /// For people.
+    /// Reason, as text.
     pub why: String,
 }
 
-/// Returns whether a bundle can be written there; asked before anything takes time.
+/// Returns whether a bundle can be written to this path. Checked before any work that takes time.
 pub fn is_free(to: &Path) -> io::Result<()> {
     match fs::symlink_metadata(to) {
         Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
@@ -143,14 +143,15 @@ pub fn is_free(to: &Path) -> io::Result<()> {
     }
 }
 
-/// Writes the bundle: readable by its owner alone, complete or not at all. Never overwrites a file.
+/// Writes the bundle, readable only by its owner and either complete or absent. Never overwrites a
+/// file.
 pub fn write(to: &Path, system: &System, wish: &Wish<'_>) -> io::Result<Manifest> {
     let mut bundle = Bundle::of(system, wish);
     let manifest = bundle.manifest.clone();
     let text = serde_json::to_string_pretty(&manifest)?;
     bundle.files.push(("manifest.json".to_owned(), text));
     let folder = folder_of(to);
-    // For its owner alone, as all of them are.
+    // Temporary files are readable only by their owner.
     let part = tempfile::Builder::new().prefix(".quorate-bundle-").tempfile_in(folder)?;
     let packed = GzEncoder::new(&part, Compression::default());
     let mut archive = tar::Builder::new(packed);
@@ -243,7 +244,7 @@ impl Bundle {
         self.manifest.missing.push(Missing { what: plain(what), why: plain(why) });
     }
 
-    /// Adds our own environment variables: others may have secrets.
+    /// Adds this program's environment variables; others may contain secrets.
     fn variables(&mut self) {
         let ours = env::vars_os().filter_map(|(name, value)| {
             let name = name.to_string_lossy().into_owned();
@@ -313,7 +314,7 @@ impl Bundle {
     }
 }
 
-/// `logs/2-node.log`: of whatever name, a plain one.
+/// Returns a safe file name for a log, such as `logs/2-node.log`.
 fn log_name(number: usize, log: &Path) -> String {
     let name = log.file_name().unwrap_or_default().to_string_lossy();
     let plain = |c: char| {
@@ -323,10 +324,10 @@ fn log_name(number: usize, log: &Path) -> String {
     format!("logs/{number}-{name}")
 }
 
-/// The last part of a log, from the beginning of a line.
+/// Returns the end of a log, starting at the beginning of a line.
 fn end_of(log: &Path) -> Result<String, String> {
     let read = || -> io::Result<(Vec<u8>, bool)> {
-        // A pipe would be waited for.
+        // Reading a pipe would block.
         if !fs::metadata(log)?.is_file() {
             return Err(io::Error::other("no file"));
         }
@@ -341,8 +342,8 @@ fn end_of(log: &Path) -> Result<String, String> {
     readable(bytes, is_cut)
 }
 
-/// Returns text, without the first line if that may be cut. Secrets in packed data cannot be
-/// recognised.
+/// Returns the bytes as text, without the first line if it may be cut. Fails for binary data, in
+/// which secrets cannot be recognised.
 fn readable(mut bytes: Vec<u8>, is_cut: bool) -> Result<String, String> {
     if is_cut {
         let first = bytes.iter().position(|byte| *byte == b'\n');
@@ -354,7 +355,7 @@ fn readable(mut bytes: Vec<u8>, is_cut: bool) -> Result<String, String> {
     }
 }
 
-/// The end of what a program says, if it says it in time.
+/// Returns the end of a command's output, if the command finishes in time.
 fn said_by(command: &mut Command, wait: Duration) -> Result<Vec<u8>, String> {
     command.env("LC_ALL", "C").stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::null());
@@ -384,7 +385,7 @@ fn said_by(command: &mut Command, wait: Duration) -> Result<Vec<u8>, String> {
         let _ = send.send(all);
     });
     let said = receive.recv_timeout(wait);
-    // It is over, or has to be.
+    // The command has finished or timed out.
     let _ = child.kill();
     let status = child.wait().map_err(|error| error.to_string())?;
     let said = said.map_err(|_| format!("no answer within {} s", wait.as_secs()))?;
@@ -411,7 +412,7 @@ mod tests {
         }
     }
 
-    /// Everything that is in it, as it would be unpacked.
+    /// Returns the files of a bundle with their contents.
     fn unpacked(bundle: &Path) -> Vec<(String, String)> {
         let file = flate2::read::GzDecoder::new(File::open(bundle).unwrap());
         let mut archive = tar::Archive::new(file);

@@ -1,5 +1,5 @@
-//! Certificates: those of a folder, with their keys, and those that running nodes show. Nothing of
-//! a key is kept.
+//! Certificates: those in a folder, with their keys, and those presented by running nodes. No part
+//! of a key is retained.
 
 use std::{
     cmp::Reverse,
@@ -21,30 +21,30 @@ use crate::doctor::finding::Finding;
 const HINT: &str = "create a new one with 'quorate cert': the node reloads it while running";
 const NOT_YET_HINT: &str = "check the clock of this machine, or create a new one with 'quorate cert': the node reloads \
                             it while running";
-/// Readable by every account on this machine.
+/// Mode bit: readable by every account on the machine.
 const OTHERS_READ: u32 = 0o004;
 
-/// One that was looked at.
+/// An examined certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Certificate {
-    /// `folder`, or the node that shows it.
+    /// `folder`, or the node that presents it.
     pub of: String,
-    /// The file, or what the node says it is.
+    /// Name of the file, or the node's name for it.
     pub what: String,
-    /// Whole days until it ends; negative afterwards.
+    /// Whole days until it expires; negative afterwards.
     pub days_left: i64,
 }
 
-/// Results of the examination.
+/// Certificates examined, with the findings about them.
 #[derive(Clone, Debug, Default)]
 pub struct Examined {
-    /// One for each file, and one for each node.
+    /// One finding per file and per node.
     pub findings: Vec<Finding>,
-    /// All that could be read.
+    /// Every certificate that could be read.
     pub certificates: Vec<Certificate>,
 }
 
-/// Looks at the files in a folder that a node or a client has.
+/// Examines the files in a node's or client's certificate folder.
 pub fn of_folder(folder: &Path) -> Examined {
     let (certificates, keys) = if folder.join("node.crt").exists() {
         (
@@ -82,7 +82,7 @@ pub fn of_folder(folder: &Path) -> Examined {
     examined
 }
 
-/// Looks at what each running node shows.
+/// Examines the certificates presented by each running node.
 pub fn of_nodes(cluster: &ClusterView) -> Examined {
     let mut examined = Examined::default();
     for view in cluster.nodes.iter().filter_map(Answer::view) {
@@ -140,7 +140,8 @@ fn judge(name: &str, which: &str, view: &CertificateView) -> Finding {
     }
 }
 
-/// Checks whether others may read a key. Its contents are examined together with its certificate.
+/// Checks whether other accounts can read a key. Its contents are examined together with its
+/// certificate.
 fn key(folder: &Path, file: &str) -> Finding {
     let name = format!("key {file}");
     let path = folder.join(file);
@@ -168,8 +169,7 @@ fn key(folder: &Path, file: &str) -> Finding {
     }
 }
 
-/// Checks whether certificates, keys and names fit together, as a node or client would at its
-/// start.
+/// Checks whether certificates, keys and names match, as a node or client does at its start.
 fn together(folder: &Path) -> Finding {
     let name = "certificates";
     let loaded = if folder.join("node.crt").exists() {

@@ -1,7 +1,7 @@
-//! Limits of this process's control group: memory, processors, processes, the disk. The tightest
-//! limit of it and of its parents counts.
+//! Limits of this process's control group: memory, CPU, processes and disk. The tightest limit of
+//! the group and its parents counts.
 //!
-//! It is the group of `quorate doctor`; a node that a service manager starts is in another.
+//! This is the group of `quorate doctor`; a node run by a service manager is in another one.
 
 use crate::doctor::{
     finding::Finding,
@@ -10,14 +10,14 @@ use crate::doctor::{
 
 const OWN: &str = "proc/self/cgroup";
 const ROOT: &str = "sys/fs/cgroup";
-/// A node with its usual memory for clients, and what the store keeps.
+/// Memory that a node needs with its usual client memory and store.
 const MEMORY_LEAST: u64 = 512 << 20;
-/// More than a node's threads.
+/// More than a node's number of threads.
 const PIDS_LEAST: u64 = 128;
-/// Groups within groups that are looked at.
+/// Maximum depth of nested groups examined.
 const DEPTH_MAX: usize = 32;
 
-/// Looks at all of it.
+/// Examines all limits.
 pub fn examine(system: &System) -> Vec<Finding> {
     let groups = match groups(system) {
         Ok(groups) => groups,
@@ -39,11 +39,11 @@ pub fn examine(system: &System) -> Vec<Finding> {
     ]
 }
 
-/// Folders of this process's group and of those above it, the innermost first.
+/// Returns the folders of this process's group and its parents, innermost first.
 fn groups(system: &System) -> Result<Vec<String>, Unread> {
     let text = system.read(OWN)?;
     let own = text.lines().find_map(|line| line.strip_prefix("0::"));
-    // Where both versions are in use, limits are set by the first.
+    // Where both versions are in use, version 1 sets the limits.
     let first = text.lines().any(|line| line.contains(":memory:") || line.contains(",memory"));
     let Some(own) = own.filter(|_| !first) else {
         return Err(Unread(format!("/{OWN}: no group of version 2 has the memory")));
@@ -51,13 +51,13 @@ fn groups(system: &System) -> Result<Vec<String>, Unread> {
     if !system.has(&format!("{ROOT}/cgroup.controllers")) {
         return Err(Unread(format!("/{ROOT}: no groups of version 2 are mounted there")));
     }
-    // Beyond what a container sees there are dots.
+    // In a container, parts outside its view appear as dots.
     let parts: Vec<&str> = own.split('/').filter(|part| !matches!(*part, "" | "..")).collect();
     let depth = parts.len().min(DEPTH_MAX);
     Ok((0..=depth).rev().map(|depth| [&[ROOT], &parts[..depth]].concat().join("/")).collect())
 }
 
-/// The least number that a group sets, and which.
+/// Returns the smallest number that a group sets, with that group.
 fn least(all: &[(String, String)]) -> Option<(u64, &str)> {
     let number =
         |(group, text): &'_ (String, String)| Some((text.parse::<u64>().ok()?, group.clone()));
@@ -84,7 +84,7 @@ fn memory(max: &[(String, String)], high: &[(String, String)]) -> Finding {
 
 fn processors(all: &[(String, String)]) -> Finding {
     let name = "cgroup cpu";
-    // Microseconds of processors in each period.
+    // Quota and period are in microseconds.
     let share = |(group, text): &'_ (String, String)| {
         let (quota, period) = text.split_once(' ')?;
         let (quota, period) = (quota.parse::<u64>().ok()?, period.trim().parse::<u64>().ok()?);
@@ -139,7 +139,7 @@ fn disk(all: &[(String, String)]) -> Finding {
     }
 }
 
-/// `wbps=1048576`, and not `wbps=max`.
+/// Returns whether an entry sets a limit, such as `wbps=1048576` but not `wbps=max`.
 fn bounds_something(part: &str) -> bool {
     part.split_once('=').is_some_and(|(_, value)| value.parse::<u64>().is_ok())
 }

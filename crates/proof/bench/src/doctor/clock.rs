@@ -1,7 +1,7 @@
-//! The clock: its source, its resolution, jumps, and whether a daemon keeps it right.
+//! Clock: source, resolution, jumps, and whether a daemon synchronizes it.
 //!
 //! Safety never depends on wall time. Timeouts and leases use a monotonic clock, and a slow clock
-//! source costs at every turn.
+//! source costs time in every turn.
 
 use std::{thread, time::Duration};
 
@@ -17,7 +17,7 @@ use crate::doctor::{
 };
 
 const SOURCE: &str = "sys/devices/system/clocksource/clocksource0/current_clocksource";
-/// Read without a system call, in some tens of nanoseconds.
+/// Clock sources that are read without a system call, in some tens of nanoseconds.
 const FAST: [&str; 4] = ["tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page"];
 /// Files left by time daemons.
 const KEEPERS: [(&str, &str); 4] = [
@@ -26,12 +26,12 @@ const KEEPERS: [(&str, &str); 4] = [
     ("run/chronyd.pid", "chrony"),
     ("run/ntpd.pid", "ntpd"),
 ];
-/// Both clocks are compared over this long.
+/// Time over which both clocks are compared.
 const LOOK: Duration = Duration::from_millis(50);
-/// More than a clock is slewed in that time.
+/// Difference that slewing cannot explain in that time.
 const JUMP_NS: i64 = 1_000_000;
 
-/// Looks at all of it; takes a twentieth of a second.
+/// Examines the clock; takes a twentieth of a second.
 pub fn examine(system: &System) -> Vec<Finding> {
     let before = apart();
     thread::sleep(LOOK);
@@ -69,7 +69,7 @@ fn resolution(nanos: i64) -> Finding {
     }
 }
 
-/// Checks by how much wall time advanced more than monotonic time.
+/// Judges how much further wall time advanced than monotonic time.
 fn jumps(nanos: i64) -> Finding {
     let name = "jumps";
     if nanos.abs() < JUMP_NS {

@@ -1,9 +1,8 @@
-//! The disk under a data folder: which file system, whether it takes writes past the page cache,
-//! how long a flush takes, how much room there is.
+//! Disk of a data folder: file system, support for direct I/O, flush time, and free space.
 //!
-//! Everything is written into a folder of its own inside the data folder, and removed; a node that
-//! runs there does not notice. A folder that is not there yet is judged by the one it would be made
-//! in.
+//! All test files are written to a folder of their own inside the data folder and then removed; a
+//! node running there is not disturbed. A folder that does not exist yet is judged by the one in
+//! which it would be created.
 
 use std::{
     io,
@@ -24,24 +23,24 @@ use crate::doctor::{
     system::{System, Unread},
 };
 
-/// A log may grow to 8 GiB; less than this is soon full.
+/// Free space below which a disk fills up soon: a log may grow to 8 GiB.
 const FREE_BYTES_LEAST: u64 = 2 << 30;
-/// Files of a log, a store and their snapshots, and more.
+/// Inodes needed for the files of a log, a store and their snapshots, with a margin.
 const FREE_INODES_LEAST: u64 = 4096;
-/// Results of the examination.
+/// Results of examining a disk.
 #[derive(Debug)]
 pub struct Examined {
-    /// One for each thing.
+    /// One finding per check.
     pub findings: Vec<Finding>,
-    /// Times of flushes, if the disk could be flushed.
+    /// Flush times, if the disk could be flushed.
     pub flushes: Option<Flushes>,
     /// Free space, if known.
     pub room: Option<Room>,
-    /// To write to, gone when this is dropped.
+    /// Folder for test files, removed when this is dropped.
     pub scratch: Option<TempDir>,
 }
 
-/// Looks at what a data folder has, or would have.
+/// Examines an existing or future data folder.
 pub fn examine(system: &System, data: &Path) -> Examined {
     let mut findings = Vec::new();
     let folder = match existing(data) {
@@ -80,7 +79,8 @@ pub fn examine(system: &System, data: &Path) -> Examined {
     Examined { findings, flushes, room, scratch: Some(scratch) }
 }
 
-/// The folder, or the nearest one above it that there is; or the file that is in the way.
+/// Returns the folder or its nearest existing parent; fails with the path of a file that is in the
+/// way.
 fn existing(data: &Path) -> Result<PathBuf, PathBuf> {
     let data = std::path::absolute(data).unwrap_or_else(|_| data.to_owned());
     let mut above = data.ancestors();
@@ -122,11 +122,11 @@ fn file_system(system: &System, folder: &Path) -> Finding {
 /// Space available to unprivileged users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Room {
-    /// Bytes.
+    /// Free bytes.
     pub free_bytes: u64,
-    /// Less than this is soon full.
+    /// Free bytes below which the disk fills up soon.
     pub least_bytes: u64,
-    /// Files that may still be made; null where the file system makes room for them as it goes.
+    /// Files that can still be created; null if the file system allocates inodes dynamically.
     pub free_inodes: Option<u64>,
 }
 

@@ -1,5 +1,4 @@
-//! Everything in order: what was found, the planes, the figures, and whether a node may be started
-//! here.
+//! Full examination in order: findings, planes, figures, and whether a node should be started here.
 
 use std::{net::SocketAddrV4, path::Path, time::Duration};
 
@@ -35,58 +34,59 @@ use crate::doctor::{
     verdict::Verdict,
 };
 
-/// A node has this long to say what it knows.
+/// Timeout for a node's reply.
 const WAIT: Duration = Duration::from_secs(3);
-/// Nodes of a group that was not described.
+/// Group size assumed if none is known.
 const NODES: u32 = 3;
 
-/// Subject of an examination.
+/// Options of an examination.
 #[derive(Clone, Debug)]
 pub struct Wish<'a> {
-    /// The data folder of a node.
+    /// Data folder of a node.
     pub data: Option<&'a Path>,
-    /// A folder of certificates.
+    /// Folder of certificates.
     pub tls: Option<&'a Path>,
     /// Addresses at which peers listen.
     pub peers: &'a [String],
-    /// A running cluster, and the admin addresses by which it was found.
+    /// A running cluster with the admin addresses through which it was found.
     pub cluster: Option<(&'a ClusterView, &'a [String])>,
-    /// The group that is tried.
+    /// Multicast group to test.
     pub group: SocketAddrV4,
-    /// The group was named, and is expected to work.
+    /// The user named the group, so it is expected to work.
     pub group_wanted: bool,
-    /// The interface of planes, of this machine and of each member.
+    /// Interface for planes, on this machine and on each member.
     pub interface: Option<&'a str>,
-    /// Datagrams of each member.
+    /// Datagrams that each member sends.
     pub count: u32,
-    /// Compare predictions with measurements.
+    /// Compares predictions with measurements.
     pub measure: bool,
-    /// Only what is known within a few seconds: no bare programs run, and members send nothing.
+    /// Skips everything that takes more than a few seconds: no bare programs run, and members send
+    /// nothing.
     pub quick: bool,
-    /// Starts bare programs.
+    /// Launcher of bare programs.
     pub launcher: Option<&'a Launcher>,
 }
 
-/// All that was found.
+/// Results of an examination.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// Where.
+    /// Examined machine.
     pub machine: MachineView,
-    /// One for each thing that was looked at.
+    /// One finding per check.
     pub findings: Vec<Finding>,
-    /// One for each plane.
+    /// One verdict per plane.
     pub planes: Vec<Verdict>,
     /// Figures behind the predictions.
     pub figures: Figures,
-    /// Times of flushes, if a data folder was examined.
+    /// Flush times, if a data folder was examined.
     pub flushes: Option<Flushes>,
-    /// Space of that folder.
+    /// Free space of the data folder.
     pub room: Option<Room>,
-    /// Certificates of a folder, and those that running nodes show.
+    /// Certificates of the folder and those presented by running nodes.
     pub certificates: Vec<Certificate>,
-    /// Multicast between members, if they were asked.
+    /// Multicast reach between members, if tested.
     pub reach: Option<Reach>,
-    /// Paths between members, if they were asked.
+    /// Paths between members, if known.
     pub trips: Option<Vec<Trip>>,
     /// Predictions compared with measurements, if requested.
     pub measured: Option<Vec<Compared>>,
@@ -96,18 +96,18 @@ pub struct Report {
     pub healthy: bool,
 }
 
-/// The machine.
+/// Description of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MachineView {
-    /// Name and release.
+    /// Name and release of the kernel.
     pub kernel: String,
     /// CPUs that this process may use.
     pub cpus: usize,
-    /// As the kernel calls it.
+    /// CPU model as reported by the kernel.
     pub cpu_model: String,
 }
 
-/// Looks at everything that was asked for.
+/// Runs every requested examination.
 pub fn examine(system: &System, wish: &Wish<'_>) -> Report {
     let rights = Rights::now();
     let machine = Machine::now();
@@ -175,7 +175,8 @@ pub fn examine(system: &System, wish: &Wish<'_>) -> Report {
     let measured = wish.measure.then(|| {
         let scratch = scratch.map(tempfile::TempDir::path);
         let mut all = measure::all(launcher, scratch, &figures);
-        // Of a cluster that runs: what its leader expected of the setting in force, and what came.
+        // For a running cluster, also compares its leader's predictions for the current setting
+        // with its measurements.
         if let Some(trips) = &trips {
             let plane = trips::usual(trips).unwrap_or(Plane::Tcp);
             all.extend(measure::of_leader(plane, &tuning));
@@ -200,7 +201,7 @@ pub fn examine(system: &System, wish: &Wish<'_>) -> Report {
 }
 
 impl Report {
-    /// One more finding.
+    /// Adds a finding and updates `healthy`.
     pub fn add(&mut self, finding: Finding) {
         self.findings.push(finding);
         self.healthy = self.healthy && is_healthy(&self.findings, &self.planes);
@@ -214,7 +215,7 @@ fn is_healthy(findings: &[Finding], planes: &[Verdict]) -> bool {
     works && !failing
 }
 
-/// As many as there are, or would be.
+/// Returns the number of nodes that the group has, or would have.
 fn count(wish: &Wish<'_>) -> u32 {
     let small = |count: usize| u32::try_from(count).unwrap_or(NODES);
     match wish.cluster {
@@ -242,7 +243,7 @@ fn tuning(wish: &Wish<'_>) -> Result<TuningView, String> {
 pub(crate) mod tests {
     use super::*;
 
-    /// Returns the report of an unexamined machine.
+    /// Returns a report of a machine that was not examined.
     pub(crate) fn report() -> Report {
         Report {
             machine: MachineView {
@@ -280,7 +281,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// The names are fixed: scripts rely on them.
+    /// Field names are stable: scripts rely on them.
     #[test]
     fn a_report_has_the_documented_fields() {
         let report = examine(&System::real(), &wish());

@@ -1,4 +1,4 @@
-//! The numbers that predictions rest on: each with where it comes from, or why it is not known.
+//! Figures that predictions are based on, each with its source or the reason why it is unknown.
 
 use std::{io, time::Duration};
 
@@ -18,66 +18,66 @@ use crate::doctor::{
     trips::{self, Trip},
 };
 
-/// A round trip is looked at for so long, in each of some rounds. The quietest counts: on a busy
+/// Duration of a round of round-trip measurements. The quietest of several rounds counts: on a busy
 /// machine, or one whose processors sleep, whole rounds are slow.
 const LOOK: Duration = Duration::from_millis(150);
 const ROUNDS: usize = 3;
 
 /// Names of figures.
 pub mod name {
-    /// A message to another process and back, over a connection.
+    /// Round trip to another process over a connection.
     pub const TRIP_TCP: &str = "round_trip_tcp";
-    /// The same over datagrams.
+    /// Round trip to another process over datagrams.
     pub const TRIP_UDP: &str = "round_trip_udp";
-    /// Processor time of one end for one message there and one back.
+    /// Processor time of one end for one message each way, over a connection.
     pub const CPU_TCP: &str = "cpu_per_exchange_tcp";
-    /// The same over datagrams.
+    /// Processor time of one end for one message each way, over datagrams.
     pub const CPU_UDP: &str = "cpu_per_exchange_udp";
-    /// 4 KiB written and flushed.
+    /// Writing and flushing 4 KiB.
     pub const FLUSH: &str = "flush";
-    /// One round trip of the network, to the peer that completes a majority.
+    /// Network round trip to the peer that completes a majority.
     pub const TRIP_PEERS: &str = "round_trip_peers";
-    /// The same as the leader of a running cluster knows it.
+    /// Network round trip as measured by the leader of a running cluster.
     pub const TRIP_LEADER: &str = "round_trip_leader";
-    /// One round trip between members, by raw frames, as they probe it.
+    /// Round trip between members in raw frames, as they probe it.
     pub const TRIP_ETHERNET: &str = "round_trip_ethernet";
-    /// A flush as that leader knows it.
+    /// Duration of a flush as measured by the leader of a running cluster.
     pub const FLUSH_LEADER: &str = "flush_leader";
-    /// Processor time of that leader for a command.
+    /// The leader's processor time per command.
     pub const CPU_COMMAND: &str = "cpu_per_command_leader";
-    /// Processor time of that leader for a batch.
+    /// The leader's processor time per batch.
     pub const CPU_BATCH: &str = "cpu_per_batch_leader";
 }
 
-/// One of them.
+/// A figure, known or unknown.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
-    /// Name; see [`name`].
+    /// One of the names in [`name`].
     pub name: &'static str,
-    /// In microseconds; null if it is not known.
+    /// Value in microseconds; null if unknown.
     pub value_us: Option<f64>,
-    /// Source, or the reason why there is no value.
+    /// Source of the value, or the reason why it is unknown.
     pub source: String,
 }
 
-/// All that were looked for.
+/// Figures in the order in which they were determined.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct Figures(Vec<Figure>);
 
 impl Figures {
-    /// Its value, if it is known.
+    /// Returns the value of a figure, if known.
     pub fn get(&self, name: &str) -> Option<f64> {
         self.find(name)?.value_us
     }
 
-    /// Why it is not known.
+    /// Returns the reason why a figure is unknown.
     pub fn why_not(&self, name: &str) -> String {
         let source = self.find(name).map_or("it was not measured", |figure| &figure.source);
         format!("{name} is unknown: {source}")
     }
 
-    /// In the order in which they were looked for.
+    /// Iterates over the figures in the order in which they were determined.
     pub fn iter(&self) -> impl Iterator<Item = &Figure> {
         self.0.iter()
     }
@@ -86,18 +86,18 @@ impl Figures {
         self.0.iter().find(|figure| figure.name == name)
     }
 
-    /// A value, if it makes sense, and where it comes from.
+    /// Records a value and its source, if the value is plausible.
     pub fn put(&mut self, name: &'static str, value_us: f64, source: impl Into<String>) {
         let sensible = value_us.is_finite() && value_us >= 0.0;
         self.0.push(Figure { name, value_us: sensible.then_some(value_us), source: source.into() });
     }
 
-    /// There is none.
+    /// Records that a figure is unknown.
     pub fn miss(&mut self, name: &'static str, why: impl Into<String>) {
         self.0.push(Figure { name, value_us: None, source: why.into() });
     }
 
-    /// Messages to another process of this machine and back.
+    /// Measures round trips to another process of this machine.
     pub fn round_trips(&mut self, launcher: Option<&Launcher>) {
         for (over, trip, cpu) in
             [(Over::Tcp, name::TRIP_TCP, name::CPU_TCP), (Over::Udp, name::TRIP_UDP, name::CPU_UDP)]
@@ -129,7 +129,7 @@ impl Figures {
         }
     }
 
-    /// Checks whether messages return at all on this machine; no findings without a launcher.
+    /// Checks whether messages on this machine return at all; no findings without a launcher.
     pub fn loopback(&self, launcher: Option<&Launcher>) -> Vec<Finding> {
         if launcher.is_none() {
             return Vec::new();
@@ -168,7 +168,7 @@ impl Figures {
         }
     }
 
-    /// Sets the round trip from dialling peers.
+    /// Sets the round trip measured by dialling peers.
     pub fn peers(&mut self, dialled: &[Dialled]) {
         match peers::round_trip_us(dialled) {
             Some(us) => self.put(
@@ -181,7 +181,7 @@ impl Figures {
         }
     }
 
-    /// Sets the round trip that members know.
+    /// Sets the round trip that members report.
     pub fn members(&mut self, trips: Option<&[Trip]>) {
         let known = trips.and_then(|trips| trips::median_us(trips, Plane::Ethernet));
         match (known, trips) {
@@ -198,7 +198,7 @@ impl Figures {
         }
     }
 
-    /// Sets the costs that the leader of a running cluster knows.
+    /// Sets the costs reported by the leader of a running cluster.
     pub fn leader(&mut self, tuning: Result<&TuningView, String>) {
         for (own, its) in [
             (name::TRIP_LEADER, "round_trip"),
@@ -260,7 +260,7 @@ mod tests {
         assert_eq!(figures.why_not("x"), "x is unknown: it was not measured");
     }
 
-    /// A machine whose loopback is down has no plane at all.
+    /// No plane works on a machine whose loopback is down.
     #[test]
     fn messages_that_do_not_come_back_end_the_planes() {
         let launcher = Launcher { program: "/no/such/program".into(), arguments: Vec::new() };

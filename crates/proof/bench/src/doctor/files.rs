@@ -1,17 +1,16 @@
-//! Open files of the whole machine: how many there are, and how far the limit of one process may be
-//! raised.
+//! Open files: usage on the whole machine, and how far the limit of one process can be raised.
 
 use crate::doctor::{
     finding::Finding,
     system::{System, Unread},
 };
 
-/// Descriptors wanted by a process that serves many clients.
+/// Descriptors that a process with many clients needs.
 const PROCESS_WANTED: u64 = 65_536;
-/// Percent of all that may be open.
+/// Percentage of the machine's limit that counts as full.
 const FULL_PERCENT: u64 = 90;
 
-/// Looks at both.
+/// Examines both limits.
 pub fn examine(system: &System) -> Vec<Finding> {
     vec![all(system), one(system)]
 }

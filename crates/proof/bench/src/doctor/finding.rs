@@ -1,4 +1,4 @@
-//! A finding: one thing that was looked at, how it is, and what to do about it.
+//! Finding: result of one check, with its state and advice.
 
 use serde::Serialize;
 
@@ -8,9 +8,9 @@ use crate::doctor::plane::Plane;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// Nothing is to be done.
+    /// No action is needed.
     Ok,
-    /// Works, or is not needed on every node, and could be better.
+    /// Works, or is not needed on every node, but could be better.
     Warning,
     /// Action is needed.
     Failing,
@@ -19,7 +19,7 @@ pub enum State {
 }
 
 impl State {
-    /// As in the JSON.
+    /// Returns the name used in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -30,21 +30,22 @@ impl State {
     }
 }
 
-/// One thing that was looked at.
+/// Result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// For programs; the same on each machine, but for the names of interfaces and addresses in it.
+    /// Name for programs; the same on every machine, except for interface names and addresses in
+    /// it.
     pub name: String,
     pub state: State,
-    /// Description, in a few words.
+    /// Summary in a few words.
     pub what: String,
-    /// More about it; may be empty.
+    /// Details; may be empty.
     pub detail: String,
     /// Advice; empty if none.
     pub hint: String,
-    /// Planes that it matters to.
+    /// Planes affected.
     pub about: Vec<Plane>,
-    /// The planes concerned cannot work because of it.
+    /// The affected planes cannot work.
     pub blocks: bool,
 }
 
@@ -61,41 +62,41 @@ impl Finding {
         }
     }
 
-    /// All is well.
+    /// Returns a finding that all is well.
     pub fn ok(name: &str, what: impl Into<String>) -> Self {
         Self::new(name, State::Ok, what, "")
     }
 
-    /// Creates a finding of something that could be better.
+    /// Returns a finding that something could be better.
     pub fn warning(name: &str, what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::new(name, State::Warning, what, hint)
     }
 
-    /// Creates a finding that needs action.
+    /// Returns a finding that needs action.
     pub fn failing(name: &str, what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::new(name, State::Failing, what, hint)
     }
 
-    /// Creates a finding of something unknown.
+    /// Returns a finding that something is unknown.
     pub fn unknown(name: &str, what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::new(name, State::Unknown, what, hint)
     }
 
-    /// More about it.
+    /// Sets the details.
     #[must_use]
     pub fn detail(mut self, detail: impl Into<String>) -> Self {
         self.detail = detail.into();
         self
     }
 
-    /// Sets the planes that it matters to.
+    /// Sets the affected planes.
     #[must_use]
     pub fn about(mut self, planes: &[Plane]) -> Self {
         self.about = planes.to_vec();
         self
     }
 
-    /// These planes cannot work because of it.
+    /// Marks these planes as unable to work.
     #[must_use]
     pub fn blocks(mut self, planes: &[Plane]) -> Self {
         self.blocks = true;

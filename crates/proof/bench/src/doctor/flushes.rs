@@ -1,4 +1,4 @@
-//! Times of flushes: the quietest round, the spread of all, and whether the slowest are too slow.
+//! Flush times: the quietest round, the distribution, and whether the slowest flushes are too slow.
 
 use std::{io, path::Path, time::Duration};
 
@@ -7,24 +7,24 @@ use serde::Serialize;
 
 use crate::doctor::{finding::Finding, plane::Plane};
 
-/// Flushes of a round, and rounds. The quietest round counts: on a busy machine a flush waits for a
-/// processor for longer than for the disk.
+/// Flushes per round. The quietest round counts: on a busy machine a flush waits longer for a
+/// processor than for the disk.
 const FLUSHES: usize = 40;
 const ROUNDS: usize = 5;
-/// No round takes much longer.
+/// Time after which a round ends early.
 const ROUND_WAIT: Duration = Duration::from_millis(500);
-/// A heartbeat's time: slower flushes are felt in every command.
+/// Heartbeat interval in µs: slower flushes noticeably delay every command.
 pub const SLOW_US: f64 = 20_000.0;
-/// Default of the shortest election timeout.
+/// Default minimum of the election timeout, in µs.
 const ELECTION_US: f64 = 100_000.0;
-/// Factor between the slowest and most.
+/// Ratio of the slowest flushes to the median that counts as a long tail.
 const TAIL_TIMES: f64 = 10.0;
-/// A tail below this does not matter.
+/// Flush time below which a long tail does not matter, in µs.
 const TAIL_US_LEAST: f64 = 1_000.0;
-/// The first bound of the histogram; each is twice the one before.
+/// Upper bound of the first bar; each further bound is twice the previous one.
 const FIRST_BOUND_US: u64 = 16;
 
-/// Times of flushes, in microseconds.
+/// Flush times, in microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Flushes {
     /// Number of flushes.
@@ -35,27 +35,27 @@ pub struct Flushes {
     pub slowest_us: f64,
     /// Median of all.
     pub p50_us: f64,
-    /// Nine of ten took no longer.
+    /// 90th percentile.
     pub p90_us: f64,
-    /// Ninety-nine of a hundred took no longer.
+    /// 99th percentile.
     pub p99_us: f64,
-    /// The slowest.
+    /// Slowest flush.
     pub max_us: f64,
-    /// Histogram without gaps between the first and the last bar that is not empty.
+    /// Histogram, without gaps, from the first to the last non-empty bar.
     pub histogram: Vec<Bar>,
 }
 
 /// One bar of a histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Bar {
-    /// Longer than the bar before, and not longer than this.
+    /// Upper bound of the bar, inclusive; the previous bar's bound is the lower one.
     pub to_us: u64,
     /// Number of flushes.
     pub count: u64,
 }
 
 impl Flushes {
-    /// Writes and flushes in this folder.
+    /// Measures flushes of small writes in this folder.
     pub fn measure(folder: &Path) -> io::Result<Self> {
         let mut rounds = Vec::new();
         for _ in 0..ROUNDS {
@@ -84,7 +84,7 @@ impl Flushes {
         }
     }
 
-    /// Judges whether a flush is fast enough, and whether the slowest are.
+    /// Judges the typical flush time and the slowest flushes.
     pub fn judge(&self) -> [Finding; 2] {
         let Self { quietest_us: median, slowest_us: worst, p99_us: high, count, .. } = self;
         let what = format!("writing and flushing 4 KiB takes {median:.0} µs");
@@ -119,7 +119,7 @@ impl Flushes {
     }
 }
 
-/// Nothing can be flushed.
+/// Returns the finding that the disk cannot be flushed.
 pub fn failed(error: &io::Error) -> Finding {
     let hint = "check whether the disk is full or read-only";
     Finding::failing("flush", "cannot flush", hint).detail(error.to_string()).blocks(&Plane::ALL)

@@ -1,7 +1,8 @@
-//! Plausibility of flushes, as far as visible from outside: the block device's cache, the mount
-//! options, and answers that are faster than a disk can be.
+//! Plausibility of flushes as far as visible from outside: the block device's cache, the mount
+//! options, and replies faster than a disk can be.
 //!
-//! Only a power cut proves it. These findings can make durability unlikely, never certain.
+//! Only a power cut gives proof. These findings can show that durability is unlikely, never that it
+//! is certain.
 
 use std::path::Path;
 
@@ -13,13 +14,13 @@ use crate::doctor::{
 };
 
 const NAME: &str = "flush honesty";
-/// No disk that has to write to something stable answers sooner: a cache does.
+/// Flush time below which a cache must have replied, whatever the disk, in µs.
 const SOONEST_US: f64 = 15.0;
-/// Nor does one that has to wait for a turning plate.
+/// Flush time below which a cache must have replied, for a spinning disk, in µs.
 const SOONEST_TURNING_US: f64 = 500.0;
-/// Options with which the file system does not empty the disk's cache.
+/// Mount options with which the file system does not flush the disk's cache.
 const WITHOUT_BARRIERS: [&str; 2] = ["nobarrier", "barrier=0"];
-/// Devices whose flush is carried out elsewhere, by the beginning of their names.
+/// Devices whose flushes are carried out elsewhere, by the prefix of their names.
 const OF_OTHERS: [(&str, &str); 9] = [
     ("vd", "a virtual disk: the host"),
     ("xvd", "a virtual disk: the host"),
@@ -31,12 +32,12 @@ const OF_OTHERS: [(&str, &str); 9] = [
     ("drbd", "a mirror over the network: this and another machine"),
     ("bcache", "a cache before another device: both"),
 ];
-/// Devices in memory.
+/// Prefixes of the names of devices in memory.
 const OF_MEMORY: [&str; 2] = ["ram", "zram"];
-/// Vendors of virtual disks.
+/// Vendor names of virtual disks.
 const HOSTS: [&str; 7] = ["QEMU", "VMware", "Msft", "Google", "Amazon", "Xen", "VBOX"];
 
-/// Judges the disk under a folder, by how long its flushes took if that is known.
+/// Judges the disk of a folder, including its flush times if known.
 pub fn examine(system: &System, folder: &Path, flushes: Option<&Flushes>) -> Finding {
     let mount = match mount_of(system, folder) {
         Ok(mount) => mount,
@@ -71,7 +72,7 @@ struct Device {
     cache: String,
     fua: bool,
     turning: bool,
-    /// The party that answers for it, if not the disk itself.
+    /// Party responsible for flushes, if not the disk itself.
     other: Option<String>,
 }
 
@@ -81,7 +82,7 @@ impl Device {
         let uevent = system.read(&format!("{at}/uevent"))?;
         let name = uevent.lines().find_map(|line| line.strip_prefix("DEVNAME="));
         let name = name.unwrap_or(numbers).to_owned();
-        // A part of a disk lies in the disk's folder, and has no queue of its own.
+        // A partition's folder is inside the disk's folder and has no queue of its own.
         let disk = match system.has(&format!("{at}/partition")) {
             true => format!("{at}/.."),
             false => at,

@@ -1,9 +1,9 @@
-//! Interfaces: their names, whether they are up, their longest packets; and the kernel's support
-//! for datagrams.
+//! Network interfaces: names, link states, maximum packet sizes; and the kernel's support for
+//! datagrams.
 //!
-//! Offloads of the device itself (checksums, segmentation, coalescing) are reported by ethtool
-//! only, by ioctls that no safe crate of ours has: the finding says how to ask. What counts for a
-//! node, whether one call can carry many datagrams, is asked of a socket.
+//! Hardware offloads (checksums, segmentation, coalescing) are reported only by ethtool, through
+//! ioctls that none of our safe crates supports; the finding says how to query them. The feature
+//! that matters to a node, sending many datagrams in one call, is tested on a socket.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -19,40 +19,40 @@ use crate::doctor::{
 };
 
 const CLASS: &str = "sys/class/net";
-/// Bits of `flags`.
+/// Flag bit: the interface is switched on.
 const UP: u64 = 0x1;
 const LOOPBACK: u64 = 0x8;
 const MULTICAST: u64 = 0x1000;
-/// A path must take these.
+/// Minimum MTU of a usable path.
 const MTU_LEAST: u64 = (DATAGRAM_BYTES_MIN + IP_UDP_BYTES) as u64;
-/// More are counted, and not shown one by one.
+/// Maximum interfaces listed individually; further ones are only counted.
 const SHOWN_MAX: usize = 32;
 
-/// One of them.
+/// An interface as reported by the system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// As the system calls it.
+    /// System name of the interface.
     pub name: String,
-    /// Switched on, with a carrier.
+    /// Switched on, and has a carrier.
     pub up: bool,
-    /// Leads back to this machine only.
+    /// Reaches only this machine.
     pub loopback: bool,
     /// Supports multicast groups.
     pub multicast: bool,
-    /// Longest packet.
+    /// Maximum packet size.
     pub mtu: Option<u64>,
-    /// Megabits per second, if reported.
+    /// Speed in Mbit/s, if reported.
     pub mbit: Option<u64>,
-    /// Its driver; a virtual one has none.
+    /// Name of the driver; a virtual interface has none.
     pub driver: Option<String>,
-    /// Queues in each direction that it has.
+    /// Numbers of receive and transmit queues.
     pub queues: (usize, usize),
 }
 
-/// All of them.
+/// Returns every interface of the machine.
 pub fn seen(system: &System) -> Result<Vec<Seen>, Unread> {
     let names = system.names(CLASS)?;
-    // Some drivers put files next to the folders of interfaces.
+    // Some drivers put files next to the interfaces' folders.
     let named = names.into_iter().filter(|name| system.has(&format!("{CLASS}/{name}/flags")));
     Ok(named.map(|name| of(system, name)).collect())
 }
@@ -70,7 +70,7 @@ fn of(system: &System, name: String) -> Seen {
         loopback: flags & LOOPBACK != 0,
         multicast: flags & MULTICAST != 0,
         mtu: system.number(&path("mtu")).ok(),
-        // -1 where there is none.
+        // The speed is -1 if unknown.
         mbit: system.number(&path("speed")).ok().filter(|mbit| *mbit > 0),
         driver: system.link(&path("device/driver")),
         queues: (queues("rx-"), queues("tx-")),
@@ -78,7 +78,7 @@ fn of(system: &System, name: String) -> Seen {
     }
 }
 
-/// Judges all of them; `wanted` is the one that planes are to use.
+/// Judges all interfaces; `wanted` is the one that planes use.
 pub fn examine(system: &System, wanted: Option<&str>) -> Vec<Finding> {
     let all = match seen(system) {
         Ok(all) => all,
@@ -137,7 +137,7 @@ fn judge(seen: &Seen, wanted: bool) -> Finding {
     let what = format!("{}, MTU {}", if seen.up { "up" } else { "down" }, known(seen.mtu));
     let datagrams = [Plane::Udp, Plane::Multicast, Plane::Chain];
     let found = match seen {
-        // The interface was not requested: it is as it is.
+        // An interface that planes do not use may be down.
         _ if !wanted && !seen.up => Finding::ok(&name, what),
         Seen { up: false, .. } => {
             let hint = format!("ip link set {} up; check the cable", seen.name);
@@ -162,7 +162,8 @@ fn judge(seen: &Seen, wanted: bool) -> Finding {
     found.detail(detail)
 }
 
-/// Checks whether one call can carry many datagrams (UDP_SEGMENT), and none is fragmented by IP.
+/// Checks whether one call can send many datagrams (UDP_SEGMENT), and whether IP leaves them
+/// unfragmented.
 pub fn datagrams() -> Finding {
     let name = "datagrams";
     let planes = &[Plane::Udp, Plane::Multicast, Plane::Chain];
@@ -281,7 +282,7 @@ mod tests {
         let mut nameless = ETHERNET;
         nameless[3].1 = "x";
         assert_eq!(check(&nameless, None).state, State::Unknown);
-        // Nothing but loopback.
+        // The machine has only loopback.
         let alone =
             Tree::of(&[("sys/class/net/lo/flags", "0x9"), ("sys/class/net/bonding_masters", "")]);
         let found = &examine(&alone.system(), None)[0];

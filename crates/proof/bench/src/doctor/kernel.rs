@@ -1,4 +1,4 @@
-//! The kernel: its release, and the settings that bound sockets and groups.
+//! Kernel: its release, and the settings that limit sockets and multicast groups.
 
 use crate::doctor::{
     finding::Finding,
@@ -6,22 +6,22 @@ use crate::doctor::{
     system::{System, Unread},
 };
 
-/// Older ones lack UDP_SEGMENT (4.18), RWF_DSYNC and pidfds, and are untested.
+/// Oldest supported release: earlier ones lack UDP_SEGMENT (4.18), RWF_DSYNC and pidfds, and are
+/// untested.
 const OLDEST: (u64, u64) = (4, 18);
-/// io_uring with a single issuer and deferred work.
+/// Recommended release: supports io_uring with a single issuer and deferred work.
 const WANTED: (u64, u64) = (6, 1);
-/// Receive buffer that an endpoint of datagrams requests.
+/// Receive buffer that a datagram endpoint requests.
 pub const BUFFER_BYTES: usize = 4 << 20;
 
-/// Looks at all of it. `forced`: whether this process may take larger buffers than the settings
-/// say.
+/// Examines release and settings. `forced`: this process may exceed the buffer settings.
 pub fn examine(system: &System, forced: bool) -> Vec<Finding> {
     let datagrams = &[Plane::Udp, Plane::Multicast, Plane::Chain];
     let buffer = |name, why| {
         let wanted = BUFFER_BYTES as u64;
         let setting = Setting::new("net/core", name, wanted, why);
         let found = setting.judge(system);
-        // The force of CAP_NET_ADMIN makes up for it.
+        // CAP_NET_ADMIN lets the process exceed this setting.
         let found = match forced {
             true => {
                 Finding { state: crate::doctor::finding::State::Ok, hint: String::new(), ..found }
@@ -73,14 +73,14 @@ fn release(system: &System) -> Finding {
     found.detail(release.chars().take(80).collect::<String>())
 }
 
-/// `6.1.0-13-amd64` is (6, 1).
+/// Returns major and minor version: (6, 1) for `6.1.0-13-amd64`.
 fn version(release: &str) -> Option<(u64, u64)> {
     let mut parts = release.split(|c: char| !c.is_ascii_digit());
     let mut number = || parts.next()?.parse().ok();
     Some((number()?, number()?))
 }
 
-/// A number of `/proc/sys` that should not be below another.
+/// A number in `/proc/sys` with its recommended minimum.
 struct Setting {
     group: &'static str,
     name: &'static str,

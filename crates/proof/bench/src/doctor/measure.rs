@@ -1,4 +1,4 @@
-//! Measures the bare commit on this machine, and compares it with the model's prediction.
+//! Measures a bare commit on this machine and compares it with the model's prediction.
 
 use std::{io, path::Path, time::Duration};
 
@@ -16,11 +16,11 @@ use crate::doctor::{
     predict::{COMMAND_BYTES, OUTSTANDING, Where, predict},
 };
 
-/// Thrown away before each measurement.
+/// Warm-up time before each measurement.
 const WARMUP: Duration = Duration::from_millis(200);
-/// One measurement.
+/// Duration of one measurement.
 const MEASURE: Duration = Duration::from_secs(1);
-/// The bare program's group.
+/// Group size of the bare program.
 const NODES: u32 = 3;
 
 /// A prediction compared with a measurement.
@@ -32,13 +32,13 @@ pub struct Compared {
     pub what: &'static str,
     /// `us` or `per_s`.
     pub unit: &'static str,
-    /// By the model, of nodes on this machine.
+    /// Value predicted by the model.
     pub predicted: Option<f64>,
-    /// Null if it could not be.
+    /// Measured value; null if unavailable.
     pub measured: Option<f64>,
-    /// Error of the model, in percent of the measurement.
+    /// Error of the prediction, in percent of the measurement.
     pub error_percent: Option<f64>,
-    /// Why something is not known; empty if everything is.
+    /// Reason why a value is missing; empty if both are known.
     pub why: String,
 }
 
@@ -75,7 +75,7 @@ fn tenths(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }
 
-/// Measures; `scratch` is where the disk is, if commands are to be flushed.
+/// Measures all planes of bare programs. Commands are flushed in `scratch`, if given.
 pub fn all(
     launcher: Option<&Launcher>,
     scratch: Option<&Path>,
@@ -100,7 +100,7 @@ pub fn all(
     all
 }
 
-/// Compares the leader's prediction for the setting in force with its measurements, on this plane.
+/// Compares the leader's predictions for the current setting with its measurements on this plane.
 pub fn of_leader(plane: Plane, tuning: &Result<TuningView, String>) -> [Compared; 2] {
     let expected = |tuning: &TuningView| {
         let SettingView { batch_bytes, window } = tuning.chosen;
@@ -117,7 +117,7 @@ pub fn of_leader(plane: Plane, tuning: &Result<TuningView, String>) -> [Compared
     let of = |what, unit, value: fn(&(PointView, MeasuredView)) -> (f64, f64)| {
         let both = figures.as_ref().map(value).map_err(Clone::clone);
         let predicted = both.as_ref().map(|both| both.0).map_err(Clone::clone);
-        // The reason is the same, and is said once.
+        // The reason is the same and is reported once.
         let measured = both.map(|both| both.1).or(Err(String::new()));
         Compared::new((plane, what, unit), predicted, measured)
     };
@@ -131,7 +131,7 @@ pub fn of_leader(plane: Plane, tuning: &Result<TuningView, String>) -> [Compared
     ]
 }
 
-/// Microseconds of one command alone, and commands per second of many.
+/// Measures the latency of a single command in microseconds, and the rate of many per second.
 #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
 fn measure(launcher: &Launcher, scratch: Option<&Path>, over: Over) -> io::Result<(f64, f64)> {
     let shape = Shape {

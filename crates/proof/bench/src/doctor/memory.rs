@@ -1,5 +1,4 @@
-//! Memory: large pages that are made behind one's back, what was swapped out, and promises that are
-//! not kept.
+//! Memory: transparent huge pages, swapped memory, and overcommitment.
 
 use crate::doctor::{
     finding::Finding,
@@ -8,7 +7,7 @@ use crate::doctor::{
 
 const PAGES: &str = "sys/kernel/mm/transparent_hugepage/enabled";
 
-/// Looks at all of it.
+/// Examines all memory settings.
 pub fn examine(system: &System) -> Vec<Finding> {
     vec![pages(system), swap(system), promises(system)]
 }

@@ -1,7 +1,7 @@
-//! One line for monitoring, in the format of Nagios plugins: a word, its subject, and figures.
+//! One line for monitoring in the format of Nagios plugins: a state, a summary, and figures.
 //!
-//! The worst finding counts. One that matters only to unused planes does not, nor does one that was
-//! excluded by name; unknowns count only if nothing else does.
+//! The worst finding determines the state. Findings that affect only unused planes do not count,
+//! nor do findings excluded by name; unknown findings count only if there are no others.
 
 use crate::doctor::{
     examination::Report,
@@ -11,21 +11,21 @@ use crate::doctor::{
     trips,
 };
 
-/// Findings that a line names.
+/// Maximum findings named in a line.
 const NAMED_MAX: usize = 5;
-/// Certificates that have a figure.
+/// Maximum certificates with a figure.
 const CERTIFICATES_MAX: usize = 32;
 
-/// Result for monitoring.
+/// Monitoring result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
-    /// Ok, warning, failing or unknown.
+    /// Overall state.
     pub state: State,
-    /// All of it.
+    /// Complete line.
     pub line: String,
 }
 
-/// The code with which a check ends, by the convention of Nagios.
+/// Returns the exit code of a state, by the convention of Nagios.
 pub const fn code(state: State) -> u8 {
     match state {
         State::Ok => 0,
@@ -44,12 +44,12 @@ const fn word(state: State) -> &'static str {
     }
 }
 
-/// A line about something else than a report: why there is none.
+/// Returns a line without a report, explaining why there is none.
 pub fn line(state: State, what: &str) -> Told {
     Told { state, line: format!("QUORATE {} - {}", word(state), plain(what)) }
 }
 
-/// Judges a report, without the findings of these names.
+/// Judges a report, ignoring findings with these names.
 pub fn tell(report: &Report, ignored: &[String]) -> Told {
     let used = used(report);
     let counts = |finding: &&Finding| {
@@ -64,7 +64,7 @@ pub fn tell(report: &Report, ignored: &[String]) -> Told {
     };
     let (ok, warning) = (of(State::Ok), of(State::Warning));
     let (failing, unknown) = (of(State::Failing), of(State::Unknown));
-    // A finding that was left out does not come back by what it blocks.
+    // An ignored finding does not count for the planes that it blocks either.
     let blocked = counted.iter().any(|finding| {
         finding.blocks && finding.state != State::Ok && finding.about.contains(&Plane::Tcp)
     });
@@ -100,7 +100,7 @@ pub fn tell(report: &Report, ignored: &[String]) -> Told {
     Told { line: format!("{} | {}", told.line, figures.join(" ")), ..told }
 }
 
-/// Returns the planes in use, as far as members know; connections are always needed.
+/// Returns the planes in use, as far as members report them; TCP is always needed.
 fn used(report: &Report) -> Vec<Plane> {
     let trips = report.trips.as_deref().unwrap_or_default();
     let has = |plane: &Plane| trips.iter().any(|trip| trip.way == plane.name());
@@ -110,7 +110,7 @@ fn used(report: &Report) -> Vec<Plane> {
     used
 }
 
-/// Figures, each with its bound if it has one.
+/// Returns the figures, with their thresholds if they have any.
 fn measured(report: &Report) -> Vec<String> {
     let mut all = Vec::new();
     if let Some(flushes) = &report.flushes {
@@ -134,7 +134,7 @@ fn measured(report: &Report) -> Vec<String> {
     all
 }
 
-/// Without what ends the text of a line.
+/// Replaces characters that would end the text of a line.
 fn plain(text: &str) -> String {
     text.chars()
         .map(|c| match c {

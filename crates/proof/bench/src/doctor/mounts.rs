@@ -1,29 +1,29 @@
-//! Mount point, device and options of a folder's file system: one line of `/proc/self/mountinfo`.
+//! Mount of a folder's file system: mount point, device and options, from a line of
+//! `/proc/self/mountinfo`.
 
 use std::path::Path;
 
 use crate::doctor::system::{System, Unread};
 
-/// Their files are gone, or elsewhere, after a crash.
+/// File systems whose files are lost, or stored elsewhere, after a crash.
 pub(crate) const VOLATILE: [&str; 3] = ["tmpfs", "ramfs", "overlay"];
-/// Locks and flushes there are another machine's word.
+/// File systems whose locks and flushes depend on another machine.
 pub(crate) const REMOTE: [&str; 6] = ["nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"];
 
-/// A parsed line.
+/// Mount point of a file system, with its device and options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// Where.
+    /// Mount point.
     pub at: String,
-    /// Numbers of the device, as in `/sys/dev/block`; begins with `0:` if it is none that has
-    /// blocks.
+    /// Device numbers, as in `/sys/dev/block`; starts with `0:` if there is no block device.
     pub device: String,
-    /// `ext4`, and so on.
+    /// File system type, such as `ext4`.
     pub kind: String,
-    /// Options of this mount, and of the file system.
+    /// Options of the mount and of the file system.
     pub options: Vec<String>,
 }
 
-/// Returns the mount that a folder is in.
+/// Returns the mount that contains a folder.
 pub fn mount_of(system: &System, folder: &Path) -> Result<Mount, Unread> {
     let path = "proc/self/mountinfo";
     let mounts = system.read(path)?;
@@ -31,7 +31,7 @@ pub fn mount_of(system: &System, folder: &Path) -> Result<Mount, Unread> {
         .ok_or_else(|| Unread(format!("/{path}: nothing about {}", folder.display())))
 }
 
-/// Lines that make no sense are left out.
+/// Finds the innermost mount of a folder. Malformed lines are skipped.
 fn mounted(mounts: &str, folder: &Path) -> Option<Mount> {
     let line = |line: &str| {
         let (left, right) = line.split_once(" - ")?;
@@ -48,11 +48,11 @@ fn mounted(mounts: &str, folder: &Path) -> Option<Mount> {
             options: options.map(str::to_owned).collect(),
         })
     };
-    // Of two at the same place the later one covers the earlier.
+    // If two have the same mount point, the later one covers the earlier.
     mounts.lines().filter_map(line).max_by_key(|mount| mount.at.len())
 }
 
-/// The kernel writes blanks and the like as three octal digits.
+/// Decodes the octal escapes that the kernel uses for blanks and similar characters.
 fn unescape(text: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();

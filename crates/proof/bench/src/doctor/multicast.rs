@@ -1,6 +1,7 @@
-//! Multicast on this machine alone: checks that datagrams to a group come back to a listener here.
+//! Multicast on this machine alone: checks that datagrams sent to a group return to a listener
+//! here.
 //!
-//! Only the other machines know whether it reaches them: [`crate::doctor::reach`] asks them.
+//! [`crate::doctor::reach`] tests whether the group reaches other machines.
 
 use std::{
     net::SocketAddrV4,
@@ -16,14 +17,14 @@ use quorate_packets::socket::{
 
 use crate::doctor::{finding::Finding, plane::Plane};
 
-/// Datagrams.
+/// Number of datagrams.
 const COUNT: u32 = 50;
-/// However busy the machine is.
+/// Timeout for their arrival, long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Default interface.
 const LOOPBACK: &str = "lo";
 
-/// Sends and counts, on loopback or the given interface.
+/// Sends datagrams on loopback or the given interface, and counts those that return.
 pub fn examine(group: SocketAddrV4, interface: Option<&str>) -> Finding {
     let interface = interface.unwrap_or(LOOPBACK);
     judge(group, interface, &count(group, interface))
@@ -33,7 +34,7 @@ fn count(group: SocketAddrV4, interface: &str) -> Result<u32, Failed> {
     let (token, sender) = (crate::doctor::reach::token(), 0);
     let mut listener = Listener::join(group, interface, token)?;
     reach::send(group, interface, (token, sender), COUNT, thread::sleep)?;
-    // Everything was sent: what waits is counted.
+    // All datagrams are sent; count those that are waiting.
     let until = Instant::now() + PATIENCE;
     let left = || until.saturating_duration_since(Instant::now());
     let listened = listener.listen(left, &AtomicBool::new(true));

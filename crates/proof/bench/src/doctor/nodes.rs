@@ -1,5 +1,5 @@
-//! Differences between the nodes of a running cluster: versions, and settings; the space of each
-//! for its log; and each node's own report of its health.
+//! Comparison of the nodes in a running cluster: versions, settings, space for logs, and each
+//! node's own health report.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,15 +10,15 @@ use quorate_admin::{
 
 use crate::doctor::finding::Finding;
 
-/// Settings that a finding names.
+/// Maximum settings named in a finding.
 const NAMED_MAX: usize = 8;
-/// Characters of a value that are shown: it comes from elsewhere.
+/// Maximum characters shown of a value, which is foreign input.
 const VALUE_MAX: usize = 60;
 
-/// A disk that is full within this many seconds needs action today.
+/// A disk that will be full within this many seconds needs action today.
 const SOON_S: u64 = 24 * 3600;
 
-/// Versions, settings, room, trouble.
+/// Examines versions, settings, space, health, scrubs and the feature level.
 pub fn examine(cluster: &ClusterView) -> Vec<Finding> {
     let views: Vec<&NodeView> = cluster.nodes.iter().filter_map(Answer::view).collect();
     let silent = cluster.nodes.len() - views.len();
@@ -43,7 +43,7 @@ pub fn examine(cluster: &ClusterView) -> Vec<Finding> {
         .collect()
 }
 
-/// Nodes by value.
+/// Nodes grouped by a value.
 type Values = BTreeMap<String, BTreeSet<u32>>;
 
 fn versions(views: &[&NodeView]) -> Finding {
@@ -64,7 +64,7 @@ fn versions(views: &[&NodeView]) -> Finding {
             }
         }
         _ => {
-            // Numeric order: 0.9 before 0.10.
+            // Sort numerically: 0.9 before 0.10.
             let mut order: Vec<(&String, &BTreeSet<u32>)> = all.iter().collect();
             order.sort_by_key(|(version, _)| numbers(version));
             let what: Vec<String> = order
@@ -78,7 +78,7 @@ fn versions(views: &[&NodeView]) -> Finding {
     }
 }
 
-/// [level-5] What the cluster uses of what its releases know.
+/// [level-5] Reports the cluster's feature level and the levels that its releases support.
 fn level(cluster: &ClusterView, views: &[&NodeView]) -> Finding {
     let name = "level";
     let telling = || views.iter().filter(|view| view.level.level > 0);
@@ -97,7 +97,7 @@ fn numbers(version: &str) -> Vec<u64> {
 
 fn settings(views: &[&NodeView]) -> Finding {
     let name = "settings";
-    // Who says nothing at all is of a version before, or no program of ours.
+    // A node without settings runs an older version, or is not our program.
     let telling: Vec<&&NodeView> = views.iter().filter(|view| !view.settings.is_empty()).collect();
     let mut all: BTreeMap<&str, Values> = BTreeMap::new();
     let names: BTreeSet<&String> = telling.iter().flat_map(|view| view.settings.keys()).collect();
@@ -202,7 +202,7 @@ fn health(views: &[&NodeView]) -> Finding {
     }
 }
 
-/// Checks whether stored data was sound at the last scrub.
+/// Checks whether the last scrub found all stored data sound.
 fn scrubs(views: &[&NodeView]) -> Finding {
     let name = "scrubs";
     let damaged = views.iter().filter(|view| view.scrub.is_damaged());
@@ -242,7 +242,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::doctor::finding::State;
 
-    /// A node that says little.
+    /// Returns a node's status with almost no contents.
     pub(crate) fn view(node: u32) -> NodeView {
         let json = serde_json::json!({
             "cluster": "ab", "node": node, "role": "follower", "leader": 1, "era": 0, "plan": null,
@@ -313,7 +313,7 @@ pub(crate) mod tests {
         });
         let expected = "nodes differ: reads: index (1 2), lease (3); store: lsm (1 2), memory (3); thrifty: not given (1 2), on (3)";
         assert_eq!(settings, (State::Warning, expected.to_owned()));
-        // One of a version that says nothing differs in nothing.
+        // A node of a version that reports no settings does not count as different.
         let [_, settings] = examined(|view| {
             if view.node == 3 {
                 view.settings.clear();

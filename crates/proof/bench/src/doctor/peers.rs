@@ -1,5 +1,4 @@
-//! Peers: whether they can be dialled, and how long that takes, which is one round trip of the
-//! network.
+//! Peers: whether they can be dialled, and the time to connect, which is one network round trip.
 
 use std::{
     io::ErrorKind,
@@ -10,35 +9,35 @@ use std::{
 
 use crate::doctor::{finding::Finding, plane::Plane};
 
-/// Connections to each; the median counts.
+/// Connections to each peer; their median counts.
 const TRIES: usize = 7;
-/// One is waited for so long.
+/// Timeout of a connection.
 const WAIT: Duration = Duration::from_secs(2);
-/// Peers that are dialled at most.
+/// Maximum number of peers dialled.
 pub const PEERS_MAX: usize = 64;
 
-/// One peer.
+/// A dialled peer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dialled {
-    /// As it was given.
+    /// Address as given by the user.
     pub address: String,
     /// Resolved address.
     pub place: Option<IpAddr>,
     pub outcome: Outcome,
 }
 
-/// Outcome of dialling.
+/// Outcome of dialling a peer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// A process listens; microseconds until the connection was established.
+    /// A process listens; time to connect, in microseconds.
     Listens(f64),
-    /// The machine is there, and no process listens.
+    /// The machine is reachable, but no process listens.
     Refused,
-    /// Nothing came back, or the name has no address.
+    /// No reply, or the name has no address.
     Unreachable(String),
 }
 
-/// Dials all at once.
+/// Dials all peers at once.
 pub fn dial(addresses: &[String]) -> Vec<Dialled> {
     thread::scope(|scope| {
         let asked = addresses.iter().take(PEERS_MAX);
@@ -73,8 +72,8 @@ fn time(place: SocketAddr) -> Outcome {
     Outcome::Listens(times[TRIES / 2])
 }
 
-/// A finding for each. If none can be reached at all, no plane works; one that is away is a failure
-/// like any other.
+/// Returns a finding for each peer. If no peer is reachable, no plane works; a single unreachable
+/// peer is an ordinary failure.
 pub fn examine(dialled: &[Dialled]) -> Vec<Finding> {
     let away = |peer: &Dialled| matches!(peer.outcome, Outcome::Unreachable(_));
     let alone = dialled.iter().all(away);
@@ -103,8 +102,8 @@ fn judge(peer: &Dialled, alone: bool) -> Finding {
     }
 }
 
-/// The round trip to the peer that completes a majority: of n − 1 peers ⌊n/2⌋ must answer. `None`
-/// if fewer are known, or all are this machine.
+/// Returns the round trip to the peer that completes a majority: of n − 1 peers ⌊n/2⌋ must reply.
+/// `None` if fewer are known, or all are on this machine.
 pub fn round_trip_us(dialled: &[Dialled]) -> Option<f64> {
     let near = |peer: &&Dialled| peer.place.is_some_and(|place| place.is_loopback());
     if dialled.iter().all(|peer| near(&peer)) {

@@ -1,28 +1,28 @@
-//! Planes: ways to move messages between nodes.
+//! Planes: transports that move messages between nodes.
 
 use serde::Serialize;
 
-/// A way to move messages between nodes.
+/// A transport between nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Plane {
-    /// A connection to each peer; works anywhere.
+    /// Connection to each peer; works everywhere.
     Tcp,
     /// Datagrams to each peer.
     Udp,
-    /// Datagrams to all at once.
+    /// Multicast datagrams to all peers.
     Multicast,
-    /// The same without IP.
+    /// Raw Ethernet frames to all peers, without IP.
     Ethernet,
-    /// Datagrams from one member to the next.
+    /// Datagrams passed from one member to the next.
     Chain,
 }
 
 impl Plane {
-    /// All of them.
+    /// Every plane.
     pub const ALL: [Self; 5] = [Self::Tcp, Self::Udp, Self::Multicast, Self::Ethernet, Self::Chain];
 
-    /// As in the JSON.
+    /// Returns the name used in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
@@ -33,7 +33,7 @@ impl Plane {
         }
     }
 
-    /// Returns whether nodes of this version can use it.
+    /// Returns whether nodes of this version support the plane.
     pub const fn is_spoken(self) -> bool {
         match self {
             Self::Tcp | Self::Udp | Self::Multicast | Self::Ethernet | Self::Chain => true,

@@ -1,10 +1,10 @@
-//! Predicts the performance of a plane: the analytical model of `quorate-tuner`, with the figures
+//! Predicts the performance of a plane with the analytical model of `quorate-tuner` and the figures
 //! of this machine.
 //!
 //! The prediction is for the bare commit that [`crate::doctor::measure`] can measure: a leader
-//! takes commands of 64 bytes from a client on its machine, sends them to all followers, writes and
-//! flushes as they do, and answers when all have; one batch at a time. A protocol has to come near
-//! that; a node does not reach it.
+//! receives 64-byte commands from a client on its machine, sends them to all followers, writes and
+//! flushes them as the followers do, and replies when all have done so; one batch at a time. A
+//! protocol should come near that rate; a full node does not reach it.
 
 use quorate_tuner::model::{Bandwidth, Bytes, Disk, Linear, Micros, Model, Network, Workload};
 use serde::Serialize;
@@ -14,43 +14,43 @@ use crate::doctor::{
     plane::Plane,
 };
 
-/// Bytes of a command.
+/// Size of a command in bytes.
 pub const COMMAND_BYTES: usize = 64;
-/// Commands outstanding where throughput is asked for; one where latency is.
+/// Outstanding commands when measuring throughput; latency is measured with one.
 pub const OUTSTANDING: u32 = 64;
-/// Bytes of an answer, and of a batch without its commands.
+/// Size in bytes of a reply, and of a batch without its commands.
 const SMALL_BYTES: f64 = 8.0;
-/// Most bytes of a batch.
+/// Maximum bytes of a batch.
 const BATCH_BYTES: f64 = (1 << 20) as f64;
 
 /// A prediction, or the reason why there is none.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Predicted {
-    /// Commands per second, [`OUTSTANDING`] at a time.
+    /// Commands per second, with [`OUTSTANDING`] at a time.
     pub throughput_per_s: Option<f64>,
-    /// Microseconds from command to answer, one at a time.
+    /// Latency in microseconds from command to reply, one at a time.
     pub latency_us: Option<f64>,
-    /// `durable` if every command is flushed, else `volatile`.
+    /// `durable` if every command is flushed, otherwise `volatile`.
     pub class: Option<&'static str>,
-    /// Nodes of the group.
+    /// Number of nodes in the group.
     pub nodes: Option<u32>,
-    /// Its basis, or the reason why nothing is known.
+    /// Basis of the prediction, or the reason why there is none.
     pub why: String,
 }
 
 impl Predicted {
-    /// Nothing is known.
+    /// Returns an unknown prediction.
     pub fn unknown(why: impl Into<String>) -> Self {
         Self { throughput_per_s: None, latency_us: None, class: None, nodes: None, why: why.into() }
     }
 }
 
-/// Location of the nodes.
+/// Placement of the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Where {
-    /// All on this machine, over loopback.
+    /// All nodes on this machine, over loopback.
     Here,
-    /// On machines of their own, as far as that was measured.
+    /// Nodes on separate machines, as far as their network was measured.
     Apart,
 }
 
@@ -64,14 +64,14 @@ pub fn predict(plane: Plane, nodes: u32, place: Where, figures: &Figures) -> Pre
 #[derive(Clone, Debug, PartialEq)]
 struct Ground {
     nodes: u32,
-    /// Between nodes.
+    /// Round trip between nodes.
     trip_us: f64,
     /// Round trip between the leader and its client.
     client_us: f64,
     flush_us: Option<f64>,
-    /// The leader's cost of one message there and one back.
+    /// The leader's cost of one message each way.
     exchange_us: f64,
-    /// Costs of a serving node, for a command and for a batch.
+    /// Costs of a full node per command and per batch.
     node_us: Option<(f64, f64)>,
     why: String,
 }
@@ -82,15 +82,15 @@ impl Ground {
         let (trip, cpu) = match plane {
             Plane::Tcp => (name::TRIP_TCP, name::CPU_TCP),
             Plane::Udp | Plane::Multicast | Plane::Chain => (name::TRIP_UDP, name::CPU_UDP),
-            // A bare program's datagrams cost at least as much as frames.
+            // The datagram cost is an upper bound for raw frames.
             Plane::Ethernet => (name::TRIP_ETHERNET, name::CPU_UDP),
         };
         let here = need(trip)?;
-        // It is between members already.
+        // The Ethernet figure was measured between members already.
         let apart = place == Where::Apart && plane != Plane::Ethernet;
         let far = |name| figures.get(name).filter(|_| apart);
-        // A leader's own figure has everything in it; of dialling, the kernels answer, and no
-        // process wakes up.
+        // The leader's own figure includes everything. Dialled peers reply in their kernels,
+        // without waking a process.
         let (trip_us, from) = match (far(name::TRIP_LEADER), far(name::TRIP_PEERS)) {
             (Some(trip), _) if plane == Plane::Tcp => (trip, "the leader's round trip"),
             (_, Some(trip)) => {
@@ -137,24 +137,23 @@ impl Ground {
         }
     }
 
-    /// From a batch to its answers, alone.
+    /// Returns the time from a single batch to its replies.
     fn wall_us(&self, plane: Plane, commands: f64) -> f64 {
         let nodes = f64::from(self.nodes);
         let others = nodes - 1.0;
         let quorum = (nodes / 2.0).floor() + 1.0;
         let fixed = |us| Linear { fixed: Micros(us), per_byte: Micros(0.0) };
-        // A bare program takes all commands of a batch with one message, which is answered with
-        // one.
+        // A bare program receives all commands of a batch in one message, and replies with one.
         let command = self.node_us.map_or(self.exchange_us / commands, |(command, _)| command);
         let batch = self.node_us.map_or(self.exchange_us, |(_, batch)| batch / others);
         let (batch, hops) = match plane {
-            // One message to all, and an answer of each: half an exchange each way.
+            // One message to all and a reply from each: half an exchange each way.
             Plane::Multicast => (batch * 0.5 * (1.0 + 1.0 / others), 2.0),
-            // One message to the first, one back from the last of a quorum.
+            // One message to the first, and one back from the last of a quorum.
             Plane::Chain => (batch / others, quorum),
             Plane::Tcp | Plane::Udp | Plane::Ethernet => (batch, 2.0),
         };
-        // How fast links are is not known; small commands do not fill them.
+        // Link speeds are unknown; small commands do not saturate them.
         let unbounded = Bandwidth(f64::INFINITY);
         let mut model = Model::paper(
             nodes,
@@ -215,14 +214,15 @@ mod tests {
         assert_eq!(predicted.class, Some("durable"));
     }
 
-    /// With many peers the leader's processor takes longer than a message and its answer.
+    /// With many peers the leader's processor takes longer than a message and its reply, except
+    /// where one message reaches all.
     #[test]
     fn many_peers_cost_the_leader_but_not_where_one_message_reaches_all() {
         let figures = here();
         assert_eq!(latency(Plane::Tcp, 9, Where::Here, &figures), 20.0 + 5.0 + 8.0 * 5.0);
         let multicast = latency(Plane::Multicast, 9, Where::Here, &figures);
         assert_eq!(multicast, 20.0 + 4.0 + 8.0 * 2.25);
-        // In a chain it is the hops: five to reach a quorum and come back.
+        // In a chain the hops dominate: five to reach a quorum and return.
         assert_eq!(latency(Plane::Chain, 9, Where::Here, &figures), 20.0 + 40.0);
         assert_eq!(latency(Plane::Chain, 3, Where::Here, &figures), 36.0);
     }
@@ -259,7 +259,7 @@ mod tests {
         assert!(ethernet.why.contains("was not measured"), "{ethernet:?}");
     }
 
-    /// [plane-1] Members probe each other: that is the round trip, whatever dialling takes.
+    /// [plane-1] The round trip is the one that members probe, whatever dialling takes.
     #[test]
     fn ethernet_is_predicted_from_what_members_probe() {
         let mut figures = here();

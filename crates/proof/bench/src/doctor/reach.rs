@@ -1,5 +1,5 @@
-//! Tests whether a multicast group reaches the members of a running cluster: all listen, each sends
-//! in turn, all report.
+//! Tests whether multicast reaches the members of a running cluster: all listen, each sends in
+//! turn, all report.
 
 use std::{net::SocketAddrV4, thread, time::Duration};
 
@@ -14,17 +14,17 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::doctor::{finding::Finding, plane::Plane};
 
-/// One question has this long: more than a member listens, or sends.
+/// Timeout of a request; exceeds the time that a member listens or sends.
 const WAIT: Duration = Duration::from_secs(15);
-/// Members that are asked at most.
+/// Maximum number of members tested.
 const MEMBERS_MAX: usize = 64;
-/// Pairs that a finding names.
+/// Maximum pairs named in a finding.
 const NAMED_MAX: usize = 6;
 
-/// A member that can be asked.
+/// A member that can take part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Its id.
+    /// Node id.
     pub node: u32,
     /// Admin address.
     pub admin: String,
@@ -33,46 +33,46 @@ pub struct Member {
 /// Parameters of the test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wish {
-    /// Which group.
+    /// Multicast group.
     pub group: SocketAddrV4,
-    /// On which interface of each; `None`: where it listens for peers.
+    /// Interface of each member; `None` for the one on which it listens for peers.
     pub interface: Option<String>,
-    /// Datagrams of each sender.
+    /// Datagrams per sender.
     pub count: u32,
 }
 
-/// Datagrams that each member received from each.
+/// Datagrams that each member received from every other one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Reach {
-    /// `ADDRESS:PORT`
+    /// Group as `ADDRESS:PORT`.
     pub group: String,
-    /// Datagrams of each sender.
+    /// Datagrams per sender.
     pub count: u32,
-    /// Members, in the order of rows and columns.
+    /// Members in the order of rows and columns.
     pub members: Vec<Placed>,
-    /// A row for each sender.
+    /// One row per sender.
     pub matrix: Vec<Row>,
     /// Failed requests, with reasons.
     pub problems: Vec<String>,
 }
 
-/// A member and where it listened.
+/// A member and the interface on which it listened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Placed {
-    /// Its id.
+    /// Node id.
     pub node: u32,
-    /// Null if it did not listen.
+    /// Name of the interface; null if the member did not listen.
     pub interface: Option<String>,
 }
 
 /// Datagrams of one sender, and their receivers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Row {
-    /// The sender.
+    /// Node id of the sender.
     pub sender: u32,
-    /// Number of datagrams; null if it could not send.
+    /// Datagrams sent; null if the sender failed.
     pub sent: Option<u32>,
-    /// By member; null if it was not asked, or does not report it.
+    /// Datagrams received by each member; null without a report.
     pub heard: Vec<Option<u32>>,
 }
 
@@ -82,12 +82,12 @@ pub fn token() -> u64 {
     let random = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
     match random {
         Ok(8) => u64::from_le_bytes(bytes),
-        // Only to distinguish two looks at one time.
+        // Only needs to distinguish two tests at the same time.
         _ => u64::from(std::process::id()) << 32,
     }
 }
 
-/// Members of a cluster that run and can be asked, and why the others cannot.
+/// Returns the members that can take part, and why the others cannot.
 pub fn members(cluster: &ClusterView, given: &[String]) -> (Vec<Member>, Vec<String>) {
     let (mut members, mut problems) = (Vec::new(), Vec::new());
     for answer in cluster.nodes.iter().take(MEMBERS_MAX) {
@@ -119,7 +119,7 @@ fn called(node: Option<u32>) -> String {
     node.map_or_else(|| "a node".to_owned(), |node| format!("node {node}"))
 }
 
-/// Asks all.
+/// Runs the test on all members.
 pub fn ask(members: &[Member], mut problems: Vec<String>, wish: &Wish) -> Reach {
     let token = format!("{:016x}", token());
     let group = wish.group.to_string();
@@ -133,7 +133,7 @@ pub fn ask(members: &[Member], mut problems: Vec<String>, wish: &Wish) -> Reach 
         post::<Listening>(member, "", &request)
     };
     let listening = of_all(members, listen);
-    // One after the other: what is lost is not lost because of the others.
+    // Members send one after another, so that they cause no loss to each other.
     let send = |member: &Member| {
         let request = SendRequest {
             group: group.clone(),
@@ -158,7 +158,7 @@ pub fn ask(members: &[Member], mut problems: Vec<String>, wish: &Wish) -> Reach 
         });
     }
     problems.extend(sent.iter().filter_map(|sent| sent.as_ref().err().cloned()));
-    // Who did not listen said so already.
+    // A member that did not listen has already reported that.
     let deaf = heard.iter().zip(&listening).filter(|(_, listening)| listening.is_ok());
     problems.extend(deaf.filter_map(|(heard, _)| heard.as_ref().err().cloned()));
     let row = |(member, sent): (&Member, &Result<Sent, String>)| Row {
@@ -215,7 +215,7 @@ fn post<T: DeserializeOwned>(
 }
 
 impl Reach {
-    /// Judges the result. `wanted`: this group was named, and is expected to work.
+    /// Judges the result. `wanted`: the user named the group, so it is expected to work.
     pub fn judge(&self, wanted: bool) -> Finding {
         let name = "reach";
         let planes = &[Plane::Multicast];
@@ -300,7 +300,7 @@ mod tests {
         let all = Some(200);
         let good = reach([[all, all], [all, all]]).judge(true);
         assert_eq!((good.state, good.blocks), (State::Ok, false), "{good:?}");
-        // What comes back to its sender says nothing.
+        // Datagrams that return to their sender prove nothing.
         let own = reach([[Some(0), all], [all, Some(0)]]).judge(true);
         assert_eq!(own.state, State::Ok);
         let silent = reach([[all, Some(0)], [all, all]]);

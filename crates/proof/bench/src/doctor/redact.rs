@@ -1,11 +1,11 @@
-//! Takes secrets out of text that goes to strangers: private keys, keys of planes, passwords,
-//! tokens. What looks like one goes as well: a line too few is better than a secret too many.
+//! Removes secrets from text that strangers will see: private keys, plane keys, passwords, tokens.
+//! Anything that looks like a secret is removed too: losing a line is better than leaking a secret.
 
 use serde_json::Value as Json;
 
-/// Replacement of a secret.
+/// Replacement for a secret.
 const GONE: &str = "[redacted]";
-/// After one of these, whatever their case, the rest of a line goes.
+/// Words after which the rest of a line is removed, in any case.
 const WORDS: [&str; 25] = [
     "password",
     "passwd",
@@ -33,16 +33,16 @@ const WORDS: [&str; 25] = [
     "pwd=",
     "auth ",
 ];
-/// Digits of a key of a plane.
+/// Minimum number of digits in a plane key.
 const HEX_LEAST: usize = 64;
-/// Letters and digits in a row that a person would not write.
+/// Minimum run of letters and digits that looks like a key.
 const RUN_LEAST: usize = 40;
-/// Lines of a private key that never ends.
+/// Lines after which an unterminated private key is assumed to have ended.
 const BLOCK_LINES_MAX: usize = 1024;
-/// Parts of variables' names, including abbreviations.
+/// Parts of variable names that suggest a secret, including abbreviations.
 const NAMES: [&str; 5] = ["key", "pass", "pwd", "auth", "cert"];
 
-/// A text, and how many lines of it lost something.
+/// A redacted text, with the number of changed lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Redacted {
     /// The remaining text.
@@ -51,11 +51,11 @@ pub struct Redacted {
     pub lines: usize,
 }
 
-/// Takes them out of lines.
+/// Removes secrets from lines of text.
 pub fn text(text: &str) -> Redacted {
     let mut all = Redacted::default();
     let mut state = Lines::default();
-    // The beginning may be missing: then what is before an end is a key.
+    // The beginning of a key may be missing: lines before an unmatched end are then part of it.
     let lines: Vec<&str> = text.lines().collect();
     let cut = lines.iter().position(|line| is_end(line));
     let begins = lines.iter().position(|line| is_begin(line));
@@ -81,7 +81,7 @@ pub fn text(text: &str) -> Redacted {
     all
 }
 
-/// Takes them out of the texts of a document, and the values of keys that say that they are secret.
+/// Removes secrets from the strings of a JSON document, and all values whose keys suggest a secret.
 pub fn json(document: &Json) -> Json {
     match document {
         Json::String(one) => Json::String(text(one).text.trim_end_matches('\n').to_owned()),
@@ -100,7 +100,7 @@ pub fn json(document: &Json) -> Json {
     }
 }
 
-/// The value of a variable or setting of this name.
+/// Returns the redacted value of a variable or setting with this name.
 pub fn value(name: &str, value: &str) -> String {
     let lower = name.to_ascii_lowercase();
     match word(name).is_some() || NAMES.iter().any(|part| lower.contains(part)) {
@@ -117,7 +117,7 @@ fn is_end(line: &str) -> bool {
     line.contains("-----END") && line.contains("PRIVATE KEY")
 }
 
-/// Returns the end of the first such word.
+/// Returns the end of the first word that announces a secret.
 fn word(line: &str) -> Option<usize> {
     let lower = line.to_ascii_lowercase();
     let ends = WORDS.iter().filter_map(|word| Some(lower.find(word)? + word.len()));
@@ -127,21 +127,21 @@ fn word(line: &str) -> Option<usize> {
 /// State from earlier lines.
 #[derive(Debug, Default)]
 struct Lines {
-    /// Lines of a private key until now.
+    /// Lines of the current private key so far.
     block: Option<usize>,
-    /// The line before ended where a secret was to come.
+    /// The previous line ended with a word that announces a secret.
     hangs: bool,
 }
 
 impl Lines {
-    /// Returns the rest of a line; `None` if it is within a private key.
+    /// Returns the redacted line; `None` for further lines of a private key.
     fn line(&mut self, line: &str) -> Option<String> {
         if let Some(count) = self.block {
             self.block = (!is_end(line) && count < BLOCK_LINES_MAX).then_some(count + 1);
             return None;
         }
         if is_begin(line) {
-            // One that is written in a single line ends there.
+            // A key written in a single line ends there.
             self.block = (!is_end(line)).then_some(0);
             let begin = line.find("-----BEGIN").unwrap_or_default();
             return Some(format!("{}{GONE}", words(&before_word(&line[..begin]).0)));
@@ -156,7 +156,7 @@ impl Lines {
     }
 }
 
-/// A line up to a word that announces a secret, and what came after it.
+/// Splits a line after a word that announces a secret.
 fn before_word(line: &str) -> (String, Option<&str>) {
     match word(line) {
         Some(end) => (format!("{} {GONE}", line[..end].trim_end()), Some(&line[end..])),
@@ -164,7 +164,7 @@ fn before_word(line: &str) -> (String, Option<&str>) {
     }
 }
 
-/// Without words that look like keys, and without who is named before the host of an address.
+/// Removes words that look like keys, and user names and passwords from URLs.
 fn words(line: &str) -> String {
     let mut kept = String::new();
     let mut run = String::new();
@@ -185,7 +185,7 @@ fn words(line: &str) -> String {
     kept
 }
 
-/// `redis://ann:word@host` is `redis://[redacted]@host`.
+/// Turns `redis://ann:word@host` into `redis://[redacted]@host`.
 fn without_users(line: &str) -> String {
     let mut kept = String::new();
     let mut rest = line;
@@ -208,7 +208,7 @@ fn looks_secret(run: &str) -> bool {
     let has = |test: fn(&char) -> bool| run.chars().any(|c| test(&c));
     let mixed =
         has(char::is_ascii_lowercase) && has(char::is_ascii_uppercase) && has(char::is_ascii_digit);
-    // The first part of a web token says so.
+    // The first part of a JSON web token starts like this.
     let web = run.starts_with("eyJ") && run.len() > 16;
     hex || web || (run.len() >= RUN_LEAST && mixed)
 }
@@ -226,10 +226,10 @@ mod tests {
         let key =
             "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEIabc\nZZ==\n-----END EC PRIVATE KEY-----";
         assert_eq!(of(&format!("a\n{key}\nb")), "a\n[redacted]\nb\n");
-        // As a journal writes it, each line with its beginning.
+        // As in a journal, where each line has a prefix.
         let lines: Vec<String> = key.lines().map(|line| format!("host q[1]: {line}")).collect();
         assert_eq!(of(&format!("{}\nb", lines.join("\n"))), "host q[1]: [redacted]\nb\n");
-        // In one line, without its beginning, without its end.
+        // A key in one line, a key without its beginning, a key without its end.
         assert_eq!(of(&format!("{}\nb", key.replace('\n', "\\n"))), "[redacted]\nb\n");
         let (_, tail) = key.split_once('\n').unwrap();
         let kept = of(&format!("{tail}\nb"));

@@ -1,7 +1,7 @@
 //! Rights of this process: capabilities, raw sockets, limits on locked memory and open files.
 //!
-//! They are those of `quorate doctor`; a node that runs as another user, or under a service
-//! manager, may have others.
+//! They are those of `quorate doctor`; a node that runs as another user or under a service manager
+//! may have others.
 
 use rustix::{
     net::{AddressFamily, SocketFlags, SocketType, socket_with},
@@ -11,21 +11,21 @@ use rustix::{
 
 use crate::doctor::{finding::Finding, plane::Plane};
 
-/// Bytes that a node registers with io_uring: the log's buffers.
+/// Bytes that a node registers with io_uring for the log's buffers.
 const LOCKED_BYTES: u64 = 4 << 20;
-/// The least with which one of three nodes starts.
+/// Minimum descriptors with which one of three nodes starts.
 const FILES_LEAST: u64 = 248;
-/// Enough for some hundred clients.
+/// Descriptors needed for a few hundred clients.
 const FILES_WANTED: u64 = 1024;
 
 /// Rights as reported by the system.
 #[derive(Clone, Debug)]
 pub struct Rights {
-    /// In force; `None` if the kernel does not report it.
+    /// Effective capabilities; `None` if the kernel does not report them.
     pub capabilities: Option<CapabilitySet>,
     /// Result of opening a packet socket.
     pub packets: Result<(), String>,
-    /// Hard limit on locked memory; `None` is no limit.
+    /// Hard limit on locked memory; `None` if unlimited.
     pub locked_bytes: Option<u64>,
     /// Hard limit on open files.
     pub files: Option<u64>,
@@ -35,7 +35,7 @@ impl Rights {
     /// Returns the rights of this process.
     pub fn now() -> Self {
         let flags = SocketFlags::CLOEXEC;
-        // Without a protocol it receives nothing.
+        // Without a protocol the socket receives nothing.
         let packets = socket_with(AddressFamily::PACKET, SocketType::DGRAM, flags, None);
         Self {
             capabilities: capabilities(None).ok().map(|sets| sets.effective),
@@ -45,7 +45,7 @@ impl Rights {
         }
     }
 
-    /// Returns whether the kernel grants it larger buffers than the settings allow.
+    /// Returns whether the kernel grants larger buffers than the settings allow.
     pub fn forces_buffers(&self) -> bool {
         self.has(CapabilitySet::NET_ADMIN) == Some(true)
     }
@@ -55,7 +55,7 @@ impl Rights {
         Some(all.contains(capability))
     }
 
-    /// Judges all of it.
+    /// Judges all rights.
     pub fn examine(&self) -> Vec<Finding> {
         vec![
             self.raw(),
@@ -98,7 +98,8 @@ impl Rights {
         }
     }
 
-    /// A right that something else can stand in for, which is judged where that is.
+    /// Returns an informative finding for a right that can be replaced by something else, which is
+    /// judged on its own.
     fn plain(&self, capability: CapabilitySet, name: &str, without: &str) -> Finding {
         match self.has(capability) {
             Some(true) => Finding::ok(name, "held"),
@@ -183,7 +184,7 @@ mod tests {
         let blocking = little.examine().into_iter().filter(|finding| finding.blocks);
         assert_eq!(blocking.count(), 1);
         assert!(!little.forces_buffers());
-        // The right stands in for the limit.
+        // The capability replaces the limit.
         let locks = Rights { capabilities: Some(CapabilitySet::IPC_LOCK), ..little };
         assert_eq!(of(&locks, "memlock").state, State::Ok);
     }

@@ -1,5 +1,5 @@
-//! The files in which a machine describes itself: `/proc`, `/sys`, `/run`; or a tree that a test
-//! made.
+//! Files in which a machine describes itself (`/proc`, `/sys`, `/run`), or a tree created by a
+//! test.
 
 use std::{
     fs::{self, File},
@@ -7,33 +7,33 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Most bytes of a file that are looked at.
+/// Maximum bytes read from a file.
 const BYTES_MAX: u64 = 1 << 20;
-/// Most entries of a folder.
+/// Maximum entries read from a folder.
 const NAMES_MAX: usize = 1024;
 
-/// Root of those trees.
+/// File trees in which a machine describes itself, below a root.
 #[derive(Clone, Debug)]
 pub struct System {
     root: PathBuf,
 }
 
-/// Why a file says nothing.
+/// Reason why a file could not be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unread(pub String);
 
 impl System {
-    /// This machine.
+    /// Returns the system of this machine.
     pub fn real() -> Self {
         Self::at("/")
     }
 
-    /// Creates the system below a folder.
+    /// Returns a system below a folder.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
-    /// The text of a file, without blanks around it.
+    /// Returns the text of a file, trimmed.
     pub fn read(&self, path: &str) -> Result<String, Unread> {
         let read = || -> io::Result<String> {
             let mut text = String::new();
@@ -45,18 +45,18 @@ impl System {
         Ok(text.trim().to_owned())
     }
 
-    /// The number that is all of a file.
+    /// Returns the number that is a file's only content.
     pub fn number(&self, path: &str) -> Result<u64, Unread> {
         let text = self.read(path)?;
         text.parse().map_err(|_| Unread(format!("/{path}: {:?} is no number", short(&text))))
     }
 
-    /// Returns whether there is such a file or folder.
+    /// Returns whether a file or folder exists.
     pub fn has(&self, path: &str) -> bool {
         self.path(path).exists()
     }
 
-    /// Returns the names in a folder, in order.
+    /// Returns the names in a folder, sorted.
     pub fn names(&self, path: &str) -> Result<Vec<String>, Unread> {
         let read = || -> io::Result<Vec<String>> {
             let entries = fs::read_dir(self.path(path))?.take(NAMES_MAX);
@@ -67,7 +67,7 @@ impl System {
         Ok(names)
     }
 
-    /// The last part of what a link points to.
+    /// Returns the last component of a link's target.
     pub fn link(&self, path: &str) -> Option<String> {
         let target = fs::read_link(self.path(path)).ok()?;
         Some(target.file_name()?.to_string_lossy().into_owned())
@@ -78,7 +78,7 @@ impl System {
     }
 }
 
-/// The beginning of what may be garbage.
+/// Shortens text that may be garbage.
 fn short(text: &str) -> String {
     text.chars().take(40).collect()
 }
@@ -87,7 +87,7 @@ fn short(text: &str) -> String {
 pub(crate) mod tests {
     use super::*;
 
-    /// A tree of files with these contents.
+    /// A temporary tree of files with these contents.
     pub(crate) struct Tree(tempfile::TempDir);
 
     impl Tree {

@@ -5,29 +5,29 @@ use serde::Serialize;
 
 use crate::doctor::{finding::Finding, plane::Plane};
 
-/// Pairs that a finding names.
+/// Maximum pairs named in a finding.
 const NAMED_MAX: usize = 6;
 
-/// From one member to another.
+/// Path from one member to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Trip {
-    /// The member that reports it.
+    /// Member that reports the path.
     pub from: u32,
     /// The other member.
     pub to: u32,
     /// The nodes are connected.
     pub connected: bool,
-    /// `tcp`, `udp`, `chain`, `multicast` or `ethernet`; empty if it is not connected.
+    /// `tcp`, `udp`, `chain`, `multicast` or `ethernet`; empty if not connected.
     pub way: String,
-    /// Source of raw frames: `packet`, `xdp, copied` or `xdp, zero copy`; null for other planes.
+    /// Transport of raw frames: `packet`, `xdp, copied` or `xdp, zero copy`; null for other planes.
     pub frames: Option<String>,
-    /// There and back, in microseconds; null where nothing is probed.
+    /// Round trip in microseconds; null if not probed.
     pub rtt_us: Option<u64>,
-    /// Why not a better way that was wanted; empty if none was.
+    /// Reason why the preferred plane is not in use; empty if it is, or if there is none.
     pub why: String,
 }
 
-/// Returns the trips of every pair that a member reports.
+/// Returns every path that a member reports.
 pub fn of(cluster: &ClusterView) -> Vec<Trip> {
     let views = cluster.nodes.iter().filter_map(Answer::view);
     let trips = views.flat_map(|view| {
@@ -48,7 +48,7 @@ pub fn of(cluster: &ClusterView) -> Vec<Trip> {
     trips.collect()
 }
 
-/// The middle one of those of a plane.
+/// Returns the median round trip of the paths on a plane.
 pub fn median_us(trips: &[Trip], plane: Plane) -> Option<u64> {
     let of_plane = trips.iter().filter(|trip| trip.way == plane.name());
     let mut all: Vec<u64> = of_plane.filter_map(|trip| trip.rtt_us).collect();
@@ -56,14 +56,14 @@ pub fn median_us(trips: &[Trip], plane: Plane) -> Option<u64> {
     all.get(all.len() / 2).copied()
 }
 
-/// Returns the plane of most pairs; `None` if none is connected.
+/// Returns the plane of most pairs; `None` if no pair is connected.
 pub fn usual(trips: &[Trip]) -> Option<Plane> {
     let pairs = |plane: &Plane| trips.iter().filter(|trip| trip.way == plane.name()).count();
     let most = Plane::ALL.into_iter().max_by_key(pairs);
     most.filter(|plane| pairs(plane) > 0)
 }
 
-/// Judges the paths, for operators.
+/// Judges the paths.
 pub fn judge(trips: &[Trip]) -> Finding {
     let named = |trips: &[&Trip], what: &dyn Fn(&Trip) -> String| {
         let mut named: Vec<String> = trips.iter().take(NAMED_MAX).map(|trip| what(trip)).collect();

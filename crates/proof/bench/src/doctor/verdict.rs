@@ -1,4 +1,5 @@
-//! The verdict on a plane: whether it works here, from what was found, and what is expected of it.
+//! Verdict on a plane: whether it works here according to the findings, and its expected
+//! performance.
 
 use serde::Serialize;
 
@@ -11,17 +12,18 @@ use crate::doctor::{
 /// Verdict on a plane on this machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
-    /// Which.
+    /// The plane judged.
     pub plane: Plane,
-    /// This machine can carry it, as far as known.
+    /// This machine supports the plane, as far as known.
     pub works: bool,
-    /// Nodes of this version can use it.
+    /// Nodes of this version support the plane.
     pub spoken: bool,
-    /// Names of the findings that keep it from working; else of those by which it could be better.
+    /// Names of the findings that prevent the plane from working; if it works, of those by which it
+    /// could be better.
     pub because: Vec<String>,
-    /// Advice about them; empty if none.
+    /// Advice from the findings in `because`; empty if none.
     pub what_to_do: Vec<String>,
-    /// Prediction of the model.
+    /// Predicted performance.
     pub predicted: Predicted,
 }
 
@@ -51,7 +53,7 @@ impl Verdict {
     }
 }
 
-/// Each once, in order.
+/// Returns each piece of advice once, in order.
 fn hints<'a>(reasons: impl Iterator<Item = &'a Finding>) -> Vec<String> {
     let mut hints: Vec<String> = Vec::new();
     for finding in reasons {

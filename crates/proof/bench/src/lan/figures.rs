@@ -7,92 +7,90 @@ use crate::figure::{median, round};
 
 const BITS_PER_BYTE: f64 = 8.0;
 const MEGA: f64 = 1e6;
-/// With less of its load a sender is held up by something.
+/// Share of its load below which a sender counts as limited.
 const SENT_MIN: f64 = 0.98;
-/// With this share of its payload a link is full.
+/// Share of its payload at which a link counts as full.
 const LINK_FULL: f64 = 0.95;
-/// With this share of their time processors are full.
+/// Share of their time at which processors count as saturated.
 const CPUS_FULL: f64 = 0.95;
 
-/// Senders, receivers and load.
+/// Requested senders, receivers and load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// How.
+    /// Transport of the datagrams.
     pub way: Way,
     /// Simultaneous senders.
     pub senders: u32,
-    /// Number of receivers of each datagram.
+    /// Number of receivers.
     pub receivers: u32,
-    /// Load in percent of the link, headers included, all senders together; without it as much as
-    /// the link takes.
+    /// Load of all senders in percent of the link, including headers; `None` for as much as the
+    /// link takes.
     pub load_percent: Option<u32>,
-    /// Datagrams that leave a sender at once.
+    /// Datagrams that a sender sends at once.
     pub burst: u32,
-    /// Queue of the switch for each of its links, in KiB; without it as for nodes.
+    /// Queue of the switch for each of its links, in KiB; `None` for the same as with nodes.
     pub queue_kib: Option<u32>,
 }
 
-/// One repetition.
+/// Measurements of one repetition.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Found {
-    /// Receptions of each receiver.
+    /// Result of each receiver.
     pub heard: Vec<Heard>,
-    /// CPU seconds of the senders between two looks, in which all receivers counted.
+    /// CPU seconds of the senders between two readings, during which all receivers counted.
     pub senders_cpu_s: f64,
-    /// Time between these looks.
+    /// Seconds between the two readings.
     pub seconds: f64,
-    /// Busy share of the machine's processors, all processes together.
+    /// Busy share of the machine's processors.
     pub cpus_busy: Option<f64>,
-    /// The share that neither senders nor receivers had.
+    /// Share of the machine's processors used by other processes.
     pub foreign_cpu: Option<f64>,
 }
 
-/// Figures of a row of bare programs. Rates are of payload, in Mbit/s.
+/// Figures of a row of bare programs. Rates are payload, in Mbit/s.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
     /// `multicast` or `unicast`.
     pub way: String,
-    /// Number of senders.
     pub senders: u32,
-    /// Number of receivers.
     pub receivers: u32,
-    /// Load in percent of the link, all senders together; `None` for as much as the link takes.
+    /// Load of all senders in percent of the link; `None` for as much as the link takes.
     pub load_percent: Option<u32>,
-    /// Datagrams that left a sender at once.
+    /// Datagrams that a sender sends at once.
     pub burst: u32,
-    /// Queue of the switch for each of its links, in KiB; `None` for as much as with nodes.
+    /// Queue of the switch for each of its links, in KiB; `None` for the same as with nodes.
     pub queue_kib: Option<u32>,
     /// Offered load.
     pub offered_mbit: Option<f64>,
-    /// Load sent, all senders together.
+    /// Load sent by all senders.
     pub sent_mbit: f64,
     /// Rate of the slowest receiver.
     pub slowest_mbit: f64,
     /// Mean rate of the receivers.
     pub mean_mbit: f64,
-    /// Share of the datagrams sent to receivers that did not arrive.
+    /// Share of the datagrams that did not reach their receivers.
     pub loss: f64,
-    /// The same of the receiver that lost most.
+    /// Share lost by the receiver that lost most.
     pub loss_worst: f64,
-    /// Processors that the senders kept busy.
+    /// Processors kept busy by the senders.
     pub sender_cpus: f64,
-    /// Their CPU seconds for 10⁹ bytes at each receiver.
+    /// CPU seconds of the senders per 10⁹ bytes at each receiver.
     pub sender_s_per_gb: f64,
-    /// Greatest busy share of the machine's processors in a repetition, all processes together.
+    /// Greatest busy share of the machine's processors in a repetition.
     pub cpus_busy: Option<f64>,
-    /// Limit of the senders.
+    /// Factor that limited the senders.
     pub limit: String,
 }
 
 impl Asked {
-    /// Datagrams per second of one sender.
+    /// Returns the datagrams per second of one sender.
     pub fn per_second(&self, lan: Lan) -> Option<u64> {
         let percent = u64::from(self.load_percent?);
         let frames = lan.megabits() * 1_000_000 * percent / 100 / (FRAME_BYTES as u64 * 8);
         Some((frames / u64::from(self.senders.max(1))).max(1))
     }
 
-    /// Returns the participants, as rows name them.
+    /// Describes the participants as rows name them.
     pub fn said(&self) -> String {
         let (s, z) = (plural(self.senders), plural(self.receivers));
         let burst = self.burst;
@@ -141,10 +139,10 @@ impl Found {
 }
 
 impl Figures {
-    /// Medians of the repetitions.
+    /// Returns the medians of the repetitions.
     pub fn new(asked: &Asked, lan: Lan, all: &[Found]) -> Self {
         let middle = |figure: &dyn Fn(&Found) -> f64| round(median(all.iter().map(figure)));
-        // What is for all is sent once.
+        // A multicast datagram is sent once, whatever the number of receivers.
         let copies = match asked.way {
             Way::Multicast => 1.0,
             Way::Unicast => f64::from(asked.receivers),
@@ -184,7 +182,7 @@ impl Figures {
         }
     }
 
-    /// The load in words.
+    /// Describes the load.
     pub fn load(&self) -> String {
         let load = match self.load_percent {
             Some(percent) => format!("{percent} % of the link by {}", self.burst),
@@ -195,8 +193,8 @@ impl Figures {
     }
 }
 
-/// Returns the limit of the senders: `sent` is a share of the offered load, `link` of the link's
-/// capacity.
+/// Returns the factor that limited the senders: `sent` is a share of the offered load, `link` of
+/// the link's capacity.
 const fn limit(sent: Option<f64>, link: f64, cpus_full: bool) -> &'static str {
     let done = matches!(sent, Some(share) if share >= SENT_MIN);
     match (done, link >= LINK_FULL, cpus_full) {
@@ -244,7 +242,7 @@ mod tests {
         Asked { way, senders: 2, receivers: 2, load_percent, burst: AT_ONCE, queue_kib: None }
     }
 
-    /// One second; `datagrams` of `numbers` numbers arrived.
+    /// Returns the result of a receiver that got `datagrams` of `numbers` in one second.
     fn heard(datagrams: u64, numbers: u64) -> Heard {
         Heard { bytes: datagrams * DATAGRAM_BYTES as u64, nanos: 1_000_000_000, datagrams, numbers }
     }
@@ -267,7 +265,7 @@ mod tests {
         Lan::named("100mbit").unwrap()
     }
 
-    /// 100 Mbit/s are 8256 frames of 1514 bytes.
+    /// 100 Mbit/s correspond to 8256 frames of 1514 bytes per second.
     #[test]
     fn a_load_is_divided_among_its_senders() {
         let rate = |percent| asked(Way::Multicast, Some(percent)).per_second(lan());
@@ -286,7 +284,7 @@ mod tests {
         near(figures.loss, 0.25);
         near(figures.loss_worst, 0.375);
         near(figures.sender_cpus, 0.25);
-        // Half a second for 17.664 MB.
+        // Half a second of CPU for 17.664 MB.
         near(figures.sender_s_per_gb, 28.31);
         assert_eq!(figures.limit, "the load");
     }

@@ -1,4 +1,4 @@
-//! A bare receiver: counts the datagrams received in some time, and by their numbers those lost.
+//! Bare receiver: counts datagrams for some time, and detects lost ones by their numbers.
 
 use std::{
     fmt,
@@ -15,46 +15,46 @@ use super::{Way, group, port, read_head, timeout};
 
 /// Receive buffer in the kernel.
 const RECEIVE_BYTES: usize = 16 << 20;
-/// A receiver gives up after this long without datagrams from all senders.
+/// Timeout for datagrams, and for the first datagram of every sender.
 const SILENCE: Duration = Duration::from_secs(5);
 
 /// Parameters of a receiver.
 #[derive(Clone, Debug)]
 pub struct Listening {
-    /// At which device.
+    /// Network interface.
     pub interface: String,
-    /// Receive the group, or datagrams for this receiver alone.
+    /// Selects the multicast group or this receiver's unicast datagrams.
     pub way: Way,
-    /// Number of senders; all of them are received before it counts.
+    /// Number of senders; counting starts only after all of them are received.
     pub senders: u32,
-    /// Time between that and the first datagram that counts.
+    /// Time between the reception of all senders and the start of counting.
     pub warmup: Duration,
-    /// Time of counting.
+    /// Duration of counting.
     pub time: Duration,
 }
 
-/// Receptions in its time: `BYTES NANOSECONDS DATAGRAMS NUMBERS`.
+/// Result of a receiver, printed as `BYTES NANOSECONDS DATAGRAMS NUMBERS`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Heard {
-    /// Bytes of all datagrams.
+    /// Bytes in all datagrams.
     pub bytes: u64,
-    /// The time.
+    /// Counted time in nanoseconds.
     pub nanos: u64,
-    /// Datagrams.
+    /// Number of datagrams.
     pub datagrams: u64,
-    /// Numbers between the first and the last of each sender: those that would have arrived without
+    /// Numbers from each sender's first to last datagram: those that would have arrived without
     /// loss.
     pub numbers: u64,
 }
 
-/// Datagrams of one sender.
+/// First and last number received from a sender.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     first: u64,
     last: u64,
 }
 
-/// All of them.
+/// Counts of all senders.
 #[derive(Debug)]
 struct Tally {
     spans: Vec<Option<Span>>,
@@ -62,7 +62,8 @@ struct Tally {
     datagrams: u64,
 }
 
-/// Writes `ready` when it listens, `begun` when it counts, and then what it [`Heard`].
+/// Runs a receiver: prints `ready` when it listens, `begun` when it starts counting, and finally
+/// its [`Heard`].
 pub fn receive(listening: &Listening) -> io::Result<()> {
     let mut socket = match listening.way {
         Way::Multicast => Udp::join(group(), &listening.interface, RECEIVE_BYTES),
@@ -84,7 +85,7 @@ pub fn receive(listening: &Listening) -> io::Result<()> {
             let nanos = u64::try_from((now - begun).as_nanos()).unwrap_or(u64::MAX);
             return say(&tally.heard(nanos)?.to_string());
         }
-        // Not when a datagram comes: its sender may have sent others with it.
+        // Checked on every pass and not on arrival, since a datagram may be one of a burst.
         let is_steady = complete.is_some_and(|complete| now - complete >= listening.warmup);
         if is_steady && begun.is_none() {
             begun = Some(now);
@@ -120,7 +121,7 @@ impl Tally {
         Self { spans: vec![None; senders as usize], bytes: 0, datagrams: 0 }
     }
 
-    /// Counts one; nothing of a stranger.
+    /// Counts a datagram, unless a stranger sent it.
     fn take(&mut self, datagram: &[u8]) {
         let Some((sender, number)) = read_head(datagram) else {
             return;
@@ -187,7 +188,7 @@ mod tests {
         datagram
     }
 
-    /// Two of eleven are missing, one of each sender; the order does not matter.
+    /// Two of eleven datagrams are missing, one from each sender; their order does not matter.
     #[test]
     fn what_is_missing_is_known_by_numbers() {
         let mut tally = Tally::new(2);
@@ -214,7 +215,7 @@ mod tests {
         }
     }
 
-    /// Numbers come from a socket.
+    /// Numbers come from a socket and may be arbitrary.
     #[test]
     fn numbers_at_the_ends_do_not_overflow() {
         let mut tally = Tally::new(2);

@@ -1,5 +1,5 @@
-//! A bare sender: numbered datagrams to a group or to each receiver, at a rate or as many as the
-//! link takes.
+//! Bare sender: numbered datagrams to a group or to each receiver, at a rate or as fast as the link
+//! takes them.
 
 use std::{
     io,
@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{DATAGRAM_BYTES, group, head, timeout};
 
-/// Datagrams of one call at most.
+/// Maximum datagrams per call.
 pub const AT_ONCE: u32 = 44;
 /// Receive buffer of a socket that only sends.
 const RECEIVE_BYTES: usize = 4096;
@@ -21,21 +21,21 @@ const RECEIVE_BYTES: usize = 4096;
 /// Parameters of a sender.
 #[derive(Clone, Debug)]
 pub struct Sending {
-    /// By which device.
+    /// Network interface.
     pub interface: String,
-    /// Its index among all senders, from 0.
+    /// Index among all senders, from 0.
     pub sender: u32,
-    /// To each of these in turn; to the group if there are none.
+    /// Receivers, each of which gets a copy; empty for the multicast group.
     pub to: Vec<SocketAddr>,
-    /// Datagrams per second; without it as many as the link takes.
+    /// Datagrams per second; `None` for as many as the link takes.
     pub per_second: Option<u64>,
-    /// Datagrams that leave at each moment, in one call; [`AT_ONCE`] at most.
+    /// Datagrams sent at once in one call; at most [`AT_ONCE`].
     pub burst: u32,
-    /// For so long.
+    /// Duration of sending.
     pub time: Duration,
 }
 
-/// Numbers that are next, and the bytes of a call.
+/// Next numbers, and the bytes of a call.
 struct Run {
     sender: u32,
     next: Vec<u64>,
@@ -84,7 +84,7 @@ pub fn send(sending: &Sending) -> io::Result<()> {
 }
 
 impl Run {
-    /// Sends that many; says how many of them left. Waits where there is no room for all.
+    /// Sends `count` datagrams and returns how many were sent. Waits if the socket is full.
     fn send(
         &mut self,
         socket: &Udp,
@@ -98,7 +98,7 @@ impl Run {
             datagram[..head.len()].copy_from_slice(&head);
         }
         let left = match socket.send(to, bytes, DATAGRAM_BYTES)? {
-            // Those without room in the device are lost, and missed by their numbers.
+            // Datagrams dropped by a full device are lost; their numbers will be missing.
             Sent::All | Sent::Dropped(_) => count,
             Sent::Blocked(left) => {
                 let mut waits = [PollFd::new(socket, PollFlags::OUT)];
@@ -115,7 +115,7 @@ impl Run {
     }
 }
 
-/// When a datagram is to leave, from the beginning.
+/// Returns when a datagram is due, from the start.
 fn moment(number: u64, per_second: u64) -> Duration {
     let nanos = u128::from(number) * 1_000_000_000 / u128::from(per_second.max(1));
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))

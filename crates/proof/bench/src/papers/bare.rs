@@ -1,4 +1,5 @@
-//! Experiments without nodes: which bare senders and receivers, and what is published of such.
+//! Experiments without nodes: groups of bare senders and receivers, and the published figures about
+//! them.
 
 use serde::Deserialize;
 
@@ -9,43 +10,43 @@ use crate::{
     row::Row,
 };
 
-/// More of them are more than one machine carries.
+/// Maximum number of senders that one machine can carry.
 const SENDERS_MAX: u32 = 8;
 const RECEIVERS_MAX: u32 = 32;
 const LOAD_PERCENT_MAX: u32 = 200;
-/// A queue that takes what comes at once, and not more than the memory for all of them.
+/// Queue sizes: large enough for a burst, and small enough for the memory of all queues.
 const QUEUE_KIB: std::ops::RangeInclusive<u32> = 32..=16_384;
 
-/// Groups of bare programs: one of each of these lists, all combinations.
+/// Groups of bare programs: all combinations of the listed values.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bare {
-    /// Paths of datagrams to receivers.
+    /// Transports of the datagrams.
     pub ways: Vec<Way>,
     /// Numbers of simultaneous senders.
     pub senders: Vec<u32>,
     /// Numbers of receivers.
     pub receivers: Vec<u32>,
-    /// Loads in percent of the link, headers included, all senders together; empty: as much as it
-    /// takes.
+    /// Loads of all senders in percent of the link, including headers; empty for as much as the
+    /// link takes.
     #[serde(default)]
     pub loads_percent: Vec<u32>,
-    /// Datagrams that leave a sender at once; empty: as many as one call takes.
+    /// Datagrams that a sender sends at once; empty for as many as one call takes.
     #[serde(default)]
     pub bursts: Vec<u32>,
-    /// Queues of the switch for each of its links, in KiB; empty: as for nodes.
+    /// Queues of the switch for each of its links, in KiB; empty for the same as with nodes.
     #[serde(default)]
     pub queues_kib: Vec<u32>,
 }
 
 impl Bare {
-    /// Namespaces that the largest group has.
+    /// Returns the number of namespaces that the largest group needs.
     pub fn room(&self) -> u32 {
         let most = |counts: &[u32]| counts.iter().copied().max().unwrap_or(0);
         most(&self.senders) + most(&self.receivers)
     }
 
-    /// All groups; with `quick` only those of the first and the last of each list.
+    /// Returns all groups; with `quick`, only those with the first and last value of each list.
     pub fn groups(&self, quick: bool) -> Vec<Asked> {
         let loads = optional(&self.loads_percent);
         let shapes = ends(&optional(&self.queues_kib), quick).into_iter();
@@ -88,7 +89,7 @@ impl Bare {
     }
 }
 
-/// Nothing said, or each of what was said.
+/// Returns each value, or a single `None` if the list is empty.
 fn optional(counts: &[u32]) -> Vec<Option<u32>> {
     if counts.is_empty() {
         return vec![None];
@@ -103,7 +104,8 @@ fn ends<T: Copy>(all: &[T], quick: bool) -> Vec<T> {
     }
 }
 
-/// Returns whether the run has groups exactly if it is of this kind, and they fit on one machine.
+/// Returns whether the run has groups exactly if it is of this kind, and whether they fit on one
+/// machine.
 pub(super) fn fits(run: &Run) -> bool {
     let is_bare = run.kind == Kind::Bare;
     let bounded = run.bare.as_ref().is_some_and(Bare::is_bounded);
@@ -113,7 +115,7 @@ pub(super) fn fits(run: &Run) -> bool {
         && (!is_bare || (bounded && sized))
 }
 
-/// Returns whether the run has the groups of the figure, if it names any.
+/// Returns whether the run includes the groups that the figure names, if any.
 pub(super) fn has(run: &Run, figure: &Figure) -> bool {
     let Some(bare) = &run.bare else {
         return !figure.metric.is_of_bare()
@@ -128,7 +130,7 @@ pub(super) fn has(run: &Run, figure: &Figure) -> bool {
         && (figure.metric != Metric::TimesUnicast || compared)
 }
 
-/// In words: without a size, which is ours.
+/// Describes a figure, without a value size, which only we have.
 pub(super) fn what(figure: &Figure) -> String {
     let mut what = format!("{}: {}", figure.system, figure.metric.name());
     for (count, name) in [(figure.senders, "senders"), (figure.receivers, "receivers")] {
@@ -217,7 +219,7 @@ mod tests {
         }
     }
 
-    /// Returns a row with this many datagrams of 8000 a second, at each of ten.
+    /// Returns a row in which each receiver gets `datagrams` per second out of 8000.
     fn row(way: Way, senders: u32, datagrams: u64) -> Row {
         let asked = Asked {
             way,

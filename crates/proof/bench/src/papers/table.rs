@@ -1,4 +1,4 @@
-//! Whole tables of a paper; with a metric, every number is compared with one of ours.
+//! Whole tables of a paper; if a metric is set, every number is compared with ours.
 
 use serde::Deserialize;
 
@@ -10,14 +10,14 @@ use crate::row::Row;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Table {
-    /// Which, and of what.
+    /// Title of the table.
     pub title: String,
-    /// Quantity of its numbers, if they are compared with ours. Its rows are target rates in MB/s
-    /// then, and its columns sizes of a write.
+    /// Quantity of its numbers, if they are compared with ours. Its rows are then target rates in
+    /// MB/s, and its columns write sizes.
     pub metric: Option<CellMetric>,
-    /// Names of the columns, the first included.
+    /// Names of the columns, including the first.
     pub columns: Vec<String>,
-    /// Rows; `nan` where the paper has nothing.
+    /// Rows; `nan` where the paper has no number.
     pub rows: Vec<Vec<f64>>,
 }
 
@@ -25,31 +25,31 @@ pub struct Table {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CellMetric {
-    /// The share of the target that was delivered.
+    /// Delivered share of the target.
     Delivered,
     /// Writes per microsecond.
     WriteMhz,
-    /// Bytes that were acknowledged at a time, in the mean.
+    /// Mean bytes per acknowledgement.
     Batch,
-    /// Median latency from the call that wrote.
+    /// Median latency from the write call.
     P50Ms,
-    /// 99th percentile of it.
+    /// 99th percentile of the latency from the write call.
     P99Ms,
 }
 
-/// A target rate and a size of a write.
+/// A target rate and a write size with their number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cell {
-    /// 10⁶ bytes per second.
+    /// Target rate in 10⁶ bytes per second.
     pub rate_mb: u32,
-    /// Bytes of a write.
+    /// Size of a write in bytes.
     pub write_bytes: usize,
-    /// The paper's number.
+    /// Number in the paper.
     pub published: f64,
 }
 
 impl Table {
-    /// All of its numbers, row by row, where its columns behind the first are of these sizes.
+    /// Returns all numbers, row by row; the columns after the first correspond to these sizes.
     pub fn cells<'a>(&'a self, sizes: &'a [usize]) -> impl Iterator<Item = Cell> + 'a {
         let of_row = move |row: &'a Vec<f64>| {
             let rate = row.first().copied().unwrap_or_default();
@@ -65,8 +65,8 @@ impl Table {
         self.rows.iter().flat_map(of_row)
     }
 
-    /// Returns whether every row is complete, and the columns are the run's writes, if they are
-    /// compared.
+    /// Returns whether every row is complete and, if numbers are compared, the columns are the
+    /// run's write sizes.
     pub(super) fn fits(&self, sizes: Option<&[usize]>) -> bool {
         let complete = self.rows.iter().all(|row| row.len() == self.columns.len());
         let columns = self.columns.iter().skip(1).cloned();
@@ -75,7 +75,7 @@ impl Table {
         complete && (self.metric.is_none() || alike)
     }
 
-    /// The numbers that have one of ours in these rows, all of this scenario.
+    /// Returns the numbers for which these rows, all of this scenario, have one of ours.
     pub(super) fn compared(
         &self,
         source: &str,
@@ -108,12 +108,12 @@ impl Table {
 }
 
 impl Cell {
-    /// Bytes per second.
+    /// Returns the rate in bytes per second.
     pub fn rate(&self) -> u64 {
         u64::from(self.rate_mb) * 1_000_000
     }
 
-    /// Returns whether the row is of this rate, in whole writes, and this size.
+    /// Returns whether the row has this rate, in whole writes, and this size.
     fn is_of(&self, row: &Row) -> bool {
         let target = row.stream.as_ref().and_then(|one| one.target_bytes_per_s);
         let close = |target: u64| self.rate().abs_diff(target) < self.write_bytes as u64;
@@ -183,7 +183,7 @@ mod tests {
         }
     }
 
-    /// A row of 2 s at 5 MB/s in writes of 14 B, a tenth of which was delivered.
+    /// Returns a row of 2 s at 5 MB/s in 14-byte writes, of which a tenth was delivered.
     fn row() -> Row {
         let offer = Offer::Open { per_second: 357_142 };
         let setting = Setting::new("zcp-table1", "durable", "streams", 14, offer);

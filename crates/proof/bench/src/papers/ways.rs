@@ -1,5 +1,5 @@
-//! Experiments that compare how nodes speak and what they vote by, on segments of one or several
-//! speeds; and bare echoes.
+//! Experiments that compare planes and devices of nodes on segments of one or several speeds; and
+//! bare echoes.
 
 use serde::Deserialize;
 
@@ -10,16 +10,16 @@ use crate::{
     lan::Lan,
 };
 
-/// Planes that a run may name: those that need nothing but a segment.
+/// Planes that a run may name: those that need only a segment.
 const PLANES: [&str; 4] = ["tcp", "udp", "multicast", "ethernet"];
 
-/// Combinations to compare: one of each of these lists.
+/// Combinations of nodes and link speeds to compare.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ways {
     /// Planes and devices of the nodes.
     pub nodes: Vec<Spoken>,
-    /// Speeds of the links, such as `1gbit`, each at most that of the run.
+    /// Link speeds such as `1gbit`, each at most that of the run.
     pub links: Vec<String>,
 }
 
@@ -27,24 +27,25 @@ pub struct Ways {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spoken {
-    /// As `--plane` has it.
+    /// Plane, as for `--plane`.
     pub plane: String,
-    /// As `--device` has it; absent if they vote by themselves.
+    /// Device, as for `--device`; absent if nodes vote by themselves.
     pub device: Option<Device>,
-    /// Clients speak frames to the leader's device, and no node has part in their commands.
+    /// Clients speak frames to the leader's device, and no node takes part in their commands.
     #[serde(default)]
     pub frames: bool,
 }
 
 impl Spoken {
-    /// As rows have it.
+    /// Returns the name used in rows.
     pub fn name(&self) -> String {
         let by_frames = if self.frames { BY_FRAMES } else { "" };
         plane_and_device(&self.plane, self.device) + by_frames
     }
 }
 
-/// Returns whether the run has combinations exactly if it is of this kind, and they are possible.
+/// Returns whether the run has combinations exactly if it is of this kind, and whether they are
+/// possible.
 pub(super) fn fits(run: &Run) -> bool {
     let is_ways = run.kind == Kind::Ways;
     let possible = run.ways.as_ref().is_some_and(|ways| {
@@ -66,7 +67,7 @@ pub(super) fn fits(run: &Run) -> bool {
     is_ways == run.ways.is_some() && (!is_ways || possible) && (!is_echo || possible_echo)
 }
 
-/// Returns whether the run has the row that the figure is compared with, and the figure names it.
+/// Returns whether the figure names a row to compare with, and the run includes it.
 pub(super) fn has(run: &Run, figure: &Figure) -> bool {
     if run.kind == Kind::Echo {
         let plane = figure.plane.as_deref();

@@ -1,9 +1,10 @@
-//! The whole commit as a bare program: client, leader, two followers, and no protocol.
+//! A whole commit as bare programs: client, leader, two followers, and no protocol.
 //!
-//! The leader takes whatever commands have come, sends them to both followers, writes and flushes
-//! them itself, waits for both, and answers. So do the followers. One batch at a time: a system
-//! that sends the next one while the last one is being flushed can beat this where flushes are
-//! slow. There are no ballots, no checksums, no elections, no service, and nothing can fail.
+//! The leader takes all commands that have arrived, sends them to both followers, writes and
+//! flushes them itself, waits for both, and replies. Followers do the same. There is one batch at a
+//! time: a system that sends the next batch while the previous one is being flushed can beat this
+//! where flushes are slow. There are no ballots, checksums, elections or services, and nothing can
+//! fail.
 
 use std::{
     collections::VecDeque,
@@ -28,38 +29,38 @@ use crate::{
     schedule::Nanos,
 };
 
-/// Name of its rows.
+/// System name in its rows.
 pub const SYSTEM: &str = "bare program";
-/// Followers, as in a cluster of three.
+/// Number of followers, as in a cluster of three.
 const FOLLOWERS: usize = 2;
-/// Bytes in front of a batch: its length.
+/// Length of the header of a batch, which contains its length.
 const HEADER: usize = 8;
-/// Bytes of the answer to a command.
+/// Length of the reply to a command.
 const REPLY: usize = 8;
-/// Most bytes of a batch.
+/// Maximum bytes of a batch.
 const BATCH_BYTES_MAX: usize = 1 << 20;
-/// Most commands, and bytes, outstanding: the client writes without reading, and must not wait for
-/// a leader that waits for the client to read.
+/// Maximum outstanding commands and bytes: the client writes without reading, and must not block on
+/// a leader that waits for it to read.
 const WINDOW_MAX: u32 = 1 << 16;
 const WINDOW_BYTES_MAX: usize = 64 << 20;
 
 /// Parameters of a bare commit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
-    /// Bytes of a command.
+    /// Size of a command in bytes.
     pub value_bytes: usize,
-    /// Commands outstanding.
+    /// Number of outstanding commands.
     pub window: u32,
-    /// Write and flush every batch on all three.
+    /// All three nodes write and flush every batch.
     pub durable: bool,
-    /// The modelled time of a flush; zero is this disk, unmodelled.
+    /// Modelled time of a flush; zero for the real disk.
     pub flush: Duration,
-    /// Transport of leader and followers; the client has a connection.
+    /// Transport between leader and followers; the client has a connection.
     pub over: Over,
 }
 
 impl Shape {
-    /// Returns whether the bare program can do that: commands and windows are limited.
+    /// Returns whether the bare program supports these parameters: sizes and windows are limited.
     pub fn is_possible(&self) -> bool {
         let window = usize::try_from(self.window).unwrap_or(usize::MAX);
         (1..=batch_bytes_max(self.over)).contains(&self.value_bytes)
@@ -67,7 +68,7 @@ impl Shape {
             && self.value_bytes.saturating_mul(window) <= WINDOW_BYTES_MAX
     }
 
-    /// As a row names it.
+    /// Returns the parameters of its row.
     pub fn setting(&self) -> Setting {
         Setting {
             system: SYSTEM.to_owned(),
@@ -83,7 +84,7 @@ impl Shape {
     }
 }
 
-/// A batch and its length go into one datagram.
+/// Returns the maximum batch; over datagrams it must fit into one together with its length.
 const fn batch_bytes_max(over: Over) -> usize {
     match over {
         Over::Tcp => BATCH_BYTES_MAX,
@@ -91,7 +92,7 @@ const fn batch_bytes_max(over: Over) -> usize {
     }
 }
 
-/// The part of a follower; `file` if it writes.
+/// Runs a follower; with `file` it writes every batch.
 pub fn follower(file: Option<LogFile>, over: Over) -> io::Result<()> {
     match over {
         Over::Tcp => follow(file),
@@ -141,7 +142,7 @@ fn follow(mut file: Option<LogFile>) -> io::Result<()> {
     }
 }
 
-/// The part of the leader.
+/// Runs the leader.
 pub fn leader(
     value_bytes: usize,
     (over, followers): (Over, &[SocketAddr]),
@@ -152,7 +153,7 @@ pub fn leader(
     let followers: io::Result<Vec<Wire>> = followers.iter().map(dial).collect();
     let mut followers = followers?;
     let mut client = serve_one()?;
-    // Room for the length in front, so that a batch leaves with one call.
+    // Reserves space for the length, so that a batch is sent in one call.
     let mut batch = vec![0; HEADER + batch_bytes_max(over)];
     let replies = vec![1; BATCH_BYTES_MAX / value_bytes.max(1) * REPLY];
     let mut have = 0;
@@ -191,7 +192,7 @@ fn read(socket: &mut TcpStream, into: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// The whole: three processes and this one, which is the client.
+/// A running bare commit: three processes and this one, which is the client.
 #[derive(Debug)]
 pub struct Bare {
     shape: Shape,
@@ -201,7 +202,7 @@ pub struct Bare {
 }
 
 impl Bare {
-    /// Starts the parts. Their files are made in the folder.
+    /// Starts the processes, with their files in `folder`.
     pub fn start(launcher: &Launcher, folder: &Path, shape: Shape) -> io::Result<Self> {
         if !shape.is_possible() {
             let why = format!("no bare program does {shape:?}");
@@ -251,7 +252,7 @@ impl Bare {
         ]
     }
 
-    /// Commits for `measure`; what came before `warmup` is over does not count.
+    /// Commits for `measure` after a `warmup` that does not count.
     pub fn repetition(&mut self, warmup: Duration, measure: Duration) -> io::Result<Repetition> {
         self.commit(warmup)?;
         let before = (self.usages(), Machine::now());
@@ -275,14 +276,14 @@ impl Bare {
         })
     }
 
-    /// Keeps the window full, then waits for what is outstanding.
+    /// Keeps the window full for `time`, then waits for outstanding commands.
     fn commit(&mut self, time: Duration) -> io::Result<Samples> {
         let size = self.shape.value_bytes;
         let window = usize::try_from(self.shape.window.max(1)).expect("a window fits");
         let commands = vec![b'x'; size * window];
         let mut replies = vec![0; window * REPLY];
         let mut samples = Samples::default();
-        // How many were sent when, oldest first.
+        // Number and time of each send, oldest first.
         let mut outstanding = VecDeque::new();
         let began = Instant::now();
         self.client.write_all(&commands)?;
@@ -312,7 +313,7 @@ impl Bare {
     }
 }
 
-/// The oldest `answered` commands got their replies.
+/// Records the replies to the oldest `answered` commands.
 fn record(
     outstanding: &mut VecDeque<(usize, Instant)>,
     mut answered: usize,

@@ -1,4 +1,4 @@
-//! Speed of the disk for small flushed writes, and for large ones.
+//! Speed of the disk for small flushed writes and for large writes.
 
 use std::{
     fs::File,
@@ -14,18 +14,18 @@ use rustix::{fs::OFlags, thread::ClockId, time::Timespec};
 use super::Ceiling;
 use crate::{figure::round, samples::Latencies, schedule::SECOND};
 
-/// Bytes of the file that is written over and over: the three segments that a log goes round in,
-/// once it is trimmed.
+/// Size of the file that is overwritten repeatedly: the three segments that a trimmed log cycles
+/// through.
 const FILE_BYTES: u64 = 192 << 20;
-/// Bytes of the file for a few writes.
+/// Size of the file for a few writes.
 const SMALL_FILE_BYTES: u64 = 4 << 20;
-/// One small write.
+/// Size of a small write.
 const BLOCK: usize = 4096;
-/// One large write, and how many.
+/// Size of a large write.
 const LARGE: usize = 1 << 20;
 const LARGE_WRITES: u64 = 256;
 
-/// A file whose blocks were written before, as a good log's are: a write changes no metadata.
+/// A file whose blocks were all written before, as in a good log: writes change no metadata.
 #[derive(Debug)]
 pub struct LogFile {
     file: File,
@@ -35,12 +35,13 @@ pub struct LogFile {
 }
 
 impl LogFile {
-    /// Makes it, full of zeros, and on the disk. `flush` models a slower device; zero is this one.
+    /// Creates the file, filled with zeros and flushed. `flush` models a slower device; zero uses
+    /// the real one.
     pub fn create(path: &Path, flush: Duration) -> io::Result<Self> {
         Self::of_size(path, FILE_BYTES, flush)
     }
 
-    /// The same with a file of this size, in whole MiB.
+    /// Creates such a file of this size, in whole MiB.
     pub fn of_size(path: &Path, bytes: u64, flush: Duration) -> io::Result<Self> {
         let mut file = File::options().create(true).truncate(true).write(true).open(path)?;
         let zeros = vec![0; LARGE];
@@ -51,7 +52,7 @@ impl LogFile {
         Ok(Self { file, bytes, at: 0, model: (!flush.is_zero()).then(|| FlushModel::new(flush)) })
     }
 
-    /// Writes, and returns when it is on stable storage.
+    /// Writes the bytes and returns when they are on stable storage.
     pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         let length = bytes.len() as u64;
         if self.at + length > self.bytes {
@@ -75,7 +76,7 @@ fn sleep_until(moment: u64) {
     while rustix::thread::clock_nanosleep_absolute(ClockId::Monotonic, &moment).is_err() {}
 }
 
-/// One write of 4 KiB after the other, each flushed.
+/// Measures 4 KiB writes for `time`, one after another, each flushed.
 #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
 pub fn append_and_flush(folder: &Path, flush: Duration, time: Duration) -> io::Result<Ceiling> {
     let mut file = LogFile::create(&folder.join("append"), flush)?;
@@ -98,8 +99,8 @@ pub fn append_and_flush(folder: &Path, flush: Duration, time: Duration) -> io::R
     })
 }
 
-/// Measures `count` writes of 4 KiB into a small file, one after the other, each flushed; fewer if
-/// that takes longer than `time`.
+/// Measures `count` writes of 4 KiB to a small file, one after another, each flushed; stops early
+/// after `time`.
 pub fn flushes(folder: &Path, count: usize, time: Duration) -> io::Result<Latencies> {
     let mut file = LogFile::of_size(&folder.join("flushes"), SMALL_FILE_BYTES, Duration::ZERO)?;
     let block = vec![7; BLOCK];
@@ -116,7 +117,7 @@ pub fn flushes(folder: &Path, count: usize, time: Duration) -> io::Result<Latenc
     Ok(latencies)
 }
 
-/// Large writes past the page cache, and one flush at the end.
+/// Measures large writes with direct I/O and one flush at the end.
 #[expect(clippy::cast_precision_loss, reason = "a bandwidth for people")]
 pub fn bandwidth(folder: &Path) -> io::Result<Ceiling> {
     let path = folder.join("bandwidth");

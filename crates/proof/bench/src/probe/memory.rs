@@ -1,19 +1,19 @@
-//! Speed of one thread copying memory.
+//! Speed at which one thread copies memory.
 
 use std::{hint::black_box, time::Instant};
 
 use super::Ceiling;
 use crate::figure::{median, round};
 
-/// More than the caches hold.
+/// Size of the copied memory, larger than the caches.
 const BYTES: usize = 64 << 20;
 const ROUNDS: usize = 9;
 
-/// Copies, in large pieces.
+/// Measures copying in large blocks.
 #[expect(clippy::cast_precision_loss, reason = "a bandwidth for people")]
 pub fn copy() -> Ceiling {
     let from = vec![1_u8; BYTES];
-    // Written once before, so that no round pays for fresh pages.
+    // Written once in advance, so that no round pays for page faults.
     let mut to = vec![2_u8; BYTES];
     let rates: Vec<f64> = (0..ROUNDS)
         .map(|_| {

@@ -1,4 +1,4 @@
-//! A part of a probe as a process of its own: started, found, ended.
+//! Probe parts that run as separate processes: starting, connecting and ending them.
 
 use std::{
     io::{self, BufRead as _, BufReader, Write as _},
@@ -7,30 +7,30 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-/// Command line of parts: a program, and the words before their own arguments.
+/// Command line that starts parts: a program and its leading arguments.
 #[derive(Clone, Debug)]
 pub struct Launcher {
-    /// The program.
+    /// Path of the program.
     pub program: PathBuf,
-    /// Its first arguments.
+    /// Arguments before those of the part.
     pub arguments: Vec<String>,
 }
 
-/// A running part. It ends when this is dropped.
+/// A running part, which ends when this is dropped.
 #[derive(Debug)]
 pub struct Part {
     child: Child,
-    /// Its address.
+    /// Address at which the part listens.
     pub address: SocketAddr,
 }
 
 impl Launcher {
-    /// Starts a part, and waits until it says where it listens.
+    /// Starts a part and waits until it reports its address.
     pub fn start(&self, arguments: &[String]) -> io::Result<Part> {
         let mut child = Command::new(&self.program)
             .args(&self.arguments)
             .args(arguments)
-            // It watches this pipe: should this process be killed, it ends, too.
+            // The part watches this pipe and ends too if this process is killed.
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -53,7 +53,7 @@ impl Launcher {
 }
 
 impl Part {
-    /// Its process.
+    /// Returns the id of its process.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -66,7 +66,7 @@ impl Drop for Part {
     }
 }
 
-/// In the part: says where it listens, and takes its one client.
+/// Reports this part's address and accepts its one client.
 pub fn serve_one() -> io::Result<TcpStream> {
     end_with_parent()?;
     let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -76,7 +76,7 @@ pub fn serve_one() -> io::Result<TcpStream> {
     Ok(client)
 }
 
-/// The same over datagrams: its client is the sender of the first one.
+/// Reports this part's address for datagrams; its client is the sender of the first one.
 pub fn serve_datagrams() -> io::Result<UdpSocket> {
     end_with_parent()?;
     let socket = UdpSocket::bind("127.0.0.1:0")?;
@@ -88,7 +88,7 @@ pub fn serve_datagrams() -> io::Result<UdpSocket> {
 
 fn end_with_parent() -> io::Result<()> {
     std::thread::Builder::new().name("parent".to_owned()).spawn(|| {
-        // The parent never writes; the end of this pipe is the end of the parent.
+        // The parent never writes; the pipe closes when the parent ends.
         let _ = io::copy(&mut io::stdin(), &mut io::sink());
         std::process::exit(0);
     })?;
@@ -102,7 +102,7 @@ fn say(address: SocketAddr) -> io::Result<()> {
     out.flush()
 }
 
-/// A connection to a part.
+/// Connects to a part.
 pub fn dial(address: SocketAddr) -> io::Result<TcpStream> {
     let socket = TcpStream::connect(address)?;
     socket.set_nodelay(true)?;

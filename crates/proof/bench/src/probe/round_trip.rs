@@ -1,4 +1,4 @@
-//! Round trip of a small message to another process, over loopback.
+//! Round trip of a small message to another process over loopback.
 
 use std::{
     io::{self, ErrorKind},
@@ -14,20 +14,20 @@ use quorate_testbed::usage::Usage;
 
 use crate::{figure::round, samples::Latencies};
 
-/// Bytes of the message.
+/// Size of the message.
 const BYTES: usize = 64;
 
-/// Waiting for a message.
+/// Method of waiting for a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     /// The kernel wakes the reader.
     Block,
-    /// The reader asks again and again, on a CPU of its own.
+    /// The reader polls continuously, on a CPU of its own.
     Spin,
 }
 
 impl Wait {
-    /// As an argument of the part.
+    /// Returns the name used as the part's argument.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Block => "block",
@@ -35,13 +35,13 @@ impl Wait {
         }
     }
 
-    /// The one of this name.
+    /// Returns the method with this name.
     pub fn named(name: &str) -> Option<Self> {
         [Self::Block, Self::Spin].into_iter().find(|wait| wait.name() == name)
     }
 }
 
-/// The part: sends back what it gets.
+/// Runs the part: sends every message back.
 pub fn echo(wait: Wait, over: Over) -> io::Result<()> {
     let mut client = match over {
         Over::Tcp => Wire::Tcp(serve_one()?),
@@ -55,7 +55,7 @@ pub fn echo(wait: Wait, over: Over) -> io::Result<()> {
     Ok(())
 }
 
-/// One message there and back after the other, for this long.
+/// Measures round trips for `time`, one message after another.
 #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
 pub fn measure(launcher: &Launcher, wait: Wait, over: Over, time: Duration) -> io::Result<Ceiling> {
     let part = launcher.start(&["echo", wait.name(), over.name()].map(str::to_owned))?;
@@ -93,7 +93,7 @@ pub fn measure(launcher: &Launcher, wait: Wait, over: Over, time: Duration) -> i
     })
 }
 
-/// A whole message; `false` at the end of the connection.
+/// Receives a whole message; returns `false` at the end of the connection.
 fn receive(socket: &mut Wire, message: &mut [u8]) -> io::Result<bool> {
     let mut have = 0;
     while have < message.len() {

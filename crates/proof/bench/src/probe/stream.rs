@@ -1,10 +1,10 @@
-//! The bulk path as a bare program: client, leader, one follower, and no protocol.
+//! The bulk path as bare programs: client, leader, one follower, and no protocol.
 //!
-//! The leader takes the client's bytes, forwards them as they arrive, and writes them past the page
-//! cache over a file that was written before; when a unit is on the disk, so that data precedes its
-//! record, it writes a record into another file; and reports how many bytes are durable here and at
-//! the follower. The follower does the same, and forwards nothing. There are no ballots, no
-//! checksums, no elections, and nothing can fail.
+//! The leader receives the client's bytes, forwards them as they arrive, and writes them with
+//! direct I/O to a file that was written before. When a unit is on disk, it writes a record to
+//! another file, so that data precedes its record. It reports how many bytes are durable both here
+//! and at the follower. The follower does the same without forwarding. There are no ballots,
+//! checksums or elections, and nothing can fail.
 
 pub mod node;
 
@@ -19,33 +19,35 @@ use super::{
 use crate::repetition::{GENERATOR, RoleUsage};
 use crate::row::Setting;
 
-/// Bytes that get a record of their own, at most: all of a write past the page cache.
+/// Maximum bytes covered by one record: one write with direct I/O.
 pub const UNIT_BYTES: usize = 256 << 10;
 
-/// Name of a sink's rows.
+/// System name in rows of a sink.
 pub const SINK: &str = "sink";
 
-/// On which disk, and how many nodes.
+/// Disk and number of nodes of the bare programs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
-    /// Both write and flush; otherwise nothing is written.
+    /// Both nodes write and flush; otherwise nothing is written.
     pub durable: bool,
-    /// The modelled time of a flush; zero is this disk, unmodelled.
+    /// Modelled time of a flush; zero for the real disk.
     pub flush: Duration,
-    /// Without one the leader takes bytes and says that it did: with nothing written, a sink.
+    /// Runs a follower. Without one the leader acknowledges on its own; if nothing is written
+    /// either, it is a sink.
     pub follower: bool,
 }
 
 impl Shape {
-    /// Takes bytes and forgets them.
+    /// Accepts bytes and discards them.
     pub const SINK: Self = Self { durable: false, flush: Duration::ZERO, follower: false };
 
-    /// Returns the name of its rows.
+    /// Returns the system name in its rows.
     pub const fn system(&self) -> &'static str {
         if self.follower { SYSTEM } else { SINK }
     }
 
-    /// A row of that, where `like` is another system's under the same load.
+    /// Returns the parameters of its row, where `like` belongs to another system under the same
+    /// load.
     pub fn setting(&self, like: Setting) -> Setting {
         Setting {
             scenario: "probe".to_owned(),
@@ -56,7 +58,7 @@ impl Shape {
     }
 }
 
-/// Leader and follower as processes. They serve one client.
+/// Leader and follower processes, which serve one client.
 #[derive(Debug)]
 pub struct Bare {
     leader: Part,
@@ -64,8 +66,7 @@ pub struct Bare {
 }
 
 impl Bare {
-    /// Starts both, or the leader alone. Their files are made in the folder, over those of earlier
-    /// ones.
+    /// Starts both, or the leader alone. Their files in `folder` overwrite earlier ones.
     pub fn start(launcher: &Launcher, folder: &Path, shape: Shape) -> io::Result<Self> {
         let arguments = |name: &str| {
             let folder = folder.join(name);
@@ -90,12 +91,13 @@ impl Bare {
         Ok(Self { leader, follower })
     }
 
-    /// Returns the client's address: bytes in, counts out, as at the raw port of a node.
+    /// Returns the client's address: it accepts bytes and returns counts, as a node's raw port
+    /// does.
     pub fn address(&self) -> std::net::SocketAddr {
         self.leader.address
     }
 
-    /// Returns the usage until now of its processes, and of this one.
+    /// Returns the usage so far of its processes and of this one.
     pub fn usages(&self) -> Vec<RoleUsage> {
         let role = |role: &str, process| RoleUsage {
             role: role.to_owned(),

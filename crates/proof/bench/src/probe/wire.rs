@@ -1,4 +1,4 @@
-//! Transport between two parts of a probe: a connection, or datagrams.
+//! Transport between two parts of a probe: a connection or datagrams.
 
 use std::{
     io::{self, ErrorKind, Read as _, Write as _},
@@ -8,23 +8,23 @@ use std::{
 
 use super::part::dial;
 
-/// A datagram that does not come in this time is lost, and the probe has failed.
+/// Time after which a datagram counts as lost and the probe fails.
 const LOST: Duration = Duration::from_secs(5);
-/// Most bytes that one datagram of a probe carries.
+/// Maximum bytes in one datagram of a probe.
 pub const DATAGRAM_BYTES_MAX: usize = 60_000;
 
-/// Which.
+/// Kind of transport.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Over {
-    /// A connection.
+    /// TCP connection.
     #[default]
     Tcp,
-    /// Datagrams, one for each message.
+    /// Datagrams, one per message.
     Udp,
 }
 
 impl Over {
-    /// As an argument of a part, and in names.
+    /// Returns the name used in arguments and figures.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
@@ -32,7 +32,7 @@ impl Over {
         }
     }
 
-    /// For people.
+    /// Returns the name shown to people.
     pub const fn shown(self) -> &'static str {
         match self {
             Self::Tcp => "TCP",
@@ -40,22 +40,22 @@ impl Over {
         }
     }
 
-    /// The one of this name.
+    /// Returns the transport with this name.
     pub fn named(name: &str) -> Option<Self> {
         [Self::Tcp, Self::Udp].into_iter().find(|over| over.name() == name)
     }
 }
 
-/// One end.
+/// One end of a transport.
 #[derive(Debug)]
 pub enum Wire {
     Tcp(TcpStream),
-    /// A socket that knows its other end.
+    /// Connected UDP socket.
     Udp(UdpSocket),
 }
 
 impl Wire {
-    /// To a part that listens there.
+    /// Connects to a part that listens at this address.
     pub fn dial(address: SocketAddr, over: Over) -> io::Result<Self> {
         match over {
             Over::Tcp => dial(address).map(Self::Tcp),
@@ -68,7 +68,6 @@ impl Wire {
         }
     }
 
-    /// Sets non-blocking mode.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.set_nonblocking(nonblocking),
@@ -76,7 +75,7 @@ impl Wire {
         }
     }
 
-    /// A whole message.
+    /// Sends a whole message.
     pub fn send(&mut self, message: &[u8]) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.write_all(message),
@@ -87,7 +86,8 @@ impl Wire {
         }
     }
 
-    /// Some bytes of a message, or all of it where it is a datagram; 0 at the end of a connection.
+    /// Receives some bytes of a message, or all of it if it is a datagram; returns 0 at the end of
+    /// a connection.
     pub fn receive(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.read(into),
@@ -95,7 +95,7 @@ impl Wire {
         }
     }
 
-    /// A message of exactly this length.
+    /// Receives a message of exactly this length.
     pub fn receive_exact(&mut self, into: &mut [u8]) -> io::Result<()> {
         let mut have = 0;
         while have < into.len() {

@@ -1,4 +1,4 @@
-//! Frames of the log service, from the client's side.
+//! Client side of the log service's frames.
 
 use super::{Malformed, Protocol};
 use crate::{
@@ -6,17 +6,17 @@ use crate::{
     load::Answer,
 };
 
-/// Far more than a reply of the log service has.
+/// Limit of a reply's length, far above that of any valid reply.
 const REPLY_BYTES_MAX: usize = 1 << 16;
 
-/// Commands of a fixed size.
+/// Encoder of commands of a fixed size.
 #[derive(Clone, Debug)]
 pub struct Framed {
     frame: Vec<u8>,
 }
 
 impl Framed {
-    /// Commands of `value_bytes`.
+    /// Returns an encoder of commands of `value_bytes`.
     pub fn new(value_bytes: usize) -> Self {
         let mut frame = Vec::new();
         frames::command(&vec![b'x'; value_bytes], &mut frame);
@@ -35,7 +35,8 @@ impl Protocol for Framed {
             Found::TooLong => Err(Malformed("a very long frame")),
             Found::Frame(&[]) => Err(Malformed("a frame without a status")),
             Found::Frame(reply @ &[status, ..]) => {
-                // A status that was not asked for does not come: below the class, nothing is done.
+                // Only requested statuses arrive: below the requested class nothing is reported as
+                // done.
                 let answer = if [Status::Done as u8, Status::InMemory as u8].contains(&status) {
                     Answer::Done
                 } else {

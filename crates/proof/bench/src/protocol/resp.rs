@@ -5,14 +5,14 @@ use quorate_core::dice::word_at;
 use super::{Malformed, Protocol};
 use crate::load::Answer;
 
-/// Digits of a key's number.
+/// Number of digits in a key.
 const DIGITS: usize = 12;
-/// A line is not longer.
+/// Maximum length of a line.
 const LINE_BYTES_MAX: usize = 64 << 10;
-/// A value is not longer.
+/// Maximum length of a value.
 const VALUE_BYTES_MAX: usize = 512 << 20;
 
-/// Writes of a fixed size, and reads, to keys chosen evenly.
+/// Writes of a fixed size and reads, to uniformly chosen keys.
 #[derive(Clone, Debug)]
 pub struct Resp {
     set: Template,
@@ -21,7 +21,7 @@ pub struct Resp {
     reads_percent: u64,
 }
 
-/// A request with a place for the number of its key.
+/// A request with a placeholder for the digits of its key.
 #[derive(Clone, Debug)]
 struct Template {
     bytes: Vec<u8>,
@@ -57,7 +57,8 @@ impl Template {
 }
 
 impl Resp {
-    /// `reads_percent` of all commands read; the others write `value_bytes`.
+    /// Returns an encoder in which `reads_percent` of the commands read and the others write
+    /// `value_bytes`.
     pub fn new(value_bytes: usize, keys: u64, reads_percent: u32) -> Self {
         Self {
             set: Template::new("SET", Some(&vec![b'x'; value_bytes])),
@@ -94,7 +95,7 @@ impl Protocol for Resp {
     }
 }
 
-/// The first line, without its end.
+/// Returns the first line, without its terminator.
 fn line(input: &[u8]) -> Result<Option<&[u8]>, Malformed> {
     match input.iter().position(|byte| *byte == b'\n') {
         Some(at) if at > 0 && input[at - 1] == b'\r' => Ok(Some(&input[..at - 1])),
@@ -104,7 +105,7 @@ fn line(input: &[u8]) -> Result<Option<&[u8]>, Malformed> {
     }
 }
 
-/// `None` for "no value".
+/// Parses the length of a value; `None` stands for a missing value.
 fn value_bytes(digits: &[u8]) -> Result<Option<usize>, Malformed> {
     if digits == b"-1" {
         return Ok(None);

@@ -6,7 +6,7 @@ use crate::{
     stream::figures::{Figures, NodeCost},
 };
 
-/// Names of the columns, and what is in them.
+/// A column: its name, and the function that formats it.
 type Column = (&'static str, fn(&Row) -> String);
 
 const COLUMNS: [Column; 76] = [
@@ -88,17 +88,17 @@ const COLUMNS: [Column; 76] = [
     ("limit", |row| of_segment(row, |figures| Some(figures.limit.clone()))),
 ];
 
-/// A figure that only rows of byte streams have.
+/// Formats a figure that only rows of byte streams have.
 fn of_stream<T: ToString>(row: &Row, figure: fn(&Figures) -> Option<T>) -> String {
     optional(row.stream.as_ref().and_then(figure))
 }
 
-/// A figure that only rows of bare programs on a segment have.
+/// Formats a figure that only rows of bare programs on a segment have.
 fn of_segment<T: ToString>(row: &Row, figure: fn(&OfSegment) -> Option<T>) -> String {
     optional(row.segment.as_ref().and_then(figure))
 }
 
-/// CPU of a node of this role.
+/// Formats the CPU time of a node of this role.
 fn cpu(row: &Row, role: &str, figure: fn(&NodeCost) -> f64) -> String {
     let figures = row.stream.as_ref();
     optional(figures.and_then(|figures| figures.cpu_of(role)).map(figure))

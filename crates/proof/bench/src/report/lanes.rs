@@ -1,5 +1,5 @@
-//! The lives of commands as a picture that stands alone: a panel for each kind of cluster, in it a
-//! lane for each process, time from left to right.
+//! Lives of commands as a self-contained picture: a panel for each kind of cluster with a lane for
+//! each process; time runs from left to right.
 
 use std::fmt::Write as _;
 
@@ -9,16 +9,16 @@ use crate::life::{Lane, Life, Reached};
 const WIDTH: f64 = 1180.0;
 const LEFT: f64 = 92.0;
 const RIGHT: f64 = 40.0;
-/// Above the first lane: the title and the ticks.
+/// Height above the first lane, for title and ticks.
 const HEAD: f64 = 62.0;
-/// Between the ends of two panels.
+/// Vertical gap between two panels.
 const GAP: f64 = 26.0;
-/// From a lane's line to its first row of labels, and between rows.
+/// Height from a lane's line to its first row of labels, and between rows.
 const LABEL: f64 = 15.0;
 const ROW: f64 = 13.0;
-/// Above a lane's line, where the example is.
+/// Height above a lane's line, where the example is drawn.
 const ABOVE: f64 = 20.0;
-/// Width of a label's letter.
+/// Width of a letter in a label.
 const LETTER: f64 = 6.3;
 const FOOT: f64 = 22.0;
 
@@ -27,7 +27,7 @@ paint-order:stroke}.title{font-size:14px;font-weight:600}\
 .tick{fill:#555}.grid{stroke:#e4e4e4}.lane{stroke:#888}.leader{stroke:#bbb}.message{stroke:#0072b2;fill:none}\
 .typical{fill:#fff;stroke:#d55e00}.hop{fill:#0072b2}";
 
-/// All of them, one below the other.
+/// Renders all panels, one below the other.
 pub(super) fn render(lives: &[Life]) -> String {
     let mut panels = String::new();
     let mut top = 0.0;
@@ -46,7 +46,7 @@ pub(super) fn render(lives: &[Life]) -> String {
     )
 }
 
-/// A label of a lane: where it begins, and in which row it is.
+/// Position of a label: its left end and its row.
 struct Label {
     text: String,
     at: f64,
@@ -105,7 +105,7 @@ fn title(life: &Life) -> String {
     )
 }
 
-/// Each in the first row in which it overlaps no other.
+/// Puts each label into the first row in which it overlaps no other.
 fn labels(lane: &Lane, across: &impl Fn(f64) -> f64) -> Vec<Label> {
     let mut ends: Vec<f64> = Vec::new();
     let label = |hop: &Reached| {
@@ -162,8 +162,8 @@ fn draw(lane: &Lane, labels: &[Label], line: f64, across: &impl Fn(f64) -> f64, 
     }
 }
 
-/// From where something leaves to where it is read: the command, the proposals, the vote that was
-/// read first, the reply.
+/// Draws arrows from where a message is sent to where it is read: the command, the proposals, the
+/// first vote read, the reply.
 fn messages(life: &Life, lines: &[f64], across: &impl Fn(f64) -> f64, svg: &mut String) {
     let [client, leader, followers @ ..] = &life.lanes[..] else {
         return;
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(svg.matches("class=\"hop\"").count(), 2 * 13);
         assert_eq!(svg.matches("class=\"message\"").count(), 2 * 5);
         assert!(svg.contains("&lt;udp&gt;") && !svg.contains("<udp>"));
-        // Labels of hops that are close lie below each other.
+        // Labels of neighbouring hops are placed below each other.
         let rows: Vec<&str> = svg.lines().filter(|line| line.contains(">sending 11.1<")).collect();
         let first = svg.lines().find(|line| line.contains(">proposed 11<")).unwrap();
         let y =

@@ -1,11 +1,11 @@
-//! Bare senders and receivers on a segment, on the page: charts and a table.
+//! Charts and a table of bare senders and receivers on a segment.
 
 use std::fmt::Write as _;
 
 use super::svg::{Axis, Chart, Scale, Series, escaped};
 use crate::{lan::figures::Figures, row::Row};
 
-/// Adds them, if there are any.
+/// Appends them to the page, if there are such rows.
 pub(super) fn render(rows: &[Row], page: &mut String) {
     let all = rows.iter().filter_map(|row| Some((row, row.segment.as_ref()?)));
     let all: Vec<(&Row, &Figures)> = all.collect();
@@ -82,7 +82,7 @@ fn charts(all: &[(&Row, &Figures)]) -> [Chart; 2] {
     ]
 }
 
-/// Points of one name are a line.
+/// Groups points of the same name into a line.
 fn series(
     all: &[(&Row, &Figures)],
     point: impl Fn(&Figures) -> Option<(String, (f64, f64))>,

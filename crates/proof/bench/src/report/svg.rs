@@ -1,15 +1,15 @@
-//! A chart as inline SVG: lines with points, axes linear or logarithmic.
+//! A chart as inline SVG: lines with points on linear or logarithmic axes.
 
 use std::fmt::Write as _;
 
-/// Size of a chart, in pixels.
+/// Width of a chart, in pixels.
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 320.0;
 const LEFT: f64 = 64.0;
 const RIGHT: f64 = 16.0;
 const TOP: f64 = 28.0;
 const BOTTOM: f64 = 44.0;
-/// Distinguishable without colour vision, too (Okabe and Ito).
+/// Colours that remain distinguishable with colour blindness (Okabe and Ito).
 const COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999933"];
 
@@ -20,21 +20,20 @@ pub(super) enum Scale {
     Log,
 }
 
-/// A direction.
+/// An axis with its label and scale.
 #[derive(Clone, Debug)]
 pub(super) struct Axis {
     pub(super) label: &'static str,
     pub(super) scale: Scale,
 }
 
-/// A line.
+/// A named line of points.
 #[derive(Clone, Debug)]
 pub(super) struct Series {
     pub(super) name: String,
     pub(super) points: Vec<(f64, f64)>,
 }
 
-/// A chart.
 #[derive(Clone, Debug)]
 pub(super) struct Chart {
     pub(super) title: String,
@@ -43,7 +42,7 @@ pub(super) struct Chart {
     pub(super) series: Vec<Series>,
 }
 
-/// An axis with its range.
+/// An axis with its range and ticks.
 pub(super) struct Ruler {
     scale: Scale,
     from: f64,
@@ -64,7 +63,7 @@ impl Ruler {
         })
     }
 
-    /// Begins at zero: a chart that does not exaggerates.
+    /// Returns a linear axis that begins at zero, since any other would exaggerate.
     fn linear(greatest: f64) -> Self {
         let greatest = if greatest > 0.0 { greatest } else { 1.0 };
         let raw = greatest / 5.0;
@@ -91,12 +90,12 @@ impl Ruler {
         }
     }
 
-    /// Round values, the least first.
+    /// Returns the tick values, lowest first.
     pub(super) fn ticks(&self) -> &[f64] {
         &self.ticks
     }
 
-    /// 0 to 1; `None` for what a logarithm does not know.
+    /// Returns the position of a value, 0 to 1; `None` if it has no logarithm.
     pub(super) fn place(&self, value: f64) -> Option<f64> {
         match self.scale {
             Scale::Linear => Some((value - self.from) / (self.to - self.from)),
@@ -106,7 +105,7 @@ impl Ruler {
     }
 }
 
-/// A number as people write it.
+/// Formats a number briefly.
 fn short(value: f64) -> String {
     let (value, unit) = match value.abs() {
         big if big >= 1e6 => (value / 1e6, "M"),
@@ -117,13 +116,13 @@ fn short(value: f64) -> String {
     format!("{}{unit}", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// Text inside of XML.
+/// Escapes text for XML.
 pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 impl Chart {
-    /// Empty without any point.
+    /// Renders the chart; returns an empty string without points.
     pub(super) fn render(&self) -> String {
         let points = || self.series.iter().flat_map(|series| &series.points);
         let x = Ruler::new(self.x.scale, points().map(|(x, _)| *x));

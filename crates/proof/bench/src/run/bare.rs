@@ -1,5 +1,5 @@
-//! Experiments of bare senders and receivers on an emulated segment: what the network itself does,
-//! without nodes.
+//! Experiments with bare senders and receivers on an emulated segment: limits of the network
+//! itself, without nodes.
 
 use std::time::Duration;
 
@@ -25,9 +25,10 @@ use crate::{
     row::{Row, Setting},
 };
 
-/// A bare program on a segment is steady at once.
+/// Default measured time, which is short because a bare program on a segment reaches its steady
+/// state at once.
 const MEASURE: Duration = Duration::from_secs(2);
-/// Longer runs add nothing, and senders end by themselves some time later.
+/// Maximum time: longer runs add nothing, and senders end on their own some time later.
 const TIME_MAX: Duration = Duration::from_secs(60);
 const REPEAT: u32 = 3;
 
@@ -42,7 +43,7 @@ pub(super) fn check(time: &PaperTime) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Runs the experiment: each group, as often as is asked for.
+/// Runs each group of the experiment, with the requested number of repetitions.
 pub(super) fn run(
     experiment: &Experiment<'_>,
     bare: &Bare,
@@ -101,7 +102,7 @@ fn setting(experiment: &Experiment<'_>, asked: &Asked, lan: lan::Lan) -> Setting
     }
 }
 
-/// Converts the receptions of the slowest receiver to a repetition.
+/// Converts the result of the slowest receiver to a repetition.
 fn repetition(found: &Found) -> Repetition {
     let mut repetition = Repetition { foreign_cpu: found.foreign_cpu, ..Repetition::default() };
     if let Some(slowest) = found.slowest() {

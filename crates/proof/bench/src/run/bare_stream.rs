@@ -1,5 +1,5 @@
-//! Rate of the bare program of byte streams: under the load of a row, and for `quorate bench probe
-//! --stream` alone.
+//! Rate of the bare byte-stream program, under the load of a row or alone for `quorate bench probe
+//! --stream`.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -29,7 +29,7 @@ use super::{
     stream_load::{Load, Seen, row, setting},
 };
 
-/// A bare program that is started again for each repetition.
+/// A bare program that is restarted for each repetition.
 pub(super) struct BareStream {
     launcher: Launcher,
     folder: PathBuf,
@@ -37,23 +37,23 @@ pub(super) struct BareStream {
     pin: Option<Pin>,
 }
 
-/// `quorate bench probe --stream`
+/// Options of `quorate bench probe --stream`.
 #[derive(Clone, Debug)]
 pub struct Probe {
-    /// A flush takes at least this long, besides the disk's own.
+    /// Minimum time of a flush, including the disk's own.
     pub disk_flush: Duration,
     /// The writer has a CPU of its own.
     pub pin: bool,
-    /// Duration of the measurement.
+    /// Durations of the measurement.
     pub time: Time,
 }
 
-/// Small writes, into the sink.
+/// Sizes of small writes, measured into the sink.
 const SMALL_WRITES: [usize; 2] = [14, 100];
 
 impl Probe {
-    /// Measures one writer with large writes: on this disk, on a modelled one if there is one, and
-    /// in memory; then with small ones into a sink.
+    /// Measures one writer: large writes to this disk, to a modelled disk if requested, and to
+    /// memory; then small writes into a sink.
     pub fn run(&self, document: &mut Document) -> Result<(), Problem> {
         let session = Session::new()?;
         let pin = self.pin.then(Pin::new).transpose()?;
@@ -108,7 +108,7 @@ impl BareStream {
         Ok(self.row(&setting, &document.environment, load, all))
     }
 
-    /// Measures a row, where `like` is that of another system.
+    /// Measures a row, where `like` belongs to another system.
     pub(super) fn row(
         &self,
         like: &Setting,
@@ -165,7 +165,8 @@ impl BareStream {
     }
 }
 
-/// Returns the same load, over the raw protocol, in one stream: the bare program serves no other.
+/// Returns the same load over the raw protocol in a single stream, since the bare program serves no
+/// more.
 fn as_one(load: &Load) -> Load {
     Load {
         speech: Speech::Raw,

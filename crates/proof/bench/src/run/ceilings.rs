@@ -1,4 +1,4 @@
-//! Rate of a bare program at the size, window and class of each row.
+//! Ceilings: the rate of a bare program at the size, window and class of each row.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -17,12 +17,12 @@ use crate::{
 use super::{Time, program::launcher, session::Session};
 use crate::problem::Problem;
 
-/// Longest measured time of a repetition: a bare program is steady at once.
+/// Maximum measured time of a repetition: a bare program reaches its steady state at once.
 const MEASURE_MAX: Duration = Duration::from_secs(2);
 const WARMUP: Duration = Duration::from_millis(300);
 const REPEAT_MAX: u32 = 5;
 
-/// Ceilings that were measured.
+/// Ceilings measured so far.
 pub(super) struct Ceilings {
     launcher: Launcher,
     folder: PathBuf,
@@ -33,7 +33,7 @@ pub(super) struct Ceilings {
 }
 
 impl Ceilings {
-    /// Creates ceilings measured as long as the rows, up to a limit.
+    /// Returns ceilings that will be measured for as long as the rows, up to a limit.
     pub(super) fn new(
         session: &Session,
         time: &Time,
@@ -49,7 +49,8 @@ impl Ceilings {
         })
     }
 
-    /// Commands per second; `None` if a bare program cannot do that.
+    /// Returns the ceiling in commands per second; `None` if a bare program does not support the
+    /// parameters.
     pub(super) fn of(
         &mut self,
         value_bytes: usize,
@@ -61,7 +62,7 @@ impl Ceilings {
             value_bytes,
             window,
             durable,
-            // In memory nothing is flushed.
+            // Volatile runs do not flush.
             flush: if durable { flush } else { Duration::ZERO },
             over: Over::Tcp,
         };
@@ -95,7 +96,7 @@ impl Ceilings {
         Ok(row)
     }
 
-    /// Returns all that were measured, in order.
+    /// Returns the rows of all measured ceilings, in order.
     pub(super) fn into_rows(self) -> impl Iterator<Item = Row> {
         self.known.into_iter().filter_map(|(_, row)| row)
     }

@@ -20,13 +20,13 @@ use crate::{
     row::{Row, Setting},
 };
 
-/// A bare program is steady at once.
+/// Default measured time, which is short because a bare program reaches its steady state at once.
 const MEASURE: Duration = Duration::from_secs(1);
 const WARMUP: Duration = Duration::from_millis(200);
 const REPEAT: u32 = 5;
 
-/// Runs the experiment: the ways take turns, so that all of them meet whatever else the machine
-/// does.
+/// Runs the experiment. The ways take turns, so that other load on the machine affects all of them
+/// equally.
 pub(super) fn run(experiment: &Experiment<'_>, document: &mut Document) -> Result<(), Problem> {
     let time = &experiment.wish.time;
     let all = &experiment.run.clients[..];
@@ -63,13 +63,13 @@ pub(super) fn run(experiment: &Experiment<'_>, document: &mut Document) -> Resul
     Ok(())
 }
 
-/// Repetitions of one echo.
+/// Repetitions of one kind of echo.
 struct Echoed {
     way: Way,
     bytes: usize,
     outstanding: u32,
     all: Vec<Repetition>,
-    /// Why the kernel does not take its program.
+    /// Reason why the kernel rejects its program.
     refused: Option<String>,
 }
 
@@ -78,7 +78,7 @@ impl Echoed {
         Self { way, bytes, outstanding, all: Vec::new(), refused: None }
     }
 
-    /// Once more. What the kernel refuses is left out from then on.
+    /// Measures another repetition, unless the kernel has rejected the program.
     fn measure(&mut self, time: &PaperTime) -> Result<(), Problem> {
         if self.refused.is_some() {
             return Ok(());

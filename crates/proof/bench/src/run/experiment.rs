@@ -1,4 +1,4 @@
-//! An experiment of others that can run here: which, how long, on which nodes.
+//! A paper's experiment that can run here, with its durations and nodes.
 
 use std::time::Duration;
 
@@ -26,14 +26,14 @@ use crate::{
 pub struct PaperTime {
     /// Measured time of a repetition.
     pub duration: Option<Duration>,
-    /// Thrown away before it.
+    /// Warm-up time before each repetition, which is not measured.
     pub warmup: Option<Duration>,
-    /// Repetitions of each row; their medians are shown.
+    /// Repetitions of each row; their medians are reported.
     pub repeat: Option<u32>,
 }
 
 impl PaperTime {
-    /// The defaults of most experiments.
+    /// Returns the durations with the defaults of most experiments.
     pub fn usual(&self) -> Time {
         Time {
             duration: self.duration.unwrap_or(Duration::from_secs(10)),
@@ -43,21 +43,21 @@ impl PaperTime {
     }
 }
 
-/// Parameters in addition to the experiment itself.
+/// Options of a run in addition to the experiment itself.
 #[derive(Clone, Debug)]
 pub struct Wish {
-    /// A flush takes at least this long.
+    /// Minimum time of a flush.
     pub disk_flush: Duration,
-    /// Another network than the paper's.
+    /// Network that replaces the paper's.
     pub wan: Option<Profile>,
     /// Measures only the ends of each row and column, where batch and window are fixed.
     pub quick: bool,
-    /// All rates and sizes, for as long as in the paper, where there is a short form.
+    /// Measures all rates and sizes for as long as in the paper, where a short form exists.
     pub full: bool,
     pub time: PaperTime,
 }
 
-/// A scenario that can run.
+/// A scenario that can run here.
 #[derive(Debug)]
 pub struct Experiment<'a> {
     pub(super) wish: &'a Wish,
@@ -68,7 +68,8 @@ pub struct Experiment<'a> {
 }
 
 impl<'a> Experiment<'a> {
-    /// The one of this name, if it is ready and can be run as it is asked for.
+    /// Finds the experiment with this name; fails if it is not ready or cannot run with these
+    /// options.
     pub fn find(papers: &'a [Paper], name: &str, wish: &'a Wish) -> Result<Self, Problem> {
         let mut all = papers
             .iter()
@@ -99,17 +100,17 @@ impl<'a> Experiment<'a> {
         })
     }
 
-    /// The network that has to be entered before ([`super::network::enter`]).
+    /// Returns the network to enter before the run ([`super::network::enter`]).
     pub const fn network(&self) -> Option<Emulated> {
         self.network
     }
 
-    /// Three new nodes.
+    /// Starts three new nodes.
     pub(super) fn bench(&self, session: &mut Session) -> Result<Bench, Problem> {
         self.bench_with(session, &[])
     }
 
-    /// Three new nodes with more flags.
+    /// Starts three new nodes with additional flags.
     pub(super) fn bench_with(
         &self,
         session: &mut Session,
@@ -142,7 +143,7 @@ impl<'a> Experiment<'a> {
         })
     }
 
-    /// Returns whether commands count when they are on disks.
+    /// Returns whether commands count only once they are on disk.
     pub(super) fn is_durable(&self) -> bool {
         self.run.durability == Class::Durable.name()
     }
@@ -159,7 +160,7 @@ impl<'a> Experiment<'a> {
         }
     }
 
-    /// A client has a connection of its own.
+    /// Returns the parameters of a row in which every client has its own connection.
     pub(super) fn setting(
         &self,
         name: &str,

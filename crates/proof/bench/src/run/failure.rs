@@ -1,4 +1,5 @@
-//! The rate over time while a node is killed, or the box that allocates its slots.
+//! The rate over time while a node, or the external device process that allocates its slots, is
+//! killed.
 
 use std::{
     thread,
@@ -28,22 +29,22 @@ use super::{
 };
 use crate::problem::{Kind, Problem};
 
-/// Time after the kill in which the rate is neither that before nor that after.
+/// Time after the kill that counts neither for the rate before nor for the rate after.
 const SETTLING: Duration = Duration::from_secs(1);
-/// The rate after it is that of half a second at least.
+/// Minimum duration, which leaves half a second for the rate after the kill.
 const DURATION_MIN: Duration = Duration::from_secs(3);
 
-/// The node that is killed.
+/// Process that is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Victim {
     Follower,
     Leader,
-    /// The processes of the leader's device, if it is a box.
+    /// External processes of the leader's device, if it has such a device.
     Box,
 }
 
 impl Victim {
-    /// Returns the victims among nodes with such devices.
+    /// Returns the victims among nodes with these devices.
     const fn all(device: Option<Device>) -> &'static [Self] {
         match device {
             Some(Device::P4) => &[Self::Follower, Self::Box, Self::Leader],
@@ -60,7 +61,7 @@ impl Victim {
     }
 }
 
-/// Checks that the time is long enough for the rates before and after.
+/// Checks that the duration suffices for the rates before and after.
 pub(super) fn check(time: &Time) -> Result<(), Problem> {
     if time.duration >= DURATION_MIN {
         return Ok(());
@@ -72,7 +73,7 @@ pub(super) fn check(time: &Time) -> Result<(), Problem> {
     Err(Problem::usage(what).hint("use at least 3s: half before the kill, half after it"))
 }
 
-/// Adds a row for each victim, each repetition in a new cluster.
+/// Adds a row for each victim, using a new cluster for each repetition.
 pub(super) fn run(
     experiment: &Experiment<'_>,
     session: &mut Session,
@@ -101,7 +102,7 @@ fn rows(
     Ok(())
 }
 
-/// All repetitions with one victim.
+/// Measures all repetitions with one victim.
 fn row(
     experiment: &Experiment<'_>,
     session: &mut Session,
@@ -154,7 +155,7 @@ fn row(
     Ok(())
 }
 
-/// Half of the measured time before the kill, half of it after.
+/// Runs one repetition, with the kill in the middle of the measured time.
 fn repetition(
     bench: &Bench,
     session: &mut Session,
@@ -199,7 +200,8 @@ fn repetition(
     let end = Readings::take(Some(&left), running.completed());
     let samples = running.finish().map_err(|error| unreachable(Some(error)))?;
     let mut repetition = Repetition { samples, ..Repetition::default() };
-    // Who leads at the end led since the kill; the short time without a leader is its own.
+    // The final leader counts as the leader since the kill; the short gap without a leader is
+    // attributed to it.
     let next = left.leader().ok();
     Spent::between(&begin, &before, Some(leader))
         .then(Spent::between(&since, &end, next))
@@ -257,7 +259,7 @@ impl std::fmt::Display for Story {
     }
 }
 
-/// The medians, and each gap.
+/// Describes the medians and each gap.
 fn told(stories: &[Story]) -> String {
     let of = |figure: fn(&Story) -> f64| median(stories.iter().map(figure));
     let story = Story {
@@ -279,8 +281,8 @@ mod tests {
     const TIME: Time =
         Time { duration: Duration::from_secs(4), warmup: Duration::from_millis(50), repeat: 1 };
 
-    /// A reply every millisecond; none from 2.090 s (the kill is at 2.050) to 2.273 s, and half of
-    /// them from 3 s. The last bar is a fragment of 50 ms.
+    /// Returns samples with a reply every millisecond: none from 2.090 s (the kill is at 2.050) to
+    /// 2.273 s, and every other one from 3 s on. The last bar covers only 50 ms.
     fn samples() -> Samples {
         let mut samples = Samples { over_time: vec![0; 41], ..Samples::default() };
         let silent = 2_090..2_273;

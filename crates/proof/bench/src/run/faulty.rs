@@ -1,4 +1,4 @@
-//! The rate over time while a member of the group is stopped, or gets a narrow link or a slow disk.
+//! The rate over time while a group member is paused, or gets a narrow link or a slow disk.
 
 use std::{
     fmt, thread,
@@ -26,16 +26,16 @@ use super::{
     session::{Cluster, Session},
 };
 
-/// Time after the fault in which the rate is neither that before nor that after.
+/// Time after the fault that does not count for the rate after it.
 const SETTLING: Duration = Duration::from_secs(1);
-/// Least time before the fault, and after its end.
+/// Minimum time before the fault and after its end.
 const QUIET_MIN: Duration = Duration::from_secs(2);
-/// The share of the healthy rate that counts as good again.
+/// Share of the healthy rate at which the group counts as recovered.
 const GOOD: f64 = 0.9;
-/// Mean length of a good stretch, in bars.
+/// Number of consecutive bars over which the recovered rate is averaged.
 const GOOD_BARS: usize = 5;
 
-/// Checks that the time is long enough for the rates before and after.
+/// Checks that the duration suffices for the rates before and after.
 pub(super) fn check_time(fault: Fault, time: &Time) -> Result<(), Problem> {
     let wanted = QUIET_MIN * 2 + fault.lasts().unwrap_or_default();
     if time.duration >= wanted {
@@ -48,7 +48,7 @@ pub(super) fn check_time(fault: Fault, time: &Time) -> Result<(), Problem> {
     Err(Problem::usage(what).hint(format!("at least {wanted:?} for a node that is {fault}")))
 }
 
-/// Checks whether such a load can continue with the fault, and would feel it.
+/// Checks whether the load can continue despite the fault, and would be affected by it.
 pub(super) fn check(
     fault: Fault,
     is_series: bool,
@@ -70,7 +70,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// All repetitions with one fault, each in a cluster of its own, which `boot` makes.
+/// Measures all repetitions with one fault, each in its own cluster created by `boot`.
 pub(super) fn row(
     fault: Fault,
     setting: &Setting,
@@ -110,7 +110,7 @@ pub(super) fn row(
     Ok(row)
 }
 
-/// A quarter of the measured time before the fault.
+/// Runs one repetition, with the fault after a quarter of the measured time.
 fn repetition(
     bench: &Bench,
     session: &mut Session,
@@ -150,7 +150,7 @@ fn repetition(
     let last = Readings::take(Some(&left), running.completed());
     let later = ring_of(&left, leader);
     let samples = running.finish().map_err(|error| unreachable(Some(error)))?;
-    // The next cluster has the same links.
+    // The next cluster uses the same links.
     heal(session, victim, fault)?;
     let figures = Figures::of(&samples, begin, at, end);
     let mut repetition = Repetition { samples, ..Repetition::default() };
@@ -180,19 +180,19 @@ fn heal(session: &Session, node: u32, fault: Fault) -> Result<(), Problem> {
     Ok(())
 }
 
-/// The nodes that votes come through, as the leader says it; empty if they come straight, or it
-/// does not say.
+/// Returns the nodes that votes pass through, as the leader reports; empty if votes are sent
+/// directly, or if it does not report.
 fn ring_of(cluster: &Cluster, leader: u32) -> Vec<u32> {
     let asked = cluster.place_of(leader).map(|place| place.admin.clone());
     let view = look(&asked.into_iter().collect::<Vec<_>>()).ok();
     let nodes = view.as_ref().map_or(&[][..], |view| &view.nodes);
-    // The others are asked, too.
+    // `look` queries other nodes too; only the leader's view counts.
     let mut views = nodes.iter().filter_map(Answer::view);
     let view = views.find(|view| view.node == leader);
     view.map(|view| view.ring.clone()).unwrap_or_default()
 }
 
-/// Returns the first of the ring that does not lead; without a ring any voter.
+/// Returns the first ring member that does not lead; without a ring, any voter that does not.
 fn victim(ring: &[u32], cluster: &Cluster, leader: u32) -> Result<u32, Problem> {
     let voters = cluster.members.iter().filter(|place| !place.learner);
     let mut all = ring.iter().copied().chain(voters.map(|place| place.node));
@@ -236,14 +236,14 @@ impl fmt::Display for Story {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Figures {
     before: f64,
-    /// Rate in the worst bar from the fault on.
+    /// Rate in the worst bar since the fault.
     worst: f64,
     /// Time from the fault to the first half second at nine tenths of the rate before; infinite if
-    /// there is none.
+    /// that never happens.
     back_ms: f64,
     /// Rate from one second after the fault to the end.
     after: f64,
-    /// Longest time without a reply from the fault on.
+    /// Longest time without a reply since the fault.
     gap_ms: f64,
 }
 
@@ -273,7 +273,7 @@ impl Figures {
     }
 }
 
-/// Bars in a second.
+/// Number of bars per second.
 const PER_SECOND: f64 = 10.0;
 
 fn bars_ms(bars: usize) -> f64 {
@@ -303,7 +303,7 @@ impl fmt::Display for Figures {
     }
 }
 
-/// The medians, then each repetition.
+/// Describes the medians, then each repetition.
 fn told(fault: Fault, stories: &[Story]) -> Vec<String> {
     let of = |figure: fn(&Figures) -> f64| median(stories.iter().map(|one| figure(&one.figures)));
     let medians = Figures {
@@ -327,8 +327,8 @@ mod tests {
     const AT: Duration = Duration::from_millis(2_050);
     const END: Duration = Duration::from_millis(8_100);
 
-    /// A reply every millisecond; none from 2.060 s to 2.273 s, half of them from there to 3 s,
-    /// then 19 of 20.
+    /// Returns samples with a reply every millisecond: none from 2.060 s to 2.273 s, every other
+    /// one from there to 3 s, then 19 of 20.
     fn samples() -> Samples {
         let mut samples = Samples { over_time: vec![0; 82], ..Samples::default() };
         let replies = (0..8_150_u64).filter(|at| match at {

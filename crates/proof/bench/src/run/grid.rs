@@ -21,28 +21,28 @@ use super::{
 };
 use crate::problem::{Kind as Why, Problem};
 
-/// Batches in flight at most, whatever a model says: a node takes no more.
+/// Maximum batches in flight that a node accepts, whatever a model suggests.
 const WINDOW_MAX: u32 = 64;
-/// Bytes of a command in a batch, without its value.
+/// Bytes per command in a batch, without its value.
 const ENTRY_BYTES: u64 = 5;
-/// Approximate bytes of a batch without its commands, headers of TCP included.
+/// Approximate bytes per batch without its commands, including TCP headers.
 const BATCH_HEADER: f64 = 230.0;
-/// The least `--batch` of a node.
+/// Minimum of a node's `--batch`.
 const BATCH_MIN: u64 = 64;
-/// Measured time at least. It also lasts for at least [`BATCHES`] batches of a full link: each one
-/// counts as a whole.
+/// Minimum measured time. It also covers at least [`BATCHES`] batches at the link's full speed,
+/// since only whole batches count.
 const MEASURE: Duration = Duration::from_secs(4);
 const BATCHES: f64 = 40.0;
 /// Warm-up until TCP fills the link.
 const WARMUP: Duration = Duration::from_secs(3);
-/// A client waits about this long at most.
+/// Approximate maximum time that a client waits.
 const WAIT: Duration = Duration::from_secs(20);
-/// Windows that give this share of the greatest throughput are as good.
+/// Share of the greatest throughput at which a window counts as equally good.
 const AS_GOOD: f64 = 0.97;
-/// Goal of the comparison with the model: median and worst error.
+/// Target of the comparison with the model: median and worst error.
 const TARGET: (f64, f64) = (0.15, 0.30);
 
-/// A setting of batch and window.
+/// A combination of value size, batch and window.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
     value_bytes: usize,
@@ -84,7 +84,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// All of them, or the first and the last of each size.
+/// Returns all points, or the first and last of each size in a quick run.
 fn points(experiment: &Experiment<'_>) -> Vec<Point> {
     let all = &experiment.scenario.point;
     if !experiment.wish.quick {
@@ -98,7 +98,7 @@ fn points(experiment: &Experiment<'_>) -> Vec<Point> {
     all.iter().filter(ends).copied().collect()
 }
 
-/// Half of the window that keeps the link busy, it, and twice as many.
+/// Returns half of the window that saturates the link, that window, and its double.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -123,7 +123,7 @@ fn around_the_best(points: &[Point], link: Measured, quick: bool) -> Vec<Cell> {
     cells.collect()
 }
 
-/// Every batch with every window.
+/// Returns every combination of batch and window.
 fn grid(experiment: &Experiment<'_>) -> Vec<Cell> {
     let run = experiment.run;
     let ends =
@@ -174,8 +174,8 @@ fn measure(
     Ok(row)
 }
 
-/// Returns as many as the experiment has, unless they would wait longer than [`WAIT`]: more of them
-/// would only stand in a queue that is never empty, and their throughput is the same.
+/// Returns the experiment's number of clients, or fewer if they would wait longer than [`WAIT`].
+/// Additional ones would only join a queue that is never empty, without changing the throughput.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -192,7 +192,7 @@ fn clients(most: u32, cell: Cell, link: Measured) -> u32 {
     (enough.min(f64::from(most)) as u32).max(1)
 }
 
-/// Returns the given time; otherwise as long as it takes.
+/// Returns the given durations, or defaults that suffice for the batch and link.
 #[expect(clippy::cast_precision_loss, reason = "a size")]
 fn time(given: &PaperTime, batch_bytes: u64, link: Measured) -> Time {
     let batches = Duration::from_secs_f64(BATCHES * batch_bytes as f64 / link.bytes_per_s);
@@ -203,7 +203,7 @@ fn time(given: &PaperTime, batch_bytes: u64, link: Measured) -> Time {
     }
 }
 
-/// Compares the model with our parameters with our measurements, at the best window of each point.
+/// Compares the model, fitted to our measurements, with our rate at the best window of each point.
 #[expect(clippy::cast_precision_loss, reason = "a count")]
 fn compare(experiment: &Experiment<'_>, link: Measured, document: &mut Document) {
     let seen: Vec<Seen> = document.rows.iter().filter_map(Seen::of).collect();
@@ -280,7 +280,7 @@ mod tests {
             let cells = around_the_best(&[point], LINK, quick);
             cells.iter().map(|cell| cell.batching.window).collect()
         };
-        // 64 commands of 1029 bytes take 55 ms of the link, and 100 ms until they are decided.
+        // 64 commands of 1029 bytes occupy the link for 55 ms, and take 100 ms to be decided.
         assert_eq!(windows(point(1024, 65_536), false), [2, 3, 6]);
         assert_eq!(windows(point(1024, 65_536), true), [3]);
         assert_eq!(windows(point(128, 128), false), [32, 64], "no node takes more");
@@ -294,7 +294,7 @@ mod tests {
         };
         assert_eq!(clients(1200, cell(8192, 262_144, 2), LINK), 1200);
         assert_eq!(clients(1200, cell(128, 128, 64), LINK), 1200);
-        // One batch of one command in 107 ms.
+        // One batch of one command takes 107 ms.
         assert_eq!(clients(1200, cell(8192, 8192, 1), LINK), 187);
     }
 

@@ -1,4 +1,4 @@
-//! Properties that a running cluster reports: rows must not contradict them.
+//! Properties reported by a running cluster, which rows must not contradict.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -14,12 +14,12 @@ use crate::{
 use super::measure::Service;
 use crate::problem::Problem;
 
-/// Timeout of an answer, after which nothing is known.
+/// Timeout for a reply, after which the properties count as unknown.
 const WAIT: Duration = Duration::from_secs(3);
 /// Size of a read.
 const READ_BYTES: usize = 16 << 10;
 
-/// Class, store and version, as far as they are known.
+/// Class, store and version of a cluster, as far as known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Info {
     pub(super) durability: Option<String>,
@@ -28,8 +28,8 @@ pub(super) struct Info {
 }
 
 impl Info {
-    /// Asks every node. Another Redis does not report them, and need not. An unreachable node shows
-    /// under load.
+    /// Queries every node. Redis does not report these properties, and need not. Unreachable nodes
+    /// will be noticed under load.
     pub(super) fn ask(service: Service, doors: &[Door]) -> Result<Self, Problem> {
         let mut all = Vec::new();
         for door in doors {
@@ -46,8 +46,8 @@ impl Info {
         Self::of_all(&all)
     }
 
-    /// Returns the properties they agree on. Class and store are the cluster's; versions may differ
-    /// for a while.
+    /// Returns the properties on which the nodes agree. Class and store belong to the cluster;
+    /// versions may differ for a while.
     fn of_all(all: &[(&str, Introduction)]) -> Result<Self, Problem> {
         Ok(Self {
             durability: agreed(all, |said| said.durability.as_deref())?,
@@ -56,7 +56,8 @@ impl Info {
         })
     }
 
-    /// A report names the commit of the bench; the nodes may be of any other.
+    /// Describes the nodes' version. A report names the commit of the bench, while nodes may run
+    /// any other.
     pub(super) fn whose(&self) -> String {
         let nodes = self.version.as_ref().map_or_else(
             || "the nodes do not all say the same version, or none".to_owned(),
@@ -81,7 +82,8 @@ impl Info {
     }
 }
 
-/// The protocols are not each other's: a reply would be waited for in vain.
+/// Checks that the nodes speak the service's protocol; otherwise the bench would wait for a reply
+/// in vain.
 fn check_service(service: Service, address: &str, speaks: Speaks) -> Result<(), Problem> {
     let (what, other) = match (service, speaks) {
         (Service::Kv, Speaks::Resp) | (Service::Log, Speaks::Frames) => return Ok(()),
@@ -94,7 +96,7 @@ fn check_service(service: Service, address: &str, speaks: Speaks) -> Result<(), 
     Err(Problem::usage(format_args!("--connect {address}: {what}")).hint(hint))
 }
 
-/// Returns the value of all nodes that report one.
+/// Returns the value reported by the nodes; fails if they differ.
 fn agreed(
     all: &[(&str, Introduction)],
     of: impl Fn(&Introduction) -> Option<&str>,
@@ -112,7 +114,7 @@ fn agreed(
     }
 }
 
-/// The answer of one node; `None` if it closes the connection instead, or takes too long.
+/// Returns a node's reply; `None` if it closes the connection or does not reply in time.
 fn ask(door: &Door) -> io::Result<Result<Option<Introduction>, Malformed>> {
     let until = Instant::now() + WAIT;
     let stream = door.connect(WAIT)?;
@@ -156,7 +158,7 @@ mod tests {
         }
     }
 
-    /// Starts a server that gives this answer to the first client.
+    /// Starts a server that sends these bytes to its first client.
     fn answering(bytes: &'static [u8]) -> Door {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

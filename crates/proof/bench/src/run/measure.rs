@@ -1,5 +1,4 @@
-//! Measurement of a row: the same load again and again, with a reading of all counters before and
-//! after.
+//! Measures rows: repeats the same load, reading all counters before and after.
 
 use std::{
     io,
@@ -37,18 +36,19 @@ use super::{
 };
 use crate::problem::{Kind, Problem};
 
-/// Time that replies are awaited after the end.
+/// Time to wait for replies after the end.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-/// Patience where the links are slow: what 1200 clients have outstanding takes them ten seconds.
+/// Time to wait for replies over slow links: the outstanding commands of 1200 clients take ten
+/// seconds there.
 const PATIENCE_WAN: Duration = Duration::from_secs(60);
-/// Keys that are written and read.
+/// Number of keys written and read.
 const KEYS: u64 = 100_000;
-/// Interval of lines of progress on a terminal.
+/// Interval of progress lines on a terminal.
 const PROGRESS: Duration = Duration::from_millis(250);
-/// System calls are counted for this long at most, in a repetition of its own: counting costs time.
+/// Maximum time for counting system calls, in a repetition of its own because counting takes time.
 const SYSCALLS: Duration = Duration::from_secs(1);
 
-/// Service that is measured.
+/// Measured service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Service {
     Kv,
@@ -68,25 +68,25 @@ impl Service {
 #[derive(Clone, Debug)]
 pub(super) struct Bench {
     pub(super) service: Service,
-    /// `None` if the nodes are not ours.
+    /// Nodes started by the bench; `None` if the nodes are not ours.
     pub(super) cluster: Option<Cluster>,
-    /// The nodes to connect to, if they are not ours.
+    /// Nodes to connect to, if they are not ours.
     pub(super) doors: Vec<Door>,
-    /// Their processes on this machine, if all of them are known.
+    /// Processes of the connected nodes on this machine, if all are known.
     pub(super) connected: Option<Vec<u32>>,
     pub(super) time: Time,
     pub(super) environment: Environment,
-    /// Network between our nodes, if it is an emulated one.
+    /// Emulated network between our nodes, if any.
     pub(super) network: Option<Arc<Network>>,
-    /// Device that our nodes must vote by.
+    /// Device that our nodes must use.
     pub(super) device: Option<Device>,
-    /// The interface at which a client speaks frames to devices, if it does.
+    /// Interface of a client that speaks frames to devices, if it does.
     pub(super) frames: Option<String>,
-    /// Class of the replies that clients want.
+    /// Class of the acknowledgements that clients request.
     pub(super) class: Asked,
 }
 
-/// Returns the processes of this machine that listen there; `None` if one of them is unknown.
+/// Returns the processes of this machine that listen at these doors; `None` if one is unknown.
 pub(super) fn processes(doors: &[Door]) -> Option<Vec<u32>> {
     let mut processes = Vec::new();
     for door in doors {
@@ -100,8 +100,8 @@ pub(super) fn processes(doors: &[Door]) -> Option<Vec<u32>> {
 }
 
 impl Bench {
-    /// All repetitions of one setting. If one of them fails, those before it are put into the
-    /// document: no result, but not forgotten either.
+    /// Measures all repetitions of a setting. If one fails, the earlier ones are added to the
+    /// document as an invalid row.
     pub(super) fn row(&self, setting: &Setting, document: &mut Document) -> Result<Row, Problem> {
         let leader = self.ready()?;
         let mut all = Vec::new();
@@ -124,7 +124,7 @@ impl Bench {
         Ok(row)
     }
 
-    /// More repetitions of a setting, for rows whose nodes take turns with others.
+    /// Measures further repetitions of a setting, for rows whose nodes take turns with others.
     pub(super) fn more(&self, setting: &Setting, all: &mut Vec<Repetition>) -> Result<(), Problem> {
         let leader = self.ready()?;
         self.repetitions(setting, leader, all)
@@ -153,7 +153,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Returns the leader, once devices are used if they should be; 0 if the nodes are not ours.
+    /// Returns the leader, once its nodes use the required devices; 0 if the nodes are not ours.
     fn ready(&self) -> Result<u32, Problem> {
         if let (Some(cluster), Some(device)) = (&self.cluster, self.device) {
             cluster.wait_for_devices(device)?;
@@ -161,7 +161,7 @@ impl Bench {
         self.leader()
     }
 
-    /// Returns the counters of the leader's device, if it should have one.
+    /// Returns the counters of the leader's device, if one is required.
     fn device_reading(&self, leader: u32) -> Option<Reading> {
         self.device?;
         let view = self.cluster.as_ref()?.view_of(leader)?;
@@ -173,7 +173,8 @@ impl Bench {
         self.cluster.as_ref().map_or(Ok(0), Cluster::leader)
     }
 
-    /// Clients of our own nodes talk to the leader, as nothing is forwarded then.
+    /// Returns the doors for clients: for our own nodes only the leader's, since then nothing is
+    /// forwarded.
     fn targets(&self, leader: u32) -> Vec<Door> {
         let doors: Vec<Door> = match &self.cluster {
             Some(cluster) => cluster.client_of(leader).map(Door::from).into_iter().collect(),
@@ -248,7 +249,7 @@ impl Bench {
                 .map_err(|error| Problem::io("start the load generator", &error))
         }
         if let Some(interface) = &self.frames {
-            // It finds the leader by itself, whichever node that is by then.
+            // The client finds the current leader by itself.
             let nodes = match &self.cluster {
                 Some(cluster) => cluster.clients(),
                 None => self.doors.iter().map(Door::address).collect(),
@@ -265,12 +266,12 @@ impl Bench {
         }
     }
 
-    /// Counts system calls in a short repetition that serves nothing else.
+    /// Counts system calls in a short repetition used for nothing else.
     fn syscalls_per_command(&self, setting: &Setting, leader: u32) -> Result<Option<f64>, Problem> {
         let Some(cluster) = &self.cluster else {
             return Ok(None);
         };
-        // Over slow links another run costs too much time.
+        // Over slow links another run would take too much time.
         if self.network.is_some() || !syscalls::available() {
             return Ok(None);
         }
@@ -278,7 +279,7 @@ impl Bench {
         let time = SYSCALLS.min(self.time.duration);
         let plan = Plan {
             warmup: 0,
-            // `perf` needs its own time to begin; the load is stopped when it is done.
+            // `perf` needs time to start; the load is stopped when it is done.
             measure: nanos(time + SYSCALLS * 3),
             ..self.plan(setting)
         };
@@ -297,7 +298,7 @@ impl Bench {
     }
 }
 
-/// The row of the repetitions before something failed; `None` without any.
+/// Returns a row of the repetitions before a failure; `None` if there are none.
 pub(super) fn cut_short(
     setting: &Setting,
     environment: &Environment,
@@ -310,7 +311,7 @@ pub(super) fn cut_short(
     Some(row)
 }
 
-/// Says on a terminal how it goes, until then; elsewhere the line of the repetition suffices.
+/// Shows progress on a terminal until this time; elsewhere the line after the repetition suffices.
 pub(super) fn watch<T: Send + 'static>(running: &Running<T>, until: Instant, head: &str) {
     let mut told = Progress::start();
     let mut before = running.completed();

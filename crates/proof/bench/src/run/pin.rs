@@ -1,4 +1,4 @@
-//! The writer on a CPU of its own, and everything else on the others.
+//! Pinning: the writer on its own CPU, and everything else on the others.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -7,12 +7,12 @@ use crate::problem::Problem;
 /// Assignment of CPUs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pin {
-    /// The first CPU of those that this process may use.
+    /// First of the CPUs that this process may use.
     pub(super) writer: CpuSet,
 }
 
 impl Pin {
-    /// Moves the threads and processes started by this thread from now on to the other CPUs.
+    /// Moves the threads and processes that this thread starts from now on to the other CPUs.
     pub(super) fn new() -> Result<Self, Problem> {
         let failed = |error: rustix::io::Errno| Problem::io("choose CPUs", &error.into());
         let mut others = sched_getaffinity(None).map_err(failed)?;

@@ -1,4 +1,4 @@
-//! `quorate bench probe`: what this machine can do, by bare programs.
+//! `quorate bench probe`: limits of this machine, measured by bare programs.
 
 use std::{io, time::Duration};
 
@@ -13,22 +13,22 @@ use crate::probe::{
 use super::{Time, ceilings::Ceilings, program::launcher, session::Session};
 use crate::{problem::Problem, report::Document};
 
-/// Bytes of a command, and how many are outstanding: the shapes of the commit.
+/// Command size in bytes and number outstanding, for each measured commit.
 const SHAPES: [(usize, u32); 7] =
     [(64, 1), (64, 16), (64, 64), (64, 256), (64, 1000), (1024, 256), (4096, 1)];
 
 /// Options of the probe.
 #[derive(Clone, Debug)]
 pub struct Wish {
-    /// A flush takes at least this long, besides the disk's own.
+    /// Minimum time of a flush, including the disk's own.
     pub disk_flush: Duration,
     /// Measured time of each figure.
     pub duration: Duration,
-    /// Repetitions of each commit; their medians are shown.
+    /// Repetitions of each commit; their medians are reported.
     pub repeat: u32,
 }
 
-/// Runs all bare programs.
+/// Runs every bare program.
 pub fn run(wish: &Wish, document: &mut Document) -> Result<(), Problem> {
     let session = Session::new()?;
     document.ceilings = machine(wish, &session)?;
@@ -51,7 +51,7 @@ pub fn run(wish: &Wish, document: &mut Document) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Measures the parts of the machine.
+/// Measures the components of the machine.
 fn machine(wish: &Wish, session: &Session) -> Result<Vec<Ceiling>, Problem> {
     let failed = |error: io::Error| Problem::io("the probe", &error);
     let (folder, time) = (session.folder(), wish.duration);

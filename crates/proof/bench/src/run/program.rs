@@ -1,10 +1,10 @@
-//! The programs that a measurement starts: nodes, and parts of bare programs.
+//! Programs that a measurement starts: nodes, and parts of bare programs.
 
 use std::{env, path::PathBuf};
 
 use crate::{probe::part::Launcher, problem::Problem};
 
-/// Returns the program that runs nodes, from the folder of the measuring program.
+/// Returns the path of the program that runs nodes, in the folder of this program.
 pub(super) fn program() -> Result<PathBuf, Problem> {
     let own = env::current_exe().map_err(|error| Problem::io("find this program", &error))?;
     Ok(own.with_file_name("quorate"))

@@ -1,4 +1,4 @@
-//! Experiments of target rates and sizes of a write: a table of the paper, cell by cell.
+//! Experiments with target rates and write sizes: a table of the paper, cell by cell.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use super::{
     stream_load::Load,
 };
 
-/// Runs the experiment. All cells have the same nodes, as in the paper: two that take part, and one
+/// Runs the experiment. All cells use the same nodes, as in the paper: two that take part, and one
 /// that would if one of these failed.
 pub(super) fn run(
     experiment: &Experiment<'_>,
@@ -84,7 +84,7 @@ fn cells(experiment: &Experiment<'_>) -> Option<Vec<Cell>> {
     Some(table.cells(&run.value_bytes).filter(wanted).collect())
 }
 
-/// Returns the time of the paper, or as little as shows the effect.
+/// Returns the durations of the paper, or the shortest ones that show the effect.
 fn time(asked: &PaperTime, full: bool) -> Time {
     let seconds = |short, long| Duration::from_secs(if full { long } else { short });
     Time {

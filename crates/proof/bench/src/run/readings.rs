@@ -1,4 +1,4 @@
-//! Resources used and work done by the nodes and the machine until a moment.
+//! Resource usage and work of the nodes and the machine up to a moment.
 
 use std::{
     process,
@@ -11,22 +11,22 @@ use quorate_testbed::usage::{Machine, Usage};
 
 use super::session::Cluster;
 
-/// Roles of nodes.
+/// Role names of nodes.
 pub(super) const LEADER: &str = "leader";
 pub(super) const FOLLOWERS: &str = "followers";
 pub(super) const AUXILIARY: &str = "auxiliary";
 pub(super) const LEARNERS: &str = "learners";
 
-/// A node answers within this time.
+/// Timeout for a node's reply.
 const WAIT: Duration = Duration::from_secs(3);
 
-/// Reading of all counters.
+/// Readings of all counters.
 #[derive(Clone, Debug)]
 pub(super) struct Readings {
     completed: u64,
-    /// Empty if they are not ours.
+    /// Empty if the nodes are not ours.
     nodes: Vec<Node>,
-    /// Usage of the nodes of this machine that are not ours, if known.
+    /// Usage of nodes on this machine that are not ours, if known.
     connected: Option<Usage>,
     generator: Usage,
     machine: Option<Machine>,
@@ -39,11 +39,11 @@ struct Node {
     learner: bool,
     usage: Usage,
     counts: Counts,
-    /// Time of the counts.
+    /// Time of the reading.
     at: Instant,
 }
 
-/// Counters of a node, as far as it answers.
+/// Counters of a node, as far as it reports them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     writes: Option<u64>,
@@ -66,10 +66,10 @@ impl Counts {
 }
 
 impl Readings {
-    /// Now; no cluster if the nodes are not ours.
+    /// Reads all counters now; without a cluster if the nodes are not ours.
     pub(super) fn take(cluster: Option<&Cluster>, completed: u64) -> Self {
         let members = cluster.map_or(&[][..], |cluster| &cluster.members);
-        // What is quick to read comes first, close to the count.
+        // Values that are quick to read come first, close to the count of commands.
         let usages: Vec<Usage> =
             members.iter().map(|place| Usage::of_processes(&[place.process])).collect();
         let generator = Usage::of_processes(&[process::id()]);
@@ -86,13 +86,13 @@ impl Readings {
         Self { completed, nodes: nodes.collect(), connected: None, generator, machine }
     }
 
-    /// Adds the usage of these processes: nodes that are not ours.
+    /// Adds the usage of these processes, which run nodes that are not ours.
     pub(super) fn with_usage_of(mut self, processes: Option<&[u32]>) -> Self {
         self.connected = processes.map(Usage::of_processes);
         self
     }
 
-    /// The same, as if this node were not there.
+    /// Returns the readings without this node.
     pub(super) fn without(&self, node: u32) -> Self {
         let mut others = self.clone();
         others.nodes.retain(|other| other.node != node);
@@ -104,24 +104,24 @@ impl Readings {
 #[derive(Clone, Debug)]
 pub(super) struct Spent {
     counted: u64,
-    /// Usage of each role, if the nodes are ours.
+    /// Usage by role, if the nodes are ours.
     nodes: Option<Vec<(&'static str, Usage)>>,
-    /// Nodes of this machine that are not ours.
+    /// Usage of nodes on this machine that are not ours.
     connected: Option<Usage>,
     generator: Usage,
-    /// The machine at the beginning and at the end.
+    /// Readings of the machine at the beginning and at the end.
     machine: Option<(Machine, Machine)>,
     writes: Option<u64>,
     flushes: Option<u64>,
-    /// Counted by the leader alone.
+    /// Batches created, counted only on the leader.
     batches: Option<u64>,
     peer_bytes: Option<u64>,
-    /// Commands per second that the slowest node executed.
+    /// Commands per second executed by the slowest node.
     delivered_per_s: Option<f64>,
 }
 
 impl Spent {
-    /// Subtracts two readings. `leader` led meanwhile, if any node did.
+    /// Returns the difference between two readings. `leader` led in between, if any node did.
     pub(super) fn between(before: &Readings, after: &Readings, leader: Option<u32>) -> Self {
         let since = |node: &Node| {
             let later = after.nodes.iter().find(|later| later.node == node.node);
@@ -181,7 +181,7 @@ impl Spent {
         }
     }
 
-    /// This, and what followed at once.
+    /// Combines two consecutive differences.
     pub(super) fn then(self, next: Self) -> Self {
         let sum = |one: Option<u64>, other: Option<u64>| Some(one? + other?);
         let nodes = self.nodes.zip(next.nodes);
@@ -199,7 +199,7 @@ impl Spent {
             flushes: sum(self.flushes, next.flushes),
             batches: sum(self.batches, next.batches),
             peer_bytes: sum(self.peer_bytes, next.peer_bytes),
-            // A node was killed: there is no slowest one.
+            // A node was killed, so there is no slowest one.
             delivered_per_s: None,
         }
     }
@@ -209,7 +209,7 @@ impl Spent {
         Some(end.foreign_share(begin, own_s))
     }
 
-    /// Puts it into a repetition.
+    /// Writes the values into a repetition.
     pub(super) fn fill(&self, repetition: &mut Repetition) {
         let role = |role: &str, usage: Usage| RoleUsage { role: role.to_owned(), usage };
         repetition.counted = self.counted;
@@ -230,7 +230,7 @@ impl Spent {
     }
 }
 
-/// A counter in the text format of Prometheus.
+/// Returns a counter in the text format of Prometheus.
 fn counter(text: &str, name: &str) -> Option<u64> {
     let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
     value.trim().parse().ok()
@@ -271,7 +271,8 @@ mod tests {
         }
     }
 
-    /// A killed node counts up to its end, and the next leader is the leader from there on.
+    /// A killed leader counts until its end, and the next leader counts for the same role from then
+    /// on.
     #[test]
     fn a_killed_leader_and_the_next_one_are_one_role() {
         let first = reading(0, &[(1, 1.0, 10), (2, 1.0, 10), (3, 1.0, 10)]);
@@ -293,7 +294,7 @@ mod tests {
         );
     }
 
-    /// The usage of connected nodes is not foreign load; if it is unknown, so is the foreign load.
+    /// Usage of connected nodes is not foreign load; if it is unknown, so is the foreign load.
     #[test]
     fn nodes_that_are_only_connected_to_are_no_strangers() {
         let machine = |busy_s| Machine { busy_s, total_s: busy_s * 2.0 };
@@ -307,7 +308,7 @@ mod tests {
             Spent::between(&at(1.0, known), &at(2.0, known), None).fill(&mut repetition);
             repetition.foreign_cpu
         };
-        // Of 8 seconds 4 were busy, and 1 of them the nodes'.
+        // The machine was busy for 4 of 8 seconds, 1 of them in the nodes.
         assert_eq!((share(true), share(false)), (Some(0.375), None));
     }
 

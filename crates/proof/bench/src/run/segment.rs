@@ -1,4 +1,4 @@
-//! A cluster on an emulated segment compared with a bare multicast sender: its ceiling, and
+//! A cluster on an emulated segment compared with its ceiling, a bare multicast sender; and
 //! experiments of the kind [`Kind::Segment`](crate::papers::Kind).
 
 use std::time::Duration;
@@ -23,13 +23,13 @@ use crate::{
     row::{Row, Setting},
 };
 
-/// A bare program on a segment is steady at once.
+/// Maximum measured time of a bare program, which reaches its steady state at once.
 const MEASURE_MAX: Duration = Duration::from_secs(3);
 const BITS_PER_BYTE: f64 = 8.0;
 const MEGA: f64 = 1e6;
-/// Connections of the generator.
+/// Maximum connections of the generator.
 const CONNECTIONS_MAX: u32 = 16;
-/// Flags of the nodes here.
+/// Flags of nodes in segment experiments.
 const FLAGS: [&str; 5] = ["--plane", "multicast", "--plane-trusted", "--votes", "ring"];
 
 /// Measures the throughput of one sender to the slowest of these receivers.
@@ -52,7 +52,7 @@ pub(super) fn ceiling(receivers: u32, time: &Time) -> Result<Ceiling, Problem> {
     })
 }
 
-/// Returns the throughput found for these receivers, in bits per second.
+/// Returns the measured throughput for this number of receivers, in bits per second.
 pub(super) fn found(document: &Document, receivers: u32) -> Option<f64> {
     among(&document.ceilings, receivers)
 }
@@ -74,7 +74,7 @@ fn name(receivers: u32) -> String {
     format!("bare multicast, payload of datagrams at the slowest of {receivers} receivers")
 }
 
-/// Runs the experiment: new nodes for each number of them, and each size of their sockets' buffers.
+/// Runs the experiment: starts new nodes for each group size and each socket buffer size.
 pub(super) fn run(
     experiment: &Experiment<'_>,
     session: &mut Session,
@@ -102,11 +102,11 @@ pub(super) fn run(
 struct Group {
     voters: u32,
     learners: u32,
-    /// Buffer of each socket in the kernel, if not the nodes' own choice.
+    /// Kernel buffer of each socket, if not the nodes' default.
     buffer_kib: Option<u32>,
 }
 
-/// All sizes and numbers of clients.
+/// Measures all sizes and numbers of clients with one group.
 fn with_nodes(
     experiment: &Experiment<'_>,
     session: &mut Session,
@@ -159,7 +159,7 @@ fn with_nodes(
 }
 
 impl Group {
-    /// Formats it for a row.
+    /// Describes the group for a row.
     fn said(self) -> String {
         let learning = match self.learners {
             0 => String::new(),

@@ -1,4 +1,4 @@
-//! `quorate bench kv` and `quorate bench log`: one load, or a series that finds the maximum.
+//! `quorate bench kv` and `quorate bench log`: a single load, or a series that finds the maximum.
 
 use std::time::Duration;
 
@@ -31,54 +31,54 @@ use super::{
 };
 use crate::problem::Problem;
 
-/// Commands outstanding in the series.
+/// Numbers of outstanding commands in the series.
 const OUTSTANDING: [u32; 5] = [1, 16, 64, 256, 1024];
-/// Shares of the greatest throughput at which latency is measured.
+/// Percentages of the greatest throughput at which latency is measured.
 pub(super) const SHARES_PERCENT: [u64; 3] = [25, 50, 75];
 
-/// Load, and the nodes that receive it.
+/// A load and the nodes that receive it.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// Client addresses of a running cluster; without them three nodes are started here.
+    /// Client addresses of a running cluster; if empty, three nodes are started here.
     pub connect: Vec<String>,
-    /// Certificate authority of the nodes, and our own certificate, where they require them.
+    /// Certificate authority of the nodes, and our own certificate, if required.
     pub tls: Option<ClientTrust>,
-    /// User to log in as, where the nodes ask for a password.
+    /// User to log in as, if the nodes require it.
     pub login: Option<Login>,
-    /// Commands per second, whatever becomes of them; without it a closed loop.
+    /// Commands per second, whatever happens to them; `None` for a closed loop.
     pub rate: Option<u64>,
-    /// Commands outstanding at any time; without either a series of both.
+    /// Number of outstanding commands. If this and `rate` are `None`, a series of both is run.
     pub outstanding: Option<u32>,
-    /// Connections; never more than outstanding commands.
+    /// Number of connections; at most one per outstanding command is used.
     pub connections: u32,
-    /// Bytes of a value.
+    /// Size of a value in bytes.
     pub value_bytes: usize,
-    /// Nodes that are started here and vote.
+    /// Number of voters started here.
     pub nodes: u32,
-    /// Learners that are started as well.
+    /// Number of learners started here.
     pub learners: u32,
-    /// An emulated network between the nodes that are started here.
+    /// Emulated network between the nodes started here.
     pub network: Option<Emulated>,
-    /// Percentage of the datagrams reaching one of those nodes that are treated as lost.
+    /// Percentage of incoming datagrams that one of the nodes started here treats as lost.
     pub loss_percent: f64,
-    /// Plane between the nodes that are started here; without it the nodes' default.
+    /// Plane of the nodes started here; `None` for their default.
     pub plane: Option<&'static str>,
-    /// Device of their votes; without it they vote by themselves.
+    /// Device of the nodes started here; `None` if they vote themselves.
     pub device: Option<Device>,
-    /// Route of votes to the leader of those nodes; without it the nodes' default.
+    /// Route by which the nodes started here send votes to the leader; `None` for their default.
     pub votes: Option<&'static str>,
-    /// Class of the cluster; without it the cluster's own, or durable.
+    /// Class of the cluster; `None` for that of the running cluster, or durable.
     pub durability: Option<Class>,
-    /// Class of the replies that clients want.
+    /// Class of the acknowledgements that clients request.
     pub class: Asked,
-    /// A flush takes at least this long, under probe and the nodes that are started here.
+    /// Minimum time of a flush, for the probe and the nodes started here.
     pub disk_flush: Duration,
-    /// Fault of one of those nodes during the load.
+    /// Fault during the load, of one of the nodes started here.
     pub fault: Option<Fault>,
-    /// The nodes that are started here stamp the stages of commands.
+    /// The nodes started here record stamps of each command's stages.
     pub hops: bool,
-    /// Interface at which the client speaks frames to devices, if it does: an existing one, or, at
-    /// the switch of the nodes that are started here, one that is made.
+    /// Interface at which the client speaks frames to devices, if it does: an existing one, or one
+    /// created at the switch of the nodes started here.
     pub frames: Option<String>,
 }
 
@@ -93,7 +93,7 @@ impl Load {
         self.connect.iter().map(door).collect()
     }
 
-    /// Checks that it can be measured in this time.
+    /// Checks that the load can be measured with these durations.
     fn check(&self, time: &Time) -> Result<(), Problem> {
         if let Some(device) = self.device {
             self.check_device(device)?;
@@ -113,7 +113,7 @@ impl Load {
         })
     }
 
-    /// Checks that nodes can have it in that network.
+    /// Checks that nodes can use the device in this network.
     fn check_device(&self, device: Device) -> Result<(), Problem> {
         if device.needs_segment() && !matches!(self.network, Some(Emulated::Lan(_))) {
             let what = format_args!(
@@ -131,7 +131,7 @@ impl Load {
         Ok(())
     }
 
-    /// Checks that a client can speak frames to the voting devices.
+    /// Checks that a client can speak frames to the devices that vote.
     fn check_frames(&self) -> Result<(), Problem> {
         let own = self.connect.is_empty();
         let hears = self.device.is_some_and(Device::needs_segment);
@@ -144,8 +144,8 @@ impl Load {
         Err(Problem::usage(what).hint(hint))
     }
 
-    /// Checks that the stamps of all nodes, and of the client, are of one clock, and of one command
-    /// at a time.
+    /// Checks that the stamps of all nodes and the client use one clock, with one command at a
+    /// time.
     fn check_trace(&self) -> Result<(), Problem> {
         let wrong = if !self.connect.is_empty() {
             "--connect: the nodes of a running cluster keep no stamps, and have clocks of their own"
@@ -164,7 +164,7 @@ impl Load {
         Err(Problem::usage(what).hint("leave that out: the bench then starts nodes that stamp"))
     }
 
-    /// Describes the plane and votes of the nodes that are started here, if not the nodes' default.
+    /// Describes plane and votes of the nodes started here, if not the default.
     fn way(&self) -> Option<String> {
         let mut plane = plane_and_device(self.plane.unwrap_or("tcp"), self.device);
         if self.frames.is_some() {
@@ -185,7 +185,7 @@ impl Load {
     }
 }
 
-/// A load, or a series that finds the maximum, against one service.
+/// A load, or a series that finds the maximum, on one service.
 #[derive(Debug)]
 pub struct Series {
     service: Service,
@@ -199,8 +199,8 @@ pub struct Series {
 }
 
 impl Series {
-    /// Creates a series for the key-value service. A running cluster is asked for its properties:
-    /// no row may contradict them.
+    /// Returns a series for the key-value service. Queries a running cluster for its properties,
+    /// which no row may contradict.
     pub fn kv(
         load: Load,
         time: Time,
@@ -221,7 +221,7 @@ impl Series {
         })
     }
 
-    /// Creates a series for replication alone, as [`Self::kv`].
+    /// Returns a series for replication alone, like [`Self::kv`].
     pub fn log(load: Load, time: Time) -> Result<Self, Problem> {
         load.check(&time)?;
         load.check_frames()?;
@@ -237,12 +237,12 @@ impl Series {
         })
     }
 
-    /// The network that has to be entered before ([`super::network::enter`]).
+    /// Returns the network to enter before the run ([`super::network::enter`]).
     pub const fn network(&self) -> Option<Emulated> {
         self.load.network
     }
 
-    /// Measures; rows that were measured before something failed stay in the document.
+    /// Runs the series; rows measured before a failure stay in the document.
     pub fn run(&self, document: &mut Document) -> Result<(), Problem> {
         let Load { network, nodes, learners, .. } = self.load;
         let mut session = Session::with_room(network, nodes + learners)?;
@@ -257,8 +257,8 @@ impl Series {
         measured
     }
 
-    /// The life of one command in a cluster of that class, or of each. Lives that were found before
-    /// something failed stay in the document.
+    /// Traces the life of one command in a cluster of the requested class, or of each class. Lives
+    /// found before a failure stay in the document.
     pub fn trace(&self, document: &mut Document) -> Result<(), Problem> {
         let classes = match self.load.durability {
             Some(class) => vec![class],
@@ -326,7 +326,7 @@ impl Series {
         measured
     }
 
-    /// The one load, with a fault in the middle.
+    /// Measures the load with a fault in the middle.
     fn faulty_row(
         &self,
         fault: Fault,
@@ -356,7 +356,7 @@ impl Series {
         Ok(())
     }
 
-    /// Nodes that one of them sends to.
+    /// Returns the number of nodes that one node sends to.
     const fn receivers(&self) -> u32 {
         self.load.nodes + self.load.learners - 1
     }
@@ -369,8 +369,8 @@ impl Series {
     ) -> Result<(), Problem> {
         match (self.load.rate, self.load.outstanding) {
             (Some(per_second), _) => {
-                // As many are outstanding as the rate takes: no window of a bare program is like
-                // that.
+                // At a fixed rate the number of outstanding commands varies, so no window of a bare
+                // program corresponds to it.
                 self.row(bench, ceilings, Offer::Open { per_second }, None, document)
             }
             (None, Some(outstanding)) => {
@@ -381,7 +381,7 @@ impl Series {
         }
     }
 
-    /// The maximum first, then the latency well below it.
+    /// Measures the maximum first, then the latency well below it.
     fn whole_series(
         &self,
         bench: &Bench,
@@ -410,9 +410,9 @@ impl Series {
         Ok(())
     }
 
-    /// A row, and right after it what a bare program reaches: what else the machine does changes
-    /// from minute to minute. Our nodes have nothing to do meanwhile. `window` is that of the bare
-    /// program; without one there is no ceiling.
+    /// Measures a row, and right after it a bare program, because other load on the machine changes
+    /// from minute to minute. Our nodes are idle meanwhile. `window` is that of the bare program;
+    /// without one there is no ceiling.
     fn row(
         &self,
         bench: &Bench,
@@ -539,7 +539,8 @@ impl Series {
     }
 }
 
-/// Returns the properties of a running cluster, if there is one; the requested class is its class.
+/// Returns the properties of a running cluster, if there is one; a requested class replaces its
+/// class.
 fn info(service: Service, load: &Load) -> Result<Info, Problem> {
     if service == Service::Log && load.login.is_some() {
         return Err(Problem::usage("--login: the log service takes no passwords")
@@ -551,28 +552,28 @@ fn info(service: Service, load: &Load) -> Result<Info, Problem> {
     Ok(info)
 }
 
-/// Result of [`greatest`].
+/// Greatest throughput found by [`greatest`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Greatest {
     pub(super) per_second: f64,
-    /// Number of commands outstanding.
+    /// Number of outstanding commands.
     pub(super) window: Option<u32>,
 }
 
-/// The greatest throughput of all results.
+/// Returns the greatest throughput of all valid rows.
 pub(super) fn greatest(rows: &[Row]) -> Option<Greatest> {
     let results = rows.iter().filter(|row| row.valid);
     let best = results.max_by(|a, b| a.achieved_per_s.total_cmp(&b.achieved_per_s))?;
     Some(Greatest { per_second: best.achieved_per_s, window: best.outstanding })
 }
 
-/// Returns whether all of them are on this machine, as a bare program is.
+/// Returns whether all nodes are on this machine, like a bare program.
 fn are_here(doors: &[Door]) -> bool {
     let loopback = |door: &Door| door.address().ip().to_canonical().is_loopback();
     !doors.is_empty() && doors.iter().all(loopback)
 }
 
-/// Returns whether that class flushes; `None` if it is unknown.
+/// Returns whether the class flushes; `None` if unknown.
 fn is_durable(class: &str) -> Option<bool> {
     match class {
         _ if class == Class::Durable.name() => Some(true),
@@ -581,7 +582,7 @@ fn is_durable(class: &str) -> Option<bool> {
     }
 }
 
-/// A share of a rate, at least one per second.
+/// Returns a percentage of a rate, at least one per second.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -600,7 +601,7 @@ mod tests {
 
     use super::*;
 
-    /// A row of the log service under this load.
+    /// Returns the parameters of a log service row under this load.
     fn setting(offer: Offer) -> Setting {
         Setting::new("log", "durable", "none", 64, offer)
     }

@@ -1,4 +1,5 @@
-//! Nodes of our own for measurements; they and their folder are gone when the bench ends, however.
+//! Nodes started for a measurement. They and their folder are removed when the bench ends, however
+//! it ends.
 
 use std::{
     fs, io,
@@ -28,30 +29,30 @@ use crate::{
     problem::{Kind, Problem},
 };
 
-/// The code of problems of devices that are not used.
+/// Code of the problem that a device is not used.
 pub(super) const NO_DEVICE: &str = "no_device";
 /// Number of nodes in most clusters.
 pub(super) const NODES: u32 = 3;
-/// A cluster has a leader within this time.
+/// Timeout for a leader to be elected.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// A node answers within this time.
+/// Timeout for a node's reply.
 const WAIT: Duration = Duration::from_secs(3);
-/// Request to the leader.
+/// Request to raise the feature level.
 const RAISE: &str = "{\"raise\":true}";
-/// Interval of looks at it.
+/// Polling interval.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A temporary folder, and what runs in it.
+/// A temporary folder and the nodes that run in it.
 pub(super) struct Session {
     nodes: Nodes,
     booted: u32,
-    /// Nodes of the present cluster that vote.
+    /// Number of voters in the current cluster.
     voters: u32,
-    /// Network between the nodes, if they are not on loopback.
+    /// Emulated network between the nodes, if they are not on loopback.
     network: Option<Arc<Network>>,
 }
 
-/// Running nodes.
+/// The running nodes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cluster {
     pub(super) members: Vec<Place>,
@@ -65,25 +66,26 @@ pub(super) struct Place {
     pub(super) auxiliary: bool,
     pub(super) learner: bool,
     pub(super) client: SocketAddr,
-    /// Address for writers of byte streams, framed.
+    /// Address for byte-stream writers with the framed protocol.
     pub(super) stream: String,
-    /// The same, raw; empty without such a place.
+    /// Address for byte-stream writers with the raw protocol; empty if there is none.
     pub(super) stream_raw: String,
     pub(super) admin: String,
 }
 
 impl Session {
-    /// Nodes on loopback.
+    /// Returns a session whose nodes use loopback.
     pub(super) fn new() -> Result<Self, Problem> {
         Self::over(None)
     }
 
-    /// Three nodes with an emulated network between them; [`super::network::enter`] was called.
+    /// Returns a session for three nodes with an emulated network between them;
+    /// [`super::network::enter`] must have been called.
     pub(super) fn over(kind: Option<Emulated>) -> Result<Self, Problem> {
         Self::with_room(kind, NODES)
     }
 
-    /// Creates a session for this many nodes, learners included.
+    /// Returns a session for this many nodes, including learners.
     pub(super) fn with_room(kind: Option<Emulated>, room: u32) -> Result<Self, Problem> {
         let nodes = Nodes::none("quorate-bench-")
             .map_err(|error| Problem::io("make a temporary folder", &error))?;
@@ -91,7 +93,7 @@ impl Session {
         Ok(Self { nodes, booted: 0, voters: 0, network: network.transpose()?.map(Arc::new) })
     }
 
-    /// The network between the nodes, if it is an emulated one.
+    /// Returns the emulated network between the nodes, if any.
     pub(super) fn network(&self) -> Option<Arc<Network>> {
         self.network.clone()
     }
@@ -101,12 +103,12 @@ impl Session {
         self.nodes.folder()
     }
 
-    /// Ends the nodes that run, and starts three new ones in empty folders.
+    /// Ends the current nodes and starts three new ones in empty folders.
     pub(super) fn boot(&mut self, flags: &[&str]) -> Result<Cluster, Problem> {
         self.boot_some(NODES, None, flags)
     }
 
-    /// Starts this many nodes, one of them an auxiliary.
+    /// Ends the current nodes and starts this many new ones, one of them an auxiliary if requested.
     pub(super) fn boot_some(
         &mut self,
         nodes: u32,
@@ -135,8 +137,7 @@ impl Session {
         Ok(cluster)
     }
 
-    /// Starts this many learners in addition to the running nodes; all are caught up when this
-    /// returns.
+    /// Starts this many learners in addition to the current nodes; returns once all are caught up.
     pub(super) fn join(&mut self, count: u32, flags: &[&str]) -> Result<Cluster, Problem> {
         let folder = self.folder().join(format!("cluster-{}", self.booted));
         let program = program()?;
@@ -170,36 +171,36 @@ impl Session {
         Ok(Cluster { members: members.collect::<Result<_, Problem>>()? })
     }
 
-    /// SIGKILL.
+    /// Kills a node with SIGKILL.
     pub(super) fn kill(&mut self, node: u32) -> Result<(), Problem> {
         let killed = self.nodes.kill(&[node]);
         killed.map_err(|error| Problem::io("kill a node", &error))
     }
 
-    /// Takes the processes of its device from it.
+    /// Kills the external processes of a node's device.
     pub(super) fn kill_box(&mut self, node: u32) -> Result<(), Problem> {
         let node = self.nodes.node(node);
         let killed = node.and_then(|node| node.kill_children());
         killed.map_err(|error| Problem::io("kill a box", &error))
     }
 
-    /// Stops one for a while.
+    /// Pauses a node.
     pub(super) fn pause(&mut self, node: u32) -> io::Result<()> {
         self.nodes.pause(node)
     }
 
-    /// The end of a pause.
+    /// Resumes a paused node.
     pub(super) fn resume(&mut self, node: u32) -> io::Result<()> {
         self.nodes.resume(node)
     }
 
-    /// Reduces a node's link to this percentage.
+    /// Reduces a node's link to this percentage of its capacity.
     pub(super) fn narrow(&self, node: u32, percent: u64) -> io::Result<()> {
         let network = self.network.as_ref().ok_or(io::ErrorKind::Unsupported)?;
         network.narrow(node, percent)
     }
 
-    /// Kills a node by SIGKILL, and starts it again on a disk whose flushes take this long.
+    /// Kills a node with SIGKILL and restarts it on a disk whose flushes take this long.
     pub(super) fn come_back_with(&mut self, node: u32, flush: Duration) -> io::Result<()> {
         self.nodes.kill(&[node])?;
         let spec = &mut self.nodes.node(node)?.spec;
@@ -219,8 +220,7 @@ impl Session {
         problem
     }
 
-    /// Stops the nodes in an orderly way. Gives their folders, which stay until the end of the
-    /// session.
+    /// Stops the nodes cleanly. Returns their folders, which exist until the session ends.
     pub(super) fn stop(&mut self) -> Result<Vec<(u32, PathBuf)>, Problem> {
         let stopped = self.nodes.terminate(&self.nodes.ids());
         stopped.map_err(|error| Problem::io("stop the nodes", &error))?;
@@ -228,7 +228,7 @@ impl Session {
         Ok(nodes.map(|node| (node.ready.node, node.spec.data.clone())).collect())
     }
 
-    /// Ends the nodes and removes their folders.
+    /// Kills the nodes and removes their folders.
     pub(super) fn end(&mut self) {
         self.nodes.end();
         for number in 1..=self.booted {
@@ -238,7 +238,7 @@ impl Session {
 }
 
 impl Cluster {
-    /// The node on which all agree that it leads; waits for that.
+    /// Waits until all nodes agree on a leader, and returns it.
     pub(super) fn leader(&self) -> Result<u32, Problem> {
         let admins: Vec<String> = self.members.iter().map(|place| place.admin.clone()).collect();
         let began = Instant::now();
@@ -257,8 +257,8 @@ impl Cluster {
         }
     }
 
-    /// Raises the feature level to the newest, as soon as all nodes have met: some of what is
-    /// measured needs that.
+    /// Raises the feature level to the newest once all nodes have met, because some measurements
+    /// require it.
     pub(super) fn raise(&self) -> Result<(), Problem> {
         let levels = Level::BASE.0..Level::NEWEST.0;
         levels.into_iter().try_for_each(|_| self.raise_once())
@@ -283,7 +283,7 @@ impl Cluster {
         }
     }
 
-    /// Waits until all voters vote by devices of that kind.
+    /// Waits until all voters use devices of this kind.
     pub(super) fn wait_for_devices(&self, device: Device) -> Result<(), Problem> {
         let voters = self.members.iter().filter(|place| !place.learner);
         let admins: Vec<String> = voters.map(|place| place.admin.clone()).collect();
@@ -304,19 +304,19 @@ impl Cluster {
         }
     }
 
-    /// Returns the view of a node, if it answers.
+    /// Returns a node's status, if it replies.
     pub(super) fn view_of(&self, node: u32) -> Option<NodeView> {
         let answer = client::get(&self.place_of(node)?.admin, "/status", WAIT);
         answer.ok()?.json().ok()
     }
 
-    /// Returns the cluster without that node.
+    /// Returns the cluster without this node.
     pub(super) fn without(&self, node: u32) -> Self {
         let left = self.members.iter().filter(|place| place.node != node);
         Self { members: left.cloned().collect() }
     }
 
-    /// Returns the client addresses of all of them.
+    /// Returns the client addresses of all nodes.
     pub(super) fn clients(&self) -> Vec<SocketAddr> {
         self.members.iter().map(|place| place.client).collect()
     }
@@ -335,7 +335,7 @@ fn not_started(error: &io::Error) -> Problem {
     Problem::new(Kind::Failed, "node_failed", what)
 }
 
-/// The first address of a name.
+/// Resolves a name to its first address.
 pub fn resolve(address: &str) -> Result<SocketAddr, Problem> {
     let unknown = |why: String| {
         Problem::usage(format_args!("{address}: {why}")).hint("an address is HOST:PORT")

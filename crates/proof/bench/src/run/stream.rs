@@ -1,4 +1,4 @@
-//! `quorate bench stream`: writers of byte streams, against a cluster of its own.
+//! `quorate bench stream`: byte-stream writers against a cluster started for them.
 
 use std::time::Duration;
 
@@ -30,24 +30,23 @@ use super::{
 
 pub use super::stream_load::Load;
 
-/// Bytes that all streams together keep at least. The rest is forgotten while it is measured: a
-/// cluster that runs for long has no other way, and the disk is not full after a minute.
+/// Minimum bytes retained in all streams together. Older bytes are dropped during the measurement,
+/// as in any long-running cluster; otherwise the disk would be full after a minute.
 const KEPT_BYTES: u64 = 256 << 20;
-/// Least bytes kept of one stream.
+/// Minimum bytes retained per stream.
 const KEPT_BYTES_MIN: u64 = 1 << 20;
-/// Smaller volatile writes have the sink for a ceiling.
+/// Size below which volatile writes use the sink as their ceiling.
 const LARGE_WRITE: usize = 64 << 10;
 
 /// Nodes to start.
 #[derive(Clone, Debug)]
 pub struct Nodes {
-    /// Number of nodes.
     pub count: u32,
-    /// The last one is an auxiliary.
+    /// The last node is an auxiliary.
     pub auxiliary: bool,
     /// Class of the cluster.
     pub durability: Class,
-    /// A flush takes at least this long.
+    /// Minimum time of a flush.
     pub disk_flush: Duration,
 }
 
@@ -56,16 +55,16 @@ pub struct Nodes {
 pub struct Wish {
     /// Nodes that serve the streams.
     pub nodes: Nodes,
-    /// What.
+    /// Load of the writers.
     pub load: Load,
     /// The writer has a CPU of its own.
     pub pin: bool,
-    /// Duration of the measurement.
+    /// Durations of the measurement.
     pub time: Time,
 }
 
 impl Wish {
-    /// Checks that there can be such nodes.
+    /// Checks that such nodes are possible.
     pub fn check(&self) -> Result<(), Problem> {
         if self.nodes.auxiliary && self.nodes.count < 3 {
             let what =
@@ -80,7 +79,7 @@ impl Wish {
         Ok(())
     }
 
-    /// Measures; rows that were measured before something failed stay in the document.
+    /// Runs the measurement; rows measured before a failure stay in the document.
     pub fn run(&self, document: &mut Document) -> Result<(), Problem> {
         let mut session = Session::new()?;
         let measured = self.measure(&mut session, document);
@@ -89,8 +88,8 @@ impl Wish {
         measured
     }
 
-    /// An unlimited load is compared with a bare program under the same load, in turns with it:
-    /// other load of the machine changes from minute to minute.
+    /// Measures the load. An unlimited load alternates with a bare program under the same load,
+    /// because other load on the machine changes from minute to minute.
     fn measure(&self, session: &mut Session, document: &mut Document) -> Result<(), Problem> {
         let pin = self.pin.then(Pin::new).transpose()?;
         let bare = match self.ceiling() {
@@ -110,7 +109,7 @@ impl Wish {
             None if small && !durable => Some(Shape::SINK),
             None => Some(Shape {
                 durable,
-                // In memory nothing is flushed.
+                // Volatile runs do not flush.
                 flush: if durable { self.nodes.disk_flush } else { Duration::ZERO },
                 follower: true,
             }),
@@ -118,7 +117,7 @@ impl Wish {
     }
 }
 
-/// Nodes that are written to.
+/// Nodes that writers write to.
 #[derive(Debug)]
 pub(super) struct StreamBench {
     nodes: Nodes,
@@ -126,12 +125,11 @@ pub(super) struct StreamBench {
     time: Time,
     environment: Environment,
     pin: Option<Pin>,
-    /// Repetitions until now: streams of each have names of their own.
+    /// Repetitions so far; the streams of each repetition have their own names.
     repetitions: u32,
 }
 
 impl StreamBench {
-    /// Starts the nodes.
     pub(super) fn start(session: &mut Session, nodes: &Nodes, time: Time) -> Result<Self, Problem> {
         let flush = format!("{}", flush_ms(nodes.disk_flush));
         let flags = [
@@ -155,8 +153,8 @@ impl StreamBench {
         })
     }
 
-    /// All repetitions of one load, in turns with those of the bare program, if there is one. If
-    /// one of them fails, the rows of those before it are put into the document all the same.
+    /// Measures all repetitions of a load, alternating with the bare program, if there is one. If
+    /// one fails, rows of the earlier ones are added to the document.
     pub(super) fn row(
         &mut self,
         scenario: &str,
@@ -232,7 +230,7 @@ impl StreamBench {
         Ok(Seen { repetition, acknowledged: written.acknowledged })
     }
 
-    /// Writers talk to the leader, which owns their streams.
+    /// Starts writers at the leader, which then owns their streams.
     fn write(&mut self, load: &Load, leader: u32) -> Result<Running<Written>, Problem> {
         self.repetitions += 1;
         let place = self.cluster.place_of(leader);

@@ -1,5 +1,5 @@
-//! Load on byte streams, its results, and the row made of them: the same for a cluster and for the
-//! bare program compared with it.
+//! Load on byte streams, its results and the resulting row: the same for a cluster and for the bare
+//! program compared with it.
 
 use std::time::Duration;
 
@@ -24,10 +24,10 @@ use super::{
     readings::FOLLOWERS,
 };
 
-/// Bytes outstanding in all streams, where as much is written as is taken.
+/// Bytes outstanding in all streams, if the rate is unlimited.
 const OUTSTANDING_BYTES: u64 = 16 << 20;
 
-/// Writes outstanding at most, whatever their size.
+/// Maximum outstanding writes, whatever their size.
 const OUTSTANDING_MAX: u64 = 1 << 16;
 
 /// Load on the streams.
@@ -35,20 +35,20 @@ const OUTSTANDING_MAX: u64 = 1 << 16;
 pub struct Load {
     /// Protocol of the writers.
     pub speech: Speech,
-    /// Into how many streams.
+    /// Number of streams.
     pub streams: u32,
-    /// Bytes of a write.
+    /// Size of a write in bytes.
     pub write_bytes: usize,
-    /// Bytes per second in all streams; without it as many as are taken.
+    /// Bytes per second over all streams; `None` if unlimited.
     pub rate: Option<u64>,
-    /// Writes outstanding in all streams, where no rate is given.
+    /// Outstanding writes over all streams, if no rate is given.
     pub outstanding: Option<u32>,
-    /// Writes that are due together share a system call.
+    /// Writes due at the same time share a system call.
     pub gather: bool,
 }
 
 impl Load {
-    /// Returns the load as the generator takes it.
+    /// Returns the load in the generator's terms.
     pub(super) fn offer(&self) -> Offer {
         let size = (self.write_bytes as u64).max(1);
         match (self.rate, self.outstanding) {
@@ -115,7 +115,7 @@ impl Seen {
     }
 }
 
-/// The row of these repetitions; `None` without any.
+/// Returns the row of these repetitions; `None` without any.
 pub(super) fn row(
     setting: &Setting,
     environment: &Environment,

@@ -1,7 +1,7 @@
-//! `--sweep`: every batch and window of a grid, measured one by one with a load of its own.
+//! `--sweep`: measures every batch and window of a grid one by one, with a load of its own.
 //!
-//! Each setting is held on the node for a little longer than it is measured, so that the node goes
-//! back to its own choice by itself, whatever becomes of this process.
+//! Each setting is fixed on the node for slightly longer than it is measured, so that the node
+//! returns to its own choice even if this process dies.
 
 use std::{io, net::SocketAddr, time::Duration};
 
@@ -27,25 +27,25 @@ use crate::{
     problem::{Kind, Problem},
 };
 
-/// A node has this long to answer.
+/// Timeout for a node's reply.
 const WAIT: Duration = Duration::from_secs(5);
-/// Points of the grid.
+/// Batch sizes of the grid.
 const BATCHES: [usize; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
 const WINDOWS: [usize; 6] = [1, 2, 4, 8, 16, 64];
-/// Keys that are written.
+/// Number of keys written.
 const KEYS: u64 = 100_000;
-/// A setting needs this long to show, and the load to begin; or as long as a point is measured.
+/// Time for a setting to take effect and the load to start; at most the time of a point.
 const WARMUP: Duration = Duration::from_millis(250);
-/// The node's own choice gets this many times as long: it learns what this load is like.
+/// Factor for the warm-up of the node's own choice, during which it learns the load.
 const SETTLE: u32 = 16;
-/// The best point and the node's own choice are measured in turns, this often.
+/// Number of times the best point and the node's own choice are measured in turn.
 const TURNS: usize = 5;
-/// Time that replies are awaited after the end.
+/// Time to wait for replies after the end.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Connecting, asking the node, and measuring again where nothing was done.
+/// Time to connect, query the node, and measure again if no command completed.
 const SLACK_MS: u64 = 25_000;
-/// A point in whose time no command was done (a disk that pauses) is measured for longer, up to
-/// this many milliseconds.
+/// Maximum time, in milliseconds, of a point that is measured longer because no command completed
+/// (for instance on a disk that pauses).
 const LONGEST_MS: u64 = 5_000;
 
 /// Result of a sweep.
@@ -55,19 +55,18 @@ pub struct SweepView {
     connections: u32,
     value_bytes: u32,
     measured: Vec<MeasuredPoint>,
-    /// The best point.
+    /// Best point of the grid.
     best: SettingView,
-    /// Commands per second at the best point: the median of when it was measured again, in turns
-    /// with what the node chose.
+    /// Commands per second at the best point: the median over the repeated measurements that
+    /// alternate with the node's choice.
     best_throughput: f64,
-    /// Automatic choice of the node under the same load.
+    /// The node's automatic choice under the same load.
     chosen: SettingView,
-    /// Commands per second at what the node chose.
+    /// Commands per second with the node's choice.
     chosen_throughput: f64,
-    /// The median ratio of the two, turn by turn.
+    /// Median ratio of the two, turn by turn.
     chosen_by_best: f64,
-    /// Errors of the model's predictions, relative to the measurements; null if it predicted
-    /// nothing.
+    /// Errors of the model's predictions, relative to the measurements; null without predictions.
     model_error_median: Option<f64>,
     model_error_max: Option<f64>,
 }
@@ -85,13 +84,13 @@ struct MeasuredPoint {
 /// The load of a sweep.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Commands outstanding at any time.
+    /// Number of outstanding commands.
     pub outstanding: u32,
-    /// Connections that they are spread over.
+    /// Number of connections.
     pub connections: u32,
-    /// Bytes of a value.
+    /// Size of a value in bytes.
     pub value_bytes: u32,
-    /// Milliseconds for each point.
+    /// Measured time of each point, in milliseconds.
     pub point_ms: u64,
 }
 
@@ -101,12 +100,12 @@ pub struct Sweep<'a> {
     load: Load,
     admin: &'a str,
     client: SocketAddr,
-    /// The service has keys.
+    /// The service stores keys.
     has_keys: bool,
 }
 
 impl<'a> Sweep<'a> {
-    /// Creates a sweep of the node with this view, which answers at `admin`.
+    /// Returns a sweep of the node with this status and admin address.
     pub fn new(load: Load, admin: &'a str, view: &NodeView) -> Result<Self, Problem> {
         let own = view.members.iter().find(|member| member.node == view.node);
         let client = own.and_then(|member| member.client.as_deref());
@@ -122,13 +121,13 @@ impl<'a> Sweep<'a> {
         })
     }
 
-    /// About how many seconds it takes.
+    /// Returns the approximate duration in seconds.
     pub fn seconds(&self) -> u64 {
         let points = (BATCHES.len() * WINDOWS.len()) as u64;
         points * (self.load.point_ms + 400) / 1000 + 6
     }
 
-    /// Measures, and lets the node choose for itself again.
+    /// Measures the grid, then lets the node choose for itself again.
     pub fn run(&self) -> Result<SweepView, Problem> {
         let measured = self.measure();
         let released = release(self.admin);
@@ -147,7 +146,7 @@ impl<'a> Sweep<'a> {
         progress(&format!("{}, the best, and the node's own choice in turns", best.shown()));
         release(self.admin)?;
         self.offer(self.warmup() * SETTLE)?;
-        // The greatest of many is partly luck: it has to do it again.
+        // The greatest of many is partly luck, so it is measured again.
         let mut turns = Vec::new();
         for _ in 0..TURNS {
             set(self.admin, Some((best, self.load.point_ms + SLACK_MS)))?;
@@ -197,7 +196,7 @@ impl<'a> Sweep<'a> {
             return Err(Problem::new(Kind::Failed, "not_held", what));
         }
         let samples = self.offer(self.warmup())?;
-        // What the model says of this point, with what it has just learned under this load.
+        // The prediction uses what the model has just learned under this load.
         let predicted = ask(self.admin)?.predicted(setting);
         let point = MeasuredPoint {
             batch_bytes: setting.batch_bytes,
@@ -216,7 +215,7 @@ impl<'a> Sweep<'a> {
         Ok(point)
     }
 
-    /// Runs a closed loop against the settings in force.
+    /// Runs a closed loop with the current setting.
     fn offer(&self, warmup: Duration) -> Result<Samples, Problem> {
         until_something_is_done(self.load.point_ms, |ms| self.offer_for(ms, warmup))
     }
@@ -261,7 +260,7 @@ impl MeasuredPoint {
 }
 
 impl SweepView {
-    /// Returns the points as a grid.
+    /// Returns the measured points as a grid.
     pub fn points(&self) -> Vec<PointView> {
         let point = |point: &MeasuredPoint| PointView {
             batch_bytes: point.batch_bytes,
@@ -293,8 +292,8 @@ impl SweepView {
     }
 }
 
-/// A rate of zero says nothing of a setting: a measurement in which nothing was done is made again
-/// with more time, and is an error in the end.
+/// Repeats a measurement with more time until a command completes, since a rate of zero says
+/// nothing about a setting. Fails if none ever does.
 fn until_something_is_done(
     mut ms: u64,
     mut measure: impl FnMut(u64) -> Result<Samples, Problem>,
@@ -330,17 +329,17 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// Asks the node at this address for its tuning.
+/// Queries the tuning of the node at this address.
 pub fn ask(admin: &str) -> Result<TuningView, Problem> {
     answer(admin, client::get(admin, "/tuning", WAIT))
 }
 
-/// The node chooses for itself again.
+/// Lets the node choose for itself again.
 pub fn release(admin: &str) -> Result<(), Problem> {
     set(admin, None).map(drop)
 }
 
-/// Holds a setting for a number of milliseconds, or ends that.
+/// Fixes a setting for a number of milliseconds, or ends that.
 fn set(admin: &str, hold: Option<(SettingView, u64)>) -> Result<TuningView, Problem> {
     let hold = hold.map(|(setting, ms)| HoldView {
         batch_bytes: setting.batch_bytes,
@@ -361,7 +360,7 @@ fn answer(
     })
 }
 
-/// Client connections of all nodes that answer.
+/// Returns the number of client connections of all nodes that reply.
 pub fn clients(cluster: &ClusterView) -> Result<u64, Problem> {
     let views = cluster.nodes.iter().filter_map(Answer::view);
     let mut count = 0;

@@ -1,4 +1,4 @@
-//! `quorate bench log --trace`: one command at a time, and the stamps of all nodes and devices
+//! `quorate bench log --trace`: one command at a time, with the stamps of all nodes and devices
 //! involved.
 
 use std::{
@@ -19,17 +19,17 @@ use crate::{
     problem::{Kind, Problem},
 };
 
-/// Commands that are looked at: the rings of the nodes have room for the stamps of more.
+/// Number of commands analysed; the nodes' rings have space for the stamps of more.
 const COMMANDS: usize = 3000;
-/// Most attempts: on a busy machine a leader may be replaced meanwhile, and then the next one is
-/// asked.
+/// Maximum attempts: on a busy machine the leader may change during one, and then the next leader
+/// is tried.
 const TRIES: u32 = 3;
-/// A command takes no longer.
+/// Timeout of a command.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Most bytes of a reply of the log service.
+/// Maximum length of a reply of the log service.
 const REPLY_BYTES_MAX: usize = 1 << 10;
 
-/// Traces a cluster of the session, whose nodes stamp, and ends them.
+/// Traces commands in a cluster of the session whose nodes record stamps, then ends the nodes.
 pub(super) fn trace(
     session: &mut Session,
     cluster: &Cluster,
@@ -56,7 +56,7 @@ pub(super) fn trace(
     })
 }
 
-/// Commands that one leader took, and which.
+/// Returns commands that a single leader handled, and that leader.
 fn asked(
     cluster: &Cluster,
     value_bytes: usize,
@@ -78,7 +78,7 @@ fn asked(
     Err(why)
 }
 
-/// Sends one command after the other; those of the warm-up are not in the result.
+/// Sends one command after another; those of the warm-up are not returned.
 fn ask(at: SocketAddr, value_bytes: usize, time: &Time) -> io::Result<Vec<Command>> {
     let mut stream = TcpStream::connect_timeout(&at, PATIENCE)?;
     stream.set_nodelay(true)?;

@@ -1,4 +1,4 @@
-//! `quorate bench wan`: what the links of an emulated network carry.
+//! `quorate bench wan`: capacity of the links of an emulated network.
 
 use super::session::Session;
 use crate::{
@@ -10,8 +10,8 @@ use crate::{
     wan::{Measured, Profile},
 };
 
-/// Makes the network, and lets bare programs find out what it carries; [`super::network::enter`]
-/// was called.
+/// Creates the network and measures its capacity with bare programs; [`super::network::enter`] must
+/// have been called.
 pub fn run(profile: Profile, document: &mut Document) -> Result<(), Problem> {
     let session = Session::over(Some(Emulated::Wan(profile)))?;
     if let Some(network) = session.network() {
@@ -27,7 +27,7 @@ pub fn run(profile: Profile, document: &mut Document) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Returns the capacity of the links, as figures of the report.
+/// Returns the capacity of the links as figures of the report.
 pub(super) fn ceilings(link: Measured) -> [Ceiling; 2] {
     let ceiling = |name: &str, value: f64, unit: &str, p50_us| Ceiling {
         name: name.to_owned(),

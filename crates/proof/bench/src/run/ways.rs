@@ -1,5 +1,5 @@
-//! Experiments of the kind [`Kind::Ways`](crate::papers::Kind): the same loads on nodes that speak
-//! and vote in different ways, each on a segment whose links have some speed.
+//! Experiments of the kind [`Kind::Ways`](crate::papers::Kind): the same loads on nodes with
+//! different planes and devices, on segments of different link speeds.
 
 use std::time::Duration;
 
@@ -22,14 +22,15 @@ use crate::{
     row::{Row, Setting},
 };
 
-/// Default duration of a repetition: there are many rows, and everything is on one machine.
+/// Default duration of a repetition, short because there are many rows and everything runs on one
+/// machine.
 const MEASURE: Duration = Duration::from_secs(2);
 const WARMUP: Duration = Duration::from_millis(500);
 
-/// Interface of clients that speak frames, at the switch.
+/// Interface at the switch for clients that speak frames.
 const FRAMES: &str = "frames0";
 
-/// Returns the requested time.
+/// Returns the requested durations, or the defaults.
 pub(super) fn time(given: &PaperTime) -> Time {
     let usual = given.usual();
     Time {
@@ -39,8 +40,8 @@ pub(super) fn time(given: &PaperTime) -> Time {
     }
 }
 
-/// Runs the experiment: in each round all ways and speeds take their turns, with new nodes, so that
-/// all of them meet whatever else the machine does, and what is in their logs is alike.
+/// Runs the experiment. In each round all combinations take turns on new nodes, so that other load
+/// on the machine affects all of them equally, and their logs have similar contents.
 pub(super) fn run(
     experiment: &Experiment<'_>,
     ways: &Ways,
@@ -87,7 +88,7 @@ fn sizes(
     Ok(())
 }
 
-/// All repetitions of all of them, in turns.
+/// Measures all repetitions of all groups, in turns.
 fn rounds(groups: &mut [Group<'_>], session: &mut Session) -> Result<(), Problem> {
     let repeat = groups.first().map_or(0, |group| group.time().repeat);
     for round in 1..=repeat {
@@ -104,20 +105,20 @@ fn rounds(groups: &mut [Group<'_>], session: &mut Session) -> Result<(), Problem
     Ok(())
 }
 
-/// Nodes that speak in one way, and the size that they are asked to write.
+/// Nodes with one combination of plane and device, and the size written to them.
 struct Group<'a> {
     experiment: &'a Experiment<'a>,
     spoken: &'a Spoken,
     link: &'a str,
     value_bytes: usize,
-    /// Repetitions for each number of clients.
+    /// Repetitions by number of clients.
     all: Vec<(u32, Vec<Repetition>)>,
-    /// Why it has not the device that is wanted.
+    /// Reason why the required device is not used.
     refused: Option<Problem>,
 }
 
 impl<'a> Group<'a> {
-    /// Creates the rounds with all numbers of clients, or the first and the last.
+    /// Returns the group with all numbers of clients, or only the first and last.
     fn new(
         experiment: &'a Experiment<'a>,
         spoken: &'a Spoken,
@@ -142,8 +143,8 @@ impl<'a> Group<'a> {
         time(&self.experiment.wish.time)
     }
 
-    /// A repetition for each number of clients, on new nodes. Without its device it has no more
-    /// turns.
+    /// Measures a repetition for each number of clients on new nodes. A group whose device is not
+    /// used gets no more turns.
     fn turn(&mut self, session: &mut Session) -> Result<(), Problem> {
         if self.refused.is_some() {
             return Ok(());
@@ -165,7 +166,7 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    /// Sets the speed of all links.
+    /// Sets the speed of every link.
     fn set_speed(&self, session: &Session) -> Result<(), Problem> {
         let megabits = |name: &str| Lan::named(name).map_or(1, |lan| lan.megabits());
         let percent = megabits(self.link) * 100 / megabits(&self.experiment.run.lan);
@@ -188,7 +189,7 @@ impl<'a> Group<'a> {
         Ok(bench)
     }
 
-    /// A client has a connection of its own.
+    /// Returns the parameters of a row in which every client has its own connection.
     fn setting(&self, clients: u32) -> Setting {
         let offer = Offer::Closed { outstanding: clients };
         let name = &self.experiment.scenario.name;
@@ -199,8 +200,8 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Adds a row for each number of clients, compared with a bare program of that window; `failed`
-    /// ended the rounds.
+    /// Adds a row for each number of clients, compared with a bare program with that window.
+    /// `failed` is the problem that ended the rounds, if any.
     fn put(
         &self,
         failed: Option<&Problem>,
@@ -229,7 +230,7 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    /// Returns a row; a refused case has one as well, which gives the reason.
+    /// Returns a row of the group; for a refused group, an invalid one with the reason.
     fn row(
         &self,
         clients: u32,

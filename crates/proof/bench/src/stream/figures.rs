@@ -1,4 +1,4 @@
-//! Figures of a row on byte streams, in addition to those of every row.
+//! Figures of byte-stream rows, in addition to those of every row.
 
 use serde::Serialize;
 
@@ -9,62 +9,61 @@ use crate::{
     repetition::{GENERATOR, Repetition, RoleCost},
 };
 
-/// Below this share of its target a load is more than the system, or the generator, can do.
+/// Delivered share below which a load exceeds what the system, or the generator, can do.
 pub const DELIVERED_MIN: f64 = 0.99;
 
-/// Figures of a row whose commands are writes.
+/// Figures of a row whose commands are stream writes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
     /// `framed` or `raw`.
     pub protocol: String,
-    /// Writes that were due together shared a system call.
+    /// Writes due at the same time shared a system call.
     pub gathered: bool,
-    /// The writer had a CPU of its own, and all others the rest.
+    /// The writer had a CPU of its own, and all other processes the rest.
     pub pinned: bool,
-    /// Bytes per second that were to be written, in all streams; `None` for as many as are taken.
+    /// Target in bytes per second over all streams; `None` if unlimited.
     pub target_bytes_per_s: Option<u64>,
     /// Bytes per second that became durable.
     pub bytes_per_s: f64,
-    /// The share of the target.
+    /// Delivered share of the target.
     pub delivered: Option<f64>,
-    /// Bytes that became durable with an acknowledgement, in the mean.
+    /// Mean bytes that became durable per acknowledgement.
     pub acknowledged_bytes: f64,
-    /// Latency from the call that wrote to the acknowledgement. The latencies of the row begin when
-    /// a write was due, and so contain the generator's delay when the load exceeds what can be
-    /// done.
+    /// Median latency from the write call to the acknowledgement. The row's latencies start when a
+    /// write was due, and therefore include the generator's delay under overload.
     pub from_call_p50_us: f64,
-    /// The same.
+    /// 99th percentile of that latency.
     pub from_call_p99_us: f64,
-    /// CPU of one node of each role.
+    /// CPU time of one node of each role.
     pub cpu: Vec<NodeCost>,
 }
 
-/// CPU of one node.
+/// CPU time of one node.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodeCost {
     /// Name of the role, as in `roles` of the row.
     pub role: String,
-    /// Seconds in user mode per 10⁹ bytes that became durable.
+    /// Seconds in user mode per 10⁹ durable bytes.
     pub user_s_per_gb: f64,
-    /// Seconds in the kernel.
+    /// Seconds in the kernel per 10⁹ durable bytes.
     pub system_s_per_gb: f64,
 }
 
-/// Load of the row.
+/// Requested load of a row.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
     /// Protocol of the writer.
     pub speech: Speech,
-    /// Bytes of a write.
+    /// Size of a write in bytes.
     pub write_bytes: usize,
-    /// Writes.
+    /// Offered writes.
     pub offer: Offer,
-    /// Writes that are due together share a system call.
+    /// Writes due at the same time share a system call.
     pub gather: bool,
 }
 
 impl Asked {
-    /// Bytes per second.
+    /// Returns the target in bytes per second, in an open loop.
     pub fn target(&self) -> Option<u64> {
         match self.offer {
             Offer::Open { per_second } => Some(per_second.saturating_mul(self.write_bytes as u64)),
@@ -74,7 +73,7 @@ impl Asked {
 }
 
 impl Figures {
-    /// Medians of the repetitions.
+    /// Returns the medians of the repetitions.
     #[expect(clippy::cast_precision_loss, reason = "figures for people")]
     pub fn new(asked: Asked, all: &[Repetition], acknowledged: &[Acknowledged]) -> Self {
         let middle =
@@ -97,12 +96,13 @@ impl Figures {
         }
     }
 
-    /// Returns whether all of the offered load was delivered, where there was a target.
+    /// Returns whether the whole offered load was delivered; true without a target.
     pub fn is_delivered(&self) -> bool {
         self.delivered.is_none_or(|share| share >= DELIVERED_MIN)
     }
 
-    /// CPU per byte of each role's nodes; `nodes` says how many have that role.
+    /// Sets the CPU time per byte of each role's nodes; `nodes` returns the number of nodes in a
+    /// role.
     #[expect(clippy::cast_precision_loss, reason = "figures for people")]
     pub fn set_cpu(
         &mut self,
@@ -121,12 +121,12 @@ impl Figures {
         self.cpu = roles.iter().map(of).collect();
     }
 
-    /// CPU of a node of this role: user and kernel.
+    /// Returns the CPU time of a node in this role.
     pub fn cpu_of(&self, role: &str) -> Option<&NodeCost> {
         self.cpu.iter().find(|cost| cost.role == role)
     }
 
-    /// The load in words.
+    /// Describes the load.
     pub fn load(&self, outstanding: Option<u32>, streams: u32) -> String {
         let load = match (self.target_bytes_per_s, outstanding) {
             (Some(target), _) => shown_rate(target),
@@ -136,7 +136,7 @@ impl Figures {
         if streams == 1 { load } else { format!("{load}, {streams} streams") }
     }
 
-    /// CPU of a node of each role, user and kernel, in words.
+    /// Describes the CPU time of a node in each role, user and kernel.
     pub fn shown_cpu(&self) -> String {
         let nodes = self.cpu.iter().filter(|cost| cost.role != GENERATOR);
         let shown = nodes.map(|cost| {
@@ -147,7 +147,7 @@ impl Figures {
     }
 }
 
-/// `5 MB/s`.
+/// Formats a rate such as `5 MB/s`.
 #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
 pub fn shown_rate(bytes_per_s: u64) -> String {
     format!("{} MB/s", round(bytes_per_s as f64 / 1e6))
@@ -207,7 +207,7 @@ mod tests {
         let mut figures = figures(Offer::Closed { outstanding: 8 }, &[10]);
         let roles = [role("leader"), role("followers"), role(GENERATOR)];
         figures.set_cpu(&roles, 100, |role| if role == "followers" { 2 } else { 1 });
-        // 2 µs for 100 B are 20 s for 10⁹ B.
+        // 2 µs per 100 B are 20 s per 10⁹ B.
         let cost = |role| {
             let cost = figures.cpu_of(role).unwrap();
             format!("{} {}", cost.user_s_per_gb, cost.system_s_per_gb)

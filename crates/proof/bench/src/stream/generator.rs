@@ -1,5 +1,5 @@
-//! Drives writers of byte streams over sockets: one thread, epoll, one system call for each write,
-//! or for those that are due together.
+//! Generates byte-stream writes over sockets: one thread with epoll, and one system call per write
+//! or per group of writes that are due together.
 
 use std::{
     io::{self, ErrorKind, Read as _, Write as _},
@@ -22,53 +22,53 @@ use crate::{
     schedule::{Nanos, SECOND},
 };
 
-/// Timeout to connect, to open a stream, to close it.
+/// Timeout for connecting and for opening and closing a stream.
 const WAIT: Duration = Duration::from_secs(10);
-/// Events taken at a time.
+/// Maximum events per poll.
 const EVENTS_MAX: usize = 256;
-/// Writes, or bytes, after which acknowledgements are read again.
+/// Maximum writes, or bytes, between two reads of acknowledgements.
 const TURN_WRITES: usize = 64;
 const TURN_BYTES: usize = 256 << 10;
-/// Writes that share system calls between two reads: one call for each acknowledgement, or nearly.
+/// Maximum gathered writes between two reads: roughly one call per acknowledgement.
 const GATHERED_WRITES: usize = 4096;
-/// Bytes of writes that share a system call, at most; one write may be larger.
+/// Maximum bytes of writes that share a system call; a single write may be larger.
 const GATHERED_BYTES: usize = 64 << 10;
-/// Bytes waiting for a full socket from which it holds all others up.
+/// Bytes waiting for one full socket at which all writers wait.
 const WAITING_BYTES_MAX: usize = 1 << 20;
 /// Size of a read.
 const READ_BYTES: usize = 64 << 10;
 
-/// Writers and their target.
+/// Writers and their destination.
 #[derive(Clone, Debug)]
 pub struct Writers {
-    /// The protocol that the address speaks.
+    /// Protocol spoken at the address.
     pub speech: Speech,
     /// Address to which each stream connects.
     pub address: SocketAddr,
-    /// Bytes of a write.
+    /// Size of a write in bytes.
     pub write_bytes: usize,
-    /// Writes that are due together share a system call.
+    /// Writes due at the same time share a system call.
     pub gather: bool,
-    /// CPUs of the writers; without any those of the caller.
+    /// CPUs of the writers; `None` for those of the caller.
     pub cpus: Option<CpuSet>,
-    /// Prefix of the streams' names; at the raw port nodes choose them.
+    /// Prefix of stream names; at the raw port, nodes choose the names.
     pub prefix: String,
-    /// Keeper, which sets how much is kept and removes the streams at the end; a bare program keeps
-    /// nothing.
+    /// Keeper that limits retention and removes the streams at the end; `None` for a bare program,
+    /// which retains nothing.
     pub keeper: Option<Keeper>,
 }
 
-/// Bounds what the streams take on the disk.
+/// Limits the disk space of the streams.
 #[derive(Clone, Debug)]
 pub struct Keeper {
-    /// Speaks the framed protocol.
+    /// Address that speaks the framed protocol.
     pub address: String,
-    /// Bytes of each stream that are kept at least.
+    /// Minimum number of bytes retained per stream.
     pub bytes: u64,
 }
 
 impl Writers {
-    /// Opens a stream for each connection of the plan, and starts.
+    /// Opens a stream for each connection of the plan and starts writing.
     pub fn start(self, plan: Plan) -> io::Result<Running<Written>> {
         Running::spawn(move |shared| {
             if let Some(cpus) = &self.cpus {
@@ -85,7 +85,8 @@ impl Writers {
         })
     }
 
-    /// Returns the streams' names, and the keeper to notify.
+    /// Returns a stream client, the streams' names, and the bytes to retain; `None` without a
+    /// keeper.
     fn kept(&self) -> io::Result<Option<(Streams, Vec<String>, u64)>> {
         let Some(keeper) = &self.keeper else {
             return Ok(None);
@@ -124,26 +125,26 @@ impl Writers {
 struct Generator {
     speech: Speech,
     calls: Calls,
-    /// Writers with something due, where that waits for more.
+    /// Writers with due writes, while gathering.
     dirty: Vec<usize>,
     epoll: OwnedFd,
     alarm: Alarm,
     writers: Vec<Option<Writer>>,
-    /// The writer that holds all others up.
+    /// The writer whose full socket makes all others wait.
     full: Option<usize>,
     acknowledged: Acknowledged,
     scratch: Vec<u8>,
 }
 
-/// Content of system calls: all writes are alike.
+/// Bytes of system calls; all writes have the same content.
 struct Calls {
-    /// Bytes of as many writes as share a call.
+    /// As many writes as may share a call.
     bytes: Vec<u8>,
-    /// Bytes of one.
+    /// Length of one write.
     write: usize,
 }
 
-/// A system call of which the socket took a part.
+/// A system call whose bytes the socket has accepted only in part.
 #[derive(Clone, Copy)]
 struct Call {
     taken: usize,
@@ -153,11 +154,11 @@ struct Call {
 struct Writer {
     socket: TcpStream,
     progress: Progress,
-    /// Writes that are due and not begun.
+    /// Due writes that have not begun.
     waiting: usize,
     /// Call that the socket accepted only in part.
     call: Option<Call>,
-    /// Input received that is not a complete message yet.
+    /// Received bytes that do not form a complete message yet.
     input: Vec<u8>,
 }
 
@@ -198,14 +199,14 @@ impl Generator {
                 break;
             }
             let more = self.issue(&mut load, started);
-            // A writer that is full wakes us when it is not any more.
+            // The full writer's socket wakes us when it has space again.
             let due = if self.full.is_some() {
                 plan.sending().max(now + SECOND / 10)
             } else {
                 load.wake_at()
             };
             let wait = if more { 0 } else { due.saturating_sub(now) };
-            // A stop is seen at least this often.
+            // Wakes at least this often to check for a stop.
             let wait = wait.min(SECOND / 10);
             self.alarm.wait(&self.epoll, &mut events, wait)?;
             for event in &events {
@@ -216,7 +217,7 @@ impl Generator {
         Ok(Written { samples: load.finish(), acknowledged: std::mem::take(&mut self.acknowledged) })
     }
 
-    /// Begins writes that are due. Whether there may be more at once.
+    /// Begins due writes. Returns whether more may be due immediately.
     fn issue(&mut self, load: &mut Load, started: Instant) -> bool {
         let write = self.calls.write;
         let gathers = self.calls.bytes.len() > write;
@@ -321,7 +322,7 @@ impl Generator {
         load.lost(index, why);
     }
 
-    /// Ends all streams for good; all that was written is durable then.
+    /// Closes all streams permanently; everything written is durable then.
     fn close(&mut self) -> io::Result<()> {
         let mut writers: Vec<Writer> = self.writers.drain(..).flatten().collect();
         for writer in &mut writers {
@@ -345,7 +346,8 @@ impl Writer {
             socket.set_nodelay(true)?;
             socket.set_read_timeout(Some(WAIT))?;
             socket.set_write_timeout(Some(WAIT))?;
-            // Only distinguished from other writers of the same cluster, which all are ours.
+            // The id only needs to differ from other writers of this cluster, all of which are
+            // ours.
             let writer = u128::from(std::process::id()) << 64 | index as u128;
             let name = format!("{}{index}", wanted.prefix);
             wanted.speech.open(&mut socket, &name, writer)?;
@@ -365,7 +367,7 @@ impl Writer {
         self.waiting > 1 && self.waiting.saturating_mul(write) >= WAITING_BYTES_MAX
     }
 
-    /// Writes what is due until the socket is full.
+    /// Sends due writes until the socket is full.
     fn send(&mut self, calls: &Calls, started: Instant) -> io::Result<()> {
         loop {
             let call = match self.call {
@@ -387,7 +389,7 @@ impl Writer {
         }
     }
 
-    /// The next call, with as many writes as share it.
+    /// Begins the next call, with as many writes as may share it.
     fn begin(&mut self, calls: &Calls, now: Nanos) -> Call {
         let writes = self.waiting.min(calls.bytes.len() / calls.write);
         self.waiting -= writes;
@@ -395,7 +397,7 @@ impl Writer {
         Call { taken: 0, bytes: writes * calls.write }
     }
 
-    /// Reads what is there, once.
+    /// Reads once.
     fn receive(&mut self, scratch: &mut [u8]) -> io::Result<()> {
         match self.socket.read(scratch) {
             Ok(0) => {
@@ -414,7 +416,7 @@ impl Writer {
         }
     }
 
-    /// The newest position of what came; `None` if nothing says one.
+    /// Returns the durable position from the next message; `None` if none is complete.
     fn hear(&mut self, speech: Speech) -> Result<Option<u64>, String> {
         let heard = speech.hear(&self.input, self.progress.durable())?;
         let Some(heard) = heard else {
@@ -427,7 +429,7 @@ impl Writer {
         Ok(Some(heard.position))
     }
 
-    /// Takes no further acknowledgement for news: all writes are durable.
+    /// Waits until the stream is closed, skipping acknowledgements: all writes are durable already.
     fn wait_closed(&mut self, speech: Speech, scratch: &mut [u8]) -> io::Result<()> {
         let until = Instant::now() + WAIT;
         while Instant::now() < until {

@@ -1,32 +1,32 @@
-//! One stream's writes, and which of them are durable at a position.
+//! Writes of one stream, and which of them are durable at a position.
 
 use std::collections::VecDeque;
 
 use crate::{protocol::Malformed, schedule::Nanos};
 
-/// The writes of a stream that are not durable yet.
+/// Writes of a stream that are not durable yet.
 #[derive(Clone, Debug)]
 pub struct Progress {
     write_bytes: u64,
-    /// All bytes below are durable.
+    /// End of the durable prefix.
     durable: u64,
-    /// Writes that were begun.
+    /// Number of writes begun.
     begun: u64,
-    /// When, of those that are not durable, the oldest first.
+    /// Start times of the writes that are not durable, oldest first.
     calls: VecDeque<Nanos>,
 }
 
-/// Content of an acknowledgement.
+/// Progress made by an acknowledgement.
 #[derive(Debug, PartialEq, Eq)]
 pub struct News {
-    /// Bytes that are durable since the one before.
+    /// Bytes that became durable.
     pub bytes: u64,
-    /// Start times of the writes whose last byte is among them.
+    /// Start times of the writes that became durable.
     pub calls: Vec<Nanos>,
 }
 
 impl Progress {
-    /// Creates the progress of a new stream, whose writes have this size.
+    /// Returns the progress of a new stream whose writes have this size.
     pub fn new(write_bytes: usize) -> Self {
         Self {
             write_bytes: (write_bytes as u64).max(1),
@@ -36,18 +36,18 @@ impl Progress {
         }
     }
 
-    /// The next write is begun.
+    /// Records the start of the next write.
     pub fn begin(&mut self, now: Nanos) {
         self.begun += 1;
         self.calls.push_back(now);
     }
 
-    /// All bytes below are durable.
+    /// Returns the end of the durable prefix.
     pub const fn durable(&self) -> u64 {
         self.durable
     }
 
-    /// All bytes below this position are durable, says the node.
+    /// Handles a node's report that all bytes below this position are durable.
     pub fn acknowledge(&mut self, position: u64) -> Result<News, Malformed> {
         if position < self.durable {
             return Err(Malformed("a durable position that goes back"));

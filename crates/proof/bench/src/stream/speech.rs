@@ -1,4 +1,4 @@
-//! Protocol of a byte stream's writer, as bytes: framed, or raw.
+//! Writer's side of both byte-stream protocols, framed and raw, as bytes.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -9,7 +9,7 @@ use quorate_wire::streams::{
     Answer, Ask, BODY_BYTES_MAX, Found, How, VERSION, data_head, decode_answer,
 };
 
-/// Bytes of a count at the raw port.
+/// Length of a count at the raw port.
 const COUNT_BYTES: usize = 4;
 
 /// A protocol of byte streams.
@@ -17,18 +17,18 @@ const COUNT_BYTES: usize = 4;
 pub enum Speech {
     /// Protocol of `--stream`: frames in both directions.
     Framed,
-    /// Protocol of `--stream-raw`: bytes to the node, counts of newly durable bytes back.
+    /// Protocol of `--stream-raw`: bytes to the node, and counts of newly durable bytes in return.
     Raw,
 }
 
-/// The next thing that a node said to a writer.
+/// A message from a node to a writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heard {
-    /// Bytes of the input that said it.
+    /// Length of the message in the input.
     pub used: usize,
-    /// All bytes of the stream below are durable.
+    /// End of the stream's durable prefix.
     pub position: u64,
-    /// And no more come.
+    /// The stream is closed; no more messages follow.
     pub closed: bool,
 }
 
@@ -41,7 +41,7 @@ impl Speech {
         }
     }
 
-    /// Returns a write of this many bytes, as it goes into the socket.
+    /// Encodes a write of this many bytes.
     pub fn write(self, bytes: usize) -> Vec<u8> {
         let body = vec![b'x'; bytes];
         match self {
@@ -53,8 +53,8 @@ impl Speech {
         }
     }
 
-    /// Makes a new stream; waits until it is there. At the raw port the connection is one, and has
-    /// no name.
+    /// Opens a new stream and waits for the confirmation. At the raw port the connection itself is
+    /// the stream and has no name.
     pub fn open(self, socket: &mut TcpStream, name: &str, writer: u128) -> io::Result<()> {
         if self == Self::Raw {
             return Ok(());
@@ -68,8 +68,8 @@ impl Speech {
         expect(socket, |answer| *answer == Answer::Opened { position: 0 })
     }
 
-    /// Parses the message at the beginning of the input, where all bytes below `durable` are
-    /// durable; `None` if it is not complete.
+    /// Decodes the message at the start of the input; `durable` is the current durable position.
+    /// Returns `None` if the message is incomplete.
     pub fn hear(self, input: &[u8], durable: u64) -> Result<Option<Heard>, String> {
         if self == Self::Raw {
             let count = input.first_chunk::<COUNT_BYTES>();
@@ -92,7 +92,7 @@ impl Speech {
         Ok(Some(Heard { used, position, closed }))
     }
 
-    /// Says that no more comes.
+    /// Ends the stream: no more bytes follow.
     pub fn close(self, socket: &mut TcpStream) -> io::Result<()> {
         match self {
             Self::Raw => socket.shutdown(std::net::Shutdown::Write),
@@ -105,7 +105,7 @@ impl Speech {
     }
 }
 
-/// The next answer, which has to be that.
+/// Reads the next answer, which must be the expected one.
 fn expect(socket: &mut TcpStream, wanted: impl FnOnce(&Answer<'_>) -> bool) -> io::Result<()> {
     let malformed = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
     let mut frame = Vec::new();

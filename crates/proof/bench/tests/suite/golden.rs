@@ -1,5 +1,4 @@
-//! Reports are compared with files. `UPDATE_GOLDEN=1 cargo test -p quorate-bench` writes them
-//! again.
+//! Reports compared with files. `UPDATE_GOLDEN=1 cargo test -p quorate-bench` rewrites them.
 
 use std::{env, fs, path::Path};
 
@@ -42,7 +41,7 @@ fn setting(offer: Offer) -> Setting {
     }
 }
 
-/// Latencies from `least_us` up, every microsecond once.
+/// Returns a repetition with one latency for every microsecond from `least_us` up.
 fn repetition(completed: u64, least_us: u64) -> Repetition {
     let mut samples = Samples {
         completed,
@@ -71,7 +70,7 @@ fn repetition(completed: u64, least_us: u64) -> Repetition {
     }
 }
 
-/// Nodes with devices in the kernel, which gave out all slots but the first.
+/// Returns a row of nodes with kernel devices, which assigned all slots but the first.
 fn device_row() -> Row {
     let mut setting = setting(Offer::Closed { outstanding: 8 });
     setting.scenario = "kernel-paxos-fig5".to_owned();
@@ -104,7 +103,8 @@ fn stream_row() -> Row {
     row
 }
 
-/// Two senders at nine tenths of the link; one of two receivers lost a tenth.
+/// Returns a row of two senders at nine tenths of the link, where one of two receivers lost a
+/// tenth.
 fn segment_row() -> Row {
     let asked = OfSegment {
         way: Way::Multicast,
@@ -240,7 +240,7 @@ fn html() {
     assert!(!html.contains("<later>") && !html.contains("<markup>"));
 }
 
-/// A report without measurements is a page, without a division by zero.
+/// A report without measurements is still a page, without a division by zero.
 #[test]
 fn an_empty_report_is_a_page_as_well() {
     let mut document = document();

@@ -1,4 +1,5 @@
-//! The generator over real sockets, against servers that misbehave in known ways. Counts, no times.
+//! The generator over real sockets, against servers that misbehave in known ways. Tests check
+//! counts, never times.
 
 use std::{
     io::{Read as _, Write as _},
@@ -14,7 +15,7 @@ use quorate_bench::{
     schedule::SECOND,
 };
 
-/// Answers every SET with what `answer` makes of its number; `None` closes the connection.
+/// Starts a server that sends `answer` of each SET's number; `None` closes the connection.
 fn server(answer: fn(u64) -> Option<&'static [u8]>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

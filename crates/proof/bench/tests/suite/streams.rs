@@ -1,5 +1,5 @@
-//! Writers of byte streams over real sockets, against played nodes that keep to the raw protocol or
-//! do not. Counts, no times.
+//! Byte-stream writers over real sockets, against simulated nodes that follow or violate the raw
+//! protocol. Tests check counts, never times.
 
 use std::{
     io::{Read as _, Write as _},
@@ -14,13 +14,13 @@ use quorate_bench::{
 };
 
 const WRITE_BYTES: usize = 100;
-/// Writes of this size share system calls.
+/// Size of writes that share system calls.
 const GATHERED_BYTES: usize = 64;
 
 /// Handler of a node's connection.
 type Serve = fn(TcpStream);
 
-/// A node that does this with every connection.
+/// Starts a node that handles every connection with `serve`.
 fn node(serve: Serve) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -33,12 +33,12 @@ fn node(serve: Serve) -> SocketAddr {
     address
 }
 
-/// Reads bytes until there are no more; `answer` maps the number of new ones to the count returned.
+/// Reads all bytes from the socket; `answer` maps the number of new bytes to the count returned.
 fn take(socket: TcpStream, answer: fn(u32) -> u32) {
     take_in_parts(socket, 1 << 16, answer);
 }
 
-/// The same, `bytes` at a time.
+/// Reads all bytes, up to `bytes` at a time, and returns counts from `answer`.
 fn take_in_parts(mut socket: TcpStream, bytes: usize, answer: fn(u32) -> u32) {
     let mut input = vec![0; bytes];
     while let Ok(count) = socket.read(&mut input)
@@ -51,7 +51,7 @@ fn take_in_parts(mut socket: TcpStream, bytes: usize, answer: fn(u32) -> u32) {
     }
 }
 
-/// A run that waits for every acknowledgement, however long a busy machine takes.
+/// Runs writers until every acknowledgement has arrived, however long a busy machine takes.
 fn run(address: SocketAddr, offer: Offer, streams: u32, write_bytes: usize) -> Written {
     patient(60 * SECOND, address, offer, streams, write_bytes)
 }
@@ -92,13 +92,13 @@ fn every_write_is_acknowledged_by_its_last_byte() {
     let closed = run(address, Offer::Closed { outstanding: 10 }, 3, WRITE_BYTES);
     assert_eq!(closed.samples.lost, 0);
     assert_eq!(closed.samples.latencies.count(), closed.samples.sent);
-    // What is due just before the end may be written just behind it.
+    // A write due just before the end may be sent just after it.
     let due = closed.samples.latencies.count();
     let called = closed.acknowledged.from_call.count();
     assert!((due.saturating_sub(10)..=due).contains(&called), "{due} due, {called} called");
 }
 
-/// The writes that an acknowledgement makes room for are sent as one piece.
+/// Writes that become due after an acknowledgement share one system call.
 #[test]
 fn writes_that_are_due_together_go_together() {
     let address = node(|socket| take(socket, |count| count));
@@ -110,8 +110,8 @@ fn writes_that_are_due_together_go_together() {
     assert_eq!(acknowledged.bytes, samples.completed * GATHERED_BYTES as u64);
 }
 
-/// The node is slower than the writer, whose socket is full again and again, and accepts calls in
-/// part.
+/// No write is lost when the node is slower than the writer, whose socket is full repeatedly and
+/// accepts calls only in part.
 #[test]
 fn no_write_is_lost_where_many_are_outstanding() {
     let address = node(|socket| take_in_parts(socket, 1000, |count| count));
@@ -122,8 +122,8 @@ fn no_write_is_lost_where_many_are_outstanding() {
     assert!(samples.completed > 0);
 }
 
-/// A byte that is acknowledged and was never written is no acknowledgement, and neither is one by a
-/// node that is gone.
+/// An acknowledgement of bytes that were never written is invalid, and outstanding writes are lost
+/// when the node disconnects.
 #[test]
 fn a_node_that_miscounts_or_goes_away_loses_what_was_outstanding() {
     let nodes: [(Serve, &str); 2] =
@@ -136,8 +136,7 @@ fn a_node_that_miscounts_or_goes_away_loses_what_was_outstanding() {
     }
 }
 
-/// Bytes that the node does not accept stay with the writer, which asks for no more, and gives up
-/// in the end.
+/// A node that accepts no bytes blocks the writer, which sends no more and eventually gives up.
 #[test]
 fn a_node_that_takes_nothing_holds_the_writer_up() {
     let address = node(|socket| {

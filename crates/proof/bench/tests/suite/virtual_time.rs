@@ -1,4 +1,4 @@
-//! The generator against a server whose service times and stalls are known, in virtual time.
+//! The generator in virtual time, against a server with known service times and stalls.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -11,13 +11,14 @@ use quorate_bench::{
 const MS: Nanos = 1_000_000;
 const US: Nanos = 1_000;
 
-/// Serves each command in a time that is known, one connection in order; does nothing in a stall.
+/// A server that processes each connection in order with known service times, and stops during a
+/// stall.
 struct Fake {
     service: fn(u64) -> Nanos,
     stall: std::ops::Range<Nanos>,
-    /// The generator does not run here, as if others had the CPU.
+    /// Period in which the generator does not run, as if other processes had the CPU.
     sleep: std::ops::Range<Nanos>,
-    /// Commands on one connection at a time; then its socket is full.
+    /// Outstanding commands per connection at which its socket is full.
     socket: usize,
 }
 
@@ -28,7 +29,7 @@ impl Default for Fake {
 }
 
 impl Fake {
-    /// Returns the time of the answer to a command that arrives at `at`.
+    /// Returns the reply time of a command that arrives at `at`.
     fn answers(&self, at: Nanos, number: u64) -> Nanos {
         let at = if self.stall.contains(&at) { self.stall.end } else { at };
         let done = at + (self.service)(number);
@@ -48,10 +49,10 @@ impl Fake {
             {
                 replies.pop();
                 open[connection] -= 1;
-                // The generator sees it when it runs.
+                // The generator sees a reply only when it runs.
                 load.replied(now, connection, Answer::Done);
             }
-            // A generator whose socket is full waits for it, as the real one does.
+            // Like the real generator, it waits while a socket is full.
             while open.iter().all(|open| *open < self.socket)
                 && let Some(issue) = load.issue(now)
             {
@@ -94,12 +95,13 @@ fn close(got: f64, wanted: f64, share: f64) {
     assert!((got - wanted).abs() <= wanted * share, "{got} is not within {share} of {wanted}");
 }
 
-/// 100 to 1100 us, every microsecond as often as any other.
+/// Returns service times evenly spread from 100 to 1100 µs.
 fn spread(number: u64) -> Nanos {
     100 * US + number.wrapping_mul(617) % 1000 * US
 }
 
-/// A stall of 183 ms that covers no whole bar of the rate over time but one.
+/// A stall of 183 ms is measured to the microsecond, even though it covers only one whole bar of
+/// the rate over time.
 #[test]
 fn the_longest_time_without_a_reply_is_found_to_the_microsecond() {
     let stall = 4 * SECOND + 10 * MS..4 * SECOND + 193 * MS;
@@ -107,7 +109,7 @@ fn the_longest_time_without_a_reply_is_found_to_the_microsecond() {
     for plan in [closed(8), open(10_000, 8)] {
         let samples = fake.run(plan);
         let after = |moment| samples.gaps.longest_after(moment).unwrap();
-        // The replies stop with the stall, and come back one service later at most.
+        // Replies stop with the stall and resume at most one service time after it.
         let gap = after(3 * SECOND);
         assert!((183 * MS..=183 * MS + 200 * US).contains(&gap), "{gap}");
         assert_eq!(after(stall.start + MS), gap, "it ends later");
@@ -115,7 +117,7 @@ fn the_longest_time_without_a_reply_is_found_to_the_microsecond() {
     }
 }
 
-/// A server that never comes back: the silence lasts to the end of the sending.
+/// If the server never replies again, the gap lasts until the end of sending.
 #[test]
 fn silence_to_the_end_is_a_gap() {
     let fake = Fake { stall: 7 * SECOND..1000 * SECOND, ..Fake::default() };
@@ -148,8 +150,7 @@ fn a_closed_loop_follows_littles_law() {
     }
 }
 
-/// During half a second of ten nothing is answered: one command in twenty waits, evenly up to 500
-/// ms.
+/// A stall of half a second in ten delays one command in twenty, evenly by up to 500 ms.
 #[test]
 fn a_stall_of_the_server_is_charged_to_every_command_that_it_delays() {
     let fake = Fake { stall: 4 * SECOND..4 * SECOND + 500 * MS, ..Fake::default() };
@@ -161,8 +162,8 @@ fn a_stall_of_the_server_is_charged_to_every_command_that_it_delays() {
     assert_eq!(samples.late, 0);
 }
 
-/// The sockets fill at once: most commands of the stall can only be sent after it, and their
-/// waiting counts all the same.
+/// The sockets fill at once, so most commands of the stall can only be sent after it; their latency
+/// includes the wait nevertheless.
 #[test]
 fn a_command_that_could_not_be_sent_in_time_is_charged_from_its_intended_time() {
     let fake = Fake { stall: 4 * SECOND..4 * SECOND + 500 * MS, socket: 4, ..Fake::default() };
@@ -172,7 +173,8 @@ fn a_command_that_could_not_be_sent_in_time_is_charged_from_its_intended_time() 
     assert!(samples.late_share() > LATE_SHARE_MAX, "{}", samples.late_share());
 }
 
-/// The generator itself does not run for 300 ms: it catches up, counts the wait, and says so.
+/// The generator does not run for 300 ms: it catches up, includes the delay in latencies, and
+/// reports it.
 #[test]
 fn a_late_generator_counts_from_the_intended_time_and_says_that_it_was_late() {
     let fake = Fake { sleep: 4 * SECOND..4 * SECOND + 300 * MS, ..Fake::default() };
@@ -251,7 +253,7 @@ fn the_rate_over_time_shows_when_nothing_came() {
     assert!(samples.over_time[45] > 500);
 }
 
-/// Commands that were not sent in time are never sent, and not waited for.
+/// Commands that were not sent in time are never sent, and no reply is awaited.
 #[test]
 fn a_load_that_was_held_up_ends_all_the_same() {
     let plan = open(1000, 1);

@@ -41,7 +41,8 @@ const HELP: &str = "conformance
                    are for programs: name, seconds and finder, with tabs between";
 
 const COUNT: usize = 200_000;
-/// Targets in this repository; the last one needs tools that a machine may lack.
+/// Targets in this repository; all but the first two need tools or permissions that a machine may
+/// lack.
 const OURS: [&str; 6] = ["reference", "p4", "rtl-64", "rtl-512", "xdp", "tc"];
 
 fn main() -> ExitCode {
@@ -71,7 +72,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns whether everything that `./setup` installs must be there.
+/// Returns whether missing tools are errors, because `./setup` installs all of them.
 fn no_skips() -> bool {
     env::var("QUORATE_NO_SKIPS").is_ok_and(|value| value == "true")
 }
@@ -87,7 +88,7 @@ fn program(name: &str) -> Result<Program, String> {
 fn target(kind: &str, name: &str) -> Result<bool, String> {
     let program = program(name)?;
     if Bus::ALL.iter().any(|bus| bus.target() == kind) {
-        // As `run` has built it; its answers are its own.
+        // Run the simulator that `run` has built; it writes the responses itself.
         let simulator = rtl::simulator(&workplace(kind), program);
         let status = Command::new(simulator).arg(name).status().map_err(text)?;
         return Ok(status.success());
@@ -122,7 +123,8 @@ fn workplace(name: &str) -> PathBuf {
     target.unwrap_or(root).join("offload").join(name)
 }
 
-/// Returns the targets that this machine can have. Others must not seem to have passed.
+/// Returns all targets, including those that cannot run on this machine, so that these are not
+/// mistaken for passed.
 fn targets() -> Result<Vec<Target>, String> {
     let own = env::current_exe().map_err(text)?;
     let own = own.to_string_lossy().into_owned();
@@ -152,7 +154,7 @@ fn targets() -> Result<Vec<Target>, String> {
             let folder = workplace(&target.name);
             let built = rtl::build(&rtl::sources(), &folder, program, bus, Size::VECTORS);
             if let Err(why) = built {
-                // A tool that lacks is a skip; a core that does not build is none.
+                // A missing tool skips the target, but a core that does not build is an error.
                 if rtl::missing().is_none() {
                     return Err(why);
                 }
@@ -250,7 +252,8 @@ fn run(words: &[&str]) -> Result<bool, String> {
     Ok(well)
 }
 
-/// For machines that have nothing but this program: what it cannot load here is an error.
+/// Tests the kernel programs alone, for machines that have only this binary. A program that cannot
+/// be loaded is an error.
 fn kernel(words: &[&str]) -> Result<bool, String> {
     let count = match words {
         [] => COUNT,
@@ -278,9 +281,9 @@ fn kernel(words: &[&str]) -> Result<bool, String> {
     Ok(well)
 }
 
-/// Both cores, as `quorate start --device rtl:FOLDER` runs them.
+/// Builds both cores for `quorate start --device rtl:FOLDER`.
 fn cores(folder: &Path, words: &[&str]) -> Result<bool, String> {
-    // As long as the programs for switches have it on the interpreter, and as many.
+    // The same dimensions as the switch programs on the interpreter.
     let mut size = Size { room: 128, cells: 4096 };
     let mut bus = Bus::Narrow;
     for pair in words.chunks(2) {
@@ -314,7 +317,7 @@ fn number(word: &str) -> Result<usize, String> {
     number.map_err(|_| format!("{word} is no number"))
 }
 
-/// Mixed groups, each another seed.
+/// Runs mixed groups with different seeds.
 fn groups(words: &[&str]) -> Result<bool, String> {
     let count = match words {
         [] => 1_000,
@@ -339,7 +342,7 @@ fn groups(words: &[&str]) -> Result<bool, String> {
     Ok(true)
 }
 
-/// Objects for machines without clang, and the hash of what they are made of.
+/// Compiles the kernel objects for machines without clang, and writes the hash of their sources.
 fn object() -> Result<bool, String> {
     let clang = compile::clang().ok_or("clang is not installed")?;
     let sources = xdp::sources().canonicalize().map_err(text)?;

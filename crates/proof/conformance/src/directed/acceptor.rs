@@ -1,4 +1,4 @@
-//! Cases of the acceptor.
+//! Directed cases of the acceptor.
 
 use super::*;
 
@@ -157,7 +157,8 @@ pub(super) fn acceptor() -> Vec<Case> {
                 vote(FIRST, 1),
             ],
         ),
-        // A write that is still enabled when frames of others pass: simulated hardware had it.
+        // Finds a write that stays enabled while other traffic passes; simulated hardware once had
+        // this bug.
         case(
             "four frames of others behind a vote, then the slot is read",
             vec![

@@ -1,4 +1,4 @@
-//! Cases of the coordinator.
+//! Directed cases of the coordinator.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Cases of both programs at one interface: what is heard inside.
+//! Directed cases of both programs at one interface, which exchange messages internally.
 
 use super::*;
 

@@ -1,9 +1,10 @@
-//! Cases that every program must handle alike: foreign or partial frames; fields; counters.
+//! Directed cases that every program must handle alike: foreign or incomplete frames, fields,
+//! counters.
 
 use super::*;
 
-/// Returns cases that every program must handle alike: foreign or partial frames; control; counters
-/// at the end.
+/// Returns cases that every program must handle alike: foreign or incomplete frames, fields, and
+/// the counters afterwards.
 pub(super) fn strangers(program: Program) -> Vec<Case> {
     let read = |slot| owner(&of(program, about(Type::Read, slot)));
     let good = match program {
@@ -85,14 +86,14 @@ pub(super) fn strangers(program: Program) -> Vec<Case> {
     let mut none = form(Form::Raw);
     none[16..18].fill(0);
     torn.push(from_network(none));
-    // The checksum is right, and the sum of the room lies.
+    // The checksum is correct, but the room's sum is wrong.
     let mut lies = form(Form::Raw);
     lies[75] ^= 1;
     lies[16..18].fill(0);
     let whole = udp(sum(0, &lies[14..]));
     lies[16..18].copy_from_slice(&whole.to_be_bytes());
     torn.push(from_network(lies));
-    // Nothing but the link's own check covers where it comes from.
+    // Only the link's own check covers the source address.
     torn.extend([read(FIRST), changed(6, &[0x5a], false)]);
 
     let mut fields = Vec::new();
@@ -132,7 +133,7 @@ pub(super) fn strangers(program: Program) -> Vec<Case> {
         header.value.origin = number;
         owner(&of(program, header))
     };
-    // All bits that may be ones are: sums of them need their last bit.
+    // All variable bits are ones, so that sums need their last bit.
     let mut full = of(program, about(Type::Read, u64::MAX));
     (full.ballot.0, full.voted, full.boot) = (u64::MAX, u64::MAX, u32::MAX);
     full.value = Descriptor {
@@ -147,13 +148,13 @@ pub(super) fn strangers(program: Program) -> Vec<Case> {
     ones[26..36].fill(0xff);
     seal(&mut ones);
 
-    // What was written, and what was counted.
+    // Reads what was written and counted.
     let asked = || {
         let counters = (0..34).map(ask).chain([ask(u32::MAX)]);
         (FIRST - 1..FIRST + 4).map(read).chain(counters).collect::<Vec<_>>()
     };
     [
-        // A checksum that comes out as zero is sent as all ones.
+        // A checksum of zero is sent as all ones.
         (
             "a sum without a complement",
             [(Form::Udp, 1, 40), (Form::Raw, 2, 16)]
@@ -174,7 +175,7 @@ pub(super) fn strangers(program: Program) -> Vec<Case> {
 fn frame_sealed_but_for_its_sum(mut bytes: Vec<u8>) -> Vec<u8> {
     let sum = [bytes[98], bytes[99]];
     seal(&mut bytes);
-    // The sum of the room changes the checksum by as much as it lies.
+    // Adjust the checksum for the wrong sum of the room.
     let right = u16::from_be_bytes([bytes[98], bytes[99]]);
     bytes[98..100].copy_from_slice(&sum);
     let lies = u16::from_be_bytes(sum);
@@ -187,7 +188,7 @@ fn frame_sealed_but_for_its_sum(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// A frame whose answer has a sum without a complement: the origin is chosen so.
+/// Returns a frame whose answer has a checksum of zero, achieved by the choice of origin.
 fn whose_checksum_is_zero(program: Program, form: Form, slot: u64, at: usize) -> Event {
     let mut header = match program {
         Program::Acceptor | Program::Host => phase2a(BALLOT, FIRST + slot, 33),
@@ -197,7 +198,7 @@ fn whose_checksum_is_zero(program: Program, form: Form, slot: u64, at: usize) ->
     header.value.origin = 0;
     let mut reference = Reference::new(program);
     let mut checksum = 0;
-    // A coordinator's slots differ from one submit to the next.
+    // A coordinator assigns a new slot to every submit.
     let before = (1..slot).map(|_| network(&submit(33), 33));
     let before = before.filter(|_| program == Program::Coordinator);
     let events = ready(program).into_iter().chain(before);
@@ -206,7 +207,7 @@ fn whose_checksum_is_zero(program: Program, form: Form, slot: u64, at: usize) ->
         let (_, answer) = sent.first().expect("each of these is answered");
         checksum = u32::from(u16::from_be_bytes([answer[at], answer[at + 1]]));
     }
-    // One's complement: a sum to which its own complement is added is all ones.
+    // In one's complement, a sum plus its complement is all ones.
     header.value.origin = checksum;
     asks(&header)
 }

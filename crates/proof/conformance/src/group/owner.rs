@@ -1,5 +1,5 @@
-//! Owners of devices in a few lines: they fence, read out, import, promise, propose again, arm,
-//! start; they take an allocation back and go on by themselves.
+//! Minimal owners of devices: they fence, read out, import, promise, propose again, arm and start
+//! devices; they revoke an allocation of slots and continue by themselves.
 
 use std::collections::BTreeMap;
 
@@ -11,30 +11,31 @@ use crate::{
     frames::{ROOM, call, frame, of_coordinator, plain},
 };
 
-/// Fills holes: no client submits it.
+/// Value that fills holes; never submitted by a client.
 const NO_OP: u64 = u64::MAX;
 
-/// A rule of owners that is left out, to see that it is noticed.
+/// A rule that owners violate, to check that the violation is detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Omitted {
-    /// [offload-8] A promise without a fence: the device votes on below it.
+    /// [offload-8] Promise without fencing the device, which continues to vote in lower ballots.
     Fence,
-    /// [offload-8] A promise without what the device voted for.
+    /// [offload-8] Promise without reading the device's votes.
     ReadOut,
-    /// [offload-8] The first hole ends what is read out.
+    /// [offload-8] Stop reading votes at the first hole.
     Holes,
-    /// [offload-12] Taken back from a coordinator that goes on.
+    /// [offload-12] Revoke the allocation of a coordinator without stopping it.
     Stop,
-    /// [offload-12] What was given out is filled with no-ops.
+    /// [offload-12] Fill assigned slots with no-ops.
     Adoption,
-    /// [offload-9] A coordinator that forgot is started again in its ballot.
+    /// [offload-9] Restart a coordinator that lost its memory in the same ballot.
     StepDown,
-    /// [offload-9] A device that forgot keeps its name: old calls are obeyed.
+    /// [offload-9] Keep the boot number of a device that lost its memory, so that old calls are
+    /// obeyed.
     Boot,
 }
 
 impl Omitted {
-    /// All of them.
+    /// All violations.
     pub const ALL: [Self; 7] = [
         Self::Fence,
         Self::ReadOut,
@@ -46,12 +47,12 @@ impl Omitted {
     ];
 }
 
-/// A node that votes, and its device.
+/// A voting node and its device.
 pub(super) struct Member {
     pub(super) device: Box<dyn Device>,
     calls: u64,
     promised: Ballot,
-    /// Votes read out of its device, and its own.
+    /// Votes read from the device, and the owner's own.
     votes: BTreeMap<Slot, (Ballot, u64)>,
     floor: Slot,
 }
@@ -62,7 +63,7 @@ impl Member {
     }
 }
 
-/// A coordinator, as its owner knows it.
+/// A coordinator as known to its owner.
 pub(super) struct Proposer {
     pub(super) device: Box<dyn Device>,
     boot: u32,
@@ -77,16 +78,17 @@ impl Proposer {
     }
 }
 
-/// The latest leader.
+/// State of the latest leader.
 #[derive(Debug, Default)]
 pub(super) struct Lead {
     pub(super) node: usize,
     ballot: Ballot,
-    /// Members that promised and are armed; none: it died before it could propose, or stepped down.
+    /// Members that promised and are armed; empty if the leader died before it could propose, or
+    /// stepped down.
     armed: Vec<usize>,
-    /// One past its own last proposal.
+    /// Slot after the leader's own last proposal.
     next: Slot,
-    /// Its coordinator assigns slots.
+    /// The coordinator assigns slots.
     started: bool,
 }
 
@@ -107,21 +109,21 @@ impl Group {
         Ok(())
     }
 
-    /// A call of a member's owner; the answer.
+    /// Makes a call of a member's owner; returns the answer.
     fn tell(&mut self, member: usize, header: Header) -> Result<(Header, Vec<u8>), String> {
         self.members[member].calls += 1;
         let calls = self.members[member].calls;
         self.ask(Station::Acceptor(member), header, 1, calls)
     }
 
-    /// A call of a coordinator's owner.
+    /// Makes a call of a coordinator's owner; returns the answer.
     fn command(&mut self, proposer: usize, header: Header) -> Result<(Header, Vec<u8>), String> {
         self.proposers[proposer].calls += 1;
         let (boot, calls) = (self.proposers[proposer].boot, self.proposers[proposer].calls);
         self.ask(Station::Coordinator(proposer), of_coordinator(header), boot, calls)
     }
 
-    /// A call with its number; the answer, and its bytes.
+    /// Makes a numbered call; returns the answer's header and bytes.
     fn ask(
         &mut self,
         station: Station,
@@ -150,7 +152,8 @@ impl Group {
         }
     }
 
-    /// [offload-8] Fence, read out from the floor on, holes too, import; then promise.
+    /// [offload-8] Fences the device, reads all cells from the floor on, including holes, imports
+    /// the votes, and promises.
     fn promise(&mut self, member: usize, ballot: Ballot) -> Result<(), String> {
         if self.omitted != Some(Omitted::Fence) {
             let (done, _) = self.tell(member, call(Type::Fence, 0))?;
@@ -174,7 +177,7 @@ impl Group {
         Ok(())
     }
 
-    /// The owner votes itself, over TCP as it were.
+    /// Casts a vote of the owner itself, as over TCP.
     fn vote(&mut self, member: usize, slot: Slot, number: u64) -> Result<(), String> {
         let ballot = self.lead.ballot;
         assert!(self.members[member].promised <= ballot, "a leader asks who promised");
@@ -182,9 +185,9 @@ impl Group {
         self.note(member, ballot, slot, number)
     }
 
-    /// Begins a ballot: phase 1 with a quorum, votes found are proposed again, then devices are
-    /// armed and started. The previous leader need not know: its coordinator continues, unless it
-    /// is the same node. Some die on the way.
+    /// Begins a ballot: runs phase 1 with a quorum, proposes reported votes again, arms the devices
+    /// and starts the coordinator. The previous leader is not notified: its coordinator continues,
+    /// unless it is on the same node. Some leaders die before they finish.
     pub(super) fn begin_ballot(&mut self) -> Result<(), String> {
         self.ballots += 1;
         let ballot = self.lead.ballot + 1 + self.dice.below(3);
@@ -201,7 +204,7 @@ impl Group {
             self.promise(*member, ballot)?;
         }
         let members = || asked.iter().map(|member| &self.members[*member]);
-        // What is below the highest floor is decided, and its owner has it.
+        // Slots below the highest floor are decided and known to its owner.
         let floor = members().map(|member| member.floor).max().unwrap_or(0);
         let last = members().filter_map(|member| member.votes.keys().next_back());
         let next = last.max().map_or(floor, |slot| floor.max(slot + 1));
@@ -228,12 +231,12 @@ impl Group {
         self.start()
     }
 
-    /// [offload-5]
+    /// [offload-5] Arms a member's device in the current ballot.
     fn arm(&mut self, member: usize) -> Result<(), String> {
         let floor = self.members[member].floor;
         let mut arm = call(Type::Arm, 0);
         arm.ballot = PackedBallot(self.lead.ballot);
-        // All below the next slot is decided.
+        // All slots below the next one are decided.
         arm.slot = self.dice.between(floor, floor.max(self.lead.next));
         arm.position = u8::try_from(member).expect("three members");
         let (done, _) = self.tell(member, arm)?;
@@ -245,7 +248,7 @@ impl Group {
         Ok(())
     }
 
-    /// A member that was left out promises and is armed, too.
+    /// Makes a member that was left out promise, and arms its device.
     pub(super) fn arm_another(&mut self) -> Result<(), String> {
         let mut others = (0..MEMBERS).filter(|member| !self.lead.armed.contains(member));
         let (true, Some(member)) = (self.lead.is_leading(), others.next()) else {
@@ -256,8 +259,8 @@ impl Group {
         self.arm(member)
     }
 
-    /// [offload-14] As far as a quorum of those that are armed, and the coordinator itself, have
-    /// room.
+    /// [offload-14] Returns the limit of assignable slots: the coordinator and a quorum of the
+    /// armed members must have cells for them.
     fn limit(&self, own_floor: Slot) -> Slot {
         let mut floors: Vec<Slot> =
             self.lead.armed.iter().map(|member| self.members[*member].floor).collect();
@@ -265,8 +268,8 @@ impl Group {
         own_floor.min(floors[QUORUM - 1]) + WINDOW
     }
 
-    /// [offload-5] From its own next slot on, all below being decided, only the device gives out
-    /// slots of the ballot.
+    /// [offload-5] Starts the coordinator at the leader's next slot, below which all is decided.
+    /// From then on only the device assigns slots in this ballot.
     fn start(&mut self) -> Result<(), String> {
         let (node, next) = (self.lead.node, self.lead.next);
         let mut start = call(Type::Arm, 0);
@@ -282,7 +285,7 @@ impl Group {
         Ok(())
     }
 
-    /// [offload-12] Stop, read `next` and every cell, adopt all.
+    /// [offload-12] Stops the coordinator, reads `next` and every cell, and adopts all proposals.
     pub(super) fn take_back(&mut self) -> Result<(), String> {
         if !self.lead.started {
             return Ok(());
@@ -297,7 +300,7 @@ impl Group {
             let mut header = plain(Type::Read);
             header.slot = slot;
             let (cell, bytes) = self.command(node, header)?;
-            // A cell that is empty never left.
+            // The proposal of an empty cell was never sent.
             let mut number = NO_OP;
             if cell.voted == self.lead.ballot && self.omitted != Some(Omitted::Adoption) {
                 same_bytes(&bytes, &cell)?;
@@ -312,7 +315,8 @@ impl Group {
         Ok(())
     }
 
-    /// A leader whose coordinator does not work proposes by itself, or lets it work again.
+    /// Lets a leader without a running coordinator propose by itself, or starts the coordinator
+    /// again.
     pub(super) fn go_on(&mut self) -> Result<(), String> {
         if self.lead.started || !self.lead.is_leading() {
             return Ok(());
@@ -332,8 +336,8 @@ impl Group {
         Ok(())
     }
 
-    /// [offload-14] Any member's floor, and the coordinator's floor and limit, up to what is
-    /// decided.
+    /// [offload-14] Raises the floor of a member, and the floor and limit of the coordinator,
+    /// within the decided slots.
     pub(super) fn raise_floors(&mut self) -> Result<(), String> {
         let member = self.dice.index(MEMBERS);
         let from = self.members[member].floor;
@@ -354,7 +358,7 @@ impl Group {
         Ok(())
     }
 
-    /// A coordinator loses its memory, and has another name from then on; who leads with it steps
+    /// Makes a coordinator lose its memory; it gets a new boot number. A leader that uses it steps
     /// down ([offload-9]).
     pub(super) fn power_goes(&mut self) -> Result<(), String> {
         let node = self.dice.index(self.proposers.len());

@@ -1,4 +1,4 @@
-//! Both sets reach everything that a program can do: otherwise equal answers would prove little.
+//! Both sets reach every behaviour of a program; otherwise equal answers would prove little.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use quorate_conformance::{
 };
 use quorate_offload::{Form, Header, Port, Reason, Type};
 
-/// Reasons that one program alone can have.
+/// Returns whether a program on its own can have this outcome.
 fn reachable(program: Program, reason: Reason) -> bool {
     match reason {
         Reason::Busy | Reason::Hint => false,
@@ -25,7 +25,7 @@ fn answers(program: Program) -> &'static [Type] {
     }
 }
 
-/// Checks the counts of each answer, and of each reason.
+/// Checks that each kind of answer and each reason occurs at least `least` times.
 fn check(program: Program, set: &str, events: &[Event], least: u64) {
     let mut reference = Reference::new(program);
     let mut types: BTreeMap<Type, u64> = BTreeMap::new();
@@ -36,7 +36,7 @@ fn check(program: Program, set: &str, events: &[Event], least: u64) {
         }
         let sent: Vec<Sent> = reference.step(event).unwrap();
         for (_, frame) in &sent {
-            // A refusal may go to any port, and what goes on is no answer.
+            // A refusal may go to any port; a frame that is passed on is not an answer.
             let passed = matches!(event, Event::Frame(_, same) if same == frame);
             let form = Form::of(frame, setup().own.port);
             let Some(form) = form.ok().filter(|_| !passed) else {
@@ -79,8 +79,8 @@ fn both_sets_reach_every_reason_and_every_answer() {
     }
 }
 
-/// Both sets reach a host's internal frames: its own votes and decisions, in addition to those that
-/// leave.
+/// Both sets reach a host's internal frames, its own votes and decisions, as well as those that it
+/// sends.
 #[test]
 fn both_sets_reach_what_a_host_hears_inside() {
     let directed = directed::events(Program::Host);

@@ -1,4 +1,4 @@
-//! Every device that runs in a process of tests, against the reference.
+//! Compares every device that can run in a test process with the reference.
 
 use std::{fmt::Write as _, fs, path::Path};
 
@@ -13,7 +13,7 @@ use quorate_conformance::{
 };
 use quorate_offload::checksum::crc32c;
 
-/// In `cargo test`; `cargo xtask offload conformance` has 200 000.
+/// Random events in `cargo test`; `cargo xtask offload conformance` uses 200 000.
 const RANDOM: usize = 20_000;
 
 fn check(device: &mut dyn Device, events: &[Event], expected: &[Vec<Sent>], name: &str) {
@@ -39,9 +39,9 @@ fn the_switch_does_what_the_reference_does() {
     }
 }
 
-/// The reference's answer to each case, in a few digits: a changed line is changed behaviour, for
-/// every device. `REWRITE=1 cargo test -p quorate-conformance` writes them again; the difference is
-/// the review.
+/// A digest of the reference's answers to each case: a changed line means changed behaviour of
+/// every device. `REWRITE=1 cargo test -p quorate-conformance` updates the digests, and the diff is
+/// reviewed.
 #[test]
 fn cases_have_their_digests() {
     let mut text =

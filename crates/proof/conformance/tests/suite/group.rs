@@ -1,5 +1,5 @@
-//! Groups of devices under faults, judged by what is chosen; and that the judge sees a device, or
-//! an owner, that breaks a rule.
+//! Groups of devices under faults keep chosen values, and the check detects a device or an owner
+//! that violates a rule.
 
 use quorate_conformance::{
     group::{EVENTS, Group, Omitted},
@@ -8,9 +8,9 @@ use quorate_conformance::{
 };
 use quorate_device::p4::Sources;
 
-/// In `cargo test`; `cargo xtask offload groups` has more.
+/// Runs in `cargo test`; `cargo xtask offload groups` does more.
 const RUNS: u64 = 40;
-/// Runs that look for a fault, until one shows it.
+/// Maximum number of runs that search for a fault.
 const SEARCH: u64 = 400;
 
 fn run(seed: u64, sources: &Sources, omitted: Option<Omitted>) -> Result<Group, String> {
@@ -19,7 +19,7 @@ fn run(seed: u64, sources: &Sources, omitted: Option<Omitted>) -> Result<Group, 
     Ok(group)
 }
 
-/// The first run that shows it, and how.
+/// Finds the first run that detects the fault, and prints how.
 fn search(name: &str, sources: &Sources, omitted: Option<Omitted>) {
     let seen =
         (0..SEARCH).find_map(|seed| run(seed, sources, omitted).err().map(|why| (seed, why)));
@@ -41,7 +41,7 @@ fn what_is_chosen_stays_chosen() {
     assert!(slots > 100 * RUNS && decisions > 50 * RUNS && ballots > 10 * RUNS);
 }
 
-/// Mutants that a group can notice: the fault shows in the choice, not in the bytes of one answer.
+/// Groups detect the mutants whose fault affects the choice, not the bytes of a single answer.
 #[test]
 fn a_device_that_breaks_a_rule_is_seen() {
     let mutants = mutant::all().unwrap();

@@ -1,5 +1,4 @@
-//! The tests of `quorate-conformance` that stand outside of it: one program, a module for each
-//! subject.
+//! Integration tests of `quorate-conformance`: one program with a module per subject.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 

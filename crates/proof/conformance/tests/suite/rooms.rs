@@ -1,5 +1,4 @@
-//! Rooms wider and narrower than that of the vectors: what is built for another one does there what
-//! the reference does.
+//! Devices built for wider or narrower rooms than that of the vectors behave like the reference.
 
 use std::{
     collections::BTreeSet,
@@ -19,19 +18,19 @@ use quorate_device::Boxed;
 use quorate_offload::{Form, Header};
 
 const SIZE: Size = Size { room: 128, cells: 64 };
-/// With fewer not all lengths of values occur.
+/// With fewer events not all lengths of values occur.
 const RANDOM: usize = 20_000;
-/// Events that are given to a core one by one.
+/// Events passed to a core one at a time.
 const SINGLY: usize = 5_000;
 
-/// Says what is not tested, and why; with `QUORATE_NO_SKIPS=true` everything must be there.
+/// Reports a skipped test; with `QUORATE_NO_SKIPS=true` it fails instead.
 fn skip(why: &str) {
     let all = env::var("QUORATE_NO_SKIPS").is_ok_and(|value| value == "true");
     assert!(!all, "cores with a wider room are not tested: {why}");
     eprintln!("skipped: cores with a wider room: {why}");
 }
 
-/// The forms of answers with values, and how long these are.
+/// Returns the forms and lengths of all values in these answers.
 fn lengths(answers: &[Vec<Sent>]) -> BTreeSet<(bool, u16)> {
     let frames = answers.iter().flatten();
     let found = frames.filter_map(|(_, frame)| {
@@ -80,8 +79,8 @@ fn the_cores_do_what_the_reference_does_in_a_wider_room() {
     }
 }
 
-/// The shortest frames: of two words on a wide bus in both forms, so that what is stored is asked
-/// for at once.
+/// The shortest frames have two words on a wide bus in both forms, so a stored value is read back
+/// immediately.
 #[test]
 #[ignore = "Verilator needs a minute to build the cores; nightly"]
 fn the_wide_cores_do_what_the_reference_does_in_the_narrowest_room() {
@@ -97,7 +96,7 @@ fn folder(bus: Bus, size: Size) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
-/// Each has to answer before the next event comes, within its time.
+/// A node can open both cores, each of which must answer in time before the next event.
 fn as_a_node_starts_them(folder: &Path) {
     let words = format!("{}/{{}}/V{{}}", folder.display());
     let (boxed, settings) = Boxed::open(&[words]).unwrap();
@@ -115,7 +114,7 @@ fn same_as_the_reference(folder: &Path, bus: Bus, size: Size) {
         if let Err(difference) = compare::run(&mut core, &events[..SINGLY], &expected) {
             panic!("{name}, event {}\n{}", difference.at, difference.what);
         }
-        // One frame close behind the other, as the bus is never idle.
+        // Without gaps between frames, so that the bus is never idle.
         let found = rtl::run(&simulator, &events).unwrap();
         let found = found.unwrap_or_else(|| panic!("{name} gives up"));
         let differs = expected.iter().zip(&found).position(|(a, b)| a != b);

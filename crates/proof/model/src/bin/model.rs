@@ -1,5 +1,5 @@
-//! Runs the explorer from the command line: `model run PROFILE|all --from N --runs N`, `model
-//! replay PROFILE SEED`.
+//! Command line of the explorer: `model run PROFILE|all --from N --runs N`, `model replay PROFILE
+//! SEED`.
 #![allow(clippy::print_stdout, reason = "a command line")]
 
 use std::{process::ExitCode, time::Instant};
@@ -108,7 +108,8 @@ fn replay(profile: &str, seed: &str, mode: Mode) -> ExitCode {
     }
 }
 
-/// Seconds of processor time that this process has had: a run on a busy machine is no shorter.
+/// Returns the processor time of this process in seconds, so that a busy machine does not shorten a
+/// run.
 fn cpu_seconds() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     #[expect(clippy::cast_precision_loss, reason = "seconds, to be shown")]

@@ -1,7 +1,7 @@
-//! Builds each mutant in a copy of the core, runs the explorer on it, and reports a table: `mutants
-//! [--check|--lines] [FILTER]`. `--check` asks only whether each compiles; one that does not proves
-//! nothing. `--lines` is for programs: name, seconds and finder of each, with tabs between; the
-//! finder is empty if there is none.
+//! Builds each mutant in a copy of the core, runs the explorer on it, and prints a table: `mutants
+//! [--check|--lines] [FILTER]`. `--check` only checks that each mutant compiles; one that does not
+//! proves nothing. `--lines` is for programs: name, seconds and finder of each mutant, separated by
+//! tabs. The finder is empty if the mutant was not found.
 #![allow(clippy::print_stdout, reason = "a command line")]
 
 use std::{
@@ -13,13 +13,14 @@ use std::{
 
 use quorate_model::mutant::{self, Mutant};
 
-/// The copy of the workspace that mutants are built in; kept, so that only what changes recompiles.
+/// Copy of the workspace in which mutants are built. It is kept between runs, so that only changes
+/// recompile.
 struct Workshop {
     folder: PathBuf,
     crates: PathBuf,
 }
 
-/// Crates that mutants change, and the crates that these are made of and tested with.
+/// Crates that mutants change, and their dependencies within the workspace.
 const COPIED: [&str; 4] = ["protocol/core", "proof/model", "storage/log", "storage/stream"];
 
 impl Workshop {
@@ -44,7 +45,7 @@ impl Workshop {
         Ok(shop)
     }
 
-    /// Brings the copy level with the source tree. Files that are equal are not touched.
+    /// Synchronises the copy with the source tree. Unchanged files are not touched.
     fn restore(&self) -> io::Result<()> {
         for name in COPIED {
             copy(&self.crates.join(name), &self.folder.join("crates").join(name))?;
@@ -53,7 +54,8 @@ impl Workshop {
     }
 
     fn cargo(&self, arguments: &[&str]) -> io::Result<Output> {
-        // The compiler next to this cargo, whatever a dependency's folder asks for.
+        // The compiler that belongs to this cargo, regardless of any toolchain file in a
+        // dependency's folder.
         let cargo = Path::new(env!("CARGO"));
         Command::new(cargo)
             .env("RUSTC", cargo.with_file_name("rustc"))
@@ -68,10 +70,10 @@ impl Workshop {
             .output()
     }
 
-    /// Runs one test of the core: it must fail where the mutant is planted.
+    /// Runs one test of the core, which must fail in the planted mutant.
     fn test(&self, kind: &str, name: &str, place: &[&str]) -> Result<Judgement, String> {
         let words = [&["test", "--package", "quorate-core"], place, &[name]].concat();
-        // What it takes to build is not what it takes to find.
+        // Build first, so that only the search is timed.
         let built = self.cargo(&[&words[..], &["--no-run"]].concat());
         built.map_err(|e| e.to_string())?;
         let started = Instant::now();
@@ -88,7 +90,7 @@ impl Workshop {
         })
     }
 
-    /// Plants a mutant. Fails if it does not compile.
+    /// Applies a mutant to the copy. Fails if it does not compile.
     fn plant(&self, mutant: &Mutant) -> Result<(), String> {
         let changed = mutant.changed(&self.crates)?;
         self.restore().map_err(|e| e.to_string())?;
@@ -105,7 +107,7 @@ impl Workshop {
         Err(format!("{} does not compile\n{why}", mutant.name))
     }
 
-    /// Looks for a mutant that was planted.
+    /// Searches for the planted mutant with its test or the explorer.
     fn judge(&self, mutant: &Mutant) -> Result<Judgement, String> {
         let test = match (&mutant.unit, &mutant.transcript) {
             (Some(name), _) => Some(("unit test", name, &["--lib"][..])),
@@ -148,7 +150,7 @@ struct Judgement {
 }
 
 impl Judgement {
-    /// Returns the finder of a mutant, in a few words; empty if it was not found.
+    /// Returns a short description of what found the mutant; empty if nothing did.
     fn finder(&self, mutant: &Mutant) -> String {
         if !self.caught {
             return String::new();
@@ -156,7 +158,7 @@ impl Judgement {
         if mutant.unit.is_some() || mutant.transcript.is_some() {
             return self.report.clone();
         }
-        // The first line begins with the property, the next one says which run it was.
+        // The first line begins with the property; the next one names the run.
         let property = self.report.split([':', ' ']).next().unwrap_or_default();
         let run = self.report.split("| run ").nth(1);
         let run = run.and_then(|rest| rest.split(',').next());
@@ -190,13 +192,13 @@ fn has(words: &[String], flag: &str) -> bool {
     words.iter().any(|word| word == flag)
 }
 
-/// Returns whether all mutants that the words choose are found, or compile.
+/// Processes all mutants selected by `words`. Returns whether all results are as expected.
 fn run(words: &[String]) -> Result<bool, String> {
     let (check, lines) = (has(words, "--check"), has(words, "--lines"));
     let filter = words.iter().find(|word| !word.starts_with("--"));
     let filter = filter.map_or("", String::as_str);
     let all = mutant::all()?;
-    // The name of one is that one, even if others begin with it.
+    // An exact name selects only that mutant, even if others contain it.
     let exact = all.iter().any(|mutant| mutant.name == filter);
     let wanted = |mutant: &&Mutant| match exact {
         true => mutant.name == filter,

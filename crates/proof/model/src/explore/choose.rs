@@ -1,5 +1,5 @@
-//! Choice of the next event in a random run: one by the rates of its plan, or a few that belong
-//! together.
+//! Choice of the next event in a random run: a single one by the rates of its plan, or a short
+//! sequence.
 
 use quorate_core::{
     configuration::Change,
@@ -92,7 +92,8 @@ impl Run {
         }
     }
 
-    /// Lays any ring, sensible or not: safety may not hang on it. Mostly, votes take it.
+    /// Sets up any ring, sensible or not, because safety must not depend on it. In most cases votes
+    /// then travel along it.
     fn route(&mut self, shared: &std::cell::RefCell<Outcome>) -> Result<(), Violation> {
         let Some(site) = self.some_leader() else {
             return Ok(());
@@ -134,7 +135,7 @@ impl Run {
         self.delivered.resize(count, false);
         let recent = self.dice.percent(self.plan.rates.recent);
         let mut at = 0;
-        // Something new rather than something old again.
+        // Prefer a message that was not delivered before.
         for _ in 0..3 {
             at = if recent {
                 count - 1 - self.dice.below(count.min(10))
@@ -170,7 +171,7 @@ impl Run {
         Some(Event::Persist { site, count })
     }
 
-    /// Lets a node's time-out pass; the others answer.
+    /// Lets a node's election timeout pass; the other nodes reply.
     fn campaign(
         &mut self,
         site: usize,
@@ -200,9 +201,9 @@ impl Run {
         Ok(())
     }
 
-    /// Gives some nodes the network to themselves: messages among them arrive in order, mostly, and
-    /// reach their disks, mostly. Decisions need that; two such groups in turn, that share too
-    /// little, are what a broken rule needs.
+    /// Lets some nodes communicate only with each other: most messages among them arrive in order,
+    /// and most records reach their disks. Decisions need that. To expose a broken rule it takes
+    /// two such groups in turn whose overlap is too small.
     fn burst(
         &mut self,
         site: usize,
@@ -218,8 +219,8 @@ impl Run {
         self.among(&inside, next, shared)
     }
 
-    /// Delivers the messages among these sites from this place of the soup on, and those that
-    /// follow from them.
+    /// Delivers messages among these sites from this index of the soup on, and the messages that
+    /// result.
     pub(super) fn among(
         &mut self,
         inside: &[bool],
@@ -260,7 +261,8 @@ impl Run {
         Ok(())
     }
 
-    /// Lets a leader ask for leases; perhaps the others elect another one; then it reads.
+    /// Lets a leader request leases, then perhaps other nodes elect another leader, then the first
+    /// one reads.
     fn leased(&mut self, shared: &std::cell::RefCell<Outcome>) -> Result<(), Violation> {
         let leaders: Vec<usize> =
             (0..self.world.sites.len()).filter(|at| self.world.leads(*at)).collect();
@@ -279,7 +281,7 @@ impl Run {
         self.apply(&Event::LeasedRead { site, at }, shared)
     }
 
-    /// Lets a leader send heartbeats, and receive most answers.
+    /// Lets a leader send heartbeats and receive most replies.
     fn beat(&mut self, site: usize, shared: &std::cell::RefCell<Outcome>) -> Result<(), Violation> {
         let mut seen = self.world.soup.len();
         let at = self.world.due(site);
@@ -298,7 +300,7 @@ impl Run {
         Ok(())
     }
 
-    /// Lets an auxiliary forget that asked for it.
+    /// Lets an auxiliary forget what it asked to forget.
     fn forget(&mut self) -> Option<Event> {
         let sites = &self.world.sites;
         let asked: Vec<usize> =
@@ -306,8 +308,8 @@ impl Run {
         (!asked.is_empty()).then(|| Event::Forget { site: self.dice.pick(&asked) })
     }
 
-    /// Crashes a full replica, or cuts it off, while a leader lives on: for as long as it takes to
-    /// notice, and at times longer; at times it returns then, so that auxiliaries are spared again.
+    /// Crashes a full replica, or disconnects it, while a leader continues: for long enough to be
+    /// noticed, or longer. Sometimes it returns, so that auxiliaries are bypassed again.
     fn absence(&mut self, shared: &std::cell::RefCell<Outcome>) -> Result<(), Violation> {
         let Some(leader) = self.some_leader() else {
             return Ok(());
@@ -369,7 +371,7 @@ impl Run {
         Ok(())
     }
 
-    /// Cuts this leader off from the others, which elect another.
+    /// Isolates this leader from the other nodes, which elect another.
     fn usurp(
         &mut self,
         leader: usize,
@@ -378,7 +380,7 @@ impl Run {
         let nodes = self.world.sites.len();
         let site = (leader + 1 + self.dice.below(nodes - 1)) % nodes;
         if self.dice.percent(25) {
-            // It has forgotten what it granted.
+            // The new process has forgotten its grants.
             let kept = self.world.sites[site].disk.waiting();
             self.apply(&Event::Crash { site, kept }, shared)?;
             let forget = false;
@@ -392,8 +394,8 @@ impl Run {
         self.among(&inside, next, shared)
     }
 
-    /// Asks a leader to read, preferably one that others have replaced; the answers that confirm it
-    /// are to heartbeats sent before the question.
+    /// Requests a read from a leader, preferably one that has been replaced. The replies that
+    /// confirm it are to heartbeats sent before the request.
     fn late_answers(&mut self, shared: &std::cell::RefCell<Outcome>) -> Result<(), Violation> {
         let newest = self.world.leader();
         let mut leaders: Vec<usize> =
@@ -423,7 +425,7 @@ impl Run {
         Ok(())
     }
 
-    /// Rots records of node 1, the one whose log may rot.
+    /// Damages records of node 1, the only one whose log may be damaged.
     fn rot(&mut self) -> Option<Event> {
         let entries = self.world.sites[0].disk.persisted();
         (entries > 1).then(|| Event::Rot {
@@ -433,12 +435,12 @@ impl Run {
         })
     }
 
-    /// Cuts the power of the one machine whose disk lies, and restores it.
+    /// Cuts and restores the power of the only machine with a lying disk.
     fn lie(&mut self, shared: &std::cell::RefCell<Outcome>) -> Result<(), Violation> {
         let (site, kept) = (0, 0);
         self.apply(&Event::Crash { site, kept }, shared)?;
         let lost = 1 + self.dice.below(6) as u64;
-        // In half of the cases it is as old as the folder may be.
+        // In half of the cases the address book is outdated and lists only some of the sites.
         let old = self.dice.percent(50).then(|| self.dice.below(1 << self.world.sites.len()));
         let book = old.map_or(u32::MAX, |book| book as u32);
         self.apply(&Event::Lie { site, lost, book }, shared)
@@ -458,7 +460,7 @@ impl Run {
         Some(Event::Tick { site, at })
     }
 
-    /// Returns a site that leads, the newest leader more often than older ones.
+    /// Returns a site that leads, preferring the newest leader.
     pub(super) fn some_leader(&mut self) -> Option<usize> {
         if self.dice.percent(60) {
             return self.world.leader();
@@ -496,8 +498,8 @@ impl Run {
         Some(Event::Propose { site, value, slots })
     }
 
-    /// [time-1] Returns a leader's time, by a clock that is off from the others by more than passes
-    /// between two values, and as if a deadline was reached by it.
+    /// [time-1] Returns a leader's timestamp, as if a deadline had been reached. Its clock differs
+    /// from others' by more than the time between two values.
     fn stamp(&self, site: usize, number: u64) -> Option<u64> {
         let clock_ms = 10 * number + 100 * site as u64;
         self.world.sites[site].time.stamp(clock_ms, Some(clock_ms))
@@ -551,7 +553,7 @@ impl Run {
         Some(Event::Trim { site, to })
     }
 
-    /// Installs a snapshot, mostly where one is needed; at times anywhere.
+    /// Installs a snapshot, mostly where one is needed.
     fn install(&mut self) -> Option<Event> {
         let sites = &self.world.sites;
         let up = |at: &usize| sites[*at].node.is_some();

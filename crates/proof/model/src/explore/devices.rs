@@ -1,10 +1,10 @@
-//! Choice of the next event at devices.
+//! Choice of the next event for devices.
 
 use super::{Outcome, Run};
 use crate::{event::Event, observer::Violation};
 
 impl Run {
-    /// Chooses one event at the device of one node.
+    /// Chooses one event for the device of one node.
     pub(super) fn device(&mut self, site: usize) -> Option<Event> {
         let whole = self.dice.percent(70);
         let frames = self.world.frames.len();
@@ -39,8 +39,8 @@ impl Run {
         })
     }
 
-    /// Gives some devices the network to themselves for a while: all orders are carried out, and
-    /// most frames arrive.
+    /// Lets some devices communicate only with each other for a while: all orders are carried out,
+    /// and most frames arrive.
     pub(super) fn devices(
         &mut self,
         shared: &std::cell::RefCell<Outcome>,
@@ -48,7 +48,7 @@ impl Run {
         let inside: Vec<bool> =
             (0..self.world.sites.len()).map(|_| self.dice.percent(75)).collect();
         let mut next = self.world.frames.len().saturating_sub(self.dice.below(6));
-        // Asked to arm, armed, started: a heartbeat each.
+        // Requesting, arming and starting take a heartbeat each.
         for _ in 0..self.dice.below(4) {
             if let Some(site) = self.some_leader() {
                 let soup = self.world.soup.len();

@@ -1,4 +1,4 @@
-//! Choice of the next event of streams in a random run.
+//! Choice of the next event for streams in a random run.
 
 use quorate_core::value::{StreamName, Value};
 use quorate_stream::How;
@@ -6,9 +6,9 @@ use quorate_stream::How;
 use super::{Outcome, Run};
 use crate::{event::Event, observer::Violation};
 
-/// Most streams that clients want to write to in a run, again and again.
+/// Maximum number of open requests in a run.
 const OPENS_MAX: u64 = 8;
-/// Names of streams, and clients that write to them.
+/// Number of stream names, and of clients that write to them.
 const FEW: usize = 2;
 
 type Shared = std::cell::RefCell<Outcome>;
@@ -34,7 +34,7 @@ impl Run {
         }
     }
 
-    /// Applies the same among some nodes that have the network to themselves.
+    /// Applies stream events among nodes that communicate only with each other.
     pub(super) fn flow(&mut self, inside: &[bool], shared: &Shared) -> Result<(), Violation> {
         if self.plan.rates.stream == 0 {
             return Ok(());
@@ -94,7 +94,7 @@ impl Run {
         self.newest(shared)
     }
 
-    /// Proposes the newest command, mostly.
+    /// Proposes the newest command in most cases.
     fn newest(&mut self, shared: &Shared) -> Result<(), Violation> {
         let newest = self.world.clients.commands().max_by_key(|value| match value {
             Value::Batch(name) => name.counter,
@@ -110,7 +110,7 @@ impl Run {
         }
     }
 
-    /// Proposes any command, again perhaps.
+    /// Proposes any command, perhaps again.
     fn command(&mut self) -> Option<Event> {
         let all: Vec<Value> = self.world.clients.commands().copied().collect();
         let site = self.some_leader().filter(|_| !all.is_empty())?;
@@ -118,7 +118,8 @@ impl Run {
         Some(Event::Propose { site, value, slots })
     }
 
-    /// [stream-6] Lets a leader take an owner for lost, mostly rightly.
+    /// [stream-6] Lets a leader close a stream whose owner it considers lost, in most cases
+    /// correctly.
     fn close_lost(&mut self) -> Option<Event> {
         let site = self.some_leader()?;
         let mut lost = self.world.lost_streams(site);
@@ -142,10 +143,10 @@ impl Run {
         Some(Event::Give { site, stream, count })
     }
 
-    /// Carries bytes, mostly the next, some of them.
+    /// Delivers some bytes of a stream, mostly the next ones.
     fn carry(&mut self, site: usize) -> Option<Event> {
         let given: Vec<(StreamName, u64)> = self.world.clients.streams().collect();
-        // One that gets little learns much.
+        // A node that receives few bytes has to learn many values without them.
         let little = self.plan.setup.bare && site + 1 == self.world.sites.len();
         if given.is_empty() || little && self.dice.percent(80) {
             return None;

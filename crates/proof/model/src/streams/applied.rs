@@ -1,4 +1,4 @@
-//! Streams as one node has applied them from the decided log: the production table.
+//! Streams as applied by one node from the decided log, with the production table.
 
 use std::{
     collections::BTreeSet,
@@ -13,17 +13,17 @@ use quorate_stream::{Change, Reply, Table};
 
 use crate::streams::{clients::Clients, position};
 
-/// A table, and how far it is.
+/// A table of streams, and the slot up to which it is applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
     to: Slot,
     table: Table,
-    /// Commands that were executed: a session executes each once ([session-2]).
+    /// Executed commands; a session executes each one once ([session-2]).
     done: BTreeSet<Value>,
 }
 
 /// Hashes only the position: the state follows from the decided values, which the hash of a world
-/// covers too.
+/// includes.
 impl Hash for Applied {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.to.hash(state);
@@ -39,18 +39,18 @@ impl Default for Applied {
 /// Effect of a slot on streams.
 #[derive(Clone, Debug, Default)]
 pub struct Done {
-    /// The byte that became part of one.
+    /// The byte appended to a stream.
     pub appended: Option<(StreamName, u64)>,
-    /// Content, none of which did.
+    /// Stream of content that was not appended.
     pub skipped: Option<StreamName>,
-    /// The answer to a command.
+    /// The reply to a command.
     pub reply: Option<Reply>,
-    /// Inner streams that ended, and where.
+    /// Inner streams that ended, each with its end.
     pub closed: Vec<(StreamName, u64)>,
 }
 
 impl Applied {
-    /// Slots below are applied.
+    /// Returns the slot below which everything is applied.
     pub fn to(&self) -> Slot {
         self.to
     }
@@ -60,7 +60,7 @@ impl Applied {
         &self.table
     }
 
-    /// Applies the value that the next slot decided.
+    /// Applies the value decided in the next slot.
     pub fn apply(&mut self, value: &Value, clients: &Clients) -> Done {
         let slot = self.to;
         let mut done = Done::default();

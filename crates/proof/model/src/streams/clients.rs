@@ -1,4 +1,4 @@
-//! Clients' requests to streams, and the number of bytes they gave.
+//! Clients' commands about streams, and the number of bytes they handed to owners.
 
 use std::collections::BTreeMap;
 
@@ -8,22 +8,22 @@ use quorate_core::{
 };
 use quorate_stream::{Command, How, Name, Writer};
 
-/// Counters of batches with commands about streams begin here.
+/// First batch counter used for commands about streams.
 const COMMANDS_FROM: u64 = 1 << 32;
 
 /// State of all clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Clients {
-    /// The bytes of batches that are commands about streams.
+    /// Encoded commands about streams, by their batch.
     commands: BTreeMap<Value, Vec<u8>>,
-    /// Number of bytes that the owner of each inner stream got.
+    /// Number of bytes that the owner of each inner stream received.
     given: BTreeMap<StreamName, u64>,
     numbers: u32,
 }
 
 impl Clients {
-    /// Opens the stream of this number for a client, through this process of an owner. Returns the
-    /// batch that asks for it.
+    /// Opens the stream with this number for a client, through this process of an owner. Returns
+    /// the batch with the command.
     pub fn open(&mut self, owner: NodeId, boot: u32, name: u8, how: How, writer: u8) -> Value {
         self.numbers += 1;
         let stream = StreamName { owner, boot, number: self.numbers };
@@ -37,7 +37,7 @@ impl Clients {
         self.batch(owner, boot, &command)
     }
 
-    /// Ends the writing. Returns the batch that asks for it.
+    /// Closes a stream. Returns the batch with the command.
     pub fn close(&mut self, stream: StreamName, finish: bool) -> Value {
         let command = Command::Close { stream, finish };
         self.batch(stream.owner, stream.boot, &command)
@@ -55,7 +55,7 @@ impl Clients {
         value
     }
 
-    /// Returns the command in a batch, if it is one about streams.
+    /// Returns the command in a batch, if it is about streams.
     pub fn command(&self, batch: &Value) -> Option<&[u8]> {
         self.commands.get(batch).map(Vec::as_slice)
     }
@@ -65,7 +65,7 @@ impl Clients {
         self.commands.keys()
     }
 
-    /// Gives an owner its client's next bytes; returns the position of the first.
+    /// Hands an owner its client's next bytes. Returns the position of the first one.
     pub fn give(&mut self, stream: StreamName, count: u64) -> u64 {
         let given = self.given.entry(stream).or_default();
         let from = *given;
@@ -73,17 +73,17 @@ impl Clients {
         from
     }
 
-    /// Returns the number of bytes that the owner of a stream got.
+    /// Returns the number of bytes that the stream's owner received.
     pub fn given(&self, stream: StreamName) -> u64 {
         self.given.get(&stream).copied().unwrap_or(0)
     }
 
-    /// Returns whether this is content of a stream that has an owner.
+    /// Returns whether this is content of a stream whose owner received bytes.
     pub fn knows(&self, value: &Value) -> bool {
         matches!(value, Value::Content { stream, .. } if self.given.contains_key(stream))
     }
 
-    /// Streams of which owners got bytes.
+    /// Returns the streams whose owners received bytes, with their number.
     pub fn streams(&self) -> impl Iterator<Item = (StreamName, u64)> + '_ {
         self.given.iter().map(|(stream, given)| (*stream, *given))
     }

@@ -1,7 +1,7 @@
-//! Invariant of streams, observed from all nodes at once: the output of each is a prefix of its
+//! Invariant of streams, observed on all nodes at once: the output of each is a prefix of its
 //! input.
 //!
-//! Follows the chosen values, byte by byte and by arithmetic of its own, independently of the
+//! It follows the chosen values byte by byte with its own arithmetic, independently of the
 //! production table.
 
 use std::{
@@ -27,27 +27,27 @@ use crate::{
     },
 };
 
-/// A byte: whose, and which.
+/// A byte: its inner stream and position.
 type Byte = (StreamName, u64);
 
-/// Everything about streams that follows from what was chosen.
+/// State of all streams that follows from the chosen values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Judge {
     applied: Applied,
     /// The bytes of each named stream.
     outputs: BTreeMap<Name, Vec<Byte>>,
-    /// The inner stream that each is appended from.
+    /// Open inner streams, and the named stream that each appends to.
     open: BTreeMap<StreamName, Name>,
-    /// The byte that a slot appended.
+    /// The byte that each slot appended.
     appended: BTreeMap<Slot, Byte>,
-    /// Votes and decisions on record without the bytes.
+    /// Votes and decisions recorded without bytes.
     hollow: BTreeSet<(Member, Slot, Value)>,
     /// End of a leader's offers of a stream in a ballot.
     offered: BTreeMap<(Ballot, StreamName), u64>,
     seen: Seen,
 }
 
-/// The rest follows from what was chosen.
+/// Hashes only what does not follow from the chosen values.
 impl Hash for Judge {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.applied.hash(state);
@@ -57,7 +57,7 @@ impl Hash for Judge {
 }
 
 impl Judge {
-    /// Returns the slot below which chosen values are judged.
+    /// Returns the slot below which chosen values have been checked.
     pub fn judged_to(&self) -> Slot {
         self.applied.to()
     }
@@ -67,24 +67,24 @@ impl Judge {
         self.seen
     }
 
-    /// Returns the byte that this slot appended, if it did.
+    /// Returns the byte that this slot appended, if any.
     pub fn appended(&self, slot: Slot) -> Option<Byte> {
         self.appended.get(&slot).copied()
     }
 
-    /// Returns whether this inner stream is appended to.
+    /// Returns whether this inner stream is open.
     pub fn is_open(&self, stream: StreamName) -> bool {
         self.open.contains_key(&stream)
     }
 
-    /// Judges the value that was chosen in the next slot.
+    /// Checks the value chosen in the next slot.
     pub fn chosen(&mut self, value: &Value, clients: &Clients) -> Verdict {
         let slot = self.applied.to();
         let done = self.applied.apply(value, clients);
         self.append(slot, value, &done, clients)?;
         self.answer(value, &done, clients)?;
         if let Value::CloseStream(stream) = value {
-            // [stream-6]
+            // [stream-6] A closed stream accepts no more bytes.
             self.open.remove(stream);
         }
         for (stream, end) in &done.closed {
@@ -99,7 +99,8 @@ impl Judge {
         self.same_as_table(slot)
     }
 
-    /// [stream-4] Appends per byte: iff the stream is open and this is the next position.
+    /// [stream-4] Checks an append: a byte is appended iff its stream is open and this is the next
+    /// position.
     fn append(
         &mut self,
         slot: Slot,
@@ -151,7 +152,7 @@ impl Judge {
                 if let Some((before, _)) = before
                     && !done.closed.iter().any(|(closed, _)| closed == before)
                 {
-                    // [stream-10]
+                    // [stream-10] A named stream is open only once.
                     return Err(format!("{name} is open twice: for {before:?}, and {stream:?}"));
                 }
                 self.seen.takeovers += u64::from(before.is_some() && how == How::Takeover);
@@ -175,7 +176,7 @@ impl Judge {
         all.filter(|(whose, _)| *whose == stream).count() as u64
     }
 
-    /// Checks that reads by the table return what was appended, byte by byte.
+    /// Checks that reads through the table return what was appended, byte by byte.
     fn same_as_table(&self, slot: Slot) -> Verdict {
         let table = self.applied.table();
         for (name, output) in &self.outputs {
@@ -194,7 +195,7 @@ impl Judge {
         Ok(())
     }
 
-    /// [snap-1] Judges a slot that a node applied: equal slots, equal tables.
+    /// [snap-1] Checks a slot that a node applied: equal slots result in equal tables.
     pub fn applied(&self, slot: Slot, done: &applied::Done) -> Verdict {
         let known = self.appended(slot);
         match slot < self.judged_to() && done.appended != known {
@@ -205,8 +206,8 @@ impl Judge {
         }
     }
 
-    /// [stream-7] Judges an owner's confirmation to its client that this many bytes of a stream are
-    /// kept.
+    /// [stream-7] Checks an owner's confirmation to its client that `count` bytes of a stream are
+    /// stored.
     pub fn acknowledged(&mut self, stream: StreamName, count: u64) -> Verdict {
         self.seen.acknowledged += 1;
         let kept = self.count(stream);
@@ -216,7 +217,7 @@ impl Judge {
         }
     }
 
-    /// [stream-4] Judges a record of a node without the bytes: the node took it for a no-op.
+    /// [stream-4] Checks a record without bytes: the node considered the slot a no-op.
     pub fn hollow(&mut self, member: Member, slot: Slot, value: Value) -> Verdict {
         self.seen.hollow += 1;
         self.hollow.insert((member, slot, value));
@@ -231,8 +232,8 @@ impl Judge {
         }
     }
 
-    /// [stream-1] Judges a leader's offer of a run, where its table goes on at `next`: nothing
-    /// before it is left out.
+    /// [stream-1] Checks that a leader's offer of a run leaves out nothing. Its table continues at
+    /// `next`.
     pub fn offers(
         &mut self,
         ballot: Ballot,

@@ -1,6 +1,5 @@
-//! Choice of the bytes that a leader gives the next slots, as the replica does it
-//! (`streaming/offering.rs` there): of each stream in order within a ballot, and only after
-//! everything that was inherited ([p1-6]).
+//! Choice of the bytes that a leader proposes next, as in the replica (`streaming/offering.rs`
+//! there): in order within a stream and a ballot, and only after everything inherited ([p1-6]).
 
 use std::collections::BTreeMap;
 
@@ -15,7 +14,7 @@ use quorate_stream::Table;
 struct Offer {
     /// Positions below are proposed in this ballot, or decided.
     proposed_to: u64,
-    /// The slots since its positions follow one another.
+    /// Slots of the proposals since the last jump in position.
     slots: SlotRange,
 }
 
@@ -23,32 +22,32 @@ struct Offer {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Offering {
     offers: BTreeMap<StreamName, Offer>,
-    /// Inherited proposals lie below: only after them is it known where each stream goes on.
+    /// End of the inherited proposals; only after them is it known where each stream continues.
     wait_for: Option<Slot>,
 }
 
-/// A run that is to get the next slots.
+/// A run to be proposed in the next slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NextRun {
     /// The stream of the bytes.
     pub stream: StreamName,
-    /// The first one.
+    /// Position of the first byte.
     pub position: u64,
     /// Number of slots.
     pub slots: u64,
-    /// As a value.
+    /// The run as a value.
     pub value: Value,
 }
 
 impl Offering {
-    /// Restarts the offers: this node leads in another ballot than before, and has proposed
-    /// everything below `next` again; or it does not lead.
+    /// Restarts the offers: this node leads in a new ballot and has proposed everything inherited
+    /// below `next`; `None` if it does not lead.
     pub fn restart(&mut self, next: Option<Slot>) {
         self.offers.clear();
         self.wait_for = next;
     }
 
-    /// Notes that content of a stream in this slot was applied and `skipped`, or not.
+    /// Records that content of a stream in this slot was applied, or `skipped`.
     pub fn applied(&mut self, stream: StreamName, slot: Slot, skipped: bool) {
         let own = |offer: &Offer| slot >= offer.slots.from;
         if skipped && self.offers.get(&stream).is_some_and(own) {
@@ -56,13 +55,13 @@ impl Offering {
         }
     }
 
-    /// Notes that the run was not proposed after all.
+    /// Records that the run was not proposed after all.
     pub fn refused(&mut self, stream: StreamName) {
         self.offers.remove(&stream);
     }
 
-    /// Returns the next run of this stream, up to a given number of bytes; `held_to` returns the
-    /// end of the bytes that are here without a gap from a position on.
+    /// Returns the next run of this stream, of at most `most` bytes. `held_to` returns the end of
+    /// the contiguous bytes in memory from a position on.
     pub fn next_run(
         &self,
         stream: StreamName,
@@ -76,7 +75,8 @@ impl Offering {
             return None;
         }
         let next = streams.next(stream)?;
-        // All that was proposed is applied: where that is, the stream goes on, whatever was lost.
+        // Once all proposals are applied, the stream continues where the table is, whatever was
+        // lost.
         let under_way = |offer: &&Offer| applied_to < offer.slots.to;
         let offer = self.offers.get(&stream).filter(under_way);
         let position = offer.map_or(next, |offer| offer.proposed_to.max(next));
@@ -90,7 +90,7 @@ impl Offering {
         })
     }
 
-    /// Notes that the run is proposed in these slots.
+    /// Records that the run is proposed in these slots.
     pub fn proposed(&mut self, run: &NextRun, range: SlotRange) {
         let fresh = Offer { proposed_to: run.position, slots: range };
         let offer = self.offers.entry(run.stream).or_insert(fresh);

@@ -28,8 +28,7 @@ impl World {
         Ok(())
     }
 
-    /// Delivers a frame to the device of a node; the device may live longer than the node's
-    /// process.
+    /// Delivers a frame to a node's device, which may outlive the node's process.
     pub(super) fn hear(&mut self, at: usize, frame: usize, whole: bool) -> Result<(), Violation> {
         let frame = self.frames[frame];
         let node = self.sites[at].node.as_ref();
@@ -38,13 +37,13 @@ impl World {
         self.done(at, done)
     }
 
-    /// Ends a step of the device that began before.
+    /// Completes the device steps in flight.
     pub(super) fn step_ends(&mut self, at: usize) -> Result<(), Violation> {
         let done = self.sites[at].device.step_ends();
         self.done(at, done)
     }
 
-    /// Lets the device give a slot to a value that waits for one.
+    /// Lets the device assign a slot to a waiting value.
     pub(super) fn give_slot(
         &mut self,
         at: usize,
@@ -58,7 +57,7 @@ impl World {
         self.done(at, done)
     }
 
-    /// Lets the owner read the slots that its coordinator assigned and counted.
+    /// Delivers the coordinator's report of assigned and counted slots to the owner.
     pub(super) fn tell_given(&mut self, at: usize) -> Result<(), Violation> {
         for word in self.sites[at].device.tell() {
             self.say(at, word)?;
@@ -66,7 +65,7 @@ impl World {
         Ok(())
     }
 
-    /// Lets the owner read one entry of the tap, or loses it.
+    /// Delivers one reported vote to the owner, or loses it.
     pub(super) fn tap(&mut self, at: usize, which: usize, lost: bool) -> Result<(), Violation> {
         if which >= self.sites[at].device.tap.len() {
             return Ok(());
@@ -78,7 +77,7 @@ impl World {
         self.say(at, word)
     }
 
-    /// Cuts a device's power, and restores it.
+    /// Cuts and restores a device's power.
     pub(super) fn reset_device(&mut self, at: usize) -> Result<(), Violation> {
         let used = self.sites[at].device.forget();
         if used {
@@ -88,7 +87,7 @@ impl World {
         Ok(())
     }
 
-    /// Begins or ends the use of a device.
+    /// Starts or ends the use of a device.
     pub(super) fn use_device(&mut self, at: usize, yes: bool) -> Result<(), Violation> {
         if self.setup.cells == 0 {
             return Ok(());
@@ -128,7 +127,7 @@ impl World {
         Ok(())
     }
 
-    /// [offload-10] Judges a vote of a device: where votes in memory count, it is its member's
+    /// [offload-10] Checks a vote of a device. Where in-memory votes count, it is its member's
     /// vote.
     fn judge_device_vote(
         &mut self,

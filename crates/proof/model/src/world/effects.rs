@@ -1,4 +1,4 @@
-//! Effects of a node's step on the world, and whether they are permitted.
+//! Effects of a node's step on the world, and the checks that they are permitted.
 
 use quorate_core::{
     effect::{Effect, Effects},
@@ -18,7 +18,7 @@ use super::{Parcel, World, site_of};
 use crate::observer::{Property, Violation};
 
 impl World {
-    /// Applies one input to one node, and everything that follows from it.
+    /// Applies one input to one node, and carries out all resulting effects.
     pub(super) fn step(&mut self, at: usize, input: Input) -> Result<(), Violation> {
         let now = self.time(at);
         let site = &mut self.sites[at];
@@ -52,7 +52,7 @@ impl World {
         self.observer.judge(Property::Promise, verdict)
     }
 
-    /// [time-1] Applies a decided value's effect on the time.
+    /// [time-1] Applies a decided value to the group's time.
     fn hear_time(&mut self, at: usize, value: Value) -> Result<(), Violation> {
         let Value::Now { ms } = value else {
             return Ok(());
@@ -75,7 +75,7 @@ impl World {
                 let before = site.decides(range, value);
                 let verdict = invariants::decided_in_order(before, range);
                 self.observer.judge(Property::DecidedInOrder, verdict)?;
-                // What is on record was judged when it was recorded.
+                // A value on record was checked when it was recorded.
                 let slots = (range.from.0..range.to.0).map(Slot);
                 let recorded = slots.into_iter().all(|slot| site.disk.speaks_of(slot, &value));
                 let held = recorded || site.learns_bare || site.holds(&value, range);
@@ -141,7 +141,7 @@ impl World {
                 Ok(())
             }
             Effect::Explain(Explanation::DeviceForgot) => {
-                // [volatile-1] It has no say any more, until it comes back as another member.
+                // [volatile-1] The node has no vote until it returns as another member.
                 self.sites[at].failed = true;
                 Ok(())
             }
@@ -256,10 +256,10 @@ impl World {
         Ok(())
     }
 
-    /// [last-3] Judges a notification to a client that everything below `to` lasts: as the node
-    /// knows the group, members that form a phase-2 quorum have it on their disks as decided,
-    /// whatever became of their processes. In a durable group it was decided so, by the members at
-    /// that time: that is judged where it is decided.
+    /// [last-3] Checks a notification to a client that everything below `to` is durable: under the
+    /// configuration known to the node, members that form a phase-2 quorum have it on their disks
+    /// as decided, whether or not their processes run. In a durable group the members at that time
+    /// decided it so; that is checked when it is decided.
     fn judge_lasting(&mut self, at: usize, to: Slot) -> Result<(), Violation> {
         let Some(node) = &self.sites[at].node else {
             return Ok(());
@@ -311,7 +311,7 @@ impl World {
         self.observer.judge(Property::Durable, verdict)
     }
 
-    /// Judges a vote that leaves the node that cast it.
+    /// Checks a vote that is being sent by the node that cast it.
     fn is_true(&self, at: usize, vote: &Phase2b) -> Result<(), Violation> {
         let disk = &self.sites[at].disk;
         let verdict = invariants::vote_is_true(
@@ -343,7 +343,7 @@ impl World {
             }
             return;
         }
-        // A repeat of something recent is no news.
+        // A repeat of a recent message adds nothing.
         let repeat = || self.soup.iter().rev().take(48).any(|old| *old == parcel);
         if self.in_order || !repeat() {
             self.soup.push(parcel);

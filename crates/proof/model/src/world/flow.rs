@@ -1,4 +1,5 @@
-//! Bytes of streams in a world: from clients to owners, to every node, into slots, and out again.
+//! Bytes of streams in a world: from clients to owners, to every node, into slots, and to the
+//! output.
 
 use quorate_core::{
     input::Input,
@@ -17,7 +18,8 @@ use crate::{
     streams::bytes_of,
 };
 
-/// [stream-8] Most bytes of a stream that an owner takes before they are applied there.
+/// [stream-8] Maximum number of bytes of a stream that an owner accepts before they are applied
+/// there.
 const WINDOW: u64 = 8;
 
 impl World {
@@ -40,7 +42,7 @@ impl World {
         open.filter(own).filter(|_| site.node.is_some()).collect()
     }
 
-    /// Returns whether the process that owns this stream runs.
+    /// Returns whether the process that owns this stream is running.
     pub fn owner_runs(&self, stream: StreamName) -> bool {
         self.sites.iter().any(|site| {
             let process = (site.member.node, boot(site.process));
@@ -48,7 +50,7 @@ impl World {
         })
     }
 
-    /// [stream-5] Gives an owner its client's next bytes.
+    /// [stream-5] Hands an owner its client's next bytes.
     pub(super) fn give(
         &mut self,
         at: usize,
@@ -65,7 +67,8 @@ impl World {
         self.carry(at, stream, from, to)
     }
 
-    /// [stream-3] Bytes that an owner got arrive at a node; it keeps those that it may still need.
+    /// [stream-3] Delivers bytes that an owner received to a node, which keeps those it may still
+    /// need.
     pub(super) fn carry(
         &mut self,
         at: usize,
@@ -87,7 +90,7 @@ impl World {
         wanted.iter().try_for_each(|value| self.found(at, value))
     }
 
-    /// Fetches bytes of this content from all running nodes that have them.
+    /// Fetches the bytes of this content from all running nodes that have them.
     pub(super) fn fetch_content(&mut self, at: usize, value: &Value, range: SlotRange) {
         for byte in bytes_of(value, range) {
             let given = |site: &crate::site::Site| site.node.is_some() && site.has_byte(byte);
@@ -97,7 +100,7 @@ impl World {
         }
     }
 
-    /// Handles bytes found of content that a node looks for.
+    /// Reports to a node the bytes found for content that it fetches.
     pub(super) fn found(&mut self, at: usize, value: &Value) -> Result<(), Violation> {
         while let Some(range) = self.sites[at].found(value) {
             let value = *value;
@@ -106,8 +109,7 @@ impl World {
         Ok(())
     }
 
-    /// Returns the run of a stream that the leader here would offer next, up to a given number of
-    /// bytes.
+    /// Returns the run of a stream that this leader would propose next, of at most `most` bytes.
     fn next_run(
         &self,
         at: usize,
@@ -125,12 +127,12 @@ impl World {
         offering.next_run(stream, most, next, to, table, held_to)
     }
 
-    /// Returns whether the leader here has bytes of this stream to offer.
+    /// Returns whether this leader has bytes of this stream to propose.
     pub fn may_offer(&self, at: usize, stream: StreamName) -> bool {
         self.next_run(at, stream, 1).is_some()
     }
 
-    /// [stream-1] Lets a leader give bytes that it holds the next slots.
+    /// [stream-1] Lets a leader propose bytes that it holds in the next slots.
     pub(super) fn offer(
         &mut self,
         at: usize,
@@ -182,7 +184,7 @@ impl World {
         }
     }
 
-    /// Notes applied content of an open stream, which goes on at `next`.
+    /// Checks applied content of an open stream, which continues at `next`.
     fn applied_byte(
         &mut self,
         at: usize,
@@ -209,8 +211,9 @@ impl World {
         Ok(())
     }
 
-    /// [here-1] Learns decided content without bytes: the node holds nothing for others from then
-    /// on, until the bytes that are kept are here. It leads and promises meanwhile ([here-3]).
+    /// [here-1] Learns decided content without bytes. From then on the node supplies nothing to
+    /// others until the retained bytes are present; meanwhile it still leads and promises
+    /// ([here-3]).
     pub(super) fn learn_bare(
         &mut self,
         at: usize,
@@ -225,7 +228,7 @@ impl World {
         self.tell(at)
     }
 
-    /// Finds the bytes that any running node has.
+    /// Fetches the missing bytes that some running node has.
     pub(super) fn look(&mut self, at: usize) -> Result<(), Violation> {
         if self.sites[at].node.is_none() {
             return Ok(());
@@ -257,7 +260,7 @@ impl World {
     }
 
     /// [value-3], [stream-4] Checks that a recorded value has its bytes, or that they are not
-    /// needed; returns the slot from which on they are in it.
+    /// needed. Returns the slot from which the record has bytes.
     pub(super) fn record_bytes(
         &mut self,
         at: usize,
@@ -277,7 +280,7 @@ impl World {
         Ok(from)
     }
 
-    /// Notes if this vote is for a part of a run that was proposed as one.
+    /// Counts a vote for part of a run that was proposed as a whole.
     pub(super) fn note_cut(&mut self, range: SlotRange, value: &Value) {
         let whole = |parcel: &Parcel| match &parcel.message {
             Message::Phase2a(m) => {
@@ -289,7 +292,7 @@ impl World {
         self.seen.cut += u64::from(cut);
     }
 
-    /// Judges what was chosen meanwhile.
+    /// Checks the values chosen since the last call.
     pub(super) fn judge_streams(&mut self) -> Result<(), Violation> {
         while self.streams.judged_to() < self.observer.chosen_to() {
             let slot = self.streams.judged_to();
@@ -306,8 +309,8 @@ impl World {
         Ok(())
     }
 
-    /// [p1-6] Checks that in a step that begins a ballot of this node, nothing is proposed but what
-    /// was proposed in these slots before, and no-ops.
+    /// [p1-6] Checks that a step that begins a ballot of this node proposes only no-ops and values
+    /// that were proposed in these slots before.
     pub(super) fn judge_inheritance(
         &self,
         at: usize,
@@ -342,13 +345,13 @@ impl World {
         Ok(())
     }
 
-    /// [stream-6] Streams whose owners' processes have ended, as a leader knows them.
+    /// [stream-6] Returns the streams whose owners' processes have ended, as known to a leader.
     pub fn lost_streams(&self, at: usize) -> Vec<StreamName> {
         let open = self.sites[at].applied.table().open();
         open.filter(|stream| !self.owner_runs(*stream)).collect()
     }
 
-    /// Returns a stream with bytes that are not appended yet at its owner, which runs.
+    /// Returns a stream whose running owner has bytes that are not appended yet.
     pub fn owes(&self, at: usize) -> Option<StreamName> {
         let behind = |stream: &StreamName| {
             let next = self.sites[at].applied.table().next(*stream);
@@ -358,7 +361,7 @@ impl World {
     }
 }
 
-/// Returns the number of a process, as part of a stream's name.
+/// Returns the number of a process, as used in stream names.
 fn boot(process: u64) -> u32 {
     u32::try_from(process).expect("few")
 }

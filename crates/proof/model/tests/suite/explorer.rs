@@ -1,4 +1,5 @@
-//! The core under every profile of the random explorer, and under every schedule of small bounds.
+//! The core under every profile of the random explorer, and under every schedule within small
+//! bounds.
 
 use quorate_model::{
     exhaustive,
@@ -8,8 +9,8 @@ use quorate_model::{
     seen::Seen,
 };
 
-/// Fixed seeds; more with `model run`. Both acts: nothing breaks, and then the group gets
-/// somewhere.
+/// Runs fixed seeds through both acts: no property is violated, and then the group makes progress.
+/// `model run` explores more seeds.
 fn explore(profile: Profile, runs: u64) -> Seen {
     let mut seen = Seen::default();
     let (mut chosen, mut healed, mut leased, mut era) = (0, 0, 0, 0);
@@ -27,7 +28,7 @@ fn explore(profile: Profile, runs: u64) -> Seen {
         seen = seen.plus(outcome.seen);
         era = era.max(outcome.era);
     }
-    // Runs that go nowhere would prove nothing.
+    // Runs without progress would prove nothing.
     assert!(chosen > runs / 2, "only {chosen} slots were chosen");
     assert!(healed > runs / 5, "only {healed} runs got to their end");
     if profile == Profile::Leases {
@@ -91,7 +92,8 @@ fn auxiliaries_are_engaged_and_retired_without_loss() {
     assert!(seen.engaged > 500 && seen.retired > 100, "{seen:?}");
 }
 
-/// All of it in one run: × and ÷, trims, snapshots, leadership to and fro, an auxiliary.
+/// One run combines reconfigurations, × and ÷, trims, snapshots, transfers back and forth, and an
+/// auxiliary.
 #[test]
 fn a_cluster_lives_for_years() {
     let seen = explore(Profile::Years, 2000);
@@ -108,8 +110,8 @@ fn reads_by_leases_are_fresh() {
     explore(Profile::Leases, 3000);
 }
 
-/// [stream-4] The output of each stream is a prefix of its input, whichever node leads, owns,
-/// dies and comes back.
+/// [stream-4] The output of each stream is a prefix of its input, whichever nodes lead, own
+/// streams, crash and return.
 #[test]
 fn streams_are_prefixes_of_what_was_given() {
     let seen = explore(Profile::Streams, 6000);
@@ -120,8 +122,8 @@ fn streams_are_prefixes_of_what_was_given() {
     assert!(seen.takeovers > 100 && seen.lost_owners > 100, "{seen:?}");
 }
 
-/// [ring-1]–[ring-8] Whatever way votes take, they are votes; and whatever ring was laid, the group
-/// gets somewhere.
+/// [ring-1]–[ring-8] Votes count by whatever route they travel, and the group makes progress with
+/// any ring.
 #[test]
 fn votes_take_any_ring() {
     let seen = explore(Profile::Ring, 6000);
@@ -129,9 +131,8 @@ fn votes_take_any_ring() {
     assert!(seen.ring_votes > 1500 && seen.relayed > 500, "{seen:?}");
 }
 
-/// [offload-5]–[offload-19] Whatever devices vote, give out and count, and whenever they are
-/// fenced, taken back or lose power: what is chosen stays chosen, and the group gets somewhere,
-/// with devices or without.
+/// [offload-5]–[offload-19] Whatever devices vote for, assign and count, and whenever they are
+/// fenced, withdrawn or lose power, chosen values stay chosen and the group makes progress.
 #[test]
 fn devices_vote_for_nothing_that_their_owners_would_not() {
     let seen = explore(Profile::Devices, 6000);
@@ -140,8 +141,8 @@ fn devices_vote_for_nothing_that_their_owners_would_not() {
     assert!(seen.fenced > 200 && seen.device_forgot > 50, "{seen:?}");
 }
 
-/// [last-1]–[last-4] What clients of a volatile group are told to be on disks is there; and who
-/// waits hears it.
+/// [last-1]–[last-4] Values reported to clients of a volatile group as being on disks are there,
+/// and waiting clients are notified.
 #[test]
 fn what_is_said_to_last_is_on_the_disks_of_a_quorum() {
     let seen = explore(Profile::Lasting, 4000);
@@ -149,8 +150,8 @@ fn what_is_said_to_last_is_on_the_disks_of_a_quorum() {
     assert!(seen.installed > 100, "{seen:?}");
 }
 
-/// [lie-1]–[lie-5] A disk that loses the end of its log costs nothing, as long as a running node
-/// has heard of it; and who has lost nothing is never taken for one that has.
+/// [lie-1]–[lie-5] A disk that loses the end of its log does no harm while a running node remembers
+/// that log, and a node that lost nothing is never suspected.
 #[test]
 fn a_disk_that_lies_is_found_out_by_who_heard_of_its_log() {
     let seen = explore(Profile::Liars, 4000);
@@ -158,15 +159,15 @@ fn a_disk_that_lies_is_found_out_by_who_heard_of_its_log() {
     assert!(seen.trimmed_beyond_a_member > 100, "{seen:?}");
 }
 
-/// [less-1]–[less-4] What clients of a durable group are told to be in memory was voted for by a
-/// quorum, and is decided unless one of those loses its memory.
+/// [less-1]–[less-4] Values reported to clients of a durable group as being in memory were voted
+/// for by a quorum, and are decided unless one of those members loses its memory.
 #[test]
 fn what_is_said_to_be_in_memory_is_decided_unless_memory_is_lost() {
     let seen = explore(Profile::Early, 4000);
     assert!(seen.early > 4000, "{seen:?}");
 }
 
-/// One seed is one run, to the last event.
+/// A seed reproduces a run, to the last event.
 #[test]
 fn a_seed_replays() {
     let mode = Mode { trace: true, ..Mode::FULL };
@@ -183,7 +184,7 @@ fn every_schedule_within_small_bounds_holds() {
     }
 }
 
-/// A mutant whose text is gone proves nothing any more.
+/// A mutant whose text no longer occurs proves nothing.
 #[test]
 fn every_mutant_applies() {
     let mutants = mutant::all().expect("mutants can be read");
@@ -193,7 +194,7 @@ fn every_mutant_applies() {
         assert!(!files.expect("it applies").is_empty(), "{}", mutant.name);
         let known = Profile::named(&mutant.profile).is_some() || mutant.profile == "all";
         assert!(known, "{}: profile {}", mutant.name, mutant.profile);
-        // Whether a group gets somewhere is asked in the second act.
+        // Progress is checked only in the second act.
         let named = mutant.unit.is_some() || mutant.transcript.is_some();
         let only_liveness = mutant.properties == ["liveness"];
         assert!(named || mutant.heal || !only_liveness, "{}", mutant.name);

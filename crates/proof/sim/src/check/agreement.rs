@@ -1,7 +1,8 @@
-//! Per slot one chosen value, computed from what all disks together hold; nothing else is applied.
+//! Agreement: at most one value is chosen per slot, computed from all disks together, and only
+//! chosen values are applied.
 //!
-//! A god's-eye view: it reads every record that any node made durable, in the order of the log, and
-//! counts votes as no node can. [ballot-2], [class-1], [decide-1].
+//! This is a global view: the checker reads every record that any node made durable, in log order,
+//! and counts votes as no single node can. [ballot-2], [class-1], [decide-1].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +24,7 @@ struct Votes {
     by: BTreeSet<Member>,
 }
 
-/// Slots that always had the same votes: a run of a stream has a slot for each byte.
+/// Consecutive slots whose votes were always the same: a stream's run has one slot per byte.
 #[derive(Clone, Debug)]
 struct Extent {
     to: Slot,
@@ -31,19 +32,19 @@ struct Extent {
     chosen: Option<(Ballot, Value)>,
 }
 
-/// All durable votes.
+/// Durable votes of all members.
 #[derive(Debug)]
 pub struct Agreement {
-    /// The eras from each slot on that began one; what judges a slot is the last at or below it.
+    /// Eras by the slot at which they begin; the last one at or below a slot applies to it.
     eras: Vec<(Slot, Eras)>,
-    /// By their first slots; together they are all slots with a vote.
+    /// Extents by first slot; together they cover every slot with a vote.
     extents: BTreeMap<Slot, Extent>,
-    /// Every slot below is chosen.
+    /// End of the chosen prefix: every slot below is chosen.
     chosen_to: Slot,
 }
 
 impl Agreement {
-    /// Returns the state before any vote.
+    /// Returns the state without any votes.
     pub fn new(founding: Configuration) -> Self {
         Self {
             eras: vec![(Slot::FIRST, Eras::founded(founding))],
@@ -52,10 +53,10 @@ impl Agreement {
         }
     }
 
-    /// A vote became durable.
+    /// Records a durable vote.
     ///
     /// # Errors
-    /// Two values in one ballot, or two chosen values.
+    /// Two values have votes in one ballot, or are both chosen.
     pub fn vote(
         &mut self,
         member: Member,
@@ -87,8 +88,8 @@ impl Agreement {
         Ok(())
     }
 
-    /// [decide-1] Advances the chosen prefix: the configuration that judges a slot is known when
-    /// all before it are chosen.
+    /// [decide-1] Advances the chosen prefix. The configuration for a slot is known once all slots
+    /// before it are chosen.
     fn choose(&mut self) {
         while let Some(extent) = self.extents.get(&self.chosen_to)
             && let Some((ballot, value)) = self.quorum_in(self.chosen_to, extent)
@@ -99,14 +100,14 @@ impl Agreement {
             self.chosen_to = to;
             let (_, last) = self.eras.last().expect("the founding is one");
             let mut eras = last.clone();
-            // What changes a configuration has one slot, and so an extent of its own.
+            // A change of configuration occupies one slot, and therefore its own extent.
             if eras.decide(first, &value) {
                 self.eras.push((to, eras));
             }
         }
     }
 
-    /// Sees to it that extents begin and end where this range does, and cover it.
+    /// Splits and adds extents so that they cover exactly this range.
     fn cut(&mut self, range: SlotRange) {
         for at in [range.from, range.to] {
             if let Some((_, extent)) = self.extents.range_mut(..at).next_back()
@@ -132,15 +133,15 @@ impl Agreement {
         }
     }
 
-    /// Returns the ballot in which the votes of these slots are a quorum, and the value.
+    /// Returns the ballot in which the votes of an extent form a quorum, with its value.
     fn quorum_in(&self, from: Slot, extent: &Extent) -> Option<(Ballot, Value)> {
         let mut ballots = extent.votes.iter();
         let decided = ballots.find(|(ballot, _)| self.is_quorum(from, extent, **ballot));
         decided.map(|(ballot, votes)| (*ballot, votes.value))
     }
 
-    /// [era-5], [class-4] Returns whether the votes of this ballot decide slots below which all is
-    /// chosen.
+    /// [era-5], [class-4] Returns whether the votes of this ballot decide these slots, given that
+    /// all slots below are chosen.
     fn is_quorum(&self, from: Slot, extent: &Extent, ballot: Ballot) -> bool {
         let at = self.eras.partition_point(|(begin, _)| *begin <= from);
         let (_, eras) = &self.eras[at - 1];
@@ -149,10 +150,10 @@ impl Agreement {
         eras.counts(ballot) && is_quorum(eras.current(), voted)
     }
 
-    /// A node learned a decision from another and made it durable.
+    /// Checks a decision that a node learned from another and made durable.
     ///
     /// # Errors
-    /// Something else was chosen.
+    /// Another value was chosen.
     pub fn learned(&self, node: usize, range: SlotRange, value: Value) -> Verdict {
         for (from, chosen) in self.chosen_in(range) {
             if let Some((ballot, chosen)) = chosen
@@ -168,7 +169,7 @@ impl Agreement {
         Ok(())
     }
 
-    /// Extents that have slots in this range, by their first slots, and what was chosen in them.
+    /// Returns the extents that overlap this range, by first slot, with their chosen values.
     fn chosen_in(
         &self,
         range: SlotRange,
@@ -180,11 +181,11 @@ impl Agreement {
         all.map(|(from, extent)| (*from, extent.chosen))
     }
 
-    /// A node applied every slot below `applied_to`; in a durable group all of them are chosen by
-    /// votes on stable storage ([class-1], [p2-4]).
+    /// Checks that every slot a node has applied is chosen; in a durable group, by votes on stable
+    /// storage ([class-1], [p2-4]).
     ///
     /// # Errors
-    /// One of them is not.
+    /// A slot below `applied_to` is not chosen.
     pub fn applied(&self, node: usize, applied_to: Slot) -> Verdict {
         if applied_to <= self.chosen_to {
             return Ok(());

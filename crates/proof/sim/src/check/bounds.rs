@@ -1,11 +1,11 @@
-//! Queues stay below their limits, whatever the others do (G13).
+//! Queues stay below their limits, whatever other nodes and clients do (G13).
 
 use super::{Verdict, Violation};
 
-/// Checks a holder of bytes against its limit.
+/// Checks a buffer's size against its limit.
 ///
 /// # Errors
-/// It holds more.
+/// It exceeds the limit.
 pub fn within(what: &str, node: usize, bytes: usize, bytes_max: usize) -> Verdict {
     if bytes <= bytes_max {
         return Ok(());

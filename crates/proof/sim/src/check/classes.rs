@@ -1,5 +1,5 @@
-//! Replies to clients that asked for another class than the group's: a quorum has their commands in
-//! memory ([less-4]), or on its disks ([last-3]).
+//! Acknowledgements to clients that requested another class than the group's: a quorum has their
+//! commands in memory ([less-4]), or on disk ([last-3]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,12 +13,12 @@ use quorate_replica::service::CommandId;
 
 use super::{Verdict, Violation, is_quorum};
 
-/// Fate of a command, by its hash.
+/// State of a requested command.
 #[derive(Debug, Default)]
 struct Fate {
-    /// Number of losses when it was requested.
+    /// Number of losses before the request.
     losses: u64,
-    /// Slot of the command, as reported to its client before execution.
+    /// Slot reported to the client before execution.
     told: Option<Slot>,
     executed: Option<CommandId>,
 }
@@ -26,33 +26,33 @@ struct Fate {
 /// Contents of a node's disk.
 #[derive(Debug, Default)]
 struct OnDisk {
-    /// The last word of its log about each slot of a batch.
+    /// Last value that its log records for each slot of a batch.
     words: BTreeMap<Slot, Value>,
-    /// A snapshot stands for everything below.
+    /// End of the snapshot, which replaces everything below.
     snapshot: Slot,
 }
 
-/// The commands of such clients, and what all disks hold.
+/// Commands that requested another class, and the contents of all disks.
 #[derive(Debug, Default)]
 pub struct Classes {
     fates: BTreeMap<u64, Fate>,
-    /// Commands reported to clients and not executed by any node yet, by slot.
+    /// Commands acknowledged to clients and not executed by any node yet, by slot.
     owed: BTreeSet<(Slot, u64)>,
     disks: BTreeMap<usize, OnDisk>,
 }
 
 impl Classes {
-    /// Registers a request. `losses` counts the losses of memory or disk until now.
+    /// Registers a request. `losses` counts the losses of memory or disk so far.
     pub fn asked(&mut self, command: u64, losses: u64) {
         let fate = Fate { losses, ..Fate::default() };
         self.fates.insert(command, fate);
     }
 
-    /// Checks a report to a client that its command is in the memory of a quorum, in this slot,
-    /// which is true or not: `quorum`.
+    /// Checks an acknowledgement that a quorum has the command in memory in this slot; `quorum`
+    /// states whether that is true.
     ///
     /// # Errors
-    /// It is not, or the command was executed elsewhere, though nothing was lost.
+    /// It is false, or the command was executed elsewhere, although nothing was lost.
     pub fn in_memory(&mut self, command: u64, slot: Slot, quorum: bool, losses: u64) -> Verdict {
         let Some(fate) = self.fates.get_mut(&command) else {
             return Ok(());
@@ -67,11 +67,10 @@ impl Classes {
         fate.judge(losses)
     }
 
-    /// A node executed a command of any client.
+    /// Records that a node executed a command of any client.
     ///
     /// # Errors
-    /// It was executed already, or another slot was reported to its client, though nothing was
-    /// lost.
+    /// It was executed before, or another slot was acknowledged, although nothing was lost.
     pub fn executed(&mut self, command: u64, id: CommandId, losses: u64) -> Verdict {
         let Some(fate) = self.fates.get_mut(&command) else {
             return Ok(());
@@ -87,15 +86,15 @@ impl Classes {
         fate.judge(losses)
     }
 
-    /// A node has applied everything below.
+    /// Checks acknowledged commands below `to`, now that a node has applied everything below.
     ///
     /// # Errors
-    /// A slot below was reported to a client, its command was not in it, and nothing was lost.
+    /// A slot that was acknowledged does not contain its command, although nothing was lost.
     pub fn applied(&mut self, to: Slot, losses: u64) -> Verdict {
         while self.owed.first().is_some_and(|(slot, _)| *slot < to) {
             let owed = self.owed.pop_first();
             let fate = owed.and_then(|(_, command)| self.fates.get(&command));
-            // What was lost stays lost: the others are excused for good.
+            // After a loss, acknowledgements made before it are never checked again.
             if let Some(fate) = fate.filter(|fate| fate.losses == losses) {
                 return Err(fate.broken("another one is there"));
             }
@@ -103,12 +102,12 @@ impl Classes {
         Ok(())
     }
 
-    /// A record of a node's log is on stable storage, with all before it.
+    /// Records that a node's log record, and all before it, are on stable storage.
     pub fn released(&mut self, node: usize, record: &Record) {
         let (Record::Vote { range, value, .. } | Record::Decided { range, value }) = *record else {
             return;
         };
-        // Before the first request, no requested command can be here.
+        // Before the first request there is nothing to track.
         if self.fates.is_empty() {
             return;
         }
@@ -118,22 +117,22 @@ impl Classes {
         }
     }
 
-    /// A node has a snapshot of everything below.
+    /// Records that a node has a snapshot of everything below `to`.
     pub fn snapshot(&mut self, node: usize, to: Slot) {
         let disk = self.disks.entry(node).or_default();
         disk.snapshot = disk.snapshot.max(to);
     }
 
-    /// A node continues as one that has voted for nothing.
+    /// Records that a node lost its votes and continues without any.
     pub fn forgot(&mut self, node: usize) {
         self.disks.remove(&node);
     }
 
-    /// Checks a report to a client that its command is on the disks of a quorum, from a node that
-    /// goes by this configuration.
+    /// Checks an acknowledgement that a quorum has the command on disk, sent by a node in this
+    /// configuration.
     ///
     /// # Errors
-    /// It is not.
+    /// It is false.
     pub fn lasts(&self, command: u64, configuration: &Configuration) -> Verdict {
         let executed = self.fates.get(&command).and_then(|fate| fate.executed);
         let Some(CommandId { slot, .. }) = executed else {
@@ -163,7 +162,7 @@ impl Classes {
     }
 }
 
-/// Returns the world's index of a member.
+/// Returns a member's index in the world.
 pub fn index(voter: &Voter) -> usize {
     voter.member.node.0 as usize - 1
 }

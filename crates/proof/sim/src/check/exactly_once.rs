@@ -1,4 +1,4 @@
-//! Acknowledged commands happened once; others happened at most as often as they were tried.
+//! Acknowledged commands are executed once, all others at most as often as they were sent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,19 +12,19 @@ struct Counter {
     numbers: BTreeSet<i64>,
 }
 
-/// All counters, and the sessions that number their increments.
+/// Counters, and the sessions that number their increments.
 #[derive(Debug, Default)]
 pub struct ExactlyOnce {
     counters: BTreeMap<String, Counter>,
-    /// Per session counter: how many sequences ended.
+    /// Number of completed sequences, by session counter.
     sessions: BTreeMap<String, i64>,
 }
 
 impl ExactlyOnce {
-    /// An INCR was answered.
+    /// Checks the reply to an INCR.
     ///
     /// # Errors
-    /// A number that was given before.
+    /// The number was returned before.
     pub fn acknowledged(&mut self, key: &str, number: i64) -> Verdict {
         let counter = self.counters.entry(key.to_owned()).or_default();
         counter.acknowledged += 1;
@@ -37,16 +37,17 @@ impl ExactlyOnce {
         Ok(())
     }
 
-    /// An INCR got no answer.
+    /// Records an INCR without a reply.
     pub fn unknown(&mut self, key: &str) {
         self.counters.entry(key.to_owned()).or_default().unknown += 1;
     }
 
-    /// Sequence `sequence` of the session that alone increments `key` was answered, perhaps not the
-    /// first time that it was sent.
+    /// Checks the reply to command `sequence` of the session, the only one that increments `key`;
+    /// the command may have been sent several times.
     ///
     /// # Errors
-    /// Another number than that of the sequence: it was executed more than once, or not at all.
+    /// The reply differs from the sequence number: the command was executed more than once, or
+    /// never.
     pub fn sequence(&mut self, key: &str, sequence: i64, number: i64) -> Verdict {
         self.sessions.insert(key.to_owned(), sequence);
         if number == sequence {
@@ -59,7 +60,7 @@ impl ExactlyOnce {
     /// Checks the final value of a counter.
     ///
     /// # Errors
-    /// Less than was acknowledged, or more than was tried.
+    /// It is below the acknowledged increments, or above those sent.
     pub fn ended(&self, key: &str, value: i64) -> Verdict {
         let wrong = |detail: String| Err(Violation::new("exactly_once", detail));
         if let Some(sequence) = self.sessions.get(key)
@@ -84,7 +85,7 @@ impl ExactlyOnce {
         Ok(())
     }
 
-    /// Returns every counter that was touched.
+    /// Returns every counter used.
     pub fn keys(&self) -> Vec<String> {
         self.counters.keys().chain(self.sessions.keys()).cloned().collect()
     }

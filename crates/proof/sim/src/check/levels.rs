@@ -1,6 +1,6 @@
-//! Feature levels: no node uses one that its release does not support, none rises before every node
-//! of the group ran a release that supports it, and all nodes rise at the same slot ([level-5],
-//! [level-8]).
+//! Feature levels: no node uses a level that its release does not support, the level rises only
+//! once every node of the group has run a release that supports it, and all nodes raise it at the
+//! same slot ([level-5], [level-8]).
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use quorate_core::{level::Level, slot::Slot};
 
 use super::{Verdict, Violation};
 
-/// Observed levels of the group.
+/// Levels observed in the group.
 #[derive(Debug, Default)]
 pub struct Levels {
-    /// First and last position of each level that some node was at.
+    /// First and last position at which a node was at each level.
     seen: BTreeMap<Level, (Slot, Slot)>,
 }
 
@@ -26,10 +26,11 @@ impl Levels {
         self.seen.contains_key(&level)
     }
 
-    /// A node has applied everything below `applied_to`, and is at this level.
+    /// Checks a node's level after it applied everything below `applied_to`.
     ///
     /// # Errors
-    /// Its release does not support it, or another node was at another level there.
+    /// Its release does not support the level, or another node was at another level at this
+    /// position.
     pub fn stands(
         &mut self,
         node: usize,
@@ -55,7 +56,7 @@ impl Levels {
         }
     }
 
-    /// A node has the raise in its log, and its release does not know what that is.
+    /// Reports a node that has a raise in its log which its release does not understand.
     ///
     /// # Errors
     /// Always.
@@ -67,7 +68,7 @@ impl Levels {
         Err(Violation::new("levels", detail))
     }
 
-    /// A node of the group never ran a release that supports what the group uses now.
+    /// Reports a node that never ran a release supporting the group's level.
     ///
     /// # Errors
     /// Always.

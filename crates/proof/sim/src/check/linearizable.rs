@@ -1,18 +1,19 @@
-//! Every key behaves as if each operation happened at one moment between its call and its answer.
+//! Linearizability: every operation on a key takes effect at one moment between its call and its
+//! reply.
 //!
-//! Herlihy and Wing's condition, searched for as Wing, Gong and Lowe do, key by key: a history is
-//! linearizable if and only if the history of each of its objects is. Operations without an answer
-//! may take effect at any later moment, or never.
+//! This is Herlihy and Wing's condition, searched for as Wing, Gong and Lowe do, key by key: a
+//! history is linearizable if and only if the history of each of its objects is. Operations without
+//! a reply may take effect at any later moment, or never.
 
 use std::collections::{BTreeMap, HashSet};
 
 use super::{Verdict, Violation};
 use crate::history::{Act, Answer, Operation};
 
-/// Steps that the search for one key may take; beyond, the history is not judged.
+/// Limit of search steps per key; longer searches are left undecided.
 const STEPS_MAX: usize = 400_000;
 
-/// A key: its value, and whether it may vanish because its deadline passes.
+/// State of a key: its value, and whether it may vanish because a deadline passes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct State {
     value: Option<i64>,
@@ -20,7 +21,7 @@ struct State {
 }
 
 impl State {
-    /// Returns the state after an operation with this answer; `None` if it cannot be.
+    /// Returns the state after an operation with this reply; `None` if that is impossible.
     fn after(self, act: Act, answer: Answer) -> Option<Self> {
         let plain = |value| Some(Self { value, expires: false });
         match (act, answer) {
@@ -54,13 +55,13 @@ impl State {
 /// Outcome of the check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Judged {
-    /// Keys whose history was judged.
+    /// Keys whose history was checked.
     pub keys: usize,
-    /// Keys whose history was too intricate to be judged.
+    /// Keys whose history was too intricate to check.
     pub undecided: usize,
 }
 
-/// Judges all keys.
+/// Checks the history of every key.
 ///
 /// # Errors
 /// The first key whose history is not linearizable.
@@ -80,8 +81,8 @@ pub fn check(operations: &[Operation]) -> Result<Judged, Violation> {
     Ok(judged)
 }
 
-/// Drops unanswered writes of values that were never read: whether they happened makes no
-/// difference to any other operation, and every one of them doubles the search.
+/// Drops unanswered writes of values that were never read: whether they happened affects no other
+/// operation, and each of them doubles the search.
 fn relevant<'a>(operations: &[&'a Operation]) -> Vec<&'a Operation> {
     let mut seen = HashSet::new();
     let mut others = false;
@@ -105,7 +106,7 @@ fn relevant<'a>(operations: &[&'a Operation]) -> Vec<&'a Operation> {
 }
 
 fn broken(key: &str, operations: &[&Operation]) -> Violation {
-    // Shorten to the first prefix in time that cannot be, which is where to look.
+    // Reports the shortest prefix in time that is not linearizable.
     let mut answers: Vec<u64> = operations.iter().map(|o| o.returned).collect();
     answers.sort_unstable();
     let mut shown: Vec<Operation> = operations.iter().map(|o| (*o).clone()).collect();
@@ -140,10 +141,10 @@ fn broken(key: &str, operations: &[&Operation]) -> Violation {
     Violation::new("linearizable", detail)
 }
 
-/// Calls and answers in a doubly linked list, from which operations are lifted as they are put
-/// into the order.
+/// Calls and replies in a doubly linked list, from which operations are removed as they are
+/// ordered.
 struct Events {
-    /// Operation of each event, and whether it is the answer. The last is the end.
+    /// Operation of each event, with true for its reply. The last event is a sentinel.
     events: Vec<(usize, bool)>,
     next: Vec<usize>,
     previous: Vec<usize>,
@@ -204,7 +205,7 @@ impl Events {
     }
 }
 
-/// Returns whether there is an order; `None` if the search would take too long.
+/// Returns whether a valid order exists; `None` if the search takes too long.
 fn search(operations: &[&Operation]) -> Option<bool> {
     let mut events = Events::new(operations);
     let mut done = vec![0u64; operations.len().div_ceil(64)];
@@ -214,7 +215,7 @@ fn search(operations: &[&Operation]) -> Option<bool> {
     let mut at = events.next[0];
     for _ in 0..STEPS_MAX {
         if at == 0 {
-            // Only calls without answers are left.
+            // Only calls without replies are left.
             return Some(true);
         }
         let (index, answer) = events.events[at];
@@ -234,7 +235,7 @@ fn search(operations: &[&Operation]) -> Option<bool> {
             at = events.next[at];
             continue;
         }
-        // An answer of an operation that has no place yet: what was put before it was wrong.
+        // This is the reply of an operation not ordered yet: backtrack.
         let Some((call, before)) = order.pop() else {
             return Some(false);
         };
@@ -247,10 +248,10 @@ fn search(operations: &[&Operation]) -> Option<bool> {
     None
 }
 
-/// Judges, for those who do not want to know how many.
+/// Checks all keys and drops the counts.
 ///
 /// # Errors
-/// As [`check`].
+/// Same as [`check`].
 pub fn verdict(operations: &[Operation]) -> Verdict {
     check(operations).map(|_| ())
 }
@@ -328,7 +329,7 @@ mod tests {
         assert!(verdict(&[swap(1, None, 5), swap(3, None, 6)]).is_err());
     }
 
-    /// A hundred concurrent increments of which some are unanswered are judged quickly.
+    /// A history of a hundred concurrent increments, some of them unanswered, is checked quickly.
     #[test]
     fn concurrent_history_is_judged() {
         let mut operations = Vec::new();

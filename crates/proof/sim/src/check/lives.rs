@@ -1,6 +1,5 @@
-//! The counters of a node's lives: every process start has a number of its own, incarnations never
-//! fall, and a node that lost a part of its log is another member ([volatile-1], [value-2],
-//! [disk-8]).
+//! Lives of nodes: every process start has its own number, incarnations never decrease, and a node
+//! that lost part of its log continues as another member ([volatile-1], [value-2], [disk-8]).
 
 use std::collections::BTreeMap;
 
@@ -8,7 +7,7 @@ use quorate_core::node_id::{Incarnation, Member};
 
 use super::{Verdict, Violation};
 
-/// State of each node in its last life that ran.
+/// Last life of each node.
 #[derive(Debug, Default)]
 pub struct Lives {
     last: BTreeMap<usize, Life>,
@@ -22,20 +21,20 @@ struct Life {
 }
 
 impl Lives {
-    /// Returns the incarnation in which a node ran last.
+    /// Returns the incarnation of a node's last life.
     pub fn incarnation(&self, node: usize) -> Incarnation {
         self.last.get(&node).map_or(Incarnation(0), |life| life.incarnation)
     }
 
-    /// Returns the number of a node's last start, and in which incarnation it was.
+    /// Returns the number of a node's last start and its incarnation.
     pub fn last(&self, node: usize) -> Option<(u32, Incarnation)> {
         self.last.get(&node).map(|life| (life.boot, life.incarnation))
     }
 
-    /// A process runs.
+    /// Checks a process that starts running.
     ///
     /// # Errors
-    /// It is a process that ran before, or a member that is gone.
+    /// Its start number was used before, or its incarnation is over.
     pub fn started(&mut self, node: usize, boot: u32, incarnation: Incarnation) -> Verdict {
         let life = Life { boot, incarnation };
         let Some(last) = self.last.insert(node, life) else {
@@ -55,10 +54,10 @@ impl Lives {
         Ok(())
     }
 
-    /// A process says which cluster it belongs to.
+    /// Checks the cluster that a process belongs to.
     ///
     /// # Errors
-    /// Others belong to another one.
+    /// Other nodes belong to another cluster.
     pub fn belongs(&mut self, node: usize, cluster: u128) -> Verdict {
         let known = *self.cluster.get_or_insert(cluster);
         if known == cluster {
@@ -68,12 +67,13 @@ impl Lives {
         Err(Violation::new("lives", detail))
     }
 
-    /// A process has opened its log: the incarnation that wrote it last, and, if released log
-    /// writes are missing, their number. Called before [`Lives::started`].
+    /// Checks the log that a process opened: `written` is the incarnation that wrote it last,
+    /// `lost` the number of missing log writes that had been released. Called before
+    /// [`Lives::started`].
     ///
     /// # Errors
-    /// It was written by a member that this node is not yet, or lost log writes that this member
-    /// released.
+    /// A later incarnation wrote the log, or the process continues as the member that released the
+    /// missing writes.
     pub fn opened(
         &self,
         node: usize,

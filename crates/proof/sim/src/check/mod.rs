@@ -1,4 +1,4 @@
-//! The properties, one per file; each receives the events and reports when it is broken.
+//! Checked properties, one per file; each receives events and reports a violation.
 
 pub mod agreement;
 pub mod bounds;
@@ -25,14 +25,14 @@ use quorate_core::{
 /// A broken property.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which property; the name of its file.
+    /// Name of the property, which is also the name of its file.
     pub property: &'static str,
     /// Observation that contradicts it.
     pub detail: String,
 }
 
 impl Violation {
-    /// Names the property and what contradicts it.
+    /// Returns a violation of this property.
     pub fn new(property: &'static str, detail: impl Into<String>) -> Self {
         Self { property, detail: detail.into() }
     }
@@ -44,7 +44,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Returns whether those of its members are a phase-2 quorum.
+/// Returns whether the members for which `has` holds form a phase-2 quorum.
 pub(crate) fn is_quorum(configuration: &Configuration, has: impl Fn(&Voter) -> bool) -> bool {
     let members = configuration.members().iter().enumerate();
     let who = members.filter(|(_, voter)| has(voter));
@@ -52,5 +52,5 @@ pub(crate) fn is_quorum(configuration: &Configuration, has: impl Fn(&Voter) -> b
     configuration.is_quorum(Phase::Two, who)
 }
 
-/// Says that a property holds, or what contradicts it.
+/// Result of a check: the property holds, or this contradicts it.
 pub type Verdict = Result<(), Violation>;

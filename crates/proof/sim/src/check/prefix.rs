@@ -1,5 +1,5 @@
-//! Nodes execute the same commands in the same places, give the same replies, and hold the same
-//! state at the same position.
+//! All nodes execute the same commands at the same positions, with the same replies, and have equal
+//! states at equal positions.
 
 use std::collections::BTreeMap;
 
@@ -8,20 +8,20 @@ use quorate_replica::service::CommandId;
 
 use super::{Verdict, Violation};
 
-/// Results of the first node to execute each command.
+/// Commands and replies as first executed, and states as first reached.
 #[derive(Debug, Default)]
 pub struct Prefix {
     executed: BTreeMap<CommandId, (u64, u64)>,
-    /// Every slot below was executed by some node, as far as it holds commands.
+    /// All slots below were executed by some node, as far as they contain commands.
     seen_to: Slot,
     states: BTreeMap<Slot, u128>,
 }
 
 impl Prefix {
-    /// A node executed a command.
+    /// Checks a command that a node executed.
     ///
     /// # Errors
-    /// Another node executed something else in that place, or got another reply.
+    /// Another node executed another command at this position, or got another reply.
     pub fn executed(&mut self, node: usize, id: CommandId, command: u64, reply: u64) -> Verdict {
         let who = node + 1;
         let place = format!("slot {}, command {}", id.slot, id.index);
@@ -45,10 +45,10 @@ impl Prefix {
         }
     }
 
-    /// A node has applied every slot below, and its state looks like this.
+    /// Checks the state of a node that applied every slot below `applied_to`.
     ///
     /// # Errors
-    /// Another node's state looked different there.
+    /// Another node's state was different there.
     pub fn state(&mut self, node: usize, applied_to: Slot, digest: u128) -> Verdict {
         self.seen_to = self.seen_to.max(applied_to);
         let known = *self.states.entry(applied_to).or_insert(digest);
@@ -59,12 +59,12 @@ impl Prefix {
         Err(Violation::new("prefix", detail))
     }
 
-    /// Returns the command executed in this place.
+    /// Returns the hash of the command executed under this id.
     pub fn executed_in(&self, id: CommandId) -> Option<u64> {
         self.executed.get(&id).map(|(command, _)| *command)
     }
 
-    /// Commands executed by at least one node.
+    /// Returns the number of commands executed by at least one node.
     pub fn commands(&self) -> usize {
         self.executed.len()
     }

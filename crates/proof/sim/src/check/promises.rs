@@ -1,5 +1,5 @@
-//! A node's promises only rise, no vote contradicts one, and a restart forgets neither
-//! ([p1-2], [p2-1], [volatile-1]).
+//! Promises only rise, no vote contradicts one, and a restart forgets neither ([p1-2], [p2-1],
+//! [volatile-1]).
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use quorate_core::{ballot::Ballot, node_id::Member};
 
 use super::{Verdict, Violation};
 
-/// The highest promise that each member spoke of, or wrote down.
+/// Highest promise that each member sent or wrote down.
 #[derive(Debug, Default)]
 pub struct Promises {
     spoken: BTreeMap<Member, Ballot>,
@@ -15,13 +15,13 @@ pub struct Promises {
 }
 
 impl Promises {
-    /// A member said that it promised, or voted in, this ballot.
+    /// Records that a member reported a promise or a vote in this ballot.
     pub fn spoke(&mut self, member: Member, ballot: Ballot) {
         let known = self.spoken.entry(member).or_default();
         *known = (*known).max(ballot);
     }
 
-    /// A record with a promise or a vote became durable; records come in the order of the log.
+    /// Checks a promise or vote that became durable; records arrive in log order.
     ///
     /// # Errors
     /// It is below an earlier one.
@@ -35,10 +35,10 @@ impl Promises {
         Ok(())
     }
 
-    /// A member restarted and remembers this promise.
+    /// Checks the promise that a member remembers after a restart.
     ///
     /// # Errors
-    /// It spoke of a higher one.
+    /// The member had reported a higher one.
     pub fn recovered(&self, member: Member, promised: Ballot) -> Verdict {
         let spoken = self.spoken.get(&member).copied().unwrap_or_default();
         if promised >= spoken {

@@ -1,4 +1,4 @@
-//! A member's votes carried by a ring are, word for word, those that it released ([ring-2]).
+//! Votes carried by a ring equal those that their members released, byte for byte ([ring-2]).
 
 use std::collections::BTreeSet;
 
@@ -10,19 +10,19 @@ use quorate_core::{
 
 use super::{Verdict, Violation};
 
-/// Votes released to rings by members.
+/// Votes that members released to rings.
 #[derive(Debug, Default)]
 pub struct Rings {
     released: BTreeSet<(Ballot, RingEntry)>,
-    /// Number of votes of others passed on.
+    /// Number of votes forwarded for other members.
     relayed: u64,
 }
 
 impl Rings {
-    /// Checks a message of a member.
+    /// Checks a vote in a ring message.
     ///
     /// # Errors
-    /// It carries a vote that its member never released.
+    /// Its member never released it.
     pub fn carries(&mut self, member: Member, vote: &RingVote) -> Verdict {
         for entry in &vote.entries {
             let said = (vote.ballot, *entry);
@@ -41,7 +41,7 @@ impl Rings {
         Ok(())
     }
 
-    /// Returns the number of votes of others passed on.
+    /// Returns the number of votes forwarded for other members.
     pub const fn relayed(&self) -> u64 {
         self.relayed
     }

@@ -1,4 +1,4 @@
-//! No ballot is used in two lives of a node ([ballot-2]), and within a life eras only grow.
+//! No ballot is used in two lives of a node ([ballot-2]), and eras never decrease within a life.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use quorate_core::{
 
 use super::{Verdict, Violation};
 
-/// Owner of each used ballot, and the last positions of each node.
+/// Owner of each ballot used, and the latest era and decided prefix of each life.
 #[derive(Debug, Default)]
 pub struct Rounds {
     used: BTreeMap<Ballot, u64>,
@@ -18,10 +18,10 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// A node, in this life, asked for promises in a ballot or proposed in it.
+    /// Checks a ballot in which a node requested promises or proposed.
     ///
     /// # Errors
-    /// An earlier life of it did, or the ballot is not its own.
+    /// An earlier life used it, or it belongs to another node.
     pub fn used(&mut self, node: usize, life: u64, ballot: Ballot) -> Verdict {
         if usize::try_from(ballot.node.0) != Ok(node + 1) {
             return Err(Violation::new(
@@ -36,10 +36,10 @@ impl Rounds {
         Err(Violation::new("rounds", format!("ballot {ballot} was used in two lives of its node")))
     }
 
-    /// Checks a node's report of its own state.
+    /// Checks the era and decided prefix that a node reports.
     ///
     /// # Errors
-    /// Its era or its decided prefix went back.
+    /// One of them decreased.
     pub fn status(&mut self, node: usize, life: u64, era: Era, decided_to: Slot) -> Verdict {
         let known = self.eras.entry((node, life)).or_default();
         if era < *known {

@@ -1,5 +1,5 @@
-//! Scrubs: they find no damage where none was done ([scrub-5]), and what they find is mended while
-//! the rest of the group is whole ([scrub-2]).
+//! Scrubs find no damage where none was done ([scrub-5]), and the damage they find is repaired
+//! while the rest of the group is sound ([scrub-2]).
 
 use quorate_replica::scrubbing::report::{Fate, Found, Kind, ScrubStatus};
 
@@ -14,10 +14,10 @@ fn broken(node: usize, what: &str, found: &[&Found]) -> Verdict {
     Err(Violation::new("scrubs", detail))
 }
 
-/// Checks a node on whose disk no bit ever flipped: nothing is damaged there.
+/// Checks the scrub of a node whose disk was never damaged.
 ///
 /// # Errors
-/// Its scrub found damage.
+/// The scrub found damage.
 pub fn sound(node: usize, status: &ScrubStatus) -> Verdict {
     if status.found_total == 0 {
         return Ok(());
@@ -26,11 +26,11 @@ pub fn sound(node: usize, status: &ScrubStatus) -> Verdict {
     broken(node, "says that a sound place is damaged", &found)
 }
 
-/// Checks that a scrub of a node on whose disk nothing was damaged for long finds only log writes
-/// that stay where they are, and hold nothing that is needed.
+/// Checks the scrub of a node whose disk has not been damaged for long: it may find only log writes
+/// that are superseded and left in place.
 ///
 /// # Errors
-/// It found something else.
+/// The scrub found other damage.
 pub fn mended(node: usize, status: &ScrubStatus) -> Verdict {
     let stays = |found: &&Found| (found.kind, found.fate) != (Kind::Log, Fate::Superseded);
     let found: Vec<&Found> = status.found.iter().filter(stays).collect();

@@ -1,9 +1,9 @@
-//! [stream-4] to [stream-10] Streams are what their writers gave: on every node each is made of
-//! prefixes of the pieces that were opened, one after the other; the end of a piece never changes;
-//! acknowledged bytes stay.
+//! [stream-4] to [stream-10] Streams contain what their writers wrote: on every node a stream
+//! consists of prefixes of the pieces opened, one after another; the end of a closed piece never
+//! changes; acknowledged bytes are never lost.
 //!
-//! It sees every table after every turn, and all replies to fronts. It keeps the state of the
-//! farthest of all tables, and no later observation may contradict that.
+//! The checker sees every table after every turn, and all replies to fronts. It keeps the state of
+//! the most advanced table, which no later observation may contradict.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,51 +17,51 @@ use crate::{
     workload::content,
 };
 
-/// A part of a named stream, as long as its owner lived.
+/// Part of a named stream, written by one owner.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     /// Number of its stream.
     id: usize,
-    /// Position in the named stream of its byte 0.
+    /// Position of its byte 0 in the named stream.
     first: u64,
-    /// And behind the last one of its that some table has.
+    /// End of the piece's bytes in the named stream, the furthest that any table has.
     end: u64,
-    /// A table of this position had it: it was opened before.
+    /// Position of the table that had it: the piece was opened before.
     seen_at: Slot,
-    /// Final end, once some table shows the piece as closed.
+    /// Final end, once a table shows the piece as closed.
     closed: Option<u64>,
 }
 
-/// Actions of a writer, and the replies to it.
+/// Bytes written to a piece, and the acknowledgements for them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Written {
     key: u64,
-    /// Bytes below were handed to the owner.
+    /// Positions below were given to the replica.
     given: u64,
-    /// Below this position of the named stream everything is durable, its owner said.
+    /// Durable position in the named stream, as reported to the writer.
     told: u64,
     ended: bool,
 }
 
-/// All streams of a run.
+/// Streams of a run.
 #[derive(Debug, Default)]
 pub struct Streams {
-    /// Numbers of streams, by their names and the slots of their creation.
+    /// Stream numbers by name and slot of creation.
     ids: BTreeMap<(Name, u64), usize>,
-    /// The pieces with bytes of each, by their first positions.
+    /// Pieces with bytes, by stream and first position.
     streams: BTreeMap<usize, BTreeMap<u64, StreamName>>,
     pieces: BTreeMap<StreamName, Piece>,
     written: BTreeMap<StreamName, Written>,
     acknowledged: BTreeMap<usize, u64>,
-    /// Equal tables at equal positions.
+    /// Tables by position; all nodes must have equal ones.
     tables: BTreeMap<Slot, Vec<Info>>,
-    /// Streams with a request to remove them: they may be gone.
+    /// Streams whose removal was requested; they may be gone.
     removing: BTreeSet<Name>,
-    /// Questions, with the acknowledged position of each stream at that moment.
+    /// Queries, with the acknowledged position of each stream when they were made.
     questions: BTreeMap<StreamTag, (Question, BTreeMap<usize, u64>)>,
-    /// Bytes that were read and found right.
+    /// Bytes read and verified.
     pub read_bytes: u64,
-    /// Pieces that were opened, and how many of them while another writer's was not closed.
+    /// Pieces opened.
     pub opened: u64,
 }
 
@@ -69,16 +69,16 @@ fn broken(node: usize, detail: impl std::fmt::Display) -> Violation {
     Violation::new("streams", format!("node {}: {detail}", node + 1))
 }
 
-/// Returns a key that distinguishes a stream from others, those of the same name included.
+/// Returns the key that identifies a stream, even among streams of the same name.
 fn key(info: &Info) -> (Name, u64) {
     (info.name.clone(), info.id)
 }
 
 impl Streams {
-    /// A node has applied everything below `at`, and this is its table.
+    /// Checks the table of a node that applied everything below `at`.
     ///
     /// # Errors
-    /// It contradicts what was seen before.
+    /// The table contradicts earlier observations.
     pub fn applied(&mut self, node: usize, at: Slot, table: &Table) -> Verdict {
         let infos: Vec<Info> = table.infos(None).collect();
         for info in &infos {
@@ -121,7 +121,7 @@ impl Streams {
         {
             self.has(node, at, info, piece, info.end - next, info.end)?;
         }
-        // [stream-6] What is known, and not open, never will be again.
+        // [stream-6] A known piece that is not open never becomes open again.
         for (name, piece) in &mut self.pieces {
             if piece.id != id || piece.seen_at > at || info.writing == Some(*name) {
                 continue;
@@ -143,7 +143,7 @@ impl Streams {
         Ok(())
     }
 
-    /// A table has this piece of a stream, up to this position.
+    /// Records that a table has this piece up to this position.
     fn has(
         &mut self,
         node: usize,
@@ -194,10 +194,10 @@ impl Streams {
         Ok(())
     }
 
-    /// Handles a note of a front.
+    /// Checks a note of a front.
     ///
     /// # Errors
-    /// It contradicts an earlier observation.
+    /// The note contradicts earlier observations.
     pub fn note(&mut self, node: usize, table: &Table, note: &Note) -> Verdict {
         match note {
             Note::Keyed(piece, key) => {
@@ -275,11 +275,12 @@ impl Streams {
         }
     }
 
-    /// [stream-7] Checks a report to a writer that all bytes of the named stream below are decided.
+    /// [stream-7] Checks a report to a writer that all bytes of the named stream below `position`
+    /// are decided.
     fn durable(&mut self, node: usize, table: &Table, name: StreamName, position: u64) -> Verdict {
         let written = self.written.entry(name).or_default();
         let piece = self.pieces.get(&name);
-        // A piece removed or trimmed at once was never visible.
+        // A piece that is removed or trimmed at once was never visible.
         let ids = &self.ids;
         let shown = piece.and_then(|piece| {
             let mut infos = table.infos(None);
@@ -303,7 +304,7 @@ impl Streams {
         Ok(())
     }
 
-    /// Bytes were read: they are what writers gave there.
+    /// Checks that the bytes read are those that writers wrote there.
     fn read(&mut self, node: usize, tag: StreamTag, bytes: &[u8]) -> Verdict {
         let Some((Question::Read(id, position), _)) = self.questions.remove(&tag) else {
             return Err(broken(node, format!("{tag:?} is answered twice")));
@@ -337,8 +338,8 @@ impl Streams {
         Ok(())
     }
 
-    /// [read-1] Checks that the table has everything that was acknowledged before the question; or
-    /// that the awaited data is there.
+    /// [read-1] Checks that the table includes everything acknowledged before the query, or has the
+    /// data that a client waited for.
     fn looked(&mut self, node: usize, table: &Table, tag: StreamTag) -> Verdict {
         let Some((question, acknowledged)) = self.questions.remove(&tag) else {
             return Err(broken(node, format!("{tag:?} is answered twice")));
@@ -363,10 +364,10 @@ impl Streams {
         Ok(())
     }
 
-    /// Checks that in the end a node holds everything that was acknowledged.
+    /// Checks that a node has all acknowledged bytes at the end of the run.
     ///
     /// # Errors
-    /// It does not.
+    /// Bytes are missing.
     pub fn ends(&self, node: usize, table: &Table) -> Verdict {
         for (key, id) in &self.ids {
             let acknowledged = self.acknowledged.get(id).copied().unwrap_or(0);
@@ -380,7 +381,7 @@ impl Streams {
         Ok(())
     }
 
-    /// Bytes that were acknowledged, of all streams.
+    /// Returns the number of bytes acknowledged in all streams.
     pub fn acknowledged_bytes(&self) -> u64 {
         self.acknowledged.values().sum()
     }

@@ -1,5 +1,5 @@
-//! All properties of nodes together: they receive the events of logs, processes, frames and
-//! services.
+//! All node properties together: distributes events of logs, processes, frames and services to the
+//! checkers.
 
 use quorate_core::{
     ballot::Era,
@@ -22,7 +22,7 @@ use crate::{
     steps::Steps,
 };
 
-/// Checkers of a run, and the part of each node's log reported to them.
+/// Checkers of a run, and the position up to which each node's log was reported to them.
 #[derive(Debug)]
 pub(crate) struct Watch {
     agreement: Agreement,
@@ -39,8 +39,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Returns the state before any event on these nodes, the first of which are the founding
-    /// members.
+    /// Returns checkers for these nodes, the first of which are the founding members.
     pub(crate) fn new(nodes: usize, founding: Configuration) -> Self {
         Self {
             agreement: Agreement::new(founding),
@@ -56,59 +55,61 @@ impl Watch {
         }
     }
 
-    /// Returns the hash of the command that nodes executed in this place.
+    /// Returns the hash of the command that nodes executed under this id.
     pub(crate) fn executed_in(&self, id: CommandId) -> Option<u64> {
         self.prefix.executed_in(id)
     }
 
-    /// Returns the value chosen in each slot, up to the first that is not chosen.
+    /// Returns the chosen value of each slot, up to the first slot without one.
     pub(crate) fn chosen(&self) -> impl Iterator<Item = (Slot, Value)> {
         let slots = (Slot::FIRST.0..self.agreement.chosen_to().0).map(Slot);
         slots.filter_map(|slot| Some((slot, self.agreement.chosen(slot)?)))
     }
 
-    /// Returns the number of the first log write of a node's log that was not reported.
+    /// Returns the number of the first log write of a node that was not reported yet.
     pub(crate) fn released_to(&self, node: usize) -> u64 {
         self.released[node].next()
     }
 
-    /// A process ended: its premature log writes are discarded.
+    /// Handles the end of a process: out-of-order log writes that waited for earlier ones are
+    /// discarded.
     pub(crate) fn ended(&mut self, node: usize) {
         self.released[node] = Released::new(self.released[node].next());
     }
 
-    /// The log of a node goes on with the log write of this number.
+    /// Continues a node's log at write `next`.
     pub(crate) fn goes_on_at(&mut self, node: usize, next: u64) {
         self.released[node] = Released::new(next);
     }
 
-    /// Returns the properties of a node's lives.
+    /// Returns the checker of node lives.
     pub(crate) fn lives(&mut self) -> &mut Lives {
         &mut self.lives
     }
 
-    /// Returns the properties of feature levels.
+    /// Returns the checker of feature levels.
     pub(crate) fn levels(&mut self) -> &mut Levels {
         &mut self.levels
     }
 
-    /// Returns the checker of other classes.
+    /// Returns the checker of requested classes.
     pub(crate) fn classes(&mut self) -> &mut Classes {
         &mut self.classes
     }
 
-    /// Returns the properties of promises.
+    /// Returns the checker of promises.
     pub(crate) fn promises(&mut self) -> &mut Promises {
         &mut self.promises
     }
 
-    /// A log write is whole on a disk; with it, it and those that waited for it are released.
+    /// Handles a log write that is complete on disk; this releases it and later writes that waited
+    /// for it.
     pub(crate) fn wrote(&mut self, node: usize, id: NodeId, write: LogWrite) -> Verdict {
         let released = self.released[node].complete(write);
         released.iter().try_for_each(|write| self.released(node, id, write))
     }
 
-    /// A log write of a node's log is on stable storage with all before it.
+    /// Handles a log write that is on stable storage with all before it.
     pub(crate) fn released(&mut self, node: usize, id: NodeId, write: &LogWrite) -> Verdict {
         let LogWrite { incarnation, records, .. } = write;
         let member = Member { node: id, incarnation: *incarnation };
@@ -130,7 +131,7 @@ impl Watch {
         Ok(())
     }
 
-    /// A service executed a command.
+    /// Handles a command executed by a service.
     pub(crate) fn executed(
         &mut self,
         node: usize,
@@ -141,12 +142,13 @@ impl Watch {
         self.prefix.executed(node, id, command, reply)
     }
 
-    /// Commands that were executed somewhere.
+    /// Returns the number of commands executed by at least one node.
     pub(crate) fn commands(&self) -> usize {
         self.prefix.commands()
     }
 
-    /// A service applied everything below `to`. `durable`: the group decides by durable votes.
+    /// Handles a service that applied everything below `to`. `durable`: the group decides by
+    /// durable votes.
     pub(crate) fn applied(
         &mut self,
         node: usize,
@@ -163,7 +165,7 @@ impl Watch {
         Ok(())
     }
 
-    /// A process sent a frame.
+    /// Handles a frame sent by a process.
     pub(crate) fn sent(
         &mut self,
         node: usize,
@@ -198,7 +200,7 @@ impl Watch {
         }
     }
 
-    /// Returns the number of votes of others passed on along rings.
+    /// Returns the number of votes that ring members forwarded for others.
     pub(crate) const fn relayed(&self) -> u64 {
         self.rings.relayed()
     }

@@ -4,8 +4,8 @@ use super::{Books, Client, Kind, Waiting};
 use crate::{history::Act, node::COMMAND_BYTES_MAX, resp::request};
 
 impl Client {
-    /// Returns the next requests, as bytes. Called when connected, and not waiting unless it
-    /// pipelines.
+    /// Returns the client's next requests as bytes. The client must be connected, and must not be
+    /// waiting unless it pipelines.
     pub fn ask(&mut self, books: &mut Books) -> Vec<u8> {
         let mut out = Vec::new();
         if !matches!(self.kind, Kind::Auditor | Kind::Visitor | Kind::Script)
@@ -112,7 +112,7 @@ impl Client {
                 request(&[b"WATCH", key.as_bytes()], out);
                 self.waiting.extend([Waiting::Word, Waiting::Word]);
                 if self.dice.chance(1, 2) {
-                    // Others may give it a value before it is read.
+                    // Other clients may give the key a value before it is read.
                     self.watched = Some(key);
                     return;
                 }
@@ -161,11 +161,11 @@ impl Client {
         }
     }
 
-    /// Forgets the expected value of its own key, which no longer predicts its reads.
+    /// Discards the expected value of its own key, which no longer predicts its reads.
     pub(super) fn forsake_own_key(&mut self) {
         self.own_generation += 1;
         self.own_value = None;
-        // Replies still on their way are about the key before.
+        // Outstanding replies belong to the previous key.
         for waiting in &mut self.waiting {
             if matches!(waiting, Waiting::OwnGet | Waiting::OwnSet(_)) {
                 *waiting = Waiting::PairSet;

@@ -1,9 +1,9 @@
-//! Records of all clients, to be judged together.
+//! Records of all clients, checked together.
 
 use crate::{check::exactly_once::ExactlyOnce, dice::Dice, history::History};
 
-/// After this many operations a family of shared keys moves on to fresh names, so that histories
-/// stay short enough to be judged.
+/// Operations after which a family of shared keys switches to new names, so that histories stay
+/// short enough to check.
 const OPERATIONS_PER_KEY: u64 = 60;
 
 /// Records of all clients.
@@ -11,11 +11,11 @@ const OPERATIONS_PER_KEY: u64 = 60;
 pub struct Books {
     /// Operations on single keys.
     pub history: History,
-    /// Increments.
+    /// Increments and their checks.
     pub exactly_once: ExactlyOnce,
-    /// Requests answered with what they asked for.
+    /// Requests answered with a result.
     pub answered: u64,
-    /// Requests refused for certain.
+    /// Requests certainly not executed.
     pub refused: u64,
     /// Requests that may or may not have been executed.
     pub unknown: u64,

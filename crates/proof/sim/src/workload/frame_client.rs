@@ -1,5 +1,5 @@
-//! Client of devices ([offload-22]–[offload-24]): production's machine, without its sockets. Each
-//! of its commands adds one to a key that no other client counts on.
+//! Client of devices ([offload-22]–[offload-24]): production's state machine, without its sockets.
+//! Each of its commands increments a key that no other client uses.
 
 use quorate_client::frames::{
     Done, Outcome,
@@ -19,28 +19,28 @@ use crate::{
 /// Request to a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// A name.
+    /// Requests a name.
     Lend,
-    /// A session for its name.
+    /// Requests a session for its name.
     Register(Name),
-    /// Asks for the position of the log.
+    /// Requests the position of the log.
     Stand(Name),
-    /// To propose a batch, which may get lost like all else.
+    /// Requests to propose a batch; it may get lost like any message.
     Offer(Name, u64, Vec<u8>),
 }
 
 /// Answer of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Here it is.
+    /// Name assigned to the client.
     Name(Name),
     /// Position of the log.
     Stand(Stand),
 }
 
 impl Ask {
-    /// Returns whether the request is answered: the outcome of the others shows in the next
-    /// question.
+    /// Returns whether the node answers the request. The outcome of other requests shows in the
+    /// next query of the log's position.
     pub const fn is_answered(&self) -> bool {
         matches!(self, Self::Lend | Self::Stand(_))
     }
@@ -62,49 +62,49 @@ impl Ask {
     }
 }
 
-/// Output of a client: to the network, and to the node that it asks.
+/// Output of a client: to the network, and to its node.
 #[derive(Debug, Default)]
 pub struct Leaving {
-    /// Frames.
+    /// Frames to send.
     pub frames: Vec<Vec<u8>>,
-    /// Questions.
+    /// Requests to its node.
     pub asks: Vec<Ask>,
 }
 
-/// A client.
+/// A client of devices.
 #[derive(Debug)]
 pub struct FrameClient {
-    /// Position in the world's list.
+    /// Index in the world's list.
     pub index: usize,
-    /// The node that it asks, and which of its lives.
+    /// Index and life of the node that it sends requests to.
     pub desk: Option<(usize, u64)>,
-    /// Without an answer by then it asks another node.
+    /// Time after which it switches to another node if no answer has arrived.
     pub patience_at: Option<Time>,
-    /// When it looks again.
+    /// Time of its next action.
     pub planned: Option<Time>,
-    /// The client begins nothing new.
+    /// The client starts no new work.
     pub done: bool,
-    /// Number of sessions before this one.
+    /// Number of earlier sessions.
     pub lives: u64,
     mac: [u8; 6],
     name: Option<Name>,
     machine: Option<Machine>,
     /// Value of its key, as reported to it.
     counted: i64,
-    /// The slots reported to it, and the hash of its command in each.
+    /// Slots reported to it, with the hash of its command in each.
     placed: Vec<(Slot, u64)>,
-    /// Part of its count that it learned by frames.
+    /// Part of `counted` that it learned from frames.
     by_frames: u64,
     dice: Dice,
 }
 
-/// Most batches in flight.
+/// Maximum batches in flight.
 const OPEN: usize = 4;
-/// Wait for a session before it looks again.
+/// Wait for a session before the next action.
 const SETTLE_US: u64 = 2_000;
 
 impl FrameClient {
-    /// Returns a client that has done nothing yet.
+    /// Returns a client that has not sent anything yet.
     pub fn new(index: usize, dice: Dice) -> Self {
         let last = u8::try_from(index).unwrap_or(u8::MAX);
         Self {
@@ -128,25 +128,25 @@ impl FrameClient {
         format!("f{}.{}", self.index, self.lives)
     }
 
-    /// Returns whether it is done, and all that it began has an outcome.
+    /// Returns whether it is done and every batch has an outcome.
     pub fn is_through(&self) -> bool {
         let open = self.machine.as_ref().map_or(0, Machine::open);
         self.done && open == 0
     }
 
-    /// Returns the number of times that it saw contradictory frames, or a node lie.
+    /// Returns how often it saw frames or nodes contradict each other.
     pub fn conflicts(&self) -> u64 {
         self.machine.as_ref().map_or(0, |machine| machine.counts().conflicts)
     }
 
-    /// Batches that it knew by frames alone to be executed, since the last call.
+    /// Returns the batches confirmed from frames alone since the last call.
     pub fn take_by_frames(&mut self) -> u64 {
         let machine = self.machine.as_ref();
         let now = machine.map_or(0, |machine| machine.counts().by_frames);
         now - std::mem::replace(&mut self.by_frames, now)
     }
 
-    /// Returns the output that leaves now, and the time of the next look.
+    /// Returns the output to send now and the time of the next action.
     pub fn act(&mut self, now: Time) -> (Leaving, Option<Time>) {
         let mut leaving = Leaving::default();
         let again = now.plus_us(SETTLE_US);
@@ -206,7 +206,7 @@ impl FrameClient {
         self.take_done(books)
     }
 
-    /// Disconnects; it asks another node from now on.
+    /// Disconnects from its node; it will use another one.
     pub fn leaves(&mut self) {
         (self.desk, self.patience_at) = (None, None);
         if let Some(machine) = &mut self.machine {
@@ -241,7 +241,7 @@ impl FrameClient {
             }
         }
         if machine.is_over() {
-            // A new session, with a name and a key of its own.
+            // A new session gets a new name and a new key.
             (self.machine, self.name) = (None, None);
             (self.counted, self.by_frames) = (0, 0);
             self.lives += 1;
@@ -249,11 +249,11 @@ impl FrameClient {
         Ok(())
     }
 
-    /// Checks that in each slot reported to it nodes executed its command; `executed`: the hash of
-    /// a command.
+    /// Checks that nodes executed its command in each slot reported to it; `executed` returns the
+    /// hash of the command executed under an id.
     ///
     /// # Errors
-    /// They executed something else, or nothing.
+    /// They executed another command, or none.
     pub fn check_places(&self, executed: &dyn Fn(CommandId) -> Option<u64>) -> Verdict {
         for (slot, command) in &self.placed {
             let found = executed(CommandId { slot: *slot, index: 0 });
@@ -266,7 +266,7 @@ impl FrameClient {
     }
 }
 
-/// Returns the command as the front writes it into the log.
+/// Returns the command in the form in which the front writes it to the log.
 pub(crate) fn increment(key: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     Encoder(&mut bytes).byte(Op::IncrBy as u8).signed(1).bytes(key.as_bytes());

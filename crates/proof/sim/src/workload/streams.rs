@@ -1,8 +1,8 @@
-//! Clients of byte streams: writers that open, give, close, give up, take over and return; readers
-//! that look at any position on any node.
+//! Clients of byte streams: writers that open, write, close, disconnect, take over and return;
+//! readers that read any position on any node.
 //!
-//! A writer believes that it owns what it opened until it learns otherwise: several write to the
-//! same names.
+//! A writer believes that it owns a piece until it learns otherwise: several write to the same
+//! names.
 
 use std::collections::VecDeque;
 
@@ -16,29 +16,29 @@ use crate::{
     front::Ask,
 };
 
-/// Load of streams in a run.
+/// Stream load of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// Number of writers, and of readers.
+    /// Number of writers.
     pub writers: usize,
-    /// See above.
+    /// Number of readers.
     pub readers: usize,
-    /// Number of names.
+    /// Number of stream names.
     pub names: u64,
-    /// Most bytes given at a time.
+    /// Maximum bytes per write.
     pub gift_bytes_max: u64,
-    /// Most bytes that one writer gives in act one.
+    /// Maximum bytes per writer in act one.
     pub bytes_max: u64,
-    /// Undecided bytes of a piece ([stream-8]).
+    /// Maximum undecided bytes of a piece ([stream-8]).
     pub window_bytes: usize,
-    /// Limit of the store's memory.
+    /// Memory limit of the store.
     pub dirty_bytes_max: usize,
-    /// Most time between two requests of a client.
+    /// Maximum time between two requests of a client.
     pub think_us: u64,
 }
 
 impl Load {
-    /// Draws from separate dice, so that seeds without streams stay what they were.
+    /// Draws from separate dice, so that seeds without streams replay unchanged.
     pub fn draw(seed: u64) -> Option<Self> {
         let dice = &mut Dice::new(seed ^ 0x5374_7265_616d_7321);
         dice.chance(1, 3).then(|| Self {
@@ -53,7 +53,7 @@ impl Load {
         })
     }
 
-    /// Returns a load without clients that act by themselves.
+    /// Returns a load without clients that act on their own.
     pub fn scripted() -> Self {
         Self {
             writers: 0,
@@ -71,13 +71,13 @@ impl Load {
 /// Role of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Writes, until it has to finish its streams.
+    /// Writes until it must finish its streams.
     Writer,
-    /// Reads parts of the streams that it finds.
+    /// Reads parts of existing streams.
     Reader,
-    /// In the end it writes a stream of its own on one node.
+    /// Writes a stream of its own on one node, in act two.
     Visitor,
-    /// Reads all streams of one node, in the end.
+    /// Reads all streams from one node, in act two.
     Auditor,
     /// Follows a scenario.
     Script,
@@ -86,36 +86,35 @@ pub enum Role {
 /// A piece that a writer believes it owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Which inner stream.
+    /// Name of the inner stream.
     pub stream: StreamName,
-    /// Position in the named stream of its byte 0.
+    /// Position of its byte 0 in the named stream.
     pub first: u64,
-    /// End of the given bytes in the named stream, and of the acknowledged ones.
+    /// End of the written bytes in the named stream.
     pub given: u64,
-    /// See above.
+    /// End of the acknowledged bytes in the named stream.
     pub durable: u64,
 }
 
 /// A client of byte streams.
 #[derive(Debug)]
 pub struct Streamer {
-    /// Position in the world's list.
+    /// Index in the world's list.
     pub index: usize,
-    /// Role of the client.
     pub role: Role,
-    /// Its connection, to which node.
+    /// Current connection, with the index of the node.
     pub connection: Option<(ConnectionId, usize)>,
-    /// The only node that it talks to.
+    /// The only node that it connects to.
     pub home: Option<usize>,
     /// Request that it waits for.
     pub waiting: Option<StreamTag>,
-    /// When its patience ends.
+    /// Deadline for an answer.
     pub patience_at: Option<Time>,
-    /// The client begins nothing new, and ends what it has.
+    /// The client starts no new pieces and finishes the current one.
     pub done: bool,
-    /// Its piece.
+    /// Piece that it is writing.
     pub piece: Option<Piece>,
-    /// Replies to a script; `None` if the connection broke.
+    /// Replies for a script; `None` stands for a broken connection.
     pub heard: VecDeque<Option<Heard>>,
     dice: Dice,
     load: Load,
@@ -126,14 +125,14 @@ pub struct Streamer {
     owes: bool,
     closing: bool,
     given: u64,
-    /// Streams that an auditor still has to read, with the positions.
+    /// Streams that an auditor still has to read, with their next positions.
     audits: VecDeque<(Name, u64)>,
-    /// A visitor or an auditor is through.
+    /// A visitor or an auditor has finished.
     through: bool,
 }
 
 impl Streamer {
-    /// Returns a client that has done nothing yet.
+    /// Returns a client that has not sent anything yet.
     pub fn new(index: usize, role: Role, load: Load, mut dice: Dice) -> Self {
         let writer = Writer(u128::from(dice.word()) << 64 | u128::from(dice.word()));
         let mut streamer = Self {
@@ -161,7 +160,7 @@ impl Streamer {
         streamer
     }
 
-    /// Writes a stream of its own through this node, then it is done.
+    /// Returns a client that writes a stream of its own through this node and is then done.
     pub fn visit(index: usize, load: Load, dice: Dice, node: usize) -> Self {
         Self {
             home: Some(node),
@@ -170,7 +169,7 @@ impl Streamer {
         }
     }
 
-    /// Reads these streams from their starts on this node, then it is done.
+    /// Returns a client that reads these streams from their starts on this node and is then done.
     pub fn audit(
         index: usize,
         load: Load,
@@ -181,7 +180,7 @@ impl Streamer {
         Self { home: Some(node), audits, ..Self::new(index, Role::Auditor, load, dice) }
     }
 
-    /// Returns a number that permanently distinguishes writers.
+    /// Returns an id that permanently distinguishes writers.
     pub fn writer(&self) -> Writer {
         self.writer
     }
@@ -202,7 +201,7 @@ impl Streamer {
         self.dice.between(20, most)
     }
 
-    /// Returns the node that it tries next.
+    /// Chooses the node that it tries next.
     pub fn choose(&mut self, nodes: usize) -> usize {
         self.home.unwrap_or_else(|| self.dice.index(nodes))
     }
@@ -211,7 +210,7 @@ impl Streamer {
         number_name("s", self.dice.below(self.load.names))
     }
 
-    /// Returns its next action, if there is any.
+    /// Returns its next request, if it has one.
     pub fn acts(&mut self) -> Option<Ask> {
         match self.role {
             Role::Writer => self.writes(),
@@ -232,13 +231,13 @@ impl Streamer {
                 return self.owes.then(|| self.opens());
             }
             if !self.owes && self.dice.chance(1, 4) {
-                // Another writer, or another stream.
+                // Continues as another writer, or with another stream.
                 self.writer = Writer(self.writer.0 ^ u128::from(self.dice.word()));
                 self.name = self.any_name();
                 self.how = self.dice.pick(&[How::Create, How::Append, How::Takeover]);
             }
             if !self.owes && self.dice.chance(1, 10) {
-                // What ended makes room.
+                // A finished stream can be removed.
                 return Some(Ask::Remove(self.name.clone()));
             }
             return Some(self.opens());
@@ -252,7 +251,7 @@ impl Streamer {
         match self.dice.below(40) {
             0 => Some(self.closes(piece, true)),
             1..3 => Some(self.closes(piece, false)),
-            // It goes away, and comes back or does not.
+            // Disconnects; it may or may not return to the piece.
             3..6 => Some(Ask::Leave),
             6..8 => Some(Ask::Trim(
                 self.name.clone(),
@@ -303,7 +302,7 @@ impl Streamer {
 
     fn reads(&mut self) -> Ask {
         let name = self.any_name();
-        // Mostly where it was last, at times anywhere.
+        // Usually continues where it stopped reading, sometimes anywhere.
         let position = match self.dice.below(4) {
             0 => self.dice.below(1 + self.given),
             1 => {
@@ -323,12 +322,12 @@ impl Streamer {
         }
     }
 
-    /// Its connection is gone, and with it what it believed to own.
+    /// Handles a broken connection; it no longer owns its piece.
     pub fn disconnected(&mut self) {
         self.connection = None;
         if self.piece.take().is_some() {
             self.how = How::Continue;
-            // Only the client itself decides to return.
+            // The client itself decides whether to return to its stream.
             self.owes = self.owes && (self.done || self.dice.chance(3, 4));
         }
         self.closing = false;
@@ -342,7 +341,7 @@ impl Streamer {
     /// Handles a reply.
     ///
     /// # Errors
-    /// It contradicts an earlier reply.
+    /// The reply contradicts an earlier one.
     pub fn hears(&mut self, heard: Heard) -> Verdict {
         match &heard {
             Heard::Durable(stream, position) => {
@@ -409,7 +408,7 @@ impl Streamer {
                 }
             }
             Heard::Nowhere(_, nowhere) => self.nowhere(*nowhere)?,
-            // Whatever came of it: the piece may be there or not.
+            // The outcome is unknown: the piece may exist or not.
             Heard::Failed(..) if self.closing => {
                 self.piece = None;
                 self.closing = false;
@@ -438,7 +437,7 @@ impl Streamer {
                 self.writer = Writer(self.writer.0.wrapping_add(1));
                 self.name = self.any_name();
             }
-            // Its piece is not what it believed.
+            // The piece is no longer the one it believed to own.
             Denied::Fenced | Denied::Unknown if self.closing => {
                 self.piece = None;
                 self.closing = false;
@@ -462,9 +461,9 @@ impl Streamer {
                 self.audits.pop_front();
                 Ok(())
             }
-            // A read is as old as its node's state ([read-6]), and a node that was started again
-            // may not have applied yet what it had: it is asked again, for as long as a cluster has
-            // to become whole.
+            // A read is as old as its node's state ([read-6]), and a restarted node may not have
+            // applied yet what it had before. The auditor retries for as long as a cluster may take
+            // to recover.
             Nowhere::Unknown => Ok(()),
             Nowhere::BehindEnd { end, .. } if end < *position => Ok(()),
             _ => {
@@ -475,7 +474,7 @@ impl Streamer {
     }
 }
 
-/// Names are short.
+/// Builds a short stream name.
 fn number_name(letter: &str, number: u64) -> Name {
     let text = format!("{letter}{number}");
     text.parse().expect("it is a name")

@@ -1,4 +1,4 @@
-//! The acts of a run: anything goes, then everything must become whole again.
+//! The two acts of a run: faults of every kind, then full recovery.
 
 use quorate_core::{configuration::Voter, effect::Role};
 
@@ -10,15 +10,15 @@ use crate::{
     workload::Client,
 };
 
-/// Act two: the cluster must be whole again after this much virtual time.
+/// Virtual time within which the cluster must recover in act two.
 const HEAL_US: u64 = 60_000_000;
-/// And after this many events, should time stand still.
+/// Events within which it must recover, in case virtual time does not advance.
 const HEAL_EVENTS: u64 = 1_000_000;
 
 impl World {
     // --- The acts.
 
-    /// Runs act one: everything may happen, for at most `events` events.
+    /// Runs act one: up to `events` events, with the run's faults.
     ///
     /// # Errors
     /// A property is broken.
@@ -31,15 +31,14 @@ impl World {
         Ok(())
     }
 
-    /// Runs act two: nothing goes wrong any more; the cluster must be whole again, and hold every
-    /// acknowledged write.
+    /// Runs act two: faults stop, and the cluster must recover with every acknowledged write.
     ///
     /// # Errors
     /// A property is broken.
     pub fn act_two(&mut self) -> Verdict {
         self.heal();
         if self.settings.losses == Losses::Beyond {
-            // Who is down learns at its start that it forgot.
+            // A node that is down discovers only at its next start that it forgot.
             self.run_for(1_000_000)?;
             if self.lost_quorum() {
                 return self.stands_still();
@@ -48,7 +47,7 @@ impl World {
         let whole = self.becomes_whole();
         let stuck = whole.as_ref().is_err_and(|violation| violation.property == "convergence");
         if stuck && self.settings.losses == Losses::Beyond && self.lost_quorum() {
-            // Damage that is found late makes forget late.
+            // Late-detected damage makes a node forget late.
             return self.stands_still();
         }
         if stuck && self.lost_value() {
@@ -57,9 +56,9 @@ impl World {
         whole
     }
 
-    /// [disk-8] Returns whether a decided value is readable on no node, the nodes that lost it say
-    /// so, and the others are fewer than a quorum, or led by one that lost it: then waiting is all
-    /// that is done.
+    /// [disk-8] Returns whether a decided value is lost for good: no node can read it, the nodes
+    /// that lost it report so, and the others are fewer than a quorum or led by a node that lost
+    /// it. Such a group can only wait.
     fn lost_value(&self) -> bool {
         let replicas = || self.nodes.iter().filter_map(|node| node.running.as_ref());
         let lost = |running: &&Running| running.replica().lost_value().is_some();
@@ -92,7 +91,8 @@ impl World {
             world.clients.iter().all(|client| !client.is_busy())
         })?;
         self.run_until("no plan is in progress", Self::has_no_plan)?;
-        // [aux-1] An auxiliary executes nothing: it takes no commands, and has no state to compare.
+        // [aux-1] An auxiliary does not execute commands, accepts none, and has no state to
+        // compare.
         let serves = |node: &usize| self.belongs(*node) && !self.settings.is_auxiliary(*node);
         let serving: Vec<usize> = (0..self.nodes.len()).filter(serves).collect();
         for node in &serving {
@@ -137,7 +137,7 @@ impl World {
         linearizable::verdict(self.books.history.operations())
     }
 
-    /// Returns whether every node has applied what the farthest one has decided.
+    /// Returns whether every node has applied everything that the most advanced node has decided.
     pub fn is_level(&self) -> bool {
         let farthest = self.nodes.iter().filter_map(|node| node.running.as_ref());
         let farthest = farthest.map(|running| running.replica().node().decided_to()).max();
@@ -150,10 +150,10 @@ impl World {
         })
     }
 
-    /// Lets things happen until a condition holds.
+    /// Processes events until a condition holds.
     ///
     /// # Errors
-    /// A property is broken, or the condition does not come to hold in time.
+    /// A property is broken, or the condition does not hold in time.
     pub fn run_until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) -> Verdict {
         let deadline = self.now.plus_us(HEAL_US);
         for _ in 0..HEAL_EVENTS {
@@ -202,7 +202,7 @@ impl World {
         Err(Violation::new("convergence", detail))
     }
 
-    /// Returns whether fewer nodes than a quorum still know their votes.
+    /// Returns whether the nodes that still remember their votes are too few for a quorum.
     fn lost_quorum(&self) -> bool {
         let remembers = |voter: &&Voter| {
             let mut nodes = self.nodes.iter();
@@ -217,8 +217,9 @@ impl World {
         left * 2 <= configuration.weight()
     }
 
-    /// Checks a volatile group without a quorum that remembers: it answers no write, and says why
-    /// ([class-5]). Requests before the loss may have been answered rightly.
+    /// Checks a volatile group without a quorum that remembers: it executes no more writes, and
+    /// nodes that forgot do not vote ([class-5]). Requests before the loss may have been answered
+    /// correctly.
     fn stands_still(&mut self) -> Verdict {
         self.run_for(2_000_000)?;
         let answered = self.watch.commands();
@@ -229,8 +230,8 @@ impl World {
         for node in &self.nodes {
             let running = node.running.as_ref().expect("healed");
             let status = running.replica().status(node.time(self.now));
-            // [volatile-2] A node that was readmitted before the loss remembers all that it did as
-            // the member it is now.
+            // [volatile-2] A node readmitted before the loss remembers everything that it did under
+            // its current member identity.
             let configuration = running.replica().node().configuration();
             let taken_back = configuration.position(node.member()).is_some();
             let forgot = node.member().incarnation.0 > 0 && !taken_back;
@@ -243,7 +244,7 @@ impl World {
         linearizable::verdict(self.books.history.operations())
     }
 
-    /// Lets things happen for `us` microseconds.
+    /// Processes the events of the next `us` microseconds.
     ///
     /// # Errors
     /// A property is broken.

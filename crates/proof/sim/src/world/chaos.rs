@@ -1,4 +1,4 @@
-//! Act one's faults, and the end of all of them.
+//! Faults of act one, and their end before act two.
 
 use quorate_core::{effect::Role, record::Class, time::Time};
 use quorate_log::disk::{Family, Source as _};
@@ -10,11 +10,11 @@ use crate::{
     node::{Arrival, StoreDisk},
 };
 
-/// Log writes that do not rot: more than can be in flight ([model-3]).
+/// Number of latest log writes that do not rot; more writes than can be in flight ([model-3]).
 pub(super) const NEWEST_WRITES: usize = 8;
 
 impl World {
-    /// Causes a fault of this kind, and plans the next one.
+    /// Injects the fault with this index in the settings, and schedules the next one of its kind.
     pub(crate) fn strike(&mut self, index: usize) {
         if !self.chaos.goes_on {
             return;
@@ -27,7 +27,7 @@ impl World {
         }
     }
 
-    /// Makes something go wrong, now.
+    /// Injects a fault of this kind now.
     pub fn inflict(&mut self, fault: Fault) {
         let node = self.dice.index(self.nodes.len());
         let (a, b) = self.two(node);
@@ -57,14 +57,14 @@ impl World {
             Fault::LostLog => self.lose_log(node),
             Fault::ClockJump => self.jump(node),
             Fault::Transfer => self.transfer(),
-            // At first starts only: `arm_founding`.
+            // Only during a node's first start: see `arm_founding`.
             Fault::FoundingKill => {}
             Fault::IdentityKill => self.kill_with_identity(node),
             Fault::IncarnationKill => self.kill_with_incarnation(node),
         }
     }
 
-    /// This node and another, if there is one.
+    /// Returns this node and a random other one; twice node 0 if there is no other.
     fn two(&mut self, node: usize) -> (usize, usize) {
         let count = self.nodes.len();
         if count == 1 {
@@ -87,15 +87,15 @@ impl World {
         if self.nodes[node].running.is_none() || !self.may_crash(node) {
             return;
         }
-        // A killed process resets its connections; a host without power says nothing.
+        // A killed process resets its connections; a host that loses power sends nothing.
         let late = self.dice.pick(&[100, 100, 500_000]);
         self.kill(node, late);
         let down = self.dice.between(500, down_us);
         self.after(down, Event::Start(node));
     }
 
-    /// Makes a node without an identity die while it acquires one: at any change of its disk up to
-    /// the one after which it has an identity.
+    /// Makes a node without an identity die while acquiring one: at a random disk change, up to the
+    /// one after which it has an identity.
     pub(crate) fn arm_founding(&mut self, node: usize) {
         if !self.chaos.goes_on
             || !self.has(Fault::FoundingKill)
@@ -103,28 +103,28 @@ impl World {
         {
             return;
         }
-        // The number of segments, the identity; before them a joiner's nonce. Each is renamed and
-        // synced.
+        // The changes write the number of segments and the identity, preceded on a joining node by
+        // its nonce. Each file is renamed and synced.
         let changes = if node == 0 { 4 } else { 6 };
         if self.dice.chance(2, 3) {
             self.nodes[node].dies_after = Some(self.dice.below(changes + 1));
         }
     }
 
-    /// Draws whether, and when, the founder dies in the middle of admitting a node.
+    /// Draws whether, and at which disk change, the founder dies while admitting a node.
     pub(crate) fn founder_dies(&mut self) -> Option<u64> {
         let armed = self.chaos.goes_on && self.has(Fault::FoundingKill) && self.may_crash(0);
         (armed && self.dice.chance(1, 4)).then(|| self.dice.below(3))
     }
 
-    /// Draws whether, and when, a node dies in the middle of marking a clean stop.
+    /// Draws whether, and at which disk change, a node dies while marking a clean stop.
     pub(crate) fn mark_dies(&mut self, node: usize) -> Option<u64> {
         let armed = self.chaos.goes_on && self.has(Fault::IdentityKill) && self.may_crash(node);
         (armed && self.dice.chance(1, 2)).then(|| self.dice.below(3))
     }
 
-    /// Kills a process, and the next one while it counts its start: before, within or after the
-    /// change of the identity.
+    /// Kills a process, and its successor while that one counts its start: before, during or after
+    /// the change of the identity.
     fn kill_with_identity(&mut self, node: usize) {
         if self.nodes[node].running.is_none() || !self.may_crash(node) {
             return;
@@ -133,8 +133,8 @@ impl World {
         self.nodes[node].dies_after = Some(self.dice.below(3));
     }
 
-    /// Kills a process, its votes are forgotten, and the next one dies between the note of that in
-    /// its identity and the first write to its log as another member.
+    /// Kills a process and drops its votes; its successor dies between recording that in its
+    /// identity and the first log write under its new member identity.
     fn kill_with_incarnation(&mut self, node: usize) {
         let durable = self.settings.class == Class::Durable;
         let spared = !self.chaos.may_forget(node) || durable && self.settings.budget() == 0;
@@ -146,7 +146,7 @@ impl World {
         } else {
             self.crash(node, 50_000);
         }
-        // The count of the start, then the incarnation, then what the log writes.
+        // Changes in order: the start count, the incarnation, the first log write.
         self.nodes[node].dies_after = Some(2 + self.dice.below(8));
     }
 
@@ -190,7 +190,7 @@ impl World {
         }
     }
 
-    /// Links clog one by one and unclog in another order.
+    /// Blocks links one by one and unblocks them in a different order.
     fn clog(&mut self) {
         let count = self.nodes.len();
         let mut links: Vec<(usize, usize)> =
@@ -226,8 +226,8 @@ impl World {
         self.after(wait, Event::DiskCalm(node));
     }
 
-    /// Makes the next write fail; an operator restarts the node later. In a volatile group the
-    /// process of a node that may not forget could not end cleanly, so its disk is spared.
+    /// Makes the next write fail; an operator restarts the node later. Skips nodes of a volatile
+    /// group that may not forget, because their process could not stop cleanly.
     fn disk_error(&mut self, node: usize) {
         if !self.may_crash(node) || self.nodes[node].running.is_none() {
             return;
@@ -238,7 +238,7 @@ impl World {
         self.after(wait, Event::Repair { node, life });
     }
 
-    /// Repairs a disk: the operator replaces its faulty part and restarts the node.
+    /// Repairs a disk: the operator replaces the faulty part and restarts the node.
     pub(crate) fn repair(&mut self, node: usize, life: u64) {
         if self.nodes[node].life != life {
             return;
@@ -249,8 +249,8 @@ impl World {
         }
     }
 
-    /// Makes the rounds of act two's operator: restarts nodes whose log failed or cannot be read
-    /// back, now and then.
+    /// Does the operator's periodic check of act two: restarts nodes whose log failed or cannot be
+    /// read back.
     pub(crate) fn make_rounds(&mut self) {
         for node in 0..self.nodes.len() {
             if self.log_failed(node) {
@@ -274,8 +274,8 @@ impl World {
         self.after(wait, Event::DiskRoom(node));
     }
 
-    /// Takes the descriptors: the log may write on in the files it has open, and must wait for
-    /// everything else.
+    /// Uses up the node's file descriptors: the log can still write to files that are already open,
+    /// and must wait for everything else.
     fn take_descriptors(&mut self, node: usize) {
         self.nodes[node].disk.set_out_of_descriptors(true);
         self.line(&name(node), "disk", format_args!("no file can be opened"));
@@ -283,8 +283,9 @@ impl World {
         self.after(wait, Event::Descriptors(node));
     }
 
-    /// [model-3] Damages an old block: completed data may rot, but not one of the last D batches
-    /// together with a crash. It is a block of a node that may forget, and found at its next start.
+    /// [model-3] Damages an old block, which the node's next start detects. Completed data may rot,
+    /// but not one of the last D batches together with a crash. Only nodes that may forget are
+    /// affected.
     fn rot(&mut self, node: usize) {
         if !self.chaos.may_forget(node) || self.settings.budget() == 0 {
             return;
@@ -302,7 +303,7 @@ impl World {
         }
     }
 
-    /// Makes a node that may forget lose the end of its log, or all of it.
+    /// Makes a node that may forget lose the end of its log, or the whole log.
     fn lose_log(&mut self, node: usize) {
         let spared = !self.chaos.may_forget(node) || self.settings.budget() == 0;
         if spared || self.nodes[node].running.is_none() {
@@ -324,7 +325,7 @@ impl World {
         self.after(down, Event::Start(node));
     }
 
-    /// Plans the next failure of the disk of a service, if there are any in this run.
+    /// Schedules the next disk failure of a service, if the run has any.
     pub(crate) fn plan_store_fault(&mut self) {
         if let Some(mean_us) = self.settings.store_faults_us {
             let wait = self.chaos.store_dice.interval(mean_us);
@@ -354,7 +355,7 @@ impl World {
         self.after(wait, Event::StoreCalm(node));
     }
 
-    /// Plans the next stall of a process in the midst of a turn, if there are any in this run.
+    /// Schedules the next stall of a process within a turn, if the run has any.
     pub(crate) fn plan_stall(&mut self) {
         if let Some(mean_us) = self.settings.stalls_us {
             let wait = self.chaos.stall_dice.interval(mean_us);
@@ -362,9 +363,8 @@ impl World {
         }
     }
 
-    /// Stalls a process after it has read its clocks, before it does anything with the time: when
-    /// it goes on, it acts on what has arrived meanwhile as if it were then. Leases end in that
-    /// time.
+    /// Stalls a process after it has read its clocks and before it uses the time. On resuming, it
+    /// processes what arrived meanwhile as if at the old time. Leases expire during such stalls.
     pub(crate) fn stall(&mut self) {
         if !self.chaos.goes_on {
             return;
@@ -405,7 +405,7 @@ impl World {
         }
     }
 
-    /// Ends all faults, and undoes those that happened.
+    /// Ends all faults and undoes those that happened.
     pub(crate) fn heal(&mut self) {
         self.line("world", "heals", format_args!(""));
         self.chaos.goes_on = false;

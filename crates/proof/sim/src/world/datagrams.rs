@@ -1,4 +1,4 @@
-//! Datagrams that fly singly, and the group that falls silent for a node.
+//! Datagrams, and nodes that lose multicast reception.
 
 use quorate_core::{
     node_id::{Member, NodeId},
@@ -11,7 +11,7 @@ use super::{Event, World, name, sides::Flights};
 use crate::side::Side;
 
 impl World {
-    /// Gives a process that runs from now on a plane of packets, where they are the carrier.
+    /// Gives a new process a packet plane, if the run's carrier is packets.
     pub(crate) fn open_packets(&mut self, node: usize, me: Member, boot: u32, cluster: u128) {
         let Some(reach) = Flights::reach(&self.settings.weather) else {
             return;
@@ -23,7 +23,7 @@ impl World {
         }
     }
 
-    /// Sends a plane's datagrams to the network.
+    /// Sends a plane's datagrams into the network.
     pub(super) fn send_datagrams(&mut self, node: usize, now: Time) {
         let running = self.nodes[node].running.as_mut();
         let Some(packets) = running.and_then(|running| running.packets.as_mut()) else {
@@ -41,13 +41,14 @@ impl World {
                     let to = usize::try_from(id).map_or(0, |id| id.saturating_sub(1));
                     self.fly(node, to, false, &bytes);
                 }
-                // It comes back to its sender, too, as the kernel's loop does it.
+                // The sender gets a copy too, as with the kernel's multicast loopback.
                 To::Group => (0..self.nodes.len()).for_each(|to| self.fly(node, to, true, &bytes)),
             }
         }
     }
 
-    /// Sends one datagram to one node: each receiver of the group has its own fate.
+    /// Sends one datagram to one node; a multicast datagram is lost or delayed independently for
+    /// each receiver.
     fn fly(&mut self, from: usize, to: usize, by_group: bool, datagram: &[u8]) {
         let (weather, dice) = (self.network.weather(), &mut self.flights.dice);
         let counts = &mut self.counts.packets;
@@ -58,7 +59,8 @@ impl World {
         }
     }
 
-    /// Delivers a datagram where a process may listen, the one that it was sent to or a later one.
+    /// Delivers a datagram to the node's current process, whether the datagram was sent to that one
+    /// or an earlier one.
     pub(super) fn datagram(&mut self, from: usize, to: usize, by_group: bool, bytes: Vec<u8>) {
         let blocked = from != to && self.network.is_blocked(from, to);
         if blocked || by_group && self.flights.deaf[to] {
@@ -74,7 +76,7 @@ impl World {
         }
     }
 
-    /// Plans the next silence of the group for a node, if there are any in this run.
+    /// Schedules the next loss of multicast reception, if the run has any.
     pub(super) fn plan_deaf(&mut self) {
         let group = Flights::reach(&self.settings.weather) == Some(Reach::Group);
         if let Some(mean_us) = self.settings.air.deaf_us.filter(|_| group) {
@@ -83,7 +85,7 @@ impl World {
         }
     }
 
-    /// Makes a switch forget that a node belongs to the group.
+    /// Makes the switch forget a node's membership of the multicast group.
     pub(super) fn deafen(&mut self) {
         self.plan_deaf();
         let dice = &mut self.flights.dice;
@@ -96,13 +98,13 @@ impl World {
         self.after(wait, Event::Hears(node));
     }
 
-    /// Makes the switch learn the node again.
+    /// Restores the node's multicast reception.
     pub(super) fn hears(&mut self, node: usize) {
         self.flights.deaf[node] = false;
         self.line(&name(node), "hears", format_args!("the group"));
     }
 
-    /// Plans the next change of a plane's transport, if there are any in this run.
+    /// Schedules the next change of a plane's transport, if the run has any.
     pub(super) fn plan_way(&mut self) {
         if let Some(mean_us) = self.settings.air.changes_us {
             let wait = self.flights.dice.interval(mean_us);
@@ -110,7 +112,7 @@ impl World {
         }
     }
 
-    /// [plane-3] Changes a plane's transport, for no reason.
+    /// [plane-3] Changes a plane's transport at random.
     pub(super) fn take_another_way(&mut self) {
         self.plan_way();
         let dice = &mut self.flights.dice;
@@ -125,7 +127,7 @@ impl World {
         }
     }
 
-    /// Ends all faults of datagrams.
+    /// Ends all datagram faults.
     pub(super) fn calm_air(&mut self) {
         self.settings.air.calm_down();
         self.flights.deaf.fill(false);

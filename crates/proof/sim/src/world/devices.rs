@@ -1,5 +1,5 @@
-//! Frames between devices: each flies by itself, and reaches a device whether its owner lives or
-//! not.
+//! Frames between devices: each travels on its own, and reaches a device even when its owner is
+//! down.
 
 use quorate_core::record::Class;
 use quorate_node::host::Host as _;
@@ -11,11 +11,11 @@ use crate::{
     dice::Dice,
 };
 
-/// Frames that strangers may send again.
+/// Number of sent frames that are retained for strangers to replay.
 const SENT_MAX: usize = 2048;
 
 impl World {
-    /// Makes a process that runs from now on the owner of its node's device.
+    /// Makes a new process the owner of its node's device.
     pub(super) fn own_device(&mut self, node: usize, boot: u32) {
         let Some(faults) = self.settings.devices else {
             return;
@@ -29,7 +29,7 @@ impl World {
         }
     }
 
-    /// Handles the death of a node's process.
+    /// Handles the death of the process that owned a device.
     pub(super) fn orphan_device(&mut self, node: usize) {
         let dies = self.nodes[node].device.as_ref().map(Device::orphan);
         if dies == Some(true) {
@@ -37,7 +37,7 @@ impl World {
         }
     }
 
-    /// Sends the frames of a device to all others.
+    /// Sends a device's frames to all other stations.
     pub(super) fn send_device_frames(&mut self, node: usize) {
         let Some(device) = &self.nodes[node].device else {
             return;
@@ -52,7 +52,7 @@ impl World {
         }
     }
 
-    /// Sends a frame of this station to all others: devices of nodes, and clients of devices.
+    /// Sends a frame from this station to all others: devices of nodes, and clients of devices.
     pub(super) fn fly_to_stations(&mut self, from: usize, frame: &[u8]) {
         let stations = self.nodes.len() + self.frame_clients.len();
         for to in (0..stations).filter(|to| *to != from) {
@@ -85,13 +85,13 @@ impl World {
         }
     }
 
-    /// Turns a bit; one of the sums detects each.
+    /// Flips a random bit in some frames; one of the checksums detects each flip.
     fn damage(&mut self, bytes: &mut [u8]) {
         let rate = self.settings.devices.map(|faults| faults.damaged_of_1000);
         let rate = rate.filter(|rate| *rate > 0 && self.chaos.goes_on());
         if rate.is_some_and(|rate| self.frames.dice.chance(rate, 1000)) {
-            // Bits before that belong to no message: others drop the frame, or take it for a
-            // stranger's.
+            // Earlier bits belong to no message: receivers drop the frame, or attribute it to a
+            // stranger.
             let bit = self.frames.dice.between(12 * 8, 8 * bytes.len() as u64 - 1);
             let bit = usize::try_from(bit).unwrap_or(0);
             bytes[bit / 8] ^= 1 << (bit % 8);
@@ -99,7 +99,7 @@ impl World {
         }
     }
 
-    /// Plans the next frame of a sender that is no device.
+    /// Schedules the next frame from a sender that is not a device.
     pub(super) fn plan_stranger(&mut self) {
         let mean_us = self.settings.devices.and_then(|faults| faults.strangers_us);
         if let Some(mean_us) = mean_us.filter(|_| self.chaos.goes_on()) {
@@ -108,7 +108,7 @@ impl World {
         }
     }
 
-    /// Sends to a device an old frame, or one that no device would send.
+    /// Sends a device either an old frame or one that no device would send.
     pub(super) fn send_as_stranger(&mut self) -> Verdict {
         self.plan_stranger();
         let frames = &mut self.frames;
@@ -134,7 +134,7 @@ impl World {
         }
     }
 
-    /// Delivers any frame to the device of a node, now.
+    /// Delivers an arbitrary frame to a node's device immediately.
     pub fn deliver_frame(&mut self, to: usize, bytes: &[u8]) {
         let device = self.nodes.get(to).and_then(|node| node.device.as_ref());
         if device.is_some_and(|device| device.hear(bytes)) {
@@ -143,7 +143,7 @@ impl World {
         self.send_device_frames(to);
     }
 
-    /// Returns the frames sent by devices until now, the newest last: the last few thousand.
+    /// Returns the last few thousand frames sent by devices, newest last.
     pub fn device_frames(&self) -> impl Iterator<Item = &[u8]> {
         self.frames.sent.iter().map(Vec::as_slice)
     }
@@ -160,7 +160,7 @@ impl World {
         Ok(())
     }
 
-    /// Plans the next loss of power of a device while its owner lives.
+    /// Schedules the next power loss of a device whose owner keeps running.
     pub(super) fn plan_reset(&mut self) {
         let mean_us = self.settings.devices.and_then(|faults| faults.resets_us);
         if let Some(mean_us) = mean_us.filter(|_| self.chaos.goes_on()) {
@@ -169,7 +169,7 @@ impl World {
         }
     }
 
-    /// Cuts the power of a device. Where its votes count they are forgotten: that happens to nodes
+    /// Cuts the power of a device. A device whose votes count loses them, so its node must be one
     /// that may forget.
     pub(super) fn reset_device(&mut self) {
         self.plan_reset();
@@ -182,7 +182,7 @@ impl World {
         }
     }
 
-    /// Plans the next removal of a device from its place.
+    /// Schedules the next removal of a device from its place in the network.
     pub(super) fn plan_taking(&mut self) {
         if let Some(mean_us) = self.settings.devices.and_then(|faults| faults.taken_us) {
             let wait = self.frames.dice.interval(mean_us);
@@ -190,7 +190,7 @@ impl World {
         }
     }
 
-    /// Removes a device from its place.
+    /// Removes a random device from its place in the network.
     pub(super) fn take_device(&mut self) {
         self.plan_taking();
         let node = self.frames.dice.index(self.nodes.len());
@@ -201,7 +201,7 @@ impl World {
         }
     }
 
-    /// Plans the next stall of a device.
+    /// Schedules the next stall of a device.
     pub(super) fn plan_device_stall(&mut self) {
         let mean_us = self.settings.devices.and_then(|faults| faults.stalls_us);
         if let Some(mean_us) = mean_us.filter(|_| self.chaos.goes_on()) {
@@ -210,7 +210,8 @@ impl World {
         }
     }
 
-    /// Stalls a device for up to two seconds: where votes count, too, since nothing is forgotten.
+    /// Stalls a random device for up to two seconds. Devices whose votes count stall too, since a
+    /// stall forgets nothing.
     pub(super) fn stall_any_device(&mut self) {
         self.plan_device_stall();
         let node = self.frames.dice.index(self.nodes.len());
@@ -218,7 +219,7 @@ impl World {
         self.stall_device(node, us);
     }
 
-    /// Stalls the device of this node for this long ([offload-9]).
+    /// Stalls a node's device for `us` microseconds ([offload-9]).
     pub fn stall_device(&mut self, node: usize, us: u64) {
         if let Some(device) = &self.nodes[node].device {
             device.stall();
@@ -237,7 +238,7 @@ impl World {
         }
     }
 
-    /// Ends all faults of devices.
+    /// Ends all device faults.
     pub(super) fn calm_devices(&mut self) {
         for device in self.nodes.iter().filter_map(|node| node.device.as_ref()) {
             device.calm();

@@ -1,5 +1,5 @@
-//! Clients of devices in the world: their frames fly like those of devices, and they ask a node by
-//! a connection.
+//! Clients of devices in the world: their frames travel like those of devices, and they send
+//! requests to a node over a connection.
 
 use quorate_core::time::Time;
 
@@ -11,7 +11,7 @@ use crate::{
     workload::frame_client::{Answer, Ask, FrameClient},
 };
 
-/// Without an answer for so long a client asks another node.
+/// Time without an answer after which a client tries another node.
 const PATIENCE_MS: u64 = 200;
 
 impl World {
@@ -25,7 +25,7 @@ impl World {
         }
     }
 
-    /// Plans the client's next look, at this time at the latest.
+    /// Schedules the client's next step, at `at` or earlier.
     fn frame_client_looks(&mut self, index: usize, at: Time) {
         let client = &mut self.frame_clients[index];
         if client.planned.is_none_or(|planned| planned > at) {
@@ -94,7 +94,7 @@ impl World {
         self.after(wait, event);
     }
 
-    /// Sends a node's answers of its turn to clients of devices.
+    /// Sends the answers of a node's turn to clients of devices.
     pub(super) fn send_desk_answers(&mut self, node: usize) {
         let life = self.nodes[node].life;
         let running = self.nodes[node].running.as_mut();
@@ -127,7 +127,7 @@ impl World {
         self.check_frame_client(index)
     }
 
-    /// Delivers a frame to its station.
+    /// Delivers a frame to a client's station.
     pub(super) fn frame_client_hears(&mut self, index: usize, frame: &[u8]) -> Verdict {
         let client = &mut self.frame_clients[index];
         client.hears(self.now, frame, &mut self.books.exactly_once)?;
@@ -136,7 +136,8 @@ impl World {
         self.check_frame_client(index)
     }
 
-    /// Checks that frames and nodes never contradict each other where no votes were lost.
+    /// Checks that a client saw no contradiction between frames and nodes, in runs that lose no
+    /// votes.
     fn check_frame_client(&self, index: usize) -> Verdict {
         let within = self.settings.losses == Losses::WithinBudget;
         match self.frame_clients[index].conflicts() {
@@ -151,7 +152,7 @@ impl World {
 
     // --- Act two.
 
-    /// Stops all of them from beginning anything new.
+    /// Stops all clients of devices from starting new work.
     pub(super) fn heal_frame_clients(&mut self) {
         for index in 0..self.frame_clients.len() {
             self.frame_clients[index].done = true;
@@ -159,7 +160,7 @@ impl World {
         }
     }
 
-    /// Checks that all that they began has an outcome, in the reported place.
+    /// Checks that every batch of these clients has an outcome, in the slot reported to them.
     pub(super) fn frame_clients_are_answered(&mut self) -> Verdict {
         self.run_until("clients of devices are answered", |world| {
             let mut clients = world.frame_clients.iter();

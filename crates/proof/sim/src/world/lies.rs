@@ -1,7 +1,7 @@
-//! A disk that lies: it acknowledged the end of a log, and has it no more when the node starts.
-//! What is left is a sound, shorter log. Or a folder that goes back: identity and address book are
-//! those of an earlier start. It happens to one node of a run, and only as far as a node that is
-//! asked then remembers more: of anything else [lie-4] promises nothing.
+//! A lying disk: it acknowledged the end of a log and no longer has it when the node starts. A
+//! sound but shorter log remains. Alternatively, the folder goes back in time: identity and address
+//! book are those of an earlier start. One node of a run is affected, and loses only what some
+//! reachable node still remembers: beyond that, [lie-4] promises nothing.
 
 use quorate_core::{record::Class, slot::Slot, witness::Memory};
 use quorate_log::disk::{MemoryDisk, SmallFiles as _};
@@ -9,15 +9,15 @@ use quorate_log::disk::{MemoryDisk, SmallFiles as _};
 use super::{Event, World, name};
 use crate::{disk::writes_from, node::FolderCopy};
 
-/// Log writes that are lost at most.
+/// Maximum number of log writes lost at once.
 const LOST_MAX: u64 = 20;
-/// Copies of small files that are kept.
+/// Number of copies of small files retained per node.
 const COPIES_MAX: usize = 4;
-/// The small files that go back with a folder.
+/// Small files that go back to an earlier state together.
 const FILES: [&str; 2] = ["identity", "peers"];
 
 impl World {
-    /// Plans the next disk that loses what it acknowledged, if there are any in this run.
+    /// Schedules the next loss of acknowledged data, if the run has any.
     pub(super) fn plan_lie(&mut self) {
         if let Some(mean_us) = self.settings.lies_us {
             let wait = self.chaos.lie_dice.interval(mean_us);
@@ -42,15 +42,16 @@ impl World {
         self.after(down, Event::Start(node));
     }
 
-    /// Returns a node that may forget its votes in this run.
+    /// Returns a node that may forget its votes in this run, if there is one.
     pub fn forgetful(&self) -> Option<usize> {
         (0..self.settings.nodes).find(|node| self.chaos.may_forget(*node))
     }
 
-    /// Prepares the start of a node whose disk may have lied. A copy of its small files is kept for
-    /// later.
+    /// Applies a disk's lie just before the node starts, and saves a copy of its small files for
+    /// later lies.
     pub(super) fn fall_back(&mut self, node: usize) {
-        // A start that does not complete is repeated, when there may be no node left to ask.
+        // A start that may not complete is repeated, possibly when no node is reachable that
+        // remembers. Such starts are skipped.
         let lies = std::mem::take(&mut self.nodes[node].lies);
         if lies && self.nodes[node].dies_after.is_none() {
             self.nodes[node].disk.set_capacity(None);
@@ -72,8 +73,8 @@ impl World {
         process.copies.push(copy);
     }
 
-    /// Restores identity and address book of an earlier start, if a node that the old book has
-    /// remembers the last one.
+    /// Restores identity and address book of an earlier start, if a node in the restored address
+    /// book remembers the latest one.
     fn go_back(&mut self, node: usize) {
         let mut copies = std::mem::take(&mut self.nodes[node].copies);
         if copies.is_empty() || self.nodes[node].spoiled.is_some() {
@@ -92,7 +93,7 @@ impl World {
         }
     }
 
-    /// Puts these files in place of those that are there, which it returns.
+    /// Replaces the small files with a copy, and returns the files replaced.
     fn put_back(&mut self, node: usize, copy: &FolderCopy) -> FolderCopy {
         let disk = self.nodes[node].disk.attach();
         let before = |(name, _): &(&'static str, _)| (*name, disk.read(name).ok().flatten());
@@ -106,11 +107,11 @@ impl World {
         FolderCopy { of: copy.of, files }
     }
 
-    /// Makes the disk lose the end of what a node that is asked remembers of its log.
+    /// Removes the end of a node's log, up to what a reachable node remembers of it.
     fn lose_end(&mut self, node: usize) {
         let own = self.nodes[node].member().incarnation;
         let recalled = self.recalled_of(node);
-        // Nothing is promised of a log that no node remembers.
+        // [lie-4] promises nothing for a log that no node remembers.
         let heard = recalled.iter().map(|(_, memory)| memory.written);
         let heard = heard.filter(|written| written.incarnation == own && written.to > 0);
         let Some(remembered) = heard.max() else {
@@ -121,7 +122,7 @@ impl World {
         self.forget_from(node, from);
     }
 
-    /// Puts an old copy of its whole folder in place for a test, while no process runs.
+    /// Replaces a stopped node's folder with an old copy, for a test.
     pub fn set_back(&mut self, node: usize, copy: &MemoryDisk) {
         let process = &mut self.nodes[node];
         process.disk = copy.copy();
@@ -130,7 +131,7 @@ impl World {
         self.chaos.let_forget(node);
     }
 
-    /// Removes the log writes from this one on from the disk of this node.
+    /// Removes log write `from` and all later ones from a node's disk.
     pub fn forget_from(&mut self, node: usize, from: u64) {
         let disk = self.nodes[node].disk.clone();
         for (place, bytes) in writes_from(&disk, from) {

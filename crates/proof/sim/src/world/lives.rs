@@ -1,4 +1,4 @@
-//! The lives of processes: they start, write, connect to each other, and die.
+//! Process lifecycles: starting, writing, connecting to each other, and dying.
 
 use quorate_core::{
     level::Level,
@@ -15,16 +15,16 @@ use crate::{
     node::{Arrival, Node, Start, Started},
 };
 
-/// A node that was removed stays connected for this long.
+/// Time that a removed node stays connected.
 const PARTING_US: u64 = 2_000_000;
 
-/// Verdict on a connection of two nodes.
+/// Verdict on connecting two nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Admission {
     LetIn,
-    /// The node that would have to dial does not know the other one yet.
+    /// The dialling node does not know the other one yet.
     Unknown,
-    /// One of them was removed.
+    /// One of the two was removed.
     Refused,
 }
 
@@ -37,7 +37,7 @@ impl World {
             return Ok(());
         }
         if process.is_removed() {
-            // [member-1] Its folder does not start again.
+            // [member-1] A removed node's folder does not start again.
             self.nodes[node].retired = true;
             self.counts.retired += 1;
             self.line(&name(node), "retired", format_args!("it was removed"));
@@ -93,7 +93,7 @@ impl World {
         }
     }
 
-    /// [lie-3] Returns what the nodes of its address book that can be asked now remember of it.
+    /// [lie-3] Returns what reachable nodes in its address book remember about this node.
     pub(super) fn recalled_of(&self, node: usize) -> Vec<(NodeId, Memory)> {
         let asks = self.nodes[node].release >= witness::SINCE;
         let Some(identity) = self.nodes[node].identity().filter(|_| asks) else {
@@ -116,7 +116,7 @@ impl World {
         self.after(wait, Event::Start(node));
     }
 
-    /// Handles the start of a process, with the memory of its disk.
+    /// Handles a completed start, with the state recovered from disk.
     fn started(&mut self, node: usize, started: Started) -> Verdict {
         let before = self.watch.released_to(node);
         let Started { recovery, lost } = started;
@@ -160,7 +160,7 @@ impl World {
             }
         }
         if !set_back {
-            // Behind one that was, too: its start has a number above all.
+            // Checked after a set-back life too: the new start's number is above all earlier ones.
             self.watch.lives().started(node, boot, member.incarnation)?;
             self.watch.promises().recovered(member, recovery.hard.promised)?;
         }
@@ -185,7 +185,7 @@ impl World {
         Ok(())
     }
 
-    /// Handles a process that died in the middle of a change of its disk; it restarts soon.
+    /// Handles a process that died in the middle of a disk change; it restarts soon.
     pub(crate) fn bury(&mut self, node: usize) {
         if self.nodes[node].running.is_some() && !self.nodes[node].disk.is_alive() {
             self.kill(node, 100);
@@ -241,7 +241,7 @@ impl World {
         Ok(())
     }
 
-    /// Operations that a disk has been given since the last look get a time to end.
+    /// Schedules the completion of newly submitted disk operations.
     pub(crate) fn plan_disk(&mut self, node: usize) {
         let (least, most) = self.settings.disk_us;
         let process = &self.nodes[node];
@@ -274,8 +274,8 @@ impl World {
         }
         let ready = |node: &Node| node.running.is_some() && !node.paused;
         if !ready(&self.nodes[a]) || !ready(&self.nodes[b]) || !self.network.can_connect(a, b) {
-            // A node that returns dials again; for blocked links and pauses a new dial has to be
-            // planned.
+            // A restarted node dials by itself; blocked links and pauses need another dial to be
+            // scheduled.
             let wait = self.dice.between(5_000, 30_000);
             if self.nodes[a].running.is_some() && self.nodes[b].running.is_some() {
                 self.after(wait, Event::Dial(a, b));
@@ -293,8 +293,8 @@ impl World {
         self.line("net", "connect", format_args!("{} and {}", a + 1, b + 1));
     }
 
-    /// Decides as the network of production does: the node with the higher id dials those that its
-    /// table has; the other admits any node that was not removed, known or not ([member-3]).
+    /// Decides as the production network does: the node with the higher id dials the nodes in its
+    /// table, and the other one admits any node that was not removed, known or not ([member-3]).
     fn admission(&self, a: usize, b: usize) -> Admission {
         let (low, high) = pair(a, b);
         let book = |node: usize| {
@@ -322,8 +322,7 @@ impl World {
         if unknown { Admission::Unknown } else { Admission::LetIn }
     }
 
-    /// Follows a change of a node's table of the group: removed nodes are disconnected after a
-    /// while.
+    /// Follows changes of a node's member table: removed nodes are disconnected after a while.
     pub(crate) fn follow(&mut self, node: usize) {
         let Some(running) = &mut self.nodes[node].running else {
             return;
@@ -339,14 +338,14 @@ impl World {
         }
     }
 
-    /// Disconnects a removed peer, which had its time to learn what was decided.
+    /// Disconnects a removed peer, which has had time to learn the decisions.
     pub(super) fn part(&mut self, node: usize, peer: usize) {
         if self.admission(node, peer) == Admission::Refused {
             self.break_connection(node, peer, 100);
         }
     }
 
-    /// Breaks a connection. Both sides learn of it, sooner or later.
+    /// Breaks a connection; each side notices within `late_us`.
     pub(crate) fn break_connection(&mut self, a: usize, b: usize, late_us: u64) {
         let Some(connection) = self.network.connection(a, b) else {
             return;
@@ -378,7 +377,7 @@ impl World {
         }
     }
 
-    /// Kills a process. Connected peers learn of it after up to `late_us`.
+    /// Kills a process. Connected peers notice within `late_us`.
     pub fn kill(&mut self, node: usize, late_us: u64) {
         if self.nodes[node].running.is_none() {
             return;
@@ -394,7 +393,7 @@ impl World {
         self.drop_clients(node);
     }
 
-    /// Clients of this node learn that their connection is gone.
+    /// Notifies the node's clients that their connections are broken.
     pub(crate) fn drop_clients(&mut self, node: usize) {
         self.drop_streamers(node);
         for client in 0..self.clients.len() {

@@ -1,7 +1,8 @@
-//! Membership changes: requests of operators to the group, and new nodes, at any moment of act one.
+//! Membership changes: operator requests to the group, and joining nodes, at any moment of act one.
 //!
-//! Operators take no care of each other, and know nothing of faults. Only what a person would not
-//! do is left out: where nodes may forget their votes, no group is made that could not bear that.
+//! Operators do not coordinate with each other and know nothing about faults. They only avoid what
+//! no person would do: where nodes may forget their votes, they create no group that could not
+//! tolerate that.
 
 use quorate_core::{configuration::Configuration, node_id::NodeId};
 use quorate_node::{
@@ -20,7 +21,7 @@ use crate::{
 };
 
 impl World {
-    /// Plans the next action of an operator, if there are any in this run.
+    /// Schedules the next operator action, if the run has any.
     pub(super) fn plan_operator(&mut self) {
         if let Some(mean_us) = self.settings.operators_us {
             let wait = self.operators.dice.interval(mean_us);
@@ -28,8 +29,7 @@ impl World {
         }
     }
 
-    /// Acts as an operator: switches off the nodes that may be, and as long as things go wrong
-    /// requests something else.
+    /// Acts as an operator: switches off nodes that may be, and in act one sends a random request.
     pub(super) fn operator_acts(&mut self) {
         self.plan_operator();
         self.retire_removed();
@@ -39,7 +39,7 @@ impl World {
         let Some(ask) = self.draw_ask() else {
             return;
         };
-        // Some ask any node, some the leader.
+        // Most requests go to the leader, the rest to a random node.
         let leader = self.leader().filter(|_| self.operators.dice.chance(3, 4));
         let node = leader.unwrap_or_else(|| self.operators.dice.index(self.nodes.len()));
         self.operators.asked += 1;
@@ -48,10 +48,10 @@ impl World {
         self.arrive(node, life, Arrival::Ask(asked, ask));
     }
 
-    /// Asks this of the group, at this node, and waits for the answer.
+    /// Sends a request about the group to this node and waits for the answer.
     ///
     /// # Errors
-    /// There is none in time.
+    /// No answer arrives in time.
     pub fn ask_group(
         &mut self,
         node: usize,
@@ -69,7 +69,7 @@ impl World {
     fn draw_ask(&mut self) -> Option<Ask> {
         let founding = &self.nodes[..self.settings.nodes];
         if founding.iter().any(|node| node.identity().is_none()) {
-            // The founder is asked by all that were to be there first.
+            // The founder admits the founding members first.
             return None;
         }
         let joined = (0..self.nodes.len()).filter(|node| self.is_there(*node));
@@ -122,8 +122,8 @@ impl World {
         }
     }
 
-    /// Handles the id that a node got from the one that it asked. One asks at a time, and goes on
-    /// until it is answered: ids are assigned in order, each once ([join-2]).
+    /// Handles the id assigned to a joining node by the node it contacted. One node joins at a time
+    /// and retries until it is answered: ids are assigned in order, each once ([join-2]).
     fn let_in(&mut self, asked: usize, given: NodeId) -> Verdict {
         let index = (self.settings.nodes..self.nodes.len()).find(|index| id(*index) == given);
         let Some(index) = index else {
@@ -141,7 +141,7 @@ impl World {
         let role = known.map_or(As::Voter, |known| known.role);
         let joined = Joined { node: given, founded, book, learns: role == As::Learner };
         if let Err(error) = self.nodes[index].join(index as u64 + 1, role, joined) {
-            // It asks again, and gets the same id.
+            // The node retries and gets the same id.
             self.line(&name(index), "waits", format_args!("{error}"));
             return Ok(());
         }
@@ -151,8 +151,8 @@ impl World {
         Ok(())
     }
 
-    /// [era-9] Nodes that were removed are switched off when the leader says that they may be, and
-    /// their data is deleted.
+    /// [era-9] Switches off removed nodes, and discards their data, once the leader says that it is
+    /// safe.
     fn retire_removed(&mut self) {
         let Some(leader) = self.leader() else {
             return;
@@ -173,8 +173,7 @@ impl World {
         }
     }
 
-    /// Returns whether a node has an id and was not removed, by the view of the node that has
-    /// applied most.
+    /// Returns whether a node has an id and was not removed, according to the most advanced node.
     pub(super) fn belongs(&self, node: usize) -> bool {
         let id = self.nodes[node].id();
         match self.farthest() {
@@ -183,7 +182,7 @@ impl World {
         }
     }
 
-    /// Returns the configuration in force, as known by the node that has decided most.
+    /// Returns the configuration in force, according to the most advanced node.
     pub fn configuration(&self) -> Option<&Configuration> {
         let farthest = self.farthest()?;
         Some(farthest.replica().node().configuration())
@@ -194,12 +193,12 @@ impl World {
         running.max_by_key(|running| running.replica().applied_to())
     }
 
-    /// Returns whether every plan is reached, or was cancelled.
+    /// Returns whether every plan was completed or cancelled.
     pub fn has_no_plan(&self) -> bool {
         self.farthest().is_some_and(|farthest| farthest.replica().group().plan().is_none())
     }
 
-    /// Returns whether a client visits this node alone, and it was switched off permanently.
+    /// Returns whether this client's only node was switched off permanently.
     pub(super) fn is_retired(&self, home: Option<usize>) -> bool {
         home.is_some_and(|node| self.nodes[node].retired)
     }

@@ -1,5 +1,5 @@
 //! Operators install other releases: the newest, or the oldest compatible one, which the same code
-//! stands for ([level-3] to [level-8]).
+//! emulates ([level-3] to [level-8]).
 
 use quorate_core::level::Level;
 use quorate_node::host::PeerSide as _;
@@ -11,7 +11,7 @@ use crate::{
 };
 
 impl World {
-    /// Nodes begin with the oldest release; now and then one gets another.
+    /// Starts all nodes on the oldest release and schedules the first installation.
     pub(super) fn plan_releases(&mut self) {
         if self.settings.releases.is_none() {
             return;
@@ -29,7 +29,7 @@ impl World {
         }
     }
 
-    /// Installs the newest release somewhere, or goes back.
+    /// Installs the newest release on a random node, or sometimes the oldest.
     pub(super) fn change_release(&mut self) {
         let Some(releases) = self.settings.releases.filter(|_| self.chaos.goes_on()) else {
             return;
@@ -42,7 +42,7 @@ impl World {
         self.install(node, release);
     }
 
-    /// This release is installed on a node, and its process restarts, cleanly or not.
+    /// Installs this release on a node; its process restarts, cleanly or not.
     pub fn install(&mut self, node: usize, release: Level) {
         if self.nodes[node].release == release {
             return;
@@ -63,7 +63,7 @@ impl World {
         }
     }
 
-    /// Handles a folder that refused the installed release: only the newest one helps.
+    /// Handles a folder that refused the installed release by installing the newest one.
     pub(super) fn refused_release(&mut self, node: usize) {
         self.counts.too_old += 1;
         self.nodes[node].release = Level::NEWEST;
@@ -71,7 +71,7 @@ impl World {
         self.starts_within(node, 100_000);
     }
 
-    /// Installs the newest release on all nodes, as nothing goes wrong any more.
+    /// Installs the newest release on all nodes, for act two.
     pub(super) fn heal_releases(&mut self) {
         if self.settings.releases.is_none() {
             return;
@@ -81,7 +81,7 @@ impl World {
         }
     }
 
-    /// [level-7] Connections end with those who do not support what this node speaks from now on.
+    /// [level-7] Disconnects peers whose release does not support this node's current level.
     pub(super) fn follow_level(&mut self, node: usize) {
         let Some(running) = &self.nodes[node].running else {
             return;
@@ -96,8 +96,8 @@ impl World {
         }
     }
 
-    /// Checks a node's level: it follows from its own release, the use of all others there, and the
-    /// request to all nodes.
+    /// Checks a node's level against its own release, the releases of all other members, and the
+    /// confirmations of all nodes.
     pub(super) fn check_level(&mut self, node: usize) -> Verdict {
         let process = &self.nodes[node];
         let Some(running) = &process.running else {
@@ -117,7 +117,7 @@ impl World {
             }
         }
         let release = process.release_running;
-        // The oldest release, as it was built, does not get as far: it cannot read such a log.
+        // The real oldest release would not get this far: it cannot read such a log.
         if release < Level::NEWEST && replica.error().is_some_and(|why| why.contains("is at level"))
         {
             return Levels::cannot_read(node, release);

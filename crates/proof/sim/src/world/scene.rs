@@ -1,4 +1,4 @@
-//! Building blocks of directed scenarios: a calm cluster, and one event after the other.
+//! Building blocks of directed scenarios: a calm cluster, then one event after another.
 
 use quorate_core::{
     effect::Role,
@@ -22,7 +22,7 @@ impl World {
     /// Returns a calm cluster with a leader.
     ///
     /// # Errors
-    /// None is elected.
+    /// No leader is elected.
     pub fn calm(seed: u64, nodes: usize, class: Class) -> Result<Self, Violation> {
         Self::elected(Settings::calm(seed, nodes, class))
     }
@@ -30,23 +30,23 @@ impl World {
     /// Returns a cluster with these settings and a leader.
     ///
     /// # Errors
-    /// None is elected.
+    /// No leader is elected.
     pub fn elected(settings: Settings) -> Result<Self, Violation> {
         let mut world = Self::new(settings);
         world.wait_for_leader()?;
         Ok(world)
     }
 
-    /// Lets things happen until there is a leader that others follow; returns its index.
+    /// Runs until there is a leader with followers; returns its index.
     ///
     /// # Errors
-    /// None is elected.
+    /// No leader is elected.
     pub fn wait_for_leader(&mut self) -> Result<usize, Violation> {
         self.run_until("a leader is followed", |world| world.leader().is_some())?;
         Ok(self.leader().expect("just seen"))
     }
 
-    /// Returns the node that leads a majority.
+    /// Returns the node that leads a majority, if there is one.
     pub fn leader(&self) -> Option<usize> {
         let leads = |index: &usize| {
             let running = self.nodes[*index].running.as_ref();
@@ -83,7 +83,7 @@ impl World {
         index
     }
 
-    /// Connects a client to a node, over a new connection.
+    /// Connects a client to a node over a new connection.
     pub fn connect_client(&mut self, client: usize, node: usize) {
         let connection = self.wires.open();
         self.clients[client].connection = Some((connection, node));
@@ -91,7 +91,7 @@ impl World {
         self.arrive(node, life, Arrival::Opened(connection));
     }
 
-    /// Sends a client's request; the reply comes later.
+    /// Sends a client's request without waiting for the reply.
     pub fn say(&mut self, client: usize, words: &[&[u8]]) {
         let Some((connection, node)) = self.clients[client].connection else {
             self.clients[client].replies.push_back(None);
@@ -106,19 +106,20 @@ impl World {
         self.client_sends(node, connection, bytes);
     }
 
-    /// Returns the next reply of a client; `None` if its connection broke.
+    /// Waits for a client's next reply; returns `None` if its connection broke.
     ///
     /// # Errors
-    /// There is none in time.
+    /// No reply arrives in time.
     pub fn reply(&mut self, client: usize) -> Result<Option<Reply>, Violation> {
         self.run_until("a reply", |world| !world.clients[client].replies.is_empty())?;
         Ok(self.clients[client].replies.pop_front().expect("just seen"))
     }
 
-    /// Sends a new client's request to a node, in words between spaces, and waits for the reply.
+    /// Sends a command, its words separated by spaces, to a node from a new client; returns the
+    /// reply.
     ///
     /// # Errors
-    /// There is none.
+    /// No reply arrives.
     pub fn ask(&mut self, node: usize, words: &str) -> Result<Reply, Violation> {
         let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
         let client = self.client(node);
@@ -131,7 +132,7 @@ impl World {
         self.kill(node, 0);
     }
 
-    /// Starts a process, at once.
+    /// Starts a process immediately.
     pub fn start_now(&mut self, node: usize) {
         self.after(0, Event::Start(node));
     }
@@ -143,7 +144,8 @@ impl World {
         self.line(&name(node), "paused", format_args!(""));
     }
 
-    /// Stalls a process after it reads its clocks: when it goes on, its turn has the earlier time.
+    /// Stalls a process after it has read its clocks; on resuming, its turn still uses the old
+    /// time.
     pub fn stall_now(&mut self, node: usize) {
         self.nodes[node].stalled = Some(self.nodes[node].now(self.now));
         self.pause_now(node);
@@ -155,20 +157,20 @@ impl World {
         self.after(0, Event::Resume { node, life });
     }
 
-    /// Transfers the leadership, as the operator.
+    /// Transfers the leadership, as an operator.
     pub fn transfer_now(&mut self, node: usize, to: usize) {
         let to = Some(self.nodes[to].id());
         let life = self.nodes[node].life;
         self.arrive(node, life, Arrival::Transfer(to));
     }
 
-    /// Stops a node, as the operator.
+    /// Stops a node, as an operator.
     pub fn stop_now(&mut self, node: usize) {
         let life = self.nodes[node].life;
         self.arrive(node, life, Arrival::Stop);
     }
 
-    /// Blocks all links between a node and the others, or frees them again.
+    /// Blocks or unblocks all links between a node and the others.
     pub fn isolate(&mut self, node: usize, isolated: bool) {
         for other in (0..self.nodes.len()).filter(|other| *other != node) {
             self.after(0, Event::Block { from: node, to: other, blocked: isolated });
@@ -179,12 +181,12 @@ impl World {
         }
     }
 
-    /// Blocks the link from one node to another, or frees it again.
+    /// Blocks or unblocks the link from one node to another.
     pub fn block_now(&mut self, from: usize, to: usize, blocked: bool) {
         self.after(0, Event::Block { from, to, blocked });
     }
 
-    /// Breaks the connection of two nodes, with all that is in flight.
+    /// Breaks the connection of two nodes and drops everything in flight.
     pub fn break_now(&mut self, a: usize, b: usize) {
         self.break_connection(a, b, 0);
     }
@@ -198,15 +200,15 @@ impl World {
         }
     }
 
-    /// Returns the decisions of the group: every slot, and the value in it.
+    /// Returns the decided slots of the group with their values.
     pub fn history(&self) -> Vec<(Slot, Value)> {
         self.watch.chosen().collect()
     }
 
-    /// Runs until all nodes are level, and hold the same.
+    /// Runs until all nodes are caught up and have equal state.
     ///
     /// # Errors
-    /// They do not get there.
+    /// The nodes do not converge.
     pub fn settle(&mut self) -> Verdict {
         self.run_until("all nodes have applied the same", |world| {
             world.is_level() && world.leader().is_some()

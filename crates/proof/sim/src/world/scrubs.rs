@@ -1,5 +1,5 @@
-//! Nodes read all that they keep, by themselves and because operators want it, while everything
-//! goes wrong; in the end all of it must be sound.
+//! Scrubs: nodes verify all stored data, on their own schedule and when operators request it, while
+//! faults happen; in the end everything must be sound.
 
 use quorate_replica::scrubbing::report::ScrubStatus;
 
@@ -9,13 +9,13 @@ use crate::{
     node::Arrival,
 };
 
-/// The pace of scrubs in act two.
+/// Pace of scrubs in act two.
 const FAST: u64 = 1 << 30;
-/// In act two all is mended after this much virtual time.
+/// Virtual time within which all damage must be repaired in act two.
 const MENDED_US: u64 = 60_000_000;
 
 impl World {
-    /// Plans the next scrub of an operator, if nodes scrub in this run.
+    /// Schedules the next operator scrub, if nodes scrub in this run.
     pub(super) fn plan_scrub(&mut self) {
         if let Some(scrubs) = self.settings.scrubs {
             let wait = self.chaos.scrub_dice.interval(scrubs.asked_us);
@@ -37,8 +37,8 @@ impl World {
         self.scrub(node, pace);
     }
 
-    /// Damages a file of a service; on fewer than half of the founders, as some node must have a
-    /// snapshot to send.
+    /// Damages a file of a service, on fewer than half of the founders, so that some node can still
+    /// send a snapshot.
     fn rot_store(&mut self, node: usize) {
         let rotten = |node: &usize| self.nodes[*node].store_rotten.get();
         let founders = self.settings.nodes;
@@ -52,7 +52,7 @@ impl World {
         self.line(&name(node), "rot", format_args!("in the store"));
     }
 
-    /// Asks a node to scrub.
+    /// Requests a scrub of a node.
     pub fn scrub(&mut self, node: usize, pace: Option<u64>) {
         self.line(&name(node), "asked", format_args!("to scrub"));
         self.tell(node, Arrival::Scrub(pace));
@@ -64,7 +64,7 @@ impl World {
         running.map(|running| running.replica().scrub_status())
     }
 
-    /// Checks the progress and the findings of scrubs since the last look.
+    /// Checks the progress and findings of scrubs since the previous check.
     pub(super) fn check_scrubs(&mut self, node: usize) -> Verdict {
         if self.settings.scrubs.is_none() {
             return Ok(());
@@ -93,8 +93,7 @@ impl World {
         }
     }
 
-    /// Checks in act two that damage found by scrubs is mended, and that they then find nothing
-    /// more.
+    /// Checks in act two that scrubs repair the damage they find, and then find no more.
     pub(super) fn scrubs_mend_all(&mut self) -> Verdict {
         if self.settings.scrubs.is_none() {
             return Ok(());
@@ -105,7 +104,7 @@ impl World {
             let mut nodes = (0..self.nodes.len()).filter(|node| self.belongs(*node));
             let verdict: Verdict = nodes.try_for_each(|node| {
                 scrubs::mended(node, &self.nodes[node].scrubbed)?;
-                // What the scrub does not say, too.
+                // Includes damage that the scrub does not report.
                 self.small_file_is_mended(node)
             });
             if verdict.is_ok() || self.now > deadline {

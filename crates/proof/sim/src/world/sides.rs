@@ -1,4 +1,4 @@
-//! What a run keeps of each of its sides between events: dice of their own, and counts.
+//! State of a run's faults, datagrams, frames, operators and streams, each with separate dice.
 
 use std::collections::VecDeque;
 
@@ -11,23 +11,23 @@ use crate::{
     network::{Carrier, Weather},
 };
 
-/// Faults that may still happen.
+/// State of faults in a run.
 pub(super) struct Chaos {
     /// Faults still happen.
     pub(super) goes_on: bool,
-    /// Nodes that may forget their votes in this run.
+    /// Whether each node may forget its votes in this run.
     pub(super) may_forget: Vec<bool>,
-    /// For the disks of services alone.
+    /// Dice for disk failures of services.
     pub(super) store_dice: Dice,
-    /// For processes that stand still in the midst of a turn.
+    /// Dice for processes stalled within a turn.
     pub(super) stall_dice: Dice,
-    /// For operators who want scrubs.
+    /// Dice for scrubs requested by operators.
     pub(super) scrub_dice: Dice,
-    /// For writes to wrong places, and small files that rot.
+    /// Dice for misplaced writes and damaged small files.
     pub(super) stray_dice: Dice,
-    /// For disks that lose the end of a log.
+    /// Dice for disks that lose the end of a log.
     pub(super) lie_dice: Dice,
-    /// For clients that ask for another class than the group's.
+    /// Dice for clients that request another class than the group's.
     pub(super) class_dice: Dice,
 }
 
@@ -66,7 +66,7 @@ impl Chaos {
         self.may_forget[node]
     }
 
-    /// Lets a node forget, as a test sets its folder back.
+    /// Allows a node to forget its votes, because a test set its folder back.
     pub(super) fn let_forget(&mut self, node: usize) {
         self.may_forget[node] = true;
     }
@@ -74,9 +74,9 @@ impl Chaos {
 
 /// State of datagrams in flight.
 pub(super) struct Flights {
-    /// For datagrams alone.
+    /// Dice for datagrams.
     pub(super) dice: Dice,
-    /// Nodes that do not receive from the group.
+    /// Whether each node has lost multicast reception.
     pub(super) deaf: Vec<bool>,
 }
 
@@ -93,10 +93,10 @@ impl Flights {
     }
 }
 
-/// State of frames of devices.
+/// State of device frames in flight.
 pub(super) struct Frames {
     pub(super) dice: Dice,
-    /// Frames sent before, for strangers to replay.
+    /// Frames sent earlier, for strangers to replay.
     pub(super) sent: VecDeque<Vec<u8>>,
 }
 
@@ -106,13 +106,13 @@ impl Frames {
     }
 }
 
-/// The operators' side of a run.
+/// State of operators in a run.
 #[derive(Debug)]
 pub(super) struct Operators {
-    /// Separate dice, so that seeds without operators stay what they were.
+    /// Separate dice, so that seeds without operators replay unchanged.
     pub(super) dice: Dice,
     pub(super) asked: u64,
-    /// Request that a scenario waits for, and the answer to it.
+    /// Request whose answer a scenario waits for.
     pub(super) awaited: Option<u64>,
     pub(super) answer: Option<Result<Answer, Refused>>,
 }
@@ -128,9 +128,9 @@ impl Operators {
     }
 }
 
-/// The clients of byte streams, and what is drawn for them.
+/// State of byte streams in a run.
 pub(crate) struct Streaming {
-    /// Separate dice, so that seeds without streams stay what they were.
+    /// Separate dice, so that seeds without streams replay unchanged.
     pub(crate) dice: Dice,
     pub(super) tags: u64,
 }

@@ -1,5 +1,5 @@
-//! Small files that rot: a scrub of the process that runs writes them anew; a start before that
-//! refuses them, or does without, and then an operator brings back what was there.
+//! Damaged small files: a scrub of the running process rewrites them. A process that starts earlier
+//! either refuses them, and an operator restores the contents, or does without.
 
 use quorate_log::disk::Source as _;
 
@@ -9,12 +9,12 @@ use crate::{
     node::{Spoiled, Start},
 };
 
-/// Small files that are rewritten as a whole, and whether a node starts without them.
+/// Small files that are rewritten as a whole, with whether a node can start without each.
 const FILES: [(&str, bool); 4] =
     [("identity", false), ("base", false), ("peers", true), ("catalogue", true)];
 
 impl World {
-    /// Flips a bit in one of them, if none is damaged already.
+    /// Flips a bit in a random small file, unless one is damaged already.
     pub(super) fn rot_small_file(&mut self, node: usize) {
         if self.nodes[node].running.is_none() || self.still_spoiled(node) {
             return;
@@ -42,7 +42,7 @@ impl World {
         }
     }
 
-    /// Returns whether the file that rotted last is still damaged as it was then.
+    /// Returns whether the file damaged last is still unchanged since then.
     fn still_spoiled(&self, node: usize) -> bool {
         let process = &self.nodes[node];
         process.spoiled.as_ref().is_some_and(|spoiled| {
@@ -51,11 +51,11 @@ impl World {
         })
     }
 
-    /// Handles a process that was started on a file that rotted. Returns whether an operator has
-    /// restored it, for another start.
+    /// Handles a process started on a damaged file. Returns whether an operator restored the file,
+    /// which needs another start.
     ///
     /// # Errors
-    /// It believes contents that it cannot have written.
+    /// The process accepts contents that it cannot have written.
     pub(super) fn refuses_spoiled(
         &mut self,
         node: usize,
@@ -82,10 +82,10 @@ impl World {
         }
     }
 
-    /// Checks that the file that rotted last was rewritten, or restored.
+    /// Checks that the file damaged last was rewritten or restored.
     ///
     /// # Errors
-    /// It is still damaged as it was then.
+    /// The file is still damaged.
     pub(super) fn small_file_is_mended(&self, node: usize) -> Verdict {
         let Some(file) = self.nodes[node].spoiled.as_ref() else {
             return Ok(());
@@ -97,12 +97,12 @@ impl World {
         Err(Violation::new("scrubs", detail))
     }
 
-    /// Returns whether a process starts with a damaged file.
+    /// Returns whether a process starting now would find a damaged file.
     pub(super) fn starts_spoiled(&self, node: usize) -> bool {
         self.nodes[node].spoiled.is_some() && self.still_spoiled(node)
     }
 
-    /// Starts once more, with the file that was brought back.
+    /// Restarts the process with the restored file.
     pub(super) fn start_mended(&mut self, node: usize) -> Verdict {
         self.nodes[node].kill(&mut self.dice);
         self.starts_within(node, 50_000);

@@ -1,6 +1,6 @@
-//! A disk that once wrote to a wrong place: what was to be written is not where it should be, and
-//! something that was sound is gone where it went. Like bits that flip it is done to what was
-//! written long ago ([model-3]), and to one node of a run.
+//! A misdirected write: the data is missing from its proper position, and has overwritten sound
+//! data elsewhere. Like bit rot, it affects only data written long ago ([model-3]), and one node of
+//! a run.
 
 use quorate_log::disk::{BLOCK, Family, Position};
 
@@ -8,7 +8,7 @@ use super::{Event, World, chaos::NEWEST_WRITES, name};
 use crate::disk::{old_blocks, old_writes};
 
 impl World {
-    /// Plans the next misplaced write, if nodes scrub in this run.
+    /// Schedules the next misdirected write, if nodes scrub in this run.
     pub(super) fn plan_stray(&mut self) {
         if let Some(mean_us) = self.settings.scrubs.and_then(|scrubs| scrubs.strays_us) {
             let wait = self.chaos.stray_dice.interval(mean_us);
@@ -31,7 +31,7 @@ impl World {
         }
     }
 
-    /// Moves an old log write elsewhere, where `lands` allows it; nothing stays at its own place.
+    /// Moves an old log write to a position that `lands` allows and clears its own position.
     fn misdirect(&mut self, node: usize, lands: fn(Position, Position) -> bool) {
         let disk = self.nodes[node].disk.clone();
         let writes = old_writes(&disk, NEWEST_WRITES);
@@ -50,7 +50,7 @@ impl World {
             return;
         }
         let to = elsewhere[dice.index(elsewhere.len())];
-        // As far as what it meets there is old, too.
+        // The write is cut off where it would overwrite data that is not old.
         let next = |number: &u64| to.file.at(to.offset + number * BLOCK as u64);
         let old = |number: &u64| elsewhere.binary_search(&next(number)).is_ok();
         let room = (0..length.div_ceil(BLOCK as u64)).take_while(old).count() * BLOCK;

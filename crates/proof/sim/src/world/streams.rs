@@ -1,4 +1,4 @@
-//! Clients of byte streams in the world, and notes for the checkers of streams.
+//! Clients of byte streams in the world, and the notes that the stream checkers get.
 
 use quorate_core::{class::Class, slot::Slot};
 use quorate_node::host::ClientSide as _;
@@ -13,7 +13,7 @@ use crate::{
 };
 
 impl World {
-    /// Starts the run's clients of streams.
+    /// Starts the run's stream clients.
     pub(super) fn plan_streams(&mut self) {
         let Some(load) = self.settings.streams else {
             return;
@@ -25,7 +25,7 @@ impl World {
         }
     }
 
-    /// Starts a client of streams.
+    /// Adds a stream client and schedules its first action.
     pub(super) fn add_streamer(&mut self, streamer: Streamer) {
         let index = streamer.index;
         self.streamers.push(streamer);
@@ -59,7 +59,7 @@ impl World {
         }
     }
 
-    /// Sends a client's request; returns the tag under which it is answered.
+    /// Sends a client's request; returns the tag of its answer.
     pub(super) fn streamer_asks(&mut self, index: usize, ask: Ask) -> StreamTag {
         self.streaming.tags += 1;
         let tag = StreamTag(self.streaming.tags);
@@ -81,7 +81,7 @@ impl World {
         tag
     }
 
-    /// Limits the patience of a client that waits.
+    /// Starts the timeout of a waiting client.
     fn is_patient(&mut self, index: usize) {
         let patience = self.settings.client_timeout_ms * 2 + 200;
         let patience_at = self.now.plus_ms(patience);
@@ -109,7 +109,7 @@ impl World {
         self.after(wait, Event::Streamer(index));
     }
 
-    /// Closes a client's connection; the node learns of it, if it lives.
+    /// Closes a client's connection; the node is notified if it is up.
     pub(super) fn streamer_leaves(&mut self, index: usize, connection: ConnectionId) {
         self.streamer_asks(index, Ask::Leave);
         self.streamer_down(index, connection);
@@ -147,7 +147,7 @@ impl World {
         let goes_on = matches!(heard, Heard::Durable(..));
         streamer.hears(heard)?;
         if waited && goes_on {
-            // What it waits for comes behind that.
+            // The notification that the client waits for comes later, so the timeout starts again.
             self.is_patient(index);
         }
         let streamer = &mut self.streamers[index];
@@ -158,7 +158,7 @@ impl World {
         Ok(())
     }
 
-    /// Breaks the connections of the clients of streams of this node.
+    /// Breaks the connections of this node's stream clients.
     pub(super) fn drop_streamers(&mut self, node: usize) {
         for client in 0..self.streamers.len() {
             if let Some((connection, at)) = self.streamers[client].connection
@@ -170,7 +170,7 @@ impl World {
         }
     }
 
-    /// Breaks a client's connection, and the node learns of it.
+    /// Breaks a random client's connection and notifies the node.
     pub(super) fn reset_streamer(&mut self) {
         if self.streamers.is_empty() {
             return;
@@ -181,7 +181,7 @@ impl World {
         }
     }
 
-    /// Checks the streams after a turn of this node, and sends their clients the replies.
+    /// Checks the streams after a turn of this node and sends replies to their clients.
     pub(super) fn check_streams(&mut self, node: usize) -> Verdict {
         let Some(running) = &mut self.nodes[node].running else {
             return Ok(());
@@ -190,8 +190,8 @@ impl World {
         let replica = running.host.replica();
         let (at, table) = (replica.applied_to(), replica.streams());
         let streams = &mut self.stream_check;
-        // What was given is known before a table may hold it; all else is looked at when the table
-        // was.
+        // Bytes are registered as given before a table that may contain them is checked. All other
+        // notes are checked against that table.
         for note in notes.iter().filter(|note| matches!(note, Note::Keyed(..) | Note::Given(..))) {
             streams.note(node, table, note)?;
         }
@@ -220,7 +220,7 @@ impl World {
 
     // --- Act two.
 
-    /// Writers end what they have.
+    /// Makes writers finish their streams.
     pub(super) fn heal_streams(&mut self) {
         for streamer in 0..self.streamers.len() {
             self.streamers[streamer].done = true;
@@ -228,8 +228,8 @@ impl World {
         }
     }
 
-    /// Checks that every writer can end its stream, and every node takes a new one, and has every
-    /// byte of all.
+    /// Checks that every writer can finish its stream, and that every node accepts a new stream and
+    /// has all bytes of all streams.
     pub(super) fn streams_become_whole(&mut self, serving: &[usize]) -> Verdict {
         let Some(load) = self.settings.streams else {
             return Ok(());
@@ -250,7 +250,7 @@ impl World {
                 world.has_all_stream_bytes(*node)
             })
         })?;
-        // What rots unseen counts as here until it is read.
+        // Undetected rot counts as present until it is read.
         let rots =
             self.settings.scrubs.is_some() || self.has(Fault::Rot) || self.has(Fault::LostLog);
         if self.settings.class == Class::Durable && !rots {
@@ -280,11 +280,11 @@ impl World {
         streamers.all(|streamer| !streamer.is_busy() || self.is_retired(streamer.home))
     }
 
-    /// [here-1] Kills a node, and starts it while it reaches no other: it finds every byte that
-    /// counted as here. It is isolated still.
+    /// [here-1] Restarts a node isolated from the others and checks that it still has every byte
+    /// that counted as present. The node stays isolated.
     ///
     /// # Errors
-    /// Some are missing.
+    /// Bytes are missing.
     pub fn restart_alone(&mut self, node: usize) -> Verdict {
         self.run_until("every byte of streams is here", |world| world.has_all_stream_bytes(node))?;
         self.kill_now(node);
@@ -303,9 +303,9 @@ impl World {
         running.is_some_and(|running| running.replica().stream_bytes_missing() == Some(0))
     }
 
-    // --- What directed scenarios are made of.
+    // --- Building blocks of directed scenarios.
 
-    /// Connects a client of streams, which follows a scenario, to a node; returns its index.
+    /// Connects a new scripted stream client to a node; returns its index.
     pub fn streamer(&mut self, node: usize) -> usize {
         let (index, dice) = (self.streamers.len(), self.streaming.dice.fork());
         let load = self.settings.streams.unwrap_or_else(Load::scripted);
@@ -314,7 +314,7 @@ impl World {
         index
     }
 
-    /// Connects to a node, over a new connection.
+    /// Connects a stream client to a node over a new connection.
     pub fn connect_streamer(&mut self, index: usize, node: usize) {
         if let Some((connection, _)) = self.streamers[index].connection {
             self.streamer_leaves(index, connection);
@@ -323,10 +323,10 @@ impl World {
         self.streamers[index].connection = Some((self.wires.open(), node));
     }
 
-    /// Sends a request and waits for the answer; `None` if its connection broke.
+    /// Sends a request and waits for the answer; returns `None` if the connection broke.
     ///
     /// # Errors
-    /// There is none in time.
+    /// No answer arrives in time.
     pub fn ask_streams(&mut self, index: usize, ask: Ask) -> Result<Option<Heard>, Violation> {
         if self.streamers[index].connection.is_none() {
             return Ok(None);
@@ -339,12 +339,12 @@ impl World {
         Ok(self.streamers[index].heard.pop_front().expect("just seen"))
     }
 
-    /// Sends a request without waiting.
+    /// Sends a request without waiting for the answer.
     pub fn tell_streams(&mut self, index: usize, ask: Ask) {
         self.streamer_asks(index, ask);
     }
 
-    /// Gives this many more bytes of its piece.
+    /// Sends `bytes` more bytes of the client's piece.
     pub fn give_streams(&mut self, index: usize, bytes: u64) {
         if let Some(piece) = &mut self.streamers[index].piece {
             piece.given += bytes;

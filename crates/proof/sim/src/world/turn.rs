@@ -1,4 +1,4 @@
-//! One turn of a node: what the reactor does when something arrived or time passed.
+//! One turn of a node: what the reactor does after an arrival or a timeout.
 
 use std::mem::take;
 
@@ -38,11 +38,10 @@ use crate::{
     workload::Client,
 };
 
-/// Most bytes of requests that wait for a front with room, per connection; as the reactor's.
+/// Maximum bytes per connection that wait until the front can accept them; equals the reactor's.
 const REQUEST_BYTES_MAX: usize = 64 << 10;
 
-/// The plane that a replica sees: the world's network, from where it stands, and its process's
-/// packets.
+/// Plane that a replica sees: the world's network from its node, and its process's packets.
 struct Outgoing<'a> {
     network: &'a mut Network,
     packets: Option<&'a mut Side>,
@@ -57,10 +56,10 @@ impl Outgoing<'_> {
         link.is_some_and(|link| self.network.has_room(link, bytes))
     }
 
-    /// Returns the link to a node, if there is one.
+    /// Returns the link to a node, if the connection stands.
     fn link(&self, to: NodeId, lane: Lane) -> Option<Link> {
         let to = usize::try_from(to.0).ok()?.checked_sub(1)?;
-        // A connection that this side does not know yet, or still believes in.
+        // This side may not know the connection yet, or may not know that it broke.
         let known = self.up.get(&to)?;
         let stands = self.network.connection(self.from, to) == Some(*known);
         let link = Link { from: self.from, to, lane: lane.index() };
@@ -87,7 +86,7 @@ impl Plane for Outgoing<'_> {
             Some(packets) if lane == Lane::Control => packets.send(to, header, body.bytes()),
             _ => NodeSet::default(),
         };
-        // Nodes that packets do not reach, and those whose window has no room.
+        // Nodes that packets do not reach, or whose packet window is full.
         let rest = to.filtered(|node| !sent.contains(node));
         for node in rest.filtered(|node| self.has_stream_room(node, lane, bytes)).iter() {
             if let Some(link) = self.link(node, lane) {
@@ -121,7 +120,7 @@ struct Turn<'a> {
     counts: &'a mut air::Counts,
     trace: &'a mut Trace,
     world_now: Time,
-    /// Peers whose bytes are no frames: their connections break.
+    /// Peers that sent bytes which are not frames; their connections are broken.
     broken: Vec<usize>,
 }
 
@@ -173,7 +172,7 @@ impl World {
         let Some(running) = &mut process.running else {
             return Ok(());
         };
-        // What a leader says is on its way before its own write begins (design §5).
+        // A leader's messages are sent before its own write begins (design §5).
         running.host.submit(now);
         let end = now.time.plus_us(turn_us(now.time, node));
         let wake = running.host.end_turn(end);
@@ -183,7 +182,7 @@ impl World {
         let stopped = running.host.stopped();
         self.hear_outcomes(node)?;
         self.plan_disk(node);
-        // A large reply may double what one client holds.
+        // A large reply may double the memory of one client.
         let most = 2 * self.settings.client_memory + (64 << 10);
         bounds::within("what clients left unread", node, held, most)?;
         self.send_replies(node);
@@ -210,8 +209,8 @@ impl World {
         Ok(())
     }
 
-    /// Handles the end of a clean stop: the process marks it, if all is written, and exits
-    /// ([volatile-4]).
+    /// Handles the end of a clean stop: once everything is written, the process marks the stop and
+    /// exits ([volatile-4]).
     fn stopped(&mut self, node: usize) {
         for peer in self.network.peers(node) {
             self.break_connection(node, peer, 200);
@@ -219,7 +218,7 @@ impl World {
         self.drop_clients(node);
         let dies = self.mark_dies(node);
         let process = &mut self.nodes[node];
-        // Its connections are closed, and with them the descriptors free.
+        // Closing its connections frees descriptors.
         process.disk.set_out_of_descriptors(false);
         if let Some(steps) = dies {
             process.disk.die_after(steps);
@@ -236,9 +235,9 @@ impl World {
         self.starts_within(node, 200_000);
     }
 
-    /// Frees the room on connections that this node's reads made. Where there are streams a sender
-    /// waits for that: a piece of one is larger than what may be in flight. Elsewhere the sender's
-    /// next turn does so.
+    /// Refills the links on which this node's reads freed capacity. Only runs with streams need
+    /// this, because a stream piece exceeds the window and its sender waits; otherwise the sender's
+    /// next turn does it.
     fn make_room(&mut self, node: usize) {
         if self.settings.streams.is_none() {
             return;
@@ -253,7 +252,7 @@ impl World {
         }
     }
 
-    /// Looks at what the replica wrote to its peers, and sends it.
+    /// Checks and sends what the replica wrote to its peers.
     fn send_frames(&mut self, node: usize) -> Verdict {
         let packets =
             self.nodes[node].running.as_mut().and_then(|running| running.packets.as_mut());
@@ -319,7 +318,7 @@ impl World {
         }
     }
 
-    /// Clients that hold too much are closed, as the reactor does it.
+    /// Disconnects clients that use too much memory, as the reactor does.
     fn shed(&mut self, node: usize) {
         let max = self.settings.client_memory;
         let now = self.nodes[node].now(self.now);
@@ -348,7 +347,7 @@ impl World {
         }
     }
 
-    /// Traces the changes of a node.
+    /// Traces a node's state changes and adds them to the counts.
     fn notice(&mut self, node: usize) {
         let Some(running) = &mut self.nodes[node].running else {
             return;
@@ -463,7 +462,7 @@ impl World {
             return Ok(());
         };
         let limits = limits(&self.settings);
-        // One batch of votes may come on top of what was below the limit, and one per peer.
+        // Above the limit there may be one batch of votes, plus one per peer.
         let slack = 256 << 10;
         let log_max = usize::try_from(limits.log_backlog_bytes).unwrap_or(usize::MAX);
         bounds::within(
@@ -482,13 +481,14 @@ impl World {
     }
 }
 
-/// Returns the memory that a node holds for its clients.
+/// Returns the memory that a node uses for its clients.
 fn held_bytes(running: &Running) -> usize {
     let requests: usize = running.requests.values().map(Vec::len).sum();
     requests + running.host.front().held_bytes()
 }
 
-/// Returns the cost of a turn, as the node's tuner sees it: mostly little, at times very much.
+/// Returns the duration of a turn as the node's tuner sees it: usually short, occasionally very
+/// long.
 fn turn_us(now: Time, node: usize) -> u64 {
     let drawn = mix(now.0 ^ (node as u64) << 48);
     if drawn.is_multiple_of(64) { drawn % 20_000 } else { drawn % 200 }
@@ -578,7 +578,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Bytes of peers become frames, frames go to the replica.
+    /// Decodes bytes from peers into frames and passes these to the replica.
     fn take_pieces(&mut self, running: &mut Running) {
         for (peer, connection) in running.up.clone() {
             for lane in 0..Lane::ALL.len() {
@@ -607,7 +607,7 @@ impl Turn<'_> {
                     used_to += used;
                 }
                 Ok(Decoded::NeedMore(_)) if streams => break,
-                // A datagram is a whole frame, or nothing.
+                // A datagram contains whole frames or nothing.
                 Ok(Decoded::NeedMore(_)) => {
                     used_to = whole.len();
                     break;
@@ -627,8 +627,8 @@ impl Turn<'_> {
         }
     }
 
-    /// Turns datagrams that have arrived into frames, and passes the valid ones to the replica: of
-    /// peers with a standing connection, as the plane is bound to it.
+    /// Decodes arrived datagrams and passes the valid frames to the replica. Only peers with an
+    /// established connection count, since the plane is bound to it.
     fn take_datagrams(&mut self, running: &mut Running) {
         let Some(packets) = &mut running.packets else {
             return;
@@ -641,7 +641,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Handles one whole frame of a peer, and its bytes.
+    /// Handles one complete frame of a peer; `bytes` are its encoding.
     fn take_frame(
         &mut self,
         running: &mut Running,
@@ -661,7 +661,7 @@ impl Turn<'_> {
             packets.hear(from, said, self.now.time, self.counts);
             return;
         }
-        // As from the reactor: some bodies come in a buffer of their own.
+        // As in the reactor, some bodies come in a buffer of their own.
         let (header, body) = bytes.split_at(HEADER_BYTES);
         let own = (body.len() % 2 == 1).then(|| Payload::new(body.to_vec()));
         let received = Received {
@@ -677,7 +677,7 @@ impl Turn<'_> {
         host.frame(turn, Lane::ALL[lane], received);
     }
 
-    /// Requests go to the front as far as it has room for them. Whether any did.
+    /// Passes requests to the front as far as it has capacity. Returns whether it accepted any.
     fn take_requests(&mut self, running: &mut Running) -> bool {
         let Running { host, requests, .. } = running;
         let waiting: Vec<ConnectionId> = requests.keys().copied().collect();
@@ -698,7 +698,7 @@ impl Turn<'_> {
     }
 
     fn poll(&mut self, running: &mut Running) {
-        // A completion may let a connection go on, which asks for something new.
+        // A completion may unblock a connection, which then makes new requests.
         for _ in 0..4 {
             let now = self.now;
             let Running { host, up, packets, .. } = &mut *running;

@@ -1,5 +1,6 @@
-//! An auxiliary gets no data, is engaged when a full replica is gone, and retired when it is back
-//! ([aux-1]–[aux-4]); other quorum rules and thrift, played out step by step.
+//! An auxiliary receives no data, is activated when a full replica fails, and deactivated when the
+//! replica is back ([aux-1]–[aux-4]). Also other quorum rules and thrifty leaders, played out step
+//! by step.
 
 use quorate_core::{effect::Role, node_id::NodeId, quorum::QuorumRule, record::Class};
 use quorate_node::terms::Terms;
@@ -15,7 +16,7 @@ fn bulk(text: &str) -> Reply {
     Reply::Bulk(Some(text.as_bytes().to_vec()))
 }
 
-/// Nodes of which these are auxiliaries.
+/// Returns a cluster in which these nodes are auxiliaries.
 fn world(
     seed: u64,
     nodes: usize,
@@ -56,7 +57,8 @@ fn set(world: &mut World, node: usize, keys: std::ops::Range<usize>) -> Outcome 
 
 const AUXILIARY: usize = 2;
 
-/// The whole life: spared, engaged, retired, empty again; twice, and with a leader change between.
+/// An auxiliary is bypassed, activated, deactivated and emptied again; twice, with a leader change
+/// in between.
 #[test]
 fn auxiliary_is_engaged_and_retired() -> Outcome {
     for seed in 0..6 {
@@ -71,7 +73,7 @@ fn auxiliary_is_engaged_and_retired() -> Outcome {
         }
         assert_eq!(engaged(&world), Some(false));
 
-        // Within two election time-outs of the failure, and without an operator, writes go on.
+        // Writes continue within two election timeouts of the failure, without an operator.
         world.kill_now(other);
         let before = world.now;
         assert_eq!(world.ask(leader, "SET x alone")?, ok());
@@ -81,8 +83,8 @@ fn auxiliary_is_engaged_and_retired() -> Outcome {
         set(&mut world, leader, 50..80)?;
         assert!(payload_to(&world, leader, AUXILIARY) > 0);
 
-        // The leader fails before the other one has learned anything of it: what was decided with
-        // the help of the auxiliary is there.
+        // The leader fails before the other full replica has learned anything. Decisions made with
+        // the auxiliary's help must survive.
         world.kill_now(leader);
         world.start_now(other);
         world.run_until("the other one leads", |world| world.leader() == Some(other))?;
@@ -90,7 +92,7 @@ fn auxiliary_is_engaged_and_retired() -> Outcome {
         assert_eq!(world.ask(other, "GET k79")?, bulk("79"));
         set(&mut world, other, 80..90)?;
 
-        // Both are back: it is retired, and drops what it kept.
+        // Both full replicas are back: the auxiliary is deactivated and drops its data.
         world.start_now(leader);
         world.run_until("it is retired", |world| engaged(world) == Some(false))?;
         set(&mut world, other, 90..95)?;
@@ -104,7 +106,7 @@ fn auxiliary_is_engaged_and_retired() -> Outcome {
         let running = world.nodes[AUXILIARY].running.as_ref().expect("runs");
         assert_eq!(running.replica().node().role(), Role::Auxiliary);
 
-        // It says again what it promised, and forgets nothing of its emptiness, after a crash.
+        // After a crash it repeats its promises and still knows that it is empty.
         world.kill_now(AUXILIARY);
         world.start_now(AUXILIARY);
         world.run_for(500_000)?;
@@ -116,9 +118,9 @@ fn auxiliary_is_engaged_and_retired() -> Outcome {
     Ok(())
 }
 
-/// [aux-2] An auxiliary that has forgotten earlier slots executes nothing. The bytes that it voted
-/// for leave its memory when their slots are decided: a leader without other voters would come to a
-/// stop when they fill it.
+/// [aux-2] An auxiliary that has forgotten earlier slots executes nothing. It frees the bytes that
+/// it voted for when their slots are decided: otherwise a leader without other voters would stop
+/// once its memory is full.
 #[test]
 fn auxiliary_votes_for_more_than_its_memory_holds() -> Outcome {
     let mut world = World::elected(Settings {
@@ -145,7 +147,8 @@ fn auxiliary_votes_for_more_than_its_memory_holds() -> Outcome {
     world.settle()
 }
 
-/// Two of five nodes are auxiliaries; two full replicas fail, one after the other.
+/// Writes continue when two of five nodes are auxiliaries and two full replicas fail one after the
+/// other.
 #[test]
 fn two_auxiliaries_of_five() -> Outcome {
     let mut world = world(7, 5, &[3, 4], QuorumRule::Majority)?;
@@ -163,7 +166,7 @@ fn two_auxiliaries_of_five() -> Outcome {
     world.settle()
 }
 
-/// A client of an auxiliary is sent elsewhere, at once.
+/// An auxiliary redirects its clients at once.
 #[test]
 fn auxiliary_takes_no_commands() -> Outcome {
     let mut world = world(3, 3, &[AUXILIARY], QuorumRule::Majority)?;
@@ -176,7 +179,8 @@ fn auxiliary_takes_no_commands() -> Outcome {
     Ok(())
 }
 
-/// [era-4] Three promises, one vote: a leader decides alone, and an election needs every node.
+/// [era-4] With three promises and one vote, a leader decides alone, and an election needs every
+/// node.
 #[test]
 fn flexible_quorums_count() -> Outcome {
     let rule = QuorumRule::Flexible { phase1: 3, phase2: 1 };
@@ -198,7 +202,7 @@ fn flexible_quorums_count() -> Outcome {
     world.settle()
 }
 
-/// A thrifty leader asks one of two; when that one is late, both.
+/// A thrifty leader sends to one of two followers, and to both when that one is late.
 #[test]
 fn thrifty_leader_falls_back() -> Outcome {
     let mut settings = Settings::calm(9, 3, Class::Durable);

@@ -1,21 +1,21 @@
-//! Clients that ask for another class than the group's ([class-2]), while everything else goes
-//! wrong, too.
+//! Clients that request another class than the group's ([class-2]), while every other fault
+//! happens.
 
 use quorate_core::record::Class;
 use quorate_sim::{faults::Settings, run};
 
 const SEEDS: std::ops::RangeInclusive<u64> = 4001..=4050;
-/// The level has to rise twice first.
+/// Enough events for the feature level to rise twice first.
 const STEPS: u64 = 60_000;
 
-/// [less-4] [last-3] Replies to clients of another class are true. Nothing else is harmed by their
-/// requests.
+/// [less-4] [last-3] Acknowledgements of another class are true, and these requests harm nothing
+/// else.
 #[test]
 fn what_clients_of_another_class_are_told_is_true() {
     let (mut early, mut lasting) = (0, 0);
     for seed in SEEDS {
         let settings = Settings::draw(seed);
-        // A single node is its own quorum.
+        // Skips single nodes, each of which is its own quorum.
         if settings.classes_us.is_none() || settings.nodes == 1 {
             continue;
         }

@@ -1,5 +1,5 @@
-//! The group's clock and its time while wall clocks are wrong: what ends, when, and whether all nodes
-//! say the same ([time-1] to [time-4]).
+//! Group clock and deadlines while wall clocks are wrong: keys expire on time, and all nodes agree
+//! ([time-1] to [time-4]).
 
 use quorate_core::record::Class;
 use quorate_sim::{
@@ -11,24 +11,24 @@ type Outcome = Result<(), Violation>;
 
 const NODES: usize = 3;
 const HOUR_MS: i64 = 3_600_000;
-/// [time-3] Nodes know the group's clock as well as a word of the leader arrives, and the clock is
-/// slewed: a thousandth of the longest life here.
+/// Tolerance for early expiry, in µs. [time-3] Nodes know the group's clock as precisely as the
+/// leader's messages arrive, and the clock is slewed: a thousandth of the longest lifetime here.
 const EARLY_US: u64 = 50_000;
-/// Longest delay until a deadline that is due was proposed, decided and applied; elections
-/// included.
+/// Longest delay, in µs, until a due deadline is proposed, decided and applied, including
+/// elections.
 const LATE_US: u64 = 3_000_000;
 
-/// A key with a deadline, as its client knows it: in the world's time.
+/// A key with a deadline, as its client knows it, in world time.
 struct Held {
     key: String,
-    /// The command was sent, and answered.
+    /// When the SET command was sent and answered.
     set: (u64, u64),
     lives_us: u64,
-    /// A read, answered at that time, did not find it.
+    /// A read found the key missing.
     gone: bool,
 }
 
-/// Knows deadlines: a key is neither found too late nor missed too early, and never comes back.
+/// Checks deadlines: a key is never found too late or missed too early, and never comes back.
 #[derive(Default)]
 struct Deadlines {
     keys: Vec<Held>,
@@ -76,14 +76,14 @@ impl Deadlines {
     }
 }
 
-/// The times of all nodes that run, as far as they have applied the same.
+/// Returns the group's time at this node; 0 if the node is down.
 fn group_ms(world: &World, node: usize) -> u64 {
     let running = world.nodes[node].running.as_ref();
     running.map_or(0, |running| running.replica().group_ms())
 }
 
-/// One clock after the other is seconds or hours fast or slow, the leader's or another's; leaders
-/// change. Locks live for less than clocks differ.
+/// A single clock that is seconds or hours off, the leader's or another's, neither shortens nor
+/// prolongs any lifetime, across leader changes. Locks live for less than clocks differ.
 #[test]
 fn one_wrong_clock_at_a_time_shortens_and_prolongs_nothing() -> Outcome {
     let (mut missed, mut found) = (0, 0);
@@ -136,7 +136,8 @@ fn one_wrong_clock_at_a_time_shortens_and_prolongs_nothing() -> Outcome {
     Ok(())
 }
 
-/// All clocks are set by as much at the same time; the next leader goes by what the group knew.
+/// When all clocks jump by the same amount, deadlines are neither early nor late: the next leader
+/// continues from the group's clock.
 #[test]
 fn clocks_that_jump_together_end_nothing_early_or_late() -> Outcome {
     for (seed, off) in [-60_000, 20_000, 2 * HOUR_MS].into_iter().enumerate() {
@@ -162,8 +163,8 @@ fn clocks_that_jump_together_end_nothing_early_or_late() -> Outcome {
     Ok(())
 }
 
-/// A clock is wrong, and set right unseen, while another one is set wrong: two clocks
-/// seem to agree that never were wrong at the same time.
+/// A clock is wrong, then set right unnoticed while another one goes wrong: two clocks seem to
+/// agree that were never wrong at the same time. They do not count as a majority.
 #[test]
 fn words_of_clocks_that_were_wrong_one_after_the_other_are_no_majority() -> Outcome {
     let mut world = World::calm(8, NODES, Class::Durable)?;
@@ -184,7 +185,8 @@ fn words_of_clocks_that_were_wrong_one_after_the_other_are_no_majority() -> Outc
         world.nodes[leader].clock.set_right();
         lives(&mut world)?;
     }
-    // The next one is set right while it is down, and one that was away comes back wrong.
+    // The next clock is set right while its node is down, and a node that was away comes back with
+    // a wrong one.
     world.nodes[other].clock.set_off(2 * HOUR_MS);
     world.kill_now(absent);
     world.run_for(65_000_000)?;
@@ -199,7 +201,8 @@ fn words_of_clocks_that_were_wrong_one_after_the_other_are_no_majority() -> Outc
     lives(&mut world)
 }
 
-/// [time-4] A process that has just started, and is cut off, has only its wall clock.
+/// [time-4] A process that has just started and is cut off has only its wall clock, so deadlines
+/// wait until it knows the group's clock.
 #[test]
 fn a_deadline_waits_until_the_groups_clock_is_known() -> Outcome {
     let mut world = World::calm(9, NODES, Class::Durable)?;
@@ -222,8 +225,8 @@ fn a_deadline_waits_until_the_groups_clock_is_known() -> Outcome {
     Ok(())
 }
 
-/// A node whose clock is off is named, by the leader and by itself, and no longer when it is set
-/// right; whatever its clients do.
+/// A node whose clock is off is reported, by the leader and by itself, until the clock is set
+/// right, whatever its clients do.
 #[test]
 fn whose_clock_is_off_is_said() -> Outcome {
     let mut settings = Settings::calm(5, NODES, Class::Durable);
@@ -259,7 +262,7 @@ fn whose_clock_is_off_is_said() -> Outcome {
     Ok(())
 }
 
-/// [time-1] A group without anything due writes nothing.
+/// [time-1] A group with no deadline due writes nothing.
 #[test]
 fn nothing_is_written_while_nothing_is_due() -> Outcome {
     let mut world = World::calm(6, NODES, Class::Durable)?;

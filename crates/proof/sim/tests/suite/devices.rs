@@ -17,14 +17,14 @@ fn settings(class: Class, nodes: usize, devices: Option<Faults>) -> Settings {
     settings
 }
 
-/// A leader, and time enough to hand phase 2 over.
+/// Returns a cluster with a leader that has had time to hand phase 2 over to its device.
 fn elected(settings: Settings) -> World {
     let mut world = World::elected(settings).unwrap();
     world.run_for(300_000).unwrap();
     world
 }
 
-/// Runs the same commands, one after the other.
+/// Runs a fixed series of commands and returns the decided slots and the counts.
 fn history(settings: Settings) -> (Vec<(Slot, Value)>, Counts) {
     let mut world = elected(settings);
     let client = world.client(1);
@@ -53,8 +53,8 @@ fn one_history_with_devices_and_without() {
     }
 }
 
-/// [offload-15] A value that no frame has room for goes by this node, and then devices are used
-/// again.
+/// [offload-15] A value too long for a frame is proposed by the node itself; after that devices are
+/// used again.
 #[test]
 fn what_fits_into_no_frame_is_done_all_the_same() {
     for class in [Class::Durable, Class::Volatile] {
@@ -73,14 +73,13 @@ fn what_fits_into_no_frame_is_done_all_the_same() {
     }
 }
 
-/// [offload-15] Where one batch would do for many frames, devices are left alone until that is
-/// over.
+/// [offload-15] While one batch would replace many frames, devices are bypassed.
 #[test]
 fn batches_that_want_to_be_long_leave_devices_alone() {
     let mut world = elected(settings(Class::Volatile, 3, Some(Faults::calm())));
     let client = world.client(1);
-    // `commands` commands at once, for `seconds` seconds; returns how many slots devices allocated
-    // for them.
+    // Sends `commands` commands at once, repeatedly for `seconds` seconds; returns the number of
+    // slots that devices allocated for them.
     let rounds = |world: &mut World, commands: usize, seconds: u64| {
         let before = world.counts.device_given;
         let until = world.now.plus_ms(seconds * 1_000);
@@ -103,8 +102,8 @@ fn batches_that_want_to_be_long_leave_devices_alone() {
     world.settle().unwrap();
 }
 
-/// [offload-11], [offload-15] A client outside: a learner whose commands go to the leader's device
-/// by frames, and which learns by what that counted.
+/// [offload-11], [offload-15] A learner submits commands to the leader's device by frames, and
+/// learns from what that device counted.
 #[test]
 fn a_learner_submits_and_learns_by_frames() {
     for class in [Class::Durable, Class::Volatile] {
@@ -127,16 +126,17 @@ fn a_learner_submits_and_learns_by_frames() {
         let told = running.replica().device().unwrap().counted;
         let offered = world.counts.device_offered - offered;
         match class {
-            // [offload-10] What is counted is a hint, and a learner has nothing else to go by.
+            // [offload-10] A device's count is only a hint, and a learner has no votes to confirm
+            // it.
             Class::Durable => assert_eq!((offered, told), (0, 0)),
-            // The first goes by a connection: no learner was known before it.
+            // The first command goes over a connection, since no learner was known before it.
             Class::Volatile => assert!(offered >= 50 && told >= 59, "{offered} {told}"),
         }
         world.settle().unwrap();
     }
 }
 
-/// The longest time that one of twenty writes took, one after the other, in µs.
+/// Returns the duration of the slowest of twenty consecutive writes, in µs.
 fn slowest_write_us(world: &mut World, client: usize) -> u64 {
     let write = |_| {
         let began = world.now;
@@ -147,12 +147,12 @@ fn slowest_write_us(world: &mut World, client: usize) -> u64 {
     (0..20).map(write).max().unwrap()
 }
 
-/// A healthy leader is silent for less, and the shortest time that makes others take it for dead is
-/// longer.
+/// Threshold in µs: longer than the silences of a healthy leader, shorter than any election
+/// timeout.
 const NOT_WAITED_US: u64 = 40_000;
 
-/// [offload-12] A leader whose device forgets continues in its next ballot, or, where forgotten
-/// votes counted, hands over to another: the group does not wait for a long silence.
+/// [offload-12] A leader whose device forgets continues in its next ballot or, where forgotten
+/// votes counted, hands over to another node: the group does not wait for an election timeout.
 #[test]
 fn a_leader_whose_device_forgets_is_not_waited_for() {
     for class in [Class::Durable, Class::Volatile] {
@@ -169,7 +169,7 @@ fn a_leader_whose_device_forgets_is_not_waited_for() {
 }
 
 /// [volatile-1], [volatile-4] A node whose device forgot votes that counted has forgotten, however
-/// well its process ends: it says so, and comes back as a new member.
+/// cleanly its process ends: it reports so, and comes back as a new member.
 #[test]
 fn a_node_whose_device_forgot_comes_back_as_a_new_member() {
     let mut settings = settings(Class::Volatile, 3, Some(Faults::calm()));
@@ -193,9 +193,9 @@ fn a_node_whose_device_forgot_comes_back_as_a_new_member() {
     assert!(world.nodes[node].member().incarnation > was);
 }
 
-/// [offload-9], [offload-12] Devices that stand still have forgotten nothing, and take nothing from a
-/// volatile group: while the leader's does, the others go on, and all of them are used when they
-/// answer.
+/// [offload-9], [offload-12] Stalled devices have forgotten nothing and cost a volatile group
+/// nothing: while the leader's device stalls, the others continue, and all are used again once they
+/// respond.
 #[test]
 fn devices_that_are_late_end_no_volatile_group() {
     let mut world = elected(settings(Class::Volatile, 3, Some(Faults::calm())));
@@ -212,7 +212,7 @@ fn devices_that_are_late_end_no_volatile_group() {
         assert!(why.starts_with("the device does not answer"), "{why}");
         world.run_for(stall_us + 3_000_000).unwrap();
     }
-    // A follower's is not missed.
+    // A stalled device of a follower is not missed.
     let follower = (world.leader().unwrap() + 1) % 3;
     let client = world.client(follower);
     world.stall_device(follower, 800_000);
@@ -227,7 +227,7 @@ fn devices_that_are_late_end_no_volatile_group() {
     }
 }
 
-/// [offload-9] One that hangs for longer than any pause is given up, and its votes with it.
+/// [offload-9] A device that hangs for longer than any pause is given up, with its votes.
 #[test]
 fn a_device_that_hangs_is_lost_in_the_end() {
     let mut settings = settings(Class::Volatile, 3, Some(Faults::calm()));
@@ -244,9 +244,8 @@ fn a_device_that_hangs_is_lost_in_the_end() {
     assert!(error(&world).unwrap().starts_with("its device forgot votes"));
 }
 
-/// [offload-21] Values that no decoder understands, submitted to the leader's device: decided, and
-/// executed nowhere. No node is lost by it, and none of them executes anything else than the
-/// others.
+/// [offload-21] Invalid values submitted to the leader's device are decided and executed nowhere.
+/// They take down no node, and all nodes execute the same commands.
 #[test]
 fn what_no_decoder_understands_is_decided_and_executed_nowhere() {
     for class in [Class::Durable, Class::Volatile] {
@@ -282,8 +281,8 @@ fn what_no_decoder_understands_is_decided_and_executed_nowhere() {
     }
 }
 
-/// [offload-21] What a node's device said before it lost its memory or was exchanged comes to it
-/// again, as a frame: the node is not lost by that, and the group needs no other leader.
+/// [offload-21] Frames that a node's device sent before it lost its memory or was replaced arrive
+/// at it again. The node survives, and the group keeps its leader.
 #[test]
 fn old_frames_of_its_own_take_nothing_from_a_node() {
     for class in [Class::Durable, Class::Volatile] {
@@ -292,7 +291,7 @@ fn old_frames_of_its_own_take_nothing_from_a_node() {
         let client = world.client((leader + 1) % 3);
         slowest_write_us(&mut world, client);
         let sent = world.device_frames().map(<[u8]>::to_vec).collect::<Vec<_>>();
-        // Another device, at the same place, with another boot.
+        // Installs another device at the same place, with another boot.
         world.nodes[leader].device.as_ref().unwrap().take_away();
         world.run_for(3_000_000).unwrap();
         slowest_write_us(&mut world, client);
@@ -312,8 +311,8 @@ fn old_frames_of_its_own_take_nothing_from_a_node() {
     }
 }
 
-/// [live-4] The next leader's device votes for the previous leader: it is fenced first, and then
-/// its owner asks at once.
+/// [live-4] The next leader's device still votes for the previous leader. It is fenced first, and
+/// then its owner requests promises at once.
 #[test]
 fn a_leader_with_a_device_hands_over_at_once() {
     for class in [Class::Durable, Class::Volatile] {
@@ -329,11 +328,11 @@ fn a_leader_with_a_device_hands_over_at_once() {
     }
 }
 
-/// Reads that are confirmed without end leave no heartbeat that is due by time; devices are used
-/// all the same.
+/// Reads whose confirmations never cease leave no heartbeat to be sent by time; devices are used
+/// nevertheless.
 #[test]
 fn reads_without_end_keep_no_device_from_its_work() {
-    // Before it is handed over.
+    // The device is not in use yet.
     let mut world = World::elected(settings(Class::Volatile, 3, Some(Faults::calm()))).unwrap();
     let client = world.client(1);
     for _ in 0..60 {
@@ -348,7 +347,7 @@ fn reads_without_end_keep_no_device_from_its_work() {
     world.settle().unwrap();
 }
 
-/// Whole runs with everything that goes wrong, each with devices.
+/// Runs whole seeds with all faults, each with devices.
 fn check(seeds: impl Iterator<Item = u64>) -> Counts {
     let mut all = Counts::default();
     for seed in seeds {
@@ -382,7 +381,7 @@ fn check(seeds: impl Iterator<Item = u64>) -> Counts {
 
 #[test]
 fn seeds_with_devices_hold() {
-    // 279 is one of a single node, which once took an earlier owner's votes for its own.
+    // Seed 279 has a single node, which once took an earlier owner's votes for its own.
     let all = check((1..=120).chain([279]));
     assert!(all.device_given > 300, "{all:?}");
     assert!(all.device_counted > 150, "{all:?}");
@@ -393,7 +392,7 @@ fn seeds_with_devices_hold() {
     assert!(all.by_frames > 20, "{all:?}");
 }
 
-/// [offload-22] [offload-24] Where nothing goes wrong, frames are all that clients of devices need.
+/// [offload-22] [offload-24] Without faults, clients of devices need nothing but frames.
 #[test]
 fn clients_of_devices_learn_by_frames() {
     let mut settings = settings(Class::Volatile, 3, Some(Faults::calm()));

@@ -1,5 +1,6 @@
-//! One node's disk accepts nothing more, and the others' disks do: the group continues without it.
-//! A leader hands over; a follower delays no one; no node that cannot write is elected.
+//! A disk that accepts no writes, while the disks of other nodes do: the group continues without
+//! it. A leader hands over, a follower delays no other node, and a node that cannot write is not
+//! elected.
 
 use quorate_core::{effect::Role, laying::Route, record::Class};
 use quorate_replica::{group::asking::Ask as GroupAsk, testing::Heard};
@@ -16,8 +17,8 @@ use quorate_stream::{Done, How, Name};
 
 type Outcome = Result<(), Violation>;
 
-/// Longest time without a write that succeeds: to notice takes a while, and so does the hand-over,
-/// or an election.
+/// Longest time in µs without a successful write: includes detection, and the hand-over or an
+/// election.
 const LONGEST_US: u64 = 1_000_000;
 
 /// Fault of the disk.
@@ -50,14 +51,14 @@ impl Trouble {
             Self::NoDescriptors => process.disk.set_out_of_descriptors(true),
             Self::ReadOnly => process.disk.set_read_only(true),
             Self::WriteFails => process.disk_error = true,
-            // Five seconds a write.
+            // Five seconds per write.
             Self::WriteHangs => process.disk_factor = 100_000,
             Self::StoreFull => process.store.set(StoreDisk { full: true, ..StoreDisk::default() }),
             Self::StoreGone => process.store.set(StoreDisk { gone: true, ..StoreDisk::default() }),
         }
     }
 
-    /// Returns the node's word for it.
+    /// Returns the word by which the node reports the fault.
     const fn word(self) -> &'static str {
         match self {
             Self::Full => "no room for the log: ",
@@ -69,7 +70,7 @@ impl Trouble {
         }
     }
 
-    /// Returns whether it can end; a permanent failure needs a restart.
+    /// Returns whether the fault can end without a restart.
     const fn ends(self) -> bool {
         !matches!(self, Self::ReadOnly | Self::WriteFails)
     }
@@ -105,14 +106,14 @@ fn error(world: &World, node: usize) -> String {
 fn settings(seed: u64, class: Class) -> Settings {
     let mut settings = Settings::calm(seed, 3, class);
     settings.segment_bytes = 32 << 10;
-    // What waits for the disk is soon too much.
+    // The write queue soon exceeds its limit.
     settings.tiny_queues = true;
     settings.client_timeout_ms = 300;
     settings
 }
 
-/// Writes through a node for so long; returns the longest time without a write that succeeded, and
-/// how many did.
+/// Writes through a node for `us` microseconds; returns the longest time without a successful
+/// write, and the number of writes.
 fn write_for(world: &mut World, node: usize, us: u64) -> Result<(u64, u32), Violation> {
     let (begun, mut last, mut longest, mut done) = (world.now, world.now, 0, 0);
     let words = format!("SET key {}", "x".repeat(150));
@@ -126,8 +127,8 @@ fn write_for(world: &mut World, node: usize, us: u64) -> Result<(u64, u32), Viol
     Ok((longest.max(world.now.since_us(last)), done))
 }
 
-/// The issue itself: the leader's disk takes nothing more, for much longer than an election, and
-/// the others are a quorum.
+/// The leader's disk accepts no writes for much longer than an election takes, while the others
+/// form a quorum: another node takes over.
 #[test]
 fn a_leader_that_cannot_write_does_not_keep_the_group() -> Outcome {
     for class in [Class::Durable, Class::Volatile] {
@@ -144,7 +145,7 @@ fn a_leader_that_cannot_write_does_not_keep_the_group() -> Outcome {
             let why = error(&world, leader);
             assert!(why.contains(trouble.word()), "{what}: it says why: {why}");
             if class == Class::Volatile && !trouble.ends() {
-                // It has forgotten its votes, and comes back as another member.
+                // It has forgotten its votes and comes back as another member.
                 continue;
             }
             trouble.end(&mut world, leader);
@@ -157,7 +158,7 @@ fn a_leader_that_cannot_write_does_not_keep_the_group() -> Outcome {
     Ok(())
 }
 
-/// A follower that accepts nothing more delays no one, also where votes go through it.
+/// A follower that cannot write delays no other node, even where votes pass through it.
 #[test]
 fn a_follower_that_cannot_write_is_not_waited_for() -> Outcome {
     for votes in [Route::Star, Route::Ring] {
@@ -182,8 +183,8 @@ fn a_follower_that_cannot_write_is_not_waited_for() -> Outcome {
     Ok(())
 }
 
-/// Two disks accept nothing more, the leader's among them: the node that takes over can write. When
-/// that leader then dies, it is again one of those that can.
+/// If two disks fail, including the leader's, the new leader is a node that can write; when that
+/// leader dies too, so is the next.
 #[test]
 fn leadership_goes_to_who_can_write() -> Outcome {
     for (seed, trouble) in (200..).zip([Trouble::Full, Trouble::NoDescriptors, Trouble::WriteHangs])
@@ -211,8 +212,8 @@ fn leadership_goes_to_who_can_write() -> Outcome {
     Ok(())
 }
 
-/// All disks stand still at once, for longer than a write may take, as those of one machine do: no
-/// other leader would be better.
+/// All disks stall at once for longer than a write may take, as the disks of one machine do. No
+/// election follows, since no other leader would be better.
 #[test]
 fn disks_that_all_stand_still_cause_no_election() -> Outcome {
     for class in [Class::Durable, Class::Volatile] {
@@ -222,7 +223,7 @@ fn disks_that_all_stand_still_cause_no_election() -> Outcome {
         let before = world.counts.elections;
         for _ in 0..3 {
             for node in &mut world.nodes {
-                // Eight tenths of a second a write.
+                // Eight tenths of a second per write.
                 node.disk_factor = 16_000;
             }
             write_for(&mut world, leader, 1_000_000)?;
@@ -238,7 +239,7 @@ fn disks_that_all_stand_still_cause_no_election() -> Outcome {
     Ok(())
 }
 
-/// A writer of a byte stream continues, too.
+/// A writer of a byte stream continues when the leader cannot write.
 #[test]
 fn a_stream_goes_on_when_the_leader_cannot_write() -> Outcome {
     for (seed, trouble) in (400..).zip([Trouble::Full, Trouble::NoDescriptors, Trouble::WriteHangs])
@@ -278,8 +279,8 @@ fn a_stream_goes_on_when_the_leader_cannot_write() -> Outcome {
     Ok(())
 }
 
-/// Operators want node 1 to lead, whose disk hangs. In memory it votes as fast as any, and so is
-/// caught up: it is not handed the leadership again and again.
+/// Operators give priority to node 1, whose disk hangs. In memory it votes as fast as any other
+/// node and is caught up, yet it is not made leader again and again.
 #[test]
 fn priority_brings_leadership_to_nobody_who_cannot_write() -> Outcome {
     let mut world = World::elected(settings(500, Class::Volatile))?;
@@ -288,7 +289,7 @@ fn priority_brings_leadership_to_nobody_who_cannot_write() -> Outcome {
     assert!(asked.is_ok());
     world.run_until("it leads", |world| world.leader() == Some(0))?;
     Trouble::WriteHangs.begin(&mut world, 0);
-    // So little that what waits for its disk is never too much.
+    // Few enough writes that its queue never exceeds the limit.
     for _ in 0..4 {
         write_for(&mut world, 1, 1)?;
         world.run_for(500_000)?;

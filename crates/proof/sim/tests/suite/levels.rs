@@ -1,5 +1,5 @@
-//! Clusters whose nodes are of two releases, upgraded and downgraded while everything goes wrong
-//! ([level-3] to [level-8]).
+//! Clusters of two releases, upgraded and downgraded under faults of all kinds ([level-3] to
+//! [level-8]).
 
 use quorate_core::{level::Level, record::Class};
 use quorate_replica::group::asking::{Answer, Ask};
@@ -15,7 +15,7 @@ type Outcome = Result<(), Violation>;
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=60;
 const STEPS: u64 = 20_000;
 
-/// The faults of the seed, and releases on top.
+/// Returns the seed's settings with releases added.
 fn settings(seed: u64) -> Settings {
     let drawn = Settings::draw(seed);
     Settings { releases: Some(Releases::draw(seed, drawn.nodes)), ..drawn }
@@ -33,7 +33,7 @@ fn releases_change_under_faults_and_nobody_uses_what_others_do_not_know() {
         all.raised += raised;
     }
     assert!(all.installed > 200, "{all:?}");
-    // The scenarios below do both for sure.
+    // The scenarios below cause both for certain.
     assert!(all.raised > 5 && all.too_old > 0, "{all:?}");
 }
 
@@ -42,7 +42,7 @@ fn level(world: &World, node: usize) -> Option<Level> {
     Some(running.replica().level())
 }
 
-/// Nodes of the oldest release, in a group where nothing rises by itself for long.
+/// Returns a cluster on the oldest release, whose level does not rise by itself for a long time.
 fn old(seed: u64) -> Result<World, Violation> {
     let releases = Releases { mean_us: 1 << 50, back_of: 2, laggard: None, raise_ms: 3_600_000 };
     World::elected(Settings { releases: Some(releases), ..Settings::calm(seed, 3, Class::Durable) })
@@ -60,8 +60,8 @@ fn upgrade(world: &mut World, node: usize, release: Level) -> Outcome {
     })
 }
 
-/// Nodes are upgraded, downgraded and upgraded again, and the level is raised once all are there:
-/// then there is no downgrade.
+/// Nodes can be upgraded, downgraded and upgraded again until the level is raised, which needs all
+/// of them upgraded. After that, downgrades fail.
 #[test]
 fn a_cluster_goes_up_node_by_node_and_back_until_the_level_is_raised() -> Outcome {
     for seed in 0..4 {
@@ -81,7 +81,7 @@ fn a_cluster_goes_up_node_by_node_and_back_until_the_level_is_raised() -> Outcom
         loop {
             let leader = world.wait_for_leader()?;
             match world.ask_group(leader, Ask::Raise)? {
-                // One level at a time.
+                // Each request raises the level by one.
                 Ok(Answer::Done) => {}
                 Ok(Answer::Already) => break,
                 Ok(other) => panic!("{other:?}"),
@@ -103,8 +103,8 @@ fn a_cluster_goes_up_node_by_node_and_back_until_the_level_is_raised() -> Outcom
     Ok(())
 }
 
-/// [level-5] A node that is down holds the level back, and so does one that came back in the
-/// release before.
+/// [level-5] A node that is down holds the level back, and so does one that came back on the
+/// previous release.
 #[test]
 fn who_is_away_is_waited_for() -> Outcome {
     let mut world = old(7)?;

@@ -1,5 +1,5 @@
 //! A disk that acknowledged the end of a log and lost it: peers remember, and the node comes back
-//! as a learner. One that lost nothing never does.
+//! as a learner. A node that lost nothing never does.
 
 use quorate_core::{effect::Role, node_id::Incarnation, record::Class, slot::Slot};
 use quorate_log::disk::MemoryDisk;
@@ -9,7 +9,7 @@ use quorate_sim::{check::Violation, faults::Settings, node::id, resp::Reply, run
 type Outcome = Result<(), Violation>;
 
 const NODES: usize = 3;
-/// Seeds in which disks lie while everything else goes wrong, too.
+/// Seeds in which disks lie while every other fault happens.
 const SEEDS: std::ops::RangeInclusive<u64> = 3001..=3600;
 const STEPS: u64 = 8_000;
 
@@ -22,7 +22,7 @@ fn error(world: &World, node: usize) -> String {
     running.and_then(|running| running.replica().error()).unwrap_or_default()
 }
 
-/// Writes by way of a node, one after the other.
+/// Sends writes through a node, one after another.
 fn write(world: &mut World, node: usize, count: usize) -> Outcome {
     for _ in 0..count {
         let reply = world.ask(node, "INCR key")?;
@@ -31,8 +31,8 @@ fn write(world: &mut World, node: usize, count: usize) -> Outcome {
     Ok(())
 }
 
-/// A group that has written, the node of it whose disk may lie, and another one. The former leads,
-/// or does not.
+/// Returns a group that has written, its node whose disk may lie, and another node. `leads` says
+/// whether the former leads.
 fn group(seed: u64, leads: bool) -> Result<(World, usize, usize), Violation> {
     let mut world = World::elected(Settings::calm(seed, NODES, Class::Durable))?;
     let liar = world.forgetful().expect("one of three may forget");
@@ -46,20 +46,20 @@ fn group(seed: u64, leads: bool) -> Result<(World, usize, usize), Violation> {
     Ok((world, liar, other))
 }
 
-/// Returns how much the other node remembers of this node's log.
+/// Returns how much of a node's log the node `by` remembers.
 fn remembered(world: &World, node: usize, by: usize) -> u64 {
     let running = world.nodes[by].running.as_ref().expect("it runs");
     running.replica().recall(world.nodes[node].id()).written.to
 }
 
-/// Loses this log write and all after it on the node's disk, and what its store could reveal of
-/// them.
+/// Removes log write `from` and all later ones from the node's disk, and everything in its store
+/// that could reveal them.
 fn forget(world: &mut World, node: usize, from: u64) {
     world.nodes[node].kept_to.set(Slot(0));
     world.forget_from(node, from);
 }
 
-/// Starts the node where no peer can report what its disk lost.
+/// Starts the node while no peer can report what its disk lost.
 fn start_cut_off(world: &mut World, liar: usize) -> Outcome {
     world.nodes[liar].set_back = true;
     world.isolate(liar, true);
@@ -68,8 +68,8 @@ fn start_cut_off(world: &mut World, liar: usize) -> Outcome {
     world.run_for(300_000)
 }
 
-/// Reconnects the node, which is then reminded; its next process is another one, and knows it
-/// without a reminder.
+/// Reconnects the node and checks that peers remind it; its next process has another identity and
+/// needs no reminder.
 fn is_reminded(world: &mut World, liar: usize) -> Outcome {
     world.isolate(liar, false);
     world.run_until("it is reminded", |world| error(world, liar).contains("remembers"))?;
@@ -86,7 +86,8 @@ fn is_reminded(world: &mut World, liar: usize) -> Outcome {
     world.settle()
 }
 
-/// [lie-1] [lie-3] [lie-4] Followers and leaders, one log write or many.
+/// [lie-1] [lie-3] [lie-4] A lost end of a log is detected, on followers and leaders, for one log
+/// write or many.
 #[test]
 fn a_log_without_its_end_is_noticed() -> Outcome {
     for leads in [false, true] {
@@ -100,7 +101,7 @@ fn a_log_without_its_end_is_noticed() -> Outcome {
             world.start_now(liar);
             world.run_for(1_000)?;
             assert_eq!(incarnation(&world, liar), Incarnation(1), "{what}");
-            // It gets its weight back by itself.
+            // It regains its weight without an operator.
             world.run_for(3_000_000)?;
             world.settle()?;
             let running = world.nodes[liar].running.as_ref().expect("it runs");
@@ -112,8 +113,8 @@ fn a_log_without_its_end_is_noticed() -> Outcome {
     Ok(())
 }
 
-/// [lie-2] One running node that received it is enough: it does not have to be the leader of that
-/// time.
+/// [lie-2] One running node that received the writes is enough; it need not have been the leader
+/// then.
 #[test]
 fn a_follower_of_the_same_leader_remembers_within_a_second() -> Outcome {
     let (mut world, liar, other) = group(7, false)?;
@@ -130,8 +131,8 @@ fn a_follower_of_the_same_leader_remembers_within_a_second() -> Outcome {
     Ok(())
 }
 
-/// [lie-1] Crashes, clean stops, and a log that was trimmed: nothing is missing, so no node is
-/// taken for a liar.
+/// [lie-1] After crashes, clean stops and a trim of the log nothing is missing, so no node is taken
+/// for a liar.
 #[test]
 fn a_log_that_is_whole_is_believed() -> Outcome {
     for (seed, clean) in (20..).zip([false, true]) {
@@ -159,8 +160,8 @@ fn a_log_that_is_whole_is_believed() -> Outcome {
     Ok(())
 }
 
-/// [lie-5] A node that was cut off when it asked: a node that remembers reports it later, the node
-/// votes no more, and its folder records this from then on, whichever peers can be asked.
+/// [lie-5] A node was cut off when it started: once a node that remembers reports the loss, it
+/// stops voting, and its folder records this from then on, whichever peers are reachable.
 #[test]
 fn a_node_that_was_cut_off_when_it_started_is_told_later() -> Outcome {
     let (mut world, liar, other) = group(31, false)?;
@@ -172,14 +173,14 @@ fn a_node_that_was_cut_off_when_it_started_is_told_later() -> Outcome {
     is_reminded(&mut world, liar)
 }
 
-/// The starts that a node counted.
+/// Returns the number of starts that a node counted.
 fn boot(world: &World, node: usize) -> u32 {
     let running = world.nodes[node].running.as_ref().expect("it runs");
     running.host.identity().boot()
 }
 
-/// [lie-4] [lie-5] The whole folder went back, so its process has a number that peers know already,
-/// until it is reminded: the next one has a number above all.
+/// [lie-4] [lie-5] The whole folder went back, so the process has a start number that peers already
+/// know, until it is reminded; the next process has a number above all earlier ones.
 #[test]
 fn a_folder_that_went_back_as_a_whole_is_told_later() -> Outcome {
     let (mut world, liar, other) = group(32, false)?;
@@ -199,8 +200,9 @@ fn a_folder_that_went_back_as_a_whole_is_told_later() -> Outcome {
     Ok(())
 }
 
-/// [lie-7] The same, and the others have restarted since, so they remember nothing of it: what it
-/// registered in its forgotten life shows it what it is, before it lets a client in.
+/// [lie-7] The whole folder went back, and the other nodes have restarted since, so they remember
+/// nothing. The names registered in its lost life reveal the loss to the node before it admits a
+/// client.
 #[test]
 fn a_folder_that_went_back_finds_the_names_of_its_later_life() -> Outcome {
     let (mut world, liar, other) = group(33, false)?;
@@ -233,7 +235,8 @@ fn a_folder_that_went_back_finds_the_names_of_its_later_life() -> Outcome {
     write(&mut world, liar, 2)
 }
 
-/// A group that grew from one node, and a copy of its folder of when it was alone.
+/// Returns a group that grew from one node, with a copy of that node's folder from when it was
+/// alone.
 fn grown(seed: u64) -> Result<(World, MemoryDisk), Violation> {
     let mut settings = Settings::calm(seed, 1, Class::Durable);
     settings.spares = 2;
@@ -258,9 +261,9 @@ fn grown(seed: u64) -> Result<(World, MemoryDisk), Violation> {
     Ok((world, copy))
 }
 
-/// [lie-3] [lie-5] [lie-6] A founder's old folder knows no other node, and is a quorum by itself:
-/// it waits for those that dial it, and they remind it; or they remember nothing, and it learns
-/// from them.
+/// [lie-3] [lie-5] [lie-6] A founder's old folder knows no other node and is a quorum by itself. It
+/// waits for nodes that dial it: either they remind it, or they remember nothing and it learns from
+/// them.
 #[test]
 fn a_founder_whose_folder_goes_back_does_not_lead_alone() -> Outcome {
     for (seed, remembers) in [(41, true), (42, false)] {
@@ -294,7 +297,7 @@ fn a_founder_whose_folder_goes_back_does_not_lead_alone() -> Outcome {
     Ok(())
 }
 
-/// [lie-6] A node that is alone indeed waits no longer than those that could dial it take.
+/// [lie-6] A node that really is alone waits no longer than a dial by another node could take.
 #[test]
 fn a_group_of_one_leads_again_soon() -> Outcome {
     let mut world = World::calm(43, 1, Class::Durable)?;
@@ -309,8 +312,7 @@ fn a_group_of_one_leads_again_soon() -> Outcome {
     Ok(())
 }
 
-/// [lie-4] Whatever else happens meanwhile, nothing that was acknowledged is lost, and the group
-/// comes to rest.
+/// [lie-4] Whatever else happens, no acknowledged data is lost, and the group recovers.
 #[test]
 fn disks_that_lie_cost_nothing() {
     let mut lies = 0;

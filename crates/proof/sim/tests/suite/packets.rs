@@ -1,5 +1,5 @@
-//! The plane of packets in whole runs: one history whatever carries it, and everything that can
-//! happen to it does.
+//! The packet plane in whole runs: every carrier produces the same history, and everything that can
+//! happen to the plane does.
 
 use quorate_core::{record::Class, slot::Slot, value::Value};
 use quorate_packets::plane::Reach;
@@ -14,31 +14,31 @@ const CARRIERS: [Carrier; 5] = [
     Carrier::Packets { reach: Reach::Group },
 ];
 
-/// Runs one client, one command at a time, without faults; returns what is decided, and the
-/// counters of planes of packets.
+/// Runs one client, one command at a time, without faults; returns the decided slots and the
+/// counters of the packet planes.
 fn history(carrier: Carrier, class: Class, nodes: usize) -> (Vec<(Slot, Value)>, Counts) {
     let mut settings = Settings::calm(7, nodes, class);
     settings.weather.carrier = carrier;
-    // Less than all that is sent: what is decided has to make room.
+    // Smaller than everything sent, so decisions must free space.
     settings.air.window_bytes = 24 << 10;
     let mut world = World::elected(settings).unwrap();
-    // Packets, if there are any, reach every node by now.
+    // Packets, if any, reach every node by now.
     world.run_for(300_000).unwrap();
     let (client, text) = (world.client(1), [b'x'; 1500]);
     for command in 0..60_usize {
         let key = format!("k{}", command % 7);
-        // Also what does not fit one datagram.
+        // Some values do not fit into one datagram.
         world.say(client, &[b"SET", key.as_bytes(), &text[..command * 25]]);
         assert!(world.reply(client).unwrap().is_some());
     }
     world.settle().unwrap();
-    // What is chosen is judged by what is on disks, which a volatile group writes later.
+    // Decisions are checked against disks, which a volatile group writes later.
     world.run_for(300_000).unwrap();
     let packets = world.counts.packets;
     (world.history(), packets)
 }
 
-/// The same commands give the same log, slot by slot and bit by bit, on every plane.
+/// The same commands produce the same log, slot by slot and bit by bit, on every plane.
 #[test]
 fn one_history_on_every_plane() {
     for (class, nodes) in [(Class::Durable, 3), (Class::Volatile, 3), (Class::Durable, 5)] {
@@ -52,7 +52,8 @@ fn one_history_on_every_plane() {
             let Carrier::Packets { reach } = carrier else {
                 continue;
             };
-            // Proposals went by the group, where there is one, and votes by packets in any case.
+            // Proposals were multicast, where the reach allows it, and votes went by packets in any
+            // case.
             let planes = packets.planes;
             assert!(planes.frames_to_one >= 60, "{packets}");
             let once = reach != Reach::Each;
@@ -64,8 +65,8 @@ fn one_history_on_every_plane() {
     }
 }
 
-/// A fixed set of seeds covers everything that can happen to datagrams and planes: a check that
-/// never met it would say little.
+/// A fixed set of seeds covers everything that can happen to datagrams and planes; a check that
+/// never met it would prove little.
 #[test]
 fn fixed_seeds_reach_every_counter() {
     let mut all = Counts::default();
@@ -103,12 +104,12 @@ fn fixed_seeds_reach_every_counter() {
     ] {
         assert!(count > 0, "{what} never happened: {all}");
     }
-    // A frame of another group has another group's tag.
+    // A frame of another group would carry another group's tag.
     assert_eq!((all.frames_wrong, all.not_introduced), (0, 0), "{all}");
     for (reason, count) in Refusal::ALL.into_iter().zip(all.refused) {
         if let Refusal::Old | Refusal::Unasked = reason {
-            // A run has no 4096 datagrams of one node behind which one could be; and connections
-            // introduce, not nonces.
+            // These refusals cannot happen here: no node sends the 4096 datagrams that one would
+            // have to lag by, and introductions arrive by connections, not by nonces.
             assert_eq!(count, 0, "{}: {all}", reason.name());
             continue;
         }

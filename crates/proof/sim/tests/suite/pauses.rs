@@ -1,5 +1,5 @@
 //! Nodes that are not scheduled for a while are not dead ([live-5]): they cause no election, and
-//! dead ones are replaced as fast as ever.
+//! dead nodes are still replaced quickly.
 
 use quorate_core::{ballot::Ballot, record::Class};
 use quorate_sim::{check::Violation, dice::Dice, world::World};
@@ -13,7 +13,7 @@ fn ballot(world: &World, node: usize) -> Ballot {
     running.replica().node().ballot()
 }
 
-/// Turns of all nodes are late at random for so long.
+/// Delays turns of random nodes by up to `most_us`, for `for_us` microseconds.
 fn be_late(world: &mut World, dice: &mut Dice, for_us: u64, most_us: u64) -> Outcome {
     let end = world.now.plus_us(for_us);
     while world.now < end {
@@ -24,7 +24,7 @@ fn be_late(world: &mut World, dice: &mut Dice, for_us: u64, most_us: u64) -> Out
             true => world.stall_now(node),
             false => world.pause_now(node),
         }
-        // Another one may be late, too, before the first goes on.
+        // A second node may be delayed before the first resumes.
         let also = (node + 1) % NODES;
         let both = dice.chance(1, 4);
         if both {
@@ -39,7 +39,7 @@ fn be_late(world: &mut World, dice: &mut Dice, for_us: u64, most_us: u64) -> Out
     Ok(())
 }
 
-/// Returns the time that the group is without its leader, from now on.
+/// Returns the time from now on until another node than `gone` leads, in microseconds.
 fn without_leader_us(world: &mut World, gone: usize) -> Result<u64, Violation> {
     let began = world.now;
     loop {
@@ -57,7 +57,7 @@ fn late_turns_depose_nobody_and_the_dead_are_replaced_as_fast_as_ever() -> Outco
         let mut world = World::calm(seed, NODES, Class::Durable)?;
         let mut dice = Dice::new(seed);
         world.wait_for_leader()?;
-        // No node knows yet how late nodes are here.
+        // No node has learned yet how late nodes can be here.
         be_late(&mut world, &mut dice, 20_000_000, 400_000)?;
         let leader = world.wait_for_leader()?;
         let before = ballot(&world, leader);
@@ -77,8 +77,8 @@ fn late_turns_depose_nobody_and_the_dead_are_replaced_as_fast_as_ever() -> Outco
     Ok(())
 }
 
-/// A leader that stands still for good is replaced by a time-out that is not longer because it
-/// happened before.
+/// A leader that stops for seconds is replaced within half a second each time: earlier failures do
+/// not lengthen the timeout.
 #[test]
 fn a_leader_that_was_stopped_is_replaced_within_half_a_second_each_time() -> Outcome {
     for seed in 0..8 {
@@ -98,7 +98,8 @@ fn a_leader_that_was_stopped_is_replaced_within_half_a_second_each_time() -> Out
     Ok(())
 }
 
-/// [live-5] What a follower did not read while it stood still the leader may have said.
+/// [live-5] A paused follower does not blame the leader for heartbeats that it may have missed
+/// meanwhile.
 #[test]
 fn who_stood_still_blames_nobody() -> Outcome {
     for seed in 0..8 {
@@ -120,7 +121,8 @@ fn who_stood_still_blames_nobody() -> Outcome {
     Ok(())
 }
 
-/// [live-5] A machine stands still with all its nodes: no node sent anything, and none could.
+/// [live-5] When a machine pauses with all its nodes, no node sent anything, and no election
+/// follows.
 #[test]
 fn a_machine_that_stood_still_elects_nobody() -> Outcome {
     for seed in 0..8 {
@@ -132,7 +134,7 @@ fn a_machine_that_stood_still_elects_nobody() -> Outcome {
             world.pause_now(node);
         }
         world.run_for(700_000)?;
-        // The leader last.
+        // The leader resumes last.
         for node in (0..NODES).filter(|node| *node != leader) {
             world.resume_now(node);
         }

@@ -1,5 +1,5 @@
-//! Votes along a ring, in whole clusters: one history whatever way they take, and no member is
-//! waited for.
+//! Votes along a ring, in whole clusters: every route produces the same history, and no member
+//! holds up commands.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use quorate_sim::{
     world::World,
 };
 
-/// Longest that a command may take while a ring breaks, in microseconds: 50 ms, and the command
+/// Longest duration of a command while a ring breaks, in microseconds: 50 ms plus the command
 /// itself.
 const BROKEN_US: u64 = 60_000;
 
@@ -22,14 +22,14 @@ fn settings(votes: &Route, carrier: Carrier, class: Class, nodes: usize) -> Sett
     settings
 }
 
-/// Elects a leader, and waits long enough to see which nodes keep up.
+/// Returns a cluster with a leader that has had time to see which nodes keep up.
 fn elected(settings: Settings) -> World {
     let mut world = World::elected(settings).unwrap();
     world.run_for(300_000).unwrap();
     world
 }
 
-/// Runs the same commands, one after the other.
+/// Runs a fixed series of commands and returns the decided slots and the number of votes forwarded.
 fn history(settings: Settings) -> (Vec<(Slot, Value)>, u64) {
     let mut world = elected(settings);
     let client = world.client(1);
@@ -44,7 +44,7 @@ fn history(settings: Settings) -> (Vec<(Slot, Value)>, u64) {
     (world.history(), relayed)
 }
 
-/// [ring-1] The log is the same, slot by slot and bit by bit, whatever way votes take.
+/// [ring-1] The log is the same, slot by slot and bit by bit, whichever route votes take.
 #[test]
 fn one_history_whatever_way_votes_take() {
     for class in [Class::Durable, Class::Volatile] {
@@ -65,7 +65,7 @@ fn one_history_whatever_way_votes_take() {
     }
 }
 
-/// Returns the time of one command now, in microseconds.
+/// Returns the duration of one command now, in microseconds.
 fn time_of_a_command(world: &mut World, client: usize) -> u64 {
     let begin = world.now.0;
     world.say(client, &[b"INCR", b"n"]);
@@ -73,7 +73,7 @@ fn time_of_a_command(world: &mut World, client: usize) -> u64 {
     world.now.0 - begin
 }
 
-/// Returns the nodes of the leader's ring, by place; the leader last.
+/// Returns the nodes of the leader's ring in order; the leader is last.
 fn ring(world: &World) -> Vec<usize> {
     let leader = world.leader().unwrap();
     let running = world.nodes[leader].running.as_ref().unwrap();
@@ -82,7 +82,7 @@ fn ring(world: &World) -> Vec<usize> {
 }
 
 /// [ring-7] Each member of a ring stops, is cut off, or dies in turn: commands continue within a
-/// moment, the ring continues without it, and it may come back later.
+/// moment, the ring continues without the member, and the member may rejoin later.
 #[test]
 fn no_member_of_a_ring_is_waited_for() {
     type Harm = fn(&mut World, usize);
@@ -95,7 +95,7 @@ fn no_member_of_a_ring_is_waited_for() {
     for class in [Class::Durable, Class::Volatile] {
         for (name, harm, mend) in harms {
             if (name, class) == ("kill", Class::Volatile) {
-                // It would come back as another node.
+                // It would come back as another member.
                 continue;
             }
             for place in 0..2 {
@@ -126,7 +126,7 @@ fn no_member_of_a_ring_is_waited_for() {
     assert_eq!(seen.into_values().collect::<Vec<_>>(), [4, 2, 4]);
 }
 
-/// A ring is as good after a long rest as before.
+/// A ring survives a period without commands.
 #[test]
 fn a_rest_breaks_no_ring() {
     let carrier = Carrier::Streams;
@@ -143,8 +143,7 @@ fn a_rest_breaks_no_ring() {
     assert_eq!(before.len(), 3);
 }
 
-/// [ring-7] Members that were slow once come back when they have kept up for a while, and not
-/// before.
+/// [ring-7] A member that was slow rejoins the ring only after it has kept up for a while.
 #[test]
 fn who_was_slow_comes_back_after_a_while() {
     let carrier = Carrier::Streams;
@@ -159,7 +158,8 @@ fn who_was_slow_comes_back_after_a_while() {
     world.run_for(100_000).unwrap();
     world.resume_now(slow);
     assert_eq!(ring(&world), [other, leader]);
-    // The other one stops at once: no node is left to form a ring with, and votes arrive directly.
+    // The other member stops at once: no node is left to form a ring with, and votes arrive
+    // directly.
     world.run_for(100_000).unwrap();
     world.pause_now(other);
     assert!(time_of_a_command(&mut world, client) < BROKEN_US);

@@ -1,6 +1,6 @@
 //! Failures of earlier systems that this one must not have (G…), each played out step by step.
 //!
-//! What is not here is listed with its place in `docs/spec/simulator.md`.
+//! `docs/spec/simulator.md` says where the remaining ones are covered.
 
 use std::collections::BTreeSet;
 
@@ -55,7 +55,7 @@ fn g1_proposer_crashes_after_partial_phase_2() -> Outcome {
         world.ask(0, "SET before 1")?;
         let leader = world.wait_for_leader()?;
         let [near, far] = others(&world, leader)[..] else { unreachable!("three nodes") };
-        // The proposal reaches one node; its vote does not come back.
+        // The proposal reaches one node, whose vote does not come back.
         world.block_now(leader, far, true);
         world.block_now(near, leader, true);
         let client = world.client(leader);
@@ -69,7 +69,7 @@ fn g1_proposer_crashes_after_partial_phase_2() -> Outcome {
         world.start_now(leader);
         assert_eq!(world.reply(client)?, None, "no node may have said that it was done");
         world.wait_for_leader()?;
-        // Some value won; it is the same everywhere and stays.
+        // One of the values won; it is the same everywhere and final.
         let first = world.ask(near, "GET x")?;
         assert!([bulk("old"), Reply::Bulk(None)].contains(&first), "{first:?}");
         assert_eq!(world.ask(far, "GET x")?, first);
@@ -88,7 +88,7 @@ fn g2_same_ballot_with_different_values() -> Outcome {
     let leader = world.wait_for_leader()?;
     let [liar, silent] = others(&world, leader)[..] else { unreachable!("three nodes") };
     world.isolate(silent, true);
-    // Its own vote is late.
+    // The node's own vote is delayed.
     world.nodes[liar].disk_factor = 1000;
     let client = world.client(leader);
     world.say(client, &[b"SET", b"x", b"2"]);
@@ -116,8 +116,8 @@ fn g2_same_ballot_with_different_values() -> Outcome {
     Ok(())
 }
 
-/// G10 All nodes are killed at any moment and restart under their identity: promises, votes and
-/// every acknowledged write are there; torn tails are cut ([disk-3], [volatile-3]).
+/// G10 All nodes are killed at any moment and restart under their identities: promises, votes and
+/// every acknowledged write survive; torn tails are cut off ([disk-3], [volatile-3]).
 #[test]
 fn g10_kill_all_at_any_byte() -> Outcome {
     let mut dice = Dice::new(10);
@@ -139,7 +139,7 @@ fn g10_kill_all_at_any_byte() -> Outcome {
 }
 
 /// G11 A follower that fell below every cache gets the data before it counts as caught up
-/// ([catch-1]): then it is needed for a quorum, and serves what it slept through.
+/// ([catch-1]). Then a quorum needs it, and it serves what it missed.
 #[test]
 fn g11_follower_falls_behind_all_caches() -> Outcome {
     let mut settings = Settings::calm(11, 3, Class::Durable);
@@ -163,7 +163,7 @@ fn g11_follower_falls_behind_all_caches() -> Outcome {
     world.settle()
 }
 
-/// G13 What back-pressure drops is sent again, and no queue grows without bound.
+/// G13 Messages dropped by backpressure are sent again, and no queue grows without bound.
 #[test]
 fn g13_back_pressure_loses_nothing() -> Outcome {
     let mut settings = Settings::calm(13, 3, Class::Durable);
@@ -214,8 +214,8 @@ fn g14_failover_is_quick_and_without_duels() -> Outcome {
     Ok(())
 }
 
-/// [live-4] A node with a slow disk is made leader under load. Writes stop last, and shortly: they
-/// do not wait for its disk.
+/// [live-4] A node with a slow disk is made leader under load. Writes pause only briefly, at the
+/// end of the hand-over, and do not wait for its disk.
 #[test]
 fn transfer_to_a_slow_disk_holds_nobody_up() -> Outcome {
     for seed in 0..5 {
@@ -223,7 +223,7 @@ fn transfer_to_a_slow_disk_holds_nobody_up() -> Outcome {
         world.ask(0, "SET before 1")?;
         let leader = world.wait_for_leader()?;
         let target = others(&world, leader)[0];
-        // Six hundred milliseconds a write: three election time-outs.
+        // 600 ms per write: three election timeouts.
         world.nodes[target].disk_factor = 12_000;
         world.transfer_now(leader, target);
         let (mut last, mut longest, begun) = (world.now, 0, world.now);
@@ -264,8 +264,8 @@ fn g15_returning_node_does_not_depose() -> Outcome {
     Ok(())
 }
 
-/// [live-2] A node returns with a higher ballot than the leader's, under reads whose rounds
-/// ([read-2]) leave no heartbeat to be sent by time. The leader takes it in again all the same.
+/// [live-2] A node returns with a higher ballot than the leader's, while confirmations of reads
+/// ([read-2]) leave no heartbeat to be sent by time. The leader readmits it nevertheless.
 #[test]
 fn a_node_with_a_higher_ballot_is_taken_in_again_under_reads() -> Outcome {
     for seed in 0..5 {
@@ -273,7 +273,7 @@ fn a_node_with_a_higher_ballot_is_taken_in_again_under_reads() -> Outcome {
         world.ask(0, "SET x 1")?;
         let leader = world.wait_for_leader()?;
         let stray = others(&world, leader)[0];
-        // Made leader, it records a ballot of its own, which reaches no other node.
+        // As leader it records a ballot of its own, which reaches no other node.
         for other in others(&world, stray) {
             world.block_now(stray, other, true);
         }
@@ -301,8 +301,8 @@ fn a_node_with_a_higher_ballot_is_taken_in_again_under_reads() -> Outcome {
     Ok(())
 }
 
-/// G16 A command repeated after a fail-over is executed once, and its stored reply given again
-/// ([session-2]). Snapshots come later.
+/// G16 A command repeated after a failover is executed once, and its stored reply is sent again
+/// ([session-2]). `years.rs` covers snapshots.
 #[test]
 fn g16_repeated_command_is_executed_once() -> Outcome {
     for seed in 0..10 {
@@ -316,7 +316,7 @@ fn g16_repeated_command_is_executed_once() -> Outcome {
             other => panic!("no session: {other:?}"),
         };
         world.say(client, &[b"QUORATE", b"SEQ", b"1", b"INCR", b"n"]);
-        // Killed before, during or after the commit.
+        // Kills the leader before, during or after the commit.
         world.run_for(150 + seed * 60)?;
         world.kill_now(leader);
         let _ = world.reply(client)?;
@@ -337,7 +337,8 @@ fn g16_repeated_command_is_executed_once() -> Outcome {
     Ok(())
 }
 
-/// G17 Every node brings a command to the leader that it names, also right after that changed.
+/// G17 Every node forwards a command to the leader that it names, even right after a change of
+/// leader.
 #[test]
 fn g17_commands_reach_the_leader_that_is_named() -> Outcome {
     let mut world = World::calm(17, 5, Class::Durable)?;
@@ -379,7 +380,8 @@ fn g18_oversized_and_malformed_input() -> Outcome {
     world.settle()
 }
 
-/// G19 Zero bytes, line ends and all others survive every path: forwarding, the log, a restart.
+/// G19 All byte values, including zero bytes and line ends, survive every path: forwarding, the
+/// log, a restart.
 #[test]
 fn g19_every_byte_survives() -> Outcome {
     let mut world = World::calm(19, 3, Class::Durable)?;
@@ -401,8 +403,8 @@ fn g19_every_byte_survives() -> Outcome {
     Ok(())
 }
 
-/// G20 A client that does not read its replies is held back, loses nothing of them, and costs the
-/// others nothing.
+/// G20 A client that does not read its replies is throttled, loses no reply, and does not affect
+/// other clients.
 #[test]
 fn g20_deaf_client_is_held_back() -> Outcome {
     let mut world = World::calm(20, 3, Class::Durable)?;
@@ -424,8 +426,8 @@ fn g20_deaf_client_is_held_back() -> Outcome {
     Ok(())
 }
 
-/// Clients that ask for much and read nothing have a bound together: the worst of them are closed,
-/// and the others go on.
+/// Clients that request much and read nothing share a memory limit: the largest of them are
+/// disconnected, and other clients continue.
 #[test]
 fn deaf_clients_cost_no_more_than_their_memory() -> Outcome {
     let settings = Settings { client_memory: 1 << 20, ..Settings::calm(21, 3, Class::Durable) };
@@ -438,7 +440,7 @@ fn deaf_clients_cost_no_more_than_their_memory() -> Outcome {
         for client in deaf {
             world.clients[client].deaf = true;
             for n in 0..500 {
-                // Half of them in runs, half of them among writes.
+                // Half of the clients send only reads, the other half mix in writes.
                 if n % 100 == 0 && client % 2 == 0 {
                     world.say(client, &[b"SET", b"y", b"1"]);
                 }
@@ -456,8 +458,8 @@ fn deaf_clients_cost_no_more_than_their_memory() -> Outcome {
     Ok(())
 }
 
-/// G23 A node whose disk fails stops voting and leading, says so, and keeps answering stale reads;
-/// the group continues; after a restart it votes again ([disk-9]).
+/// G23 A node whose disk fails stops voting and leading, reports the failure, and keeps answering
+/// stale reads. The group continues; after a restart the node votes again ([disk-9]).
 #[test]
 fn g23_failed_disk_stops_votes_but_not_reads() -> Outcome {
     for seed in 0..4 {
@@ -495,7 +497,7 @@ fn g23_failed_disk_stops_votes_but_not_reads() -> Outcome {
     Ok(())
 }
 
-/// G23 A full disk is busy before it is an error: when there is space again, the node continues.
+/// G23 A full disk makes a node busy rather than failed: it continues when there is space again.
 #[test]
 fn g23_full_disk_goes_on_when_there_is_room() -> Outcome {
     let mut settings = Settings::calm(23, 3, Class::Durable);
@@ -524,8 +526,8 @@ fn g23_full_disk_goes_on_when_there_is_room() -> Outcome {
     world.settle()
 }
 
-/// [volatile-4] A clean stop that has to wait for a full disk ends when there is space; nothing
-/// else would wake the node then.
+/// [volatile-4] A clean stop that waits for a full disk completes when there is space; nothing else
+/// would wake the node then.
 #[test]
 fn stop_waits_for_room_on_a_full_disk() -> Outcome {
     let mut settings = Settings::calm(24, 1, Class::Durable);
@@ -546,9 +548,8 @@ fn stop_waits_for_room_on_a_full_disk() -> Outcome {
     world.settle()
 }
 
-/// G23, again: all descriptors of all processes are taken, long enough for all open segments to
-/// fill. A follower that comes back meanwhile is served from old segments as soon as they can be
-/// opened.
+/// G23 All processes run out of file descriptors for long enough to fill all open segments. A
+/// follower that returns meanwhile is served from old segments once they can be opened.
 #[test]
 fn g23_without_descriptors_logs_wait_and_go_on() -> Outcome {
     let mut settings = Settings::calm(24, 3, Class::Durable);
@@ -587,8 +588,8 @@ fn g23_without_descriptors_logs_wait_and_go_on() -> Outcome {
     world.settle()
 }
 
-/// [class-5] A volatile group that loses its quorum at once stops and says so; no node acts under
-/// an identity whose votes are forgotten ([volatile-1]).
+/// [class-5] A volatile group that loses its quorum at once stops and reports it; no node acts
+/// under an identity whose votes are forgotten ([volatile-1]).
 #[test]
 fn volatile_group_killed_at_once_stops_and_says_so() -> Outcome {
     let mut settings = Settings::calm(5, 3, Class::Volatile);
@@ -609,7 +610,8 @@ fn volatile_group_killed_at_once_stops_and_says_so() -> Outcome {
     Ok(())
 }
 
-/// [volatile-4] A volatile group that is stopped cleanly loses nothing, all nodes at once included.
+/// [volatile-4] A volatile group that is stopped cleanly loses nothing, even if all nodes stop at
+/// once.
 #[test]
 fn volatile_group_stopped_cleanly_loses_nothing() -> Outcome {
     let mut world = World::calm(6, 3, Class::Volatile)?;
@@ -624,7 +626,7 @@ fn volatile_group_stopped_cleanly_loses_nothing() -> Outcome {
     world.settle()
 }
 
-/// [read-2] A leader that was deposed and does not know it answers no read from the past.
+/// [read-2] A leader that was deposed without knowing it does not answer reads from old state.
 #[test]
 fn deposed_leader_does_not_answer_from_the_past() -> Outcome {
     let mut believers = 0;
@@ -656,8 +658,8 @@ fn deposed_leader_does_not_answer_from_the_past() -> Outcome {
     Ok(())
 }
 
-/// A subscriber receives everything published later, on whichever node, and nothing published
-/// before: not even on a node that has not received it yet.
+/// A subscriber receives everything published later, on any node, and nothing published before,
+/// even on a node that has not applied it yet.
 #[test]
 fn listener_hears_nothing_old_and_everything_new() -> Outcome {
     for class in [Class::Durable, Class::Volatile] {
@@ -677,20 +679,20 @@ fn listener_hears_nothing_old_and_everything_new() -> Outcome {
         assert_eq!(world.reply(listener)?, subscribed);
         for (node, text) in [(near, "one"), (leader, "two"), (late, "three")] {
             let publish = format!("PUBLISH ch {text}");
-            // A node counts who listens at it.
+            // PUBLISH returns the number of subscribers on this node.
             let heard = Reply::Integer(i64::from(node == late));
             assert_eq!(world.ask(node, &publish)?, heard);
             assert_eq!(world.reply(listener)?, answer("message", bulk(text)));
         }
-        // The nodes still hold the same, whatever is reported.
+        // All nodes have equal state, whatever they report.
         world.settle()?;
     }
     Ok(())
 }
 
-/// A pipeline that changes between writes and reads with each request takes no longer than one that
-/// only writes, on every node and READONLY too: there is no round trip per change. Each read sees
-/// the write before it, and not the one after it.
+/// A pipeline that alternates between writes and reads takes no longer than one that only writes,
+/// on every node and with READONLY: there is no round trip per alternation. Each read sees the
+/// write before it, and not the one after it.
 #[test]
 fn pipeline_of_reads_and_writes_takes_as_long_as_one_of_writes() -> Outcome {
     const PAIRS: usize = 50;
@@ -732,7 +734,7 @@ fn all_run(world: &World) -> bool {
     world.nodes.iter().all(|node| node.running.is_some())
 }
 
-/// Checks that a cluster of which all nodes are up serves, and that every node knows the same.
+/// Checks that a cluster with all nodes up serves requests, and that all nodes have the same state.
 fn serves(world: &mut World, value: &str) -> Outcome {
     world.run_until("all nodes run", all_run)?;
     let leader = world.wait_for_leader()?;
@@ -743,9 +745,8 @@ fn serves(world: &mut World, value: &str) -> Outcome {
     world.settle()
 }
 
-/// [era-11] [join-2] A node that dies at any change of its disk while it founds, joins, or starts
-/// for the first time, is founded or joins in the end, with the cluster that all others have, and
-/// forgets nothing.
+/// [era-11] [join-2] A node that dies at any disk change while it founds, joins, or starts for the
+/// first time completes in the end, in the same cluster as all others, and forgets nothing.
 #[test]
 fn a_node_dies_while_it_founds_or_joins() -> Outcome {
     for node in 0..3 {
@@ -764,8 +765,8 @@ fn a_node_dies_while_it_founds_or_joins() -> Outcome {
     Ok(())
 }
 
-/// [volatile-1] The same in a volatile group: a node that dies before its first start was counted
-/// never ran, and keeps its vote.
+/// [volatile-1] In a volatile group, a node that dies before its first start was counted never ran,
+/// and keeps its vote.
 #[test]
 fn a_node_of_a_volatile_group_that_never_ran_forgets_nothing() -> Outcome {
     for (node, changes) in [(0, 4), (1, 6)] {
@@ -780,7 +781,7 @@ fn a_node_of_a_volatile_group_that_never_ran_forgets_nothing() -> Outcome {
     Ok(())
 }
 
-/// [era-11] The founder dies while it lets nodes in; they ask again, as the folders that they were.
+/// [era-11] The founder dies while it admits nodes; they ask again from the same folders.
 #[test]
 fn the_founder_dies_while_it_lets_nodes_in() -> Outcome {
     let mut admitted = BTreeSet::new();
@@ -801,8 +802,8 @@ fn the_founder_dies_while_it_lets_nodes_in() -> Outcome {
     Ok(())
 }
 
-/// [volatile-1] [volatile-3] A node that dies before, within or after the change of its identity
-/// that counts a start comes back under the same identity, and no number counts two starts.
+/// [volatile-1] [volatile-3] A node that dies before, during or after the identity change that
+/// counts a start comes back under the same identity, and no start number is used twice.
 #[test]
 fn a_node_dies_while_its_start_is_counted() -> Outcome {
     for seed in 0..5 {
@@ -829,8 +830,8 @@ fn a_node_dies_while_its_start_is_counted() -> Outcome {
     Ok(())
 }
 
-/// [volatile-4] A node of a volatile group that dies while it marks its clean stop was stopped
-/// cleanly, or comes back as a new member; the mark is found once.
+/// [volatile-4] A node of a volatile group that dies while marking its clean stop either was
+/// stopped cleanly or comes back as a new member; the mark is honoured once.
 #[test]
 fn a_node_dies_while_it_marks_a_clean_stop() -> Outcome {
     let mut forgot = BTreeSet::new();
@@ -850,9 +851,9 @@ fn a_node_dies_while_it_marks_a_clean_stop() -> Outcome {
     Ok(())
 }
 
-/// [volatile-1] [disk-8] A node that forgot its votes dies anywhere between the count of its start
-/// and what its log first writes in the new incarnation: it comes back as a new member, without a
-/// vote, however often.
+/// [volatile-1] [disk-8] A node that forgot its votes dies anywhere between counting its start and
+/// its first log write in the new incarnation: it comes back as a new member without a vote,
+/// however often this happens.
 #[test]
 fn a_node_dies_between_its_new_incarnation_and_its_log() -> Outcome {
     let mut learned = 0;
@@ -860,7 +861,7 @@ fn a_node_dies_between_its_new_incarnation_and_its_log() -> Outcome {
         for steps in 0..12 {
             let mut world = World::calm(steps, 3, class)?;
             serves(&mut world, "1")?;
-            // Only one of them may forget.
+            // Repeats until the fault hits the one node that may forget.
             while world.counts.kills == 0 {
                 world.inflict(Fault::IncarnationKill);
             }
@@ -880,7 +881,8 @@ fn a_node_dies_between_its_new_incarnation_and_its_log() -> Outcome {
             serves(&mut world, "2")?;
             let member = world.nodes[node].member();
             assert!((1..=3).contains(&member.incarnation.0), "{member:?}");
-            // [volatile-2] A leader that had the time has taken it back, as the member it is now.
+            // [volatile-2] A leader that had the time has readmitted it under its current member
+            // identity.
             let leader = world.wait_for_leader()?;
             let running = world.nodes[leader].running.as_ref().expect("it leads");
             let voters = running.replica().node().configuration().members();
@@ -894,8 +896,8 @@ fn a_node_dies_between_its_new_incarnation_and_its_log() -> Outcome {
     Ok(())
 }
 
-/// A month of writes to the same keys, by volume: what was overwritten is kept nowhere ([trim-1],
-/// [snap-1]). A node's folder stays as small as the ratio, the pool of segments and the data say.
+/// A month of writes to the same keys, by volume: overwritten data is retained nowhere ([trim-1],
+/// [snap-1]). A node's folder stays as small as the ratio, the segment pool and the data allow.
 #[test]
 fn a_month_of_writes_to_the_same_keys_does_not_fill_the_disk() -> Outcome {
     const KEYS: usize = 30;
@@ -906,7 +908,7 @@ fn a_month_of_writes_to_the_same_keys_does_not_fill_the_disk() -> Outcome {
         settings.snapshots.ratio = ratio;
         settings.snapshots.log_bytes_min = 48 << 10;
         settings.snapshots = settings.snapshots.in_files_of(4 << 10, 2);
-        // Segments: the one in use, those that wait, one that begins before the log does.
+        // Segments: the one in use, the spare ones, and one that begins before the log does.
         let pool = (settings.spare_segments() as u64 + 3) * settings.segment_bytes;
         let mut world = World::elected(settings)?;
         let value = "v".repeat(1 << 10);
@@ -920,7 +922,7 @@ fn a_month_of_writes_to_the_same_keys_does_not_fill_the_disk() -> Outcome {
             for _ in 0..KEYS {
                 assert_eq!(world.reply(client)?, Some(ok()));
             }
-            // The others' holdings arrive with heartbeats.
+            // Other nodes' progress arrives with heartbeats.
             world.run_for(200_000)?;
             for node in &mut world.nodes {
                 let mut files = |family| {
@@ -930,7 +932,7 @@ fn a_month_of_writes_to_the_same_keys_does_not_fill_the_disk() -> Outcome {
                 let (log, parts) = (files(Family::Log), files(Family::Snapshot));
                 let replica = node.running.as_ref().expect("it runs").replica();
                 taken = taken.max(replica.counters().snapshots_taken);
-                // The old snapshot stays until the new one is whole.
+                // The old snapshot stays until the new one is complete.
                 let snapshot = replica.snapshot().map_or(0, |own| own.bytes.max(DATA));
                 let due = (snapshot * u64::from(ratio)).max(48 << 10);
                 let most = 2 * due + pool + 3 * snapshot;
@@ -946,8 +948,9 @@ fn a_month_of_writes_to_the_same_keys_does_not_fill_the_disk() -> Outcome {
     Ok(())
 }
 
-/// [read-4] A leader reads its clock, stands still for longer than its lease, and finds a read that
-/// came meanwhile. Another leads by then, and has acknowledged more.
+/// [read-4] A leader reads its clock, stalls for longer than its lease, and finds a read that
+/// arrived meanwhile. By then another node leads and has acknowledged more, so the read is not
+/// answered from old state.
 #[test]
 fn leader_that_stood_still_between_clock_and_read_answers_nothing_old() -> Outcome {
     let mut settings = Settings::calm(5, 3, Class::Durable);
@@ -979,8 +982,8 @@ fn leader_that_stood_still_between_clock_and_read_answers_nothing_old() -> Outco
     world.settle()
 }
 
-/// [read-6] A node that is cut off says so, once its state is older than the bound; and serves its
-/// state to clients that want no bound.
+/// [read-6] A node that is cut off refuses reads once its state is older than their bound, and
+/// still serves reads without a bound.
 #[test]
 fn node_that_is_cut_off_refuses_reads_beyond_their_bound() -> Outcome {
     let mut world = World::new(Settings::calm(6, 3, Class::Durable));

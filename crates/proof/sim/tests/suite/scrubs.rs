@@ -1,12 +1,12 @@
-//! Nodes scrub while everything goes wrong, and bits flip in what they keep: see `check/scrubs.rs`.
-//! `scrub.md` has the rules.
+//! Scrubs under faults of all kinds, with bits that flip in stored data; `check/scrubs.rs` checks
+//! them, and `scrub.md` has the rules.
 
 use quorate_sim::{faults::Settings, run, world::Counts};
 
 const SEEDS: std::ops::RangeInclusive<u64> = 1001..=1480;
 const STEPS: u64 = 8_000;
 
-/// The later seeds, in which disks write to wrong places.
+/// Later seeds, in which disks misdirect writes.
 const STRAYS: std::ops::RangeInclusive<u64> = 2001..=2480;
 
 #[test]

@@ -1,4 +1,5 @@
-//! Whole runs: a fixed set of seeds that covers every profile, and one that changes with the code.
+//! Whole runs: a fixed set of seeds that covers every profile, and a set that changes with the
+//! code.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -7,7 +8,7 @@ use quorate_sim::{dice::mix, faults::Settings, run, world::Counts};
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=300;
 const STEPS: u64 = 8_000;
 
-/// Checks the seeds and counts their events: a property that never met what could break it says
+/// Checks the seeds and counts their events, because a property that never met a threat proves
 /// little.
 fn check(seeds: impl Iterator<Item = u64>) -> Counts {
     let mut all = Counts::default();
@@ -55,8 +56,8 @@ fn check_half(odd: bool) {
     assert!(all.snapshots > 100 && all.loads > 80 && all.trims > 100, "{all:?}");
     assert!(all.installs > 4, "{all:?}");
     assert!(all.joins > 50 && all.plans > 30 && all.retired > 5, "{all:?}");
-    // Leases let reads run, and a node stands still while it has one. That a lease ends between the
-    // look and the answer is rare in drawn runs: a test of the replica makes it so
+    // Leases serve reads, and processes stall while they have one. A lease that ends between its
+    // check and the answer is rare in drawn runs; a test of the replica forces it
     // (`tests/reads.rs`).
     assert!(all.leased > 300 && all.stalls > 100, "{all:?}");
     assert!(
@@ -78,7 +79,7 @@ fn fixed_seeds_hold_second_half() {
     check_half(false);
 }
 
-/// The commit decides on three seeds more, so that every change is tried on new ones.
+/// The commit selects three more seeds, so that every change is tried on new ones.
 #[test]
 fn seeds_of_this_commit_hold() {
     let head = commit().unwrap_or_else(|| "no repository".into());
@@ -95,7 +96,7 @@ fn commit() -> Option<String> {
     }
 }
 
-/// Equal seeds, equal stories, to the last letter.
+/// Equal seeds give equal traces, to the last letter.
 #[test]
 fn equal_seeds_give_equal_runs() {
     for seed in [3, 7, 8, 53, 85] {
@@ -114,7 +115,7 @@ fn fixed_seeds_cover_every_profile() {
     };
     let of =
         |name: &dyn Fn(&Settings) -> String| settings.iter().map(name).collect::<BTreeSet<_>>();
-    // 1, 3 and 5 nodes in both classes, the volatile ones within their budget and beyond.
+    // Groups of 1, 3 and 5 nodes in both classes, volatile ones within their budget and beyond.
     count("groups", of(&|s| format!("{} {:?} {:?}", s.nodes, s.class, s.losses)), 9);
     count("carriers", of(&|s| format!("{:?} {:?}", s.weather.carrier, s.class)), 10);
     count("depths", of(&|s| format!("{} {:?}", s.depth, s.class)), 6);
@@ -123,7 +124,7 @@ fn fixed_seeds_cover_every_profile() {
     assert_eq!(faults.len(), quorate_sim::faults::Fault::ALL.len());
 }
 
-/// Each mutant still names a place that exists, once.
+/// The text that each mutant replaces exists exactly once.
 #[test]
 fn mutants_apply() {
     let home = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -1,5 +1,5 @@
-//! The stories of `docs/stories/`: calm runs line by line, compared on every test run. `REWRITE=1
-//! cargo test -p quorate-sim` writes them again.
+//! Stories in `docs/stories/`: calm runs line by line, compared on every test run. `REWRITE=1 cargo
+//! test -p quorate-sim` rewrites them.
 
 use std::{env, fs, path::Path};
 
@@ -10,7 +10,7 @@ use quorate_sim::{
 };
 use quorate_stream::How;
 
-/// A calm group of three whose clocks, disks and wires always take equally long.
+/// Returns a calm group of three with exact clocks and constant disk and network delays.
 fn begin(seed: u64, client_timeout_ms: u64) -> Result<World, Violation> {
     let mut settings = Settings::calm(seed, 3, Class::Durable);
     settings.client_timeout_ms = client_timeout_ms;
@@ -21,7 +21,8 @@ fn begin_with(settings: Settings) -> Result<World, Violation> {
     story::begin(settings)
 }
 
-/// Heartbeats are the same all the time; `title` says what to look for.
+/// Compares the trace with the story, without heartbeats, which are always the same; `title` heads
+/// the page.
 fn check(name: &str, title: &str, world: &World) {
     let mut story = String::new();
     for line in title.lines() {
@@ -83,8 +84,8 @@ fn a_replica_falls_behind() -> Result<(), Violation> {
     Ok(())
 }
 
-/// A group with a follower through which a client opens a stream and writes 1000 bytes; gives
-/// leader and client.
+/// Returns a group in which a client has opened a stream through a follower and written 1000 bytes,
+/// with the leader and the client.
 fn begin_stream(seed: u64) -> Result<(World, usize, usize), Violation> {
     let mut settings = Settings::calm(seed, 3, Class::Durable);
     settings.streams = Some(Load::scripted());

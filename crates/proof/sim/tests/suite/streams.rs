@@ -1,6 +1,6 @@
-//! Byte streams through what a cluster meets: each scenario played out step by step, G numbers
-//! where an earlier system failed that way. The checker of streams looks on all the time
-//! ([stream-4] to [stream-10]).
+//! Byte streams under realistic failures: each scenario is played out step by step, with G numbers
+//! for failures of earlier systems. The stream checker is active throughout ([stream-4] to
+//! [stream-10]).
 
 use quorate_core::record::Class;
 use quorate_replica::{
@@ -24,7 +24,8 @@ use quorate_stream::{Denied, Done, How, Name, Writer, table::Nowhere};
 
 type Outcome = Result<(), Violation>;
 
-/// Logs are small and trimmed soon, and not kept for nodes that lag further than that.
+/// Returns settings with small logs that are trimmed early, and not retained for nodes that lag
+/// beyond that.
 fn settings(seed: u64, spares: usize) -> Settings {
     let mut settings = Settings::calm(seed, 3, Class::Durable);
     settings.streams = Some(Load::scripted());
@@ -60,7 +61,7 @@ fn end(world: &World, node: usize) -> u64 {
     info.map_or(0, |info| info.end)
 }
 
-/// A client opens the stream through this node; gives the exact position.
+/// Opens the stream for a client through this node; returns the exact position.
 fn open(world: &mut World, client: usize, node: usize, how: How) -> Result<u64, Violation> {
     let writer = world.streamers[client].writer();
     for _ in 0..100 {
@@ -88,7 +89,7 @@ fn durable(world: &World, client: usize) -> Option<u64> {
     world.streamers[client].piece.map(|piece| piece.durable)
 }
 
-/// Writes bytes of a client, and has them acknowledged.
+/// Writes bytes of a client and waits until they are acknowledged.
 fn write(world: &mut World, client: usize, bytes: u64) -> Outcome {
     world.give_streams(client, bytes);
     let piece = world.streamers[client].piece.expect("it is open");
@@ -104,8 +105,8 @@ fn finish(world: &mut World, client: usize) -> Result<u64, Violation> {
     }
 }
 
-/// Reads the stream from a node, from this position to where it ends there; the checker looks at
-/// the bytes.
+/// Reads the stream from a node, from this position to its end there; the checker verifies the
+/// bytes.
 fn read(world: &mut World, node: usize, from: u64) -> Result<Result<u64, Nowhere>, Violation> {
     let reader = world.streamer(node);
     let mut position = from;
@@ -122,7 +123,7 @@ fn read(world: &mut World, node: usize, from: u64) -> Result<Result<u64, Nowhere
     }
 }
 
-/// Checks that every node has exactly the bytes up to `to`, all of them right.
+/// Checks that every node has exactly the correct bytes up to `to`.
 fn check_all(world: &mut World, to: u64) -> Outcome {
     world.run_until("every node has every byte", |world| {
         (0..world.nodes.len()).all(|node| {
@@ -144,9 +145,9 @@ fn log_start(world: &World, node: usize) -> u64 {
     running.replica().log().start().0
 }
 
-/// G10 All nodes are killed again and again while a client writes, on a disk that tears and loses
-/// what was not flushed: the stream continues where the decided bytes end, and nothing that was
-/// acknowledged is lost ([disk-5]).
+/// G10 All nodes are killed again and again while a client writes, on a disk that tears writes and
+/// loses unflushed ones: the stream continues where the decided bytes end, and no acknowledged byte
+/// is lost ([disk-5]).
 #[test]
 fn g10_everybody_is_killed_while_a_client_writes() -> Outcome {
     for seed in 0..6 {
@@ -172,8 +173,8 @@ fn g10_everybody_is_killed_while_a_client_writes() -> Outcome {
     Ok(())
 }
 
-/// Whole units are written once: records say where they are, so the log hardly grows, and a crash
-/// of all nodes at any moment leaves what was acknowledged ([disk-5], [value-3]).
+/// Whole units are written once: records only reference them, so the log hardly grows, and
+/// acknowledged bytes survive a crash of all nodes at any moment ([disk-5], [value-3]).
 #[test]
 fn units_are_written_once_and_outlive_everybodys_crash() -> Outcome {
     for seed in 0..8 {
@@ -207,9 +208,9 @@ fn units_are_written_once_and_outlive_everybodys_crash() -> Outcome {
     Ok(())
 }
 
-/// [aux-5] Seeds in which a leader needs the vote of an auxiliary for content after a stream's
-/// close. Full replicas have dropped its bytes, which no node needs; the auxiliary, which knows no
-/// stream, once asked for them permanently.
+/// [aux-5] Seeds in which a leader needs an auxiliary's vote for content after the close of a
+/// stream. Full replicas have dropped its bytes, which no node needs; the auxiliary, which knows no
+/// streams, once requested them forever.
 #[test]
 fn content_behind_a_close_is_settled_for_an_auxiliary() {
     for seed in [147_839, 134_257] {
@@ -218,8 +219,8 @@ fn content_behind_a_close_is_settled_for_an_auxiliary() {
     }
 }
 
-/// G9 G10 The log is trimmed below what the store has, and all nodes restart: from a snapshot with
-/// the table, from the checkpoint of the store, and from the log after both ([trim-2]).
+/// G9 G10 The log is trimmed below the store's position and all nodes restart, from a snapshot with
+/// the table, from the store's checkpoint, and from the log after both ([trim-2]).
 #[test]
 fn bytes_outlive_the_log_and_a_restart() -> Outcome {
     let (mut world, leader) = world(9)?;
@@ -246,9 +247,9 @@ fn bytes_outlive_the_log_and_a_restart() -> Outcome {
     check_all(&mut world, written + 50_000)
 }
 
-/// G11 A follower is away while the others trim: it gets a snapshot with the table and none of the
-/// bytes, which it fetches by position; until they are here it holds nothing for others ([snap-5],
-/// [catch-1]).
+/// G11 A follower is away while the others trim. It gets a snapshot with the table and none of the
+/// bytes, which it fetches by position; until it has them it does not count as holding them for
+/// other nodes ([snap-5], [catch-1]).
 #[test]
 fn g11_who_was_away_gets_the_bytes_by_position() -> Outcome {
     let (mut world, leader) = world(11)?;
@@ -266,12 +267,12 @@ fn g11_who_was_away_gets_the_bytes_by_position() -> Outcome {
     assert_eq!(counters(&world, late).snapshots_installed, 1);
     let running = world.nodes[late].running.as_ref().expect("it runs");
     assert_ne!(running.replica().stream_bytes_missing(), Some(0), "it has none of the bytes yet");
-    // What it does not have, it says that it has not.
+    // It reports bytes that it does not have as missing.
     let reader = world.streamer(late);
     let asked = world.ask_streams(reader, Ask::Read(name(), 50_000, 1000))?;
     assert!(matches!(asked, Some(Heard::Failed(..) | Heard::Bytes(..))), "{asked:?}");
     check_all(&mut world, written)?;
-    // Now it counts: with it and without the other the stream goes on.
+    // Now it counts: the stream continues with it and without the other follower.
     world.kill_now(other);
     write(&mut world, client, 70_000)?;
     world.start_now(other);
@@ -279,8 +280,8 @@ fn g11_who_was_away_gets_the_bytes_by_position() -> Outcome {
     check_all(&mut world, written + 70_000)
 }
 
-/// G11 G24 Positions that were trimmed are an error on every node, also where they arrive by a
-/// snapshot.
+/// G11 G24 Reading trimmed positions is an error on every node, including nodes that learned of the
+/// trim from a snapshot.
 #[test]
 fn g24_trimmed_positions_are_gone_everywhere() -> Outcome {
     let (mut world, leader) = world(24)?;
@@ -309,8 +310,9 @@ fn g24_trimmed_positions_are_gone_everywhere() -> Outcome {
     Ok(())
 }
 
-/// G12 All three machines are replaced, and leadership is handed back and forth, while a client
-/// writes through one that stays: its piece does not end, and it notices nothing ([stream-3]).
+/// G12 All three machines are replaced, and leadership is transferred back and forth, while a
+/// client writes through a node that stays: its piece does not end, and it notices nothing
+/// ([stream-3]).
 #[test]
 fn g12_members_and_leaders_change_inside_a_piece() -> Outcome {
     for seed in 0..3 {
@@ -362,7 +364,7 @@ fn g12_members_and_leaders_change_inside_a_piece() -> Outcome {
     Ok(())
 }
 
-/// G12 The leader dies in the midst of a piece of another node: the next one proposes what was
+/// G12 The leader dies in the middle of another node's piece: the next leader proposes what it
 /// inherited, and continues the same piece exactly after that ([p1-6], [stream-3]).
 #[test]
 fn piece_goes_on_at_the_next_leader() -> Outcome {
@@ -390,8 +392,8 @@ fn piece_goes_on_at_the_next_leader() -> Outcome {
     Ok(())
 }
 
-/// G13 Nothing passes from the owner to the leader for a while, in the midst of a piece: it is sent
-/// again, and no node holds more than its window ([stream-8]).
+/// G13 The link from the owner to the leader is blocked for a while in the middle of a piece: the
+/// bytes are sent again, and no node buffers more than its window ([stream-8]).
 #[test]
 fn g13_bytes_that_were_lost_are_sent_again() -> Outcome {
     let (mut world, leader) = world(13)?;
@@ -415,9 +417,9 @@ fn g13_bytes_that_were_lost_are_sent_again() -> Outcome {
     check_all(&mut world, at)
 }
 
-/// [stream-10] Two writers that both believe they own the name: the second took over while nothing
-/// passed to the first's node, whose client continues to write. Nothing of that is kept, and the
-/// client is notified once it is reachable again.
+/// [stream-10] Two writers both believe that they own the name: the second one took over while the
+/// first one's node was cut off, whose client continued to write. None of those bytes are retained,
+/// and the client is notified once its node is reachable again.
 #[test]
 fn first_of_two_owners_is_fenced() -> Outcome {
     for seed in 0..5 {
@@ -451,8 +453,8 @@ fn first_of_two_owners_is_fenced() -> Outcome {
     Ok(())
 }
 
-/// [stream-5], [stream-10] The answer to the opening is lost with the connection: the client that
-/// comes back gets another piece, and no position is bound to two bytes.
+/// [stream-5], [stream-10] The reply to an open is lost with the connection: the client that
+/// returns gets another piece, and no position is bound to two bytes.
 #[test]
 fn lost_answer_to_an_opening_is_asked_for_again() -> Outcome {
     let (mut world, leader) = world(300)?;
@@ -474,8 +476,8 @@ fn lost_answer_to_an_opening_is_asked_for_again() -> Outcome {
     check_all(&mut world, 3000)
 }
 
-/// [stream-6] The owner is gone for good: the leader closes its piece at the exact position, and
-/// others append.
+/// [stream-6] The owner is gone permanently: the leader closes its piece at the exact position, and
+/// others can append.
 #[test]
 fn stream_of_a_lost_owner_is_free_again() -> Outcome {
     let (mut world, leader) = world(400)?;
@@ -501,7 +503,7 @@ fn stream_of_a_lost_owner_is_free_again() -> Outcome {
     check_all(&mut world, at + 10_000)
 }
 
-/// [disk-8] Blocks of the store rot: they are not served, and fetched from another node.
+/// [disk-8] Damaged blocks of the store are not served, and are fetched from another node.
 #[test]
 fn bytes_that_rotted_come_from_another_node() -> Outcome {
     let (mut world, leader) = world(500)?;
@@ -516,9 +518,9 @@ fn bytes_that_rotted_come_from_another_node() -> Outcome {
     Ok(())
 }
 
-/// G9 G10 A single node is killed at many moments of its snapshots and checkpoints, and has every
-/// byte each time: what is after the checkpoint of the store is in the log, also below its snapshot
-/// ([trim-2], [disk-5]).
+/// G9 G10 A single node is killed at many moments during its snapshots and checkpoints, and has
+/// every byte each time: everything after the store's checkpoint is in the log, even below the
+/// snapshot ([trim-2], [disk-5]).
 #[test]
 fn g9_node_alone_has_its_bytes_whenever_it_is_killed() -> Outcome {
     let mut settings = settings(90, 0);
@@ -546,8 +548,8 @@ fn g9_node_alone_has_its_bytes_whenever_it_is_killed() -> Outcome {
     Ok(())
 }
 
-/// [here-1] What counts as here on this node is found by its next start, with no other to fetch it
-/// from; and read.
+/// [here-1] Restarts a node alone and checks that it finds, and can read, every byte that counted
+/// as present.
 fn find_again(world: &mut World, node: usize) -> Outcome {
     world.restart_alone(node)?;
     let to = end(world, node);
@@ -566,8 +568,8 @@ fn rot_streams(world: &World, node: usize) {
     }
 }
 
-/// [here-1] [here-2] Bytes count as present however they arrived: with their records, learned of
-/// without, after a snapshot, and again after they rotted.
+/// [here-1] [here-2] Bytes count as present however they arrived: with their records, without them,
+/// after a snapshot, and again after damage.
 #[test]
 fn start_finds_what_counts_as_here_however_it_came() -> Outcome {
     for (seed, by_snapshot) in [(60, false), (61, true)] {
@@ -602,8 +604,8 @@ fn start_finds_what_counts_as_here_however_it_came() -> Outcome {
     Ok(())
 }
 
-/// [here-1] [era-12] One node grows to three, all say that nothing is missing, all stop, and the
-/// first one's disk is lost: the two others elect a leader and have every byte and key. In 0.2.0
+/// [here-1] [era-12] One node grows to three, all report that nothing is missing, all stop, and the
+/// first one's disk is lost: the other two elect a leader and have every byte and key. In 0.2.0
 /// they had neither.
 #[test]
 fn founder_is_lost_after_the_others_have_its_bytes() -> Outcome {
@@ -646,8 +648,8 @@ fn founder_is_lost_after_the_others_have_its_bytes() -> Outcome {
     Ok(())
 }
 
-/// [here-3] Bytes that no node has any more block their readers alone: nodes that know that they
-/// lack them elect a leader and execute commands.
+/// [here-3] Bytes lost on every node block only their readers: nodes that know the bytes to be
+/// missing elect a leader and execute commands.
 #[test]
 fn lacking_bytes_hold_up_neither_elections_nor_keys() -> Outcome {
     let (mut world, leader) = world(63)?;

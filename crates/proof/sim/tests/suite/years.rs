@@ -1,7 +1,7 @@
-//! Failures of earlier systems (G…) among changes of members, snapshots and trims: what a cluster
-//! meets that lives for years, each played out step by step.
+//! Failures of earlier systems (G…) around membership changes, snapshots and trims: the life of a
+//! cluster over years, each played out step by step.
 //!
-//! Those of a cluster that stays as it was founded are in `scenarios.rs`.
+//! `scenarios.rs` covers clusters that stay as they were founded.
 
 use quorate_core::{
     configuration::{Configuration, Voter},
@@ -35,8 +35,8 @@ fn bulk(text: &str) -> Reply {
     Reply::Bulk(Some(text.as_bytes().to_vec()))
 }
 
-/// Three founding members and `spares` that may join; logs are trimmed soon, and not kept for nodes
-/// that lag further than that.
+/// Returns settings with three founding members and `spares` that may join; logs are trimmed early,
+/// and not retained for nodes that lag beyond that.
 fn settings(seed: u64, spares: usize) -> Settings {
     let mut settings = Settings::calm(seed, 3, Class::Durable);
     settings.spares = spares;
@@ -68,7 +68,7 @@ fn era(world: &World, node: usize) -> u32 {
     running.replica().node().era().0
 }
 
-/// Returns the members' places and weights, according to the node that has decided most.
+/// Returns the members' indices and weights, according to the most advanced node.
 fn weights(world: &World) -> Vec<(usize, u32)> {
     let members = world.configuration().expect("a node runs").members();
     let place = |voter: &Voter| (voter.member.node.0 as usize - 1, voter.weight);
@@ -85,7 +85,8 @@ fn join(world: &mut World, through: usize, spare: usize, role: As) -> Outcome {
     world.run_until("it has joined, and runs", |world| world.nodes[spare].running.is_some())
 }
 
-/// Asks the leader, again while it does not know that all nodes are caught up.
+/// Sends a request to the leader, again while the leader does not know that all nodes are caught
+/// up.
 fn begin(world: &mut World, ask: &Ask) -> Result<Answer, Violation> {
     for _ in 0..100 {
         let leader = world.wait_for_leader()?;
@@ -102,7 +103,7 @@ fn begin(world: &mut World, ask: &Ask) -> Result<Answer, Violation> {
     panic!("{ask:?}: it does not come to be level");
 }
 
-/// The same, and the plan is carried through.
+/// Sends a request to the leader and runs until its plan is complete.
 fn carry_out(world: &mut World, ask: &Ask) -> Outcome {
     begin(world, ask)?;
     world.run_until("the plan is carried through", World::has_no_plan)
@@ -114,7 +115,7 @@ fn code(world: &mut World, ask: Ask) -> Result<&'static str, Violation> {
     Ok(answer.map_or_else(|refused| refused.code, |_| "done"))
 }
 
-/// Writes enough that every running node trims its log.
+/// Writes until every running node trims its log.
 fn fill_until_trimmed(world: &mut World, node: usize, beyond: u64) -> Outcome {
     let value = "v".repeat(1 << 10);
     for round in 0..100 {
@@ -134,8 +135,8 @@ fn fill_until_trimmed(world: &mut World, node: usize, beyond: u64) -> Outcome {
     panic!("the log begins at {}, not behind {beyond}", log_start(world, node));
 }
 
-/// G8 Quorums that would not meet are refused: when a group is founded, and when it is changed; the
-/// group continues with those that it has ([era-4]).
+/// G8 Quorum rules whose quorums do not intersect are refused, both at the founding and in later
+/// changes; the group continues with its current rule ([era-4]).
 #[test]
 fn g8_quorums_that_do_not_meet_are_refused() -> Outcome {
     let voters = |weights: &[u32]| -> Vec<Voter> {
@@ -169,7 +170,7 @@ fn g8_quorums_that_do_not_meet_are_refused() -> Outcome {
     assert_eq!(era(&world, leader), before, "nothing changed");
     assert_eq!(world.ask(leader, "SET x 1")?, ok());
 
-    // Quorums that meet are accepted; then a leader decides alone, and an election needs every
+    // Intersecting quorums are accepted. Then a leader decides alone, and an election needs every
     // node.
     carry_out(&mut world, &Ask::Quorum(rule(3, 1)))?;
     // The leader has every node's promise in the era, which it needs.
@@ -190,13 +191,13 @@ fn g8_quorums_that_do_not_meet_are_refused() -> Outcome {
     world.start_now(leader);
     let leader = world.wait_for_leader()?;
     assert_eq!(world.ask(leader, "GET x")?, bulk("2"));
-    // And back: majorities do not meet those quorums, so that the way leads over one that does.
+    // Majorities do not intersect with those quorums, so the way back takes an intermediate rule.
     carry_out(&mut world, &Ask::Quorum(QuorumRule::Majority))?;
     world.settle()
 }
 
-/// G9 Weights: no overflow, no zero, no last vote is removed; raised and lowered again and again,
-/// they end where they began, and every node counts the same ([era-4]).
+/// G9 Weights never overflow or drop to zero, and the last vote cannot be removed. Raised and
+/// lowered repeatedly, they end where they began, and every node counts the same ([era-4]).
 #[test]
 fn g9_weights_stay_within_their_bounds() -> Outcome {
     let mut world = World::elected(settings(9, 0))?;
@@ -230,7 +231,7 @@ fn g9_weights_stay_within_their_bounds() -> Outcome {
     }
     world.settle()?;
 
-    // Down to one, which stays.
+    // Shrinks to one node, which stays.
     for gone in [2, 1] {
         let leader = world.wait_for_leader()?;
         let node = if leader == gone { 0 } else { gone };
@@ -246,8 +247,7 @@ fn g9_weights_stay_within_their_bounds() -> Outcome {
 }
 
 /// G10 All nodes are killed, again and again, at any byte of a plan's progress and of snapshots:
-/// the configuration, what was promised and voted, and every acknowledged write are there; the plan
-/// is carried on.
+/// the configuration, promises, votes and every acknowledged write survive, and the plan continues.
 #[test]
 fn g10_everybody_is_killed_in_the_midst_of_a_plan() -> Outcome {
     let (mut amid, mut dice) = (0, Dice::new(10));
@@ -261,7 +261,7 @@ fn g10_everybody_is_killed_in_the_midst_of_a_plan() -> Outcome {
         goal.sort_unstable();
         let mut number = 0;
         while weights(&world) != goal {
-            // Asked again it is harmless; what was in flight continues by itself.
+            // Repeating the request is harmless; what was in flight continues by itself.
             number += 1;
             assert!(number < 40, "seed {seed}: it does not end");
             let now = world.wait_for_leader()?;
@@ -273,7 +273,7 @@ fn g10_everybody_is_killed_in_the_midst_of_a_plan() -> Outcome {
             world.inflict(Fault::CrashAll);
             let now = world.wait_for_leader()?;
             assert_eq!(world.ask(now, "GET x")?, bulk(&number.to_string()));
-            // A leader that was just elected may not have decided yet what began the era.
+            // A newly elected leader may not have decided yet what began the era.
             assert!(era(&world, now) >= *eras.iter().max().expect("they ran"), "{eras:?}");
         }
         world.run_until("the plan is carried through", World::has_no_plan)?;
@@ -288,9 +288,9 @@ fn known_era(world: &World, node: usize) -> Option<u32> {
     Some(running.replica().node().era().0)
 }
 
-/// The leader decides a change, continues in the era that it began, and is gone for good, at each
-/// moment around that, while clients write: the remaining nodes continue, in the one era or in the
-/// other ([ballot-3], [ballot-5]).
+/// The leader decides a change, continues in the new era, and fails permanently at each moment
+/// around that, while clients write: the remaining nodes continue, in one era or the other
+/// ([ballot-3], [ballot-5]).
 #[test]
 fn leader_goes_who_alone_knew_that_an_era_began() -> Outcome {
     let (mut stood_still, mut knew_alone, mut moments) = (Vec::new(), 0, 0);
@@ -305,7 +305,7 @@ fn leader_goes_who_alone_knew_that_an_era_began() -> Outcome {
             let clients: Vec<usize> = (0..8).map(|_| world.client(leader)).collect();
             begin(&mut world, &Ask::Weight(id(others[0]), 2))?;
             for turn in 0..step {
-                // There is always something in flight behind the change.
+                // Something is always in flight after the change.
                 let client = clients[turn as usize % clients.len()];
                 world.say(client, &[b"INCR", b"n"]);
                 world.run_for(pace_us)?;
@@ -330,9 +330,9 @@ fn leader_goes_who_alone_knew_that_an_era_began() -> Outcome {
     Ok(())
 }
 
-/// G11 G24 A member and a learner are away while the others trim what they need: they are waited
-/// for as long as the log is small, and not longer; then they get a snapshot, and count as caught
-/// up when they have it.
+/// G11 G24 A member and a learner are away while the others trim what they need: logs are retained
+/// for them only while they are small. Then the two get a snapshot, and count as caught up once
+/// they have it.
 #[test]
 fn g24_logs_are_kept_for_who_is_behind_and_then_a_snapshot_is() -> Outcome {
     let mut settings = settings(24, 1);
@@ -348,7 +348,7 @@ fn g24_logs_are_kept_for_who_is_behind_and_then_a_snapshot_is() -> Outcome {
         world.isolate(node, true);
     }
     world.run_for(1_000)?;
-    // Slightly behind: no node trims what they need, whatever snapshots there are.
+    // Lagging slightly: no node trims what they need, whatever snapshots exist.
     let value = "v".repeat(1 << 10);
     for number in 0..40 {
         assert_eq!(world.ask(leader, &format!("SET k{} {value}", number % 5))?, ok());
@@ -361,7 +361,7 @@ fn g24_logs_are_kept_for_who_is_behind_and_then_a_snapshot_is() -> Outcome {
         assert!(log_start(&world, node) <= behind, "trimmed what is needed");
     }
 
-    // Behind far: the log would grow without end.
+    // Lagging far: otherwise the log would grow without bound.
     fill_until_trimmed(&mut world, leader, behind)?;
     fill_until_trimmed(&mut world, other, behind)?;
     assert_eq!(world.ask(leader, "SET last 1")?, ok());
@@ -369,7 +369,7 @@ fn g24_logs_are_kept_for_who_is_behind_and_then_a_snapshot_is() -> Outcome {
         assert_eq!(counters(&world, node).snapshots_installed, 0);
         world.isolate(node, false);
     }
-    // [join-1] No weight for who is on the way.
+    // [join-1] A node that is still catching up gets no weight.
     let mut refused = "not_connected";
     while refused == "not_connected" {
         world.run_for(5_000)?;
@@ -380,7 +380,7 @@ fn g24_logs_are_kept_for_who_is_behind_and_then_a_snapshot_is() -> Outcome {
     for node in [late, 3] {
         assert_eq!(counters(&world, node).snapshots_installed, 1, "node {}", node + 1);
     }
-    // It has the data: its vote is needed now, and it serves what it slept through.
+    // It has the data: its vote is needed now, and it serves what it missed.
     world.kill_now(other);
     assert_eq!(world.ask(leader, "SET after 1")?, ok());
     for node in [late, 3] {
@@ -392,8 +392,8 @@ fn g24_logs_are_kept_for_who_is_behind_and_then_a_snapshot_is() -> Outcome {
     world.settle()
 }
 
-/// [live-4] An operator hands leadership to a node that waits for a snapshot. The leader continues
-/// until that node has everything, and no write waits meanwhile.
+/// [live-4] An operator transfers the leadership to a node that is waiting for a snapshot. The
+/// leader continues until that node has everything, and no write waits meanwhile.
 #[test]
 fn leadership_waits_for_a_node_that_gets_a_snapshot() -> Outcome {
     let mut settings = settings(68, 0);
@@ -424,8 +424,8 @@ fn leadership_waits_for_a_node_that_gets_a_snapshot() -> Outcome {
     world.settle()
 }
 
-/// G12 All three machines are replaced, and leadership handed to and fro, while clients write: none
-/// of them sees an error, and nothing waits for a configuration.
+/// G12 All three machines are replaced, and leadership is transferred back and forth, while clients
+/// write: no client sees an error, and no configuration holds anything up.
 #[test]
 fn g12_members_and_leaders_change_under_load_without_an_error() -> Outcome {
     for seed in 0..3 {
@@ -436,7 +436,7 @@ fn g12_members_and_leaders_change_under_load_without_an_error() -> Outcome {
             let leader = world.wait_for_leader()?;
             join(&mut world, leader, new, As::Learner)?;
             world.run_until("it is level", World::is_level)?;
-            // Clients of those who stay; each has some writes on their way at every moment.
+            // Clients of nodes that stay; each has writes in flight at every moment.
             let clients: Vec<usize> = (old + 1..=new).map(|node| world.client(node)).collect();
             let begun = written;
             let mut say = |world: &mut World, client: usize| {
@@ -454,7 +454,7 @@ fn g12_members_and_leaders_change_under_load_without_an_error() -> Outcome {
             begin(&mut world, &plan)?;
             let (mut rest, mut handed) = (20, false);
             while rest > 0 {
-                // Some more after the plan is carried through.
+                // Continues for a few more rounds once the plan is complete.
                 rest -= usize::from(world.has_no_plan());
                 for client in &clients {
                     assert_eq!(world.reply(*client)?, Some(ok()), "seed {seed}, {old} to {new}");
@@ -486,9 +486,9 @@ fn g12_members_and_leaders_change_under_load_without_an_error() -> Outcome {
     Ok(())
 }
 
-/// G15 Two nodes are cut off while the group changes: one of them is removed, the other stays, with
-/// weight in an era of long ago. Both try to lead all the time; back, neither deposes the leader,
-/// and the one that was removed has no vote ([era-5], [live-1], [member-1]).
+/// G15 Two nodes are cut off while the group changes: one is removed, the other stays, with a
+/// weight from an era long ago. Both try to lead all the time. Back, neither deposes the leader,
+/// and the removed node has no vote ([era-5], [live-1], [member-1]).
 #[test]
 fn g15_who_returns_to_a_changed_group_does_not_depose() -> Outcome {
     for seed in 0..5 {
@@ -518,7 +518,8 @@ fn g15_who_returns_to_a_changed_group_does_not_depose() -> Outcome {
         assert_eq!(era(&world, late), eras);
         assert!(weights(&world).iter().all(|(node, _)| *node != removed));
 
-        // Three of the five that count are down: who was removed makes no quorum of the other two.
+        // Three of the five voters are down: the removed node cannot make up a quorum with the
+        // other two.
         let members = weights(&world);
         let down = members.iter().map(|(node, _)| *node).filter(|node| *node != leader);
         for node in down.take(3) {
@@ -543,8 +544,8 @@ fn g15_who_returns_to_a_changed_group_does_not_depose() -> Outcome {
     Ok(())
 }
 
-/// G16 A command is repeated at a node that knows of its session, and of the reply, from a snapshot
-/// alone: it is not executed again, and the stored reply given ([snap-1], [session-2]).
+/// G16 A command is repeated at a node that knows its session and reply only from a snapshot: it is
+/// not executed again, and the stored reply is returned ([snap-1], [session-2]).
 #[test]
 fn g16_repeated_command_is_known_from_a_snapshot() -> Outcome {
     for seed in 0..5 {
@@ -570,7 +571,7 @@ fn g16_repeated_command_is_known_from_a_snapshot() -> Outcome {
         assert_eq!(counters(&world, late).snapshots_installed, 1);
         assert!(log_start(&world, late) > executed, "its log does not tell");
 
-        // It leads, the client comes to it, and asks again.
+        // The node leads; the client connects to it and sends the command again.
         world.transfer_now(leader, late);
         world.run_until("it leads", |world| world.leader() == Some(late))?;
         world.kill_now(leader);

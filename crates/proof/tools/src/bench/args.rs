@@ -25,21 +25,21 @@ use quorate_replica::status::Way;
 use quorate_cli::output::Problem;
 use quorate_cli::values::{Number, Unit, duration, must_be};
 
-/// Bytes of a value at most: what a batch can carry.
+/// Largest value in bytes, limited by what a batch can contain.
 const VALUE_BYTES_MAX: u64 = 8 << 20;
-/// More connections than a node takes make no sense.
+/// Maximum number of connections; a node accepts no more.
 const CONNECTIONS_MAX: u64 = 10_000;
-/// Most commands outstanding.
+/// Maximum number of outstanding commands.
 const OUTSTANDING_MAX: u64 = 1_000_000;
-/// Bytes per second at most.
+/// Highest rate in bytes per second.
 const BYTE_RATE_MAX: u64 = 1_000_000_000_000;
-/// Nodes of a cluster that is started here, at most.
+/// Maximum number of nodes of a temporary cluster.
 const NODES_MAX: u64 = 7;
-/// The same without streams, which take more of a machine.
+/// Maximum number of voters of a temporary cluster without streams, which need more of the machine.
 const VOTERS_MAX: u64 = 9;
-/// Most learners, in addition to the members.
+/// Maximum number of learners, in addition to the members.
 const LEARNERS_MAX: u64 = 32;
-/// Commands per second at most.
+/// Highest rate in commands per second.
 const RATE_MAX: u64 = 10_000_000;
 
 /// `quorate bench kv`
@@ -300,7 +300,7 @@ impl LoadArgs {
     }
 }
 
-/// A plane, and the device that nodes vote with unless another is named.
+/// A plane, and the device that nodes vote with by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spoken(Way, Option<Device>);
 
@@ -420,7 +420,7 @@ pub(crate) struct ProbeArgs {
     pub(crate) files: FileArgs,
 }
 
-/// Until a bare program and its sockets are steady.
+/// Warm-up until a bare program and its sockets are steady.
 const PROBE_WARMUP: Duration = Duration::from_millis(300);
 
 impl ProbeArgs {
@@ -546,7 +546,7 @@ impl KvStore {
     }
 }
 
-/// `10s`, `500ms`, `2m`; at least a millisecond, at most a day.
+/// Parses a duration such as `10s`, `500ms` or `2m`, from a millisecond to a day.
 fn time(text: &str) -> Result<Duration, String> {
     let what = "a time between 1ms and 24h, such as 10s, 500ms or 2m";
     duration(text, 0.001, 86_400.0).ok_or_else(|| must_be(what, text))

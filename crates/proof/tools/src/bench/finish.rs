@@ -1,12 +1,12 @@
-//! The end of a measurement: what there is gets published, also if something failed on the way.
+//! The end of a measurement: publishes the rows measured, even after a failure.
 
 use quorate_bench::{report::Document, row::Row};
 
 use super::{args::FileArgs, publish};
 use quorate_cli::output::{Exit, Output, Problem, is_on, print, table};
 
-/// Publishes the rows, then says what failed, if something did. Without any row the problem is all
-/// there is to say.
+/// Publishes the rows, then reports the problem if there is one. Without rows only the problem is
+/// reported.
 pub(super) fn finish(
     mut document: Document,
     files: &FileArgs,
@@ -28,13 +28,13 @@ pub(super) fn finish(
     publish::publish(&document, &shown)?;
     print_spread(&document.rows, &shown);
     if to_stdout {
-        // Standard output has its one document, which says it as well.
+        // Standard output already has its document, which includes the problem.
         return Ok(Output { json: false }.problem(&problem));
     }
     Err(problem)
 }
 
-/// Under the table for people, which is wide enough without it.
+/// Prints the spread below the table, which is wide enough without it.
 fn print_spread(rows: &[Row], files: &FileArgs) {
     let json = files.json.as_deref().is_some_and(is_on);
     if !json && !rows.is_empty() {
@@ -42,7 +42,8 @@ fn print_spread(rows: &[Row], files: &FileArgs) {
     }
 }
 
-/// Between which figures the repetitions lie, and how many commands of a fixed rate came late.
+/// Formats the range of the repetitions, and the share of commands of a fixed rate that were sent
+/// late.
 fn spread(rows: &[Row]) -> String {
     let head = [
         "",

@@ -1,5 +1,5 @@
-//! `quorate bench paper`: published experiments on our planes, with the published figures next to
-//! ours.
+//! `quorate bench paper`: repeats published experiments on our planes and shows the published
+//! figures next to ours.
 
 use quorate_bench::{
     papers::{self, Paper},

@@ -1,4 +1,4 @@
-//! `quorate bench part`: a process of the probe. Hidden; the probe starts it.
+//! `quorate bench part`: a process of the probe, hidden from users and started by the probe.
 
 use std::{io, net::SocketAddr, path::Path, process, thread, time::Duration};
 
@@ -85,7 +85,7 @@ pub(crate) enum PartCommand {
     },
 }
 
-/// Runs it until its one client is gone.
+/// Runs the process until its only client disconnects.
 pub(super) fn run(command: &PartCommand) -> Result<Exit, Problem> {
     let ran = match command {
         PartCommand::Echo { wait, over } => {
@@ -142,7 +142,7 @@ pub(super) fn run(command: &PartCommand) -> Result<Exit, Problem> {
     };
     match ran {
         Ok(()) => Ok(Exit::Done),
-        // The probe has what it wanted.
+        // The probe has finished.
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(Exit::Done),
         Err(error) => Err(Problem::io("a part of the probe", &error)),
     }
@@ -152,7 +152,8 @@ fn over_named(name: &str) -> Result<Over, Problem> {
     Over::named(name).ok_or_else(|| Problem::usage("tcp or udp"))
 }
 
-/// The parent never writes; the end of this pipe is the end of the parent.
+/// Ends this process with its parent: the parent never writes to the pipe, so its end means that
+/// the parent has ended.
 fn die_with_parent() -> Result<(), Problem> {
     let wait = || {
         let _ = io::copy(&mut io::stdin(), &mut io::sink());
@@ -165,7 +166,7 @@ fn die_with_parent() -> Result<(), Problem> {
         .map_err(|error| Problem::io("watch the parent", &error))
 }
 
-/// `-` is no file.
+/// Opens the file; `-` means none.
 fn open(file: &str, flush_us: u64) -> io::Result<Option<LogFile>> {
     if file == "-" {
         return Ok(None);

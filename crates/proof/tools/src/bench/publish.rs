@@ -11,7 +11,7 @@ use quorate_bench::{environment::Environment, figure::round, report::Document, r
 use super::{args::FileArgs, segment, trace};
 use quorate_cli::output::{Exit, Problem, is_off, is_on, print, progress, table};
 
-/// An empty document of this run.
+/// Creates an empty document for this run.
 pub(super) fn document() -> Document {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -28,7 +28,7 @@ pub(super) fn document() -> Document {
     }
 }
 
-/// The file that `--json` names; `None` for standard output or nowhere.
+/// Returns the file given with `--json`; `None` for standard output or no output.
 fn json_file(files: &FileArgs) -> Option<&Path> {
     let given = files.json.as_deref()?;
     (!is_on(given) && !is_off(given)).then(|| Path::new(given))
@@ -39,14 +39,14 @@ fn json_to_stdout(files: &FileArgs) -> bool {
     files.json.as_deref().is_some_and(is_on)
 }
 
-/// Fails before minutes are spent: every file can be written. What was there stays as it is, and
-/// what was not is not there afterwards either, as the bench may end without a result.
+/// Checks that every output file can be written, before minutes are spent measuring. Existing files
+/// are unchanged and new ones are removed again, since the bench may end without a result.
 pub(super) fn check(files: &FileArgs) -> Result<(), Problem> {
     let wanted = [json_file(files), files.csv.as_deref(), files.html.as_deref()];
     wanted.into_iter().flatten().try_for_each(check_file)
 }
 
-/// The same for one file.
+/// Checks that one file can be written.
 pub(super) fn check_file(path: &Path) -> Result<(), Problem> {
     try_writing(path).map_err(|error| Problem::io(path.display(), &error))
 }
@@ -54,9 +54,9 @@ pub(super) fn check_file(path: &Path) -> Result<(), Problem> {
 fn try_writing(path: &Path) -> io::Result<()> {
     let is_new = !path.try_exists()?;
     let file = fs::File::options().create(true).append(true).open(path)?;
-    // Another process may have created it in between, and written into it.
+    // Another process may have created and written it in the meantime.
     if is_new && file.metadata()?.len() == 0 {
-        // A link to a file that was not there stays.
+        // Keep a symbolic link whose target did not exist.
         fs::remove_file(path.canonicalize()?)?;
     }
     Ok(())
@@ -73,7 +73,7 @@ pub(super) fn rescue(mut document: Document, files: &FileArgs, problem: &Problem
     }
 }
 
-/// Writes and prints. The exit says whether every row is a result.
+/// Writes the files and prints the table. The exit code tells whether every row is valid.
 pub(super) fn publish(document: &Document, files: &FileArgs) -> Result<Exit, Problem> {
     write_files(document, files)?;
     if json_to_stdout(files) {
@@ -101,7 +101,7 @@ fn write_files(document: &Document, files: &FileArgs) -> Result<(), Problem> {
     write(files.html.as_deref(), Document::html)
 }
 
-/// Says on the way out that it is there.
+/// Writes a file and reports it.
 pub(super) fn write_file(path: &Path, text: &str) -> Result<(), Problem> {
     fs::write(path, text)
         .map(|()| progress(&format!("wrote {}", path.display())))
@@ -251,7 +251,7 @@ fn of_streams(rows: &[&Row]) -> String {
     for row in rows {
         let Some(figures) = &row.stream else { continue };
         let [mark, title] = begin(row);
-        // From the moment that it was meant for, what is asked for in vain takes longer and longer.
+        // Latencies from the intended time grow without bound when the rate is not sustained.
         let meant = |us: f64| optional(row.has_latency().then_some(us));
         lines.push(vec![
             mark,

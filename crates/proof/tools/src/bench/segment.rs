@@ -1,11 +1,11 @@
-//! Rows of bare senders and receivers on a segment, for people.
+//! Formats rows of bare senders and receivers on a segment.
 
 use quorate_bench::row::Row;
 
 use super::publish::{cells, optional, percent};
 use quorate_cli::output::table;
 
-/// A line for each.
+/// Returns a table with one line per row.
 pub(super) fn shown(rows: &[&Row]) -> String {
     let head = [
         "",
@@ -57,7 +57,7 @@ pub(super) fn shown(rows: &[&Row]) -> String {
     table(&lines)
 }
 
-/// Small shares are what matters here.
+/// Formats a share of lost datagrams; small shares matter here.
 fn lost(share: f64) -> String {
     format!("{:.2} %", share * 100.0)
 }

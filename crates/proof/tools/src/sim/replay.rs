@@ -1,4 +1,4 @@
-//! `quorate sim --page FILE`: a recorded run as an animation, in one file for a browser.
+//! `quorate sim --page FILE`: writes a recorded run as an animated page in one file.
 
 use std::{fs, path::Path};
 
@@ -12,12 +12,12 @@ use serde::Serialize;
 
 use quorate_cli::output::{Exit, Output, Problem};
 
-/// Seed of the animation without `--seed`: the run of `docs/stories/`.
+/// Default seed of the animation, the run shown in `docs/stories/`.
 const SEED: u64 = 2;
-/// The document, in which two comments stand for what is put in.
+/// Template of the page; two comments in it are replaced.
 const HTML: &str = include_str!("replay.html");
 
-/// Input of the page.
+/// Recorded run, as input of the page.
 #[derive(Serialize)]
 struct Recorded {
     seed: u64,
@@ -35,7 +35,7 @@ struct Written {
     events: usize,
 }
 
-/// Runs the story with this seed, and writes it.
+/// Runs the story with this seed and writes the page.
 pub(super) fn write(file: &Path, seed: Option<u64>, output: Output) -> Result<Exit, Problem> {
     let seed = seed.unwrap_or(SEED);
     let recorded = record(seed).map_err(|violation| {
@@ -65,7 +65,7 @@ fn record(seed: u64) -> Result<Recorded, Violation> {
 
 fn page(recorded: &Recorded) -> String {
     let json = serde_json::to_string(recorded).expect("texts and numbers are always JSON");
-    // Nothing that a line says ends the element around it.
+    // Keep the text from closing the element that contains it.
     let json = json.replace('<', "\\u003c");
     HTML.replacen("/*COLOURS*/", quorate_admin::server::COLOURS, 1).replacen("/*RUN*/", &json, 1)
 }

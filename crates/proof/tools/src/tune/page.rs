@@ -1,4 +1,4 @@
-//! `--html`: the same as a page without anything from elsewhere.
+//! `--html`: the tuner's report as a self-contained page.
 
 use std::fmt::Write as _;
 
@@ -48,7 +48,7 @@ pub(super) fn render(document: &Document) -> String {
     page
 }
 
-/// Darker is more throughput; the setting in force is framed.
+/// Renders the grid; darker cells have more throughput, and the current setting is framed.
 fn heat(
     points: &[PointView],
     chosen: SettingView,

@@ -1,11 +1,11 @@
-//! `quorate bench` as users see it: rows, files, exit codes. Counts, never times.
+//! `quorate bench` as users see it: rows, files, exit codes. Checks counts, never times.
 
 use std::{fs, process::Stdio};
 
 use crate::common::{Cluster, processes_in, program, quorate, quorate_json};
 use serde_json::Value as Json;
 
-/// Short, but long enough that something is measured on a busy machine.
+/// Short durations that still yield measurements on a busy machine.
 const SHORT: [&str; 6] = ["--duration", "200ms", "--warmup", "50ms", "--repeat", "2"];
 
 fn bench_once(arguments: &[&str]) -> (i32, Json) {
@@ -49,7 +49,7 @@ fn the_log_service_is_measured_beside_a_bare_program() {
     assert_eq!((row["errors"].as_u64(), row["lost"].as_u64()), (Some(0), Some(0)));
     assert_eq!((row["connections"].as_u64(), row["repeats"].as_u64()), (Some(2), Some(2)));
     assert!(row["achieved_per_s"].as_f64().unwrap() > 0.0);
-    // One write and one flush per commit and node, however many commands share them.
+    // One write and one flush per commit and node, regardless of the number of commands in it.
     assert_eq!(row["writes_per_op"], row["flushes_per_op"]);
     assert!(row["writes_per_op"].as_f64().unwrap() > 0.0);
     assert_eq!(row["roles"].as_array().unwrap().len(), 3);
@@ -76,7 +76,7 @@ fn the_life_of_a_command_is_drawn_for_both_classes() {
             let hops = lanes[lane]["hops"].as_array().unwrap();
             let hop = hops.iter().find(|hop| hop["hop"] == name);
             let hop = hop.unwrap_or_else(|| panic!("lane {lane} has no {name}: {life}"));
-            // What one command did has its order, however busy the machine is.
+            // The trace points of one command are ordered even on a busy machine.
             hop["typical_us"].as_f64()
         };
         let in_order = |hops: &[Option<f64>]| hops.iter().flatten().is_sorted();
@@ -101,7 +101,7 @@ fn the_life_of_a_command_is_drawn_for_both_classes() {
     }
 }
 
-/// Devices that are threads need no rights and no network of their own.
+/// Devices that are threads need no privileges and no emulated network.
 #[test]
 fn a_cluster_that_votes_by_devices_says_so() {
     let load = ["--outstanding", "4", "--durability", "volatile"];
@@ -111,7 +111,8 @@ fn a_cluster_that_votes_by_devices_says_so() {
     let device = &row["device"];
     let name = device["name"].as_str().unwrap();
     assert!(name.starts_with("thread, by datagrams"), "{row}");
-    // On a busy machine they may be taken back; then the row is no result, and the command fails.
+    // On a busy machine the allocation may be revoked; then the row is invalid and the command
+    // fails.
     let used = device["slots_share"].as_f64().unwrap() >= 0.9;
     assert_eq!((row["valid"] == true, code == 0), (used, used), "{row}");
 }
@@ -133,11 +134,11 @@ fn reports_are_written_where_they_were_asked_for() {
         row["ceiling"].is_null() && row["ratio_to_ceiling"].is_null(),
         "no window of a bare program is like a rate: {row}"
     );
-    // On a machine that is busy with other tests the generator may be late, and says so.
+    // The generator may be late on a machine that is busy with other tests, and reports it.
     let wanted = i32::from(row["valid"] == false);
     assert_eq!(output.status.code(), Some(wanted), "{row}");
     assert!(fs::read_to_string(&csv).unwrap().lines().count() >= 2);
-    // Only a result is drawn.
+    // Only valid rows are drawn.
     let page = fs::read_to_string(&html).unwrap();
     assert_eq!(page.contains("<svg"), wanted == 0, "{row}");
     let table = String::from_utf8(output.stdout).unwrap();
@@ -156,11 +157,11 @@ fn a_running_cluster_is_measured_from_outside() {
     let [row] = of_system(&document, "quorate")[..] else { panic!("{document}") };
     assert_eq!((&row["durability"], &row["store"]), (&"durable".into(), &"memory".into()));
     assert!(row["cpu_us_per_op"].is_null());
-    // Its nodes are on this machine, and they are no strangers.
+    // The nodes run on this machine and do not count as foreign load.
     assert!(row["foreign_cpu"].is_number(), "{row}");
     assert_eq!(row["commit"], env!("CARGO_PKG_VERSION"), "as the nodes say");
     assert_ne!(document["environment"]["commit"], row["commit"]);
-    // It is on loopback: a bare program with the same window runs as well.
+    // The cluster is on loopback, so a bare program with the same window runs as well.
     assert!(row["ceiling"].as_f64().unwrap() > 0.0, "{row}");
     let [bare] = of_system(&document, "bare program")[..] else { panic!("{document}") };
     assert_eq!(bare["outstanding"], row["outstanding"]);
@@ -169,9 +170,9 @@ fn a_running_cluster_is_measured_from_outside() {
     assert!(error["error"]["message"].as_str().unwrap().contains("the cluster is durable"));
 }
 
-/// All nodes die in the first of two repetitions: the second one cannot begin. What the first one
-/// saw is in the files, in the table or in the document, with the reason, and nothing is called a
-/// result.
+/// All nodes die in the first of two repetitions, so that the second one cannot start. The files,
+/// the table or the document contain what the first one measured, with the reason, and no row is
+/// valid.
 #[test]
 fn a_cluster_that_dies_leaves_a_row_that_says_so() {
     for to_stdout in [false, true] {
@@ -232,7 +233,7 @@ fn a_running_log_service_says_its_class_itself() {
     assert_eq!(message, "--durability durable: the cluster is volatile");
 }
 
-/// At once, not when all replies were waited for.
+/// The cluster is refused immediately, without waiting for replies.
 #[test]
 fn a_cluster_of_the_other_service_is_refused_with_the_command_that_fits() {
     for (store, wrong, right) in [("none", "kv", "log"), ("memory", "log", "kv")] {
@@ -263,7 +264,8 @@ fn a_service_that_answers_with_errors_gives_no_result() {
     assert!(why.contains("errors") && why.contains("TOOBIG"), "{why}");
 }
 
-/// The maximum lends them its window: otherwise the columns of one series could not be compared.
+/// Rows at a share of the maximum use its window; otherwise the columns of a series could not be
+/// compared.
 #[test]
 fn rows_at_a_share_of_the_maximum_stand_beside_its_ceiling() {
     let (_, document) = bench_once(&["log", "--connections", "4"]);
@@ -277,11 +279,12 @@ fn rows_at_a_share_of_the_maximum_stand_beside_its_ceiling() {
         assert!(row["offered_per_s"].is_number(), "{row}");
         assert_eq!(row["ceiling"], greatest["ceiling"], "{row}");
     }
-    // No ceiling is measured for rates alone.
+    // No ceiling is measured for fixed rates alone.
     assert_eq!(of_system(&document, "bare program").len(), 5);
 }
 
-/// Both protocols, both classes; and an auxiliary has nothing to do with the bytes.
+/// Stream writers are measured with both protocols and both classes, and an auxiliary receives no
+/// stream bytes.
 #[test]
 fn writers_of_byte_streams_are_measured() {
     let more: [(&[&str], Option<&str>); 4] = [
@@ -332,7 +335,7 @@ fn writers_of_byte_streams_are_measured() {
     };
     assert_eq!(roles(framed), ["leader", "followers", "generator"]);
     assert_eq!(roles(auxiliary), ["leader", "followers", "auxiliary", "generator"]);
-    // To one follower, not to two: nothing of it goes to the auxiliary.
+    // Bytes are sent to one follower only, not to the auxiliary.
     let to_peers = auxiliary["peer_bytes_per_op"].as_f64().unwrap();
     assert!((3_500.0..12_000.0).contains(&to_peers), "{auxiliary}");
 }
@@ -427,8 +430,8 @@ fn the_tables_of_a_paper_stand_beside_ours() {
     }
 }
 
-/// Clients at a follower go on when an acceptor dies, and when the leader does; each repetition has
-/// its own gap, and CPU and counts are those of other rows.
+/// Clients of a follower continue when an acceptor or the leader dies. Each repetition reports its
+/// own gap, and CPU and counts as in other rows.
 #[test]
 fn killing_nodes_under_load_loses_no_reply() {
     let arguments =
@@ -441,7 +444,7 @@ fn killing_nodes_under_load_loses_no_reply() {
         assert!(row["over_time"].as_array().unwrap().len() > 10);
         let gaps = row["gaps_ms"].as_array().unwrap();
         assert_eq!((gaps.len(), row["repeats"].as_u64()), (2, Some(2)));
-        // All clients wait through a time without any reply: it is a latency as well.
+        // All clients wait during the time without replies, so it appears as a latency as well.
         let longest_ms = row["max_us"].as_f64().unwrap() / 1000.0;
         for gap in gaps {
             let gap = gap.as_f64().unwrap();
@@ -471,14 +474,15 @@ fn the_probe_finds_every_ceiling() {
     }
     let rows = of_system(&document, "bare program");
     assert_eq!(rows.len(), 21, "seven shapes, durable with and without the model, and volatile");
-    // With one command outstanding no device with flushes of 1 ms commits more than 1000 a second.
+    // With one command outstanding, a device with 1 ms flushes cannot commit more than 1000 per
+    // second.
     let modelled = rows.iter().find(|row| {
         row["outstanding"] == 1 && row["disk_flush_ms"] == 1.0 && row["value_bytes"] == 64
     });
     assert!(modelled.unwrap()["achieved_per_s"].as_f64().unwrap() <= 1000.0);
 }
 
-/// On a single CPU the bench says that it cannot.
+/// A writer can have its own CPU; on a single CPU the bench reports that it cannot.
 #[test]
 fn a_writer_may_have_a_cpu_of_its_own() {
     let cpus = std::thread::available_parallelism().unwrap().get();
@@ -492,7 +496,7 @@ fn a_writer_may_have_a_cpu_of_its_own() {
     assert_eq!(row["lost"].as_u64(), Some(0), "{row}");
 }
 
-/// On a modelled device the data is flushed, and then its record: two flushes for every write.
+/// On a modelled device, data and record are flushed separately: two flushes per write.
 #[test]
 fn the_probe_finds_the_ceiling_of_byte_streams() {
     let arguments = ["bench", "probe", "--stream", "--disk-flush-ms", "20"];
@@ -514,7 +518,7 @@ fn the_probe_finds_the_ceiling_of_byte_streams() {
         assert!(row["stream"]["bytes_per_s"].as_f64().unwrap() > 0.0, "{row}");
         assert_eq!(row["lost"].as_u64(), Some(0), "{row}");
         let roles = row["stream"]["cpu"].as_array().unwrap().len();
-        // Leader, follower, writer.
+        // Leader, follower and writer.
         assert_eq!(roles, if row["system"] == "sink" { 2 } else { 3 }, "{row}");
     }
     let cdf = rows[1]["cdf"].as_array().unwrap();
@@ -522,7 +526,7 @@ fn the_probe_finds_the_ceiling_of_byte_streams() {
     assert!(least >= 40_000.0 * 0.99, "{least}");
 }
 
-/// Under the same modelled device, the cluster obeys the same law.
+/// The modelled flush time limits the cluster as well.
 #[test]
 fn a_modelled_flush_is_under_the_cluster_too() {
     let (code, document) = bench(&["log", "--outstanding", "1", "--disk-flush-ms", "2"]);
@@ -533,8 +537,8 @@ fn a_modelled_flush_is_under_the_cluster_too() {
     }
 }
 
-/// An interrupt ends the nodes and removes their folder, too, and leaves no empty report; the code
-/// says that it was one.
+/// An interrupt ends the nodes, removes their folder, leaves no empty report, and sets the exit
+/// code.
 #[test]
 fn an_interrupt_leaves_nothing_behind() {
     let [folder, reports] = [(); 2].map(|()| tempfile::tempdir().unwrap());
@@ -558,7 +562,7 @@ fn an_interrupt_leaves_nothing_behind() {
     for folder in [&folder, &reports] {
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
-    // A killed process may take a moment to be gone.
+    // A killed process may take a moment to disappear.
     crate::common::wait_for("the end of all nodes", || {
         let left = processes_in(folder.path());
         nodes.iter().all(|node| !left.contains(node)).then_some(())

@@ -1,10 +1,10 @@
-//! The commit that figures name: noted when the program is built, by `build.rs`.
+//! The commit named by published figures is recorded at build time by `build.rs`.
 
 use std::{fs, process::Command};
 
 use serde_json::Value as Json;
 
-/// The program does not ask when it runs: there is no git on its way, and it says the same.
+/// The program does not run git: without git on its path it reports the same commit.
 #[test]
 fn the_program_knows_its_commit_without_the_source_tree() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! `quorate doctor` on this machine, and with real nodes. Names, states and counts; no times.
+//! `quorate doctor` on this machine and with real nodes. Checks names, states and counts, never
+//! times.
 
 use std::fs;
 
@@ -16,7 +17,7 @@ fn plane<'a>(json: &'a Json, name: &str) -> &'a Json {
     planes.find(|plane| plane["plane"] == name).unwrap()
 }
 
-/// A group whose port was free just now.
+/// Returns a multicast address with a port that was free a moment ago.
 fn group() -> String {
     format!("239.81.84.74:{}", free_port())
 }
@@ -60,7 +61,7 @@ fn this_machine_is_looked_at() {
     }
     let tcp = plane(&json, "tcp");
     assert_eq!((&tcp["works"], &tcp["spoken"]), (&json!(true), &json!(true)), "{json}");
-    // The bare programs ran: nothing of this was invented.
+    // The bare programs ran, so the predictions are based on measurements.
     assert!(tcp["predicted"]["latency_us"].as_f64().unwrap() > 0.0, "{tcp}");
     assert!(tcp["predicted"]["throughput_per_s"].as_f64().unwrap() > 0.0, "{tcp}");
     assert_eq!(tcp["predicted"]["class"], "durable");
@@ -87,7 +88,8 @@ fn this_machine_is_looked_at() {
     assert!(text.contains("not known  give --data"), "{text}");
 }
 
-/// One line and a code, as monitoring reads them; the findings are those of the document.
+/// `--check` prints one line and exits with the code that monitoring expects; the findings are
+/// those of the document.
 #[test]
 fn a_check_is_one_line_and_a_code() {
     let folder = tempfile::tempdir().unwrap();
@@ -105,7 +107,7 @@ fn a_check_is_one_line_and_a_code() {
     for figure in ["ok=", "warning=", "flush_us=", "free_bytes="] {
         assert!(figures.contains(figure), "{line}");
     }
-    // Whatever is wrong with this machine, nothing is left if all of that is left out.
+    // Ignoring all findings leaves none, whatever the state of this machine.
     let (code, json) = quorate_json(&["doctor", "--check", "--json"]);
     let bad = json["findings"].as_array().unwrap().iter();
     let bad = bad.filter(|finding| finding["state"] != "ok" && finding["state"] != "unknown");
@@ -128,7 +130,7 @@ fn a_check_is_one_line_and_a_code() {
     assert_eq!((code, &json["error"]["code"]), (2, &json!("unreachable")));
 }
 
-/// Nodes of one version, started with different settings: who has which is said.
+/// Nodes of the same version with different settings are reported, with the nodes that use each.
 #[test]
 fn what_nodes_should_have_in_common_is_compared() {
     let cluster = Cluster::start(1, &["--reads", "lease"]);
@@ -145,12 +147,12 @@ fn what_nodes_should_have_in_common_is_compared() {
     let both = format!("{admin},{}", other.nodes.admin_addresses()[0]);
     let (_, json) = quorate_json(&["doctor", "--check", "--admin", &both, "--json"]);
     let found = finding(&json, "settings");
-    // Both are node 1 of their clusters.
+    // Both are node 1 of their cluster.
     assert_eq!(found["state"], "warning", "{json}");
     assert_eq!(found["what"], "nodes differ: reads: index (1), lease (1)");
 }
 
-/// A folder of certificates is looked at, also one that no node would take.
+/// A folder of certificates is examined, even one that no node would accept.
 #[test]
 fn certificates_are_looked_at() {
     let folder = tempfile::tempdir().unwrap();
@@ -170,7 +172,7 @@ fn certificates_are_looked_at() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.starts_with("QUORATE CRITICAL - certificate node.crt: "), "{text}");
     assert_eq!(output.status.code(), Some(2));
-    // No node answers such a certificate.
+    // No node would accept this certificate.
     let closed = format!("127.0.0.1:{}", free_port());
     let output = quorate(&["doctor", "--check", "--tls", &own, "--admin", &closed]);
     let text = String::from_utf8(output.stdout).unwrap();
@@ -178,7 +180,7 @@ fn certificates_are_looked_at() {
     assert_eq!(output.status.code(), Some(3));
 }
 
-/// Prediction and measurement stand side by side, and the error follows from both.
+/// Predictions and measurements are shown together, with the resulting error.
 #[test]
 fn what_was_predicted_is_measured() {
     let (_, json) = quorate_json(&["doctor", "--measure", "--json"]);
@@ -214,12 +216,12 @@ fn peers_that_are_there_or_not_are_told_apart() {
     assert_eq!(plane(&json, "tcp")["predicted"]["latency_us"], Json::Null);
 }
 
-/// Three nodes on loopback hear each other's datagrams, all of them; and serve as before.
+/// Three nodes on loopback receive all of each other's datagrams and still serve afterwards.
 #[test]
 fn members_hear_each_other() {
     let cluster = Cluster::start(3, &[]);
     let admin = cluster.nodes.admin_addresses()[0].clone();
-    // Addresses travel with the first handshakes.
+    // Nodes exchange addresses in their first handshakes.
     wait_for("three nodes in the status", || {
         let (_, json) = quorate_json(&["status", "--admin", &admin, "--json"]);
         let all = json["nodes"].as_array()?.iter().all(|node| node["error"].is_null());
@@ -243,11 +245,11 @@ fn members_hear_each_other() {
     assert_eq!(reach["matrix"], json!([row(1), row(2), row(3)]));
     assert_eq!(finding(&json, "reach")["state"], "ok", "{json}");
     assert_eq!(plane(&json, "tcp")["predicted"]["nodes"], 3);
-    // No node listens any more: the next test begins at once.
+    // All listeners have stopped, so the next test can start at once.
     let (_, json) = quorate_json(&arguments);
     assert_eq!(json["reach"]["problems"], json!([]), "{json}");
 
-    // An interface that no member has: each says so, and none fails.
+    // Every member reports that it lacks this interface, and none fails.
     let elsewhere = ["doctor", "--admin", &admin, "--interface", "no-such-if", "--json"];
     let (code, json) = quorate_json(&elsewhere);
     assert_eq!(code, 1, "{json}");
@@ -256,7 +258,7 @@ fn members_hear_each_other() {
     cluster.wait_until_all_serve();
 }
 
-/// A bundle of a running node has every page of it, and the named log; no byte of the planted
+/// A bundle of a running node contains all its pages and the named log, but none of the planted
 /// secrets.
 #[test]
 fn a_bundle_has_everything_but_secrets() {
@@ -306,12 +308,12 @@ fn a_bundle_has_everything_but_secrets() {
     for secret in ["planted", "MC4C", &plane] {
         assert!(!text.contains(secret), "{secret}");
     }
-    // Nothing is written over, and that is said before anything is looked at.
+    // Existing files are not overwritten, which is reported before the examination.
     let (code, json) = quorate_json(&arguments);
     assert_eq!((code, &json["error"]["code"]), (1, &json!("exists")));
 }
 
-/// A bundle is wanted most when no node answers.
+/// A bundle is created even if no node responds, when it is most useful.
 #[test]
 fn a_bundle_is_made_also_when_nobody_answers() {
     let folder = tempfile::tempdir().unwrap();
@@ -347,7 +349,7 @@ fn bad_arguments_are_one_clear_error() {
     let closed = format!("127.0.0.1:{}", free_port());
     let (code, json) = quorate_json(&["doctor", "--admin", &closed, "--json"]);
     assert_eq!((code, &json["error"]["code"]), (3, &json!("unreachable")));
-    // Nothing can be made where there is a file.
+    // Nothing can be created below a file.
     let file = tempfile::NamedTempFile::new().unwrap();
     let below = file.path().join("n1");
     let (code, json) = quorate_json(&["doctor", "--data", below.to_str().unwrap(), "--json"]);

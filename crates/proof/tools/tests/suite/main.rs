@@ -1,4 +1,4 @@
-//! `quorate-tools` from outside, started by `quorate` as its users start it.
+//! Tests of `quorate-tools` as its users run it, through `quorate`.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 

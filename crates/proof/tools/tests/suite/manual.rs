@@ -1,11 +1,10 @@
-//! Completion scripts and manual pages: scripts that shells accept, pages that name what the help
-//! names.
+//! Completion scripts are accepted by the shells, and manual pages cover everything in the help.
 
 use std::{fs, process::Command};
 
 use crate::common::quorate;
 
-/// The exit code, and standard output, or standard error if there is none.
+/// Returns the exit code with standard output, or with standard error if standard output is empty.
 fn said(arguments: &[&str]) -> (i32, String) {
     let output = quorate(arguments);
     let text = match output.stdout.is_empty() {
@@ -29,7 +28,7 @@ fn every_shell_gets_a_script_with_all_commands() {
     assert_eq!(code, 2, "{text}");
 }
 
-/// The shells themselves, where they are.
+/// Every installed shell accepts its own script.
 #[test]
 fn shells_take_their_scripts() {
     let folder = tempfile::tempdir().unwrap();
@@ -61,7 +60,7 @@ fn pages_of_all_commands_are_written() {
     assert!(page("quorate-start").contains("\\-\\-durability"));
     assert!(page("quorate-member-add").contains("quorate\\-member\\-add"));
     assert!(!to.join("quorate-p4.1").exists(), "hidden ones have no page");
-    // The page itself is what is printed without a folder.
+    // Without a folder the page itself is printed.
     let (code, printed) = said(&["man"]);
     assert_eq!((code, printed.trim_end()), (0, first.trim_end()));
 }

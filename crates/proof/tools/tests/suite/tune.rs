@@ -1,4 +1,5 @@
-//! `quorate tune` and its page of the admin address, on real processes. Counts and names, no times.
+//! `quorate tune` and the admin address's `/tuning`, with real processes. Checks counts and names,
+//! never times.
 
 use std::{
     io::{Read as _, Write as _},
@@ -15,7 +16,7 @@ fn tuning(admin: &str) -> Value {
     json
 }
 
-/// Status and body.
+/// Sends a request; returns status and body.
 fn post(admin: &str, body: &Value) -> (u16, Value) {
     let body = body.to_string();
     let mut stream = TcpStream::connect(admin).unwrap();
@@ -57,12 +58,12 @@ fn a_setting_is_held_for_as_long_as_was_asked_and_no_longer() {
     assert_eq!(json["held"], false);
     assert_eq!(json["chosen"], json!({"batch_bytes": 8192, "window": 3}));
 
-    // The client that asked may be gone.
+    // The client that pinned the settings may have disconnected.
     let (_, json) = post(&admin, &hold(4096, 7, 1));
     assert_eq!(json["held"], true);
     wait_for("the end of the hold", || (tuning(&admin)["held"] == false).then_some(()));
 
-    // Nothing from outside is more than works.
+    // Requested settings are limited to values that work.
     let (_, json) = post(&admin, &hold(u64::from(u32::MAX), 4096, 600_000));
     assert_eq!(json["chosen"]["window"], 64);
     assert!(json["chosen"]["batch_bytes"].as_u64().unwrap() < 1 << 28);
@@ -71,7 +72,8 @@ fn a_setting_is_held_for_as_long_as_was_asked_and_no_longer() {
     }
 }
 
-/// Every point is measured, the node chooses for itself afterwards, and clients are asked first.
+/// A sweep asks for confirmation when clients are connected, measures every point, and leaves the
+/// choice to the node afterwards.
 #[test]
 fn a_sweep_measures_the_grid_and_lets_go() {
     let cluster = Cluster::start(1, &["--store", "memory"]);

@@ -1,11 +1,11 @@
-//! Emulated networks as users see them. Without root they are skipped, in print.
+//! Emulated networks as users see them. Without root the tests are skipped, with a message.
 
 use std::{fs, path::Path, process::Stdio};
 
 use crate::common::{processes_in, program, quorate_json};
 use serde_json::Value as Json;
 
-/// Why there is nothing to look at here, if so; printed.
+/// Returns whether the measurement was skipped, and prints the reason.
 fn is_skipped(document: &Json) -> bool {
     let notes = document["notes"].as_array().unwrap().iter();
     let skipped = notes.filter_map(Json::as_str).find(|note| note.starts_with("skipped: "));
@@ -21,9 +21,9 @@ fn note<'a>(document: &'a Json, words: &str) -> &'a str {
     found.next().unwrap_or_else(|| panic!("{words}: {document}"))
 }
 
-/// Whatever else the machine does, a link is never faster than it should be.
+/// A link is never faster than specified, whatever the machine's load.
 #[test]
-#[ignore = "ten seconds: cargo test -p quorate-cli --test wan -- --include-ignored"]
+#[ignore = "ten seconds: cargo test -p quorate-tools --test suite wan -- --include-ignored"]
 fn links_are_as_slow_and_as_narrow_as_they_say() {
     let (code, document) = quorate_json(&["bench", "wan", "half", "--json"]);
     assert_eq!(code, 0, "{document}");
@@ -33,13 +33,13 @@ fn links_are_as_slow_and_as_narrow_as_they_say() {
     let [trip, rate] = &document["ceilings"].as_array().unwrap()[..] else { panic!("{document}") };
     assert!(trip["p50_us"].as_f64().unwrap() >= 50_000.0, "{trip}");
     let rate = rate["value"].as_f64().unwrap();
-    // 1448 of 1500 bytes of a packet are the connection's own.
+    // 1448 of the 1500 bytes of a packet are payload of the connection.
     assert!(rate > 0.0 && rate <= 9.66, "{rate}");
     assert!(note(&document, "emulated WAN half").contains("25 ms one way"));
 }
 
-/// [offload-22] [offload-24] A client that speaks frames: nothing is lost, and devices give out the
-/// slots.
+/// [offload-22] [offload-24] All commands of a client that sends frames are executed, and devices
+/// assign the slots.
 #[test]
 fn commands_by_frames_are_executed() {
     let arguments = ["bench", "log", "--lan", "10gbit", "--outstanding", "8"];
@@ -72,7 +72,8 @@ fn a_cluster_over_the_network_waits_for_it() {
     assert!(row["dropped_packets"].as_u64().is_some(), "{row}");
 }
 
-/// Bare programs alone: all receivers hear the sender, and every row says what was in its way.
+/// With bare programs alone all receivers get the sender's frames, and every row lists the
+/// obstacles.
 #[test]
 fn bare_senders_reach_bare_receivers_on_a_segment() {
     let arguments = ["bench", "paper", "ring-paxos-fig1", "--quick", "--json"];
@@ -105,8 +106,7 @@ fn bare_senders_reach_bare_receivers_on_a_segment() {
     assert!(note(&document, "emulated segment").contains("100 Mbit/s"));
 }
 
-/// Nodes with and without devices, by a short name: a row that is a result had its slots from
-/// devices.
+/// Nodes run with and without devices; in valid rows the devices assigned the slots.
 #[test]
 fn planes_and_devices_stand_beside_published_figures() {
     let arguments = ["bench", "paper", "kernel-table2", "--quick", "--json"];
@@ -139,7 +139,7 @@ fn planes_and_devices_stand_beside_published_figures() {
     assert_eq!(published.len(), 8);
     for one in published {
         let what = one["what"].as_str().unwrap();
-        // A quick run has the ends.
+        // A quick run includes the smallest and the largest load.
         let ends = what.contains("1 client;") || what.contains("8 clients;");
         if what.contains("ours: tcp + kernel") {
             assert!(ends || one["ours"].is_null(), "{one}");
@@ -150,7 +150,7 @@ fn planes_and_devices_stand_beside_published_figures() {
     note(&document, "context switches, tcp, 1000 B, outstanding 8: leader ");
 }
 
-/// Six echoes; those in the kernel only where it takes programs.
+/// Six echo programs are measured; those in the kernel only where it accepts programs.
 #[test]
 fn echoes_in_user_space_and_in_the_kernel_are_measured() {
     let arguments = ["bench", "paper", "kernel-table1", "--quick", "--json"];
@@ -177,9 +177,9 @@ fn echoes_in_user_space_and_in_the_kernel_are_measured() {
     }
 }
 
-/// The smallest and the largest batch of each size, and what the model says of them.
+/// The smallest and the largest batch of each value size are measured and compared with the model.
 #[test]
-#[ignore = "two minutes: cargo test -p quorate-cli --test wan -- --include-ignored"]
+#[ignore = "two minutes: cargo test -p quorate-tools --test suite wan -- --include-ignored"]
 fn a_table_is_measured_with_fixed_batches_beside_its_model() {
     let arguments = ["bench", "paper", "jpaxos-table2", "--quick", "--wan", "half"];
     let short = ["--duration", "1s", "--warmup", "1s", "--json"];
@@ -195,7 +195,7 @@ fn a_table_is_measured_with_fixed_batches_beside_its_model() {
         assert_eq!(row["wan"], "half");
         let held = row["commands_per_batch"].as_f64().unwrap();
         let most = row["batch_bytes"].as_f64().unwrap() / row["value_bytes"].as_f64().unwrap();
-        // In a second few batches are made, and the replies are those of others.
+        // Few batches fit in one second, and replies belong to other batches.
         assert!(held <= most * 2.0, "a batch is as large as told: {row}");
     }
     assert_eq!(document["predictions"].as_array().unwrap().len(), 6);
@@ -203,7 +203,8 @@ fn a_table_is_measured_with_fixed_batches_beside_its_model() {
     assert!(note(&document, "parameters here").contains("φcli"));
 }
 
-/// Killed without a chance to clean up: namespaces, devices and nodes are gone all the same.
+/// A bench that is killed without a chance to clean up leaves no namespaces, devices or nodes
+/// behind.
 #[test]
 fn nothing_is_left_when_the_bench_is_killed() {
     let folder = tempfile::tempdir().unwrap();

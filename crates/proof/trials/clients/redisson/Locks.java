@@ -23,7 +23,7 @@ public final class Locks {
         List<RedissonClient> nodes = new ArrayList<>();
         for (String port : ports) {
             Config config = new Config();
-            // Renewed every second, to see it renewed.
+            // Short, so that renewals can be observed: the lock is renewed every second.
             config.setLockWatchdogTimeout(3000);
             config.useSingleServer()
                 .setAddress("redis://127.0.0.1:" + port)
@@ -46,7 +46,7 @@ public final class Locks {
         System.out.println("redisson: locks on " + ports.length + " nodes");
     }
 
-    /** Taken twice, given back twice; seen and respected on another node. */
+    /** A lock taken twice must be released twice, and another node respects it. */
     private static void reentrant(RedissonClient node, RedissonClient other, String name) throws Exception {
         RLock lock = node.getLock(name);
         RLock rival = other.getLock(name);
@@ -63,7 +63,7 @@ public final class Locks {
         lock.unlock();
         check(!rival.isLocked(), "it is free again");
         refused(lock::unlock, "not locked by current thread");
-        // Without a time it is renewed for as long as it is held.
+        // Without a lease time, the lock is renewed for as long as it is held.
         check(lock.tryLock(), "it is free");
         for (int round = 0; round < 8; round++) {
             Thread.sleep(500);
@@ -73,7 +73,7 @@ public final class Locks {
         check(!lock.isLocked(), "it is free");
     }
 
-    /** Who waits hears of it when it is given back, long before its time is over. */
+    /** A waiting client is notified when the lock is released, long before the lock expires. */
     private static void waits(RLock lock, RLock rival) throws Exception {
         lock.lock(600, TimeUnit.SECONDS);
         check(!elsewhere(() -> rival.tryLock(300, 1000, TimeUnit.MILLISECONDS)), "it is taken");
@@ -114,7 +114,7 @@ public final class Locks {
         topic.removeAllListeners();
     }
 
-    /** All of several, or none. */
+    /** Takes all of several locks, or none. */
     private static void several(List<RedissonClient> nodes) throws Exception {
         RLock[] locks = new RLock[nodes.size()];
         for (int node = 0; node < locks.length; node++) {
@@ -127,7 +127,7 @@ public final class Locks {
         check(!locks[1].isLocked(), "all are free");
     }
 
-    /** Each of the threads counts without a race, whichever node it asks. */
+    /** No thread loses an increment, whichever node it uses. */
     private static void counts(List<RedissonClient> nodes) throws Exception {
         List<Future<?>> workers = new ArrayList<>();
         for (RedissonClient node : nodes) {

@@ -1,4 +1,4 @@
-// A reporter for Mocha that writes a line of JSON for each test, and an empty line at the end.
+// Mocha reporter that writes a line of JSON for each test, and an empty line at the end.
 const fs = require('fs');
 
 module.exports = function (runner) {

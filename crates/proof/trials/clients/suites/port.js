@@ -1,4 +1,5 @@
-// Tests that name no port mean Redis' own: they get the node's, whatever host they name, so that nothing leaves the machine.
+// Redirects Redis' default port to the node's, on any host, so that tests that name no port reach the node and nothing
+// leaves the machine.
 const net = require('net');
 
 const connect = net.Socket.prototype.connect;

@@ -1,4 +1,4 @@
-"""What pytest is told of Quorate: a plugin that writes a line of JSON for each test, and an empty line at the end."""
+"""Pytest plugin for Quorate: writes a line of JSON for each test, and an empty line at the end."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 seen = {}
-# redis-py's tests trace every allocation, which takes most of their time.
+# redis-py's tests trace every allocation, which would take most of their time.
 tracemalloc.start = lambda: None
 
 
@@ -18,7 +18,7 @@ def write(line):
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionstart(session):
-    # redis-py's tests of fields that expire ask for Redis 7.4, which INFO does not claim to be.
+    # redis-py's tests of expiring fields require Redis 7.4; INFO reports an earlier version.
     session.config.REDIS_INFO["version"] = "7.4.0"
 
 

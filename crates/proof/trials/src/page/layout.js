@@ -1,4 +1,4 @@
-// What is wrong with how a page is laid out: a list of sentences, empty if all is well.
+// Returns the faults in a page's layout: a list of sentences, empty if there are none.
 (() => {
   const faults = [];
   const width = document.documentElement.clientWidth;
@@ -8,18 +8,17 @@
   const name = element => `${element.tagName.toLowerCase()}${element.id ? "#" + element.id : ""} "${(element.textContent || element.id).trim().slice(0, 40)}"`;
   const visible = element => element.checkVisibility({ visibilityProperty: true });
 
-  // An open dialog lies over everything else.
+  // An open dialog covers everything else.
   const inFront = document.querySelector("dialog[open]") ?? document.body;
 
-  // Words, and what can be pressed or filled in: each in a place of its own.
-  // What is there for screen readers alone is nowhere.
+  // Text and controls must not overlap. Elements for screen readers alone occupy no space.
   const clipped = element => Boolean(element) && (getComputedStyle(element).clipPath !== "none" || clipped(element.parentElement));
   const boxes = [];
   const walker = document.createTreeWalker(inFront, NodeFilter.SHOW_TEXT);
   while (walker.nextNode()) {
     const node = walker.currentNode, parent = node.parentElement;
     if (!node.data.trim() || !visible(parent) || parent.closest("script, style, option, .skip, button") || clipped(parent)) continue;
-    // A list that scrolls shows a part of what it has.
+    // A scrolling list shows only part of its contents.
     const scrolled = parent.closest("#events, #lines, .scrolls")?.getBoundingClientRect();
     const range = document.createRange();
     range.selectNodeContents(node);
@@ -44,7 +43,7 @@
       if (wide > 1 && high > 3) faults.push(`${name(one.element)} overlaps ${name(other.element)}`);
     }
   }
-  // Words stay within what frames them.
+  // Text stays within its frame.
   for (const frame of document.querySelectorAll(".card, .lane, .role, #client")) {
     const around = frame.getBoundingClientRect();
     for (const { element, box } of boxes) {
@@ -52,7 +51,7 @@
     }
   }
 
-  // Each word can be read on what is behind it.
+  // Text has enough contrast with its background.
   const color = text => { const all = text.match(/[\d.]+/g).map(Number); return { rgb: all.slice(0, 3), alpha: all[3] ?? 1 }; };
   const light = rgb => {
     const [r, g, b] = rgb.map(part => { part /= 255; return part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4; });
@@ -75,7 +74,7 @@
     if (contrast < (off ? 3 : 4.5)) faults.push(`${name(element)} has a contrast of ${contrast.toFixed(2)}`);
   }
 
-  // The picture of the demo has its arrows, and each begins and ends within it.
+  // The demo's picture has its arrows, and each begins and ends within the picture.
   const stage = document.getElementById("lanes") && document.getElementById("stage").getBoundingClientRect();
   const arrows = [...document.querySelectorAll("#arrows path")];
   if (stage && arrows.length < 4) faults.push(`${arrows.length} arrows`);
@@ -83,7 +82,7 @@
     const box = arrow.getBoundingClientRect();
     if (box.left < stage.left - 2 || box.right > stage.right + 2 || box.top < stage.top - 2 || box.bottom > stage.bottom + 2) faults.push("an arrow leaves the picture");
   }
-  // Everything that can be used has a name.
+  // Every control has a name.
   for (const element of document.querySelectorAll("button, input")) {
     if (visible(element) && !element.textContent.trim() && !element.labels?.length && !element.ariaLabel) faults.push(`${name(element)} has no name`);
   }

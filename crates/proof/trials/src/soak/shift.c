@@ -1,4 +1,4 @@
-/* The wall clock of one process, shifted by what a file says: milliseconds, in eight bytes. */
+/* Shifts the wall clock of one process by the offset in a file: milliseconds, in eight bytes. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>

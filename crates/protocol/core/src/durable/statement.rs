@@ -1,13 +1,13 @@
-//! Statements that a node may make only once its record is as safe as they claim.
+//! Statements that a node may make only once their record has the durability they claim.
 
 use crate::message::{Phase1b, Phase2b};
 
-/// A statement that may leave this node: its record has the class that it claims.
+/// A statement that may leave this node: its record has the class it claims.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Durable<T>(T);
 
 impl<T> Durable<T> {
-    /// Wraps a statement whose record has its class. Only [`super::Pending`] can do that.
+    /// Wraps a statement whose record has the class it claims. Only [`super::Pending`] can do that.
     pub(super) fn released(statement: T) -> Self {
         Self(statement)
     }
@@ -18,7 +18,7 @@ impl<T> Durable<T> {
     }
 }
 
-/// A statement that only a [`Durable`] may carry.
+/// A statement that must be wrapped in [`Durable`] before it is sent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Statement {
     /// A promise.

@@ -1,202 +1,62 @@
-//! Leadership handed over on purpose, from both sides ([live-4]).
+//! Leadership that moves on purpose: the transfer in progress, and this node's fitness ([live-3],
+//! [live-4]).
 
-use super::Node;
-use crate::{
-    ballot::Ballot,
-    effect::{Effect, Effects, Refusal},
-    explanation::Campaign,
-    fitness::Fitness,
-    flow::Peer,
-    leader::{Asked, Stage},
-    message::Message,
-    node_id::{Member, NodeId},
-    time::Time,
-    transfer::{Bounds, Transfer},
-};
+mod transferring;
 
-/// A transfer may take this many of the longest election time-outs.
-const PATIENCE: u64 = 10;
+use crate::{fitness::Fitness, time::Time, transfer::Transfer};
 
-impl Node {
-    pub(super) fn on_transfer_wanted(
-        &mut self,
-        now: Time,
-        to: Option<NodeId>,
-        effects: &mut Effects,
-    ) {
-        let end = |result| Effect::TransferEnded(result);
-        let own = self.options.member.node;
-        if self.leading.is_none() {
-            return effects.push(end(Err(Refusal::NotLeader)));
-        }
-        if to == Some(own) {
-            return effects.push(end(Ok(own)));
-        }
-        if self.transfer.is_some() {
-            return effects.push(end(Err(Refusal::Transferring)));
-        }
-        let target = match to {
-            Some(node) => self.successors().find(|peer| peer.member.node == node),
-            None => self.best_successor(),
-        };
-        let Some(target) = target.map(|peer| peer.member.node) else {
-            return effects.push(end(Err(Refusal::NoTarget)));
-        };
-        self.begin_transfer(now, target, effects);
+/// The transfer in progress, and whether this node should lead at all.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Handover {
+    /// The transfer of leadership that this leader makes.
+    transfer: Option<Transfer>,
+    fitness: Fitness,
+}
+
+impl Default for Handover {
+    fn default() -> Self {
+        Self { transfer: None, fitness: Fitness::Fit }
+    }
+}
+
+impl Handover {
+    /// Returns whether leadership is being handed over.
+    pub(super) fn is_in_progress(&self) -> bool {
+        self.transfer.is_some()
     }
 
-    fn begin_transfer(&mut self, now: Time, target: NodeId, effects: &mut Effects) {
-        let deadline = now.plus_us(self.transfer_patience_us());
-        self.transfer = Some(Transfer::new(target, now, deadline));
-        if self.holder.is_on() {
-            // [read-4] The lease ends first, and those who granted it may promise the target.
-            self.heartbeat(now, effects);
-        }
+    /// Returns whether this leader takes no proposals, so that the target can catch up.
+    pub(super) fn holds_back(&self) -> bool {
+        self.transfer.is_some_and(|transfer| transfer.holds_back())
     }
 
-    /// [live-3] Handles a change of this node's fitness to lead.
-    pub(super) fn on_fitness(&mut self, now: Time, fitness: Fitness, effects: &mut Effects) {
-        self.fitness = fitness;
-        self.give_way(now, effects);
+    /// Ends the transfer. Returns whether one was in progress.
+    pub(super) fn end(&mut self) -> bool {
+        self.transfer.take().is_some()
     }
 
-    /// Hands over, where this leader cannot write or apply, or lags far with it ([live-6]), to a
-    /// member that is fit, as soon as there is one. Until then it goes on by the votes of the
-    /// others, as long as it can ([p2-5]).
-    pub(super) fn give_way(&mut self, now: Time, effects: &mut Effects) {
-        if !self.fitness.gives_way() || self.transfer.is_some() {
-            return;
-        }
-        let Some(leading) = &self.leading else { return };
-        let (ballot, patience) = (leading.ballot(), self.election.patience_us());
-        // It has answered in this ballot, and so has reported whether it is fit.
-        let lives = |peer: &&Peer| {
-            let lately = peer.heard.is_some_and(|at| now.since_us(at) <= patience);
-            lately && peer.promised == ballot && !peer.unfit
-        };
-        let target =
-            self.successors().filter(lives).max_by_key(|peer| (peer.voted_to, peer.decided_to));
-        if let Some(target) = target.map(|peer| peer.member.node) {
-            self.begin_transfer(now, target, effects);
-        }
+    /// Returns whether the transfer has passed its deadline.
+    pub(super) fn is_overdue(&self, now: Time) -> bool {
+        self.transfer.is_some_and(|transfer| now >= transfer.deadline)
     }
 
-    /// Returns the peers that could lead in place of this node.
-    fn successors(&self) -> impl Iterator<Item = &Peer> {
-        let configuration = self.learner.eras().current();
-        let able = |member: Member| {
-            configuration.position(member).is_some_and(|at| !configuration.members()[at].auxiliary)
-        };
-        let peers = self.peers.iter();
-        peers.filter(move |peer| peer.connected && able(peer.member))
+    /// Returns when the transfer next needs a tick.
+    pub(super) fn wake_at(&self, leads: bool) -> Option<Time> {
+        self.transfer.map(|transfer| transfer.wake_at(leads))
     }
 
-    /// Returns the one of them that has most, preferably one that is fit.
-    pub(super) fn best_successor(&self) -> Option<&Peer> {
-        self.successors().max_by_key(|peer| (!peer.unfit, peer.voted_to, peer.decided_to))
+    /// Returns whether this node should rather not lead.
+    pub(super) fn is_unfit(&self) -> bool {
+        self.fitness != Fitness::Fit
     }
 
-    fn transfer_patience_us(&self) -> u64 {
-        self.options.election_max_ms * 1000 * PATIENCE
+    /// Returns whether this node leaves leadership to others that are fit.
+    pub(super) fn gives_way(&self) -> bool {
+        self.fitness.gives_way()
     }
 
-    /// Sends the token when the target has everything that this leader has.
-    pub(super) fn hand_over(&mut self, now: Time, effects: &mut Effects) {
-        if self.transfer.is_some() && self.offload.is_out() {
-            // [offload-13]
-            return self.take_back(effects);
-        }
-        let (Some(leading), Some(transfer)) = (&self.leading, &mut self.transfer) else {
-            return;
-        };
-        let bounds = Bounds {
-            hold_us: self.options.election_min_ms * 1000,
-            rest_us: self.options.election_max_ms * 1000,
-            look_us: self.options.heartbeat_ms * 1000,
-        };
-        let next = leading.tally.next();
-        let peer = self.peers.peer(transfer.target);
-        if self.fitness.gives_way() && peer.is_some_and(|peer| peer.unfit) {
-            // Another node may be able to lead.
-            self.transfer = None;
-            return effects.push(Effect::TransferEnded(Err(Refusal::NoTarget)));
-        }
-        let peer = peer.filter(|peer| peer.connected);
-        let reach = peer.map(|peer| peer.voted_to.max(peer.decided_to));
-        let near = reach.is_some_and(|to| to.plus(self.options.inflight_max as u64) >= next);
-        let level = leading.tally.is_empty() && reach.is_some_and(|to| to >= next);
-        if transfer.advance(now, near, level, bounds) {
-            let ballot = leading.ballot();
-            effects.send(transfer.target, Message::Transfer { ballot });
-        }
-    }
-
-    /// Repeats the token, which may be lost; the target shows by a promise of its own that it is
-    /// not.
-    pub(super) fn repeat_token(&mut self, effects: &mut Effects) {
-        let (Some(leading), Some(transfer)) = (&self.leading, &self.transfer) else {
-            return;
-        };
-        let ballot = leading.ballot();
-        let waits = |peer: &Peer| peer.connected && peer.promised <= ballot;
-        if transfer.is_handed() && self.peers.peer(transfer.target).is_some_and(waits) {
-            effects.send(transfer.target, Message::Transfer { ballot });
-        }
-    }
-
-    /// A node promised this ballot, above the leader's own. Returns whether the ballot is that of a
-    /// node that was handed the leadership: there is no competition while it is connected, records
-    /// its round and the others are `enough` to lead meanwhile, and then for the time of an
-    /// election.
-    pub(super) fn lets_lead(
-        &mut self,
-        now: Time,
-        stray: Ballot,
-        enough: bool,
-        effects: &mut Effects,
-    ) -> bool {
-        let election_us = self.election.patience_us();
-        let Some(transfer) = &mut self.transfer else {
-            return false;
-        };
-        if !transfer.is_handed() || transfer.target != stray.node {
-            return false;
-        }
-        let target = self.peers.peer(transfer.target);
-        let waits = enough && target.is_some_and(|peer| peer.connected);
-        if !waits && transfer.has_failed(now, election_us) {
-            self.transfer = None;
-            effects.push(Effect::TransferEnded(Err(Refusal::TimedOut)));
-            return false;
-        }
-        true
-    }
-
-    /// Campaigns at once, as the leader hands over.
-    pub(super) fn on_transfer(
-        &mut self,
-        now: Time,
-        from: NodeId,
-        ballot: Ballot,
-        effects: &mut Effects,
-    ) {
-        let stands = self.election.leader_ballot() == Some(ballot) && ballot.node == from;
-        let free = self.leading.is_none() && self.phase1.is_none();
-        let free = free && self.granter.bound_until(now).is_none();
-        let fit = self.fitness.takes_over();
-        if stands && free && fit && self.may_lead() && self.learner.is_whole() {
-            self.election.rearm(now);
-            let why = Campaign::HandedOver { by: from };
-            self.campaign(Asked::AllMembers, why, effects);
-            self.election.told_to_lead(now);
-        }
-    }
-
-    /// Returns whether a campaign that the leader asked for waits for this node's own disk: a new
-    /// one would only queue after it.
-    pub(super) fn records_by_token(&self, now: Time) -> bool {
-        let stage = self.phase1.as_ref().map(|phase1| phase1.stage);
-        let asked = self.election.was_told_within(now, self.transfer_patience_us());
-        asked && matches!(stage, Some(Stage::Recording(_)))
+    /// [live-3] Returns whether this node cannot write, so that it could not record a ballot.
+    pub(super) fn cannot_write(&self) -> bool {
+        self.fitness == Fitness::CannotWrite
     }
 }

@@ -1,132 +1,60 @@
-//! Leases of this node, as a leader and as an acceptor ([read-4]).
+//! Leases of this node: the one that it granted, and those that it holds ([read-4]).
 
-use super::Node;
+mod granting;
+
+use super::options::Options;
 use crate::{
     ballot::Ballot,
-    lease::Lease,
-    message::Heartbeat,
-    node_id::{Member, NodeId},
+    lease::{Granter, Holder, Lease},
+    node_id::Member,
     slot::Slot,
     time::Time,
 };
 
-/// A read that a leader may answer without asking any other node.
+/// A read that a leader may answer without contacting any other node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeasedRead {
-    /// The ballot that it leads in. The lease must still stand in it when the state was read.
+    /// The ballot in which this node leads. The lease must still be valid in it after the state was
+    /// read.
     pub ballot: Ballot,
     /// The read may run once everything below is applied ([read-1]).
     pub slot: Slot,
 }
 
-impl Node {
-    /// Returns whether a read may be answered on the strength of a lease, at this moment: a clock
-    /// that was read after the read arrived and, for the last word, after the state was read.
-    pub fn leased_read(&self, now: Time) -> Option<LeasedRead> {
-        let leading = self.leading.as_ref().filter(|_| self.holder.is_on())?;
-        let ballot = leading.ballot();
-        // Transfer and the casting move end the lease first. [offload-18] What a device gave out is
-        // not known here.
-        let stays = self.transfer.is_none() && self.phase1.is_none();
-        let here = stays && !self.offload.is_out();
-        if !here || self.acceptor.promised() > ballot || self.pending.failed() {
-            return None;
-        }
-        let own = self.options.member;
-        let holds = |member: Member| member == own || self.holder.holds(ballot, member, now);
-        // The set is looked at anew each time: eras begin, changes are proposed.
-        self.blocks_others(holds).then(|| LeasedRead { ballot, slot: leading.tally.next() })
-    }
-
-    /// Returns the lease that a heartbeat of this leader asks for.
-    pub(super) fn lease_wanted(&mut self, now: Time) -> Lease {
-        self.holder.ask(now, self.transfer.is_none())
-    }
-
-    /// Answers a leader that this node would promise, and that asks for a lease or releases one.
-    pub(super) fn lease_asked(&mut self, now: Time, from: NodeId, beat: &Heartbeat) -> Lease {
-        if beat.ballot.node != from || beat.lease == Lease::default() {
-            return Lease::default();
-        }
-        self.granter.asked(now, beat.ballot, beat.lease)
-    }
-
-    /// Returns whether a promise of this ballot, or a vote for it, must wait: it raises the promise
-    /// of this acceptor, which has granted a lease, or may have before it was started.
-    pub(super) fn lease_refuses(&self, now: Time, ballot: Ballot) -> bool {
-        ballot > self.acceptor.promised() && self.granter.refuses(now, ballot)
-    }
+/// Both ends of a lease.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Leasing {
+    /// The lease that this node granted as an acceptor.
+    ///
+    /// Invariant: until it ends, this node promises no ballot of another node ([read-4]).
+    granter: Granter,
+    /// The leases that this node was granted as a leader.
+    holder: Holder,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{
-        ballot::Era,
-        class::Class,
-        configuration::Configuration,
-        effect::Effects,
-        input::Input,
-        lease::Leases,
-        message::{Message, Phase2a},
-        node::{Options, Recovered},
-        slot::SlotRange,
-        value::Value,
-    };
+impl Leasing {
+    pub(super) fn new(options: &Options) -> Self {
+        let granter = Granter::new(options.leases, options.silent_us);
+        Self { granter, holder: Holder::new(options.leases) }
+    }
 
-    /// [read-4] A vote raises the promise as 1A does: who granted casts none for another node's
-    /// ballot.
-    #[test]
-    fn granter_votes_for_no_other_node() {
-        let members = [1, 2, 3].map(Member::first);
-        let options = Options {
-            member: members[2],
-            heartbeat_ms: 20,
-            election_min_ms: 100,
-            election_max_ms: 200,
-            inflight_max: 4,
-            window_slots: 64,
-            leases: Some(Leases::below(100, 10_000)),
-            silent_us: 0,
-            alone_us: 0,
-            thrifty: false,
-            route: crate::laying::Route::Star,
-            seed: 1,
-        };
-        let founding = Configuration::simple(members, Class::Durable).unwrap();
-        let mut node = Node::new(options, Recovered::founded(founding));
-        let mut effects = Effects::default();
-        let mut hear = |now, from: u32, message| {
-            let input = Input::Message { from: Member::first(from), message, held: true };
-            node.step(Time(now), input, &mut effects);
-            let _ = effects.drain().count();
-            node.acceptor().vote(Slot::FIRST).is_some()
-        };
-        let ballot = |round, node| Ballot { era: Era(0), round, node: NodeId(node) };
-        let beat = Heartbeat {
-            ballot: ballot(1, 1),
-            decided_to: Slot::FIRST,
-            sent_to: Slot::FIRST,
-            read_round: 0,
-            held_by_all: Slot(0),
-            held_by_quorum: Slot(0),
-            lease: Lease { asked_at: Time(5), us: 50_000 },
-            auxiliary: false,
-            clock_ms: 0,
-            late_us: 0,
-        };
-        hear(1_000, 1, Message::Heartbeat(beat));
-        let proposal = Message::Phase2a(Phase2a {
-            ballot: ballot(2, 2),
-            range: SlotRange::one(Slot::FIRST),
-            value: Value::NoOp,
-            prefix: 0,
-            decided_to: Slot::FIRST,
-            own_volatile_to: Slot(0),
-            own_durable_to: Slot(0),
-            with_bytes: false,
-        });
-        assert!(!hear(50_999, 2, proposal.clone()), "it granted until then");
-        assert!(hear(51_001, 2, proposal), "the lease is over");
+    /// Begins the time for which an earlier process may have granted a lease.
+    pub(super) fn start(&mut self, now: Time, silent_us: u64) {
+        self.granter.start(now, silent_us);
+    }
+
+    /// Returns until when this node may promise no other node's ballot.
+    pub(super) fn bound_until(&self, now: Time) -> Option<Time> {
+        self.granter.bound_until(now)
+    }
+
+    /// Notes a member's grant to this leader.
+    pub(super) fn granted(&mut self, ballot: Ballot, by: Member, lease: Lease) {
+        self.holder.granted(ballot, by, lease);
+    }
+
+    /// Returns whether the group has leases.
+    pub(super) fn is_on(&self) -> bool {
+        self.holder.is_on()
     }
 }

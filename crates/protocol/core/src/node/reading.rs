@@ -1,120 +1,68 @@
-//! Linearizable reads without a slot, at the leader and at a follower ([read-1]–[read-3]).
+//! Linearizable reads in progress, as the leader and at a follower ([read-1]–[read-3]).
 
-use super::Node;
+mod confirming;
+
 use crate::{
-    configuration::Configuration,
-    effect::{Effect, Effects},
     input::ReadToken,
-    message::Message,
-    node_id::{Member, NodeId},
-    quorum::MemberSet,
-    reads::Reader,
+    node_id::Member,
+    reads::{Asked, Reader, Reads},
     slot::Slot,
     time::Time,
 };
 
-impl Node {
-    pub(super) fn on_read(&mut self, now: Time, token: ReadToken, effects: &mut Effects) {
-        let taken = if self.leading.is_some() && self.offload.is_out() {
-            self.look_next(Reader::Local(token), effects)
-        } else if let Some(leading) = &self.leading {
-            // [read-1] Followers acknowledge clients too, so all that was proposed may be known.
-            self.reads.gather(Reader::Local(token), leading.tally.next())
-        } else if self.is_auxiliary() {
-            // [aux-1] It executes nothing, so no index is of use to it.
-            false
-        } else if let Some(leader) = self.election.leader() {
-            let id = self.asked.ask(now, token);
-            if let Some(id) = id {
-                effects.send(leader, Message::ReadRequest { id });
-            }
-            id.is_some()
-        } else {
-            false
-        };
-        if !taken {
-            effects.push(Effect::ReadFailed { token });
-        }
+/// Reads in progress, on both sides.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Reading {
+    /// Reads that this leader confirms by a round of heartbeats.
+    reads: Reads,
+    /// Reads for which this node requested an index from its leader.
+    asked: Asked,
+}
+
+impl Reading {
+    /// Request ids begin after `last`, so that an answer to an earlier process matches none.
+    pub(super) fn starting_at(last: u64) -> Self {
+        Self { reads: Reads::default(), asked: Asked::starting_at(last) }
     }
 
-    /// [read-3] Handles a follower's request for a read index.
-    pub(super) fn on_read_request(&mut self, from: NodeId, id: u64, effects: &mut Effects) {
-        if self.leading.is_some() && self.offload.is_out() {
-            let _ = self.look_next(Reader::Remote(from, id), effects);
-        } else if let Some(leading) = &self.leading {
-            // Without room the question is dropped, and asked again.
-            let _ = self.reads.gather(Reader::Remote(from, id), leading.tally.next());
-        }
+    /// Returns the round that heartbeats carry; 0 for none.
+    pub(super) fn round(&self) -> u64 {
+        self.reads.round()
     }
 
-    pub(super) fn on_read_reply(&mut self, id: u64, slot: Slot, effects: &mut Effects) {
-        if let Some(token) = self.asked.answered(id) {
-            effects.push(Effect::ReadReady { token, slot });
-        }
+    /// Notes that a member has answered in this round.
+    pub(super) fn confirm(&mut self, round: u64, by: Member) {
+        self.reads.confirm(round, by);
     }
 
-    /// [read-2] Starts a round when reads wait; ends it when no higher ballot can have been
-    /// promised.
-    pub(super) fn confirm_reads(&mut self, now: Time, effects: &mut Effects) {
-        let own = self.options.member;
-        loop {
-            let Some(leading) = &self.leading else { return };
-            if self.acceptor.promised() > leading.ballot() {
-                return;
-            }
-            if self.reads.round() == 0 {
-                if self.reads.start(own).is_none() {
-                    return;
-                }
-                self.heartbeat(now, effects);
-            }
-            if !self.reads_are_confirmed() {
-                return;
-            }
-            for (reader, slot) in self.reads.finish() {
-                match reader {
-                    Reader::Local(token) => effects.push(Effect::ReadReady { token, slot }),
-                    Reader::Remote(node, id) => effects.send(node, Message::ReadReply { id, slot }),
-                }
-            }
-        }
+    /// Adds a read that may run once everything below `slot` is applied. Returns whether there
+    /// was room.
+    pub(super) fn gather(&mut self, reader: Reader, slot: Slot) -> bool {
+        self.reads.gather(reader, slot)
     }
 
-    fn reads_are_confirmed(&self) -> bool {
-        let by = self.reads.confirmed_by();
-        self.blocks_others(|member| by.contains(&member))
+    /// Begins a new ballot of this node, whose first free slot is `slot`.
+    pub(super) fn restart(&mut self, slot: Slot) {
+        self.reads.restart(slot);
     }
 
-    /// Returns whether these members keep all others from leading: they meet every phase-1 quorum
-    /// of any era that a ballot after this leader's may be of.
-    pub(super) fn blocks_others(&self, by: impl Fn(Member) -> bool) -> bool {
-        let Some(leading) = &self.leading else {
-            return false;
-        };
-        let eras = self.learner.eras();
-        let blocks = |configuration: &Configuration| {
-            let members = configuration.members().iter().enumerate();
-            let inside = members.filter(|(_, voter)| by(voter.member));
-            let set = inside.fold(MemberSet::default(), |set, (at, _)| set.with(at));
-            configuration.blocks_phase1(set)
-        };
-        let era = leading.ballot().era;
-        if !eras.of(era).is_some_and(blocks) || !blocks(eras.current()) {
-            return false;
-        }
-        if leading.changing.is_none() {
-            return true;
-        }
-        // Changes that this ballot proposed may be decided, one after the other, and be used for
-        // phase 1 by a node that knows it, before this leader does. It proposes one at a time, and
-        // may have inherited several.
-        let mut coming = eras.clone();
-        for proposal in leading.tally.proposals_from(self.learner.decided_to()) {
-            // [era-4] What names another era, or is invalid, will change nothing.
-            if coming.decide(proposal.range.from, &proposal.value) && !blocks(coming.current()) {
-                return false;
-            }
-        }
-        true
+    /// Ends the reads of a leader that steps down.
+    pub(super) fn fail(&mut self) -> impl Iterator<Item = Reader> + '_ {
+        self.reads.fail()
+    }
+
+    /// Ends the requests to a leader that has been replaced.
+    pub(super) fn fail_requests(&mut self) -> impl Iterator<Item = ReadToken> + '_ {
+        self.asked.fail()
+    }
+
+    /// Ends a request without an answer for `patience_us`.
+    pub(super) fn overdue(&mut self, now: Time, patience_us: u64) -> Option<ReadToken> {
+        self.asked.overdue(now, patience_us)
+    }
+
+    /// Returns when the next request is overdue.
+    pub(super) fn wake_at(&self, patience_us: u64) -> Option<Time> {
+        self.asked.wake_at(patience_us)
     }
 }

@@ -1,4 +1,4 @@
-//! Initial state of a node: recovered from the log, or empty.
+//! Initial state of a node: recovered from the log, or newly founded.
 
 use alloc::vec::Vec;
 
@@ -12,39 +12,38 @@ use crate::{
     value::Value,
 };
 
-/// State recovered from the log. [`Recovered::founded`] is a node that has never run.
+/// State recovered from the log. [`Recovered::founded`] creates that of a node that has never run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Recovered {
-    /// As restated by the last log write. Below `hard.decided_to` everything was decided here, and
-    /// votes are forgotten.
+    /// The hard state restated by the last log write. Everything below `hard.decided_to` was
+    /// decided on this node, and the votes for it are dropped.
     pub hard: HardState,
-    /// The first slot of the log; a snapshot stands for what is below.
+    /// The first slot of the log; a snapshot covers the slots below.
     pub log_start: Slot,
-    /// Slots below are decided, and their values are here: `hard.decided_to`, or the first slot
-    /// that is lost ([disk-8]).
+    /// Everything below is decided, with its values on this node: `hard.decided_to`, or the first
+    /// lost slot ([disk-8]).
     pub decided_to: Slot,
-    /// Slots that were decided here and must be learned again.
+    /// Slots that this node had decided and must learn again.
     pub lost: Lost,
-    /// The configuration in force at `decided_to`, its era, and the one before it.
+    /// The configuration in force at `decided_to`, its era, and the previous configuration.
     pub eras: Eras,
     /// Votes from `hard.decided_to` on, in slot order; the highest ballot per slot.
     pub votes: Vec<Extent>,
-    /// The reconfigurations that it holds from `log_start` to `decided_to`.
+    /// The reconfigurations in the log from `log_start` to `decided_to`.
     pub changes: Vec<(Slot, Value)>,
-    /// Nothing stands for what is below `log_start`: this node forgot it as an auxiliary, and
-    /// `eras` are those that it knew then.
+    /// No snapshot covers the slots below `log_start`: this node forgot them as an auxiliary, and
+    /// `eras` are the ones it knew then.
     pub hollow: bool,
 }
 
 impl Recovered {
-    /// Returns the state that a log from `log_start` on leads to. `base` are the eras there: of the
-    /// founding, or of the snapshot that stands for what is below. `changes` are the
-    /// reconfigurations that the log holds below `hard.decided_to`, in order; `lost` the slots
-    /// there that it has lost.
+    /// Returns the state that results from a log that starts at `log_start`. `base` are the eras
+    /// there: the founding ones, or those of the snapshot that covers the slots below. `changes`
+    /// are the reconfigurations that the log holds below `hard.decided_to`, in order; `lost` are
+    /// the slots there that the log has lost.
     ///
-    /// [snap-3] Anything in the arguments about slots below `log_start` is ignored. A node that
-    /// crashed when it had just installed a snapshot finds an older hard state: the snapshot
-    /// counts.
+    /// [snap-3] Arguments about slots below `log_start` are ignored. A node that crashed right
+    /// after it installed a snapshot finds an older hard state; the snapshot takes precedence.
     pub fn replayed(
         mut hard: HardState,
         log_start: Slot,
@@ -76,15 +75,17 @@ impl Recovered {
         }
     }
 
-    /// Returns the same for an auxiliary's log, with nothing in place of what was below its start
-    /// ([trim-1]): the changes that it holds are not the next to `known`.
+    /// Returns this state for an auxiliary whose log has no snapshot below its start ([trim-1]).
+    /// `known` replaces the eras, because the reconfigurations in the log need not follow it
+    /// directly.
     pub fn hollow(mut self, known: Eras) -> Self {
         self.hollow = true;
         self.eras = known;
         self
     }
 
-    /// Creates a node at the beginning of the log, with the founding configuration ([era-11]).
+    /// Returns the state of a node at the beginning of the log, with the founding configuration
+    /// ([era-11]).
     pub fn founded(configuration: Configuration) -> Self {
         let hard =
             HardState { decided_to: Slot::FIRST, voted_to: Slot::FIRST, ..HardState::default() };
@@ -106,7 +107,8 @@ mod tests {
     use super::*;
     use crate::{ballot::Era, class::Class, configuration::Change, node_id::Member};
 
-    /// [snap-3] A node crashed when it had just installed a snapshot: its log is older.
+    /// [snap-3] After a crash right after the installation of a snapshot the log is older, and the
+    /// snapshot takes precedence.
     #[test]
     fn snapshot_counts_whatever_the_log_says_of_before() {
         let change = |era| Value::Reconfigure { era: Era(era), change: Change::Multiply(2) };
@@ -116,7 +118,7 @@ mod tests {
         base.decide(Slot(30), &change(1));
         let hard = |to| HardState { decided_to: Slot(to), ..HardState::default() };
         let slots = |from, to| SlotRange::new(Slot(from), Slot(to));
-        // The change of era 2 is below the snapshot, undecided, and was never decided there.
+        // The reconfiguration in slot 40 is below the snapshot, and was never decided there.
         let changes = [(Slot(40), change(2)), (Slot(60), change(2))];
         let (start, of) = (Slot(50), |to, lost| {
             let changes = changes.to_vec();

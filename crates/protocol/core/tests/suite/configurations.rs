@@ -1,4 +1,5 @@
-//! Weights, rules and changes: quorums that must meet, meet ([era-1], [era-4], features G8 and G9).
+//! Weights, rules and changes: quorums that must intersect do so ([era-1], [era-4], features G8 and
+//! G9).
 
 use quorate_core::{
     configuration::{Change, Configuration, Invalid, MEMBERS_MAX, Voter},
@@ -22,7 +23,8 @@ fn majority(weights: &[u32]) -> Configuration {
     weighted(weights, QuorumRule::Majority).expect("a valid configuration")
 }
 
-/// protocol.md §18: all single steps on four members with weights up to 3 keep quorums meeting.
+/// protocol.md §18: every single weight step on four members with weights up to 3 preserves
+/// intersection.
 #[test]
 fn every_weight_step_of_one_keeps_majorities_meeting() {
     let mut steps = 0;
@@ -48,7 +50,7 @@ fn every_weight_step_of_one_keeps_majorities_meeting() {
     assert!(steps > 1_700, "{steps} steps were tried");
 }
 
-/// The check can fail: a step of two breaks what a step of one keeps.
+/// The check can fail: a step of two breaks what a step of one preserves.
 #[test]
 fn two_steps_at_once_may_lose_the_overlap() {
     assert!(!majority(&[1, 1, 1, 0]).overlaps(&majority(&[1, 1, 1, 2])));
@@ -100,7 +102,7 @@ fn rules_whose_quorums_do_not_meet_are_refused() {
     assert_eq!(grid(0), Err(Invalid::Quorums));
 }
 
-/// [era-4] A flexible rule is checked between configurations too.
+/// [era-4] Under a flexible rule, intersection is also checked between configurations.
 #[test]
 fn a_change_under_another_rule_needs_the_exact_check() {
     let rule = QuorumRule::Flexible { phase1: 3, phase2: 2 };
@@ -109,7 +111,7 @@ fn a_change_under_another_rule_needs_the_exact_check() {
     assert!(four.changed(Change::Decrement(Member::first(4))).is_ok());
 }
 
-/// [read-2] "A set that meets every phase-1 quorum."
+/// [read-2] A blocking set is one that intersects every phase-1 quorum.
 #[test]
 fn blocking_sets_meet_every_phase1_quorum() {
     let five = majority(&[1, 1, 1, 1, 1]);
@@ -122,7 +124,8 @@ fn blocking_sets_meet_every_phase1_quorum() {
     assert!(!four.is_quorum(Phase::One, set(&[0, 1])));
 }
 
-/// [ballot-5] Who has to learn first is asked only if there is no way without it.
+/// [ballot-5] The casting phase 1 asks members that must catch up first only if there is no other
+/// split.
 #[test]
 fn casting_asks_who_is_level() {
     let asks = |behind: &[u32]| {
@@ -136,8 +139,8 @@ fn casting_asks_who_is_level() {
     assert_eq!(asks(&[2, 3, 4]), Some([NodeId(2)].to_vec()));
 }
 
-/// [cast-6] The table of the example: leader A, each row with its split, and with the loss of any
-/// one node that it survives. The plain ways have no split, or do not survive the leader.
+/// [cast-6] The example's table: leader A, each row with its split and the single failures it
+/// survives. The simple alternatives have no split, or do not survive the loss of the leader.
 #[test]
 fn casting_splits_follow_the_published_example() {
     type Row = (&'static [u32], Option<&'static [u32]>, bool);
@@ -150,7 +153,7 @@ fn casting_splits_follow_the_published_example() {
         (&[3, 2, 0, 2], Some(&[2]), true),
         (&[2, 2, 0, 2], Some(&[2]), true),
         (&[1, 1, 0, 1], Some(&[2]), true),
-        // No split: four equal members, and the leader alone makes neither half a quorum.
+        // No split: with four equal members, neither half is a quorum together with the leader.
         (&[1, 1, 1, 1], None, true),
         (&[2, 1, 1, 0], Some(&[2]), false),
     ];
@@ -167,7 +170,7 @@ fn casting_splits_follow_the_published_example() {
             .all(|gone| configuration.is_quorum(Phase::Two, without(gone)));
         assert_eq!(any, survives, "{configuration} without any one node");
     }
-    // A member that cannot be reached is in neither set.
+    // An unreachable member is in neither set.
     let three = majority(&[1, 1, 1]);
     assert_eq!(split(&three, Member::first(1), |member| member.node != NodeId(3), |_| true), None);
 }

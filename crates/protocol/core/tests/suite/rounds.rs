@@ -13,7 +13,8 @@ use quorate_core::{
     time::Time,
 };
 
-/// A node alone that has forgotten everything, and may have to wait for others so long.
+/// Returns a node alone in its group that has forgotten everything; it waits `alone_us` for other
+/// nodes.
 fn alone(incarnation: u32, alone_us: u64) -> Node {
     let member = Member { node: NodeId(1), incarnation: Incarnation(incarnation) };
     let configuration = Configuration::simple([member], Class::Durable).expect("one member");
@@ -34,12 +35,12 @@ fn alone(incarnation: u32, alone_us: u64) -> Node {
     Node::new(options, Recovered::founded(configuration))
 }
 
-/// The round that it begins with.
+/// Returns the round of the node's first ballot.
 fn first_round(incarnation: u32) -> Option<u32> {
     round_of(&mut alone(incarnation, 0), Time(0), Input::Tick)
 }
 
-/// The round that a node begins in a step, if it does.
+/// Returns the round that a node starts in a step, if it starts one.
 fn round_of(node: &mut Node, now: Time, input: Input) -> Option<u32> {
     let mut effects = Effects::default();
     node.step(now, input, &mut effects);
@@ -56,7 +57,7 @@ fn incarnations_do_not_share_rounds() {
     assert!(rounds.windows(2).all(|pair| pair[1] - pair[0] >= 1 << 20), "{rounds:?}");
 }
 
-/// [lie-6] In a folder that it found a node alone waits for those who may know more; and it does
+/// [lie-6] A node alone, in a folder that it found, waits for nodes that may know more, and does
 /// not lead while one of them has shown that it lacks something.
 #[test]
 fn a_node_alone_waits_for_who_may_know_more() {
@@ -67,7 +68,7 @@ fn a_node_alone_waits_for_who_may_know_more() {
     }
     assert_eq!(round_of(&mut node, wait, Input::Tick), Some(1));
 
-    // However late its turns are: that is no other node's silence.
+    // Its own lateness neither shortens nor extends the wait.
     let mut node = alone(0, wait.0);
     for ms in 0..100 {
         let now = Time(0).plus_ms(ms);

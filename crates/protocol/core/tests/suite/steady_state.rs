@@ -1,4 +1,4 @@
-//! The hot path: a step allocates nothing, touches one range per list, takes no slow path.
+//! The hot path: a step allocates nothing, touches one range per list, and takes no slow path.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -18,19 +18,19 @@ use quorate_core::{
     value::{BatchName, StreamName, Value},
 };
 
-/// Counts the allocations of this thread.
+/// An allocator that counts the allocations of the current thread.
 struct Counting;
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: every call is passed on to the system allocator unchanged; the counter is a plain
-// thread-local cell without a destructor, so touching it allocates nothing.
+// SAFETY: every call is forwarded unchanged to the system allocator. The counter is a plain
+// thread-local cell without a destructor, so accessing it allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller upholds the contract of `alloc`, which is the one of `System`.
+        // SAFETY: the caller upholds the contract of `alloc`, which is that of `System`.
         unsafe { System.alloc(layout) }
     }
 
@@ -47,7 +47,7 @@ fn allocations() -> u64 {
     ALLOCATIONS.with(Cell::get)
 }
 
-/// Three nodes on perfect wires and perfect disks.
+/// Three nodes with a perfect network and perfect disks.
 struct Cluster {
     nodes: Vec<Node>,
     effects: Effects,
@@ -150,7 +150,7 @@ fn steady(class: Class) {
     let before = allocations();
     for counter in 100..1100 {
         cluster.propose(batch(counter), 1);
-        // A run of a stream: however many slots, one range per list.
+        // A run of a stream takes one range per list, however many slots it covers.
         cluster.propose(Value::Content { stream, offset: counter }, 1 << 16);
     }
     let during = allocations() - before;
@@ -169,7 +169,7 @@ fn steady_state_allocates_nothing_and_takes_no_slow_path_volatile() {
     steady(Class::Volatile);
 }
 
-/// The counters can count: a lost message takes the slow path.
+/// The counters work: a lost message takes the slow path.
 #[test]
 fn a_lost_proposal_is_counted() {
     let mut cluster = Cluster::new(Class::Durable);

@@ -1,12 +1,12 @@
 //! Transcripts: the exact exchanges between nodes. Each file in `testdata` is a story told in
-//! commands; the lines below `----` are the answers of the production core.
+//! commands; the lines below `----` are the output of the production core.
 //!
-//! `REWRITE=1 cargo test -p quorate-core --test transcripts` writes the answers again: the diff is
-//! the review. The grammar of each command stands at its handler in `stage/mod.rs`.
+//! `REWRITE=1 cargo test -p quorate-core --test transcripts` rewrites the output: the diff is the
+//! review. The grammar of each command is documented at its handler in `stage/mod.rs`.
 
 use std::{fmt::Write as _, fs, path::Path};
 
-/// A command with its comment lines, and the answer that the file expects.
+/// A command with its comment lines, and the output that the file expects.
 struct Block {
     head: String,
     commands: Vec<String>,
@@ -74,7 +74,7 @@ macro_rules! stories {
             run(&Path::new("tests/testdata").join(concat!(stringify!($name), ".txt")));
         })*
 
-        /// Every story in the folder is run by a test.
+        /// Every story in the folder is covered by a test.
         #[test]
         fn every_file_is_run() {
             let known = [$(concat!(stringify!($name), ".txt")),*];

@@ -1,4 +1,5 @@
-//! Links with a high round-trip time: jumps instead of steps, and never more in flight than drains.
+//! Links with a high round-trip time: jumps instead of steps, and never more bytes in flight than
+//! the link drains.
 
 use super::view::{JUMP_NS, View};
 use crate::{
@@ -8,56 +9,55 @@ use crate::{
     time::Moment,
 };
 
-/// Most bytes in flight, in multiples of what drains in one round trip.
+/// Maximum bytes in flight, as a multiple of what drains in one round trip.
 const QUEUE: f64 = 2.0;
-/// More than this many times that is undone at once.
+/// Beyond this multiple of the maximum, the setting is undone at once.
 const QUEUE_MOST: f64 = 1.6;
-/// Samples in a row that must show it.
+/// Number of consecutive samples that must show the excess.
 const QUEUE_SEEN: u32 = 2;
-/// Round trips at least.
+/// Minimum duration of the excess, in round trips.
 const QUEUE_ROUND_TRIPS: f64 = 2.0;
-/// This many commands may be in flight in any case.
+/// Number of commands that may be in flight in any case.
 const COMMANDS: f64 = 4.0;
-/// The longest time that it is given to drain.
+/// Maximum time allowed for the excess to drain.
 const DRAIN_MOST_NS: f64 = 5e9;
-/// The model must predict this many times the throughput.
+/// Minimum predicted throughput gain for a jump, as a factor.
 const JUMP_GAIN: f64 = 1.15;
-/// The part of what drained before that must drain after a jump.
+/// Fraction of the previous throughput that must remain after a jump.
 const TOO_FAR: f64 = 0.75;
-/// Cuts before something else is tried.
+/// Maximum number of cuts before the search tries something else.
 const CUTS: u32 = 3;
-/// Links with a shorter round trip drain faster than anything can be decided about them.
+/// Links with a shorter round trip drain faster than any decision could be made about them.
 const LONG_NS: f64 = 1e6;
-/// Largest factor by which the bytes in flight grow at a time.
+/// Maximum factor by which the bytes in flight grow at a time.
 const GROWTH: f64 = 4.0;
 
-/// Jumps in a row at most.
+/// Maximum number of jumps.
 const JUMPS: u32 = 10;
 
 /// History of the bytes in flight and their effect.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Drain {
-    /// Most that was in flight and did no harm, in bytes.
+    /// Maximum bytes in flight so far that did no harm.
     grown: f64,
-    /// Jumps to the model's choice since the search began.
+    /// Number of jumps to the model's choice since the search began.
     jumps: u32,
-    /// Looks at the channels' rates at the last jump.
+    /// Number of rate samples at the last jump.
     jumped_at: u64,
-    /// The setting left by a jump that drained most, in bytes per second.
+    /// Of the settings left by a jump, the one that drained most, in bytes per second.
     drained_most: Option<(Setting, f64)>,
-    /// Times that it was cut back because of a queue, since the search began.
+    /// Number of cuts because of a queue since the search began.
     cuts: u32,
-    /// The number of the last sample of the channels' rates, and how many in a row saw too much in
-    /// flight.
+    /// Number of rate samples at the last check, and how many consecutive ones showed an excess.
     queue_seen: (u64, u32),
-    /// Since when samples have seen too much in flight.
+    /// Start of the current excess.
     over_since: Moment,
-    /// When the excess that was in flight will have drained.
+    /// Time at which the excess will have drained.
     drains_until: Moment,
 }
 
 impl Drain {
-    /// Nothing was in flight; `start` is harmless.
+    /// Creates the state with nothing in flight; `start` counts as harmless.
     pub(super) fn new(start: Setting) -> Self {
         Self {
             grown: bytes(start),
@@ -71,7 +71,7 @@ impl Drain {
         }
     }
 
-    /// The search begins again.
+    /// Resets the counts for a new search.
     pub(super) fn forget(&mut self) {
         self.cuts = 0;
         self.jumps = 0;
@@ -86,7 +86,7 @@ impl Drain {
         self.jumps < JUMPS
     }
 
-    /// An epoch had this much in flight.
+    /// Records how much was in flight during an epoch.
     pub(super) fn learn(&mut self, view: &View<'_>, score: &Score) {
         let command = view.known().command_bytes.map_or(0.0, |bytes| bytes.value);
         let outstanding = view.outstanding * command;
@@ -94,10 +94,10 @@ impl Drain {
         self.grown = self.grown.max(used.min(outstanding));
     }
 
-    /// Before anything was measured, with a high round-trip time: the model's choice at once,
-    /// because an epoch takes several round trips. What is in flight may grow only by a factor at a
-    /// time, so there may be several jumps, each when the one before shows in the rate. Returns
-    /// where to, and the gain that the model predicts.
+    /// Returns a jump to the model's choice, and its predicted gain. Jumps are made before any
+    /// measurement on links with a high round-trip time, where an epoch takes several round trips.
+    /// The bytes in flight may grow only by a factor at a time, so there may be several jumps, each
+    /// once the previous one shows in the rate.
     pub(super) fn jump(
         &mut self,
         base: Setting,
@@ -129,8 +129,8 @@ impl Drain {
         Some((chosen, gain))
     }
 
-    /// After jumps, none of which was measured: if less drains than before one of them, the last
-    /// one went too far, into a buffer that is too small for it. Returns where to go back to.
+    /// Returns the setting to go back to if the unmeasured jumps went too far: if less drains than
+    /// before one of them, the last one overran a buffer.
     pub(super) fn check_jumps(
         &mut self,
         base: Setting,
@@ -147,8 +147,8 @@ impl Drain {
         Some(setting)
     }
 
-    /// Returns a reduced setting, and the factor of the excess, if more is in flight than drains in
-    /// a round trip: the excess only waits, and may overflow a buffer.
+    /// Returns a reduced setting, and the excess as a factor, if more is in flight than drains in a
+    /// round trip. The excess only waits, and may overflow a buffer.
     pub(super) fn unqueue(
         &mut self,
         now: Moment,
@@ -171,7 +171,7 @@ impl Drain {
         if over <= 1 {
             self.over_since = now;
         }
-        // A load that just came drains no sooner than a round trip later, and that shows in the
+        // A load that has just arrived drains no sooner than a round trip later, and shows in the
         // rate after another one.
         let patience = QUEUE_ROUND_TRIPS * view.round_trip_ns()?;
         if over < QUEUE_SEEN || (now.since(self.over_since) as f64) < patience {
@@ -184,7 +184,7 @@ impl Drain {
         }
         self.queue_seen.1 = 0;
         self.cuts += 1;
-        // It was cut back with care: no jump undoes that.
+        // After a careful cut, no jump may undo it.
         self.jumps = JUMPS;
         let drain = drained.ahead / drained.rate * 1e9 + view.round_trip_ns()?;
         self.drains_until = Moment(now.0 + (2.0 * drain).min(DRAIN_MOST_NS) as u64);
@@ -192,7 +192,7 @@ impl Drain {
         Some((chosen, excess * QUEUE))
     }
 
-    /// Most that may be in flight, in bytes.
+    /// Returns the maximum number of bytes in flight.
     pub(super) fn in_flight_max(&self, view: &View<'_>) -> f64 {
         match drains(view) {
             Some(drains) => drains.min(self.grown * GROWTH),
@@ -204,8 +204,8 @@ impl Drain {
     }
 }
 
-/// Returns the bytes to keep in flight where the round-trip time is high: those that drain in a few
-/// round trips.
+/// Returns the number of bytes to keep in flight where the round-trip time is high: those that
+/// drain in a few round trips.
 fn drains(view: &View<'_>) -> Option<f64> {
     let drained = view.drained()?;
     let round_trip = view.round_trip_ns()?;

@@ -9,17 +9,17 @@ use crate::{
     setting::{Reason, Setting},
 };
 
-/// A gain of latency at equal throughput must be larger, or things would swing to and fro.
+/// Minimum gain in latency at equal throughput; a smaller one would cause oscillation.
 const SOONER: f64 = 0.10;
-/// A base that changes by this part belongs to another load.
+/// A base that changes by this fraction indicates a different load.
 const SHIFT: f64 = 0.25;
-/// A setting that was left is tried again if it was better than the base is now by this part,
-/// beyond what counts as a gain.
+/// A setting that was left is retried if it beat the current base by this fraction more than the
+/// required gain.
 const AGAIN: f64 = 0.02;
 const QUICK_NS: f64 = 4e6;
 
 impl Controller {
-    /// Goes back to the best base that lasted, if this one turns out to be worse.
+    /// Returns to the best lasting base if the current one turns out to be worse.
     pub(super) fn remember(&mut self) {
         let Some(score) = self.score else {
             return;
@@ -31,9 +31,9 @@ impl Controller {
         }
     }
 
-    /// Tries again a setting that lost to the base, once the base has lasted. Batches that
-    /// circulated together under the previous setting do so for a while under the next one, and
-    /// flatter it.
+    /// Retries a setting that lost to the base, once the base has lasted. Batches that circulated
+    /// together under the previous setting continue to do so for a while under the next one, which
+    /// inflates its result.
     pub(super) fn try_again(&mut self) {
         let Some(score) = self.score.filter(|_| self.lasted >= 2) else {
             return;
@@ -44,7 +44,7 @@ impl Controller {
         }
     }
 
-    /// The base was measured before: smooth it, or see that the load is another one.
+    /// Handles another measurement of the base: smooths the score, or detects a different load.
     pub(super) fn compare_with_itself(&mut self, old: &Score, new: &Score) {
         self.demand.hear(old, new);
         let off = (new.rate - old.rate) / old.rate.max(1e-9);
@@ -69,13 +69,13 @@ impl Controller {
         self.score = Some(Score { rate, latency_ns, p99_ns, ..*new });
     }
 
-    /// Another load: the search begins again.
+    /// Restarts the search for a different load.
     pub(super) fn forget(&mut self) {
         self.drain.forget();
         self.search_again();
     }
 
-    /// The search begins again, and what is known of the round trip stays.
+    /// Restarts the search, but keeps what is known about the round trip.
     pub(super) fn search_again(&mut self) {
         self.shifted = 0;
         self.demand = Demand::default();
@@ -87,25 +87,26 @@ impl Controller {
         self.noise.gain(self.is_quick())
     }
 
-    /// Too close to call after one epoch, and another one is cheap.
+    /// Returns whether one epoch is too little to decide, and another one is cheap.
     pub(super) fn is_close(&self, new: &Score, old: &Score) -> bool {
         let clear = self.noise.clear(self.is_quick());
         new.rate < old.rate * clear && old.wall_ns < VETO_NS
     }
 
-    /// Epochs are so short that the machine's own moods show in them: then they may last longer,
-    /// and more is asked of a gain. Where a batch takes long an epoch is long already.
+    /// Returns whether epochs are so short that they show the machine's own fluctuations. They may
+    /// then last longer, and more gain is required. Where a batch takes long, an epoch is already
+    /// long.
     fn is_quick(&self) -> bool {
         self.wall_ns < QUICK_NS && self.goal_ns.is_none()
     }
 
-    /// Two measurements of one setting, one right after the other, differ by the part `off`.
+    /// Records that two consecutive measurements of one setting differ by the fraction `off`.
     pub(super) fn hear(&mut self, off: f64) {
         let times = self.noise.hear(off, self.is_quick());
         self.epoch.stretch(times);
     }
 
-    /// The same, told by a probe that was measured twice.
+    /// Records the difference between two measurements of a probe.
     pub(super) fn hear_probe(&mut self, off: f64) {
         if self.is_quick() {
             self.hear(off);
@@ -129,7 +130,7 @@ impl Controller {
                 if ratio > 1.0 - gain && larger && safely {
                     return Some(Reason::Goal);
                 }
-                // Where no command waits for a place, more of them in one epoch is chance.
+                // If no command waits for a place, more commands in one epoch are chance.
                 let faster = ratio > 1.0 + gain && old.holds_up();
                 return faster.then_some(Reason::Faster(ratio));
             }
@@ -144,8 +145,8 @@ impl Controller {
         if ratio > 1.0 + gain {
             return Some(Reason::Faster(ratio));
         }
-        // While commands pile up their latency says only how long that has been going on; what
-        // their batches take says how much of it is a queue of our own making.
+        // While commands pile up, their latency only shows how long that has lasted. The duration
+        // of their batches shows how much of it is queueing caused by the setting.
         let sooner = if old.piles() {
             new.wall_ns / old.wall_ns.max(1.0)
         } else {

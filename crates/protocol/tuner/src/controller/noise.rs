@@ -1,40 +1,41 @@
 //! Measurement noise: the spread of one setting's measurements, and the gain that exceeds it.
 
-/// Least gain that counts, in parts, however quiet it is; and most that is asked for.
+/// Minimum gain that counts, as a fraction, however low the noise; and the maximum that is
+/// required.
 const GAIN_LEAST: f64 = 0.02;
 const GAIN_MOST: f64 = 0.08;
 const GAIN_QUICK: f64 = 0.25;
-/// Noise below which an epoch is as short as it may be. Above, it lasts longer, as the square: what
-/// is left of the noise stays the same.
+/// Noise below which an epoch has its minimum length. Above, the length grows with the square of
+/// the noise, so that the remaining noise stays constant.
 const QUIET: f64 = 0.05;
 const STRETCH_MOST: f64 = 8.0;
-/// A gain of this many times the noise needs no second look.
+/// A gain of this many times the noise needs no second measurement.
 const CLEAR: f64 = 4.0;
-/// A gain below this is measured twice, where epochs are short.
+/// Where epochs are short, a gain below this is measured twice.
 const CONFIRM: f64 = 1.15;
 
-/// Smoothed. `quick` says of all its answers whether epochs are so short that the machine's own
-/// moods show in them: then they may last longer, and more is asked of a gain.
+/// Smoothed noise. In all methods, `quick` means that epochs are so short that they show the
+/// machine's own fluctuations. They may then last longer, and more gain is required.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Noise {
     level: f64,
 }
 
 impl Noise {
-    /// Two measurements of one setting, one right after the other, differ by these parts. Returns
-    /// how many times longer than the shortest an epoch should last.
+    /// Records that two consecutive measurements of one setting differ by the fraction `off`.
+    /// Returns the length of an epoch, as a multiple of the minimum.
     pub(super) fn hear(&mut self, off: f64, quick: bool) -> f64 {
         self.level += 0.2 * (off.abs() - self.level);
         if quick { (self.level / QUIET).powi(2).clamp(1.0, STRETCH_MOST) } else { 1.0 }
     }
 
-    /// The gain that counts, in parts.
+    /// Returns the gain that counts, as a fraction.
     pub(super) fn gain(&self, quick: bool) -> f64 {
         let most = if quick { GAIN_QUICK } else { GAIN_MOST };
         (1.5 * self.level).clamp(GAIN_LEAST, most)
     }
 
-    /// The ratio of throughputs from which on one epoch is enough to tell.
+    /// Returns the throughput ratio from which on one epoch is enough to decide.
     pub(super) fn clear(&self, quick: bool) -> f64 {
         if quick { CONFIRM.max(1.0 + CLEAR * self.level) } else { CONFIRM }
     }

@@ -1,8 +1,8 @@
-//! Measurements of settings that are not in force, to return to the better ones.
+//! Measurements of settings that are not in force, used to return to the better ones.
 
 use crate::setting::Setting;
 
-/// A setting that was left is tried again this many times at most, for this many settings.
+/// Maximum number of retries of a setting that was left; and the maximum number of such settings.
 const AGAIN_MOST: u32 = 3;
 const SEEN_MOST: usize = 64;
 
@@ -14,18 +14,19 @@ struct Seen {
     again: u32,
 }
 
-/// The best that was measured.
+/// The best measurements so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Record {
-    /// The best base that lasted, and its throughput.
+    /// The best lasting base, and its throughput.
     best: Option<(Setting, f64)>,
-    /// Settings that did not become the base, with their rates and the number of retries.
+    /// Settings that did not become the base, with their rates and numbers of retries.
     seen: Vec<Seen>,
 }
 
 impl Record {
-    /// The base reaches `rate`, and has `lasted` or not. Keeps the best base that lasted. What was
-    /// better for one epoch may not be in the long run: then returns the one to go back to.
+    /// Records that the base reaches `rate`, and whether it `lasted`. Remembers the best lasting
+    /// base. If the current one is worse by more than `gain`, returns the best one to go back to,
+    /// because a setting that is better for one epoch may not be so in the long run.
     pub(super) fn remember(
         &mut self,
         base: Setting,
@@ -46,14 +47,15 @@ impl Record {
         }
     }
 
-    /// This setting was tried again, and is not what it was.
+    /// Records that this setting was retried and did not perform as before.
     pub(super) fn disappoints(&mut self, setting: Setting) {
         if self.best.is_some_and(|(best, _)| best == setting) {
             self.best = None;
         }
     }
 
-    /// Another load: the best of the one before, if it is not `base` and had more than `rate`.
+    /// Removes and returns the best setting of the previous load, if it is not `base` and reached
+    /// more than `rate`.
     pub(super) fn take_better(&mut self, base: Setting, rate: f64) -> Option<Setting> {
         let (setting, best) = self.best.take()?;
         (setting != base && best > rate).then_some(setting)

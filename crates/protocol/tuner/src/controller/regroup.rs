@@ -1,16 +1,17 @@
-//! Fewer batches in flight for a moment: what was split gathers again, or what was in flight before
-//! makes room.
+//! Temporarily fewer batches in flight: commands that were split gather again, or earlier batches
+//! drain first.
 
 use crate::{setting::Setting, time::Moment};
 
-/// Batches regroup for this many times what one takes, where that is short enough to be worth it.
+/// Duration of regrouping, as a multiple of a batch's duration; only where that is below
+/// `REGROUP_NS`.
 const REGROUP_WALLS: f64 = 2.5;
 pub(super) const REGROUP_NS: f64 = 50e6;
 const REGROUP_MOST_NS: u64 = 300_000_000;
-/// A window is held for one batch's time, if that is shorter than this.
+/// The window is held for one batch's duration, if that is shorter than this.
 const HOLD_NS: f64 = 200e6;
 
-/// A window that is smaller than wanted until a moment, if there is one.
+/// A window that is temporarily smaller than requested.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Regroup {
     until: Option<(Moment, usize)>,
@@ -19,14 +20,14 @@ pub(super) struct Regroup {
 /// State of a regrouping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gathering {
-    /// Nothing gathers.
+    /// No regrouping is in progress.
     No,
     Goes,
     Over,
 }
 
 impl Regroup {
-    /// Returns the setting to use now if the controller wants `wanted`.
+    /// Returns the setting to use now if the controller requests `wanted`.
     pub(super) fn setting(&self, wanted: Setting) -> Setting {
         match self.until {
             Some((_, window)) => Setting { window, ..wanted },
@@ -34,14 +35,14 @@ impl Regroup {
         }
     }
 
-    /// One batch at a time may leave for `for_ns`.
+    /// Limits the window to one batch for `for_ns`.
     pub(super) fn one_at_a_time(&mut self, now: Moment, for_ns: u64) {
         self.until = Some((Moment(now.0.saturating_add(for_ns)), 1));
     }
 
-    /// Another setting is in force; a batch takes `wall_ns`. Commands that were `split` into small
-    /// batches come back in small groups, and would go on like that for long with larger ones: for
-    /// a moment, one batch at a time may leave, so that the rest gathers.
+    /// Handles a new setting; a batch takes `wall_ns`. Commands that were `split` into small
+    /// batches return in small groups, and would continue to do so for long with larger batches.
+    /// Therefore the window is limited to one batch for a moment, so that the others gather.
     pub(super) fn begin(
         &mut self,
         now: Moment,
@@ -50,8 +51,8 @@ impl Regroup {
         split: bool,
         wall_ns: f64,
     ) {
-        // The batches of before are still in flight: a wider window of smaller ones would come on
-        // top of them.
+        // Earlier batches are still in flight, and a wider window of smaller ones would come on top
+        // of them.
         let on_top = to.window > from.window && to.batch_bytes < from.batch_bytes;
         let until = |walls| now.later(wall_ns * walls);
         self.until = match () {
@@ -61,7 +62,7 @@ impl Regroup {
         };
     }
 
-    /// Looks at the clock.
+    /// Ends the regrouping when its time is over. Returns its state.
     pub(super) fn look(&mut self, now: Moment) -> Gathering {
         let Some((until, _)) = self.until else {
             return Gathering::No;

@@ -1,4 +1,5 @@
-//! Chooses the next candidate: from the model, from the ends of the window, from the neighbours.
+//! Chooses the next candidate: from the model, the ends of the window, or the neighbours of the
+//! base.
 
 use std::collections::VecDeque;
 
@@ -13,34 +14,35 @@ use crate::{
     setting::{Bounds, Setting},
 };
 
-/// Probes in a row before the base is measured again.
+/// Maximum number of consecutive probes before the base is measured again.
 const IN_A_ROW: u32 = 3;
-/// Epochs of the base between probes when nothing is better; they double up to the second.
+/// Number of base epochs between probes when nothing is better; it doubles up to the second number.
 const REST: u32 = 12;
 const REST_MOST: u32 = 256;
-/// Epochs of the base after a probe that failed, where epochs are long; they double.
+/// Number of base epochs after a failed probe, where epochs are long; it doubles up to the second
+/// number.
 const PAUSE: u32 = 2;
 const PAUSE_MOST: u32 = 64;
 /// Factors of the steps to the neighbours.
 const STEPS: [f64; 3] = [4.0, 2.0, 1.5];
-/// The model keeps the search from what it predicts to be not so good, in parts of the base: where
-/// an epoch is short, where it is long and the model was right so far, and where it was not.
+/// Candidates are vetoed if the model predicts less than this fraction of the base: where epochs
+/// are short; where they are long and the model has been right so far; and where it has not.
 const VETO_SHORT: f64 = 0.6;
 const VETO_LONG: f64 = 1.01;
 const VETO_DOUBT: f64 = 0.4;
-/// The model is trusted if the base reaches this part of what it predicts.
+/// The model is trusted if the base reaches this fraction of its prediction.
 const TRUST: f64 = 0.85;
 const SHORT_NS: f64 = 10e6;
-/// The ends of the window are tried where an epoch is not too long.
+/// The ends of the window are tried if a batch takes less than this.
 const ENDS_NS: f64 = 45e6;
-/// The part of what a batch takes, from which on its flush counts.
+/// Fraction of a batch's duration from which on its flush matters.
 const FLUSH_LEAST: f64 = 0.25;
 
-/// Which direction a probe went in, to go on in case it helped.
+/// A setting to probe, and the direction in which it lies, to continue there if it helps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Candidate {
     pub(super) setting: Setting,
-    /// Factors of batch and window that led here from the base; 1 and 1 if it was a jump.
+    /// Factors of batch and window that lead here from the base; 1 and 1 for a jump.
     pub(super) step: (f64, f64),
 }
 
@@ -63,7 +65,7 @@ pub(super) struct Ground<'a> {
     pub(super) score: Option<Score>,
     /// Recent duration of a batch.
     pub(super) wall_ns: f64,
-    /// The goal is throughput, not a bound on the latency.
+    /// The goal is throughput, not a latency bound.
     pub(super) for_throughput: bool,
     pub(super) drain: &'a Drain,
     pub(super) view: &'a View<'a>,
@@ -74,7 +76,7 @@ impl Ground<'_> {
         self.drain.in_flight_max(self.view)
     }
 
-    /// Returns whether the model predicts too little gain to spend an epoch on it.
+    /// Returns whether the model predicts too little gain to spend an epoch on this setting.
     fn is_vetoed(&self, setting: Setting) -> bool {
         let Some(score) = self.score else {
             return false;
@@ -89,7 +91,8 @@ impl Ground<'_> {
         let short = round_trip < SHORT_NS && score.wall_ns < 10.0 * SHORT_NS;
         let part = match () {
             () if score.wall_ns <= VETO_NS => VETO_SHORT,
-            // What takes long there is a queue or a disk, and the model is no judge of those.
+            // Long durations there come from a queue or a disk, which the model does not predict
+            // well.
             () if short => VETO_SHORT,
             () if trusted => VETO_LONG,
             () => VETO_DOUBT,
@@ -98,7 +101,7 @@ impl Ground<'_> {
     }
 }
 
-/// Candidates, and how long it is until the next one.
+/// Queue of candidates, and the pauses between them.
 #[derive(Clone, Debug)]
 pub(super) struct Search {
     queue: VecDeque<Candidate>,
@@ -106,13 +109,13 @@ pub(super) struct Search {
     step: usize,
     ends_tried: bool,
     model_asked: bool,
-    /// Probes since the base was measured.
+    /// Number of probes since the base was measured.
     in_a_row: u32,
-    /// Epochs of the base between probes.
+    /// Number of base epochs between probes.
     rest: u32,
-    /// Epochs of rest left.
+    /// Number of base epochs left in the current pause.
     rest_left: u32,
-    /// Epochs of the base after the next probe that fails, where epochs are long.
+    /// Number of base epochs after the next failed probe, where epochs are long.
     pause: u32,
 }
 
@@ -133,17 +136,17 @@ impl Default for Search {
 }
 
 impl Search {
-    /// Begins again. What the model would choose was tried, and is not asked for again.
+    /// Restarts the search. The model's choice was already tried, and is not requested again.
     pub(super) fn forget(&mut self) {
         *self = Self { model_asked: self.model_asked, in_a_row: self.in_a_row, ..Self::default() };
     }
 
-    /// The model may know better by now.
+    /// Lets the model be queried again, since it may know more by now.
     pub(super) fn ask_model_again(&mut self) {
         self.model_asked = false;
     }
 
-    /// The base was measured.
+    /// Records that the base was measured.
     pub(super) fn base_measured(&mut self) {
         self.in_a_row = 0;
     }
@@ -155,7 +158,7 @@ impl Search {
         rests
     }
 
-    /// There is nothing to gain at the moment.
+    /// Pauses the search, because there is nothing to gain at the moment.
     pub(super) fn rest(&mut self) {
         self.queue.clear();
         self.rest_left = REST;
@@ -166,14 +169,15 @@ impl Search {
         self.queue.clear();
     }
 
-    /// Something better was found: its neighbours are next.
+    /// Records that a better setting was found; its neighbours are next.
     pub(super) fn found(&mut self) {
         self.queue.clear();
         self.rest = REST;
         self.rest_left = 0;
     }
 
-    /// A probe failed; `long` if epochs are. Returns whether another one may follow at once.
+    /// Records a failed probe; `long` means that epochs are long. Returns whether another probe may
+    /// follow at once.
     pub(super) fn failed(&mut self, long: bool) -> bool {
         self.in_a_row += 1;
         if long {
@@ -183,19 +187,20 @@ impl Search {
         self.in_a_row < IN_A_ROW && self.rest == REST && self.rest_left == 0
     }
 
-    /// This setting before all others, as soon as the base was measured.
+    /// Puts this setting first, to be probed after the next measurement of the base.
     pub(super) fn first(&mut self, setting: Setting) {
         self.queue.retain(|candidate| candidate.setting != setting);
         self.again(Candidate::jump(setting));
     }
 
-    /// This candidate once more, as soon as the base was measured.
+    /// Queues this candidate again, to be probed after the next measurement of the base.
     pub(super) fn again(&mut self, candidate: Candidate) {
         self.queue.push_front(candidate);
         self.rest_left = 0;
     }
 
-    /// The next probe, if there is one. `closed`: clients get more when they wait less.
+    /// Returns the next candidate, if any. `closed` means that clients send more when they wait
+    /// less.
     pub(super) fn next(&mut self, ground: &Ground<'_>, closed: bool) -> Option<Candidate> {
         self.refill(ground, closed);
         let candidate = self.queue.pop_front()?;
@@ -224,7 +229,7 @@ impl Search {
             }
         }
         if self.queue.is_empty() {
-            // Nothing is better: rest, and look again later, near by.
+            // Nothing is better: pause, and later try the close neighbours again.
             self.rest_left = self.rest;
             self.rest = (self.rest * 2).min(REST_MOST);
             self.step = 1;
@@ -233,13 +238,13 @@ impl Search {
                 self.push_together(ground);
             }
         } else if self.rest > REST {
-            // One at a time from now on.
+            // From now on, probes are separated by pauses.
             self.rest_left = self.rest / 2;
         }
     }
 
-    /// One or two batches at a time take all that waits; the widest window nothing of it. And the
-    /// largest batch, for what was split before and should gather.
+    /// Queues the ends of the window: one or two batches that take everything that waits, and the
+    /// widest window. Also queues the largest batch, so that commands that were split can gather.
     fn push_ends(&mut self, ground: &Ground<'_>) {
         let all = ground.bounds.batch_bytes_max;
         let Setting { batch_bytes, window } = ground.base;
@@ -247,7 +252,7 @@ impl Search {
         let end = |batch_bytes, window| Setting { batch_bytes, window };
         let is_quick = ground.wall_ns < ENDS_NS;
         self.push_together(ground);
-        // The model knows nothing of what gathers.
+        // The model does not cover gathering.
         if ground.wall_ns < REGROUP_NS {
             self.push_anyway(end(all, window), (1.0, 1.0), ground);
         }
@@ -258,9 +263,9 @@ impl Search {
         }
     }
 
-    /// One batch at a time, which waits for those whom the one before answered: the model knows
-    /// nothing of that. It is worth it where the disk is what a batch takes long for. They wait, so
-    /// where latency is the goal it has no precedence.
+    /// Queues one batch at a time, which waits for the clients that the previous one answered; the
+    /// model does not cover that. It is worthwhile where the disk dominates a batch's duration.
+    /// Clients wait longer, so it is not used if latency is the goal.
     fn push_together(&mut self, ground: &Ground<'_>) {
         let flush = ground.view.known().flush_ns.map_or(0.0, |flush| flush.value);
         let wall = ground.wall_ns;
@@ -285,8 +290,8 @@ impl Search {
         }
     }
 
-    /// A neighbour of the base. What has no effect is not tried: batches that are never full need
-    /// no more room, and less room begins below what they have.
+    /// Queues a neighbour of the base, if it can have an effect: batches that are never full need
+    /// no more space, and a reduction starts from their actual size.
     pub(super) fn push(&mut self, step: (f64, f64), ground: &Ground<'_>) {
         let Some(score) = ground.score else {
             return;
@@ -320,7 +325,7 @@ impl Search {
         }
     }
 
-    /// As far as it is within the bounds and not known already.
+    /// Queues a setting if it is within the bounds and was not tried yet.
     fn push_anyway(&mut self, setting: Setting, step: (f64, f64), ground: &Ground<'_>) {
         let command = ground.view.known().command_bytes.map_or(1.0, |bytes| bytes.value);
         let setting = ground.bounds.clamp(Setting {
@@ -342,7 +347,7 @@ impl Search {
     }
 }
 
-/// The step of a ladder that is nearest to `from · by`, at least one step away from it.
+/// Returns the step of a ladder nearest to `from · by`, at least one step away from `from`.
 fn along(ladder: &[usize], from: usize, by: f64) -> usize {
     if by == 1.0 {
         return from;

@@ -1,17 +1,19 @@
-//! The first step: as small as a high round-trip time needs, until it is known that it is short.
+//! The first step: small enough for a high round-trip time, until the round trip is known to be
+//! short.
 
 use super::view::{JUMP_NS, View};
 use crate::{setting::Setting, time::Moment};
 
-/// Batches before the round-trip time is known: a link with a small buffer survives them. The first
-/// answer to a heartbeat gives the round-trip time; the wait ends after this long in any case.
+/// Batch size until the round-trip time is known; even a link with a small buffer can take it. The
+/// first reply to a heartbeat gives the round-trip time; the wait ends after `CAREFUL_NS` in any
+/// case.
 const CAREFUL_BYTES: usize = 64 << 10;
 const CAREFUL_NS: u64 = 300_000_000;
 
 /// Start-up state until the round-trip time is known.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Start {
-    /// The full starting setting, while the round-trip time is not known.
+    /// The full starting setting, until the round-trip time is known.
     careful: Option<Setting>,
     began: Option<Moment>,
 }
@@ -19,17 +21,18 @@ pub(super) struct Start {
 /// Outcome of the first step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Begin {
-    /// The round-trip time is not known yet.
+    /// The round-trip time is unknown.
     Waits,
-    /// There is nothing to change, or there was not before.
+    /// The first step is done, or there was nothing to change.
     Begun,
-    /// The round trip is short, or no peer answers: start with this setting. Commands came in small
-    /// groups, so batches regroup for this long.
+    /// The round trip is short, or no peer replies: start with this setting. Commands arrived in
+    /// small groups, so batches regroup for this many nanoseconds.
     With(Setting, u64),
 }
 
 impl Start {
-    /// Creates it with the full starting setting, and returns the setting to use until then.
+    /// Returns the start-up state for a full starting setting, and the setting to use until the
+    /// round-trip time is known.
     pub(super) fn new(start: Setting) -> (Self, Setting) {
         let careful = Setting { batch_bytes: start.batch_bytes.min(CAREFUL_BYTES), ..start };
         let start = Self { careful: Some(start), began: None };
@@ -49,7 +52,7 @@ impl Start {
         if round_trip.is_some_and(|round_trip| round_trip >= JUMP_NS) || start == base {
             return Begin::Begun;
         }
-        // No batch ended yet that would tell how long it takes.
+        // No batch has ended yet, so the duration of a batch is unknown.
         Begin::With(start, round_trip.map_or(0.0, |round_trip| 3.0 * round_trip) as u64)
     }
 }

@@ -1,4 +1,4 @@
-//! Inputs of a decision, and the threshold above which durations count as long.
+//! Inputs of a decision, and the thresholds above which durations count as long.
 
 use std::cell::OnceCell;
 
@@ -7,19 +7,19 @@ use crate::{
     estimate::{Estimator, Parameters},
 };
 
-/// With a round trip shorter than this measuring is quick enough.
+/// With a shorter round trip, measuring is fast enough.
 pub(super) const JUMP_NS: f64 = 3e6;
-/// An epoch is long where a batch takes longer than this.
+/// An epoch counts as long if a batch takes longer than this.
 pub(super) const VETO_NS: f64 = 30e6;
 
-/// The controller's inputs other than epochs. Computed on demand: most decisions need almost none
-/// of them.
+/// The controller's inputs other than epochs. Computed on demand, because most decisions need
+/// almost none of them.
 #[derive(Debug)]
 pub(crate) struct View<'a> {
     pub(super) estimator: &'a Estimator,
     known: OnceCell<Parameters>,
     pub(super) nodes: usize,
-    /// Commands that wait or are in flight.
+    /// Number of commands that wait or are in flight.
     pub(super) outstanding: f64,
 }
 

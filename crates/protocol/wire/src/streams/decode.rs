@@ -1,4 +1,5 @@
-//! Bytes to frames of streams' clients: never panics, believes no length before bounding it.
+//! Decodes bytes to frames of stream clients: never panics, and bounds every length before using
+//! it.
 
 use core::fmt;
 
@@ -12,27 +13,27 @@ use super::{
 /// Result of decoding the bytes received so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found<T> {
-    /// A frame, and how many bytes it took.
+    /// A frame, and the number of bytes it used.
     Frame(T, usize),
-    /// The beginning of a frame: at least this many bytes are missing.
+    /// The beginning of a frame; at least this many bytes are missing.
     NeedMore(usize),
 }
 
-/// Bytes that are no frame. The connection that they came by is of no use any more.
+/// Reason why bytes are not a frame. The connection they arrived on cannot be used any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
-    /// No such kind of frame.
+    /// Unknown kind of frame.
     Kind(u8),
-    /// The three bytes behind the kind are not zeros.
+    /// The three bytes after the kind are not zero.
     Zeros,
     /// The body is longer than its kind allows.
     TooLong {
-        /// As the head says.
+        /// Length in the head.
         length: u32,
-        /// The bound.
+        /// Maximum length.
         max: usize,
     },
-    /// The body ends too early or too late, or a field holds what it cannot.
+    /// The body ends too early or too late, or a field has an invalid value.
     Field(&'static str),
 }
 
@@ -51,7 +52,7 @@ impl fmt::Display for Malformed {
 
 impl core::error::Error for Malformed {}
 
-/// The head of a frame whose length is within the bound of its kind.
+/// The head of a frame, with a length within the bound of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     kind: u8,
@@ -83,8 +84,8 @@ impl Head {
     }
 }
 
-/// The head at the start of `input`, if all of it is there. A kind that does not exist is seen in
-/// its first byte.
+/// Decodes the head at the start of `input` if it is complete. An unknown kind is detected by its
+/// first byte.
 pub fn head(input: &[u8]) -> Result<Found<Head>, Malformed> {
     match (input.first_chunk(), input.first()) {
         (Some(bytes), _) => Ok(Found::Frame(Head::read(*bytes)?, HEAD_BYTES)),
@@ -97,12 +98,12 @@ pub fn head(input: &[u8]) -> Result<Found<Head>, Malformed> {
     }
 }
 
-/// Reads what a client says at the start of `input`.
+/// Decodes a client's frame at the start of `input`.
 pub fn decode_ask(input: &[u8]) -> Result<Found<Ask<'_>>, Malformed> {
     whole(input, ask)
 }
 
-/// Reads what a node says at the start of `input`.
+/// Decodes a node's frame at the start of `input`.
 pub fn decode_answer(input: &[u8]) -> Result<Found<Answer<'_>>, Malformed> {
     whole(input, answer)
 }
@@ -207,7 +208,7 @@ fn answer(kind: u8, body: &[u8]) -> Result<Answer<'_>, Malformed> {
     fields.end(answer)
 }
 
-/// Bytes of a body that are taken from the front.
+/// Remaining bytes of a body, consumed from the front.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -247,7 +248,7 @@ impl<'a> Fields<'a> {
         core::mem::take(&mut self.0)
     }
 
-    /// All that is left.
+    /// Reads a text from all remaining bytes.
     fn text(&mut self, name: &'static str, bytes_max: usize) -> Result<&'a str, Malformed> {
         let text = core::str::from_utf8(self.rest()).map_err(|_| Malformed::Field(name))?;
         (text.len() <= bytes_max).then_some(text).ok_or(Malformed::Field(name))
@@ -257,7 +258,7 @@ impl<'a> Fields<'a> {
         self.text("name", NAME_BYTES_MAX)
     }
 
-    /// All that is left.
+    /// Reads a password from all remaining bytes.
     fn password(&mut self) -> Result<Password<'a>, Malformed> {
         let password = Password(self.rest());
         (password.0.len() <= PASSWORD_BYTES_MAX)
@@ -296,7 +297,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// `frame`, if nothing is left over.
+    /// Returns `frame` if no bytes are left over.
     fn end<T>(self, frame: T) -> Result<T, Malformed> {
         self.0.is_empty().then_some(frame).ok_or(Malformed::Field("length"))
     }

@@ -1,4 +1,4 @@
-//! Frames of streams' clients to bytes.
+//! Encodes frames of stream clients to bytes.
 
 use alloc::vec::Vec;
 
@@ -12,9 +12,9 @@ impl Ask<'_> {
     ///
     /// # Panics
     ///
-    /// If a name is longer than [`NAME_BYTES_MAX`], a password than [`PASSWORD_BYTES_MAX`], or data
-    /// than
-    /// [`BODY_BYTES_MAX`]: the caller cuts data, and knows that a longer name or password is none.
+    /// If a name is longer than [`NAME_BYTES_MAX`], a password longer than [`PASSWORD_BYTES_MAX`],
+    /// or data longer than [`BODY_BYTES_MAX`]. The caller splits data, and rejects longer names and
+    /// passwords as invalid.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match *self {
             Self::Hello { version } => frame(kind::HELLO, out, |out| {
@@ -62,11 +62,12 @@ impl Ask<'_> {
 }
 
 impl Answer<'_> {
-    /// Appends the frame. A text longer than [`TEXT_BYTES_MAX`] is cut.
+    /// Appends the frame. A text longer than [`TEXT_BYTES_MAX`] is truncated.
     ///
     /// # Panics
     ///
-    /// If a name is longer than [`NAME_BYTES_MAX`], or bytes are none or more than [`BYTES_MAX`].
+    /// If a name is longer than [`NAME_BYTES_MAX`], or if there are no bytes or more than
+    /// [`BYTES_MAX`].
     pub fn encode(&self, out: &mut Vec<u8>) {
         let at = |kind, position, out| frame(kind, out, |out| put64(position, out));
         match *self {
@@ -134,7 +135,7 @@ fn head(kind: u8, length: usize) -> [u8; HEAD_BYTES] {
     [kind, 0, 0, 0, a, b, c, d]
 }
 
-/// Appends a frame with what `body` appends.
+/// Appends a frame whose body is appended by `body`.
 fn frame(kind: u8, out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&[0; HEAD_BYTES]);
@@ -177,7 +178,7 @@ fn put_info(info: &Info<'_>, out: &mut Vec<u8>) {
     put_name(info.name, out);
 }
 
-/// As much of a text as a frame takes.
+/// Returns the part of a text that fits into a frame.
 fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(TEXT_BYTES_MAX)]
 }

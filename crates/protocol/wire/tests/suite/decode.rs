@@ -1,4 +1,4 @@
-//! Round trips of frames; damaged frames are refused.
+//! Frames survive a round trip, and damaged frames are refused.
 
 use std::collections::BTreeSet;
 
@@ -35,8 +35,8 @@ fn frames(mut each: impl FnMut(&mut Random, Member, &Frame<'_>)) {
     }
 }
 
-/// [lie-1] The number of a log write changes nothing else of a frame, and stands in the kinds that
-/// rest on records, and in one that all nodes send each other.
+/// [lie-1] The reported log write changes nothing else in a frame. It is in the kinds that depend
+/// on records, and in one that all nodes send to each other.
 #[test]
 fn frames_say_how_far_a_log_is() {
     let mut random = Random::new(11);
@@ -61,7 +61,7 @@ fn frames_say_how_far_a_log_is() {
     assert_eq!(says, BTreeSet::from([16, 17, 19, 20, 21, 22, 30, 33, 37, 52]));
 }
 
-/// A node that knows nothing of byte streams, and one that serves none, say nothing of them.
+/// A node that does not know byte streams, or does not serve them, omits them from its hello.
 #[test]
 fn a_hello_without_a_word_about_streams_is_understood() {
     let mut random = Random::new(1);
@@ -80,8 +80,8 @@ fn a_hello_without_a_word_about_streams_is_understood() {
     assert!(matches!(decoded, Ok(Decoded::Frame { frame, .. }) if frame == silent));
 }
 
-/// [level-3] A release before levels says one version, and reads one: what this release says more,
-/// it ignores.
+/// [level-3] A release before levels sends and reads a single version; it ignores the addition of
+/// this release.
 #[test]
 fn a_hello_says_what_its_sender_supports() {
     let mut random = Random::new(1);
@@ -95,7 +95,7 @@ fn a_hello_says_what_its_sender_supports() {
     };
     let (old, new) = (saying(8, 8), saying(8, 9));
     let differ: Vec<usize> = (0..new.len()).filter(|at| old[*at] != new[*at]).collect();
-    // The sum of the header, and `number`.
+    // The header's checksum, and `number`.
     assert!(differ.iter().all(|at| (8..12).contains(at) || *at == 112), "{differ:?}");
     for (bytes, lowest, newest) in [(old, 8, 8), (new.clone(), 8, 9)] {
         let Ok(Decoded::Frame { frame: Frame::Hello(said), .. }) = decode(&bytes, BODY_BYTES_MAX)
@@ -112,7 +112,7 @@ fn a_hello_says_what_its_sender_supports() {
     }
 }
 
-/// Introductions of channels are bounded, and have one form.
+/// Descriptions of channels are bounded, and have only one valid form.
 #[test]
 fn what_is_said_of_datagrams_is_looked_at_closely() {
     let channel = |channel| DatagramChannel { channel, to_one: true, next: 9 };
@@ -174,7 +174,7 @@ fn every_frame_comes_back_as_it_was_sent() {
     });
 }
 
-/// A plane may send and receive header and body by different ways.
+/// A plane may transmit header and body by different paths.
 #[test]
 fn a_frame_in_two_parts_is_the_same_frame() {
     frames(|_, from, frame| {
@@ -228,8 +228,8 @@ fn every_single_bit_flip_is_caught() {
     }
 }
 
-/// Damage under valid checksums: what a buggy or hostile peer could send. Whatever is taken must
-/// be a frame that this side could have sent, too.
+/// Mutations with valid checksums: what a faulty or hostile peer could send. Any frame that is
+/// accepted must be one that this side could have sent.
 #[test]
 fn mutations_with_valid_checksums_never_panic_and_never_yield_a_frame_that_cannot_be_sent() {
     let mut taken = 0;
@@ -274,7 +274,7 @@ fn noise_never_panics() {
     }
 }
 
-/// Makes both checksums right again.
+/// Recomputes both checksums.
 fn seal(bytes: &mut [u8]) {
     if bytes.len() < HEADER_BYTES {
         return;
@@ -311,7 +311,7 @@ fn a_body_above_the_bound_is_refused_before_it_arrives() {
     assert_eq!(refused, Err(Malformed::TooLong { length: 7, max: 6 }));
 }
 
-/// [value-2] A name never travels with other bytes than its own.
+/// [value-2] A batch's name is never sent with bytes other than its own.
 #[test]
 fn bytes_that_are_not_those_of_the_name_are_refused_on_both_sides() {
     let name = BatchName { length: 4, checksum: checksum(b"abcd"), ..BatchName::default() };
@@ -321,12 +321,12 @@ fn bytes_that_are_not_those_of_the_name_are_refused_on_both_sides() {
     assert_eq!(encode(Member::first(1), &short, &mut out), Err(Unencodable::NotItsBytes));
     assert!(out.is_empty());
 
-    // Other bytes of the same length leave here, for checking them again costs a pass per peer;
-    // the receiver sees the difference.
+    // Other bytes of the same length are sent, because checking them again would cost a pass per
+    // peer; the receiver detects the difference.
     let other = bytes_of(Member::first(1), &Frame::Forward { value, bytes: b"abce" });
     assert_eq!(decode(&other, BODY_BYTES_MAX), Err(Malformed::BodyCheck));
 
-    // And when the body's checksum was made right for the other bytes:
+    // They are refused even with a body checksum that matches them.
     let mut sealed = other;
     seal(&mut sealed);
     assert_eq!(decode(&sealed, BODY_BYTES_MAX), Err(Malformed::Field("bytes")));
@@ -359,7 +359,7 @@ fn a_frame_that_no_receiver_would_take_is_not_sent() {
     assert!(out.is_empty());
 }
 
-/// [p1-3] Extents in another order, or over each other, would let a candidate miss a vote.
+/// [p1-3] Unordered or overlapping extents would let a candidate miss a vote.
 #[test]
 fn extents_out_of_order_are_refused() {
     let extent = |from, to| Extent {
@@ -387,8 +387,8 @@ fn extents_out_of_order_are_refused() {
     assert_eq!(read(vec![extent(0, 2)]), Err(Malformed::Field("range")));
 }
 
-/// A piece of a snapshot is bounded before anybody makes room for it, and lies within what a number
-/// of 64 bits can say.
+/// The size of a snapshot part is checked before memory is allocated for it, and its end must fit
+/// into 64 bits.
 #[test]
 fn a_piece_of_a_snapshot_is_bounded() {
     let bytes = vec![7; SNAPSHOT_PIECE_BYTES_MAX + 1];
@@ -413,7 +413,7 @@ fn a_piece_of_a_snapshot_is_bounded() {
     assert_eq!(decode(&beyond, BODY_BYTES_MAX), Err(Malformed::Field("offset")));
 }
 
-/// A piece of a stream is bounded, is never empty, and its last position is a number of 64 bits.
+/// A part of a stream is bounded and never empty, and its last position fits into 64 bits.
 #[test]
 fn a_piece_of_a_stream_is_bounded() {
     let bytes = vec![7; STREAM_PIECE_BYTES_MAX + 1];

@@ -1,4 +1,4 @@
-//! The numbers that the pages give for the wire format are those of the code.
+//! The numbers about the wire format in the documentation match the code.
 
 use quorate_wire::header::HEADER_BYTES;
 

@@ -1,5 +1,5 @@
-//! Bytes of released levels: they never change, and this release reads them and writes them again
-//! ([level-2]).
+//! Frames of released levels never change; this release decodes them and encodes them to the same
+//! bytes ([level-2]).
 
 use std::{fs, path::PathBuf};
 
@@ -10,17 +10,17 @@ use quorate_wire::{
     value::{VALUE_BYTES, value_from_bytes, value_to_bytes},
 };
 
-/// Vectors released with a level.
+/// Test vectors released with a level.
 struct Released {
     level: u16,
-    /// Checksum and number of frames.
+    /// Checksum and number of the frames.
     frames: (u32, usize),
-    /// The same of values.
+    /// Checksum and number of the values.
     values: (u32, usize),
 }
 
-/// Each level that was released. One is added here when it is released; none is ever changed: nodes
-/// in the field have these bytes in their logs, and send them.
+/// Released levels. Add an entry for each new one, and never change an existing one: nodes in the
+/// field have these bytes in their logs, and send them.
 const RELEASED: [Released; 2] = [
     Released { level: 8, frames: (0x95d2_4055, 72), values: (0x457a_9d89, 12) },
     Released { level: 9, frames: (0x93a9_b760, 75), values: (0x0ef6_a4a6, 13) },
@@ -49,7 +49,8 @@ fn vectors_of_released_levels_are_as_they_were() {
     }
 }
 
-/// [level-2] And a node of that level could read them.
+/// [level-2] Released frames decode, re-encode to the same bytes, and need no higher level than
+/// their own.
 #[test]
 fn frames_of_released_levels_are_read_and_written_as_ever() {
     for Released { level, frames, .. } in RELEASED {

@@ -1,7 +1,7 @@
-//! Golden bytes: every reader, in whatever language, must agree on them.
+//! Golden bytes, on which all decoders in any language must agree.
 //!
-//! `REWRITE=1 cargo test -p quorate-wire` writes them again; the difference is the review. A
-//! changed line is a changed format: it needs a new format version.
+//! `REWRITE=1 cargo test -p quorate-wire` rewrites them; the difference is the review. A changed
+//! line is a changed format, which needs a new format version.
 
 use std::{fmt::Write as _, fs, path::PathBuf};
 
@@ -20,7 +20,7 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// The first word of the frame's description: its kind.
+/// Returns the first word of the frame's debug output, its kind.
 fn name(frame: &Frame<'_>) -> String {
     let text = match frame {
         Frame::Protocol { message, .. } => format!("{message:?}"),
@@ -29,12 +29,12 @@ fn name(frame: &Frame<'_>) -> String {
     text.split(|c: char| !c.is_alphanumeric()).next().expect("split yields one").to_lowercase()
 }
 
-/// One block per frame: name, what it says, header field by field, body.
+/// Describes a frame in one block: name, contents, header field by field, and body.
 fn describe(seed: u64, kind: u64) -> String {
     let mut random = Random::new(0x5eed_0000 + (seed << 8) + kind);
     let payload: &[u8] = b"SET key value";
     let (from, mut frame) = random.frame(kind, payload);
-    // One of each pair has bytes, whatever chance says.
+    // One of each pair always has bytes.
     if let (1, Frame::FetchReply { value, bytes }) = (seed, &mut frame) {
         *value = random.batch(payload);
         *bytes = Some(payload);
@@ -67,7 +67,7 @@ fn frames_have_their_golden_bytes() {
     check("frames.txt", &blocks.collect::<Vec<_>>().join("\n"));
 }
 
-/// The vectors can be read without this crate's generator: hex joined is the frame.
+/// The vectors can be read without this crate's generator: the concatenated hex is the frame.
 #[test]
 fn golden_bytes_decode_to_what_they_say() {
     let text = fs::read_to_string(path("frames.txt")).unwrap();
@@ -89,7 +89,7 @@ fn golden_bytes_decode_to_what_they_say() {
     assert_eq!(frames, 2 * KINDS);
 }
 
-/// Every kind of [value-1].
+/// Covers every kind of value of [value-1].
 #[test]
 fn values_have_their_golden_bytes() {
     let mut seen: Vec<(String, Value)> = Vec::new();
@@ -114,7 +114,7 @@ fn values_have_their_golden_bytes() {
     check("values.txt", &lines.collect::<String>());
 }
 
-/// The table in the spec is the table in the code.
+/// The table in the specification matches the one in the code.
 #[test]
 fn the_spec_shows_the_header_as_it_is() {
     let spec = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../docs/spec/wire.md");

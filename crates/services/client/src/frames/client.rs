@@ -16,12 +16,12 @@ use super::{
     station::Station,
 };
 
-/// Options of a client.
+/// Options of a frame client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Batches that are on their way at most.
+    /// Maximum number of batches in flight.
     pub window: usize,
-    /// Time to look for a leader whose device takes frames.
+    /// Time limit for finding a leader whose device accepts frames.
     pub patience: Duration,
 }
 
@@ -31,15 +31,15 @@ impl Default for Options {
     }
 }
 
-/// Why there is no client, or not any more.
+/// Reasons why a client could not be opened or had to stop.
 #[derive(Debug)]
 pub enum Error {
-    /// No leader was found in time whose device hears raw frames and counts for a volatile group;
-    /// what came last.
+    /// No leader was found in time whose device receives raw frames and counts votes for a volatile
+    /// group. The text is the last failure.
     NoDevice(String),
-    /// The interface.
+    /// The interface failed.
     Interface(Failed),
-    /// Waiting.
+    /// Waiting for the sockets failed.
     Io(io::Error),
 }
 
@@ -64,14 +64,14 @@ impl From<Failed> for Error {
     }
 }
 
-/// A client of devices.
+/// A client that submits batches to devices.
 #[derive(Debug)]
 pub struct FrameClient {
     nodes: Vec<SocketAddr>,
-    /// Which of them the desk is at.
+    /// Index of the node that the desk is connected to.
     at: usize,
     desk: Option<Desk>,
-    /// No other node is tried before.
+    /// Earliest time to connect to another node.
     dial_at: Instant,
     name: Name,
     machine: Machine,
@@ -79,11 +79,12 @@ pub struct FrameClient {
     started: Instant,
 }
 
-/// Between two nodes that do not lead.
+/// Interval between attempts at nodes that do not lead.
 const DIAL: Duration = Duration::from_millis(5);
 
 impl FrameClient {
-    /// Finds the leader among these nodes, gets a name, and waits until its session is registered.
+    /// Finds the leader among these nodes, obtains a name, and waits until its session is
+    /// registered.
     pub fn open(nodes: &[SocketAddr], interface: &str, options: Options) -> Result<Self, Error> {
         let started = Instant::now();
         let until = started + options.patience;
@@ -123,32 +124,33 @@ impl FrameClient {
         Err(Error::NoDevice(last))
     }
 
-    /// Returns the counts so far.
+    /// Returns the counts since the start.
     pub const fn counts(&self) -> Counts {
         self.machine.counts()
     }
 
-    /// The name that its batches have in the log.
+    /// Returns the name of this client's batches in the log.
     pub const fn name(&self) -> Name {
         self.name
     }
 
-    /// Returns whether its session is gone: open batches are unknown, and a new client is needed.
+    /// Returns whether its session is gone: outstanding batches are then unknown, and a new client
+    /// is needed.
     pub const fn is_over(&self) -> bool {
         self.machine.is_over()
     }
 
-    /// Batches without an outcome.
+    /// Returns the number of batches without an outcome.
     pub fn open_batches(&self) -> usize {
         self.machine.open()
     }
 
-    /// Bytes of commands that one batch of so many has room for.
+    /// Returns the bytes available for commands in one batch of `commands` commands.
     pub fn room(&self, commands: usize) -> usize {
         self.machine.room(commands)
     }
 
-    /// These commands, in one batch: they leave with the next [`FrameClient::turn`].
+    /// Queues these commands as one batch, to be sent by the next [`FrameClient::turn`].
     pub fn submit<'c>(
         &mut self,
         tag: u64,
@@ -157,12 +159,12 @@ impl FrameClient {
         self.machine.submit(tag, commands)
     }
 
-    /// The oldest outcome that was not taken.
+    /// Returns the oldest outcome not yet taken.
     pub fn take_done(&mut self) -> Option<Done> {
         self.machine.take_done()
     }
 
-    /// Sends what is due, takes what came, and waits for something at most so long if nothing did.
+    /// Sends what is due and processes what arrived; if nothing arrived, waits at most `patience`.
     pub fn turn(&mut self, patience: Duration) -> Result<(), Error> {
         self.act()?;
         if !self.take()? {
@@ -173,7 +175,7 @@ impl FrameClient {
     }
 
     fn now(&self) -> Micros {
-        // Half a million years fit.
+        // The range is half a million years.
         Micros::try_from(self.started.elapsed().as_micros()).unwrap_or(Micros::MAX)
     }
 
@@ -200,7 +202,7 @@ impl FrameClient {
         Ok(())
     }
 
-    /// Takes all that came; whether anything did.
+    /// Processes everything that arrived; returns whether there was anything.
     fn take(&mut self) -> Result<bool, Error> {
         let mut came = false;
         let now = self.now();
@@ -225,7 +227,7 @@ impl FrameClient {
         Ok(came)
     }
 
-    /// This node does not lead, or does not answer: the next one is asked.
+    /// Moves on to the next node, because this one does not lead or does not respond.
     fn leave(&mut self) {
         self.desk = None;
         self.at = (self.at + 1) % self.nodes.len().max(1);
@@ -265,8 +267,8 @@ impl FrameClient {
     }
 }
 
-/// A name whose session is registered, and how the log stands; `None`: this node does not lead, or
-/// takes no frames.
+/// Registers a session and returns its name and the state of the log, or `None` if the node does
+/// not lead or accepts no frames.
 fn register(desk: &mut Desk, until: Instant) -> io::Result<Option<(Name, Stand)>> {
     desk.ask(&Request::Stand(Name::default()))?;
     if !stand(desk)?.is_some_and(|stand| stand.leads && stand.place.is_some()) {
@@ -300,7 +302,7 @@ fn stand(desk: &mut Desk) -> io::Result<Option<Stand>> {
     })
 }
 
-/// Its time is bounded by that of an answer.
+/// Waits for the next response, at most as long as the desk allows.
 fn wait_for(desk: &mut Desk) -> io::Result<Answer> {
     loop {
         desk.flush()?;

@@ -1,5 +1,5 @@
-//! The connection to a node: requests go out, answers come in their order. Nothing here waits but
-//! connecting.
+//! The connection to a node: sends requests and receives responses in the same order. Nothing here
+//! blocks except connecting.
 
 use std::{
     collections::VecDeque,
@@ -11,11 +11,11 @@ use std::{
 
 use quorate_wire::frame_clients::{Name, Request, Stand};
 
-/// Longest time for a node to accept a connection, or to answer.
+/// Timeout for a node to accept a connection or to respond.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// Longest answer; those that are asked for here are far shorter.
+/// Maximum length of a response; those requested here are far shorter.
 const ANSWER_BYTES_MAX: usize = 1 << 10;
-/// Bytes that wait for a node that does not read: then it is as good as gone.
+/// Maximum number of unsent bytes. A node that reads so slowly counts as unreachable.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 const LENGTH_BYTES: usize = 4;
 const DONE: u8 = 0;
@@ -28,12 +28,12 @@ enum Asked {
     Taken,
 }
 
-/// An answer.
+/// A response to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Name(Name),
     Stand(Stand),
-    /// The value was taken, or not.
+    /// The node accepted the value, or refused it.
     Taken(bool),
 }
 
@@ -68,7 +68,7 @@ impl Desk {
         self.flush()
     }
 
-    /// Returns whether an answer is expected: nothing else arrives.
+    /// Returns whether a response is expected; nothing else may arrive.
     pub(super) fn is_asked(&self) -> bool {
         !self.asked.is_empty()
     }
@@ -91,12 +91,12 @@ impl Desk {
         Ok(())
     }
 
-    /// When an answer is too late.
+    /// Returns the deadline of the oldest pending request.
     pub(super) fn late_at(&self) -> Option<Instant> {
         self.asked.front().map(|(_, at)| *at + PATIENCE)
     }
 
-    /// The next answer that came; an error if none will.
+    /// Returns the next response if one arrived, or an error if none will.
     pub(super) fn answer(&mut self) -> io::Result<Option<Answer>> {
         if let Some(answer) = self.next()? {
             return Ok(Some(answer));

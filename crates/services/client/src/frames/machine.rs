@@ -1,10 +1,10 @@
-//! A client of devices without sockets: what leaves when, and what is known to be executed
-//! ([offload-22]–[offload-24]).
+//! A client of devices without its sockets: decides what to send when, and what is known to be
+//! executed ([offload-22]–[offload-24]).
 //!
-//! Its batches are numbered, and execute in the order of their numbers or not at all. So what is
-//! lost breaks what was sent behind it: all is sent again from the oldest on, which changes nothing
-//! where it was decided before. The same bytes under the same name go by frames and by the
-//! connection.
+//! Batches are numbered, and execute in the order of their numbers or not at all. A lost batch
+//! therefore invalidates those sent after it: everything from the oldest on is sent again, which
+//! has no effect where it was already decided. Frames and the connection carry the same bytes under
+//! the same name.
 
 use std::collections::VecDeque;
 
@@ -23,44 +23,43 @@ use super::walk::{Heard, Unheard, Walk};
 
 mod leaving;
 
-/// Microseconds of any clock that does not go back.
+/// Microseconds on any monotonic clock.
 pub type Micros = u64;
 
-/// Batches that may wait, on their way or not.
+/// Maximum number of outstanding batches, in flight or queued.
 pub const OPEN_MAX: usize = 1 << 14;
-/// No log, and no session, gets that far: who says so is not believed, and nothing that is added to
-/// a number overflows.
+/// No real log or session reaches this number. Larger claims are rejected, so that no sum with a
+/// number overflows.
 const NUMBER_MAX: u64 = 1 << 62;
-/// After frames were late the connection is kept to for so long; twice as long each time, up to the
-/// second.
+/// Time for which a client keeps to the connection after frames were late: the initial value,
+/// doubled each time, and the maximum.
 const REST_US: (Micros, Micros) = (20_000, 1_000_000);
 
 /// Outcome of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Executed once: in this slot, if that was heard.
+    /// Executed once; in this slot, if the client received the decision.
     Executed(Option<u64>),
-    /// Its session is gone, so the outcome is unknown; the batch will not be executed any more.
+    /// Its session is gone, so the outcome is unknown; the batch will not be executed later.
     Unknown,
 }
 
-/// A batch that is over.
+/// A completed batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// As it was submitted.
+    /// Tag given at submission.
     pub tag: u64,
-    /// Its outcome.
     pub outcome: Outcome,
 }
 
-/// Why a batch was not taken.
+/// Reasons why a batch was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotTaken {
-    /// Too long for a frame.
+    /// The batch does not fit in a frame.
     TooLong,
-    /// Too many wait.
+    /// [`OPEN_MAX`] batches are outstanding.
     Full,
-    /// The session is gone: a new client is needed.
+    /// The session is gone; a new client is needed.
     Over,
 }
 
@@ -69,9 +68,9 @@ pub enum NotTaken {
 pub enum Act<'a> {
     /// Send this frame.
     Send(&'a [u8]),
-    /// Ask a node how the log stands; the leader, if it is known.
+    /// Request the state of the log from a node; from the leader, if it is known.
     Ask,
-    /// Offer this batch to the leader by the connection.
+    /// Offer this batch to the leader over the connection.
     Offer(u64, &'a [u8]),
 }
 
@@ -80,43 +79,43 @@ pub enum Act<'a> {
 pub struct Counts {
     /// Frames sent.
     pub sent: u64,
-    /// Offers by the connection.
+    /// Batches offered over the connection.
     pub offered: u64,
-    /// Times that a node was asked.
+    /// Requests for the state of the log.
     pub asked: u64,
-    /// Batches that were known to be executed by frames alone.
+    /// Batches reported as executed from frames alone.
     pub by_frames: u64,
-    /// Times that all was sent again from the oldest on.
+    /// Times that everything was sent again from the oldest batch on.
     pub back: u64,
-    /// *Full*.
+    /// Refusals of a coordinator whose window was full.
     pub full: u64,
-    /// Times that frames were left for the connection.
+    /// Times that the client fell back from frames to the connection.
     pub left: u64,
     /// Frames ignored because they were for another client, damaged or stale.
     pub unheard: u64,
-    /// Two values for one slot, or a log that went back.
+    /// Conflicts: two values for one slot, or a log that went backwards.
     pub conflicts: u64,
 }
 
-/// One batch.
+/// An outstanding batch.
 #[derive(Debug)]
 struct Batch {
     tag: u64,
     bytes: Vec<u8>,
     crc: u32,
-    /// When it left last, and first.
+    /// Times of the last and the first transmission.
     sent: Option<(Micros, Micros)>,
 }
 
-/// Path of batches.
+/// Path by which batches are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Frames,
-    /// Until frames may be tried again.
+    /// The connection, until this time; then frames are tried again.
     Connection(Micros),
 }
 
-/// A client of one name.
+/// The state of one client.
 #[derive(Debug)]
 pub struct Machine {
     name: Name,
@@ -131,19 +130,19 @@ pub struct Machine {
     way: Way,
     rest: Micros,
     open: VecDeque<Batch>,
-    /// The number of the oldest that is open.
+    /// Number of the oldest outstanding batch.
     first: u64,
-    /// The number of the next that is sent, and offered.
+    /// Number of the next batch to send.
     cursor: u64,
     offered: u64,
     offered_at: Micros,
-    /// When a batch was known to be executed last.
+    /// Time at which a batch was last known to be executed.
     progress_at: Micros,
-    /// From this number on all is to be sent again; and when that was done last.
+    /// Number from which on everything must be sent again; and the time of the last such resend.
     back: Option<u64>,
     back_at: Micros,
     stuck_since: Option<Micros>,
-    /// The connection state, and whether an answer is expected.
+    /// State of the connection, and whether a response is expected.
     is_connected: bool,
     asks: bool,
     asked_at: Micros,
@@ -154,8 +153,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A client of this name at this station; a node says that its session is registered. At most
-    /// `window` batches are on their way.
+    /// Creates a client named `name` at the station `own`. `stand` is a node's statement that its
+    /// session is registered. At most `window` batches are in flight.
     pub fn new(name: Name, own: [u8; 6], stand: &Stand, window: usize) -> Self {
         let mut machine = Self {
             name,
@@ -194,34 +193,34 @@ impl Machine {
         machine
     }
 
-    /// Returns the counts so far.
+    /// Returns the counts since the start.
     pub const fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Batches without an outcome.
+    /// Returns the number of batches without an outcome.
     pub fn open(&self) -> usize {
         self.open.len()
     }
 
-    /// Returns whether its session is gone.
+    /// Returns whether the session is gone.
     pub const fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// Returns whether batches leave by frames at the moment.
+    /// Returns whether batches are currently sent by frames.
     pub const fn uses_frames(&self) -> bool {
         matches!(self.way, Way::Frames)
     }
 
-    /// Bytes of commands that one batch of so many has room for.
+    /// Returns the bytes available for commands in one batch of `commands` commands.
     pub fn room(&self, commands: usize) -> usize {
         let place = self.place.map_or(0, |place| usize::from(place.room));
         place.saturating_sub(BATCH_BYTES + commands * COMMAND_BYTES)
     }
 
-    /// These commands, in one batch: one value, in one slot. The name of the batch is bound to them
-    /// for ever.
+    /// Queues these commands as one batch: one value, in one slot. The name of the batch is
+    /// permanently bound to them.
     pub fn submit<'c>(
         &mut self,
         tag: u64,
@@ -243,7 +242,7 @@ impl Machine {
         Ok(())
     }
 
-    /// The oldest outcome that was not taken.
+    /// Returns the oldest outcome not yet taken.
     pub fn take_done(&mut self) -> Option<Done> {
         self.done.pop_front()
     }
@@ -289,7 +288,7 @@ impl Machine {
         value.kind == 2 && (value.origin, value.origin_boot) == (self.name.origin, self.name.boot)
     }
 
-    /// All slots that are next.
+    /// Processes the decided slots that come next.
     fn go_on(&mut self, now: Micros) {
         while let Some((slot, heard)) = self.walk.step() {
             self.stuck_since = None;
@@ -300,11 +299,11 @@ impl Machine {
         self.stuck_since = (self.walk.is_stuck()).then(|| self.stuck_since.unwrap_or(now));
     }
 
-    /// [session-2], one level up: what every node does in this slot.
+    /// [session-2], one level up: repeats what every node does in this slot.
     fn on_own(&mut self, now: Micros, slot: u64, heard: &Heard) {
         let number = heard.value.counter;
         let Some(ahead) = number.checked_sub(self.first) else {
-            // Executed before.
+            // It was executed earlier.
             return;
         };
         let known = usize::try_from(ahead).ok().and_then(|at| self.open.get(at));
@@ -312,15 +311,15 @@ impl Machine {
             (batch.crc, batch.bytes.len()) == (heard.value.crc, heard.value.length.into())
         });
         if heard.is_whole && !is_ours {
-            // Another client made a batch of this name: what the session has executed is not known
-            // any more.
+            // Another client used this name for a batch: what the session has executed is no longer
+            // known.
             self.end();
         } else if ahead == 0 && heard.is_whole {
             self.executed(now, Some(slot));
             self.counts.by_frames += 1;
             self.rest = REST_US.0;
         } else {
-            // An earlier one is missing, or its bytes were others on their way: nothing was
+            // An earlier batch is missing, or the bytes were changed in transit: nothing was
             // executed.
             self.go_back_to(self.first);
         }
@@ -340,8 +339,8 @@ impl Machine {
         self.offered = self.offered.max(self.first);
     }
 
-    /// The coordinator gave no slot; it is believed no further than that another try may be worth
-    /// it.
+    /// Handles a refusal by the coordinator. It is unauthenticated, so at worst it makes the client
+    /// stop using frames.
     fn on_refused(&mut self, now: Micros, said: &Header) {
         if said.value.kind != 2 || !self.is_own(&said.value) || said.value.counter < self.first {
             self.counts.unheard += 1;
@@ -353,10 +352,10 @@ impl Machine {
         }
     }
 
-    /// A node says how the log stands there.
+    /// Handles a node's statement about the state of its log.
     pub fn on_stand(&mut self, now: Micros, stand: &Stand) {
         self.asks = false;
-        // One of another cluster knows nothing of this one.
+        // A node of another cluster knows nothing about this one.
         if self.is_over || stand.cluster != self.cluster || !is_possible(stand) {
             return;
         }
@@ -379,7 +378,7 @@ impl Machine {
         } else if stand.next > self.first
             || (stand.applied_to == self.walk.next() && stand.next < self.first)
         {
-            // What frames said of the slots that it knows is not what was executed there.
+            // The frames for slots that the node knows contradict what was executed there.
             self.counts.conflicts += 1;
             return self.end();
         } else if self.stuck_since.is_some() {
@@ -422,12 +421,12 @@ impl Machine {
         }
     }
 
-    /// There is a connection to a node, maybe another one.
+    /// Notes that a node is connected, possibly a different one.
     pub fn on_connected(&mut self) {
         self.is_connected = true;
     }
 
-    /// The connection to the node broke: who was asked does not answer any more.
+    /// Notes that the connection broke: pending requests get no response.
     pub fn on_disconnected(&mut self) {
         (self.is_connected, self.asks) = (false, false);
         (self.offered, self.offered_at) = (self.first, 0);
@@ -440,7 +439,7 @@ impl Machine {
         (self.offered, self.offered_at) = (self.first, now);
     }
 
-    /// [count-1] No frame is believed any more.
+    /// [count-1] Stops trusting frames permanently.
     fn distrust(&mut self, now: Micros) {
         self.counts.conflicts += 1;
         self.trusts_frames = false;
@@ -457,7 +456,7 @@ impl Machine {
     }
 }
 
-/// Returns whether a log may be in this state.
+/// Returns whether a log can be in this state.
 const fn is_possible(stand: &Stand) -> bool {
     stand.applied_to < NUMBER_MAX && stand.next < NUMBER_MAX
 }

@@ -1,4 +1,5 @@
-//! The client's place among the devices: an interface, and frames that a client needs to hear.
+//! The client's endpoint among the devices: an interface, and a filter for the frames that a client
+//! needs.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -12,10 +13,10 @@ use quorate_packets::ethernet::{
     raw::{Bits, Hears},
 };
 
-/// Offset of a raw frame's type, in the upper half of a byte.
+/// Offset of the type in a raw frame, in the upper half of a byte.
 const TYPE_AT: u32 = 19;
 
-/// A socket of an interface.
+/// A raw socket on an interface.
 #[derive(Debug)]
 pub(super) struct Station {
     socket: Raw,
@@ -23,7 +24,7 @@ pub(super) struct Station {
 }
 
 impl Station {
-    /// Hears decisions of this group, and what this station is refused.
+    /// Opens a socket that receives decisions of this group and refusals addressed to this station.
     pub(super) fn open(interface: &str, group: u32) -> Result<Self, Failed> {
         let socket = Raw::open(interface, Hears::EtherType(ETHER_TYPE), None)?;
         let upper = |kind: Type| (kind as u8) << 4;
@@ -40,12 +41,12 @@ impl Station {
         self.socket.local().0
     }
 
-    /// Sends a frame. One that finds no space is lost, as on any wire.
+    /// Sends a frame. A frame that finds no buffer space is lost, as on any wire.
     pub(super) fn send(&self, frame: &[u8]) -> Result<(), Failed> {
         self.socket.send(frame).map(drop)
     }
 
-    /// The oldest frame that was not taken.
+    /// Returns the oldest frame not yet received.
     pub(super) fn receive(&mut self) -> Result<Option<&[u8]>, Failed> {
         self.socket.try_receive(&mut self.bytes)
     }

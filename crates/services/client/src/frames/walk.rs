@@ -1,18 +1,18 @@
-//! Decisions in the order of their slots, as frames tell them: what a client may conclude from
-//! ([offload-23]).
+//! Decisions in slot order, as reported by frames: the only ones from which a client may draw
+//! conclusions ([offload-23]).
 //!
-//! Where the walk is was said by a node, which had applied all before. It goes on by decision
-//! frames alone, slot by slot, in the era in which it began, and past no slot that begins or ends a
-//! session. So at each of its slots the table of sessions is known as far as the client's own
-//! session goes, and so is the configuration whose quorum counted.
+//! A node that had applied all earlier slots states where the walk starts. From there it advances
+//! by decision frames alone, slot by slot, in the era in which it began, and never past a slot that
+//! begins or ends a session. So at each of its slots two facts are known: the table of sessions as
+//! far as it concerns the client's own session, and the configuration whose quorum counted.
 
 use std::collections::BTreeMap;
 
 use quorate_offload::{Descriptor, Header, header::HINT};
 
-/// Slots that are kept ahead of the next one.
+/// Maximum number of slots buffered ahead of the next one.
 pub(super) const AHEAD: u64 = 1 << 12;
-/// Kinds of values as frames have them: sessions begin and end with these.
+/// Kinds of values, as encoded in frames, that begin and end sessions.
 const REGISTRATION: u8 = 5;
 const EXPIRY: u8 = 6;
 
@@ -20,22 +20,22 @@ const EXPIRY: u8 = 6;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Heard {
     pub(super) value: Descriptor,
-    /// The bytes match the value; only checked where it matters. If not, it is a no-op
+    /// The bytes match the value; checked only where it matters. If false, the value is a no-op
     /// ([offload-21]).
     pub(super) is_whole: bool,
     sum: u16,
 }
 
-/// Why a decision says nothing.
+/// Reasons for ignoring a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unheard {
-    /// Its slot was walked past, or was heard before.
+    /// The walk has passed its slot, or its decision was received before.
     Stale,
-    /// Too far ahead.
+    /// Its slot is more than [`AHEAD`] slots ahead.
     Far,
     /// Counted from votes that may be forgotten, or by a quorum of another configuration.
     Foreign,
-    /// Another value was heard for this slot ([count-1]).
+    /// Another value was received for this slot ([count-1]).
     Conflict,
 }
 
@@ -48,7 +48,8 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    /// All slots below are applied somewhere, in this era or an earlier one.
+    /// Starts at slot `next`: all slots below are applied at some node, in this era or an earlier
+    /// one.
     pub(super) const fn new(next: u64, era: u32) -> Self {
         Self { era, next, heard: BTreeMap::new() }
     }
@@ -57,7 +58,7 @@ impl Walk {
         self.next
     }
 
-    /// A whole frame of the group says that this is decided.
+    /// Records the decision of an intact frame of the group.
     pub(super) fn hear(&mut self, said: &Header, is_whole: bool) -> Result<(), Unheard> {
         let slot = said.slot;
         if said.flags & HINT != 0 || said.ballot.ballot().era.0 != self.era {
@@ -80,7 +81,7 @@ impl Walk {
         }
     }
 
-    /// The next slot, if it was heard and is not one that begins or ends a session.
+    /// Advances by one slot if its decision was received and it does not begin or end a session.
     pub(super) fn step(&mut self) -> Option<(u64, Heard)> {
         let first = self.heard.first_entry()?;
         if *first.key() != self.next || matches!(first.get().value.kind, REGISTRATION | EXPIRY) {
@@ -91,13 +92,12 @@ impl Walk {
         Some((self.next - 1, heard))
     }
 
-    /// Returns whether a slot waits that no frame will release: only a node knows what lies before
-    /// it.
+    /// Returns whether a slot waits that no frame will release: only a node knows what precedes it.
     pub(super) fn is_stuck(&self) -> bool {
         !self.heard.is_empty()
     }
 
-    /// A node has applied all below, where the era is this one or an earlier one.
+    /// Moves ahead to slot `to`: a node has applied all slots below, in this era or an earlier one.
     pub(super) fn jump(&mut self, to: u64, era: u32) {
         if era != self.era {
             self.heard.clear();

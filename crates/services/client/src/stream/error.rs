@@ -1,56 +1,57 @@
-//! Why a stream cannot be written, read or changed.
+//! Reasons why a stream cannot be written, read or changed.
 
 use std::{error, fmt, io};
 
 use quorate_wire::streams::Code;
 
-/// A permanent failure: one that another attempt or another node could mend is not reported.
+/// A permanent failure. Failures that another attempt or another node could fix are retried and not
+/// reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// A node says no.
+    /// A node refused the request.
     Refused(Refusal),
-    /// No node did it in time. The text is the last obstacle.
+    /// No node served the request in time. The text describes the last failure.
     Unreachable(String),
-    /// Bytes that were acknowledged are not there any more: the stream now goes on before them.
+    /// Acknowledged bytes are missing: the stream now continues at an earlier position.
     Lost {
         /// All bytes below were acknowledged.
         acknowledged: u64,
         /// Position at which a node continues the stream.
         position: u64,
     },
-    /// A node has more of this writer's bytes than were ever sent.
+    /// A node has more bytes from this writer than were ever sent.
     Ahead {
-        /// Nothing from here on was sent.
+        /// End of the bytes sent.
         sent: u64,
         /// End of the stream, according to a node.
         position: u64,
     },
-    /// A node closed the stream before the last byte that was written.
+    /// A node closed the stream before the last byte written.
     Short {
         /// End of the bytes written.
         written: u64,
         /// End of the stream.
         position: u64,
     },
-    /// A node sent other bytes than those that were asked for.
+    /// A node sent other bytes than those requested.
     Skipped {
         /// Position of the next byte that the reader expected.
         expected: u64,
         /// Position of the bytes that arrived.
         position: u64,
     },
-    /// The stream was removed while it was read, and there is another one of its name.
+    /// The stream was removed while it was read, and another one now has its name.
     Replaced,
-    /// This machine cannot do it: no thread, no random numbers.
+    /// This machine lacks a resource: a thread or random numbers.
     Machine(String),
 }
 
-/// A node's own words.
+/// An error as sent by a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The number of a [`Code`], if this version knows it.
+    /// Number of a [`Code`], if this version knows it.
     pub code: u16,
-    /// Meaning given by the code; else 0.
+    /// Position with a meaning that depends on the code; 0 if unused.
     pub position: u64,
     /// Description, for people.
     pub detail: String,
@@ -59,7 +60,7 @@ pub struct Refusal {
 }
 
 impl Error {
-    /// The code of a refusal that this version knows.
+    /// Returns the code of the refusal, if this version knows it.
     pub fn code(&self) -> Option<Code> {
         match self {
             Self::Refused(refusal) => Code::of(refusal.code),
@@ -67,12 +68,12 @@ impl Error {
         }
     }
 
-    /// The error inside one of `std::io::Write`, `Read` or `Seek` of this crate.
+    /// Returns the error inside an `std::io::Error` from this crate's `Write`, `Read` or `Seek`.
     pub fn of(error: &io::Error) -> Option<&Self> {
         error.get_ref()?.downcast_ref()
     }
 
-    /// No user has a name or a password that a frame does not take.
+    /// Returns the error for a login that does not fit in a frame; no user has one so long.
     pub(super) fn bad_login() -> Self {
         Self::Refused(Refusal {
             code: Code::WrongPassword.number(),
@@ -82,7 +83,7 @@ impl Error {
         })
     }
 
-    /// No name of a stream is so long that a frame does not take it.
+    /// Returns the error for a stream name that does not fit in a frame; no stream has one so long.
     pub(super) fn bad_name(name: &str) -> Self {
         Self::Refused(Refusal {
             code: Code::Name.number(),
@@ -134,12 +135,12 @@ impl fmt::Display for Error {
 
 impl error::Error for Error {}
 
-/// Why one attempt at one node failed.
+/// Failure of one attempt at one node.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// Another attempt, or another node, may do it.
+    /// Another attempt, or another node, may succeed.
     Later(String),
-    /// None will.
+    /// No further attempt can succeed.
     Final(Error),
 }
 
@@ -159,7 +160,7 @@ impl Trouble {
         }
     }
 
-    /// Something else was said than what may be said now.
+    /// Returns the error for a frame that is not allowed at this point of the protocol.
     pub(super) fn unexpected() -> Self {
         Self::Later("the node sent an unrequested message".to_owned())
     }

@@ -1,4 +1,4 @@
-//! One connection to one node: frames out, frames in.
+//! One connection to one node: sends and receives frames.
 
 use std::{
     io::{self, ErrorKind, Read as _, Write as _},
@@ -19,22 +19,22 @@ use crate::{Login, link::secured};
 
 /// Initial size of the input buffer; it grows to the frames that arrive.
 const INPUT_BYTES_MIN: usize = 4 << 10;
-/// The shortest wait that a socket's time-out can express.
+/// Minimum timeout that a socket can express.
 const WAIT_MIN: Duration = Duration::from_millis(1);
 
-/// A connection on which the node has said who it is.
+/// A connection on which the node has identified itself.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) socket: Stream,
     pub(super) frames: Frames,
-    /// As it was dialled.
+    /// Address as dialled.
     pub(super) address: String,
-    /// The leader's address, if the node is not the leader and knows it; else empty.
+    /// Address of the leader, if the node is a follower that knows it; otherwise empty.
     pub(super) leader: String,
 }
 
 impl Link {
-    /// Learns who is at the other end, and says who is at this one.
+    /// Exchanges greetings: learns the node's identity and sends the client's.
     pub(super) fn greet(
         address: &str,
         socket: Stream,
@@ -71,7 +71,7 @@ impl Link {
         }
     }
 
-    /// Sends frames. A node that takes none of them for `wait` is given up.
+    /// Sends frames. Fails if the node accepts no bytes for `wait`.
     pub(super) fn say(&mut self, asks: &[Ask<'_>], wait: Duration) -> io::Result<()> {
         let mut bytes = Vec::new();
         for ask in asks {
@@ -82,12 +82,14 @@ impl Link {
         (&self.socket).write_all(&bytes)
     }
 
-    /// The next frame that is no error. A node that says nothing for `wait` is given up.
+    /// Returns the next frame; an error frame is an `Err`. Fails if the node sends nothing for
+    /// `wait`.
     pub(super) fn hear(&mut self, wait: Duration) -> Result<Answer<'_>, Trouble> {
         self.hear_within(wait)?.ok_or_else(|| Trouble::Later("the node says nothing".to_owned()))
     }
 
-    /// The next frame that is no error; `None` if nothing comes for `wait`.
+    /// Returns the next frame; an error frame is an `Err`. Returns `None` if nothing arrives for
+    /// `wait`.
     pub(super) fn hear_within(&mut self, wait: Duration) -> Result<Option<Answer<'_>>, Trouble> {
         let timeout = Some(wait.max(WAIT_MIN));
         self.socket.socket().set_read_timeout(timeout)?;
@@ -102,7 +104,7 @@ impl Link {
     }
 }
 
-/// Connects to the first address of a name that answers.
+/// Connects to the first address of a name that accepts.
 pub(super) fn connect(name: &str, tls: Option<&ClientTrust>, wait: Duration) -> io::Result<Stream> {
     let until = Instant::now() + wait;
     let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
@@ -123,7 +125,7 @@ pub(super) fn connect(name: &str, tls: Option<&ClientTrust>, wait: Duration) -> 
 #[derive(Debug)]
 pub(super) struct Frames {
     input: Vec<u8>,
-    /// The part of `input` that came and was not looked at.
+    /// Range of `input` that was received but not parsed.
     new: Range<usize>,
 }
 
@@ -134,7 +136,7 @@ impl Default for Frames {
 }
 
 impl Frames {
-    /// The next frame of a node. What is no frame is an error, and so is a socket's time-out
+    /// Returns the next frame of a node. Malformed bytes are an error, and so is a socket timeout
     /// (`WouldBlock`).
     pub(super) fn next(&mut self, socket: &Stream) -> io::Result<Answer<'_>> {
         let length = loop {
@@ -156,12 +158,12 @@ impl Frames {
         }
     }
 
-    /// The last so many bytes of the frame before.
+    /// Returns the last `length` bytes of the previous frame.
     pub(super) fn tail(&self, length: usize) -> &[u8] {
         &self.input[self.new.start - length..self.new.start]
     }
 
-    /// There is room for a frame of this length, of which a part came.
+    /// Makes space for a frame of this length, of which a part has arrived.
     fn make_room(&mut self, length: usize) {
         if self.new.start + length > self.input.len() {
             self.input.copy_within(self.new.clone(), 0);

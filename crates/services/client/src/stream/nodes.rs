@@ -1,4 +1,4 @@
-//! Which node is tried next, how long one waits before that, and when all are given up.
+//! Selects the node to try next, the delay before each attempt, and when to give up.
 
 use std::time::{Duration, Instant};
 
@@ -8,29 +8,31 @@ use super::{
     link::{Link, connect},
 };
 
-/// The nodes that may be asked, in turn.
+/// The nodes of a cluster, tried in turn.
 #[derive(Debug)]
 pub(super) struct Nodes {
     addresses: Vec<String>,
     at: usize,
     pub(super) options: Options,
-    /// Attempts that failed since one did what it was for.
+    /// Failed attempts since the last success.
     failures: u32,
-    /// When the first of them failed.
+    /// Time of the first of these failures.
     since: Option<Instant>,
-    /// A node listens at one of the addresses.
+    /// A connection to one of the addresses was accepted at least once.
     met: bool,
-    /// An attempt did what it was for.
+    /// At least one attempt succeeded.
     served: bool,
-    /// The node of the present attempt, as long as that did not do what it is for.
+    /// The node of the current attempt, until it succeeds.
     last: Option<String>,
-    /// The node of the attempt that failed last.
+    /// The node of the last failed attempt.
     avoid: Option<String>,
 }
 
 impl Nodes {
+    /// Creates the list of nodes.
+    ///
     /// # Panics
-    /// Without an address.
+    /// If `addresses` is empty.
     pub(super) fn new<A: Into<String> + Clone>(addresses: &[A], options: Options) -> Self {
         assert!(!addresses.is_empty(), "a client needs an address");
         Self {
@@ -46,7 +48,7 @@ impl Nodes {
         }
     }
 
-    /// A connection to the node whose turn it is.
+    /// Connects to the node whose turn it is.
     pub(super) fn dial(&mut self) -> Result<Link, Trouble> {
         let address = self.addresses[self.at].clone();
         self.dial_to(&address)
@@ -70,9 +72,9 @@ impl Nodes {
         }
     }
 
-    /// The same, but to the leader if that node names it and the user named several: what a writer
-    /// sends passes through the leader in any case. A leader that cannot be reached from here, or
-    /// that has just failed to do it, is no obstacle.
+    /// Connects to the leader, if the node whose turn it is names one and the user gave several
+    /// addresses: a writer's bytes pass through the leader anyway. Falls back to that node if the
+    /// leader is unreachable or was the one that failed last.
     pub(super) fn dial_leader(&mut self) -> Result<Link, Trouble> {
         let link = self.dial()?;
         let avoided = self.avoid.as_ref() == Some(&link.leader);
@@ -82,8 +84,8 @@ impl Nodes {
         Ok(self.dial_to(&link.leader).unwrap_or(link))
     }
 
-    /// Notes a failed attempt. Returns the time until the next one, at the next node, or the error
-    /// if there is none. Where no node has ever listened, each address gets one attempt.
+    /// Records a failed attempt. Returns the delay before trying the next node, or the error if the
+    /// client gives up. If no node has ever listened, each address gets one attempt.
     pub(super) fn failed(&mut self, why: String) -> Result<Duration, Error> {
         let all = self.addresses.len();
         self.at = (self.at + 1) % all;
@@ -98,7 +100,7 @@ impl Nodes {
         if none_listens || since.elapsed() >= patience {
             return Err(Error::Unreachable(why));
         }
-        // No wait before each address had its turn once: the first failure says nothing about
+        // Delays start once every address has been tried: one failure says nothing about the
         // others.
         let rounds = self.failures as usize / all;
         let wait = rounds.checked_sub(1).map_or(Duration::ZERO, |doublings| {
@@ -107,15 +109,15 @@ impl Nodes {
         Ok(wait.min(self.options.backoff_max))
     }
 
-    /// An attempt did what it was for.
+    /// Records a successful attempt.
     pub(super) fn served(&mut self) {
         self.failures = 0;
         self.last = None;
         self.reached();
     }
 
-    /// A node does all that it owes, which is nothing at the moment. Should that fail at once, it
-    /// is no reason to be faster.
+    /// Records that a node is reachable and owes nothing at the moment. The backoff stays, in case
+    /// the next request fails at once.
     pub(super) fn reached(&mut self) {
         self.since = None;
         self.served = true;

@@ -1,4 +1,4 @@
-//! `StreamReader`: the decided bytes of a stream, from any position on, without a gap.
+//! `StreamReader`: the decided bytes of a stream, from any position, without a gap.
 
 use std::{
     io::{self, BufRead, Read, Seek, SeekFrom},
@@ -15,21 +15,20 @@ use super::{
     requests::{self, Info},
 };
 
-/// The place where a reader stopped.
+/// The position at which a reader stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
     /// End of the bytes read.
     pub position: u64,
-    /// The stream ends there for good.
+    /// The stream ends there permanently.
     pub finished: bool,
 }
 
-/// Reads a stream of a cluster from a position on. Where a connection or a node is lost, it goes on
-/// at the next one. Bytes that are forgotten, and a stream that was replaced, are errors: nothing
-/// is skipped.
+/// Reads a stream of a cluster from a position. When a connection or a node is lost, it continues
+/// at the next node. Trimmed bytes and a replaced stream are errors: nothing is skipped.
 ///
-/// It reads to the end that the stream has when it gets there; one that follows, to where the
-/// stream is closed for good. Positions are those of the stream, so [`Seek`] goes by them.
+/// It reads to the end that the stream has when it gets there; a following reader continues until
+/// the stream is closed permanently. Positions are those of the stream, and [`Seek`] uses them too.
 #[derive(Debug)]
 pub struct StreamReader {
     nodes: Nodes,
@@ -38,21 +37,21 @@ pub struct StreamReader {
     position: u64,
     to: u64,
     follow: bool,
-    /// The answer to a read from `position` comes, or goes on, here.
+    /// The connection that carries the response to a read from `position`.
     link: Option<Link>,
-    /// Bytes that came and that the caller did not get: the last ones of the frame before.
+    /// Bytes received that the caller has not consumed: the last ones of the previous frame.
     left: usize,
-    /// Last description by the node.
+    /// The node's latest description of the stream.
     info: Option<Info>,
     end: Option<End>,
 }
 
 impl StreamReader {
-    /// A reader of a stream from its first byte on; it connects to the first of these nodes
-    /// (`HOST:PORT`) that answers when it is read from.
+    /// Creates a reader of a stream from its first byte. On the first read it connects to the first
+    /// of these nodes (`HOST:PORT`) that responds.
     ///
     /// # Panics
-    /// Without an address.
+    /// If `addresses` is empty.
     pub fn new<A: Into<String> + Clone>(addresses: &[A], name: &str, options: Options) -> Self {
         Self {
             nodes: Nodes::new(addresses, options),
@@ -67,21 +66,21 @@ impl StreamReader {
         }
     }
 
-    /// The same from this position on.
+    /// Sets the position to start from.
     #[must_use]
     pub fn from(mut self, position: u64) -> Self {
         self.position = position;
         self
     }
 
-    /// The same to this position at most.
+    /// Sets the position to stop at.
     #[must_use]
     pub fn to(mut self, position: u64) -> Self {
         self.to = position;
         self
     }
 
-    /// The same, but it waits for more where the stream ends, until it is closed for good.
+    /// Makes the reader wait for more at the end of the stream, until it is closed permanently.
     #[must_use]
     pub fn follow(mut self) -> Self {
         self.follow = true;
@@ -93,12 +92,12 @@ impl StreamReader {
         self.position
     }
 
-    /// Returns the end, once reached.
+    /// Returns where the reader stopped, once it has.
     pub const fn end(&self) -> Option<End> {
         self.end
     }
 
-    /// The bytes that come next, waiting for one at least; empty at the end.
+    /// Returns the next bytes, waiting for at least one; empty at the end.
     pub fn next_bytes(&mut self) -> Result<&[u8], Error> {
         while self.left == 0 && self.end.is_none() && self.position < self.to {
             match self.step() {
@@ -119,7 +118,7 @@ impl StreamReader {
         })
     }
 
-    /// Asks, or takes one frame of the answer.
+    /// Sends a request, or receives one frame of its response.
     fn step(&mut self) -> Result<(), Trouble> {
         let Some(link) = &mut self.link else {
             return self.ask();
@@ -137,7 +136,7 @@ impl StreamReader {
             if !self.follow {
                 return Err(Trouble::Later("the node says nothing".to_owned()));
             }
-            // There may be nothing to say, or the node is gone without a word.
+            // The stream may be idle, or the node may have failed silently.
             self.link = None;
             return Ok(());
         };
@@ -160,8 +159,8 @@ impl StreamReader {
         Ok(())
     }
 
-    /// Asks which stream it is, and for its bytes: a name that was given to another one must not go
-    /// on with that one's bytes.
+    /// Requests the stream's identity and its bytes: if the name now belongs to another stream, its
+    /// bytes must not be read.
     fn ask(&mut self) -> Result<(), Trouble> {
         if self.name.len() > NAME_BYTES_MAX {
             return Err(Error::bad_name(&self.name).into());
@@ -215,7 +214,7 @@ impl Read for StreamReader {
 }
 
 impl Seek for StreamReader {
-    /// The end is the durable end that the stream has now.
+    /// Seeks in the stream; its end is the current durable end.
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let target = match to {
             SeekFrom::Start(position) => Some(position),
@@ -228,7 +227,7 @@ impl Seek for StreamReader {
             io::Error::new(io::ErrorKind::InvalidInput, "no stream has such a position")
         })?;
         match position.checked_sub(self.position) {
-            // It came already.
+            // The bytes have already arrived.
             Some(ahead) if ahead <= self.left as u64 => {
                 self.advance(usize::try_from(ahead).expect("not more than a frame"));
             }

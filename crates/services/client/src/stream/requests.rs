@@ -1,4 +1,4 @@
-//! `Streams`: what is asked of a cluster's streams besides their bytes.
+//! `Streams`: requests about a cluster's streams, except for reading and writing them.
 
 use std::thread;
 
@@ -11,24 +11,24 @@ use super::{
     nodes::Nodes,
 };
 
-/// One stream.
+/// Description of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
     /// Name given by users.
     pub name: String,
-    /// Tells it from another of the same name.
+    /// Id that distinguishes it from another stream of the same name.
     pub id: u64,
-    /// Nothing is appended any more.
+    /// The stream is closed permanently.
     pub finished: bool,
-    /// The node that a writer talks to, if there is a writer.
+    /// The node that the writer is connected to, if there is a writer.
     pub writer: Option<u32>,
-    /// The first position that is kept.
+    /// The first position retained.
     pub start: u64,
-    /// The next position: all bytes below are durable.
+    /// The end: all bytes below are durable.
     pub end: u64,
-    /// Number of pieces.
+    /// Number of pieces of the stream.
     pub pieces: u32,
-    /// Unix time in milliseconds of its creation.
+    /// Creation time, in Unix milliseconds.
     pub created_ms: u64,
     /// Retention.
     pub keep: Keep,
@@ -50,16 +50,18 @@ impl Info {
     }
 }
 
-/// Looks at the streams of a cluster, bounds, trims and removes them; at the first of its nodes
-/// that can.
+/// Lists, describes, trims, bounds and removes the streams of a cluster, at the first node that
+/// can.
 #[derive(Debug)]
 pub struct Streams {
     nodes: Nodes,
 }
 
 impl Streams {
+    /// Creates a client of the cluster at these addresses (`HOST:PORT`).
+    ///
     /// # Panics
-    /// Without an address.
+    /// If `addresses` is empty.
     pub fn new<A: Into<String> + Clone>(addresses: &[A], options: Options) -> Self {
         let nodes = Nodes::new(addresses, options);
         Self { nodes }
@@ -70,7 +72,7 @@ impl Streams {
         stat(&mut self.nodes, name)
     }
 
-    /// All streams, in the order of their names.
+    /// Returns all streams, ordered by name.
     pub fn list(&mut self) -> Result<Vec<Info>, Error> {
         let mut found: Vec<Info> = Vec::new();
         until_done(&mut self.nodes, &mut |link, options| {
@@ -87,7 +89,7 @@ impl Streams {
         Ok(found)
     }
 
-    /// Forgets what is below a position; gives where the stream starts now.
+    /// Discards the bytes below a position; returns the new start of the stream.
     pub fn trim(&mut self, name: &str, before: u64) -> Result<u64, Error> {
         check(name)?;
         until_done(&mut self.nodes, &mut |link, options| {
@@ -95,8 +97,8 @@ impl Streams {
         })
     }
 
-    /// Keeps so much of a stream from now on; gives where it starts now. What is too much already
-    /// is forgotten a moment later.
+    /// Sets the retention of a stream; returns its current start. Bytes beyond the limit are
+    /// discarded a moment later.
     pub fn retain(&mut self, name: &str, keep: Keep) -> Result<u64, Error> {
         check(name)?;
         until_done(&mut self.nodes, &mut |link, options| {
@@ -104,10 +106,10 @@ impl Streams {
         })
     }
 
-    /// Forgets a stream.
+    /// Removes a stream.
     pub fn remove(&mut self, name: &str) -> Result<(), Error> {
         check(name)?;
-        // An attempt whose answer was lost may have removed it.
+        // An attempt whose response was lost may have removed it.
         let mut doubt = false;
         until_done(&mut self.nodes, &mut |link, options| match change(
             link,
@@ -150,7 +152,7 @@ fn check(name: &str) -> Result<(), Error> {
     }
 }
 
-/// Asks one node after the other.
+/// Tries one node after the other until an attempt succeeds or fails permanently.
 fn until_done<T>(
     nodes: &mut Nodes,
     attempt: &mut dyn FnMut(&mut Link, &Options) -> Result<T, Trouble>,

@@ -1,25 +1,25 @@
-//! Written bytes that are not known to be durable, and the positions that a node may name.
+//! Written bytes that are not known to be durable, and checks of the positions that nodes report.
 
 use std::collections::VecDeque;
 
 use super::error::Error;
 
-/// Bytes that may have to be sent again, in a bounded buffer; positions are those of the stream.
+/// Bytes that may have to be sent again, in a bounded buffer. Positions are those of the stream.
 #[derive(Debug)]
 pub(super) struct Window {
-    /// From `durable` on.
+    /// Bytes from `durable` on.
     bytes: VecDeque<u8>,
     bytes_max: usize,
-    /// All bytes below are decided: a node said so.
+    /// All bytes below are decided, according to a node.
     durable: u64,
-    /// The next byte for the present connection.
+    /// Position of the next byte to send on the current connection.
     next: u64,
-    /// Nothing from here on was given to any connection.
+    /// End of the bytes sent on any connection.
     sent: u64,
 }
 
 impl Window {
-    /// Nothing yet, of a stream that goes on at `position`.
+    /// Creates an empty window for a stream that continues at `position`.
     pub(super) const fn new(bytes_max: usize, position: u64) -> Self {
         Self {
             bytes: VecDeque::new(),
@@ -30,7 +30,7 @@ impl Window {
         }
     }
 
-    /// All bytes below are decided.
+    /// Returns the end of the bytes known to be decided.
     pub(super) const fn durable(&self) -> u64 {
         self.durable
     }
@@ -45,24 +45,24 @@ impl Window {
         self.bytes_max - self.bytes.len()
     }
 
-    /// Returns whether the present connection has unacknowledged bytes.
+    /// Returns whether the current connection has unacknowledged bytes.
     pub(super) const fn is_unanswered(&self) -> bool {
         self.next > self.durable
     }
 
-    /// Returns whether the present connection has all bytes written.
+    /// Returns whether all bytes written were sent on the current connection.
     pub(super) fn is_sent(&self) -> bool {
         self.next == self.written()
     }
 
-    /// Keeps as much as there is room for; gives how much that is.
+    /// Buffers as many bytes as fit, and returns their number.
     pub(super) fn write(&mut self, bytes: &[u8]) -> usize {
         let count = bytes.len().min(self.room());
         self.bytes.extend(&bytes[..count]);
         count
     }
 
-    /// Appends at most `count` bytes that the present connection has not had, which has them now.
+    /// Appends the next bytes to send, at most `count`, to `out` and marks them as sent.
     pub(super) fn take(&mut self, count: usize, out: &mut Vec<u8>) {
         let from = usize::try_from(self.next - self.durable).expect("within the buffer");
         let to = self.bytes.len().min(from + count);
@@ -74,20 +74,21 @@ impl Window {
         self.sent = self.sent.max(self.next);
     }
 
-    /// A node opened the stream again for this writer: everything below is decided, and everything
-    /// from there on is to be sent again.
+    /// Handles a node's reopening of the stream for this writer: everything below `position` is
+    /// decided, and everything from there on must be sent again.
     pub(super) fn opened(&mut self, position: u64) -> Result<(), Error> {
         self.forget(position, self.sent)?;
         self.next = position;
         Ok(())
     }
 
-    /// A node says that all below is decided.
+    /// Handles a node's acknowledgement: everything below `position` is decided.
     pub(super) fn acknowledged(&mut self, position: u64) -> Result<(), Error> {
         self.forget(position, self.next)
     }
 
-    /// A node closed the stream for this writer, and says that all below is decided.
+    /// Handles a node's closing of the stream for this writer: everything below `position` is
+    /// decided.
     pub(super) fn closed(&mut self, position: u64) -> Result<(), Error> {
         self.forget(position, self.sent)?;
         match self.bytes.is_empty() {
@@ -127,7 +128,7 @@ mod tests {
         assert_eq!(window.write(b"ef"), 0);
         assert_eq!(sent(&mut window, 3), b"abc");
         window.acknowledged(12).unwrap();
-        // The buffer is a ring, and these bytes lie around its end.
+        // The buffer is a ring, and these bytes wrap around its end.
         assert_eq!(window.write(b"efg"), 2);
         assert_eq!(sent(&mut window, 9), b"def");
         assert!(window.is_sent() && window.is_unanswered());
@@ -154,8 +155,7 @@ mod tests {
         assert_eq!(window.closed(13), Err(short));
     }
 
-    /// A node may have decided what an earlier connection brought, but no more than the present one
-    /// did.
+    /// A reopening may acknowledge bytes from an earlier connection; an acknowledgement may not.
     #[test]
     fn bytes_of_an_earlier_connection_count_when_it_is_opened_again() {
         let mut window = Window::new(9, 0);

@@ -1,5 +1,4 @@
-//! `StreamWriter`: bytes into a bounded buffer, from where a thread of its own brings them to the
-//! cluster.
+//! `StreamWriter`: writes into a bounded buffer, which a thread sends to the cluster.
 
 mod driver;
 
@@ -19,47 +18,47 @@ use super::{Options, error::Error, nodes::Nodes, window::Window};
 /// Mode of opening a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// There is none of this name.
+    /// Create a new stream; the name must be free.
     Create,
-    /// It exists, without a writer.
+    /// Append to an existing stream without a writer.
     Append,
-    /// It exists; its writer, if any, is fenced.
+    /// Append to an existing stream; its writer, if any, is fenced.
     Takeover,
 }
 
 /// Writes to a stream of a cluster: each byte exactly once and in order, whatever happens to
 /// connections and nodes.
 ///
-/// [`Write::write`] returns when the bytes are in the buffer, and waits while that is full; nothing
-/// is dropped. [`Write::flush`] returns when all that was written is durable. An error is final,
-/// and comes again from every later call; [`StreamWriter::durable_position`] still says what is
-/// safe. A writer that is dropped has given up: what it wrote behind the durable position may be in
-/// the stream or not, which stays open.
+/// [`Write::write`] returns when the bytes are in the buffer, and blocks while the buffer is full;
+/// nothing is dropped. [`Write::flush`] returns when everything written is durable. An error is
+/// final, and every later call returns it again; [`StreamWriter::durable_position`] stays valid.
+/// Dropping a writer abandons its bytes: those past the durable position may or may not be in the
+/// stream, which stays open.
 #[derive(Debug)]
 pub struct StreamWriter {
     shared: Arc<Shared>,
     first: u64,
 }
 
-/// Position of a writer.
+/// Progress of a writer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// End of the bytes written, in the stream.
+    /// End of the bytes written, as a position in the stream.
     pub written: u64,
     /// All bytes below are durable.
     pub durable: u64,
-    /// Connections after the first.
+    /// Number of reconnections.
     pub reconnects: u64,
-    /// The node that is written to, or was last.
+    /// Address of the current node, or the last one.
     pub address: String,
 }
 
-/// Sees how far a writer is, from anywhere.
+/// A handle that shows a writer's progress, usable from any thread.
 #[derive(Clone, Debug)]
 pub struct Watch(Arc<Shared>);
 
 impl Watch {
-    /// Returns its position now.
+    /// Returns the current progress.
     pub fn progress(&self) -> Progress {
         let state = self.0.lock();
         Progress {
@@ -72,11 +71,11 @@ impl Watch {
 }
 
 impl StreamWriter {
-    /// Opens a stream at one of these nodes (`HOST:PORT`); of several, at the leader if it can be
-    /// found.
+    /// Opens a stream at one of these nodes (`HOST:PORT`); if there are several, at the leader if
+    /// possible.
     ///
     /// # Panics
-    /// Without an address, or without a buffer.
+    /// If `addresses` is empty or `options.buffer` is zero.
     pub fn open<A: Into<String> + Clone>(
         addresses: &[A],
         name: &str,
@@ -103,30 +102,30 @@ impl StreamWriter {
         self.shared.lock().window.written()
     }
 
-    /// All bytes of the stream below are durable.
+    /// Returns the position below which all bytes of the stream are durable.
     pub fn durable_position(&self) -> u64 {
         self.shared.lock().window.durable()
     }
 
-    /// Sees the progress, from anywhere.
+    /// Returns a handle that shows the progress from any thread.
     pub fn watch(&self) -> Watch {
         Watch(Arc::clone(&self.shared))
     }
 
-    /// Waits until something can be written; gives how many bytes: for who takes from its source
-    /// only what the buffer holds.
+    /// Waits for free space in the buffer and returns its bytes, for callers that read from their
+    /// source only what fits.
     pub fn wait_for_room(&self) -> Result<usize, Error> {
         let state = self.shared.wait_until(|state| state.window.room() > 0)?;
         Ok(state.window.room())
     }
 
-    /// Waits until all is durable, and ends the stream for good. Gives its end.
+    /// Waits until everything is durable, and closes the stream permanently. Returns its end.
     pub fn finish(self) -> Result<u64, Error> {
         self.close(true)
     }
 
-    /// Waits until all is durable, and leaves the stream open for others. Gives where the next byte
-    /// will be.
+    /// Waits until everything is durable, and leaves the stream open for other writers. Returns the
+    /// position of the next byte.
     pub fn leave(self) -> Result<u64, Error> {
         self.close(false)
     }
@@ -157,7 +156,7 @@ impl Write for StreamWriter {
         Ok(count)
     }
 
-    /// Returns when all that was written is durable.
+    /// Returns when everything written is durable.
     fn flush(&mut self) -> io::Result<()> {
         let is_durable = |state: &State| state.window.durable() == state.window.written();
         self.shared.wait_until(is_durable).map(drop)?;
@@ -178,32 +177,32 @@ impl Drop for StreamWriter {
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// For the thread that sends: there may be something to do.
+    /// Wakes the sending thread when there may be work.
     work: Condvar,
-    /// For the caller: something changed.
+    /// Wakes the caller when the state changed.
     news: Condvar,
 }
 
 #[derive(Debug)]
 struct State {
     window: Window,
-    /// The caller wants no more; `true`: the stream is to end for good.
+    /// The caller is done writing; `true`: the stream is to be closed permanently.
     closing: Option<bool>,
-    /// Position at which the stream was closed, or the reason why nothing more can be done.
+    /// Position at which the stream was closed, or the reason why the writer stopped.
     over: Option<Result<u64, Error>>,
-    /// The present connection.
+    /// The current connection.
     socket: Option<Stream>,
-    /// Why it is of no more use.
+    /// Reason why the connection cannot be used any more.
     broken: Option<String>,
-    /// When a node last did something that it owes.
+    /// Time at which a node last made progress on what it owes.
     moved: Instant,
     reconnects: u64,
     address: String,
     /// The sending thread waits for `work`.
     driver_waits: bool,
-    /// Callers waiting for `news`.
+    /// Number of callers waiting for `news`.
     callers_wait: usize,
-    /// The caller is gone.
+    /// The caller dropped the writer.
     dropped: bool,
 }
 
@@ -236,7 +235,7 @@ impl Shared {
         state
     }
 
-    /// Waits for a condition, as long as there is hope for it.
+    /// Waits until a condition holds, or until the writer has stopped.
     fn wait_until(
         &self,
         condition: impl Fn(&State) -> bool,
@@ -255,15 +254,15 @@ impl Shared {
 }
 
 impl State {
-    /// Ends the present connection in both directions.
+    /// Shuts the current connection down in both directions.
     fn hang_up(&self) {
         if let Some(socket) = &self.socket {
-            // It may be gone already.
+            // It may be disconnected already.
             let _ = socket.shutdown();
         }
     }
 
-    /// Nothing more will be done.
+    /// Stops the writer with this result.
     fn end(&mut self, over: Result<u64, Error>) {
         if self.over.is_none() {
             self.over = Some(over);
@@ -282,7 +281,7 @@ impl How {
     }
 }
 
-/// Draws the writer's id; no other draws the same.
+/// Returns a random id for the writer, unique across writers.
 fn draw() -> Result<u128, Error> {
     let mut bytes = [0; 16];
     let drawn = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));

@@ -11,27 +11,26 @@ use std::{
 
 use quorate_client::{Client, Error, Options, Reply};
 
-/// Behaviour of the fake at the next numbered commands; without a fault it behaves.
+/// Fault injected by the fake server at the next numbered commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     /// Closes the connection; nothing was executed.
     DropBefore,
     /// Executes, then closes the connection: the reply is lost.
     DropAfter,
-    /// Executes and stays silent.
+    /// Executes and never replies.
     Silent,
-    /// Answers with this error; nothing was executed.
+    /// Replies with this error; nothing was executed.
     Refuse(&'static str),
-    /// Executes, and says that it does not know.
+    /// Executes, and replies that the outcome is unknown.
     Unknown,
-    /// Behaves.
+    /// No fault.
     Fine,
 }
 
 #[derive(Default)]
 struct World {
     faults: VecDeque<Fault>,
-    /// Executed commands, in order.
     executed: Vec<(String, u64, Vec<u8>)>,
     replies: BTreeMap<(String, u64), i64>,
     sessions: u64,
@@ -51,7 +50,7 @@ impl Fake {
         Self::listen(&world)
     }
 
-    /// One more node of the same cluster.
+    /// Starts another node of the same cluster.
     fn listen(world: &Arc<Mutex<World>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -131,7 +130,7 @@ impl Fake {
     }
 }
 
-/// One command, as arguments.
+/// Reads one command and returns its arguments.
 fn command(stream: &mut TcpStream, input: &mut Vec<u8>) -> Option<Vec<Vec<u8>>> {
     loop {
         if let Some((arguments, used)) = parse(input) {
@@ -178,7 +177,7 @@ fn hasty() -> Options {
     }
 }
 
-/// [session-2] Whatever happens to the connection, the number runs once and has one reply.
+/// [session-2] A command runs once and has one reply, whatever happens to its connection.
 #[test]
 fn a_command_runs_once_whatever_happens_to_its_connection() {
     use Fault::{DropAfter, DropBefore, Fine, Refuse, Silent, Unknown};
@@ -209,7 +208,7 @@ fn a_silent_node_is_left_for_another_one() {
     assert_eq!(client.run(&[b"incr"]), Ok(Reply::Integer(1)));
 }
 
-/// Replies come in the order of the commands, although connections break between them.
+/// Replies arrive in the order of the commands although connections break between them.
 #[test]
 fn pipelined_commands_keep_their_replies() {
     use Fault::{DropAfter, Fine, Refuse};
@@ -242,8 +241,8 @@ fn more_than_a_session_holds_is_refused_at_once() {
     client.send(&[b"incr"]).unwrap();
 }
 
-/// One attempt at each address; then the deadline comes while the client waits for its next one,
-/// and not in the middle of one, which would leave a doubt.
+/// Options for one attempt at each address. The deadline then passes while the client waits for its
+/// next attempt, not during one, which would leave the outcome in doubt.
 fn one_attempt() -> Options {
     Options {
         deadline: Duration::from_secs(3),
@@ -271,14 +270,14 @@ fn a_deadline_after_a_lost_reply_leaves_a_doubt() {
     assert_eq!(lossy.executed(), 1);
 }
 
-/// A doubt stays although the last answer was a refusal.
+/// An outcome in doubt stays in doubt although the last reply was a refusal.
 #[test]
 fn a_refusal_does_not_end_a_doubt() {
     let mut faults = vec![Fault::DropAfter];
     faults.extend([Fault::Refuse("BUSY later"); 100]);
     let doubtful = Fake::start(&faults);
     let also = Fake::listen(&doubtful.world);
-    // With a second address the second attempt comes at once.
+    // With a second address the second attempt follows at once.
     let addresses = [doubtful.address.as_str(), also.address.as_str()];
     let mut client = Client::new(&addresses, one_attempt());
     let error = client.run(&[b"incr"]).unwrap_err();
@@ -292,7 +291,7 @@ fn a_deadline_without_a_node_says_that_nothing_ran() {
     assert!(matches!(client.run(&[b"incr"]), Err(Error::NotExecuted(_))));
 }
 
-/// [session-4] What may have run in a lost session is never repeated in a new one.
+/// [session-4] A command that may have run in a lost session is never repeated in a new one.
 #[test]
 fn a_lost_session_is_told_and_not_papered_over() {
     let lost = Fault::Refuse("NOSESSION expired");
@@ -305,7 +304,8 @@ fn a_lost_session_is_told_and_not_papered_over() {
     assert_eq!(fake.executed(), 2);
 }
 
-/// [session-2] A number that was given up would fill the session forever.
+/// [session-2] A number that the client gave up on is acknowledged; otherwise it would occupy the
+/// session permanently.
 #[test]
 fn what_was_given_up_is_acknowledged() {
     let short = Options { deadline: Duration::from_millis(50), ..hasty() };
@@ -326,7 +326,7 @@ fn an_error_of_the_service_is_returned_as_it_is() {
     assert_eq!(client.session(), None, "a read needs no session");
 }
 
-/// A second reply to one command would shift all that follow: the connection is given up.
+/// A second reply to one command would shift all later ones, so the client drops the connection.
 #[test]
 fn a_reply_too_many_is_noticed() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

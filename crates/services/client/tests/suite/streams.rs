@@ -1,5 +1,5 @@
-//! Writers and readers of streams against played nodes: connections cut anywhere, answers lost,
-//! pieces ended, positions that cannot be.
+//! Writers and readers of streams against fake nodes: connections cut anywhere, lost responses,
+//! ended pieces, impossible positions.
 
 use std::{
     io::{BufRead as _, Read as _, Seek as _, SeekFrom, Write as _},
@@ -15,10 +15,10 @@ use quorate_client::stream::{
 use quorate_core::dice::Dice;
 use quorate_testbed::played::{Fault, Played};
 
-/// Longer than anything takes that ends at all.
+/// Upper bound on the time of any test that ends.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Quick to leave a node that says nothing, slow to give up.
+/// Options that leave a silent node quickly and give up slowly.
 fn options() -> Options {
     Options {
         stall: Duration::from_millis(300),
@@ -31,7 +31,8 @@ fn options() -> Options {
     }
 }
 
-/// Bytes that differ from their neighbours, so that none can be lost, repeated or moved unseen.
+/// Returns bytes that differ from their neighbours, so that none can be lost, repeated or moved
+/// unnoticed.
 fn bytes(count: usize) -> Vec<u8> {
     let mut dice = Dice::new(count as u64);
     let words = (0..count.div_ceil(8)).flat_map(|_| dice.word().to_le_bytes());
@@ -42,7 +43,7 @@ fn create(played: &Played, options: Options) -> Result<StreamWriter, Error> {
     StreamWriter::open(played.addresses(), "s", How::Create, options)
 }
 
-/// Returns the result of a close that ends at all.
+/// Closes the stream and returns the result; fails if the close does not end.
 #[track_caller]
 fn finish(writer: StreamWriter) -> Result<u64, Error> {
     let (sender, finished) = channel();
@@ -50,8 +51,8 @@ fn finish(writer: StreamWriter) -> Result<u64, Error> {
     finished.recv_timeout(PATIENCE).expect("it ends")
 }
 
-/// Writes all through these faults and closes; the stream then has every byte once, in order, and
-/// ends.
+/// Writes all bytes through these faults and closes; the stream then has every byte once, in order,
+/// and is finished.
 #[track_caller]
 fn check(nodes: usize, faults: &[Fault], data: &[u8]) -> Played {
     let played = Played::start(nodes, 1).unwrap();
@@ -71,7 +72,8 @@ fn what_is_written_is_there_once_it_is_finished() {
     }
 }
 
-/// Each answer in turn is lost: of the welcome, the opening, acknowledgements, the close.
+/// Losing any response (the welcome, the opening, an acknowledgement, the close) loses and repeats
+/// nothing.
 #[test]
 fn a_lost_answer_loses_and_repeats_nothing() {
     let data = bytes(3000);
@@ -117,7 +119,7 @@ fn a_connection_cut_anywhere_loses_and_repeats_nothing() {
         let (stream, finished) = played.stream(&name).unwrap();
         assert!(stream == data && finished, "{faults:?}");
 
-        // Remaining faults are left to the reader.
+        // The reader meets the remaining faults.
         let cuts: Vec<Fault> = (0..dice.index(6)).map(|_| Fault::CutOut(dice.index(20))).collect();
         played.play(&cuts);
         let mut read = Vec::new();
@@ -128,13 +130,14 @@ fn a_connection_cut_anywhere_loses_and_repeats_nothing() {
     }
 }
 
-/// A node takes what it is given and acknowledges nothing, although the connection stands.
+/// A writer leaves a node that accepts bytes but acknowledges nothing while the connection stays
+/// open.
 #[test]
 fn a_silent_node_is_left() {
     let data = bytes(5000);
     let played = check(2, &[Fault::Mute(2)], &data);
     assert_eq!(played.met()[..2], [0, 1]);
-    // It owes the answer to a close as well, although every byte is acknowledged.
+    // The node also owes the response to a close, although every byte is acknowledged.
     let played = check(2, &[Fault::Mute(2)], &[]);
     assert_eq!(played.met()[..2], [0, 1]);
 }
@@ -158,7 +161,7 @@ fn a_cut_while_nothing_is_written_is_mended_without_the_caller() {
     writer.write_all(b"abcdef").unwrap();
     let watch = writer.watch();
     assert!(played.wait_for("s", 6, PATIENCE));
-    // The caller does nothing; the other node hears all that was not decided.
+    // Without an action of the caller, the other node receives everything that was not decided.
     played.set_down(0, true);
     while watch.progress().reconnects == 0 {
         thread::yield_now();
@@ -188,7 +191,7 @@ fn a_full_buffer_holds_the_caller_up_and_drops_nothing() {
     for held in [7, 150_000, 199_999] {
         played.hold(held);
         assert!(played.wait_for("s", held + BUFFER, PATIENCE));
-        // It has what the buffer holds, and will never have more before more is decided.
+        // The node has what the buffer holds, and gets no more until more is decided.
         let progress = watch.progress();
         assert_eq!((progress.durable, progress.written), (held, held + BUFFER));
         assert_eq!(played.heard("s"), held + BUFFER);
@@ -220,7 +223,7 @@ fn a_fenced_writer_never_writes_again() {
     let error = writer.flush().unwrap_err();
     let error = Error::of(&error).unwrap().clone();
     assert_eq!(error.code(), Some(Code::Fenced));
-    // It does not come back to the name, and says the same again.
+    // The writer does not reopen the name, and returns the same error again.
     let again = writer.write(b"x").unwrap_err();
     assert_eq!(Error::of(&again), Some(&error));
     let durable = writer.durable_position();
@@ -233,7 +236,7 @@ fn a_fenced_writer_never_writes_again() {
 /// A node's positions must fit the bytes sent and acknowledged.
 #[test]
 fn positions_that_cannot_be_are_errors() {
-    // The first connection is cut with all of it acknowledged but the last byte.
+    // The first connection is cut when all but the last byte is acknowledged.
     let lost = |by| {
         let played = Played::start(1, 1).unwrap();
         played.play(&[Fault::None, Fault::Misplace(by)]);
@@ -247,7 +250,7 @@ fn positions_that_cannot_be_are_errors() {
     };
     let error = Error::Lost { acknowledged: 4, position: 3 };
     assert_eq!(lost(-1), Err(error));
-    // One byte more than were ever sent; the fifth may be among these.
+    // The node claims one byte more than were ever sent, which may include the fifth.
     assert!(matches!(lost(2), Err(Error::Ahead { position: 6, .. })));
     assert!(matches!(check_first(Fault::Misplace(1)), Err(Error::Ahead { sent: 0, position: 1 })));
     assert!(matches!(
@@ -256,12 +259,12 @@ fn positions_that_cannot_be_are_errors() {
     ));
 }
 
-/// A close that says something else than what was written is none, nor is one whose answer was
-/// lost.
+/// A close at another position than the end of the bytes written is an error, even if its response
+/// was lost.
 #[test]
 fn a_stream_that_was_closed_elsewhere_is_an_error() {
     let short = check_first(Fault::Shorten(1));
-    // It may have been acknowledged before.
+    // The error may have been reported earlier.
     assert!(
         matches!(
             short,
@@ -303,15 +306,15 @@ fn a_writer_goes_to_the_leader_if_it_may_choose() {
     let writer = create(&played, options()).unwrap();
     assert_eq!(writer.watch().progress().address, played.addresses()[2]);
     assert_eq!(writer.finish(), Ok(0));
-    // One that was given one address stays there.
+    // A writer with a single address stays there.
     let alone = &played.addresses()[..1];
     let writer = StreamWriter::open(alone, "t", How::Create, options()).unwrap();
     assert_eq!(writer.watch().progress().address, alone[0]);
-    // A leader that is not there is no obstacle.
+    // An unreachable leader does not prevent writing.
     played.set_down(2, true);
     let writer = StreamWriter::open(played.addresses(), "u", How::Create, options()).unwrap();
     assert_eq!(writer.watch().progress().address, played.addresses()[0]);
-    // Nor is one that cannot do it: the next attempt does not end there again.
+    // Neither does a leader that cannot serve: the next attempt avoids it.
     played.set_down(2, false);
     played.play(&[Fault::None, Fault::Refuse(Code::Unavailable)]);
     let writer = StreamWriter::open(played.addresses(), "v", How::Create, options()).unwrap();
@@ -332,7 +335,7 @@ fn appending_goes_on_at_the_end() {
     let mut other = open(How::Takeover).unwrap();
     other.write_all(b"fg").unwrap();
     let end = other.finish().unwrap();
-    // What the first one had sent may have been decided before that.
+    // The bytes sent by the first writer may have been decided earlier.
     let (stream, finished) = played.stream("s").unwrap();
     assert_eq!((stream.len() as u64, finished), (end, true));
     assert!(stream.starts_with(b"abc") && stream.ends_with(b"fg"), "{stream:?}");
@@ -343,7 +346,7 @@ fn appending_goes_on_at_the_end() {
     assert!(writer.finish().is_err());
 }
 
-/// The answer to the close is lost, and another writer has come meanwhile.
+/// The response to the close is lost, and another writer has opened the stream meanwhile.
 #[test]
 fn a_stream_that_was_left_may_be_others_before_that_is_known() {
     let played = Played::start(1, 1).unwrap();
@@ -443,7 +446,7 @@ fn a_reader_skips_nothing() {
     let unknown = StreamReader::new(played.addresses(), "t", options());
     assert_eq!(code(unknown).code(), Some(Code::Unknown));
 
-    // What was there is forgotten while it is read: the connection is cut behind two parts of it.
+    // The bytes are trimmed while they are read: the connection is cut after two parts of them.
     played.play(&[Fault::CutOut(4)]);
     let mut trimmed = reader(0);
     let got = trimmed.fill_buf().unwrap().len();
@@ -455,7 +458,7 @@ fn a_reader_skips_nothing() {
     rest.read_to_end(&mut last).unwrap();
     assert_eq!(last, data[599_999..]);
 
-    // Another stream has its name.
+    // Another stream now has its name.
     played.put("s", &data, false);
     played.play(&[Fault::CutOut(4)]);
     let mut replaced = reader(0);
@@ -473,7 +476,7 @@ fn streams_are_looked_at_trimmed_and_removed_at_whatever_node_can() {
         played.put(name, b"abc", false);
     }
     let mut streams = Streams::new(played.addresses(), options());
-    // The list goes on behind the last name that came.
+    // The list continues after the last name received.
     played.play(&[Fault::CutOut(5), Fault::Refuse(Code::NoQuorum), Fault::CutOut(9)]);
     let list = streams.list().unwrap();
     assert!(list.iter().map(|info| &info.name).eq(&names));
@@ -489,7 +492,7 @@ fn streams_are_looked_at_trimmed_and_removed_at_whatever_node_can() {
     assert_eq!(streams.stat("s03").unwrap().keep, keep);
     assert_eq!(streams.stat("s04").unwrap().keep, Keep::default());
     assert_eq!(streams.retain("none", keep).unwrap_err().code(), Some(Code::Unknown));
-    // The answer is lost; the removal is not.
+    // The response is lost, but the stream is removed.
     played.play(&[Fault::CutOut(1)]);
     assert_eq!(streams.remove("s03"), Ok(()));
     assert_eq!(streams.remove("s03").unwrap_err().code(), Some(Code::Unknown));

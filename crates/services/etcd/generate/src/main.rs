@@ -1,4 +1,4 @@
-//! Writes the messages and services of `proto/*.proto` as Rust, without `protoc`:
+//! Generates the messages and services of `proto/*.proto` as Rust, without `protoc`:
 //!
 //! ```text
 //! cargo run --manifest-path crates/services/etcd/generate/Cargo.toml
@@ -12,13 +12,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let proto = root.join("proto");
     let files = ["rpc.proto", "lock.proto", "election.proto", "health.proto"];
     let compile = || protox::compile(files, [&proto]);
-    // What they are called, for those who ask a node, and for JSON.
+    // Descriptors of all messages and services, for reflection and JSON.
     let mut described = compile()?;
     for file in &mut described.file {
         file.source_code_info = None;
     }
     fs::write(root.join("src/proto/descriptors.bin"), described.encode_to_vec())?;
-    // What a node offers.
+    // The services of a node.
     tonic_prost_build::configure()
         .build_client(false)
         .build_transport(false)
@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     say(&server.join("v3lockpb.rs"), "The service Lock")?;
     say(&server.join("v3electionpb.rs"), "The service Election")?;
     say(&server.join("health.rs"), "The service Health of gRPC")?;
-    // Its tests ask as clients, with the same messages.
+    // Clients for its tests, which use the same messages.
     let client = root.join("tests/suite/client");
     fs::create_dir_all(&client)?;
     tonic_prost_build::configure()
@@ -55,7 +55,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The first line of every file says what it is for.
+/// Prepends the first line of a generated file, which describes the file.
 fn say(file: &Path, what: &str) -> io::Result<()> {
     let text = fs::read_to_string(file)?;
     fs::write(

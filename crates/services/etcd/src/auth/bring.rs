@@ -1,4 +1,4 @@
-//! Users and roles that were made elsewhere, as rows of the store.
+//! Users and roles from another cluster, as rows of the store.
 
 use prost::Message as _;
 
@@ -8,38 +8,38 @@ use super::rows::{
 };
 use crate::proto::authpb::{Permission, permission::Type};
 
-/// A row of the store: place and content.
+/// A row of the store: place and value.
 type Row = (Vec<u8>, Vec<u8>);
 
 /// Imported users, roles and their state.
 #[derive(Clone, Debug, Default)]
 pub struct Brought {
-    /// Auth is on.
+    /// Auth is enabled.
     pub enabled: bool,
-    /// Moved with every change of users and roles.
+    /// Revision of users and roles; every change increments it.
     pub revision: u64,
-    /// In order of names.
+    /// Users, ordered by name.
     pub users: Vec<BroughtUser>,
-    /// In order of names.
+    /// Roles, ordered by name.
     pub roles: Vec<BroughtRole>,
 }
 
-/// A user.
+/// An imported user.
 #[derive(Clone, Debug)]
 pub struct BroughtUser {
-    /// Who.
+    /// Name of the user.
     pub name: String,
-    /// The hash of the password; empty if there is none.
+    /// Hash of the password; empty if there is none.
     pub hash: String,
-    /// In any order.
+    /// Roles of the user, in any order.
     pub roles: Vec<String>,
 }
 
-/// A role.
+/// An imported role.
 #[derive(Clone, Debug)]
 pub struct BroughtRole {
     pub name: String,
-    /// In any order.
+    /// Permissions of the role, in any order.
     pub permissions: Vec<Permission>,
 }
 
@@ -61,8 +61,8 @@ fn named(name: &str) -> Result<(), String> {
 }
 
 impl Brought {
-    /// Returns the rows of users and roles, in order, or the reason why this service cannot take
-    /// them. The secret signs tokens; root may be given another password.
+    /// Returns the rows of users and roles, in order, or the reason why this service cannot accept
+    /// them. `secret` signs tokens; root may be given a new password.
     pub(crate) fn rows(
         &self,
         secret: &[u8; SECRET_BYTES],

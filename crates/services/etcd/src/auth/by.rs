@@ -1,22 +1,22 @@
-//! Identity on whose behalf a command or a query is sent, encoded with it.
+//! Identity on whose behalf a command or a query is sent; it is encoded with the request.
 
-/// On whose behalf.
+/// Identity on whose behalf a request is sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum By {
     /// An unauthenticated client.
     #[default]
     Anonymous,
-    /// A user, as a node knew them.
+    /// A user, as authenticated by a node.
     User {
         name: String,
-        /// The auth revision under which the node let them in.
+        /// Auth revision at which the node authenticated the user.
         revision: u64,
     },
-    /// A node, for itself: it may do everything.
+    /// A node itself, which may do everything.
     Member,
 }
 
-/// Prefix of a user's requests. No command and no query has this number.
+/// Prefix of a user's requests. No kind of command or query has this number.
 const USER: u8 = 0xfe;
 /// Prefix of a node's own requests.
 const MEMBER: u8 = 0xff;
@@ -28,8 +28,7 @@ impl By {
             Self::Anonymous => bytes,
             Self::Member => [&[MEMBER], &bytes[..]].concat(),
             Self::User { name, revision } => {
-                // Names are of bounded length ([`super::NAME_BYTES_MAX`]); no user has a longer
-                // one.
+                // Names are bounded ([`super::NAME_BYTES_MAX`]), so no user has a longer one.
                 let length = u16::try_from(name.len()).unwrap_or(0);
                 let name = name.as_bytes().get(..usize::from(length)).unwrap_or_default();
                 let head = [&[USER], &revision.to_be_bytes()[..], &length.to_be_bytes(), name];
@@ -38,7 +37,7 @@ impl By {
         }
     }
 
-    /// Splits the identity from the encoded request. `None`: it is malformed.
+    /// Splits the identity from an encoded request; `None` if it is malformed.
     pub fn split(bytes: &[u8]) -> Option<(Self, &[u8])> {
         match bytes.split_first() {
             Some((&MEMBER, rest)) => Some((Self::Member, rest)),

@@ -1,4 +1,4 @@
-//! Changes of users, roles and permissions: commands of the log. Errors are those of etcd.
+//! Changes of users, roles and permissions, as commands of the log. Errors are those of etcd.
 
 use bytes::Bytes;
 use prost::Message;
@@ -27,14 +27,14 @@ fn bounded(name: &str) -> Result<(), Refusal> {
     }
 }
 
-/// A change of auth in progress, applied to memory and the store alike.
+/// A change in progress, applied to both memory and the store.
 struct Changing<'c> {
     auth: &'c mut Auth,
     store: &'c mut Counted,
 }
 
 impl Auth {
-    /// Changes users, roles or permissions; the caller has checked the rights to do so
+    /// Changes users, roles or permissions. The caller has checked the right to do so
     /// ([`Auth::may`]).
     pub(crate) fn change(
         &mut self,
@@ -66,7 +66,7 @@ impl Changing<'_> {
         self.store.put(STATE, self.auth.state.encode_to_vec().into());
     }
 
-    /// Everything that was let in before is looked at again.
+    /// Increments the revision, so that all authenticated requests are checked again.
     fn moved(&mut self) {
         self.auth.state.revision += 1;
         self.auth.joined.get_mut().clear();
@@ -182,7 +182,7 @@ impl Changing<'_> {
 
     fn password(&mut self, NewPassword { name, hash }: NewPassword) -> Result<(), Refusal> {
         let mut row = self.user(&name)?;
-        // A user without a password is not given one, as in etcd.
+        // As in etcd, a user without a password does not get one.
         if !row.hash.is_empty() {
             row.hash = hash;
         }

@@ -1,11 +1,11 @@
-//! Questions about users and roles, and changes of them, as nodes and the log exchange them.
+//! Queries about users and roles, and changes of them, as encoded between nodes and in the log.
 
 use bytes::Bytes;
 use prost::Message;
 
 use crate::proto::etcdserverpb::WatchCreateRequest;
 
-/// A question.
+/// A query about users and roles.
 #[derive(Clone, PartialEq, Message)]
 pub struct AuthAsk {
     #[prost(oneof = "auth_ask::What", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
@@ -15,31 +15,31 @@ pub struct AuthAsk {
 /// Ranges that a client wants to read.
 #[derive(Clone, PartialEq, Message)]
 pub struct Ranges {
-    /// Key and end of each.
+    /// Key and range end of each.
     #[prost(message, repeated, tag = "1")]
     pub ranges: Vec<WatchCreateRequest>,
 }
 
-/// The kinds of questions.
+/// Kinds of queries.
 pub mod auth_ask {
     pub use crate::auth::messages::Ranges;
 
-    /// The question.
+    /// The kind of a query, with its argument.
     #[derive(Clone, PartialEq, prost::Oneof)]
     pub enum What {
         /// Credentials of a user, for a node.
         #[prost(string, tag = "1")]
         Credentials(String),
-        /// May the user do everything?
+        /// Checks that the user has the role root.
         #[prost(bool, tag = "2")]
         Root(bool),
-        /// May the user read these ranges?
+        /// Checks that the user may read these ranges.
         #[prost(message, tag = "3")]
         Read(Ranges),
-        /// May the user keep this lease alive?
+        /// Checks that the user may keep this lease alive.
         #[prost(int64, tag = "4")]
         Keep(i64),
-        /// Is auth on?
+        /// State of auth.
         #[prost(bool, tag = "5")]
         Status(bool),
         /// List of users.
@@ -57,10 +57,10 @@ pub mod auth_ask {
     }
 }
 
-/// Data that a node needs of a user to verify a token or a password.
+/// Data that a node needs to verify a user's token or password.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Credentials {
-    /// Auth is on.
+    /// Auth is enabled.
     #[prost(bool, tag = "1")]
     pub enabled: bool,
     /// Revision of users and roles.
@@ -69,28 +69,28 @@ pub struct Credentials {
     /// Key that signs tokens.
     #[prost(bytes = "bytes", tag = "3")]
     pub secret: Bytes,
-    /// The auth revision at which auth was turned on.
+    /// Auth revision at which auth was last enabled.
     #[prost(uint64, tag = "4")]
     pub epoch: u64,
-    /// The auth revision of the user's password; 0: there is no such user.
+    /// Auth revision of the user's password; 0 if there is no such user.
     #[prost(uint64, tag = "5")]
     pub since: u64,
     /// Hash of the password; empty if there is none.
     #[prost(string, tag = "6")]
     pub hash: String,
-    /// This node's time, Unix time in milliseconds.
+    /// The node's time, in Unix milliseconds.
     #[prost(uint64, tag = "7")]
     pub now_ms: u64,
 }
 
-/// A change of users, roles or permissions.
+/// A change of auth, users, roles or permissions.
 #[derive(Clone, PartialEq, Message)]
 pub struct AuthChange {
     #[prost(oneof = "auth_change::What", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
     pub what: Option<auth_change::What>,
 }
 
-/// The kinds of changes.
+/// Kinds of changes.
 pub mod auth_change {
     use bytes::Bytes;
 
@@ -102,13 +102,13 @@ pub mod auth_change {
         },
     };
 
-    /// The change.
+    /// The kind of a change, with its argument.
     #[derive(Clone, PartialEq, prost::Oneof)]
     pub enum What {
-        /// Turns auth on; the bytes are the key that signs tokens.
+        /// Enables auth; the bytes are the key that signs tokens.
         #[prost(bytes = "bytes", tag = "1")]
         Enable(Bytes),
-        /// Turns auth off.
+        /// Disables auth.
         #[prost(bool, tag = "2")]
         Disable(bool),
         /// Adds a user.
@@ -147,18 +147,18 @@ pub struct NewUser {
     /// Name of the user.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// Hash of the password; empty: a user who authenticates by a certificate.
+    /// Hash of the password; empty for a user who authenticates by certificate.
     #[prost(string, tag = "2")]
     pub hash: String,
 }
 
-/// A password that is changed.
+/// A change of a password.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct NewPassword {
-    /// Whose.
+    /// Name of the user.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// Hash of the password.
+    /// Hash of the new password.
     #[prost(string, tag = "2")]
     pub hash: String,
 }

@@ -1,9 +1,9 @@
-//! Access rights: users, roles and permissions by ranges of keys, as in etcd.
+//! Access rights: users, roles and permissions for ranges of keys, as in etcd.
 //!
-//! The state is in [`rows`] of the store and in memory, [`change`]d by commands alone. Each request
-//! carries the identity of its sender ([`by`]); [`rights`] decides whether it is allowed, from the
-//! joined ranges ([`spans`]) of the user's roles. [`asking`] answers the queries by which nodes
-//! authenticate clients. Commands and queries are [`messages`]. Nothing here knows a clock, a
+//! The state is in [`rows`] of the store and in memory, and only commands [`change`] it. Each
+//! request carries the identity of its sender ([`by`]). [`rights`] decides whether it is allowed,
+//! from the merged ranges ([`spans`]) of the user's roles. [`asking`] answers the queries by which
+//! nodes authenticate clients. Commands and queries are [`messages`]. Nothing here uses a clock, a
 //! password or a token.
 
 mod asking;
@@ -38,28 +38,28 @@ use self::{
 };
 use crate::store::Store;
 
-/// Users whose joined ranges are kept.
+/// Maximum number of users whose merged ranges are cached.
 const JOINED_MAX: usize = 1000;
 
-/// State of auth, ordered: the later of two is the greater one. Turning auth on changes nothing but
-/// the second part.
+/// State of auth, ordered in time: the later of two is the greater one. Enabling auth changes only
+/// the second field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark {
-    /// Moves with every change of users and roles.
+    /// Revision of users and roles; every change increments it.
     pub revision: u64,
-    /// Auth is on.
+    /// Auth is enabled.
     pub enabled: bool,
 }
 
-/// Users, roles, and whether auth is on.
+/// Users, roles, and the state of auth.
 #[derive(Debug)]
 pub struct Auth {
     state: StateRow,
     users: BTreeMap<String, UserRow>,
     roles: BTreeMap<String, RoleRow>,
-    /// Bytes of all rows of users and roles.
+    /// Total size of all rows of users and roles.
     bytes: usize,
-    /// Joined ranges of users, computed on demand and dropped after every change.
+    /// Merged ranges of users, computed on demand and dropped after every change.
     joined: RefCell<BTreeMap<String, Arc<Rights>>>,
 }
 
@@ -81,7 +81,7 @@ const MALFORMED: LoadError =
 /// Callback for a row.
 type Take<'t> = dyn FnMut(&str, &[u8]) -> Result<(), DecodeError> + 't;
 
-/// Passes all rows of a range, with the names in them, to a callback.
+/// Passes all rows of a range to a callback, with the names in them.
 fn each(store: &dyn Store, [from, to]: [&[u8]; 2], take: &mut Take<'_>) -> Result<(), LoadError> {
     let mut outcome = Ok(());
     store.scan(from, to, &mut |place, row| {
@@ -118,13 +118,13 @@ impl Auth {
         Ok(auth)
     }
 
-    /// Reads auth from the store; if it cannot be read or is inconsistent, denies all access.
+    /// Reads auth from the store. If that fails or the data is inconsistent, denies all access.
     pub(crate) fn read_or_closed(store: &dyn Store) -> Self {
         let read = Self::read(store).ok().filter(|_| !store.has_failed());
         read.unwrap_or_else(|| Self {
             state: StateRow {
                 enabled: true,
-                // Lower than all others: any mark that arrives later supersedes it.
+                // The lowest revision, so that any mark that arrives later supersedes it.
                 revision: 0,
                 ..StateRow::default()
             },

@@ -21,11 +21,11 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Rights under which a request is admitted.
+/// Rights of an admitted request.
 enum Admitted {
-    /// May do everything.
+    /// Access to everything.
     All,
-    /// May access these ranges.
+    /// Access to these ranges.
     Ranges(Arc<Rights>),
 }
 
@@ -34,7 +34,8 @@ fn is_root(user: &UserRow) -> bool {
 }
 
 impl Auth {
-    /// Returns the user on whose behalf this is asked, if auth is on: `None` is a node.
+    /// Returns the user on whose behalf a request is sent, while auth is enabled; `None` means a
+    /// node.
     fn user_of<'b>(&self, by: &'b By) -> Result<Option<&'b str>, Refusal> {
         match by {
             By::Member => Ok(None),
@@ -47,8 +48,8 @@ impl Auth {
         }
     }
 
-    /// Returns whether auth is off, so that no identity is required. A request that another node
-    /// admitted under a later state of auth is refused here.
+    /// Returns whether auth is disabled, so that no identity is required. A request that another
+    /// node admitted under a later state of auth is refused here.
     fn is_open(&self, by: &By) -> Result<bool, Refusal> {
         match by {
             _ if self.state.enabled => Ok(false),
@@ -73,7 +74,7 @@ impl Auth {
         })
     }
 
-    /// [`Admitted::All`], or nothing.
+    /// Requires the role root.
     pub(super) fn needs_root(&self, by: &By) -> Result<(), Refusal> {
         if self.is_open(by)? {
             return Ok(());
@@ -88,7 +89,7 @@ impl Auth {
         }
     }
 
-    /// Requires an authenticated user, and no more.
+    /// Requires an authenticated user with any rights.
     fn needs_user(&self, by: &By) -> Result<(), Refusal> {
         match self.is_open(by)? {
             true => Ok(()),
@@ -96,7 +97,7 @@ impl Auth {
         }
     }
 
-    /// Nodes alone may.
+    /// Requires a node, while auth is enabled.
     fn needs_member(&self, by: &By) -> Result<(), Refusal> {
         match by {
             By::Member => Ok(()),
@@ -105,7 +106,7 @@ impl Auth {
         }
     }
 
-    /// Requires that the user asks about itself, or has the role in question.
+    /// Requires that the user asks about itself or about one of its roles, or has the role root.
     pub(super) fn needs_own(
         &self,
         by: &By,
@@ -149,7 +150,7 @@ impl Auth {
         rights
     }
 
-    /// Checks that a command may be carried out.
+    /// Checks that a command is allowed.
     pub(crate) fn may(&self, by: &By, command: &Command, mvcc: &Mvcc) -> Result<(), Refusal> {
         match command {
             Command::Put(put) => self.admit(by)?.put(put, mvcc),
@@ -161,7 +162,7 @@ impl Auth {
                 self.needs_user(by)?;
                 self.admit(by)?.touch(revoke.id, mvcc)
             }
-            // Each node has checked this for its own client, but perhaps not under this state of
+            // Each node has checked this for its own clients, but perhaps under an earlier state of
             // auth.
             Command::KeepAlive(kept) => match self.state.enabled {
                 true if kept.auth_revision != self.state.revision => Err(Refusal::AuthOldRevision),
@@ -172,7 +173,7 @@ impl Auth {
         }
     }
 
-    /// Checks that a query may be answered.
+    /// Checks that a query is allowed.
     pub(crate) fn may_ask(&self, by: &By, query: &Query, mvcc: &Mvcc) -> Result<(), Refusal> {
         match query {
             Query::Page(page) => {
@@ -180,7 +181,7 @@ impl Auth {
                 self.admit(by)?.read(&range.key, &range.range_end)
             }
             Query::Txn(txn) => self.admit(by)?.txn(txn, mvcc),
-            // How far it is stands in every answer.
+            // Every response contains the revision anyway.
             Query::Figures => Ok(()),
             Query::Events(_) => self.needs_member(by),
             Query::Lease(lease) if lease.keys => self.admit(by)?.look(lease.id, mvcc),
@@ -222,7 +223,7 @@ impl Admitted {
     }
 
     fn read(&self, key: &[u8], range_end: &[u8]) -> Result<(), Refusal> {
-        // A watch may omit the key: it then covers all keys.
+        // A watch without a key covers all keys.
         let key = if key.is_empty() { &[0] } else { key };
         self.covers(|rights| &rights.reads, Keys::of(key, range_end))
     }
@@ -231,7 +232,7 @@ impl Admitted {
         self.covers(|rights| &rights.writes, Keys::of(key, range_end))
     }
 
-    /// Requires that all keys of a lease are in these ranges.
+    /// Requires access to all keys of a lease.
     fn lease(
         &self,
         which: impl FnOnce(&Rights) -> &Spans,
@@ -251,12 +252,12 @@ impl Admitted {
         }
     }
 
-    /// A lease is ended or lasts, and all its keys with it.
+    /// Requires write access to the keys of a lease, which end or last with it.
     fn touch(&self, id: i64, mvcc: &Mvcc) -> Result<(), Refusal> {
         self.lease(|rights| &rights.writes, id, mvcc)
     }
 
-    /// Requires read access to the keys of a lease, which the answer lists.
+    /// Requires read access to the keys of a lease, which the response lists.
     fn look(&self, id: i64, mvcc: &Mvcc) -> Result<(), Refusal> {
         self.lease(|rights| &rights.reads, id, mvcc)
     }
@@ -264,8 +265,8 @@ impl Admitted {
     fn put(&self, put: &PutRequest, mvcc: &Mvcc) -> Result<(), Refusal> {
         self.write(&put.key, &[])?;
         if put.lease != 0 {
-            // A user who may put a key under a lease could keep the lease alive, and so all its
-            // keys.
+            // A user who may attach a key to a lease could keep the lease alive, and with it all
+            // its keys.
             self.touch(put.lease, mvcc)?;
         }
         match put.prev_kv {
@@ -282,7 +283,7 @@ impl Admitted {
         }
     }
 
-    /// Checks everything in both branches, whichever is executed.
+    /// Checks the operations in both branches, whichever is executed.
     fn txn(&self, txn: &TxnRequest, mvcc: &Mvcc) -> Result<(), Refusal> {
         if let Self::All = self {
             return Ok(());

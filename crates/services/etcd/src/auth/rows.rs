@@ -2,71 +2,71 @@
 //!
 //! | First byte | Then | Value |
 //! |---|---|---|
-//! | `A` | – | whether auth is on, its revision, and the key that signs tokens |
+//! | `A` | – | whether auth is enabled, its revision, and the key that signs tokens |
 //! | `R` | a role | its permissions |
 //! | `U` | a user | the hash of the password, and the roles |
 //!
-//! Part of the format of snapshots, as [`crate::mvcc`]'s rows are.
+//! The rows are part of the format of snapshots, like those of [`crate::mvcc`].
 
 use bytes::Bytes;
 use prost::Message;
 
 use crate::proto::authpb::Permission;
 
-/// The state.
+/// Place of the state.
 pub(super) const STATE: &[u8] = b"A";
 const ROLES: u8 = b'R';
 const USERS: u8 = b'U';
 
-/// The user and the role that may do everything.
+/// Name of the user and of the role with all rights.
 pub const ROOT: &str = "root";
-/// Users, and roles, at a time.
+/// Maximum number of users, and of roles.
 pub const NAMES_MAX: usize = 10_000;
-/// Bytes of a name.
+/// Maximum length of a name.
 pub const NAME_BYTES_MAX: usize = 256;
-/// Roles of a user.
+/// Maximum number of roles of a user.
 pub const USER_ROLES_MAX: usize = 128;
-/// Permissions of a role.
+/// Maximum number of permissions of a role.
 pub const ROLE_PERMISSIONS_MAX: usize = 1000;
-/// Bytes of all rows.
+/// Maximum total size of all rows.
 pub const AUTH_BYTES_MAX: usize = 16 << 20;
-/// Bytes of a key that signs.
+/// Length of the key that signs tokens.
 pub const SECRET_BYTES: usize = 32;
 
-/// The state of auth.
+/// Row of the state of auth.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub(super) struct StateRow {
     #[prost(bool, tag = "1")]
     pub(super) enabled: bool,
-    /// Moves with every change of users and roles.
+    /// Revision of users and roles; every change increments it.
     #[prost(uint64, tag = "2")]
     pub(super) revision: u64,
-    /// Signs tokens; empty if auth was never on.
+    /// Key that signs tokens; empty if auth was never enabled.
     #[prost(bytes = "bytes", tag = "3")]
     pub(super) secret: Bytes,
-    /// The auth revision at which it was turned on last.
+    /// Auth revision at which auth was last enabled.
     #[prost(uint64, tag = "4")]
     pub(super) epoch: u64,
 }
 
-/// A user.
+/// Row of a user.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub(super) struct UserRow {
     /// Hash of the password; empty if there is none.
     #[prost(string, tag = "1")]
     pub(super) hash: String,
-    /// In order.
+    /// Roles of the user, ordered.
     #[prost(string, repeated, tag = "2")]
     pub(super) roles: Vec<String>,
-    /// The auth revision of this user's password, or of the user without one.
+    /// Auth revision of the user's password, or of the user's creation without one.
     #[prost(uint64, tag = "3")]
     pub(super) since: u64,
 }
 
-/// A role.
+/// Row of a role.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub(super) struct RoleRow {
-    /// In order of keys and ends.
+    /// Permissions, ordered by key and end.
     #[prost(message, repeated, tag = "1")]
     pub(super) permissions: Vec<Permission>,
 }
@@ -84,18 +84,18 @@ pub(super) const USERS_RANGE: [&[u8]; 2] = [&[USERS], &[USERS + 1]];
 /// Range of role rows: start and exclusive end.
 pub(super) const ROLES_RANGE: [&[u8]; 2] = [&[ROLES], &[ROLES + 1]];
 
-/// Returns the user or role whose row is at a place.
+/// Returns the user or role whose row is at this place.
 pub(super) fn name(place: &[u8]) -> Option<&str> {
     std::str::from_utf8(place.get(1..)?).ok()
 }
 
-/// Returns whether a permission covers any keys.
+/// Returns whether a permission covers at least one key.
 pub(super) fn is_range(permission: &Permission) -> bool {
     let (key, end) = (&permission.key, &permission.range_end);
     !key.is_empty() && (end.is_empty() || end[..] == [0] || key < end)
 }
 
-/// Returns whether an entry is one that this version writes.
+/// Returns whether this version could have written the entry.
 pub(crate) fn is_place(place: &[u8], value: &[u8]) -> bool {
     let named = || name(place).is_some_and(|name| (1..=NAME_BYTES_MAX).contains(&name.len()));
     match place.first() {

@@ -1,24 +1,24 @@
-//! Ranges of keys, joined where they meet: a range that several permissions cover together is
-//! covered.
+//! Ranges of keys, merged where they meet, so that a range covered by several permissions together
+//! counts as covered.
 
 use crate::mvcc::Keys;
 
-/// Start key, and exclusive end if there is one.
+/// Start key, and exclusive end, if there is one.
 type Span = (Box<[u8]>, Option<Box<[u8]>>);
 
-/// Ranges that do not meet, in order.
+/// Disjoint ranges, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Spans(Vec<Span>);
 
-/// Ranges of a user's roles.
+/// Ranges that a user's roles give access to.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rights {
     pub(super) reads: Spans,
     pub(super) writes: Spans,
 }
 
-/// A permission's key and end as a span: one key without an end, to the end of all with an end of
-/// one zero byte.
+/// Returns a permission's key and range end as a span: without an end it is one key, and an end of
+/// one zero byte means all later keys.
 fn span(key: &[u8], range_end: &[u8]) -> Option<Span> {
     match Keys::of(key, range_end) {
         Keys::One(key) => Some((key.into(), Some([key, &[0]].concat().into()))),
@@ -28,7 +28,7 @@ fn span(key: &[u8], range_end: &[u8]) -> Option<Span> {
 }
 
 impl Spans {
-    /// Joins the ranges of permissions.
+    /// Merges the ranges of permissions.
     pub(super) fn of<'k>(ranges: impl IntoIterator<Item = (&'k [u8], &'k [u8])>) -> Self {
         let spans = ranges.into_iter().filter_map(|(key, end)| span(key, end));
         let mut spans: Vec<Span> = spans.collect();
@@ -39,7 +39,7 @@ impl Spans {
                 // The last span extends to the end of all keys.
                 Some((_, None)) => break,
                 Some((_, end)) if end.as_deref().is_some_and(|end| *from <= *end) => {
-                    // Without an end it is the largest.
+                    // A span without an end is the largest.
                     if to.is_none() || to > *end {
                         *end = to;
                     }
@@ -69,7 +69,7 @@ impl Spans {
         from < end && reaches
     }
 
-    /// Iterates over the uncovered gaps: start key, and exclusive end if there is one.
+    /// Returns the uncovered gaps: start key, and exclusive end, if there is one.
     pub(super) fn gaps(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
         let begins = std::iter::once(Some(&[][..]));
         let begins = begins.chain(self.0.iter().map(|(_, end)| end.as_deref()));
@@ -83,12 +83,13 @@ impl Spans {
 mod tests {
     use super::*;
 
-    /// Against sets of single keys.
+    /// Merged spans cover exactly the single keys that their parts cover together.
     #[test]
     fn joined_spans_cover_what_their_parts_cover_together() {
-        // In order, each followed by nothing else that the ranges below could name.
+        // Ordered, with no other key between them that the ranges below could name.
         let keys: Vec<Vec<u8>> = (1..9_u8).flat_map(|at| [vec![at], vec![at, 0]]).collect();
-        // And the key right after each, which a permission of a single key does not cover.
+        // The key right after each one is also tested: a permission for a single key does not cover
+        // it.
         let behind = keys.iter().map(|key| [&key[..], &[0]].concat());
         let probes: Vec<Vec<u8>> = keys.iter().cloned().chain(behind).collect();
         let mut seed = 5_u64;
@@ -114,7 +115,7 @@ mod tests {
             let asked = Keys::of(&from, &end);
             let within: Vec<_> = probes.iter().filter(|key| asked.contain(key)).collect();
             if !within.is_empty() {
-                // There are other keys after the last one.
+                // Other keys follow the last one.
                 let last = vec![0xff];
                 let within =
                     within.into_iter().chain(Some(&last).filter(|last| asked.contain(last)));

@@ -1,4 +1,4 @@
-//! Admission of requests: their senders are looked up, and checked against users and roles.
+//! Admission of requests: authenticates their senders and checks them against users and roles.
 
 use std::{sync::Arc, time::Instant};
 
@@ -26,7 +26,7 @@ impl Asking {
         Ok(asker)
     }
 
-    /// Repeats the check of `allow` for a stream.
+    /// Repeats the check of `allow` during a stream.
     pub(super) fn allow_again(&self, asker: &Asker, needed: Role) -> Result<(), Status> {
         match asker {
             Asker::Member => Ok(()),
@@ -34,7 +34,7 @@ impl Asking {
         }
     }
 
-    /// Returns the credentials of a user, as this node knows them.
+    /// Returns the credentials of a user, as known to this node.
     pub(super) async fn credentials(&self, name: &str) -> Result<Credentials, Status> {
         self.credentials_as(name, Freshness::Local).await
     }
@@ -60,12 +60,12 @@ impl Asking {
         }
     }
 
-    /// Returns whether auth is off, as this node knows it.
+    /// Returns whether auth is disabled, as known to this node.
     pub(super) async fn is_open(&self) -> Result<bool, Status> {
         Ok(!self.mark().await?.enabled)
     }
 
-    /// Returns the identity of a request's sender, as this node knows it.
+    /// Returns the identity of a request's sender, as known to this node.
     pub(super) async fn by(&self, asker: &Asker) -> Result<By, Status> {
         let Asker::Client(client) = asker else {
             return Ok(By::Member);
@@ -83,7 +83,7 @@ impl Asking {
         }
     }
 
-    /// Returns the user by the client's token, if it has one.
+    /// Returns the user identified by the client's token, if it has one.
     async fn known(&self, client: &Client, mark: Mark) -> Result<Option<Known>, Status> {
         match (&client.stays, &client.token) {
             (Some(known), _) => self.still(known, mark).await.map(Some),
@@ -93,7 +93,7 @@ impl Asking {
         }
     }
 
-    /// Checks that a user has not changed.
+    /// Checks that a user's password and the period of auth are unchanged.
     async fn still(&self, known: &Known, mark: Mark) -> Result<Known, Status> {
         if known.mark == mark {
             return Ok(known.clone());
@@ -129,7 +129,7 @@ impl Asking {
         }
     }
 
-    /// Returns the user of one of our own tokens.
+    /// Returns the user of a token in this service's own format.
     async fn stated(&self, token: &str) -> Result<Known, Status> {
         let signed = Signed::parse(token).ok_or_else(errors::invalid_token)?;
         let name = &signed.statement.name;
@@ -145,7 +145,7 @@ impl Asking {
         let claims = jwt.read(token).ok_or_else(errors::invalid_token)?;
         let mut now = self.credentials(&claims.username).await?;
         if now.revision < claims.revision {
-            // Another member issued it, and this one may lag.
+            // The token was issued at another member, and this one may lag.
             let freshest = self.credentials_as(&claims.username, Freshness::Linearizable);
             now = freshest.await?;
         }
@@ -156,8 +156,8 @@ impl Asking {
         Ok((known, Instant::now().checked_add(claims.left())))
     }
 
-    /// Fixes the current identity for as long as that user and that password exist: for a stream,
-    /// which may be silent for longer than a token lasts.
+    /// Fixes the identity of a stream's client for as long as the user and the password exist,
+    /// because a stream may be idle for longer than a token is valid.
     pub(super) async fn stay(&self, asker: &Asker) -> Result<Asker, Status> {
         let Asker::Client(client) = asker else {
             return Ok(Asker::Member);
@@ -173,7 +173,7 @@ impl Asking {
         }))
     }
 
-    /// Returns a token for a user whose password was checked against these credentials.
+    /// Returns a token for a user whose password was verified with these credentials.
     pub(super) fn token(&self, name: &str, now: &Credentials) -> Result<String, Status> {
         if let Tokens::Jwt(jwt) = &self.tokens {
             let signed = jwt.sign(name, now.revision);

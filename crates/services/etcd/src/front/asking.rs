@@ -35,19 +35,20 @@ use crate::{
     service::Notice,
 };
 
-/// Maximum age of the term in an answer.
+/// Maximum age of the term in responses.
 const TERM_PERIOD: Duration = Duration::from_millis(200);
-/// Backoff of a stream whose request was refused because the node is busy: first and maximum delay.
+/// Backoff of a stream whose request was refused because the node is busy: initial and maximum
+/// delay.
 const BUSY_WAITS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
 /// Total time of these retries.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Time without a leader after which clients that insist on one get an error.
+/// Time without a leader after which clients that require one get an error.
 const LEADERLESS_MAX: Duration = Duration::from_secs(3);
 
-/// Required freshness of an answer.
+/// Required freshness of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Freshness {
-    /// Reflects every write acknowledged before, by any node.
+    /// Reflects every write acknowledged earlier by any node.
     Linearizable,
     /// The local state of this node.
     Local,
@@ -71,7 +72,7 @@ pub(super) struct Asking {
     node: NodeId,
     /// Clients use TLS.
     pub(super) secure: bool,
-    /// Budget for requests, answers and the work in flight for them.
+    /// Budget for requests, responses and the work in flight for them.
     pub(super) memory: Memory,
     pub(super) counters: Arc<Counters>,
     /// Authentication of clients.
@@ -79,16 +80,16 @@ pub(super) struct Asking {
     pub(super) tokens: Tokens,
     /// Quota of the data in bytes, above which nothing may grow; 0: no quota.
     pub(super) quota_bytes: u64,
-    /// Bytes of the data, as this node has them.
+    /// Size of the data on this node, in bytes.
     bytes: AtomicU64,
     /// Permit for sending a snapshot, one at a time.
     pub(super) snapshots: Arc<Semaphore>,
     term: AtomicU64,
-    /// Since when no leader is known.
+    /// Time since when no leader is known.
     leaderless: Mutex<Option<Instant>>,
 }
 
-/// A ballot as clients know terms: a number that grows.
+/// Converts a ballot to an etcd term: a number that only grows.
 pub(super) fn term_of(status: &NodeStatus) -> u64 {
     let era = u64::from(status.ballot.era.0);
     (era << 32) | u64::from(status.ballot.round)
@@ -126,7 +127,7 @@ impl Asking {
         since.is_none_or(|since| since.elapsed() < LEADERLESS_MAX)
     }
 
-    /// Records the current leader; may be called at any rate.
+    /// Records the current leader, or its absence.
     fn see_leader(&self, leader: Option<NodeId>) {
         let since = self.leaderless.lock();
         let mut since = since.unwrap_or_else(PoisonError::into_inner);
@@ -139,7 +140,7 @@ impl Asking {
         }
     }
 
-    /// Subscribes to revisions as they are reached.
+    /// Subscribes to new revisions.
     pub(super) fn revisions(self: &Arc<Self>) -> watch::Receiver<i64> {
         let (tell, told) = watch::channel(0);
         let asking = Arc::downgrade(self);
@@ -159,7 +160,7 @@ impl Asking {
     }
 
     /// Checks that the data may grow by this number of bytes. If not, raises an alarm, which
-    /// reaches all members and does not clear by itself.
+    /// reaches all members and must be disarmed by an operator.
     pub(super) async fn room_for(&self, bytes: usize) -> Result<(), Status> {
         let after = self.bytes.load(Ordering::Relaxed).saturating_add(bytes as u64);
         if self.quota_bytes == 0 || after <= self.quota_bytes {
@@ -188,12 +189,12 @@ impl Asking {
         Err(errors::refused(Refusal::NoSpace))
     }
 
-    /// Questions to the node itself.
+    /// Returns the handle for requests to the node itself.
     pub(super) const fn handle(&self) -> &Handle {
         &self.handle
     }
 
-    /// The member that answers.
+    /// Returns this member's node id.
     pub(super) fn node(&self) -> NodeId {
         self.node
     }
@@ -203,7 +204,7 @@ impl Asking {
         self.cluster
     }
 
-    /// Returns the header common to all answers.
+    /// Returns the header common to all responses.
     pub(super) fn header(&self, revision: i64) -> Option<ResponseHeader> {
         Some(ResponseHeader {
             cluster_id: self.cluster,
@@ -213,7 +214,7 @@ impl Asking {
         })
     }
 
-    /// Completes the header of an answer of the state machine, which knows the revision alone.
+    /// Completes the header of a response from the state machine, which knows only the revision.
     pub(super) fn fill(&self, header: &mut Option<ResponseHeader>) {
         let revision = header.as_ref().map_or(0, |header| header.revision);
         *header = self.header(revision);
@@ -227,11 +228,11 @@ impl Asking {
         }
     }
 
-    /// [access-4] Waits until this node knows the cluster's own users; not for ever.
+    /// [access-4] Waits until this node knows the cluster's own users, at most for a limited time.
     pub(super) async fn wait_for_access(&self) {
         if self.local.role(&Who::default()).is_err() {
             let (tell, told) = tokio::sync::oneshot::channel();
-            // Where it is not known in time, the check of the request itself says so.
+            // If they are not known in time, the check of the request itself fails.
             let tell = move |_: Result<Vec<u8>, _>| {
                 let _ = tell.send(());
             };
@@ -247,14 +248,14 @@ impl Asking {
         Ok(figures)
     }
 
-    /// Alarms that this member knows of.
+    /// Returns the alarms known to this member.
     pub(super) async fn alarms(&self, asker: &Asker) -> Result<Vec<AlarmMember>, Status> {
         let query = Query::Alarms(AlarmRequest::default());
         let (alarms, _): (AlarmResponse, _) = self.query(asker, &query, Freshness::Local).await?;
         Ok(alarms.alarms)
     }
 
-    /// Asks the node itself, which may take a turn of its loop.
+    /// Runs a request to the node itself, which may take one turn of the node.
     pub(super) async fn node_says<T: Send + 'static>(
         &self,
         question: impl FnOnce(&Handle) -> T + Send + 'static,
@@ -274,8 +275,8 @@ impl Asking {
     }
 }
 
-/// Retries while the node is busy, for a stream that would end otherwise. Finally the client has to
-/// reconnect: the error is that the node is unavailable, on which clients of etcd do.
+/// Retries a stream's request while the node is busy, because an error would end the stream. If the
+/// node stays busy, returns the error "unavailable", on which etcd's clients reconnect.
 pub(super) async fn patiently<T, F: Future<Output = Result<T, Status>>>(
     mut ask: impl FnMut() -> F,
 ) -> Result<T, Status> {
@@ -295,7 +296,7 @@ pub(super) async fn patiently<T, F: Future<Output = Result<T, Status>>>(
     }
 }
 
-/// Keeps the term in answers fresh.
+/// Refreshes the term in responses periodically.
 pub(super) async fn follow_term(asking: Arc<Asking>) {
     loop {
         if let Err(error) = asking.status().await {

@@ -1,4 +1,4 @@
-//! The service Auth: users, roles, and authentication.
+//! The service Auth: users, roles and authentication.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Maximum number of times a password is checked because it changed meanwhile.
+/// Maximum number of checks of a password, which is checked again if it changed meanwhile.
 const CHECKS_MAX: u32 = 3;
 
 #[derive(Debug)]
@@ -41,12 +41,12 @@ pub(super) struct Auth {
 }
 
 impl Auth {
-    /// Changes something; the answer's head.
+    /// Executes a change; returns the header of the response.
     async fn change(&self, asker: &Asker, what: What) -> Result<Option<ResponseHeader>, Status> {
         let command = Command::Auth(AuthChange { what: Some(what) });
         let done = self.asking.execute::<AuthEnableResponse>(asker, &command).await;
         let (mut done, _) = done?;
-        // The client may continue at once, on this node, under the changed rights.
+        // The client may continue on this node at once, under the changed rights.
         self.asking.credentials("").await?;
         self.asking.fill(&mut done.header);
         Ok(done.header)
@@ -58,7 +58,7 @@ impl Auth {
         asked.await.map(|(answer, _)| answer)
     }
 
-    /// Checked before a password is hashed: hashing for a client that may not change a user would
+    /// Requires the role root before a password is hashed, because hashing for other clients would
     /// be wasted work.
     async fn needs_root(&self, asker: &Asker) -> Result<(), Status> {
         self.asking.needs_root(asker).await
@@ -107,7 +107,7 @@ impl AuthService for Auth {
     ) -> Result<Response<AuthenticateResponse>, Status> {
         self.asking.allow(&request, Role::Reader)?;
         let AuthenticateRequest { name, password } = request.into_inner();
-        // After this, the node reflects everything acknowledged before.
+        // Afterwards the node reflects everything acknowledged earlier.
         let figures = self.asking.figures(Freshness::Linearizable).await?;
         for _ in 0..CHECKS_MAX {
             let before = self.asking.credentials(&name).await?;

@@ -1,5 +1,5 @@
-//! Bodies of requests and answers: their memory is counted from arrival until they are sent, and so
-//! are their bytes.
+//! Bodies of requests and responses: their memory counts against the budget from arrival until they
+//! are sent, and their bytes are counted.
 
 use std::{
     pin::Pin,
@@ -17,11 +17,11 @@ use super::{
     memory::Share,
 };
 
-/// Memory of a request; `None` once its answer has begun: by then the request is no longer kept, or
-/// it is a stream, whose messages are small.
+/// Memory of a request; `None` once its response has begun. By then the request is no longer
+/// stored, or it is a stream, whose messages are small.
 pub(super) type Counted = Arc<Mutex<Option<Share>>>;
 
-/// A request whose bytes are counted on arrival.
+/// Body of a request, counted as it arrives.
 pub(super) struct Counting<B> {
     body: B,
     share: Counted,
@@ -71,7 +71,7 @@ where
     }
 }
 
-/// An answer that is counted until it is sent or its client disconnects.
+/// Body of a response, counted until it is sent or its client disconnects.
 pub(super) struct Sending<B> {
     body: B,
     _share: Option<Arc<Share>>,
@@ -90,7 +90,7 @@ impl<B> Sending<B> {
     }
 }
 
-/// The number of a code in the end of an answer; 0, all went well, where none is.
+/// Returns the number of the gRPC code in the trailers; 0 if there is none.
 pub(super) fn code_of(end: &HeaderMap) -> usize {
     let code = end.get("grpc-status").and_then(|code| code.to_str().ok());
     code.and_then(|code| code.parse().ok()).unwrap_or(0)

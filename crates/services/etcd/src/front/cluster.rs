@@ -1,8 +1,8 @@
 //! The service Cluster: the members and their changes.
 //!
-//! A member is added as an id that a node takes later by `quorate start --join`; it gets a vote
-//! once it is caught up, automatically or when a client promotes it. Changes of votes are plans of
-//! the group: the answer is sent when they are carried out.
+//! A member is added as an id, which a node takes later by `quorate start --join`. The node gets a
+//! vote once it is caught up, automatically or when a client promotes it. Changes of votes are
+//! plans of the group; the response is sent when they are complete.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,7 +24,7 @@ use crate::proto::etcdserverpb::{
     MemberUpdateRequest, MemberUpdateResponse, cluster_server::Cluster as ClusterService,
 };
 
-/// Maximum time that the answer waits for a change to be carried out.
+/// Maximum time for which a response waits for a change.
 const PLAN_WAIT: Duration = Duration::from_secs(10);
 /// Polling interval while a change is in progress.
 const PLAN_PERIOD: Duration = Duration::from_millis(50);
@@ -40,7 +40,7 @@ fn not_found() -> Status {
     Status::not_found("etcdserver: member not found")
 }
 
-/// Returns the peer address among the URLs that a client gives: there may be only one.
+/// Returns the peer address from the URLs of a request, which must have exactly one.
 fn peer_of(urls: &[String]) -> Result<String, Status> {
     let [url] = urls else {
         return Err(bad_urls());
@@ -54,7 +54,7 @@ fn peer_of(urls: &[String]) -> Result<String, Status> {
     }
 }
 
-/// Why a member is not changed, as clients of etcd know it.
+/// Converts a refusal to the error that etcd's clients expect.
 fn refused(Refused { code, message, hint }: Refused) -> Status {
     let said = format!("etcdserver: {message}; {hint}");
     match code {
@@ -67,14 +67,14 @@ fn refused(Refused { code, message, hint }: Refused) -> Status {
         ),
         "bad_address" => bad_urls(),
         "address_taken" => Status::failed_precondition("etcdserver: Peer URLs already exists"),
-        // etcd has no texts for these: the operation in flight ends, and the client may retry.
+        // etcd has no messages for these: an operation in flight ends, and the client may retry.
         "under_way" | "other_era" | "busy" => Status::unavailable(said),
         "unknown_outcome" => unanswered(),
         _ => Status::failed_precondition(said),
     }
 }
 
-/// The outcome is unknown: clients must not retry automatically.
+/// Returns the error for an unknown outcome, which clients must not retry automatically.
 fn unanswered() -> Status {
     Status::unavailable("etcdserver: request timed out")
 }
@@ -92,7 +92,7 @@ impl Cluster {
         members.map_err(|_| errors::stopped())
     }
 
-    /// Returns all members with an id, as this node knows them.
+    /// Returns all members with an id, as known to this node.
     async fn members(&self) -> Result<Vec<Member>, Status> {
         let known = self.known().await?;
         let status = self.0.status().await?;
@@ -107,7 +107,7 @@ impl Cluster {
         let member = |listed: &Listed| {
             let node = listed.node;
             let peer = status.peers.iter().find(|peer| peer.member.node == node);
-            // One that has not begun is nowhere yet, and has no name.
+            // A member that has not started has no address and no name.
             let name = peer.map_or_else(String::new, |_| node.to_string());
             let address = peer.map(|peer| &peer.addresses);
             let own = address.map_or("", |own| &own.peer);
@@ -122,7 +122,7 @@ impl Cluster {
         Ok(known.nodes.iter().map(member).collect())
     }
 
-    /// Sends a request to the group, and waits until its plan is done.
+    /// Sends a request to the group and waits until its plan is complete.
     async fn group(&self, ask: Ask) -> Result<Answer, Status> {
         let answer = self.0.node_says(move |handle| handle.group(ask, false)).await?;
         let answer = answer.map_err(asked)?;
@@ -132,8 +132,8 @@ impl Cluster {
         Ok(answer)
     }
 
-    /// Waits until that plan is no longer in progress. On timeout the plan continues without this
-    /// client; a repeated request waits for it again.
+    /// Waits until a plan is complete. After a timeout the plan continues without this client; a
+    /// repeated request waits for it again.
     async fn ended(&self, plan: u64) -> Result<(), Status> {
         let begun = Instant::now();
         while begun.elapsed() < PLAN_WAIT {
@@ -146,12 +146,12 @@ impl Cluster {
         Err(unanswered())
     }
 
-    /// Waits until this node reflects everything that was acknowledged before.
+    /// Waits until this node reflects everything acknowledged earlier.
     async fn up_to_date(&self) -> Result<(), Status> {
         self.0.figures(Freshness::Linearizable).await.map(drop)
     }
 
-    /// Finds a member that a client names, in any state, as all members know it.
+    /// Finds a member by its id, whatever its state, as known to the whole group.
     async fn find(&self, id: u64) -> Result<Listed, Status> {
         self.up_to_date().await?;
         let known = self.known().await?;
@@ -159,7 +159,7 @@ impl Cluster {
         found.ok_or_else(not_found)
     }
 
-    /// [access-1] Changes of membership need all rights.
+    /// [access-1] Requires all rights, for changes of membership.
     async fn allow<T>(&self, request: &Request<T>) -> Result<Asker, Status> {
         let asker = self.0.allow(request, Role::Admin)?;
         self.0.needs_root(&asker).await?;

@@ -1,4 +1,4 @@
-//! Connections of clients: bounded in number, in streams, and in the time until their first bytes.
+//! Client connections: limits on their number, their streams, and the time until their first bytes.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -28,9 +28,9 @@ use super::{
     memory::{Memory, Share},
 };
 
-/// Accepting pauses for this long when descriptors run out.
+/// Time for which accepting pauses when descriptors run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Protocols that are offered under TLS; clients of gRPC insist on the first.
+/// Protocols offered with TLS; gRPC clients require the first.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
 /// Limits of connections.
@@ -38,15 +38,15 @@ const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 pub(super) struct Limits {
     /// Maximum number of connections.
     pub(super) connections_max: usize,
-    /// Requests that a connection may have open.
+    /// Maximum number of concurrent requests on a connection.
     pub(super) streams_max: u32,
-    /// Bytes of the names and values in front of a request.
+    /// Maximum size of a request's headers.
     pub(super) head_bytes_max: u32,
-    /// Maximum time until a client has authenticated and sent its first bytes.
+    /// Time within which a client must authenticate and send its first bytes.
     pub(super) head_wait: Duration,
     /// Idle time after which a client is probed.
     pub(super) idle: Duration,
-    /// Maximum time for the answer to a probe.
+    /// Time within which a client must answer a probe.
     pub(super) idle_answer: Duration,
 }
 
@@ -70,11 +70,11 @@ struct Serving {
     limits: Limits,
     memory: Memory,
     counters: Arc<Counters>,
-    /// The settings of TLS as the files have them, and with the protocols.
+    /// TLS configuration as read from the files, and the same with the protocols.
     offered: Mutex<Option<(Arc<ServerConfig>, Arc<ServerConfig>)>>,
 }
 
-/// Serves until the task is dropped.
+/// Serves clients until the task is dropped.
 pub(super) async fn serve(
     listener: TcpListener,
     router: Router,
@@ -108,10 +108,10 @@ pub(super) async fn serve(
 
 impl Serving {
     async fn receive(&self, stream: TcpStream) {
-        // Requests and answers are small and latency-sensitive.
+        // Requests and responses are small and latency-sensitive.
         let _ = stream.set_nodelay(true);
         let Some(trust) = &self.trust else {
-            // An idle connection that sends nothing releases its place.
+            // A connection that sends nothing releases its place after a while.
             if let Ok(Ok(())) = timeout(self.limits.head_wait, stream.readable()).await {
                 self.serve_one(stream, Caller::default()).await;
             }
@@ -124,7 +124,7 @@ impl Serving {
                 let who = trust.who(certificates);
                 let certified = match &who {
                     Who::Client(name) => Some(name.as_str().into()),
-                    // A node is no user, whatever else its certificate contains.
+                    // A node is not a user, whatever names its certificate contains.
                     Who::Node(_) | Who::Anonymous => None,
                     Who::Unnamed => common_name(certificates).map(Into::into),
                 };
@@ -135,8 +135,7 @@ impl Serving {
         }
     }
 
-    /// Returns the TLS configuration from the current files, with the protocols that are spoken
-    /// here.
+    /// Returns the TLS configuration from the current files, with the protocols supported here.
     fn offer(&self, trust: &Trust) -> Arc<ServerConfig> {
         let now = trust.clients_config();
         let offered = self.offered.lock();
@@ -193,7 +192,7 @@ impl Serving {
             .max_header_list_size(limits.head_bytes_max)
             .keep_alive_interval(limits.idle)
             .keep_alive_timeout(limits.idle_answer);
-        // A connection that ends badly is its client's affair.
+        // A connection that ends with an error concerns only its client.
         let _ = builder.serve_connection(TokioIo::new(stream), service).await;
     }
 }

@@ -1,11 +1,11 @@
-//! Counters that connections and services update, and the metrics show.
+//! Counters updated by connections and services, and shown in the metrics.
 
 use std::sync::{
     Arc,
     atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering},
 };
 
-/// Methods that are counted: service, method, and kind.
+/// Counted methods: service, method and kind.
 pub(super) const METHODS: [(&str, &str, &str); 50] = [
     ("etcdserverpb.KV", "Range", UNARY),
     ("etcdserverpb.KV", "Put", UNARY),
@@ -62,7 +62,7 @@ const UNARY: &str = "unary";
 const SERVER: &str = "server_stream";
 const BIDI: &str = "bidi_stream";
 
-/// Codes by their numbers, as the labels of such figures have them.
+/// Names of the gRPC codes by number, as used in labels.
 pub(super) const CODES: [&str; 17] = [
     "OK",
     "Canceled",
@@ -83,11 +83,11 @@ pub(super) const CODES: [&str; 17] = [
     "Unauthenticated",
 ];
 
-/// Requests of one method.
+/// Counts of requests of one method.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     pub(super) started: AtomicU64,
-    /// Completed requests by code.
+    /// Completed requests, by code.
     pub(super) handled: [AtomicU64; CODES.len()],
 }
 
@@ -95,14 +95,14 @@ pub(super) struct Requests {
 #[derive(Debug)]
 pub(super) struct Counters {
     pub(super) methods: [Requests; METHODS.len()],
-    /// Bytes of requests and of answers.
+    /// Bytes of requests and of responses.
     pub(super) received: AtomicU64,
     pub(super) sent: AtomicU64,
     pub(super) watchers: AtomicI64,
     pub(super) watch_streams: AtomicI64,
     /// Commands that failed or whose outcome is unknown.
     pub(super) failed: AtomicU64,
-    /// Last leader, and number of changes.
+    /// Last known leader, and number of changes.
     leader: AtomicU32,
     pub(super) leader_changes: AtomicU64,
 }
@@ -131,7 +131,7 @@ impl Counters {
     }
 }
 
-/// Guard that counts one more of something while it lives.
+/// Guard that adds one to a counter until it is dropped.
 #[derive(Debug)]
 pub(super) struct OneMore(Arc<Counters>, fn(&Counters) -> &AtomicI64);
 
@@ -153,12 +153,12 @@ impl Drop for OneMore {
 pub(super) struct UnderWay {
     counters: Arc<Counters>,
     method: usize,
-    /// The number of its code.
+    /// Number of its gRPC code.
     pub(super) code: usize,
 }
 
 impl UnderWay {
-    /// A request to this path, if it is one of a method that is known.
+    /// Counts the start of a request to this path; `None` if the method is unknown.
     pub(super) fn begin(counters: &Arc<Counters>, path: &str) -> Option<Self> {
         let (service, method) = path.strip_prefix('/')?.split_once('/')?;
         let is_it = |(of, name, _): &(&str, &str, &str)| *of == service && *name == method;

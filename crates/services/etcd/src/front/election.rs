@@ -1,4 +1,4 @@
-//! The service Election: the first in a queue leads and publishes a value.
+//! The service Election: the first client in a queue leads and publishes a value.
 
 use std::sync::Arc;
 
@@ -25,9 +25,9 @@ use crate::{
     },
 };
 
-/// Answers that wait for a client; then its stream waits.
+/// Maximum number of responses queued for a client; then its stream waits.
 const ANSWERS_MAX: usize = 4;
-/// Memory of a stream, about.
+/// Approximate memory of a stream.
 const STREAM_BYTES: usize = 16 << 10;
 
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl ElectionService for Election {
         let prefix = prefix_of(&name);
         let mut place = self.0.enter(&asker, &prefix, lease, value.clone()).await?;
         if place.before.as_ref().is_some_and(|before| before.value != value) {
-            // It was in the queue before, with another value.
+            // The client was already in the queue, with another value.
             let put = PutRequest {
                 key: place.key.clone(),
                 value,
@@ -143,7 +143,7 @@ impl ElectionService for Election {
     }
 }
 
-/// Reports the leader and its value on every change; values that are replaced before the next look
+/// Sends the leader and its value after every change; values that are replaced before the next read
 /// are skipped.
 async fn observe(
     turns: &Turns,

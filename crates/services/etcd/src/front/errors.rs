@@ -1,4 +1,4 @@
-//! Errors for clients: codes and texts of etcd, since clients match on both.
+//! Errors for clients, with the codes and messages of etcd, because clients match on both.
 
 use axum::http::StatusCode;
 use quorate::{Failure, NotDone};
@@ -6,17 +6,17 @@ use tonic::{Code, Status};
 
 use crate::refusal::Refusal;
 
-/// A request that is too large for the log.
+/// Returns the error for a request that is too large for the log.
 pub(super) fn too_large() -> Status {
     Status::new(Code::InvalidArgument, "etcdserver: request is too large")
 }
 
-/// Permission denied.
+/// Returns the error for a denied permission.
 pub(super) fn denied() -> Status {
     Status::new(Code::PermissionDenied, "etcdserver: permission denied")
 }
 
-/// The token is malformed or expired, or its user changed.
+/// Returns the error for a token that is malformed or expired, or whose user changed.
 pub(super) fn invalid_token() -> Status {
     Status::unauthenticated("etcdserver: invalid auth token")
 }
@@ -25,29 +25,29 @@ pub(super) fn is_invalid_token(status: &Status) -> bool {
     status.code() == Code::Unauthenticated
 }
 
-/// This node cannot issue tokens; the text is etcd's.
+/// Returns the error for a login at a node that cannot issue tokens; the message is etcd's.
 pub(super) fn verify_only() -> Status {
     Status::unknown("auth: token signing attempted with verify-only key")
 }
 
-/// Auth is off: no login is needed.
+/// Returns the error for a login while auth is disabled.
 pub(super) fn auth_not_enabled() -> Status {
     Status::failed_precondition("etcdserver: authentication is not enabled")
 }
 
-/// Wrong user or wrong password.
+/// Returns the error for a wrong user name or password.
 pub(super) fn auth_failed() -> Status {
     Status::invalid_argument("etcdserver: authentication failed, invalid user ID or password")
 }
 
-/// Returns whether users or roles may have changed between authentication and the check of rights:
-/// nothing was done.
+/// Returns whether an error means that users or roles changed between authentication and the check
+/// of rights, so that nothing was done.
 pub(super) fn is_auth_moved(status: &Status) -> bool {
     let moved = [Refusal::AuthOldRevision, Refusal::UserEmpty].map(refused);
     moved.iter().any(|moved| moved.code() == status.code() && moved.message() == status.message())
 }
 
-/// The status that an error was, wherever that is wrapped.
+/// Finds a gRPC status among the causes of an error.
 pub(super) fn cause(error: &(dyn std::error::Error + 'static)) -> Option<Status> {
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -59,12 +59,12 @@ pub(super) fn cause(error: &(dyn std::error::Error + 'static)) -> Option<Status>
     None
 }
 
-/// Returns the text of an error of gRPC, for places without a status.
+/// Returns the message of a gRPC error, for places without a status.
 pub(super) fn written(status: &Status) -> String {
     format!("rpc error: code = {:?} desc = {}", status.code(), status.message())
 }
 
-/// More requests at once than there is memory for.
+/// Returns the error for more concurrent requests than fit in memory.
 pub(super) fn too_many() -> Status {
     Status::new(Code::ResourceExhausted, "etcdserver: too many requests")
 }
@@ -75,12 +75,12 @@ pub(super) fn is_too_many(status: &Status) -> bool {
     status.code() == Code::ResourceExhausted && status.message() == too_many().message()
 }
 
-/// Only the leader can execute this.
+/// Returns the error for a request that only the leader can execute.
 pub(super) fn not_leader() -> Status {
     Status::new(Code::FailedPrecondition, "etcdserver: not leader")
 }
 
-/// The node is stopped.
+/// Returns the error for a stopped node.
 pub(super) fn stopped() -> Status {
     Status::new(Code::Unavailable, "etcdserver: server stopped")
 }
@@ -97,7 +97,7 @@ pub(super) fn refused(refusal: Refusal) -> Status {
         }
         Refusal::KeyNotFound => (Code::InvalidArgument, "etcdserver: key not found"),
         Refusal::LeaseNotFound => (Code::NotFound, "etcdserver: requested lease not found"),
-        // etcd has no bound, and no words for it.
+        // etcd has no such limit, and therefore no message for it.
         Refusal::TooMuch => (
             Code::ResourceExhausted,
             "etcdserver: the answer is too large; ask for less, with a limit or fewer keys",
@@ -117,7 +117,7 @@ pub(super) fn refused(refusal: Refusal) -> Status {
         Refusal::InvalidSortOption => (Code::InvalidArgument, "etcdserver: invalid sort option"),
         Refusal::LeaseExists => (Code::FailedPrecondition, "etcdserver: lease already exists"),
         Refusal::LeaseTooLong => (Code::OutOfRange, "etcdserver: too large lease TTL"),
-        // Nor has it these bounds.
+        // etcd has none of these limits, either.
         Refusal::TooManyLeases => {
             (Code::ResourceExhausted, "etcdserver: too many leases; there may be 1000000 at a time")
         }
@@ -192,7 +192,8 @@ pub(super) fn failed(NotDone(failure): NotDone) -> Status {
             Code::FailedPrecondition,
             "etcdserver: the cluster does not use the feature level of this request yet",
         ),
-        // It may have been done: clients must not repeat it by themselves, and do not at this text.
+        // The command may have been executed, so clients must not retry automatically; with this
+        // message they do not.
         Failure::Unknown
         | Failure::NotLasting
         | Failure::Stale

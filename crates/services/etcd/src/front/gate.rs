@@ -1,7 +1,7 @@
-//! Senders of requests: a client by its token or its certificate, or this node for itself.
+//! Senders of requests: a client, identified by its token or its certificate, or this node itself.
 //!
-//! A token is checked against the state once, and again whenever users or roles change; until then
-//! the node caches the result. A stream keeps the identity of the client that opened it.
+//! A token is verified against the state once, and again after each change of users or roles; in
+//! between the result is cached. A stream keeps the identity of the client that opened it.
 
 use std::{
     collections::HashMap,
@@ -16,23 +16,23 @@ use tonic::Request;
 use super::token::LIFE_MS;
 use crate::auth::{By, Credentials, Mark};
 
-/// Tokens that are remembered; of more, those used last.
+/// Maximum number of cached tokens; those used most recently stay.
 const SESSIONS_MAX: usize = 10_000;
 const LIFE: Duration = Duration::from_millis(LIFE_MS);
 
-/// Identity of a client, as its connection knows it.
+/// Identity of a client, as established by its connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Caller {
     /// Identity that the certificate proves to Quorate.
     pub(super) who: Who,
-    /// The name in the certificate, which may be that of a user of etcd.
+    /// Name in the certificate, which may be that of an etcd user.
     pub(super) certified: Option<Arc<str>>,
 }
 
 /// Sender of a request.
 #[derive(Clone, Debug)]
 pub(super) enum Asker {
-    /// This node, for itself.
+    /// This node itself.
     Member,
     /// A client.
     Client(Client),
@@ -43,10 +43,10 @@ pub(super) enum Asker {
 pub(super) struct Client {
     /// Identity that its certificate proves to Quorate.
     pub(super) who: Who,
-    /// The name in its certificate.
+    /// Name in its certificate.
     pub(super) certified: Option<Arc<str>>,
     pub(super) token: Presented,
-    /// Identity fixed when a stream began.
+    /// Identity fixed at the start of a stream.
     pub(super) stays: Option<Known>,
 }
 
@@ -96,7 +96,7 @@ impl Gate {
         Self { mark: watch::Sender::new(None), sessions: Mutex::default() }
     }
 
-    /// Records that auth reached this state; a mark that arrives late changes nothing.
+    /// Records a new state of auth; an older one is ignored.
     pub(super) fn reach(&self, now: Mark) {
         self.mark.send_if_modified(|mark| {
             let is_later = mark.is_none_or(|mark| mark < now);
@@ -144,7 +144,7 @@ impl Gate {
         let mut sessions = sessions.unwrap_or_else(PoisonError::into_inner);
         if sessions.len() >= SESSIONS_MAX && !sessions.contains_key(token) {
             sessions.retain(|_, session| !session.is_over(now));
-            // A tenth of them at a time, so that this is rare.
+            // A tenth of the tokens is dropped at a time, so that this is rare.
             if sessions.len() >= SESSIONS_MAX {
                 let mut ages: Vec<Instant> =
                     sessions.values().map(|session| session.last).collect();
@@ -164,8 +164,8 @@ impl Gate {
 }
 
 impl Asker {
-    /// Returns the sender of a request. etcd's clients send the token in `token`, and in
-    /// `authorization` where HTTP is spoken.
+    /// Returns the sender of a request. etcd's clients send the token as `token`, or as
+    /// `authorization` over HTTP.
     pub(super) fn of<T>(request: &Request<T>) -> Self {
         let caller = request.extensions().get::<Caller>();
         let Caller { who, certified } = caller.cloned().unwrap_or_default();

@@ -1,9 +1,9 @@
-//! The gateway: requests in JSON, as etcd accepts them alongside gRPC.
+//! The gateway: JSON requests, which etcd accepts alongside gRPC.
 //!
-//! A request is converted to Protobuf by the descriptors of the protocol and passed to the services
-//! of this node like any other; the answer is converted back to JSON. Hence the gateway can do
-//! nothing that a gRPC client could not. Answers of streams are one JSON text per line ([`lines`]).
-//! Bodies are read as a whole, regardless of their content type.
+//! A request is converted to Protobuf by the descriptors of the protocol and passed to this node's
+//! services like any other; the response is converted back to JSON. Hence a gateway client can do
+//! nothing that a gRPC client could not. Responses of streams have one JSON text per line
+//! ([`lines`]). Bodies are read completely, regardless of their content type.
 
 mod json;
 mod lines;
@@ -29,7 +29,7 @@ use self::{
 use super::{asking::Asking, errors, gate::Caller, memory::Share};
 use crate::proto::DESCRIPTORS;
 
-/// Maximum bytes of a body: a request of the largest size, in base 64, with its envelope.
+/// Maximum size of a body: the largest request in Base64, with its envelope.
 const BODY_BYTES_MAX: usize = 4 << 20;
 
 /// Path, service and method of each route.
@@ -85,7 +85,7 @@ const ROUTES: [(&str, &str, &str); 55] = [
     ("/v3/election/leader", "v3electionpb.Election", "Leader"),
     ("/v3/election/observe", "v3electionpb.Election", "Observe"),
     ("/v3/election/resign", "v3electionpb.Election", "Resign"),
-    // As older clients spell some.
+    // Spellings used by older clients.
     ("/v3/kv/lease/grant", "etcdserverpb.Lease", "LeaseGrant"),
     ("/v3/kv/lease/keepalive", "etcdserverpb.Lease", "LeaseKeepAlive"),
     ("/v3/kv/compact", "etcdserverpb.KV", "Compact"),
@@ -96,7 +96,7 @@ const ROUTES: [(&str, &str, &str); 55] = [
 #[derive(Clone)]
 struct Gate {
     asking: Arc<Asking>,
-    /// The services of gRPC.
+    /// The gRPC services.
     services: Router,
     method: MethodDescriptor,
 }
@@ -152,7 +152,7 @@ impl Gate {
             Some(status) => status,
             None => errors::too_large(),
         })?;
-        // The decoded request is counted here; the service counts its own memory.
+        // The parsed request is counted here; the service counts its own memory.
         let share = self.asking.memory.take(json::bytes_of(&body));
         let share = share.ok_or_else(errors::too_many)?;
         let (streams, input) = (self.method.is_client_streaming(), self.method.input());
@@ -191,17 +191,17 @@ impl Gate {
         }
         let request = request.extension(caller).body(Body::from(message));
         let request = request.map_err(|error| Status::internal(error.to_string()))?;
-        // A router is ready at any time, and does not fail.
+        // A router is always ready and never fails.
         let response = self.services.clone().call(request).await;
         response.map_err(|never| match never {})
     }
 
-    /// The one answer of a request.
+    /// Returns the single response of a request.
     async fn one(&self, mut frames: Frames, of: Option<Arc<Share>>) -> Result<Response, Status> {
         let message = frames.next().await?;
         let message =
             message.ok_or_else(|| Status::internal("etcdserver: the method returned nothing"))?;
-        // Base 64 and names take less than this.
+        // Base64 and field names need less than this.
         let share = self.asking.memory.take(message.len().saturating_mul(3));
         let share = share.ok_or_else(errors::too_many)?;
         let text = encode(&self.method.output(), message)?;

@@ -1,4 +1,4 @@
-//! Health checks of this member in the gRPC protocol.
+//! Health checks of this member by the gRPC health protocol.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,10 +20,10 @@ use crate::proto::health::{
 
 /// Interval of checks for watchers.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
-/// Memory of a stream, about.
+/// Approximate memory of a stream.
 const STREAM_BYTES: usize = 8 << 10;
 
-/// Services that can be queried; the empty name is the whole member.
+/// Services that can be queried; the empty name means the whole member.
 const SERVICES: [&str; 10] = [
     "",
     "etcdserverpb.Auth",
@@ -44,7 +44,7 @@ fn say(status: ServingStatus) -> HealthCheckResponse {
     HealthCheckResponse { status: status.into() }
 }
 
-/// The member serves while there is a leader.
+/// Returns the status: the member serves while there is a leader.
 fn look(asking: &Asking) -> ServingStatus {
     match asking.has_leader() {
         true => ServingStatus::Serving,

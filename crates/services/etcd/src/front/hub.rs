@@ -1,9 +1,8 @@
 //! The hub: reads events once for all watchers.
 //!
-//! The node notifies the hub of the revision, and the hub asks for the events after the last one
-//! and passes them on in batches. A stream that does not keep up loses batches and reads the missed
-//! events from history itself; hence streams never wait for each other, and the send queue is
-//! bounded.
+//! When the node reports a new revision, the hub queries the events after the last one and passes
+//! them on in batches. A stream that lags too far loses batches, and reads the missed events from
+//! history itself. Hence streams never wait for each other, and the queue is bounded.
 
 use std::sync::{
     Arc,
@@ -22,13 +21,13 @@ use crate::{
     proto::mvccpb::Event,
 };
 
-/// Approximate memory of an event, apart from keys and values.
+/// Approximate memory of an event, excluding keys and values.
 pub(super) const EVENT_BYTES: usize = 320;
 
-/// Maximum number of batches that a stream may lag.
+/// Maximum number of batches by which a stream may lag.
 const BATCHES_MAX: usize = 16;
 
-/// Events from one revision to another, both included.
+/// Events from one revision to another, both inclusive.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) from: i64,
@@ -36,7 +35,7 @@ pub(super) struct Batch {
     pub(super) events: Vec<Event>,
     /// The events include previous key-value pairs.
     pub(super) has_prev: bool,
-    /// The memory of the events.
+    /// Memory counted for the events.
     pub(super) share: Option<Arc<Share>>,
 }
 
@@ -46,11 +45,11 @@ pub(super) struct Hub {
     batches: broadcast::Sender<Arc<Batch>>,
     /// Budget for events queued for watchers, and for the watchers themselves.
     pub(super) memory: Memory,
-    /// Number of watchers that want previous key-value pairs.
+    /// Number of watchers that request previous key-value pairs.
     wants_prev: AtomicUsize,
 }
 
-/// Registration of a watcher that wants previous key-value pairs, until it is dropped.
+/// Registration of a watcher that requests previous key-value pairs, until it is dropped.
 #[derive(Debug)]
 pub(super) struct WantsPrev(Arc<Hub>);
 
@@ -69,7 +68,7 @@ impl Hub {
         })
     }
 
-    /// Returns all batches from here on.
+    /// Subscribes to all later batches.
     pub(super) fn follow(&self) -> broadcast::Receiver<Arc<Batch>> {
         self.batches.subscribe()
     }
@@ -85,12 +84,12 @@ impl Hub {
         while told.changed().await.is_ok() {
             let revision = *told.borrow_and_update();
             if last == 0 {
-                // No watcher can have missed earlier events.
+                // There were no watchers before, so none missed earlier events.
                 last = revision - 1;
             }
             while last < revision {
                 if self.batches.receiver_count() == 0 {
-                    // A new watcher asks for the revision first, and so misses nothing after it.
+                    // A new watcher queries the revision first, so it misses nothing after it.
                     last = revision;
                     break;
                 }
@@ -101,7 +100,7 @@ impl Hub {
         }
     }
 
-    /// Passes on a batch after `last`; returns its last revision.
+    /// Passes on a batch of events after `last`; returns its last revision.
     async fn pass_on(&self, asking: &Asking, last: i64, revision: i64) -> i64 {
         let has_prev = self.wants_prev.load(Ordering::Relaxed) > 0;
         let request =
@@ -121,7 +120,7 @@ impl Hub {
                 has_prev,
                 share: Some(share),
             },
-            // It is compacted, or this node is unable to answer, or has no memory for it. A gap
+            // The events are compacted, or this node cannot answer or has no memory for them. A gap
             // makes the streams read history.
             None => Batch {
                 share: None,

@@ -1,8 +1,8 @@
-//! JSON Web Tokens: the logged-in user, signed with a key that operators provide, as etcd's flag
-//! `--auth-token` describes them.
+//! JSON Web Tokens: they name the logged-in user, and are signed with a key that operators provide,
+//! as in etcd's flag `--auth-token`.
 //!
-//! Any holder of the private key may issue them, too. A node that has only the public key just
-//! verifies.
+//! Any holder of the private key may issue them. A node with only the public key can only verify
+//! them.
 
 use std::{
     fs, io,
@@ -20,37 +20,37 @@ use serde::{Deserialize, Serialize};
 
 use crate::auth::Credentials;
 
-/// Longest token that is looked at.
+/// Maximum length of a token; longer ones are rejected.
 const TOKEN_BYTES_MAX: usize = 8 << 10;
-/// Largest file of a key.
+/// Maximum size of a key file.
 const KEY_BYTES_MAX: u64 = 64 << 10;
-/// Shortest secret of HMAC: as long as the shortest hash.
+/// Minimum length of an HMAC secret: that of the shortest hash.
 const SECRET_BYTES_MIN: usize = 32;
 /// Default lifetime of a token.
 const LIFE: Duration = Duration::from_secs(300);
-/// Maximum lifetime: a longer one could not be revoked in time.
+/// Maximum lifetime of a token; longer-lived ones could not be revoked in time.
 const LIFE_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// The algorithms, as the flag calls them.
+/// Algorithms, as named in the flag.
 const METHODS: &str =
     "RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA, HS256, HS384 or HS512";
 
 /// Reasons why the flag is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum BadTokens {
-    /// The kind is neither of the two known ones.
+    /// An unknown kind of tokens.
     #[error("{0:?} is no kind of token: there are simple, and jwt,sign-method=…")]
     Kind(String),
     /// An option that is unknown, repeated, or has no value.
     #[error("{0:?} is no option of jwt, or is there twice")]
     Option(String),
-    /// An option that is needed.
+    /// A required option is missing.
     #[error("{0} is missing")]
     Missing(&'static str),
     /// Unknown algorithm.
     #[error("sign-method is to be {METHODS}, not {0:?}")]
     Method(String),
-    /// Missing or invalid lifetime.
+    /// The lifetime is missing or invalid.
     #[error("ttl is to be a time from 1s to 8760h, such as 10m, not {0:?}")]
     Life(String),
     /// A file cannot be read.
@@ -58,33 +58,33 @@ pub enum BadTokens {
     File {
         /// Path of the file.
         path: PathBuf,
-        /// Error of the system.
+        /// Error of the operating system.
         error: io::Error,
     },
-    /// A file holds no key of that kind.
+    /// A file contains no key of the right kind.
     #[error("{} holds no key for {method}: {why}", path.display())]
     Key {
         /// Path of the file.
         path: PathBuf,
-        /// The algorithm.
+        /// Name of the algorithm.
         method: String,
-        /// Reason.
+        /// Reason why the key cannot be used.
         why: String,
     },
     /// The public key does not verify signatures of the private key.
     #[error("{} is not the public key of {}", public.display(), private.display())]
     Pair {
-        /// Public key file.
+        /// Path of the public key.
         public: PathBuf,
-        /// Private key file.
+        /// Path of the private key.
         private: PathBuf,
     },
 }
 
-/// The tokens that clients get at login.
+/// Kinds of tokens that clients get at login.
 #[derive(Clone, Debug, Default)]
 pub enum Tokens {
-    /// Statements that every member of the cluster can check, with a key that is in the state.
+    /// Signed statements that every member can verify, with a key in the state.
     #[default]
     Simple,
     /// JSON Web Tokens.
@@ -92,11 +92,11 @@ pub enum Tokens {
 }
 
 impl Tokens {
-    /// By a flag such as etcd's: `simple`, or
+    /// Parses a flag like etcd's: `simple`, or
     /// `jwt,sign-method=RS256,pub-key=FILE,priv-key=FILE,ttl=10m`. Reads the keys.
     ///
     /// # Errors
-    /// It is neither, or a key cannot be used.
+    /// If the flag is invalid or a key cannot be used.
     pub fn of_flag(text: &str) -> Result<Self, BadTokens> {
         match text.split_once(',') {
             None if text == "simple" => Ok(Self::Simple),
@@ -110,16 +110,16 @@ impl Tokens {
 /// Claims of a token, under etcd's names.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Claims {
-    /// User that logged in.
+    /// Name of the user that logged in.
     pub(super) username: String,
-    /// The revision of users and roles at that time.
+    /// Auth revision at the login.
     pub(super) revision: u64,
-    /// Expiry, Unix time in seconds; other issuers may write fractions.
+    /// Expiry, in Unix seconds; other issuers may use fractions.
     exp: f64,
 }
 
 impl Claims {
-    /// Returns whether that user logged in with the current password, as far as the revisions show.
+    /// Returns whether the user logged in with the current password, as far as the revisions show.
     pub(super) const fn hold(&self, now: &Credentials) -> bool {
         now.enabled
             && now.since != 0
@@ -136,7 +136,7 @@ impl Claims {
     }
 }
 
-/// Signs tokens, if it may, and checks them.
+/// Verifies tokens, and signs them if there is a private key.
 pub struct Jwt {
     signs: Option<EncodingKey>,
     checks: DecodingKey,
@@ -185,7 +185,7 @@ impl Jwt {
     fn of_options(text: &str) -> Result<Self, BadTokens> {
         let options = Options::parse(text)?;
         let method = options.method.ok_or(BadTokens::Missing("sign-method"))?;
-        // The library knows further names, of families that etcd does not have.
+        // The library also accepts names of algorithms that etcd does not have.
         let algorithm =
             Algorithm::from_str(method).map_err(|_| BadTokens::Method(method.to_owned()))?;
         let life = match options.life {
@@ -198,7 +198,7 @@ impl Jwt {
         };
         let (signs, checks) = keys(&options, method, algorithm.family())?;
         let mut validation = Validation::new(algorithm);
-        // As in etcd: no leeway for expired tokens. Deployments that issue tokens for another
+        // As in etcd, expired tokens get no leeway. Deployments that issue tokens for another
         // audience sign them with another key.
         (validation.leeway, validation.validate_aud) = (0, false);
         validation.validate_nbf = true;
@@ -207,7 +207,7 @@ impl Jwt {
         Ok(jwt)
     }
 
-    /// Checks that a token signed here also verifies.
+    /// Checks that a token signed here can be verified.
     fn try_out(&self, options: &Options<'_>, method: &str) -> Result<(), BadTokens> {
         let private = PathBuf::from(options.private.unwrap_or_default());
         match self.sign("user", 1) {
@@ -221,10 +221,10 @@ impl Jwt {
         }
     }
 
-    /// Returns a token for a user that has just logged in. `None`: there is no private key.
+    /// Returns a token for a user that has just logged in; `None` without a private key.
     pub(super) fn sign(&self, name: &str, revision: u64) -> Option<Result<String, Unusable>> {
         let key = self.signs.as_ref()?;
-        // In whole seconds: not every reader accepts fractions.
+        // Whole seconds, because not every reader accepts fractions.
         let exp = get_current_timestamp().saturating_add(self.life.as_secs());
         let claims = serde_json::json!({
             "username": name,
@@ -234,9 +234,9 @@ impl Jwt {
         Some(encode(&Header::new(self.algorithm), &claims, key))
     }
 
-    /// Returns the claims of a token, if it was signed with the private key and has not expired.
+    /// Returns the claims of a token, if its signature is valid and it has not expired.
     pub(super) fn read(&self, token: &str) -> Option<Claims> {
-        // As some programs write it in HTTP.
+        // Some programs add this in HTTP headers.
         let token = token.strip_prefix("Bearer ").unwrap_or(token);
         if token.len() > TOKEN_BYTES_MAX {
             return None;
@@ -298,8 +298,8 @@ fn file(path: &str) -> Result<Vec<u8>, BadTokens> {
     read().map_err(|error| BadTokens::File { path: path.into(), error })
 }
 
-/// A time as Go writes it, such as `1h30m`: hours, minutes, seconds and milliseconds, in whole
-/// numbers.
+/// Parses a duration in Go's format, such as `1h30m`: whole hours, minutes, seconds and
+/// milliseconds.
 fn duration(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut sum = Duration::ZERO;
@@ -334,7 +334,7 @@ mod tests {
         Claims { username: "ann".to_owned(), revision, exp: 0.0 }
     }
 
-    /// Claims hold from the login until the password changes, or auth is turned off.
+    /// Claims are valid from the login until the password changes or auth is disabled.
     #[test]
     fn claims_hold_for_the_password_of_now() {
         for (revision, holds) in [(0, false), (5, false), (6, true), (9, true), (10, false)] {

@@ -1,4 +1,4 @@
-//! Keep-alives of leases: requests that arrive while one command is in flight are batched into the
+//! Keep-alives of leases: requests that arrive while a command is in flight are batched into the
 //! next one.
 
 use std::{
@@ -19,18 +19,18 @@ use crate::{
     command::{Command, KeptAlive, Lasting, Query},
 };
 
-/// Leases in one command.
+/// Maximum number of leases in one command.
 const IDS_MAX: usize = 1000;
-/// Requests queued for the next command; further ones wait in their streams.
+/// Maximum number of requests queued for the next command; further ones wait in their streams.
 const WAITING_MAX: usize = 4096;
-/// Maximum number of times a command is rebuilt because users or roles changed meanwhile.
+/// Maximum number of times that a command is rebuilt because users or roles changed.
 const AUTH_TRIES: u32 = 5;
 
-/// A lease that was kept alive.
+/// Result of keeping a lease alive.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Kept {
     pub(super) id: i64,
-    /// Seconds; 0: there is no such lease.
+    /// Time to live in seconds; 0 if there is no such lease.
     pub(super) ttl: i64,
     pub(super) revision: i64,
 }
@@ -40,7 +40,7 @@ pub(super) struct Kept {
 pub(super) struct Wanted {
     id: i64,
     asker: Asker,
-    /// The auth revision under which the client may; 0: auth is off.
+    /// Auth revision at which the client was allowed; 0 if auth is disabled.
     auth_revision: u64,
     tell: oneshot::Sender<Result<Kept, Status>>,
 }
@@ -49,14 +49,14 @@ pub(super) struct Wanted {
 #[derive(Clone, Debug)]
 pub(super) struct Keeper(mpsc::Sender<Wanted>);
 
-/// Both ends.
+/// Creates both ends of the queue.
 pub(super) fn keeper() -> (Keeper, mpsc::Receiver<Wanted>) {
     let (ask, asked) = mpsc::channel(WAITING_MAX);
     (Keeper(ask), asked)
 }
 
 impl Keeper {
-    /// Queues a request to keep a lease alive; the result arrives through the receiver.
+    /// Queues a request to keep a lease alive; the result arrives at the receiver.
     pub(super) async fn keep(
         &self,
         asking: &Asking,
@@ -76,8 +76,8 @@ impl Keeper {
     }
 }
 
-/// Checks that a client may keep a lease alive: it must have write access to all keys of the lease.
-/// Returns the auth revision of the check; 0: auth is off.
+/// Checks that a client may keep a lease alive, which requires write access to all keys of the
+/// lease. Returns the auth revision of the check; 0 if auth is disabled.
 async fn may_keep(asking: &Asking, asker: &Asker, id: i64) -> Result<u64, Status> {
     if asking.is_open().await? {
         return Ok(0);
@@ -112,18 +112,18 @@ pub(super) async fn run(asking: Arc<Asking>, mut asked: mpsc::Receiver<Wanted>) 
                 }),
                 Err(status) => Err(status.clone()),
             };
-            // A client that gave up does not concern the others.
+            // A client that gave up does not affect the others.
             drop(tell.send(kept));
         }
     }
 }
 
-/// Keeps all of these alive by one command.
+/// Keeps all of these leases alive with one command.
 async fn keep_all(asking: &Asking, all: &[Wanted]) -> Result<Lasting, Status> {
     let kept = KeptAlive {
         ids: all.iter().map(|wanted| wanted.id).collect(),
         now_ms: 0,
-        // The oldest, if they are not all of one.
+        // The lowest revision, in case they differ.
         auth_revision: all.iter().map(|wanted| wanted.auth_revision).min().unwrap_or(0),
     };
     let ask = || {
@@ -138,8 +138,8 @@ async fn keep_all(asking: &Asking, all: &[Wanted]) -> Result<Lasting, Status> {
 }
 
 impl Lasting {
-    /// Subtracts the time passed since the command was taken, which is when the leases were
-    /// extended: it may have waited for a leader since.
+    /// Subtracts the time since the command was sent: the leases were extended when it was
+    /// accepted, and it may have waited for a leader since.
     fn left_after(mut self, passed: Duration) -> Self {
         let passed = i64::try_from(passed.as_secs()).unwrap_or(i64::MAX);
         for ttl in &mut self.ttls {
@@ -149,8 +149,8 @@ impl Lasting {
     }
 }
 
-/// Checks again after users or roles changed: requests that are no longer allowed are answered with
-/// an error, and left out.
+/// Repeats the checks after users or roles changed: requests that are no longer allowed get an
+/// error and are removed.
 async fn look_again(asking: &Asking, all: &mut Vec<Wanted>) {
     if asking.credentials("").await.is_err() {
         return;

@@ -1,4 +1,4 @@
-//! The service KV.
+//! The service KV: keys and transactions.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,9 +24,9 @@ use crate::{
     },
 };
 
-/// Polling interval while a compaction is in progress.
+/// Polling interval during a compaction.
 const SCRUB_PERIOD: Duration = Duration::from_millis(20);
-/// Maximum number of restarts of a range because its revision was compacted meanwhile.
+/// Maximum number of restarts of a range because its revision was compacted.
 const RESTARTS_MAX: u32 = 3;
 
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl Kv {
     }
 }
 
-/// Reads a range page by page, so that a large one does not keep the node from urgent work. The
+/// Reads a range page by page, so that a large one does not delay urgent work of the node. The
 /// memory of the pages read is counted.
 pub(super) async fn read(
     asking: &Asking,
@@ -76,7 +76,7 @@ pub(super) async fn read(
                     return Ok((paging.finish(), share));
                 }
             }
-            // The present of a while ago was compacted.
+            // The revision that was current at the first page has been compacted.
             Err(status)
                 if status.code() == Code::OutOfRange
                     && paging.may_restart()
@@ -90,7 +90,7 @@ pub(super) async fn read(
     }
 }
 
-/// An answer whose memory is counted until it is sent.
+/// Returns a response whose memory is counted until it is sent.
 fn answer<M: Message>(answer: M, share: Share) -> Response<M> {
     let mut response = Response::new(answer);
     response.extensions_mut().insert(Arc::new(share));

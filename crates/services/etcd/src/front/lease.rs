@@ -1,4 +1,4 @@
-//! The service Lease.
+//! The service Lease: grants, revokes and keeps leases alive.
 
 use std::sync::Arc;
 
@@ -23,13 +23,13 @@ use crate::{
     },
 };
 
-/// Answers that wait for a client; then its stream waits.
+/// Maximum number of responses queued for a client; then its stream waits.
 const ANSWERS_MAX: usize = 16;
-/// Leases of one stream that are kept alive at a time.
+/// Maximum number of pending keep-alives of one stream.
 const KEPT_MAX: usize = 128;
-/// Memory of a stream, about.
+/// Approximate memory of a stream.
 const STREAM_BYTES: usize = 32 << 10;
-/// Memory of a lease in a list, about.
+/// Approximate memory of a lease in a list.
 const LEASE_BYTES: usize = 32;
 
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub(super) struct Lease {
 /// Returns a random id, very likely unused.
 pub(super) fn some_id() -> Result<i64, Status> {
     let random = quorate::random().map_err(|error| Status::internal(error.to_string()))?;
-    // A positive number.
+    // Positive, as etcd's ids are.
     Ok(i64::from_le_bytes(random) & i64::MAX)
 }
 
@@ -131,8 +131,7 @@ impl LeaseService for Lease {
         while let Some(first) = from {
             let query = Query::Leases(LeasesRequest { from: first });
             let (page, _): (LeasesPage, _) = self.asking.query(&asker, &query, freshness).await?;
-            // Later pages are read from this node as well, which does not fall behind the first
-            // one.
+            // Later pages come from this node as well, which does not fall behind the first one.
             freshness = Freshness::Local;
             if !share.grow(page.ids.len() * LEASE_BYTES) {
                 return Err(errors::too_many());
@@ -148,10 +147,10 @@ impl LeaseService for Lease {
     }
 }
 
-/// A pending answer.
+/// Receiver of a pending response.
 type Coming = oneshot::Receiver<Result<Kept, Status>>;
 
-/// Has leases kept alive as the client names them.
+/// Keeps leases alive as the client requests it.
 async fn keep_all(
     asking: Arc<Asking>,
     keeper: Keeper,
@@ -186,7 +185,7 @@ async fn keep_one(
     keeper.keep(asking, asker, id).await
 }
 
-/// Answers in the order of the requests, until one fails.
+/// Sends responses in the order of the requests, until one fails.
 async fn answer_in_order(
     asking: &Asking,
     mut waiting: mpsc::Receiver<Result<Coming, Status>>,

@@ -1,5 +1,5 @@
-//! The service Lock: a client holds a lock as long as its key exists, which is deleted with its
-//! lease.
+//! The service Lock: a client holds a lock while its key exists; the key is deleted when its lease
+//! ends.
 
 use bytes::Bytes;
 use quorate::Role;

@@ -1,4 +1,4 @@
-//! The service Maintenance: how a member is.
+//! The service Maintenance: the state of a member.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::{
     },
 };
 
-/// Maximum number of restarts of a hash because history was compacted meanwhile.
+/// Maximum number of restarts of a hash because history was compacted.
 const RESTARTS_MAX: u32 = 3;
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ fn size(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-/// Half as wide, as answers have it.
+/// Folds a hash to the 32 bits used in responses.
 const fn fold(hash: u64) -> u32 {
     #[expect(clippy::cast_possible_truncation, reason = "both halves are in it")]
     let folded = ((hash >> 32) ^ hash) as u32;
@@ -42,7 +42,7 @@ const fn fold(hash: u64) -> u32 {
 }
 
 impl Maintenance {
-    /// The last page of a hash of this node.
+    /// Computes a hash on this node; returns its last page.
     async fn hash_at(&self, asker: &Asker, at: i64) -> Result<HashPage, Status> {
         let first = HashRequestPage { at, ..HashRequestPage::default() };
         let (mut request, mut restarts) = (first.clone(), 0);
@@ -111,7 +111,7 @@ impl MaintenanceService for Maintenance {
         let alarms = self.0.alarms(&asker).await?;
         errors.extend(alarms.iter().map(|alarm| {
             let kind = alarm.alarm().as_str_name();
-            // The text of etcd.
+            // The message is etcd's.
             format!("memberID:{} alarm:{kind} ", alarm.member_id)
         }));
         let mut peers = status.peers.iter();
@@ -132,18 +132,18 @@ impl MaintenanceService for Maintenance {
         }))
     }
 
-    /// Done: there is nothing to do.
+    /// Returns success at once: there is nothing to defragment.
     async fn defragment(
         &self,
         request: Request<DefragmentRequest>,
     ) -> Result<Response<DefragmentResponse>, Status> {
         let asker = self.0.allow(&request, Role::Operator)?;
         self.0.needs_root(&asker).await?;
-        // As etcd: no header.
+        // As in etcd, the response has no header.
         Ok(Response::new(DefragmentResponse::default()))
     }
 
-    /// The same as [`Maintenance::hash_kv`] of the present revision.
+    /// Returns the same hash as [`Maintenance::hash_kv`] at the current revision.
     async fn hash(&self, request: Request<HashRequest>) -> Result<Response<HashResponse>, Status> {
         let asker = self.0.allow(&request, Role::Reader)?;
         let page = self.hash_at(&asker, 0).await?;
@@ -171,7 +171,7 @@ impl MaintenanceService for Maintenance {
         &self,
         request: Request<SnapshotRequest>,
     ) -> Result<Response<Self::SnapshotStream>, Status> {
-        // A snapshot contains everything, access rights included.
+        // A snapshot contains everything, including access rights.
         let asker = self.0.allow(&request, Role::Operator)?;
         self.0.needs_root(&asker).await?;
         snapshot::stream(&self.0).await.map(Response::new)
@@ -203,7 +203,7 @@ impl MaintenanceService for Maintenance {
         let to = NodeId(target);
         let moved = self.0.node_says(move |handle| handle.transfer(Some(to)));
         moved.await?.map_err(|_| bad())?;
-        // As etcd: no header.
+        // As in etcd, the response has no header.
         Ok(Response::new(MoveLeaderResponse::default()))
     }
 }

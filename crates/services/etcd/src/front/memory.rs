@@ -1,8 +1,8 @@
-//! Bound on the memory of requests, answers and the work in flight for them: excess is refused, or
-//! waits.
+//! Budget for the memory of requests, responses and the work in flight for them: what exceeds it is
+//! refused or waits.
 //!
-//! There is one bound for the node. Watching has a part of it, so that clients that do not read
-//! their events leave the rest to others; each stream of watchers has a part of that.
+//! There is one budget per node. Watching has a part of it, so that clients that do not read their
+//! events leave the rest to others.
 
 use std::sync::{
     Arc,
@@ -15,13 +15,13 @@ use tokio::sync::Notify;
 struct Use {
     used: AtomicUsize,
     most: usize,
-    /// The budget that this one is part of.
+    /// Budget that this one is a part of.
     whole: Option<Memory>,
-    /// Something was released, anywhere.
+    /// Notified whenever memory is released in any of these budgets.
     released: Arc<Notify>,
 }
 
-/// Memory that is shared by many.
+/// A shared memory budget.
 #[derive(Clone, Debug)]
 pub(super) struct Memory(Arc<Use>);
 
@@ -35,7 +35,7 @@ impl Memory {
         }))
     }
 
-    /// A part of it, whose shares are shares of the whole, too.
+    /// Returns a budget of `most` bytes within this one; its shares count in both.
     pub(super) fn part(&self, most: usize) -> Self {
         Self(Arc::new(Use {
             used: AtomicUsize::new(0),
@@ -45,12 +45,12 @@ impl Memory {
         }))
     }
 
-    /// Half of it.
+    /// Returns a budget of half the size within this one.
     pub(super) fn half(&self) -> Self {
         self.part(self.0.most / 2)
     }
 
-    /// Reserves this number of bytes until the share is dropped. `None`: not enough is left.
+    /// Reserves bytes until the share is dropped; `None` if too few are left.
     pub(super) fn take(&self, bytes: usize) -> Option<Share> {
         let mut share = self.share();
         share.grow(bytes).then_some(share)
@@ -101,13 +101,13 @@ impl Memory {
         }
     }
 
-    /// Bytes in use.
+    /// Returns the number of bytes in use.
     pub(super) fn used(&self) -> usize {
         self.0.used.load(Ordering::Relaxed)
     }
 }
 
-/// A part of the memory.
+/// Reserved bytes of a budget.
 #[derive(Debug)]
 pub(super) struct Share {
     memory: Memory,
@@ -115,7 +115,8 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// Grows by this number of bytes; `false`: not enough is left, and the share is unchanged.
+    /// Grows the share by this number of bytes. Returns `false` and leaves it unchanged if too few
+    /// are left.
     #[must_use]
     pub(super) fn grow(&mut self, bytes: usize) -> bool {
         let grown = self.memory.add(bytes);
@@ -125,7 +126,7 @@ impl Share {
         grown
     }
 
-    /// Changes to this size; `false`: not enough is left, and the share is unchanged.
+    /// Resizes the share. Returns `false` and leaves it unchanged if too few bytes are left.
     #[must_use]
     pub(super) fn resize(&mut self, bytes: usize) -> bool {
         match bytes.checked_sub(self.bytes) {

@@ -1,5 +1,5 @@
-//! `/metrics`: figures under the names that etcd's dashboards and alerts use, as far as they mean
-//! the same here.
+//! The page `/metrics`: figures under the names that etcd's dashboards and alerts use, as far as
+//! they have the same meaning.
 
 mod process;
 
@@ -25,10 +25,10 @@ use super::{
     settings::VERSION,
 };
 
-/// Maximum wait for the status of the node.
+/// Timeout for the status of the node.
 const WAIT: Duration = Duration::from_secs(5);
 
-/// The page.
+/// Returns the page.
 pub(super) async fn page(asking: Arc<Asking>) -> Response {
     let asked = async {
         let status = asking.status().await?;
@@ -114,7 +114,7 @@ pub(super) async fn page(asking: Arc<Asking>) -> Response {
     for (requests, method) in counters.methods.iter().zip(METHODS) {
         for (handled, code) in requests.handled.iter().zip(CODES) {
             let handled = load(handled);
-            // Of errors those that happened.
+            // Error codes are shown once they have occurred.
             if handled > 0 || code == "OK" {
                 let labels = format!("grpc_code=\"{code}\",{}", labels(method));
                 text.line(name, &labels, handled);
@@ -125,7 +125,7 @@ pub(super) async fn page(asking: Arc<Asking>) -> Response {
     (StatusCode::OK, kind, text.0).into_response()
 }
 
-/// Writes the metrics of disks and peers that have the same meaning as in etcd.
+/// Appends the metrics of disks and peers that have the same meaning as in etcd.
 fn disk_and_peers(text: &mut Text, status: &NodeStatus) {
     let name = "etcd_disk_wal_fsync_duration_seconds";
     let help = "Seconds that writes of the log took until they were on stable storage";
@@ -156,7 +156,7 @@ fn labels((service, method, kind): (&str, &str, &str)) -> String {
     format!("grpc_method=\"{method}\",grpc_service=\"{service}\",grpc_type=\"{kind}\"")
 }
 
-/// The text format of Prometheus.
+/// Text in Prometheus' format.
 struct Text(String);
 
 impl Text {

@@ -1,14 +1,14 @@
 //! The front: gRPC and a little HTTP, on threads of its own, separate from the node's.
 //!
 //! Connections ([`connections`]) deliver requests, whose memory is counted ([`bodies`],
-//! [`memory`]); the services ([`kv`], [`watch`], [`lease`], [`cluster`], [`maintenance`], [`lock`],
+//! [`memory`]). The services ([`kv`], [`watch`], [`lease`], [`cluster`], [`maintenance`], [`lock`],
 //! [`election`], [`auth`], [`health`]) turn them into commands and queries for the replica in this
-//! process ([`asking`]), and the results into answers or errors ([`errors`]). Clients authenticate
-//! by a [`token`], of etcd's kind or a [`jwt`], or a certificate: the [`gate`] remembers them, and
-//! [`admission`] checks them; [`passwords`] are checked on separate threads. [`pages`] and the
-//! [`gateway`] serve HTTP. The [`hub`] reads events once for all watchers, [`keeping`] keeps leases
-//! alive, many in one command, and [`turns`] are the queues of locks and elections. All are counted
-//! ([`counters`], [`metrics`]).
+//! process ([`asking`]), and the results into responses or errors ([`errors`]). Clients
+//! authenticate by a [`token`] of etcd's kind, a [`jwt`], or a certificate: the [`gate`] caches
+//! them, [`admission`] checks them, and [`passwords`] are checked on separate threads. [`pages`]
+//! and the [`gateway`] serve HTTP. The [`hub`] reads events once for all watchers, [`keeping`]
+//! keeps leases alive, many with one command, and [`turns`] are the queues of locks and elections.
+//! Requests are counted ([`counters`], [`metrics`]).
 
 mod admission;
 mod asking;
@@ -74,23 +74,23 @@ use crate::proto::{
     v3lockpb::lock_server::LockServer,
 };
 
-/// Largest message that is read at all: a command and the rest of its request.
+/// Maximum size of a message: a command and the rest of its request.
 const MESSAGE_BYTES_MAX: usize = REQUEST_BYTES_MAX + (512 << 10);
-/// Threads that serve connections, at most.
+/// Maximum number of threads that serve connections.
 const THREADS_MAX: usize = 8;
 
-/// Why clients cannot be listened to.
+/// Reasons why the front cannot listen.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// The address cannot be listened on.
+    /// Binding the address failed.
     #[error("cannot listen on --client {address}: {source}")]
     Listen {
         /// Address as given.
         address: String,
-        /// Error of the system.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// Strangers would reach it.
+    /// Other machines could connect without authentication.
     #[error(
         "cannot listen on --client {address}: other machines can reach this address, and there is no authentication"
     )]
@@ -100,7 +100,7 @@ pub enum BindError {
     },
 }
 
-/// An address where clients may connect; they wait until it is served.
+/// A bound listener; clients may connect, and wait until it is served.
 #[derive(Debug)]
 pub struct Door {
     listener: TcpListener,
@@ -124,7 +124,7 @@ impl Door {
         Ok(Self { listener, address: bound, protection })
     }
 
-    /// Uses a listener that is bound already; the caller is responsible for its reachability.
+    /// Uses a listener that is already bound; the caller is responsible for who can reach it.
     pub fn on(listener: TcpListener, protection: Protection) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
@@ -136,7 +136,7 @@ impl Door {
         self.address
     }
 
-    /// Serves clients from now on, with the answers of this replica.
+    /// Starts to serve clients with this replica.
     pub fn serve(self, local: Local, handle: Handle, settings: Settings) -> io::Result<Server> {
         let secure = self.protection.trust().is_some();
         let asking = Arc::new(Asking::new(local, handle, &settings, secure));
@@ -145,7 +145,7 @@ impl Door {
         let threads = thread::available_parallelism().map_or(1, usize::from);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(threads.min(THREADS_MAX))
-            // For questions that block until the node answers.
+            // For requests that block until the node answers.
             .max_blocking_threads(16)
             .thread_name("etcd")
             .enable_io()
@@ -180,14 +180,14 @@ impl Door {
                     () = stopped.notified() => {}
                 }
             });
-            // Requests that wait for an answer of the node would block the shutdown indefinitely.
+            // Requests that wait for the node would block the shutdown indefinitely.
             runtime.shutdown_background();
         })?;
         Ok(Server { stop, thread: Some(thread) })
     }
 }
 
-/// Serves clients for as long as it is kept.
+/// Server that runs until it is dropped.
 #[derive(Debug)]
 pub struct Server {
     stop: Arc<Notify>,
@@ -203,7 +203,7 @@ impl Drop for Server {
     }
 }
 
-/// Adds server reflection, for gRPC tools, in both versions.
+/// Adds both versions of server reflection, for gRPC tools.
 fn reflection(services: Routes) -> Routes {
     let builder = || {
         tonic_reflection::server::Builder::configure()
@@ -250,7 +250,7 @@ fn router(asking: &Arc<Asking>, hub: &Arc<Hub>, keeper: Keeper) -> axum::Router 
     let services = services.layer(middleware::from_fn(move |request: Request, next: Next| {
         let knows = Arc::clone(&knows);
         async move {
-            // Health is reported at once.
+            // Health checks do not wait.
             if !request.uri().path().starts_with("/grpc.health.") {
                 knows.wait_for_access().await;
             }

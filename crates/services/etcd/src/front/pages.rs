@@ -42,7 +42,7 @@ async fn version() -> Response {
     json(StatusCode::OK, body)
 }
 
-/// Returns whether a read is answered; `?serializable=true` asks this member alone.
+/// Returns whether a read succeeds; with `?serializable=true`, a read of this member's local state.
 async fn is_well(asking: &Asking, query: Option<&str>) -> bool {
     let mut words = query.unwrap_or_default().split('&');
     let freshness = Freshness::of(words.any(|word| word == "serializable=true"));
@@ -50,7 +50,7 @@ async fn is_well(asking: &Asking, query: Option<&str>) -> bool {
     matches!(asked, Ok(Ok(_)))
 }
 
-/// The first alarm that `?exclude=KIND` does not leave out.
+/// Returns the first alarm that `?exclude=KIND` does not exclude.
 async fn alarm(asking: &Asking, query: Option<&str>) -> Option<AlarmType> {
     let excluded = |kind: &AlarmType| {
         let mut words = query.unwrap_or_default().split('&');

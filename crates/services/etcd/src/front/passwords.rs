@@ -1,4 +1,4 @@
-//! Passwords: hashed and checked outside the threads that serve, few at a time.
+//! Passwords: hashed and checked outside the serving threads, a few at a time.
 
 use std::sync::{
     Arc,
@@ -11,13 +11,13 @@ use tonic::Status;
 
 use super::errors;
 
-/// Maximum number of concurrent hashes; each takes tens of milliseconds of a processor, and 19 MiB.
+/// Maximum number of concurrent hashes; each takes tens of milliseconds of a CPU, and 19 MiB.
 const AT_ONCE: usize = 2;
-/// Maximum number of waiting checks. More are refused: a client that guesses passwords delays
-/// others for a second or two at most.
+/// Maximum number of waiting checks. Further ones are refused, so a client that guesses passwords
+/// delays others by a second or two at most.
 const WAITING_MAX: usize = 64;
 
-/// Runs the checks of passwords.
+/// Runner of password checks.
 #[derive(Clone, Debug)]
 pub(super) struct Passwords(Arc<Places>);
 
@@ -27,7 +27,7 @@ struct Places {
     waiting: AtomicUsize,
 }
 
-/// A check that waits or runs.
+/// Place of a check that waits or runs.
 struct Waiting(Arc<Places>);
 
 impl Drop for Waiting {
@@ -56,14 +56,14 @@ impl Passwords {
         let place = Arc::clone(&self.0.free).acquire_owned().await;
         let place = place.map_err(|_| errors::stopped())?;
         let done = tokio::task::spawn_blocking(move || {
-            // An abandoned check keeps its place until it is done.
+            // An abandoned check keeps its place until it ends.
             let _held = (place, waiting);
             work()
         });
         done.await.map_err(|_| errors::stopped())
     }
 
-    /// The hash of a password, with salt of its own.
+    /// Returns the hash of a password, with a new salt.
     pub(super) async fn hash(&self, password: String) -> Result<String, Status> {
         let hash = self.work(move || password::hash(password.as_bytes())).await?;
         hash.map_err(|unusable| match unusable {
@@ -74,8 +74,8 @@ impl Passwords {
         })
     }
 
-    /// Returns whether a password matches this hash. An empty hash matches none, and the answer
-    /// takes as long.
+    /// Returns whether a password matches this hash. An empty hash matches none, after an equally
+    /// long computation.
     pub(super) async fn fits(&self, hash: String, password: String) -> Result<bool, Status> {
         self.work(move || {
             let (hash, is_somebody) = match &*hash {

@@ -1,4 +1,4 @@
-//! Answers of a stream that wait for its client, with the memory that they hold until then.
+//! Responses of a stream queued for its client, with the memory reserved for them.
 
 use std::{
     pin::Pin,
@@ -11,30 +11,30 @@ use tonic::{Status, codegen::tokio_stream::Stream};
 
 use super::memory::Share;
 
-/// An answer that waits.
+/// A queued response.
 #[derive(Debug)]
 pub(super) struct Queued<T> {
     answer: Result<T, Status>,
-    /// Memory of the answer itself, and of the batch that it is a part of.
+    /// Memory of the response itself, and of the batch that it is part of.
     _held: (Option<Share>, Option<Arc<Share>>),
 }
 
 impl<T> Queued<T> {
-    /// Queues an answer with memory of its own, and a share of the batch that it is a part of.
+    /// Queues a response with its own memory, and a share of the batch that it is part of.
     pub(super) const fn of(answer: T, own: Share, of: Option<Arc<Share>>) -> Self {
         Self { answer: Ok(answer), _held: (Some(own), of) }
     }
 }
 
 impl<T> From<Result<T, Status>> for Queued<T> {
-    /// Queues a small answer, which is not counted.
+    /// Queues a small response, which is not counted.
     fn from(answer: Result<T, Status>) -> Self {
         let _held = (None, None);
         Self { answer, _held }
     }
 }
 
-/// Stream of answers that a client receives.
+/// Stream of responses to a client.
 #[derive(Debug)]
 pub(super) struct Answers<T>(pub(super) mpsc::Receiver<Queued<T>>);
 

@@ -1,8 +1,8 @@
 //! A snapshot as a stream: the bytes of a backup, in an envelope that `etcdctl` accepts as a
 //! snapshot.
 //!
-//! `etcdctl` requires a length that is a multiple of 512, followed by a SHA-256 of all bytes
-//! before. Hence the backup is followed by zeros, its length, a word that `quorate restore`
+//! `etcdctl` requires a length that is a multiple of 512, followed by a SHA-256 of all earlier
+//! bytes. Hence the backup is followed by zeros, its length, a word that `quorate restore`
 //! recognizes, and the checksum.
 
 use std::{io, sync::Arc, time::Duration};
@@ -22,16 +22,16 @@ use super::{
 };
 use crate::proto::etcdserverpb::SnapshotResponse;
 
-/// Pieces that wait for the client; then reading waits.
+/// Maximum number of pieces queued for the client; then reading waits.
 const PIECES_MAX: usize = 2;
-/// Bytes of a piece, at most.
+/// Maximum size of a piece.
 const PIECE_BYTES: usize = 256 << 10;
 /// Time after which a client that reads nothing is disconnected.
 const STALL: Duration = Duration::from_secs(60);
-/// etcd's files are a multiple of this.
+/// Unit of the size of etcd's files.
 const PAGE: u64 = 512;
 
-/// Returns the end of a snapshot whose backup has this number of bytes, without the checksum.
+/// Returns the bytes that follow a backup of this length, without the checksum.
 fn padding(bytes: u64) -> Vec<u8> {
     let tail = 8 + ENVELOPE_WORD.len() as u64;
     let zeros = (PAGE - (bytes + tail) % PAGE) % PAGE;
@@ -41,7 +41,7 @@ fn padding(bytes: u64) -> Vec<u8> {
     end
 }
 
-/// Reader of a snapshot.
+/// Reader of the snapshot, on a thread of its own.
 struct Reader {
     asking: Arc<Asking>,
     revision: i64,
@@ -61,7 +61,7 @@ impl Reader {
                 share.ok_or_else(|| io::Error::other(errors::too_many().message().to_owned()))?;
             let answer = SnapshotResponse {
                 header: self.asking.header(self.revision),
-                // Unknown before it is read.
+                // Unknown until everything is read.
                 remaining_bytes: 0,
                 blob: Bytes::copy_from_slice(blob),
                 version: VERSION.to_owned(),
@@ -80,12 +80,12 @@ impl Reader {
     }
 }
 
-/// Begins a snapshot of everything that was acknowledged until now.
+/// Starts a snapshot of everything acknowledged so far.
 pub(super) async fn stream(asking: &Arc<Asking>) -> Result<Answers<SnapshotResponse>, Status> {
     let figures = asking.figures(Freshness::Linearizable).await?;
     let at: Slot = asking.status().await?.applied_to;
     let (pieces, receiver) = mpsc::channel(PIECES_MAX + 1);
-    // A place for the word that it is not whole, however slow the client is.
+    // A reserved place for the error of an incomplete snapshot, however slow the client is.
     let last = pieces.clone().try_reserve_owned().map_err(|_| errors::stopped())?;
     let mut reader = Reader {
         asking: Arc::clone(asking),

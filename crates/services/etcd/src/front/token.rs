@@ -1,36 +1,35 @@
 //! Tokens: signed statements of the user, the time and the password of a login.
 //!
-//! Every member can check them, and none has to remember them (decision 25). The input may be any
-//! text.
+//! Every member can verify them, and none has to store them (decision 25). Input may be any text.
 
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 
 use crate::auth::{Credentials, NAME_BYTES_MAX, SECRET_BYTES};
 
-/// First byte of a statement.
+/// First byte of a statement: the version of its format.
 const VERSION: u8 = 1;
 const HEAD_BYTES: usize = 1 + 3 * 8;
 const SIGNATURE_BYTES: usize = 32;
-/// Lifetime of a token after the login, at any member, and after its last use, at a member that
-/// knows it.
+/// Lifetime of a token after the login, at any member; and after its last use, at a member that has
+/// cached it.
 pub(super) const LIFE_MS: u64 = 300_000;
-/// Maximum clock lead of the member that issued the token over this one.
+/// Maximum lead of the issuing member's clock over this one's, in milliseconds.
 const AHEAD_MS: u64 = 10_000;
 
-/// Content of a token.
+/// Contents of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Statement {
-    /// User that logged in.
+    /// Name of the user that logged in.
     pub(super) name: String,
-    /// The auth revision of the password.
+    /// Auth revision of the password.
     pub(super) since: u64,
-    /// The auth revision at which auth was turned on.
+    /// Auth revision at which auth was last enabled.
     pub(super) epoch: u64,
-    /// When, Unix time in milliseconds.
+    /// Time of the login, in Unix milliseconds.
     pub(super) at_ms: u64,
 }
 
-/// A received statement with its signature.
+/// A received statement and its signature.
 #[derive(Debug)]
 pub(super) struct Signed {
     pub(super) statement: Statement,
@@ -38,7 +37,7 @@ pub(super) struct Signed {
     signature: [u8; SIGNATURE_BYTES],
 }
 
-/// The signature of a statement made in this cluster. `None`: there is no key.
+/// Returns the signature of a statement made in this cluster; `None` without a key.
 fn sign(secret: &[u8], cluster: u64, statement: &[u8]) -> Option<blake3::Hash> {
     let key: &[u8; SECRET_BYTES] = secret.try_into().ok()?;
     let mut hasher = blake3::Hasher::new_keyed(key);
@@ -86,10 +85,11 @@ impl Signed {
         Some(Self { statement, bytes, signature })
     }
 
-    /// Returns whether a member of this cluster signed it for this user, and not too long ago.
+    /// Returns whether a member of this cluster signed the statement for this user, and recently
+    /// enough.
     pub(super) fn holds(&self, now: &Credentials, cluster: u64) -> bool {
         let signature = sign(&now.secret, cluster, &self.bytes);
-        // Takes equally long for wrong and right signatures.
+        // The comparison takes equally long for wrong and right signatures.
         let is_signed = signature.is_some_and(|signature| signature == self.signature);
         let Statement { since, epoch, at_ms, .. } = self.statement;
         is_signed
@@ -157,13 +157,13 @@ mod tests {
             change(&mut other);
             assert!(!signed.holds(&other, CLUSTER), "{other:?}");
         }
-        // A signed token of no user.
+        // A signed token of a user that does not exist.
         let no_user = Statement { since: 0, ..statement() };
         let signed = Signed::parse(&no_user.sign(&now(0).secret, CLUSTER).unwrap()).unwrap();
         assert!(!signed.holds(&Credentials { since: 0, ..now(1_000_000) }, CLUSTER));
     }
 
-    /// Every bit counts.
+    /// A token with any changed bit is invalid.
     #[test]
     fn a_changed_token_does_not_hold() {
         let bytes = Base64UrlUnpadded::decode_vec(&token()).unwrap();
@@ -173,7 +173,7 @@ mod tests {
             let changed = Base64UrlUnpadded::encode_string(&changed);
             let holds = Signed::parse(&changed).is_some_and(|signed| {
                 let mut now = now(1_000_000);
-                // Make all other conditions hold.
+                // All other conditions are met.
                 (now.epoch, now.since) = (signed.statement.epoch, signed.statement.since);
                 signed.holds(&now, CLUSTER)
             });

@@ -1,5 +1,5 @@
-//! Turns: keys under a prefix are a queue in the order in which they were created; the first has
-//! the turn. Shared by locks and elections, and compatible with queues that clients make
+//! Turns: the keys under a prefix form a queue in the order of their creation, and the first has
+//! the turn. Used by locks and elections, and compatible with queues that clients create
 //! themselves.
 
 use std::sync::Arc;
@@ -32,13 +32,14 @@ use crate::{
     },
 };
 
-/// Seconds of the lease for clients that name none, as etcd grants it. It is not kept alive.
+/// Time to live, in seconds, of the lease that is granted to clients without one, as in etcd. It is
+/// not kept alive.
 const LEASE_TTL: i64 = 60;
 
 /// Approximate memory of a waiting client.
 const PLACE_BYTES: usize = 8 << 10;
 
-/// Queues, and how their turns go.
+/// Queues, and waiting for a turn.
 #[derive(Clone, Debug)]
 pub(super) struct Turns {
     pub(super) asking: Arc<Asking>,
@@ -52,9 +53,9 @@ pub(super) struct Place {
     pub(super) key: Bytes,
     pub(super) created: i64,
     pub(super) lease: i64,
-    /// Previous value of the key, if it was in the queue before.
+    /// Previous value of the key, if it was in the queue earlier.
     pub(super) before: Option<KeyValue>,
-    /// The revision at which it stood there.
+    /// Revision at which the place was found or created.
     pub(super) revision: i64,
     gives_up: bool,
     _share: Share,
@@ -67,7 +68,7 @@ impl Drop for Place {
         }
         let (asking, key, created) = (Arc::clone(&self.asking), self.key.clone(), self.created);
         if let Ok(runtime) = Handle::try_current() {
-            // The lease ends it otherwise.
+            // If this fails, the lease ends the place.
             runtime.spawn(async move {
                 drop(delete_created(&asking, &Asker::Member, key, created).await)
             });
@@ -79,7 +80,7 @@ fn op(request: Request) -> RequestOp {
     RequestOp { request: Some(request) }
 }
 
-/// Compares that the key was created by that transaction; 0: the key does not exist.
+/// Returns a comparison that the key was created at this revision; 0: that the key does not exist.
 fn is_created(key: &Bytes, revision: i64) -> Compare {
     Compare {
         target: 1,
@@ -116,7 +117,7 @@ async fn transact(
     Ok((answer, revision))
 }
 
-/// Puts a value, if the key is still the one that was created then; the revision, if it is.
+/// Puts a value if the key is still the one created at `created`; returns the revision if so.
 pub(super) async fn put_created(
     asking: &Asking,
     asker: &Asker,
@@ -132,7 +133,7 @@ pub(super) async fn put_created(
     Ok(answer.succeeded.then_some(revision))
 }
 
-/// Deletes the key, if it is still the one that was created then. The revision now.
+/// Deletes the key if it is still the one created at `created`. Returns the current revision.
 pub(super) async fn delete_created(
     asking: &Asking,
     asker: &Asker,
@@ -150,7 +151,7 @@ pub(super) async fn delete_created(
 }
 
 impl Turns {
-    /// Enters the queue of this prefix, under a lease.
+    /// Enters the queue of this prefix, with a lease.
     pub(super) async fn enter(
         &self,
         asker: &Asker,
@@ -202,7 +203,7 @@ impl Turns {
         }
     }
 
-    /// Waits until no place is ahead of this one. Returns the revision then; `None`: the place
+    /// Waits until no place is ahead of this one. Returns the revision then, or `None` if the place
     /// itself is gone.
     pub(super) async fn wait(
         &self,
@@ -210,7 +211,7 @@ impl Turns {
         place: &mut Place,
         prefix: &[u8],
     ) -> Result<Option<i64>, Status> {
-        // Subscribed before anything is read: later changes arrive through it.
+        // Subscribed before reading, so that later changes are noticed.
         let mut batches = self.hub.follow();
         loop {
             let before = RangeRequest {
@@ -219,12 +220,13 @@ impl Turns {
                 ..first_of(prefix)
             };
             let ahead = match place.created {
-                // Nothing was created before that.
+                // Nothing was created earlier.
                 ..=1 => None,
                 _ => self.find(asker, before).await?.0,
             };
             let Some(ahead) = ahead else { break };
-            // Waits only for the one right ahead: a queue that moves does not wake all waiters.
+            // Waits only for the place just ahead, so that a moving queue does not wake all waiting
+            // clients.
             wait_for(&mut batches, Keys::One(&ahead.key)).await?;
         }
         let own = RangeRequest {
@@ -235,12 +237,12 @@ impl Turns {
         };
         let (own, revision) = self.find(asker, own).await?;
         let is_there = own.is_some_and(|own| own.create_revision == place.created);
-        // The key stays, or has been deleted anyway.
+        // The client now owns the key, or the key is deleted anyway.
         place.gives_up = false;
         Ok(is_there.then_some(revision))
     }
 
-    /// Returns the holder of the turn, as this node knows it, and the revision of that.
+    /// Returns the first place in the queue, as known to this node, and the revision.
     pub(super) async fn first(
         &self,
         asker: &Asker,
@@ -250,7 +252,7 @@ impl Turns {
         self.find(asker, request).await
     }
 
-    /// As `first`, linearizably.
+    /// Returns the same as `first` by a linearizable read.
     pub(super) async fn first_now(
         &self,
         asker: &Asker,
@@ -272,7 +274,7 @@ impl Turns {
     }
 }
 
-/// The key with this prefix that was created first.
+/// Returns a request for the key with this prefix that was created first.
 fn first_of(prefix: &[u8]) -> RangeRequest {
     RangeRequest {
         key: Bytes::copy_from_slice(prefix),
@@ -286,7 +288,7 @@ fn first_of(prefix: &[u8]) -> RangeRequest {
     }
 }
 
-/// As `wait_for`, for all keys with this prefix.
+/// Waits like `wait_for`, for any key with this prefix.
 pub(super) async fn wait_for_prefix(
     batches: &mut Receiver<Arc<Batch>>,
     prefix: &[u8],
@@ -295,7 +297,7 @@ pub(super) async fn wait_for_prefix(
     wait_for(batches, Keys::of(prefix, &end)).await
 }
 
-/// Waits until something happens to some of these keys, or may have.
+/// Waits until one of these keys changes, or may have changed.
 pub(super) async fn wait_for(
     batches: &mut Receiver<Arc<Batch>>,
     keys: Keys<'_>,
@@ -307,7 +309,7 @@ pub(super) async fn wait_for(
             Err(RecvError::Closed) => return Err(errors::stopped()),
         };
         let mut happened = batch.events.iter().filter_map(|event| event.kv.as_ref());
-        // Anything may have happened in a gap.
+        // Any key may have changed during a gap.
         if batch.to < batch.from || happened.any(|kv| keys.contain(&kv.key)) {
             return Ok(());
         }

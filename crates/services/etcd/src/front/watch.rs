@@ -1,9 +1,9 @@
-//! The service Watch: streams of watchers, each of which sees every event of its keys once and in
+//! The service Watch: streams of watchers, each of which gets every event of its keys once and in
 //! order.
 //!
-//! A watcher is level when it has been sent everything up to the stream's revision; level watchers
-//! receive what the [`Hub`] passes on. The others, and all watchers after a gap, read history, a
-//! page at a time, until they are level.
+//! A watcher is caught up when it has been sent everything up to the stream's revision; such
+//! watchers get the batches of the [`Hub`]. The others, and all watchers after a gap, read history
+//! page by page until they are caught up.
 
 mod rights;
 mod watcher;
@@ -41,21 +41,21 @@ use crate::{
     },
 };
 
-/// Answers that wait for a client; then its stream waits.
+/// Maximum number of responses queued for a client; then its stream waits.
 const ANSWERS_MAX: usize = 16;
-/// Memory of a stream of watchers without them, about.
+/// Approximate memory of a stream without its watchers.
 const STREAM_BYTES: usize = 32 << 10;
-/// Approximate memory of an answer, apart from its events.
+/// Approximate memory of a response, excluding its events.
 const ANSWER_BYTES: usize = 256;
-/// Maximum wait of a stream for memory. Then it ends, and its client reconnects.
+/// Maximum time for which a stream waits for memory. Then it ends, and its client reconnects.
 const MEMORY_WAIT: Duration = Duration::from_secs(30);
-/// Watchers of a stream.
+/// Maximum number of watchers of a stream.
 const WATCHERS_MAX: usize = 100_000;
-/// Interval of progress notifications to watchers that requested them, if nothing happens.
+/// Interval of progress notifications to watchers that requested them and get no events.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(600);
-/// Interval of checks for a leader, for clients that insist on one.
+/// Interval of checks for a leader, for clients that require one.
 const LEADER_PERIOD: Duration = Duration::from_secs(1);
-/// The id of no watcher.
+/// Watcher id used in responses that concern no watcher.
 const NO_WATCHER: i64 = -1;
 
 #[derive(Debug)]
@@ -98,24 +98,24 @@ impl WatchService for Watch {
     }
 }
 
-/// A stream, on the server side.
+/// Server side of a stream.
 struct WatchStream {
     asking: Arc<Asking>,
     hub: Arc<Hub>,
     asker: Asker,
-    /// The client wants to be notified if there is no leader.
+    /// The client requires a leader, and wants an error if there is none.
     insists: bool,
     answers: mpsc::Sender<Queued<WatchResponse>>,
     watchers: Watchers,
-    /// Level watchers have been sent everything up to this revision.
+    /// Revision up to which caught-up watchers have been sent everything.
     seen: i64,
-    /// The client asked how far it is.
+    /// The client requested a progress notification.
     owes_progress: bool,
     _share: Share,
     _counted: OneMore,
 }
 
-/// Notifications of changes of users or roles.
+/// Notifications about changes of users or roles.
 type Changes = watch::Receiver<Option<Mark>>;
 
 /// End of the stream, with the error for the client, if any.
@@ -149,17 +149,17 @@ impl WatchStream {
         let (mut progress, mut leader) = (ticks(PROGRESS_PERIOD), ticks(LEADER_PERIOD));
         let answers = self.answers.clone();
         loop {
-            // All requests received are handled between two pages of history, and no page is read
-            // before the previous one is sent: a slow client holds one page at most.
+            // All received requests are handled between two pages of history, and no page is read
+            // before the previous one is sent, so a slow client occupies one page at most.
             let lags = self.watchers.lag(self.seen);
             tokio::select! {
                 biased;
                 () = answers.closed() => return Ok(()),
-                // Before anything that happened afterwards is passed on.
+                // Before any later event is passed on.
                 Ok(()) = changes.changed() => self.look_again().await?,
                 request = requests.message() => match request? {
                     Some(request) => self.request(request).await?,
-                    // Half closed: the client still listens.
+                    // The client half-closed the stream, but still receives.
                     None => return self.listen(batches, changes).await,
                 },
                 batch = batches.recv() => self.batch(batch).await?,
@@ -174,7 +174,7 @@ impl WatchStream {
         }
     }
 
-    /// Serves the stream after the end of its requests.
+    /// Serves the stream after the last request.
     async fn listen(
         &mut self,
         mut batches: broadcast::Receiver<Arc<Batch>>,
@@ -211,10 +211,10 @@ impl WatchStream {
         self.send_part(answer, None).await
     }
 
-    /// Sends a part of an answer whose memory is counted as a whole.
+    /// Sends a part of a response whose memory is counted as a whole.
     async fn send_part(&self, answer: WatchResponse, of: Option<Arc<Share>>) -> Result<(), Ends> {
-        // First the place, for which a slow client makes its stream wait, then memory, for which
-        // others do.
+        // First the place in the queue, since a slow client delays only its own stream, and then
+        // memory, for which other streams wait.
         let place = self.answers.reserve().await.map_err(|_| Ends(None))?;
         let bytes = ANSWER_BYTES + answer.events.len() * EVENT_BYTES;
         let own = timeout(MEMORY_WAIT, self.hub.memory.wait_for(bytes)).await;
@@ -223,7 +223,7 @@ impl WatchStream {
         Ok(())
     }
 
-    /// Returns the revision and size of the state, with retries while the node is busy.
+    /// Returns the revision and size of the state; retries while the node is busy.
     async fn figures(&self) -> Result<Figures, Status> {
         patiently(|| self.asking.figures(Freshness::Local)).await
     }
@@ -269,7 +269,7 @@ impl WatchStream {
                 false => Err(status.into()),
             };
         }
-        // Queried after the first look at batches: anything newer arrives through them.
+        // Queried after subscribing to batches, so that all later events arrive in them.
         let revision = self.figures().await?.revision;
         if self.seen == 0 {
             self.seen = revision;
@@ -309,7 +309,7 @@ impl WatchStream {
         }
     }
 
-    /// Handles a batch of the hub, if nothing was missed before it.
+    /// Handles a batch from the hub, unless an earlier one was missed.
     async fn batch(&mut self, batch: Result<Arc<Batch>, RecvError>) -> Result<(), Ends> {
         let batch = match batch {
             Ok(batch) => batch,
@@ -320,23 +320,23 @@ impl WatchStream {
         if batch.to <= self.seen || self.seen == 0 {
             return Ok(());
         }
-        // A client that has much left to read gets the rest from history, when it has read it.
+        // A client with many unread responses gets the rest from history once it has read them.
         let is_slow = self.answers.capacity() < ANSWERS_MAX / 2;
         if batch.from <= self.seen + 1 && !is_slow {
             let events = ByKey::new(&batch.events);
-            // One after the other: the events of many watchers are never in memory at once.
+            // One watcher at a time, so that the events of many are never in memory together.
             for id in self.watchers.concerned(&batch, &events, self.seen) {
                 let told = self.watchers.told(id, &events);
                 self.tell(id, told, batch.to, batch.share.as_ref()).await?;
             }
             self.watchers.pass(&batch, self.seen);
         }
-        // Nothing was sent after the gap, and all watchers lag.
+        // Nothing was sent after the gap, so all watchers lag.
         self.seen = batch.to;
         Ok(())
     }
 
-    /// Sends a page of history to lagging watchers.
+    /// Sends a page of history to the watchers that lag most.
     async fn catch_up(&mut self) -> Result<(), Ends> {
         let Some(behind) = self.watchers.first_behind(self.seen) else {
             return Ok(());
@@ -357,7 +357,7 @@ impl WatchStream {
             Err(status) => return Err(status.into()),
         };
         if page.next <= behind.next {
-            // This node was reset to an earlier state; it will catch up again.
+            // This node was reset to an earlier state, and will catch up again.
             sleep(Duration::from_millis(50)).await;
         }
         let (events, share) = (ByKey::new(&page.events), Arc::new(share));
@@ -369,7 +369,7 @@ impl WatchStream {
         Ok(())
     }
 
-    /// Ends watchers whose next revision is compacted, and reports the compacted revision to them.
+    /// Ends the watchers whose next revision is compacted, and sends them the compacted revision.
     async fn end_compacted(&mut self) -> Result<(), Ends> {
         let figures = self.figures().await?;
         for id in self.watchers.before(figures.compacted) {
@@ -386,8 +386,8 @@ impl WatchStream {
         Ok(())
     }
 
-    /// Sends events to a watcher; those of one revision are sent together, or in fragments if the
-    /// client accepts them.
+    /// Sends events to a watcher. Events of one revision are sent together, or in fragments if the
+    /// client accepts those.
     async fn tell(
         &mut self,
         id: i64,
@@ -414,7 +414,7 @@ impl WatchStream {
         Ok(())
     }
 
-    /// Sends a progress notification for all watchers, if requested and all are level.
+    /// Sends a progress notification for all watchers, if requested and all are caught up.
     async fn tell_progress(&mut self) -> Result<(), Ends> {
         if !self.owes_progress || self.watchers.lag(self.seen) {
             return Ok(());
@@ -431,8 +431,8 @@ impl WatchStream {
         .await
     }
 
-    /// Sends progress notifications to the watchers that requested them and were sent nothing for a
-    /// while.
+    /// Sends progress notifications to the watchers that requested them and got no events since the
+    /// last check.
     async fn tell_quiet(&mut self) -> Result<(), Ends> {
         for id in self.watchers.take_quiet(self.seen) {
             self.send(WatchResponse {

@@ -4,7 +4,7 @@ use std::io;
 
 use thiserror::Error;
 
-/// Reason why a file cannot be used as a snapshot.
+/// Reason why a file cannot be imported as a snapshot.
 #[derive(Debug, Error)]
 pub enum Bad {
     /// The file cannot be read.
@@ -13,7 +13,7 @@ pub enum Bad {
     /// The file does not start like a snapshot.
     #[error("it is no snapshot of etcd: it does not begin like a bbolt file")]
     NotASnapshot,
-    /// A bbolt file of another program.
+    /// A bbolt file of another program, without this bucket.
     #[error("it is no snapshot of etcd v3: it has no bucket '{0}'")]
     NotEtcd(&'static str),
     /// The file ends too early.
@@ -21,16 +21,16 @@ pub enum Bad {
     Truncated {
         /// Actual length of the file.
         bytes: u64,
-        /// Expected length.
+        /// Expected length of the file.
         wanted: u64,
     },
-    /// The checksum at its end is another one.
+    /// The checksum at the end does not match.
     #[error("it is damaged: the SHA-256 at its end does not match")]
     Checksum,
-    /// The content at some place is not in etcd's format.
+    /// The contents at an offset are not in etcd's format.
     #[error("it is damaged near byte {at}: {what}")]
     Damaged {
-        /// About where.
+        /// Approximate offset.
         at: u64,
         /// Description of the damage.
         what: &'static str,
@@ -38,7 +38,7 @@ pub enum Bad {
     /// The snapshot contains data that this service does not support.
     #[error("{0}")]
     Unfit(String),
-    /// The snapshot does not fit into memory.
+    /// The snapshot does not fit in memory.
     #[error("it is too large for this machine")]
     TooLarge,
 }

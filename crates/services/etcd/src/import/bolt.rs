@@ -1,5 +1,5 @@
 //! The file format of bbolt, as used by snapshots of etcd: two meta pages with the root, and trees
-//! of pages below them. Read by its published format; every number in it is untrusted.
+//! of pages below them. The reader follows the published format and trusts no number in the file.
 //!
 //! | bytes | page |
 //! |---|---|
@@ -9,9 +9,8 @@
 //! | 4 | number of overflow pages |
 //! | 16 each | elements: position and length of key and value; of a branch, also the page below |
 //!
-//! Numbers are little-endian, as on every machine that etcd is built for. No page is read twice,
-//! and the elements of a page hold no more than the page, so the total cost is bounded by the
-//! length of the file.
+//! Numbers are little-endian, as on every machine that etcd supports. No page is read twice, and the
+//! elements of a page must fit in the page, so the total cost is bounded by the length of the file.
 
 use std::{fs::File, io, os::unix::fs::FileExt as _};
 
@@ -22,14 +21,14 @@ pub trait Source {
     /// Returns the total number of bytes.
     fn bytes(&self) -> u64;
 
-    /// Fills the buffer with those from a place on.
+    /// Fills the buffer with the bytes at an offset.
     ///
     /// # Errors
-    /// They cannot be read.
+    /// If they cannot be read.
     fn read(&self, at: u64, buffer: &mut [u8]) -> io::Result<()>;
 }
 
-/// A file that does not change meanwhile.
+/// A file that must not change while it is read.
 #[derive(Debug)]
 pub struct OnDisk {
     file: File,
@@ -37,10 +36,10 @@ pub struct OnDisk {
 }
 
 impl OnDisk {
-    /// The whole of this file.
+    /// Creates a source with all bytes of this file.
     ///
     /// # Errors
-    /// The length of the file cannot be read.
+    /// If the length of the file cannot be read.
     pub fn new(file: File) -> io::Result<Self> {
         let bytes = file.metadata()?.len();
         Ok(Self { file, bytes })
@@ -73,18 +72,18 @@ impl Source for Vec<u8> {
 
 const MAGIC: u32 = 0xed0c_daed;
 const VERSION: u32 = 2;
-/// Bytes before the elements of a page.
+/// Size of a page's header, before its elements.
 const HEAD: usize = 16;
-/// Bytes of the content of a meta page, after its head, including the checksum.
+/// Size of the contents of a meta page after its header, including the checksum.
 const META: usize = 64;
 const SUM: usize = 8;
-/// Bytes of an element.
+/// Size of an element.
 const ELEMENT: usize = 16;
-/// Bytes before the page of a bucket that is so small that it is inline in its element.
+/// Size of a bucket's header, before the page of an inline bucket.
 const BUCKET: usize = 16;
 const PAGE_MIN: u64 = 512;
 const PAGE_MAX: u64 = 64 << 10;
-/// Longest run of pages: no request to etcd is as long by far.
+/// Maximum size of a page with its overflow pages; requests to etcd are far smaller.
 const RUN_MAX: u64 = 64 << 20;
 
 /// Kinds of pages.
@@ -111,25 +110,26 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
 
-/// FNV-1a of 64 bits.
+/// Returns the 64-bit FNV-1a hash.
 fn sum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
-/// Content of one of the two meta pages.
+/// Contents of a meta page.
 #[derive(Clone, Copy, Debug)]
 struct Meta {
     page: u64,
     root: u64,
-    /// Number of pages in use: no page from here on is used.
+    /// Number of pages in use; later pages are unused.
     pages: u64,
     transaction: u64,
 }
 
 impl Meta {
-    /// Decodes the content after the head of such a page; `None`: it is incomplete.
+    /// Decodes the contents after the header of a meta page; `None` if they are incomplete or
+    /// invalid.
     fn decode(bytes: &[u8]) -> Option<Self> {
         let (covered, said) = bytes.get(..META)?.split_last_chunk::<SUM>()?;
         let is_one = u32_at(covered, 0)? == MAGIC && u32_at(covered, 4)? == VERSION;
@@ -146,7 +146,7 @@ impl Meta {
         })
     }
 
-    /// Finds the newer of the two meta pages that are whole.
+    /// Finds the newer of the two meta pages, among those that are intact.
     fn find(source: &dyn Source) -> Result<Option<Self>, Bad> {
         let at = |place: u64| {
             let mut bytes = [0; META];
@@ -159,8 +159,8 @@ impl Meta {
         let mut found = at(0)?;
         let mut page = PAGE_MIN;
         while page <= PAGE_MAX {
-            // The position of the second one depends on the size of a page, which the first may
-            // have lost.
+            // The offset of the second one depends on the page size, which a damaged first page
+            // does not show.
             if let Some(second) = at(page)?.filter(|second| second.page == page) {
                 let newer = found.is_none_or(|first| first.transaction < second.transaction);
                 found = if newer { Some(second) } else { found };
@@ -175,14 +175,14 @@ impl Meta {
 pub(super) struct Trees<'s> {
     source: &'s dyn Source,
     meta: Meta,
-    /// Pages that were read, a bit each.
+    /// Bitmap of the pages that were read.
     seen: Vec<u64>,
 }
 
 /// Location of a bucket's elements.
 #[derive(Clone, Debug)]
 pub(super) enum Bucket {
-    /// A tree of its own, with this root.
+    /// A separate tree, with this root page.
     Tree(u64),
     /// Inline in this page, at this offset in the file.
     Here(Vec<u8>, u64),
@@ -199,7 +199,7 @@ pub(super) struct Element<'e> {
 }
 
 impl Element<'_> {
-    /// The bucket that it is.
+    /// Returns the bucket stored in this element.
     pub(super) fn bucket(&self) -> Result<Bucket, Bad> {
         let root = u64_at(self.value, 0).filter(|_| self.value.len() >= BUCKET);
         match root.ok_or_else(|| Bad::damaged(self.at, "a bucket is cut off"))? {
@@ -216,7 +216,7 @@ impl Element<'_> {
 pub(super) type Each<'e> = dyn FnMut(Element<'_>) -> Result<(), Bad> + 'e;
 
 impl<'s> Trees<'s> {
-    /// Opens the trees of this file, of which the first `bytes` count.
+    /// Opens the trees in the first `bytes` bytes of this file.
     pub(super) fn open(source: &'s dyn Source, bytes: u64) -> Result<Self, Bad> {
         let meta = Meta::find(source)?.ok_or(Bad::NotASnapshot)?;
         let there = bytes / meta.page;
@@ -227,12 +227,12 @@ impl<'s> Trees<'s> {
         Ok(Self { source, meta, seen: vec![0; words] })
     }
 
-    /// The bucket of buckets.
+    /// Returns the bucket that contains all other buckets.
     pub(super) const fn root(&self) -> Bucket {
         Bucket::Tree(self.meta.root)
     }
 
-    /// Returns the bytes of all pages in use, as etcd reports its size.
+    /// Returns the size of all pages in use, as reported by etcd.
     pub(super) const fn bytes(&self) -> u64 {
         self.meta.pages * self.meta.page
     }
@@ -258,7 +258,7 @@ impl<'s> Trees<'s> {
     /// Reads a page with its overflow pages.
     fn page(&mut self, id: u64) -> Result<Vec<u8>, Bad> {
         let Meta { page, pages, .. } = self.meta;
-        // The two first ones are no part of a tree.
+        // The first two pages are meta pages and not part of a tree.
         if !(2..pages).contains(&id) {
             return Err(self.damaged(id, "a page lies outside of the file"));
         }
@@ -301,7 +301,7 @@ impl<'s> Trees<'s> {
                 Some(kind::LEAF) => leaf(&page, at, &mut last, each)?,
                 Some(kind::BRANCH) => {
                     let below = branch(&page, at)?;
-                    // The first one next.
+                    // The first one is visited next.
                     ahead.extend(below.into_iter().rev());
                 }
                 _ => return Err(Bad::damaged(at, "a page of a tree is of another kind")),
@@ -315,7 +315,7 @@ fn count(page: &[u8]) -> usize {
     u16_at(page, 10).map_or(0, usize::from)
 }
 
-/// Pages below a branch.
+/// Returns the pages below a branch.
 fn branch(page: &[u8], at: u64) -> Result<Vec<u64>, Bad> {
     let below = (0..count(page)).map(|index| u64_at(page, HEAD + index * ELEMENT + 8));
     let below: Option<Vec<u64>> = below.collect();
@@ -325,7 +325,7 @@ fn branch(page: &[u8], at: u64) -> Result<Vec<u64>, Bad> {
     }
 }
 
-/// Visits the elements of a leaf, which must sort after the last one of the leaf before.
+/// Visits the elements of a leaf, which must sort after the last one of the previous leaf.
 fn leaf(page: &[u8], at: u64, last: &mut Option<Vec<u8>>, each: &mut Each<'_>) -> Result<(), Bad> {
     let count = count(page);
     let cut = || Bad::damaged(at, "a leaf is cut off");
@@ -338,7 +338,7 @@ fn leaf(page: &[u8], at: u64, last: &mut Option<Vec<u8>>, each: &mut Each<'_>) -
             return Err(cut());
         };
         let [place, key, value] = [place, key, value].map(|number| number as usize);
-        // Elements that lie over each other would be more than there is.
+        // Overlapping elements would have more bytes than the page.
         room = room.and_then(|room| room.checked_sub(key)?.checked_sub(value));
         let bytes = page.get(from.saturating_add(place)..);
         let bytes = bytes.and_then(|bytes| {

@@ -1,7 +1,7 @@
-//! Contents of etcd's buckets: revisions, leases, and access rights.
+//! Contents of etcd's buckets: revisions, leases and access rights.
 //!
-//! For each revision, the key and the location of the rest in the file are held in memory: about 80
-//! bytes in addition to the key. Values are read on demand.
+//! For each revision, the key and the location of its record in the file are stored in memory:
+//! about 80 bytes in addition to the key. Values are read on demand.
 
 use prost::Message;
 
@@ -15,12 +15,12 @@ use crate::{
     proto::{authpb::Permission, mvccpb::KeyValue},
 };
 
-/// Bytes of a revision in its bucket; one more marks a deletion.
+/// Size of a revision in its bucket; an additional byte marks a deletion.
 const REVISION_BYTES: usize = 17;
 const DELETED: u8 = b't';
-/// Buckets of a file. etcd has ten.
+/// Maximum number of buckets of a file. etcd has ten.
 const BUCKETS_MAX: usize = 1000;
-/// Rows of users and roles that are looked at.
+/// Maximum number of users, and of roles.
 const NAMES_MAX: usize = 100_000;
 
 /// A lease as etcd stores it.
@@ -32,7 +32,7 @@ struct LeaseRow {
     ttl: i64,
 }
 
-/// A user as etcd stores them.
+/// A user as etcd stores it.
 #[derive(Clone, PartialEq, Eq, Message)]
 struct UserRow {
     #[prost(bytes = "vec", tag = "1")]
@@ -52,18 +52,18 @@ struct RoleRow {
     permissions: Vec<Permission>,
 }
 
-/// Output of `etcdutl snapshot status` for a snapshot, in the same numbers.
+/// Output of `etcdutl snapshot status` for a snapshot, with the same numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// CRC-32C of all buckets.
     pub hash: u32,
-    /// The revision of the last change.
+    /// Revision of the last change.
     pub revision: i64,
-    /// Keys that there are now.
+    /// Number of current keys.
     pub total_keys: u64,
-    /// Bytes of all pages.
+    /// Size of all pages.
     pub total_size: u64,
-    /// The version of etcd whose format it has; empty below 3.6.
+    /// Version of etcd whose format the snapshot has; empty before 3.6.
     pub version: String,
 }
 
@@ -79,17 +79,17 @@ struct Change {
     record: (u64, u32),
 }
 
-/// Contents of a snapshot, except values.
+/// Contents of a snapshot, except for values.
 pub struct Contents<'s> {
     source: &'s dyn Source,
     status: Status,
-    /// Keys, concatenated.
+    /// All keys, concatenated.
     keys: Vec<u8>,
-    /// Changes in order of revisions.
+    /// Changes, ordered by revision.
     changes: Vec<Change>,
-    /// Indexes of the changes by key, the newest of each key first.
+    /// Indexes of the changes, ordered by key, the newest of each key first.
     by_key: Vec<usize>,
-    /// Leases in order of ids, with the seconds for which each is granted.
+    /// Leases with their granted times in seconds, ordered by id.
     leases: Vec<(i64, i64)>,
     auth: Brought,
     scheduled: i64,
@@ -100,7 +100,7 @@ fn number(bytes: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(bytes.try_into().ok()?))
 }
 
-/// A revision of etcd: main and sub, and a mark if it deleted.
+/// Decodes a revision of etcd; returns it, and whether the change deleted the key.
 fn revision(bytes: &[u8]) -> Option<(Revision, bool)> {
     let (revision, mark) = bytes.split_at_checked(REVISION_BYTES)?;
     let deletes = match mark {
@@ -111,7 +111,7 @@ fn revision(bytes: &[u8]) -> Option<(Revision, bool)> {
     let (main, rest) = revision.split_first_chunk::<8>()?;
     let (_, sub) = rest.split_first()?;
     let revision = Revision { main: i64::from_be_bytes(*main), sub: number(sub)? };
-    // Both are signed numbers to etcd.
+    // In etcd both are signed numbers.
     let counted = revision.makes_sense() && i64::try_from(revision.sub).is_ok();
     counted.then_some((revision, deletes))
 }
@@ -120,7 +120,8 @@ impl<'s> Contents<'s> {
     /// Reads the first `bytes` bytes of this source.
     ///
     /// # Errors
-    /// They are no whole snapshot of etcd, or hold data that this service does not support.
+    /// If they are not a complete snapshot of etcd, or contain data that this service does not
+    /// support.
     pub fn read(source: &'s dyn Source, bytes: u64) -> Result<Self, Bad> {
         let mut trees = Trees::open(source, bytes)?;
         let mut buckets = Vec::new();
@@ -164,7 +165,7 @@ impl<'s> Contents<'s> {
             b"auth" => Box::new(|element| self.auth_state(element)),
             b"authUsers" => Box::new(|element| self.user(element)),
             b"authRoles" => Box::new(|element| self.role(element)),
-            // Members, alarms and versions are of the old cluster alone.
+            // Members, alarms and versions concern only the old cluster.
             _ => Box::new(|_| Ok(())),
         };
         trees.each(bucket, &mut |element| {
@@ -183,7 +184,7 @@ impl<'s> Contents<'s> {
         let mut by_key: Vec<usize> = (0..self.changes.len()).collect();
         by_key.sort_unstable_by(|a, b| {
             let [one, other] = [a, b].map(|index| self.change_at(*index).map(|change| change.2));
-            // Later changes have higher numbers.
+            // Later changes have higher indexes.
             one.cmp(&other).then(b.cmp(a))
         });
         self.by_key = by_key;
@@ -301,7 +302,7 @@ impl<'s> Contents<'s> {
         &self.status
     }
 
-    /// Returns the revision before which history was discarded; -1 if none ever was.
+    /// Returns the revision before which history was compacted; -1 if it never was.
     pub fn compacted(&self) -> i64 {
         self.scheduled.max(self.finished)
     }
@@ -311,8 +312,8 @@ impl<'s> Contents<'s> {
         self.finished.min(self.compacted()).max(0)
     }
 
-    /// The revision of the whole: that of the last change, unless that was deleted and is
-    /// compacted.
+    /// Returns the revision of the snapshot: that of the last change, or the compacted revision if
+    /// that is higher because the last changes were deletions and have been removed.
     pub fn revision(&self) -> i64 {
         self.status.revision.max(self.compacted()).max(1)
     }
@@ -322,8 +323,8 @@ impl<'s> Contents<'s> {
         &self.auth
     }
 
-    /// Leases, in the order of their ids as unsigned numbers, with the seconds that each is granted
-    /// for.
+    /// Returns the leases with their granted times in seconds, ordered by their ids as unsigned
+    /// numbers.
     pub fn leases(&self) -> &[(i64, i64)] {
         &self.leases
     }
@@ -341,8 +342,8 @@ impl<'s> Contents<'s> {
         Some((change.at, change.deletes, key))
     }
 
-    /// Returns the change at this place in the order of keys, and whether it is the current record
-    /// of its key.
+    /// Returns the change at this position in the order of keys, and whether it is the current
+    /// record of its key.
     pub(super) fn by_key(&self, place: usize) -> Option<(usize, bool)> {
         let index = *self.by_key.get(place)?;
         let (_, deletes, key) = self.change_at(index)?;
@@ -352,12 +353,12 @@ impl<'s> Contents<'s> {
         Some((index, is_newest && !deletes))
     }
 
-    /// Returns the lease of the key after a change; 0: none.
+    /// Returns the lease of the key after a change; 0 for none.
     pub(super) fn lease_of(&self, index: usize) -> i64 {
         self.changes.get(index).map_or(0, |change| change.lease)
     }
 
-    /// The record that a change made, read from the file.
+    /// Reads the record of a change from the file.
     pub(super) fn record_at(&self, index: usize) -> Result<Record, Bad> {
         let Some((change, (_, _, key))) = self.changes.get(index).zip(self.change_at(index)) else {
             return Err(Bad::damaged(0, "it changed while it was read"));

@@ -9,23 +9,23 @@ use crate::{
     },
 };
 
-/// Extension of leases beyond their granted time: clients have to find the new cluster, and it has
-/// to be started.
+/// Extension of leases beyond their granted times, because the new cluster must be started and its
+/// clients must find it.
 pub const LEASE_GRACE_MS: u64 = 300_000;
 
-/// Settings that are not in the snapshot.
+/// Settings that the snapshot does not contain.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Unix time in milliseconds: leases begin anew.
+    /// Current time in Unix milliseconds, at which leases start again.
     pub now_ms: u64,
-    /// Signs tokens, if auth is on.
+    /// Key that signs tokens, if auth is enabled.
     pub secret: [u8; crate::auth::SECRET_BYTES],
-    /// The hash of a new password of root. Those of etcd are of another kind, which fits no
+    /// Hash of a new password of root. etcd's own hashes are of another kind, which matches no
     /// password here.
     pub root_hash: Option<String>,
 }
 
-/// Current part of an image.
+/// Current section of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Head,
@@ -41,26 +41,26 @@ enum Stage {
     End,
 }
 
-/// Items one after the other. Keys are sorted in memory, and values read from the file.
+/// Generator of the items. Keys are sorted in memory, and values are read from the file.
 pub struct Items<'c> {
     contents: &'c Contents<'c>,
     auth: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Time from which leases are extended, Unix time in milliseconds.
+    /// Time at which leases start again, in Unix milliseconds.
     begins_ms: u64,
-    /// Deadlines, with the leases that have them.
+    /// Deadlines with their leases.
     deadlines: Vec<(u64, u64)>,
-    /// Leases, and the newest changes of their keys.
+    /// Leases with the newest changes of their keys.
     attached: Vec<(u64, usize)>,
     stage: Stage,
-    /// Position within the stage.
+    /// Position within the section.
     at: usize,
 }
 
 impl<'c> Items<'c> {
-    /// Starts at the first item.
+    /// Creates a generator that starts at the first item.
     ///
     /// # Errors
-    /// The snapshot exceeds a limit of this service.
+    /// If the snapshot exceeds a limit of this service.
     pub fn new(contents: &'c Contents<'c>, settings: &Settings) -> Result<Self, Bad> {
         let leases = contents.leases();
         if leases.len() as u64 > LEASES_MAX {
@@ -86,7 +86,7 @@ impl<'c> Items<'c> {
         Ok(items)
     }
 
-    /// Finds the keys of leases.
+    /// Finds the keys of all leases.
     fn attach(&mut self) {
         for place in 0..self.contents.changes() {
             let Some((index, true)) = self.contents.by_key(place) else {
@@ -98,7 +98,7 @@ impl<'c> Items<'c> {
                 self.attached.push((lease, index));
             }
         }
-        // In the order of keys they are already.
+        // They are already ordered by key.
         self.attached.sort_by_key(|(lease, _)| *lease);
     }
 
@@ -108,7 +108,7 @@ impl<'c> Items<'c> {
         found.is_ok()
     }
 
-    /// Begins again.
+    /// Starts again at the first item.
     pub const fn rewind(&mut self) {
         (self.stage, self.at) = (Stage::Head, 0);
     }
@@ -116,7 +116,7 @@ impl<'c> Items<'c> {
     /// Writes the next item to `item`; returns whether there was one.
     ///
     /// # Errors
-    /// The file cannot be read, or changed.
+    /// If the file cannot be read, or has changed.
     pub fn next(&mut self, item: &mut Vec<u8>) -> Result<bool, Bad> {
         loop {
             if self.stage == Stage::Head {
@@ -211,7 +211,7 @@ impl<'c> Items<'c> {
         change.map_or(Row::Over, |(at, deletes, key)| Row::One(bring::revision(at, deletes, key)))
     }
 
-    /// The state; where nothing ever happened there is none.
+    /// Returns the state; there is none if nothing ever happened.
     fn state(&self, at: usize) -> Row {
         let contents = self.contents;
         let leases = contents.leases().len() as u64;
@@ -228,7 +228,7 @@ impl<'c> Items<'c> {
     }
 }
 
-/// Result of a look-up at a position.
+/// Result of a look-up at a position of a section.
 enum Row {
     /// An entry of the store.
     One(Place),

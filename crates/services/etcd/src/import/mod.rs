@@ -2,8 +2,9 @@
 //! to an image of this service.
 //!
 //! [`bolt`] reads the file, [`contents`] its buckets, and [`items`] puts them in the order of an
-//! image. Keys are imported with all revisions in the file, leases with their keys, users with
-//! their roles and passwords. The whole content of the file is checked: it may come from anywhere.
+//! image. Keys are imported with all revisions in the file, leases with their keys, and users with
+//! their roles and passwords. All contents of the file are validated, because it may come from
+//! anywhere.
 
 mod bad;
 mod bolt;
@@ -19,17 +20,17 @@ pub use self::{
     items::{Items, LEASE_GRACE_MS, Settings},
 };
 
-/// Bytes of the checksum after a snapshot; without it the length is a multiple of [`SECTOR`].
+/// Size of the checksum after a snapshot; without it the length is a multiple of [`SECTOR`].
 const SUM_BYTES: u64 = 32;
 const SECTOR: u64 = 512;
-/// Bytes that are read at a time.
+/// Number of bytes read at a time.
 const PIECE: usize = 256 << 10;
 
-/// Returns the length of the database within the file, and whether a checksum after it confirms
-/// that it is complete; a mismatch is an error.
+/// Returns the length of the database in the file, and whether a checksum after it confirms that it
+/// is complete. A mismatch is an error.
 ///
 /// # Errors
-/// The file cannot be read, or is damaged.
+/// If the file cannot be read or is damaged.
 pub fn verify(source: &dyn Source) -> Result<(u64, bool), Bad> {
     let bytes = source.bytes();
     if bytes % SECTOR != SUM_BYTES {

@@ -1,4 +1,5 @@
-//! Alarms: faults of members, known to all; while a member has no space, nothing grows.
+//! Alarms: faults of members, known to all of them. While a member has no space, the data may not
+//! grow.
 
 use std::ops::ControlFlow;
 
@@ -13,11 +14,11 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Alarms at a time.
+/// Maximum number of alarms.
 const ALARMS_MAX: usize = 1000;
 
 impl Mvcc {
-    /// The alarms of a kind, or all.
+    /// Returns the alarms of a kind, or all alarms.
     pub fn alarms(&self, kind: AlarmType) -> Vec<AlarmMember> {
         let mut alarms = Vec::new();
         let from = match kind {
@@ -36,7 +37,7 @@ impl Mvcc {
         alarms
     }
 
-    /// Returns whether no member lacks space. Cached, because it is asked before every put.
+    /// Returns whether no member lacks space. Cached, because it is checked before every put.
     pub const fn has_space(&self) -> bool {
         !self.lacks_space
     }
@@ -61,7 +62,7 @@ impl Mvcc {
         Ok(vec![AlarmMember { member_id: member, alarm: kind.into() }])
     }
 
-    /// Ends an alarm; returns it, if there was one.
+    /// Disarms an alarm; returns it, if it was raised.
     pub fn disarm(&mut self, kind: AlarmType, member: u64) -> Vec<AlarmMember> {
         let place = alarm(kind as u8, member);
         if self.store.get(&place).is_none() {

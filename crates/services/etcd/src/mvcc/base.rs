@@ -1,4 +1,4 @@
-//! The keys as a whole: the store below them, and what is known of it without a look-up.
+//! All keys: the store below them, and data about it that is cached in memory.
 
 use std::cell::Cell;
 
@@ -11,10 +11,10 @@ use crate::store::{Store, counted::Counted};
 pub struct Mvcc {
     pub(super) store: Counted,
     pub(super) state: State,
-    /// There is an alarm that a member has no space.
+    /// A member has an alarm that it has no space.
     pub(super) lacks_space: bool,
     pub(super) ends: Ends,
-    /// The group's time, Unix time in milliseconds.
+    /// The group's time, in Unix milliseconds.
     pub(super) time: u64,
 }
 
@@ -28,12 +28,12 @@ impl Mvcc {
             ends: Ends::default(),
             time: 0,
         };
-        // The store's own check is at its start and its load.
+        // The service checks the store at its start and after a load.
         let _ = mvcc.read_state();
         mvcc
     }
 
-    /// Reads the state from the store, after that was replaced as a whole.
+    /// Reads the state from the store after all entries were replaced.
     pub(crate) fn read_state(&mut self) -> Result<(), LoadError> {
         self.lacks_space = self.has_alarm_of_space();
         self.ends = Ends::default();
@@ -53,32 +53,32 @@ impl Mvcc {
         }
     }
 
-    /// The revision of the last transaction that changed something.
+    /// Returns the revision of the last transaction that changed something.
     pub const fn revision(&self) -> i64 {
         self.state.revision
     }
 
-    /// Returns the revision before which history is discarded; -1 if none ever was.
+    /// Returns the revision before which history is compacted; -1 if it never was.
     pub const fn compacted(&self) -> i64 {
         self.state.compacted
     }
 
-    /// Leases that are stored.
+    /// Returns the number of stored leases.
     pub const fn leases_stored(&self) -> u64 {
         self.state.leases
     }
 
-    /// Bytes of all entries.
+    /// Returns the size of all entries.
     pub const fn bytes(&self) -> u64 {
         self.store.bytes()
     }
 
-    /// The store below.
+    /// Returns the store below.
     pub fn store(&self) -> &dyn Store {
         &*self.store
     }
 
-    /// Returns the store below for writes that change no entry.
+    /// Returns the store below, for calls that change no entry.
     pub(crate) fn below(&mut self) -> &mut dyn Store {
         self.store.below()
     }
@@ -88,14 +88,15 @@ impl Mvcc {
     }
 }
 
-/// Cached bounds of deadlines. Old deadlines of leases that were kept alive since precede the
-/// others until a store on disk has merged them away; finding the first one must not walk over them
-/// each time.
+/// Cached bounds of deadlines. In a store on disk, removed deadlines of leases that were kept alive
+/// precede the others until they are merged away, and a search for the first deadline must not walk
+/// over them each time.
 #[derive(Debug, Default)]
 pub(super) struct Ends {
-    /// Lower bound of all deadlines; leases with the same deadline are in the order of their ids as
-    /// unsigned numbers. At most one above the group's time: new deadlines are later.
+    /// Lower bound of all deadlines, with a lease; leases with the same deadline are ordered by
+    /// their ids as unsigned numbers. At most one above the group's time, because new deadlines are
+    /// later.
     pub(super) earliest: Cell<(u64, u64)>,
-    /// No deadline is above the group's time and below this one.
+    /// No deadline lies between the group's time and this one.
     pub(super) next: Cell<u64>,
 }

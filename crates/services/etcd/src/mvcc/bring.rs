@@ -1,10 +1,10 @@
-//! Rows of the store for data that were made elsewhere, for an image.
+//! Rows of the store for data from another cluster, for an image.
 
 use bytes::Bytes;
 
 use super::layout::{self, Change, Lease, Record, Revision, STATE, State};
 
-/// An entry of the store: place and content.
+/// An entry of the store: place and value.
 pub(crate) type Place = (Vec<u8>, Bytes);
 
 /// Returns the entry of the current record of a key.
@@ -23,7 +23,7 @@ pub(crate) fn revision(at: Revision, deletes: bool, key: &[u8]) -> Place {
     (layout::revision(at), Change::encode(deletes, key))
 }
 
-/// A lease.
+/// Returns the entry of a lease.
 pub(crate) fn lease(id: i64, granted: i64, deadline: u64, keys: u64) -> Place {
     let lease = Lease { granted, deadline, keys };
     (layout::lease(id), lease.encode())
@@ -39,13 +39,13 @@ pub(crate) fn deadline(at: u64, id: i64) -> Place {
     (layout::deadline(at, id), Bytes::new())
 }
 
-/// Returns the revision in an entry, if it is the state.
+/// Returns the revision of an entry, if the entry is the state.
 pub(crate) fn revision_of(place: &[u8], value: &[u8]) -> Option<i64> {
     State::decode(value).filter(|_| place == STATE).map(|state| state.revision)
 }
 
-/// Returns the state with a higher revision, and all history below that discarded; `None` if it
-/// cannot be so high.
+/// Returns the state with a higher revision and all earlier history compacted; `None` if it cannot
+/// be so high.
 pub(crate) fn raised(value: &[u8], by: u64) -> Option<Bytes> {
     let mut state = State::decode(value)?;
     state.revision = state.revision.checked_add_unsigned(by)?;
@@ -54,7 +54,7 @@ pub(crate) fn raised(value: &[u8], by: u64) -> Option<Bytes> {
     State::decode(&raised).map(|_| raised)
 }
 
-/// Returns the state; discarded history before `scrubbed` has been removed.
+/// Returns the entry of the state; compacted history before `scrubbed` has been removed.
 pub(crate) fn state(revision: i64, compacted: i64, scrubbed: i64, leases: u64) -> Place {
     let state = State { revision, compacted, scrubbed: Revision::first_of(scrubbed), leases };
     (STATE.to_vec(), state.encode())

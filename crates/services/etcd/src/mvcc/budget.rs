@@ -1,21 +1,21 @@
-//! Budgets of requests: how much one request may read and answer, so that none fills the memory of
-//! all replicas at once, or keeps them busy.
+//! Budgets of requests: how much one request may read and return, so that no request fills the
+//! memory of all replicas or keeps them busy.
 //!
-//! The usage of a command is counted and not measured: it must run out at the same point on every
-//! node.
+//! The usage of a command is counted and not measured, because it must exceed the budget at the
+//! same point on every node.
 
 use crate::refusal::Refusal;
 
-/// Bytes that a command in the log may answer with.
+/// Maximum size of the response to a command in the log.
 pub const COMMAND_BYTES_MAX: u64 = 64 << 20;
-/// Keys that a command in the log may look at without changing them.
+/// Maximum number of keys that a command in the log may visit without changing them.
 pub const COMMAND_VISITS_MAX: u64 = 10_000_000;
-/// Bytes that a query may answer with.
+/// Maximum size of the response to a query.
 pub const QUERY_BYTES_MAX: u64 = 512 << 20;
-/// Approximate overhead of a key in an answer, in addition to key and value.
+/// Approximate overhead of a key in a response, in addition to key and value.
 pub(super) const ENTRY_BYTES: u64 = 64;
 
-/// Approximate memory of the undo entries for one deleted key, excluding the key's bytes.
+/// Approximate memory of the undo entries for one deleted key, excluding the bytes of the key.
 const UNDO_BYTES: u64 = 512;
 
 /// Remaining budget.
@@ -31,18 +31,18 @@ impl Budget {
     /// Budget of a query.
     pub const QUERY: Self = Self { bytes: QUERY_BYTES_MAX, visits: u64::MAX };
 
-    /// A budget of this size, for tests.
+    /// Returns a budget of this size, for tests.
     pub const fn of(bytes: u64, visits: u64) -> Self {
         Self { bytes, visits }
     }
 
-    /// A key was looked at.
+    /// Charges a visit to a key.
     pub(super) fn visit(&mut self) -> Result<(), Refusal> {
         self.visits = self.visits.checked_sub(1).ok_or(Refusal::TooMuch)?;
         Ok(())
     }
 
-    /// Bytes that are left.
+    /// Returns the remaining bytes.
     pub(super) const fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -54,7 +54,7 @@ impl Budget {
         Ok(())
     }
 
-    /// A key and a value go into the answer.
+    /// Charges a key and a value in the response.
     pub(super) fn answer(&mut self, key: usize, value: usize) -> Result<(), Refusal> {
         let bytes = ENTRY_BYTES + (key as u64).saturating_add(value as u64);
         self.bytes = self.bytes.checked_sub(bytes).ok_or(Refusal::TooMuch)?;

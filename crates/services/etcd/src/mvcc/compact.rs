@@ -1,10 +1,10 @@
 //! Compaction: history is discarded at once, and removed in bounded steps.
 //!
-//! The steps are commands in the log, so all nodes remove the same at the same point. A step walks
-//! over the changes from the oldest revision on: the previous record of a key is garbage if the
-//! change that replaced it is itself below the compacted revision, and so is that change if it
-//! deleted the key. The changes at the compacted revision itself stay until the next compaction, as
-//! a watch may begin there.
+//! The steps are commands in the log, so all nodes remove the same history at the same point. A
+//! step visits the changes from the oldest revision on. The previous record of a key is garbage if
+//! the change that replaced it is itself below the compacted revision; so is that change if it
+//! deleted the key. The changes at the compacted revision itself stay until the next compaction,
+//! because a watch may start there.
 
 use std::ops::ControlFlow;
 
@@ -16,11 +16,11 @@ use super::{
 };
 use crate::refusal::Refusal;
 
-/// Maximum number of changes that one step visits.
+/// Maximum number of changes visited by one step.
 pub const SCRUB_MAX: usize = 1000;
 
 impl Mvcc {
-    /// Discards the history before this revision. Returns the present revision.
+    /// Discards the history before this revision. Returns the current revision.
     pub fn compact(&mut self, at: i64) -> Result<i64, Refusal> {
         if at <= self.state.compacted {
             return Err(Refusal::Compacted);
@@ -39,7 +39,7 @@ impl Mvcc {
         self.state.scrubbed.main < self.state.compacted
     }
 
-    /// Removes some of the discarded history; looks at `most` changes at most.
+    /// Removes some of the discarded history, visiting at most `most` changes.
     pub fn scrub(&mut self, most: usize) {
         if !self.has_scrap() || most == 0 {
             return;
@@ -61,7 +61,7 @@ impl Mvcc {
             Some((last, _)) if looked.len() == most => {
                 Revision { main: last.main, sub: last.sub.saturating_add(1) }
             }
-            // That was all.
+            // All changes were visited.
             _ => before,
         };
         for (at, change) in looked {
@@ -74,10 +74,10 @@ impl Mvcc {
         self.set_state(state);
     }
 
-    /// Removes the record of a key before this change. That is one entry at most, and adjacent:
-    /// anything older was removed with an earlier change. A store on disk still walks over removed
-    /// entries, so nothing is looked for after that entry, nor after the change that created the
-    /// key.
+    /// Removes the record of a key before this change. That is at most one entry, and adjacent,
+    /// because anything older was removed with an earlier change. A store on disk also walks over
+    /// removed entries, so the search ends at that entry, and is omitted for a change that created
+    /// the key.
     fn forget_before(&mut self, change: &Change, at: Revision) {
         let key = &change.key;
         let creates = || {

@@ -1,4 +1,4 @@
-//! Compare: the conditions on keys by which a transaction chooses a branch.
+//! Compare: conditions on keys by which a transaction selects a branch.
 
 use std::{cmp::Ordering, ops::ControlFlow};
 
@@ -25,10 +25,10 @@ const ABSENT: Record = Record {
     value: bytes::Bytes::new(),
 };
 
-/// Returns whether the comparison holds for one key.
+/// Returns whether the comparison holds for one record.
 fn holds(compare: &Compare, record: &Record) -> bool {
     let union = compare.target_union.as_ref();
-    // A union of another kind than the target counts as zero.
+    // A value of another kind than the target counts as zero.
     let number = |wanted: Option<i64>, has: i64| has.cmp(&wanted.unwrap_or(0));
     let order = match CompareTarget::try_from(compare.target) {
         Ok(CompareTarget::Version) => {
@@ -73,13 +73,13 @@ fn holds(compare: &Compare, record: &Record) -> bool {
         Ok(CompareResult::NotEqual) => order.is_ne(),
         Ok(CompareResult::Greater) => order.is_gt(),
         Ok(CompareResult::Less) => order.is_lt(),
-        // As etcd has it.
+        // As in etcd.
         Err(_) => true,
     }
 }
 
 impl Mvcc {
-    /// Returns whether all of these hold; for a range, for each key in it.
+    /// Returns whether all comparisons hold; for a range, whether they hold for each of its keys.
     pub(super) fn all_hold(
         &self,
         compares: &[Compare],
@@ -109,7 +109,8 @@ impl Mvcc {
         if any {
             return Ok(all);
         }
-        // An absent value cannot be distinguished from an empty one, so no comparison of it holds.
+        // An absent value cannot be distinguished from an empty one, so comparisons of absent
+        // values never hold.
         let of_value = compare.target == i32::from(CompareTarget::Value);
         Ok(!of_value && holds(compare, &ABSENT))
     }

@@ -1,4 +1,4 @@
-//! Events from a revision on, a page at a time.
+//! Events from a revision on, in pages.
 
 use std::ops::ControlFlow;
 
@@ -15,15 +15,15 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Maximum number of changes that one page visits, except that those of one transaction stay
+/// Maximum number of changes visited by one page, except that those of one transaction stay
 /// together.
 const VISITS_MAX: usize = 5_000;
-/// Bytes of a page, about.
+/// Approximate maximum size of a page.
 const PAGE_BYTES: usize = 1 << 20;
 
 impl Mvcc {
-    /// Returns the events from a revision on: as many whole transactions as fit on a page, and at
-    /// least one.
+    /// Returns the events from a revision on: as many complete transactions as fit on a page, and
+    /// at least one.
     pub fn events(&self, request: &EventsRequest) -> Result<Events, Refusal> {
         if request.from < self.state.compacted {
             return Err(Refusal::Compacted);
@@ -68,7 +68,7 @@ impl Mvcc {
             }
         };
         let is_new = !change.deletes && kv.create_revision == at.main;
-        // The previous record may be compacted already.
+        // The previous record may already be compacted.
         let known = at.main > self.state.compacted;
         let before = (prev_kv && known && !is_new).then(|| self.at(key, at.main.saturating_sub(1)));
         let prev_kv = before.flatten().map(|record| {
@@ -82,7 +82,7 @@ impl Mvcc {
         Some(Event { r#type: kind.into(), kv: Some(kv), prev_kv })
     }
 
-    /// The record that this change made.
+    /// Returns the record made by this change.
     pub(super) fn record_at(&self, key: &Bytes, at: Revision) -> Option<Record> {
         let now = self.store.get(&current(key));
         let now = now.as_ref().and_then(Record::decode);

@@ -1,8 +1,8 @@
-//! A hash of everything that can be read at a revision: equal on equal nodes, regardless of the
-//! progress of removing discarded history.
+//! A hash of everything that can be read at a revision. It is the same on equal nodes, regardless
+//! of how much of the compacted history they have removed.
 //!
-//! It covers the keys as of the compacted revision, and the changes since, in order. Computed in
-//! pages, so that a node does other work meanwhile.
+//! It covers the keys as of the compacted revision, and the later changes, in order. It is computed
+//! in pages, so that the node can do other work in between.
 
 use std::ops::ControlFlow;
 
@@ -19,14 +19,14 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Maximum number of keys and changes that one page visits.
+/// Maximum number of keys and changes visited by one page.
 const VISITS_MAX: usize = 5_000;
-/// Bytes that it looks at, about.
+/// Approximate maximum number of bytes visited by one page.
 const PAGE_BYTES: usize = 4 << 20;
-/// Odd, with bits everywhere: entries in another order make another hash.
+/// An odd number with well-distributed bits, so that the hash depends on the order of entries.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Hash in progress, and the work done for it.
+/// Hash in progress, with the work done for it.
 struct Hashing {
     hash: u64,
     visits: usize,
@@ -63,7 +63,7 @@ impl Hashing {
 }
 
 impl Mvcc {
-    /// Continues a hash by a page.
+    /// Continues a hash by one page.
     pub fn hash(&self, request: &HashRequest) -> Result<HashPage, Refusal> {
         let compacted = self.state.compacted;
         let at = match request.at {
@@ -95,8 +95,8 @@ impl Mvcc {
         })
     }
 
-    /// Hashes keys at the compacted revision, from one on; returns the start of the next page, if
-    /// there are more.
+    /// Hashes the keys from one on, as of the compacted revision; returns the start of the next
+    /// page, if there is one.
     fn hash_keys(&self, from: &[u8], compacted: i64, hashing: &mut Hashing) -> Option<Bytes> {
         if compacted < 1 {
             return None;
@@ -116,7 +116,7 @@ impl Mvcc {
     }
 
     /// Hashes the changes after the compacted revision; returns the start of the next page, or
-    /// nothing.
+    /// empty bytes.
     fn hash_changes(&self, request: &HashRequest, at: i64, hashing: &mut Hashing) -> Bytes {
         let first = revision(Revision::first_of(self.state.compacted.max(0).saturating_add(1)));
         let from = match request.of_changes {

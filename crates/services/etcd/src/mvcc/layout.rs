@@ -11,56 +11,56 @@
 //! | `a` | a kind of alarm and a member | nothing |
 //! | `s` | – | the revision, the compacted revision, and the number of leases |
 //!
-//! Capital letters are those of [`crate::auth`], and `z` is [the size](crate::store::counted).
+//! Capital letters belong to [`crate::auth`], and `z` is [the size](crate::store::counted).
 //!
-//! Hence the current record of a key is found by one look-up, its history is contiguous, and the
-//! changes since a revision are one range. Part of the format of snapshots.
+//! Hence the current record of a key takes one look-up, its history is contiguous, and the changes
+//! since a revision are one range. The layout is part of the format of snapshots.
 
 use bytes::{BufMut as _, Bytes};
 
-/// The state.
+/// Place of the state.
 pub(super) const STATE: &[u8] = b"s";
-/// Current records.
+/// Prefix of current records.
 const CURRENT: u8 = b'c';
-/// Earlier records.
+/// Prefix of earlier records.
 const HISTORY: u8 = b'h';
-/// Revisions.
+/// Prefix of revisions.
 const REVISIONS: u8 = b'r';
-/// Leases.
+/// Prefix of leases.
 const LEASES: u8 = b'l';
-/// Keys of leases.
+/// Prefix of keys attached to leases.
 const ATTACHED: u8 = b'k';
-/// Leases by their deadlines.
+/// Prefix of leases ordered by deadline.
 const DEADLINES: u8 = b'd';
-/// Alarms.
+/// Prefix of alarms.
 const ALARMS: u8 = b'a';
 
-/// Maximum bytes of a key. A tree on disk accepts no more than 64 KiB, and history may double a
-/// key; the outcome of a command must not depend on the store.
+/// Maximum length of a key. A tree on disk accepts at most 64 KiB, and escaping in history may
+/// double a key. The outcome of a command must not depend on the store.
 pub const KEY_BYTES_MAX: usize = 16 << 10;
-/// Bytes of the longest place of an entry: that is one of history.
+/// Maximum length of the place of an entry, which is one of history.
 pub(crate) const PLACE_BYTES_MAX: usize = 1 + 2 * KEY_BYTES_MAX + 2 + 16;
 
-/// Highest revision that an image may hold: the revisions above it last longer than any cluster
-/// lives.
+/// Maximum revision of an image; the revisions above it outlast any cluster.
 const REVISION_MAX: i64 = i64::MAX / 2;
 
-/// Revision of a change: that of the transaction, and the position of the change in it.
+/// Revision of a change: that of its transaction, and the number of the change in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision {
-    /// The transaction's.
+    /// Revision of the transaction.
     pub main: i64,
-    /// The place in it, from 0.
+    /// Number of the change in the transaction, from 0.
     pub sub: u64,
 }
 
 impl Revision {
-    /// The first place of a transaction.
+    /// Returns the first revision of a transaction.
     pub(super) const fn first_of(main: i64) -> Self {
         Self { main, sub: 0 }
     }
 
-    /// Bytes that sort as revisions do; those of the store are never negative.
+    /// Encodes the revision so that bytes sort as revisions do; stored revisions are never
+    /// negative.
     fn to_bytes(self) -> [u8; 16] {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&self.main.to_be_bytes());
@@ -68,7 +68,7 @@ impl Revision {
         bytes
     }
 
-    /// Returns whether a transaction may have this revision.
+    /// Returns whether this is a possible revision of a transaction.
     pub(crate) fn makes_sense(self) -> bool {
         (1..=REVISION_MAX).contains(&self.main)
     }
@@ -99,7 +99,7 @@ pub(super) fn current_key(place: &[u8]) -> &[u8] {
     place.get(1..).unwrap_or_default()
 }
 
-/// Returns the start of the history of keys from this one on.
+/// Returns the start of the history of this key and all later ones.
 pub(super) fn history(key: &[u8]) -> Vec<u8> {
     let mut place = Vec::with_capacity(3 + key.len() + 16);
     place.push(HISTORY);
@@ -109,7 +109,7 @@ pub(super) fn history(key: &[u8]) -> Vec<u8> {
             place.push(0xff);
         }
     }
-    // Sorts before anything that can follow in a longer key.
+    // Sorts before any byte that can follow in a longer key.
     place.extend_from_slice(&[0, 1]);
     place
 }
@@ -128,8 +128,8 @@ pub(super) const fn history_end() -> [u8; 1] {
     [HISTORY + 1]
 }
 
-/// Returns the place of the record of this revision of a key once it is history; earlier revisions
-/// of the key follow.
+/// Returns the place in history of the record of a key at this revision; earlier revisions of the
+/// key follow it.
 pub(super) fn history_at(key: &[u8], revision: Revision) -> Vec<u8> {
     let mut place = history(key);
     place.extend(revision.to_bytes().map(|byte| !byte));
@@ -159,13 +159,13 @@ pub(super) fn revision(revision: Revision) -> Vec<u8> {
     place
 }
 
-/// Returns the revision of a change's place.
+/// Returns the revision at the place of a change.
 pub(super) fn parse_revision(place: &[u8]) -> Option<Revision> {
     let bytes = place.get(1..)?.try_into().ok()?;
     Some(Revision::from_bytes(bytes))
 }
 
-/// Change of a revision.
+/// A change, stored under its revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Change {
     pub(super) deletes: bool,
@@ -193,22 +193,22 @@ impl Change {
 /// Record of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// The change that made it.
+    /// Revision of the change that made the record.
     pub revision: Revision,
-    /// The transaction that created the key.
+    /// Revision of the transaction that created the key.
     pub created: i64,
     /// Number of puts of the key since its creation.
     pub version: i64,
-    /// The lease, or 0.
+    /// Lease of the key; 0 for none.
     pub lease: i64,
-    /// The value.
+    /// Value of the key.
     pub value: Bytes,
 }
 
 impl Record {
     const HEAD_BYTES: usize = 40;
 
-    /// Returns whether the record is valid: later arithmetic on it does not overflow.
+    /// Returns whether the record is valid, so that later arithmetic on it does not overflow.
     pub(crate) fn makes_sense(&self) -> bool {
         let sane = |count| (1..=REVISION_MAX).contains(&count);
         self.revision.makes_sense() && sane(self.created) && sane(self.version)
@@ -224,7 +224,7 @@ impl Record {
         bytes.into()
     }
 
-    /// `None`: there is no record, as where a key was deleted.
+    /// Decodes a record; `None` for an empty value, which marks a deleted key.
     pub(super) fn decode(bytes: &Bytes) -> Option<Self> {
         let (head, _) = bytes.split_first_chunk::<{ Self::HEAD_BYTES }>()?;
         let (revision, numbers) = head.split_first_chunk::<16>()?;
@@ -242,14 +242,14 @@ impl Record {
     }
 }
 
-/// A lease: when keys go by themselves.
+/// A lease, at whose end its keys are deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// Seconds for which it was granted.
+    /// Granted time in seconds.
     pub granted: i64,
-    /// Deadline, Unix time in milliseconds.
+    /// Deadline in Unix milliseconds.
     pub deadline: u64,
-    /// Number of keys attached to it.
+    /// Number of attached keys.
     pub keys: u64,
 }
 
@@ -285,7 +285,7 @@ pub(super) const fn leases_end() -> [u8; 1] {
     [LEASES + 1]
 }
 
-/// Returns the lease at a place.
+/// Returns the id of the lease at a place.
 pub(super) fn parse_lease(place: &[u8]) -> Option<i64> {
     let id = place.get(1..)?.try_into().ok()?;
     Some(i64::from_be_bytes(id))
@@ -305,7 +305,7 @@ pub(super) fn attached_end(id: i64) -> Vec<u8> {
     }
 }
 
-/// Returns the key that a place attaches to a lease.
+/// Returns the key attached to a lease by a place.
 pub(super) fn parse_attached(place: &[u8]) -> Option<&[u8]> {
     place.get(9..)
 }
@@ -342,22 +342,22 @@ pub(super) const fn alarms_end() -> [u8; 1] {
     [ALARMS + 1]
 }
 
-/// Returns the kind and the member of an alarm's place.
+/// Returns the kind and the member of the alarm at a place.
 pub(super) fn parse_alarm(place: &[u8]) -> Option<(u8, u64)> {
     let (kind, member) = place.get(1..)?.split_first()?;
     Some((*kind, u64::from_be_bytes(member.try_into().ok()?)))
 }
 
-/// State apart from the keys.
+/// The state apart from keys, leases and alarms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
-    /// The last transaction that changed something; 1 before the first one.
+    /// Revision of the last transaction that changed something; 1 before the first one.
     pub(super) revision: i64,
-    /// History before it was discarded; -1 if none ever was.
+    /// Revision before which history was compacted; -1 if it never was.
     pub(super) compacted: i64,
     /// Compacted history before this revision has been removed.
     pub(super) scrubbed: Revision,
-    /// Leases that are stored.
+    /// Number of stored leases.
     pub(super) leases: u64,
 }
 
@@ -393,8 +393,8 @@ impl State {
     }
 }
 
-/// Returns whether an entry is one that this version writes: later arithmetic on it does not
-/// overflow.
+/// Returns whether this version could have written the entry, so that later arithmetic on it does
+/// not overflow.
 pub(crate) fn is_place(place: &[u8], value: &[u8]) -> bool {
     let is_record = || {
         let record = value.split_first_chunk::<{ Record::HEAD_BYTES }>();

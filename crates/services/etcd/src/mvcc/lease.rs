@@ -1,8 +1,8 @@
-//! Leases: keys that are deleted together when the lease is not kept alive.
+//! Leases: keys that are deleted together when their lease is not kept alive.
 //!
-//! A lease that has expired by the group's time does not exist ([time-2]); its keys do until a
-//! command removes them, since that takes a revision. The leader proposes such commands as soon as
-//! there is something to remove.
+//! A lease that has expired by the group's time does not exist ([time-2]). Its keys exist until a
+//! command removes them, because their deletion needs a revision. The leader proposes such commands
+//! as soon as there is something to remove.
 
 use std::ops::ControlFlow;
 
@@ -19,21 +19,21 @@ use super::{
 };
 use crate::refusal::Refusal;
 
-/// Longest time that a lease is granted for, in seconds.
+/// Maximum time to live of a lease, in seconds.
 pub const TTL_MAX: i64 = 9_000_000_000;
-/// Shortest lease; shorter requests are raised to this.
+/// Minimum time to live of a lease, in seconds; shorter requests are raised to it.
 pub const TTL_MIN: i64 = 1;
-/// Leases at a time.
+/// Maximum number of leases.
 pub const LEASES_MAX: u64 = 1_000_000;
-/// Keys that go with one lease: they go in one command.
+/// Maximum number of keys of one lease, because one command deletes them all.
 pub const LEASE_KEYS_MAX: u64 = 100_000;
-/// Leases that one command ends because of their time.
+/// Maximum number of leases that one command ends because they expired.
 const ENDED_MAX: usize = 100;
-/// Expiry stops within one command once this many keys are deleted.
+/// Number of deleted keys after which a command ends no further expired leases.
 const ENDED_KEYS_MAX: u64 = 10_000;
-/// Leases that one page of their list looks at.
+/// Maximum number of leases visited by one page of their list.
 const LEASES_PAGE: usize = 5_000;
-/// Keys of a lease that are copied at a time.
+/// Number of keys of a lease that are copied at a time.
 const KEYS_STEP: usize = 1000;
 
 /// Returns the end of all leases with this deadline.
@@ -42,10 +42,10 @@ fn behind(at: u64) -> Vec<u8> {
 }
 
 impl Mvcc {
-    /// The group's time from here on, Unix time in milliseconds.
+    /// Sets the group's time, in Unix milliseconds.
     pub fn set_time(&mut self, group_ms: u64) {
         if group_ms < self.time {
-            // The service went back.
+            // The service was reset to an earlier state.
             self.ends = Ends::default();
         }
         self.time = group_ms;
@@ -56,14 +56,14 @@ impl Mvcc {
         Lease::decode(&self.store.get(&lease(id))?)
     }
 
-    /// A lease that exists.
+    /// Returns a lease, unless it has expired.
     pub fn lease(&self, id: i64) -> Option<Lease> {
         let found = self.stored_lease(id);
         found.filter(|lease| lease.deadline > self.time)
     }
 
-    /// Leases that exist, in the order of their ids as unsigned numbers, from one on: a page of
-    /// them, and where the next page begins.
+    /// Returns a page of the unexpired leases, ordered by their ids as unsigned numbers, from
+    /// `from` on; and the start of the next page.
     pub fn leases(&self, from: i64) -> (Vec<i64>, Option<i64>) {
         let (mut found, mut looked, mut next) = (Vec::new(), 0, None);
         self.store.scan(&lease(from), &leases_end(), &mut |place, bytes| {
@@ -94,7 +94,7 @@ impl Mvcc {
         outcome.map(|()| keys)
     }
 
-    /// Visits the keys of a lease from one on.
+    /// Visits the keys of a lease, from `from` on.
     fn each_key_of(&self, id: i64, from: &[u8], visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>) {
         let (from, to) = (attached(id, from), attached_end(id));
         self.store.scan(&from, &to, &mut |place, _| {
@@ -102,14 +102,13 @@ impl Mvcc {
         });
     }
 
-    /// Returns whether a key from this one on, and before the other if there is one, is attached to
-    /// a lease.
+    /// Returns whether a lease has a key at or after `from` and before `to`, if given.
     pub(crate) fn has_key_in(&self, id: i64, from: &[u8], to: Option<&[u8]>) -> bool {
         let end = to.map_or_else(|| attached_end(id), |to| attached(id, to));
         self.store.first(&attached(id, from), &end).is_some()
     }
 
-    /// Checks that one more key may be attached to a lease; 0 is none.
+    /// Checks that one more key may be attached to a lease; 0 means none.
     pub(super) fn has_room_for_key(&self, id: i64) -> Result<(), Refusal> {
         match self.stored_lease(id) {
             Some(lease) if lease.keys >= LEASE_KEYS_MAX => Err(Refusal::LeaseFull),
@@ -117,15 +116,15 @@ impl Mvcc {
         }
     }
 
-    /// Returns the deadline of a lease granted now: not earlier than its time, whatever the clock
-    /// said.
+    /// Returns the deadline of a lease granted or extended now; never earlier than by the group's
+    /// time, whatever the node's clock shows.
     fn deadline_of(&self, granted: i64, now_ms: u64) -> u64 {
         let ms = u64::try_from(granted).unwrap_or(0).saturating_mul(1000);
         now_ms.max(self.time).saturating_add(ms)
     }
 
-    /// Grants a lease for `ttl` seconds; returns the seconds granted. `now_ms` is the time at the
-    /// node that took the request ([time-2]).
+    /// Grants a lease for `ttl` seconds; returns the granted seconds. `now_ms` is the time at the
+    /// node that accepted the request ([time-2]).
     pub fn grant(&mut self, id: i64, ttl: i64, now_ms: u64) -> Result<i64, Refusal> {
         if id == 0 {
             return Err(Refusal::LeaseNotFound);
@@ -139,7 +138,7 @@ impl Mvcc {
         if self.stored_lease(id).is_none() && self.state.leases >= LEASES_MAX {
             return Err(Refusal::TooManyLeases);
         }
-        // A lease that expired a moment ago takes its keys with it.
+        // Removes an expired lease of this id, with its keys.
         self.end_lease(id);
         let granted = ttl.max(TTL_MIN);
         let new = Lease { granted, deadline: self.deadline_of(granted, now_ms), keys: 0 };
@@ -160,8 +159,8 @@ impl Mvcc {
         self.set_state(state);
     }
 
-    /// Extends a lease; returns the seconds for which it is granted. It never ends earlier because
-    /// of that, even if the clock of another node is slow.
+    /// Extends a lease; returns its granted seconds. The deadline never becomes earlier, even if
+    /// another node's clock is slow.
     pub fn keep_alive(&mut self, id: i64, now_ms: u64) -> Result<i64, Refusal> {
         let mut found = self.lease(id).ok_or(Refusal::LeaseNotFound)?;
         let new = self.deadline_of(found.granted, now_ms);
@@ -174,7 +173,7 @@ impl Mvcc {
         Ok(found.granted)
     }
 
-    /// Ends a lease; its keys go in one revision. The revision now.
+    /// Ends a lease and deletes its keys in one revision. Returns the current revision.
     pub fn revoke(&mut self, id: i64) -> Result<i64, Refusal> {
         self.lease(id).ok_or(Refusal::LeaseNotFound)?;
         self.end_lease(id);
@@ -191,7 +190,7 @@ impl Mvcc {
         let mut writing = Writing::alone(self);
         let mut from = Vec::new();
         loop {
-            // A few at a time, so that few are copied.
+            // Only some keys are copied at a time.
             let mut keys: Vec<Vec<u8>> = Vec::new();
             writing.mvcc.each_key_of(id, &from, &mut |key| {
                 keys.push(key.to_vec());
@@ -211,7 +210,7 @@ impl Mvcc {
         writing.finish();
     }
 
-    /// The earliest deadline above the group's time and up to this one.
+    /// Returns the earliest deadline above the group's time and at most `until_ms`.
     pub fn next_deadline(&self, until_ms: u64) -> Option<u64> {
         let from = self.time.checked_add(1)?.max(self.ends.next.get());
         if from > until_ms {
@@ -224,7 +223,7 @@ impl Mvcc {
         at
     }
 
-    /// Visits the leases whose time is over, those first that ended first.
+    /// Visits the expired leases, the earliest deadline first.
     fn each_ended(&self, visit: &mut dyn FnMut(i64) -> ControlFlow<()>) {
         let (at, id) = self.ends.earliest.get();
         if at > self.time {
@@ -253,7 +252,7 @@ impl Mvcc {
         found
     }
 
-    /// Ends some of the leases whose time is over, those first that ended first.
+    /// Ends some of the expired leases, the earliest deadline first.
     pub fn expire(&mut self) {
         let mut ended = Vec::new();
         self.each_ended(&mut |id| {

@@ -1,11 +1,12 @@
 //! Keys with all their revisions: etcd's MVCC store, over a [`Store`](crate::store::Store).
 //!
 //! A transaction that changes something is one revision, and its changes are numbered within it
-//! ([`layout`]). Upon the state and the store ([`base`]), reads see the present or a past revision
-//! ([`read`], [`range`], [`paging`]), [`write`] changes, [`txn`] compares and then does either,
-//! [`compact`] removes the past in small steps, [`events`] reads it, keys with a [`lease`] are
-//! deleted at its end, an [`alarm`] reports a fault of a member, and a [`hash`] compares the data
-//! of nodes. Nothing here knows a clock, a socket or a node: time comes from the log.
+//! ([`layout`]). On top of the state and the store ([`base`]), reads see the current revision or a
+//! past one ([`read`], [`range`], [`paging`]), [`write`] makes changes, [`txn`] compares and
+//! executes a branch, [`compact`] removes history in small steps, and [`events`] reads it. Keys
+//! with a [`lease`] are deleted at its end, an [`alarm`] reports a fault of a member, and a
+//! [`hash`] compares the data of nodes. Nothing here uses a clock, a socket or a node: time comes
+//! from the log.
 
 mod alarm;
 mod base;

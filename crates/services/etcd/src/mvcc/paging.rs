@@ -1,7 +1,7 @@
-//! Paged ranges: a large range is read in steps, between which the node does other work.
+//! Paged ranges: a large range is read in pages, between which the node does other work.
 //!
-//! All pages are of one revision, that of the first one, so together they are the range at one
-//! moment, regardless of writes meanwhile. The client side assembles and sorts them.
+//! All pages are of the revision of the first one, so together they are the range at one moment,
+//! regardless of concurrent writes. The reader assembles and sorts them.
 
 use std::ops::ControlFlow;
 
@@ -24,18 +24,18 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Maximum number of keys that one page visits.
+/// Maximum number of keys visited by one page.
 pub const PAGE_VISITS_MAX: u64 = 5_000;
-/// Bytes of a page, about.
+/// Approximate maximum size of a page.
 const PAGE_BYTES: usize = 1 << 20;
 
-/// A range that is read in pages, on the side of the reader.
+/// The reader's state of a range that is read in pages.
 #[derive(Clone, Debug)]
 pub struct Paging {
     request: RangeRequest,
-    /// The revision that is read; `None` before the first page.
+    /// Revision of the pages; `None` before the first page.
     at: Option<i64>,
-    /// The revision of the state when that was read.
+    /// Revision of the state at the first page.
     now: i64,
     /// Start of the next page.
     next: Bytes,
@@ -45,7 +45,7 @@ pub struct Paging {
 }
 
 impl Paging {
-    /// Begins.
+    /// Starts to read a range.
     pub fn new(request: RangeRequest) -> Self {
         Self {
             request,
@@ -58,13 +58,13 @@ impl Paging {
         }
     }
 
-    /// Returns whether a page was read: all others are of the same revision, at any freshness.
+    /// Returns whether a page was read. The others are then of the same revision, at any freshness.
     pub const fn is_begun(&self) -> bool {
         self.at.is_some()
     }
 
-    /// Returns whether it may restart if its revision is compacted meanwhile: the request did not
-    /// name that revision.
+    /// Returns whether the range may restart if its revision is compacted meanwhile, because the
+    /// request did not name that revision.
     pub const fn may_restart(&self) -> bool {
         self.at.is_some() && self.request.revision <= 0
     }
@@ -75,7 +75,7 @@ impl Paging {
         Self::new(self.request)
     }
 
-    /// Returns the next request, which visits this number of keys at most.
+    /// Returns the next request, for a page that visits at most `visits` keys.
     pub fn next(&self, visits: u64) -> PageRequest {
         let wanted = most(&self.request).saturating_sub(self.found.len());
         PageRequest {
@@ -95,7 +95,7 @@ impl Paging {
         self.bytes += page.kvs.iter().map(bytes_of).sum::<u64>();
         let drops = self.request.limit > 0;
         let keep = |kv: KeyValue| KeyValue {
-            // A copy: a few keys of many must not keep the bytes of all pages.
+            // A copy, so that a few keys do not retain the buffers of all pages.
             key: Bytes::copy_from_slice(&kv.key),
             value: Bytes::copy_from_slice(&kv.value),
             ..kv
@@ -105,7 +105,7 @@ impl Paging {
             false => self.found.extend(page.kvs),
         }
         if drops {
-            // Of many keys that are sorted, a few are wanted.
+            // A limited, sorted range keeps only the keys that may still be returned.
             sort(&self.request, &mut self.found);
             self.bytes = self.found.iter().map(bytes_of).sum();
         }
@@ -117,12 +117,12 @@ impl Paging {
         Ok(self.next.is_empty())
     }
 
-    /// Returns the approximate bytes of the keys read.
+    /// Returns the approximate size of the keys read.
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The answer.
+    /// Returns the complete response.
     pub fn finish(mut self) -> RangeResponse {
         let more = arrange(&self.request, &mut self.found);
         RangeResponse { header: header(self.now), kvs: self.found, more, count: self.count }
@@ -130,7 +130,7 @@ impl Paging {
 }
 
 impl Mvcc {
-    /// A page of a range.
+    /// Returns a page of a range.
     pub fn page(&self, page: &PageRequest) -> Result<Page, Refusal> {
         let request = page.request.as_ref().ok_or(Refusal::Malformed)?;
         let now = self.state.revision;
@@ -160,7 +160,7 @@ impl Mvcc {
                 }
             }
             if visits >= visits_max || bytes >= PAGE_BYTES {
-                // The first key after this one.
+                // The key just after this one.
                 next = [key, &[0]].concat().into();
                 return ControlFlow::Break(());
             }

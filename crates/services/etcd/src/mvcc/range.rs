@@ -1,4 +1,4 @@
-//! Range: which keys, as of when, filtered, sorted, limited.
+//! Range: selects keys at a revision, filters, sorts and limits them.
 
 use std::{cmp::Ordering, ops::ControlFlow};
 
@@ -22,25 +22,25 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Returns the order of the answer, if it is not that of keys.
+/// Returns the order of the response, unless it is that of keys.
 fn order_of(request: &RangeRequest) -> Option<(SortTarget, SortOrder)> {
     let target = request.sort_target();
     match (target, request.sort_order()) {
-        // Keys are read in order anyway.
+        // Keys are read in this order anyway.
         (SortTarget::Key, SortOrder::None | SortOrder::Ascend) => None,
         (target, SortOrder::None) => Some((target, SortOrder::Ascend)),
         (target, order) => Some((target, order)),
     }
 }
 
-/// Returns the maximum number of keys wanted, if there is one.
+/// Returns the maximum number of keys to return, if limited.
 fn limit_of(request: &RangeRequest) -> Option<usize> {
     let limit = usize::try_from(request.limit).ok();
     limit.filter(|limit| *limit > 0)
 }
 
-/// Returns the number of keys worth finding: sorting needs all of them, and telling whether there
-/// are more needs one more than the limit.
+/// Returns the number of keys worth finding: all of them for sorting, and otherwise one more than
+/// the limit, to know whether there are more.
 pub(super) fn most(request: &RangeRequest) -> usize {
     match (order_of(request), limit_of(request)) {
         _ if request.count_only => 0,
@@ -59,8 +59,8 @@ fn compare(target: SortTarget, one: &KeyValue, other: &KeyValue) -> Ordering {
     }
 }
 
-/// Sorts the keys found, and drops those that can neither be in the answer nor show that there are
-/// more.
+/// Sorts the keys found, and drops those that are not needed for the response or for knowing
+/// whether there are more.
 pub(super) fn sort(request: &RangeRequest, found: &mut Vec<KeyValue>) {
     match order_of(request) {
         None => {}
@@ -73,7 +73,7 @@ pub(super) fn sort(request: &RangeRequest, found: &mut Vec<KeyValue>) {
     found.truncate(most);
 }
 
-/// Arranges the keys found as an answer; returns whether there are more.
+/// Arranges the keys found as a response; returns whether there are more.
 pub(super) fn arrange(request: &RangeRequest, found: &mut Vec<KeyValue>) -> bool {
     sort(request, found);
     let limit = limit_of(request).unwrap_or(usize::MAX);
@@ -85,7 +85,7 @@ pub(super) fn arrange(request: &RangeRequest, found: &mut Vec<KeyValue>) -> bool
     more
 }
 
-/// Returns whether the revisions of a key are within the requested bounds; 0 is no bound.
+/// Returns whether the revisions of a key are within the requested bounds; 0 means no bound.
 pub(super) fn is_wanted(request: &RangeRequest, found: &Record) -> bool {
     let within = |revision: i64, min: i64, max: i64| {
         (min == 0 || revision >= min) && (max == 0 || revision <= max)
@@ -94,7 +94,8 @@ pub(super) fn is_wanted(request: &RangeRequest, found: &Record) -> bool {
         && within(found.created, request.min_create_revision, request.max_create_revision)
 }
 
-/// A key with its record as the answer has it, at most: values that will be left out are not kept.
+/// Returns a key with its record as in the response. Values not needed for it or for sorting are
+/// left out.
 pub(super) fn entry(request: &RangeRequest, key: &[u8], record: Record) -> KeyValue {
     let key = Bytes::copy_from_slice(key);
     let mut kv = KeyValue::from(Found { key, record });
@@ -104,7 +105,7 @@ pub(super) fn entry(request: &RangeRequest, key: &[u8], record: Record) -> KeyVa
     kv
 }
 
-/// Returns the approximate bytes of an entry of an answer.
+/// Returns the approximate size of an entry in the response.
 pub(super) fn bytes_of(kv: &KeyValue) -> u64 {
     ENTRY_BYTES + (kv.key.len() + kv.value.len()) as u64
 }
@@ -139,8 +140,8 @@ impl<'t> Taking<'t> {
         if self.bytes <= most {
             return Ok(());
         }
-        // Of many keys that are sorted, a few are wanted. These may have half of it, or every
-        // further key would have them sorted again.
+        // A limited, sorted range returns only a few of many keys. They may use at most half of the
+        // budget; otherwise every further key would cause another sort.
         sort(self.request, &mut self.kvs);
         self.bytes = self.kvs.iter().map(bytes_of).sum();
         match self.bytes <= most / 2 {
@@ -151,7 +152,7 @@ impl<'t> Taking<'t> {
 }
 
 impl Mvcc {
-    /// Returns the revision that a request asks for; `now` is the one that it sees as the present.
+    /// Returns the revision that a request reads; `now` is the one that counts as current.
     pub(super) fn revision_of(&self, request: &RangeRequest, now: i64) -> Result<i64, Refusal> {
         if request.revision > now {
             return Err(Refusal::FutureRevision);
@@ -166,7 +167,7 @@ impl Mvcc {
         }
     }
 
-    /// Answers a range in a transaction; `now` is the revision that it sees as the present.
+    /// Executes a range within a transaction; `now` is the revision that counts as current.
     pub(super) fn range(
         &self,
         request: &RangeRequest,

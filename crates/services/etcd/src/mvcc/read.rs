@@ -1,4 +1,4 @@
-//! Look-up of the records of keys, now or at a past revision.
+//! Look-up of the records of keys, at the current revision or a past one.
 
 use std::ops::ControlFlow;
 
@@ -18,13 +18,13 @@ use crate::proto::mvccpb::KeyValue;
 pub enum Keys<'k> {
     /// A single key.
     One(&'k [u8]),
-    /// Start key, and exclusive end if there is one.
+    /// Start key, and exclusive end, if there is one.
     Span(&'k [u8], Option<&'k [u8]>),
 }
 
 impl<'k> Keys<'k> {
-    /// Decodes the range of a request: without an end it is one key, and an end of one zero byte is
-    /// none.
+    /// Decodes the range of a request: without an end it is one key, and an end of one zero byte
+    /// means no end.
     pub fn of(key: &'k [u8], range_end: &'k [u8]) -> Self {
         match range_end {
             [] => Self::One(key),
@@ -35,7 +35,7 @@ impl<'k> Keys<'k> {
 }
 
 impl Keys<'_> {
-    /// Returns whether a key is one of them.
+    /// Returns whether a key is in the range.
     pub fn contain(&self, key: &[u8]) -> bool {
         match *self {
             Self::One(one) => key == one,
@@ -49,7 +49,7 @@ impl Keys<'_> {
 pub struct Found {
     /// The key.
     pub key: Bytes,
-    /// Its record.
+    /// Record of the key.
     pub record: Record,
 }
 
@@ -69,16 +69,17 @@ impl From<Found> for KeyValue {
 
 /// Callback for a key and its record.
 pub(super) type Visit<'v> = dyn FnMut(&[u8], Record) -> ControlFlow<()> + 'v;
-/// As `Visit`, for keys that may have had no record: visiting such a key takes as long.
+/// Callback like `Visit`, also called for keys without a record, because visiting them takes as
+/// long.
 pub(super) type VisitPast<'v> = dyn FnMut(&[u8], Option<Record>) -> ControlFlow<()> + 'v;
 
 impl Mvcc {
-    /// The current record of a key.
+    /// Returns the current record of a key.
     pub(super) fn now(&self, key: &[u8]) -> Option<Record> {
         Record::decode(&self.store.get(&current(key))?)
     }
 
-    /// The record that a key had at the end of this revision.
+    /// Returns the record of a key at the end of this revision.
     pub(super) fn at(&self, key: &[u8], revision: i64) -> Option<Record> {
         match self.now(key) {
             Some(record) if record.revision.main <= revision => Some(record),
@@ -86,7 +87,7 @@ impl Mvcc {
         }
     }
 
-    /// Returns that record from history.
+    /// Returns the record of a key at the end of this revision, from history.
     fn past(&self, key: &[u8], revision: i64) -> Option<Record> {
         let newest = Revision { main: revision, sub: u64::MAX };
         let (_, bytes) = self.store.first(&history_at(key, newest), &history_end_of(key))?;
@@ -125,7 +126,7 @@ impl Mvcc {
             }
             Keys::Span(from, to) => (from, to),
         };
-        // Those that exist now, and before each of them those that have nothing but history.
+        // The current keys, and before each of them the keys that have only history.
         let mut next = self.next_past(&history(from), to);
         let mut over = false;
         let mut visit_until = |before: Option<&[u8]>, visit: &mut VisitPast<'_>| {
@@ -136,7 +137,7 @@ impl Mvcc {
                     return ControlFlow::Break(());
                 }
             }
-            // A key that exists now is looked up by itself.
+            // A current key with history is visited only once, as a current key.
             if let Some(before) = before
                 && next.as_deref() == Some(before)
             {
@@ -163,7 +164,7 @@ impl Mvcc {
         }
     }
 
-    /// The first key with history from this place on, before `to`.
+    /// Returns the first key with history at or after `from` and before `to`.
     fn next_past(&self, from: &[u8], to: Option<&[u8]>) -> Option<Vec<u8>> {
         let end = to.map_or_else(|| history_end().to_vec(), history);
         let (place, _) = self.store.first(from, &end)?;

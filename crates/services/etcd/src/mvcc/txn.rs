@@ -1,5 +1,5 @@
-//! Transactions: compares choose the branches, then everything is checked, then it is done. All or
-//! nothing.
+//! Transactions: comparisons select the branches, then all operations are checked, then they are
+//! executed, all or none.
 
 use super::{
     base::Mvcc,
@@ -14,10 +14,10 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Branches chosen by a transaction, before anything changes.
+/// Branches selected for a transaction, before anything changes.
 struct Path {
     succeeded: bool,
-    /// Paths of the transactions in that branch, in order.
+    /// Paths of the transactions in the selected branch, in order.
     inner: Vec<Self>,
 }
 
@@ -37,7 +37,7 @@ pub fn is_readonly(txn: &TxnRequest) -> bool {
     ops.all(|op| matches!(op.request, Some(Request::RequestRange(_))))
 }
 
-/// Returns whether any node may answer a transaction from its local state. A transaction that reads
+/// Returns whether any node may execute a transaction on its local state. A transaction that reads
 /// nothing does not qualify.
 pub fn is_serializable(txn: &TxnRequest) -> bool {
     let mut ops = txn.success.iter().chain(&txn.failure).peekable();
@@ -48,7 +48,7 @@ pub fn is_serializable(txn: &TxnRequest) -> bool {
 }
 
 impl Mvcc {
-    /// Does a transaction that changes nothing ([`is_readonly`]).
+    /// Executes a transaction that changes nothing ([`is_readonly`]).
     pub fn read_txn(&self, txn: &TxnRequest, mut budget: Budget) -> Result<TxnResponse, Refusal> {
         let succeeded = self.all_hold(&txn.compare, &mut budget)?;
         let path = Path { succeeded, inner: Vec::new() };
@@ -69,7 +69,7 @@ impl Mvcc {
         Ok(TxnResponse { header: header(now), succeeded, responses })
     }
 
-    /// Does a transaction.
+    /// Executes a transaction.
     pub fn txn(&mut self, txn: &TxnRequest, mut budget: Budget) -> Result<TxnResponse, Refusal> {
         let path = self.path(txn, &mut budget)?;
         self.check(txn, &path)?;
@@ -96,7 +96,8 @@ impl Mvcc {
         Ok(path)
     }
 
-    /// Checks that everything in the branches can be done, given the state before the first change.
+    /// Checks that all operations in the selected branches are possible, given the state before the
+    /// first change.
     fn check(&self, txn: &TxnRequest, path: &Path) -> Result<(), Refusal> {
         let mut inner = path.inner.iter();
         for op in path.branch(txn) {
@@ -154,7 +155,7 @@ impl Writing<'_> {
             responses.push(ResponseOp { response });
         }
         Ok(TxnResponse {
-            // The revision is set once, in the header of the whole.
+            // The revision is set once, in the header of the whole response.
             header: Some(ResponseHeader::default()),
             succeeded: path.succeeded,
             responses,

@@ -1,4 +1,4 @@
-//! Changes: a transaction in progress, which numbers them and can undo them.
+//! Changes: a transaction in progress numbers its changes, and can undo them.
 
 use std::ops::ControlFlow;
 
@@ -20,41 +20,42 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Keys that are deleted at a time: the bound on those held in memory, whatever their total.
+/// Number of keys deleted at a time, which bounds those in memory, whatever their total.
 const DELETED_MAX: usize = 1000;
 
-/// The revision of a part's answer.
+/// Returns the header of a response, with only the revision.
 pub(super) fn header(revision: i64) -> Option<ResponseHeader> {
     Some(ResponseHeader { revision, ..ResponseHeader::default() })
 }
 
-/// A transaction that changes something, perhaps. It counts once it is finished.
+/// A transaction that may change something. It takes effect when it is finished.
 pub(super) struct Writing<'m> {
     pub(super) mvcc: &'m mut Mvcc,
     /// Number of changes made.
     changes: u64,
-    /// Previous values of the changed places, in the order of the changes; `None`: any failure
-    /// precedes the first change.
+    /// Previous values of the changed places, in the order of the changes. `None` if no failure can
+    /// follow the first change.
     undo: Option<Vec<(Vec<u8>, Option<Bytes>)>>,
 }
 
 impl<'m> Writing<'m> {
-    /// A transaction that can be undone.
+    /// Starts a transaction that can be undone.
     pub(super) const fn new(mvcc: &'m mut Mvcc) -> Self {
         Self { mvcc, changes: 0, undo: Some(Vec::new()) }
     }
 
-    /// A lone request, which is never undone: however much it deletes, no undo data is kept.
+    /// Starts a single request, which is never undone: however much it deletes, no undo data is
+    /// stored.
     pub(super) const fn alone(mvcc: &'m mut Mvcc) -> Self {
         Self { mvcc, changes: 0, undo: None }
     }
 
-    /// The revision of its changes.
+    /// Returns the revision of its changes.
     const fn revision(&self) -> i64 {
         self.mvcc.state.revision.saturating_add(1)
     }
 
-    /// The revision that its reads see.
+    /// Returns the revision that its reads see.
     pub(super) const fn now(&self) -> i64 {
         match self.changes {
             0 => self.mvcc.state.revision,
@@ -87,14 +88,14 @@ impl<'m> Writing<'m> {
         }
     }
 
-    /// The number of the next change.
+    /// Returns the number of the next change.
     fn next(&mut self) -> Revision {
         let next = Revision { main: self.revision(), sub: self.changes };
         self.changes += 1;
         next
     }
 
-    /// Moves the current record of a key to history.
+    /// Copies the current record of a key to history; returns the record.
     fn retire(&mut self, key: &[u8], old: &Bytes) -> Option<Record> {
         let record = Record::decode(old)?;
         let place = history_at(key, record.revision);
@@ -102,12 +103,13 @@ impl<'m> Writing<'m> {
         Some(record)
     }
 
-    /// Moves a key to another lease; 0 is none.
+    /// Moves a key to another lease; 0 means none.
     fn move_lease(&mut self, key: &[u8], old: i64, new: i64) {
         if old == new {
             return;
         }
-        // A lease that was gone when the data was imported from etcd exists only as a number here.
+        // A lease that no longer existed when the data was imported from etcd is only a number
+        // here.
         if old != 0
             && let place = attached(old, key)
             && let Some(there) = self.mvcc.store.get(&place)
@@ -121,7 +123,7 @@ impl<'m> Writing<'m> {
         }
     }
 
-    /// A lease that is stored has more keys or fewer.
+    /// Changes the number of keys of a lease, if the lease is stored.
     fn count_keys(&mut self, id: i64, count: impl FnOnce(u64) -> u64) {
         let place = lease(id);
         let old = self.mvcc.store.get(&place);
@@ -156,7 +158,7 @@ impl<'m> Writing<'m> {
         self.move_lease(key, before.map_or(0, |before| before.lease), 0);
         let at = self.next();
         self.set(place, Some(old), None);
-        // No record: the key was deleted.
+        // Without a record: the key was deleted.
         self.set(history_at(key, at), None, Some(Bytes::new()));
         self.set(revision(at), None, Some(Change::encode(true, key)));
     }
@@ -204,7 +206,7 @@ impl<'m> Writing<'m> {
                 Keys::Span(_, to) => Keys::Span(&from, to),
                 one => one,
             };
-            // The size of the answer is counted before anything changes.
+            // With previous values, the size of the response is charged before anything changes.
             let most = match request.prev_kv {
                 true => usize::MAX,
                 false => DELETED_MAX,
@@ -231,7 +233,7 @@ impl<'m> Writing<'m> {
         })
     }
 
-    /// Returns keys to be deleted, `most` at most.
+    /// Finds at most `most` keys to delete.
     fn find(
         &self,
         keys: Keys<'_>,

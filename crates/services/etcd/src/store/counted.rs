@@ -1,8 +1,8 @@
-//! A store together with the size of its entries.
+//! A store that also counts the size of its entries.
 //!
-//! Answers contain the size, and answers are a part of the state: hence it must be the same over
-//! every store, and is counted here instead of being asked of the store. It has a row of its own,
-//! which a store on disk still has after a restart.
+//! Responses contain the size, and responses are part of the state. Hence the size must be the same
+//! with every store, and is counted here instead of being read from the store. It has a row of its
+//! own, which a store on disk still has after a restart.
 
 use std::ops::Deref;
 
@@ -11,7 +11,7 @@ use quorate::{LoadError, MetaChange, Metadata, Slot};
 
 use super::Store;
 
-/// Place of the size. Part of the format of snapshots, as the other rows are.
+/// Place of the size; part of the format of snapshots, like the other rows.
 const SIZE: &[u8] = b"z";
 
 /// Returns whether an entry is the size.
@@ -23,12 +23,12 @@ fn size(value: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(value.try_into().ok()?))
 }
 
-/// Entries and their size. It reads as the store does.
+/// A store and the size of its entries. Reads go directly to the store.
 pub(crate) struct Counted {
     store: Box<dyn Store>,
-    /// Bytes of all keys and values, but for the size itself.
+    /// Size of all keys and values, except for the size itself.
     bytes: u64,
-    /// Stored size; `None`: there is no such row.
+    /// Stored size; `None` if there is no such row.
     stored: Option<u64>,
 }
 
@@ -52,17 +52,17 @@ impl Counted {
         self.bytes = self.stored.unwrap_or(0);
     }
 
-    /// Bytes of all entries.
+    /// Returns the size of all entries.
     pub(crate) const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Returns the store below for calls that change no entry.
+    /// Returns the store below, for calls that change no entry.
     pub(crate) fn below(&mut self) -> &mut dyn Store {
         &mut *self.store
     }
 
-    /// Puts `value` there.
+    /// Sets the value of `key`.
     pub(crate) fn put(&mut self, key: &[u8], value: Bytes) {
         let old = self.store.get(key);
         self.replace(key, old.as_ref(), Some(value));
@@ -86,7 +86,7 @@ impl Counted {
         }
     }
 
-    /// As [`Store::commit`].
+    /// Commits like [`Store::commit`], with the size.
     pub(crate) fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]) {
         if self.bytes != self.stored.unwrap_or(0) {
             self.stored = Some(self.bytes);
@@ -95,20 +95,20 @@ impl Counted {
         self.store.commit(applied_to, meta);
     }
 
-    /// As [`Store::recovered`].
+    /// Returns the recovered state like [`Store::recovered`].
     pub(crate) fn recovered(&mut self) -> (Slot, Metadata) {
         let recovered = self.store.recovered();
         self.read();
         recovered
     }
 
-    /// As [`Store::begin_load`].
+    /// Starts a load like [`Store::begin_load`].
     pub(crate) fn begin_load(&mut self) -> Result<(), LoadError> {
         (self.bytes, self.stored) = (0, None);
         self.store.begin_load()
     }
 
-    /// As [`Store::load`].
+    /// Loads an entry like [`Store::load`].
     pub(crate) fn load(&mut self, key: &[u8], value: Bytes) -> Result<(), LoadError> {
         match key {
             SIZE => self.stored = size(&value),
@@ -117,10 +117,10 @@ impl Counted {
         self.store.load(key, value)
     }
 
-    /// As [`Store::finish_load`].
+    /// Ends a load like [`Store::finish_load`].
     pub(crate) fn finish_load(&mut self, at: Slot, meta: &[MetaChange]) -> Result<(), LoadError> {
         match self.stored {
-            // Nodes that did not load this image count on from there.
+            // Nodes that did not load this image continue to count from there.
             Some(bytes) => self.bytes = bytes,
             // An image of etcd's data, or of an earlier version, does not contain the size.
             None if self.bytes > 0 => {

@@ -1,8 +1,8 @@
 //! The store on disk: all entries are rows of one collection in the engine of the key-value
 //! service.
 //!
-//! The engine keeps rows in order, and everything since the last commit with its position in one
-//! atomic unit; images, loads, syncing, and full or failing disks are handled by it, too
+//! The engine keeps rows in order, and commits everything since the last commit together with its
+//! slot as one atomic unit. It also handles images, loads, syncing, and full or failing disks
 //! ([`quorate_kv::store::lsm`]). Only the names of rows are defined here.
 
 use bytes::Bytes;
@@ -20,10 +20,11 @@ use quorate_kv::{
 use super::{Store, Visit};
 use crate::mvcc::PLACE_BYTES_MAX;
 
-// Every entry fits: a longer name is a failed assertion in the tree.
+// Every entry fits: a longer name would fail an assertion in the tree.
 const _: () = assert!(PLACE_BYTES_MAX <= NAME_BYTES_MAX);
 
-/// The one key of the engine: images and loads go from key to key, and find the rows from this one.
+/// The only key of the engine. Images and loads go from key to key, and find the rows under this
+/// one.
 const KEY: &[u8; 4] = b"etcd";
 const VERSION: Version = Version { slot: 1, index: 0 };
 const ROWS: Id = Id { version: VERSION, number: 0 };
@@ -40,7 +41,7 @@ pub struct LsmStore {
 }
 
 impl LsmStore {
-    /// Uses this engine, which must be exclusive to it.
+    /// Creates a store in this engine, which must be exclusive to it.
     pub const fn new(engine: Engine) -> Self {
         Self { engine, has_key: false }
     }
@@ -57,7 +58,7 @@ impl LsmStore {
 
 impl Store for LsmStore {
     fn get(&self, key: &[u8]) -> Option<Bytes> {
-        // Clients may ask for keys that cannot be there.
+        // Clients may request keys that are too long to exist.
         if key.len() > NAME_BYTES_MAX {
             return None;
         }

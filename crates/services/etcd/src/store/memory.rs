@@ -10,23 +10,23 @@ use quorate::{Health, Imaged, LoadError, MetaChange, Metadata, Slot};
 use self::image::Image;
 use super::{Store, Visit};
 
-/// Entries in a tree.
+/// Entries in a tree in memory.
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     entries: BTreeMap<Box<[u8]>, Bytes>,
-    /// Bytes of all entries: they determine how much an image may keep.
+    /// Size of all entries, which determines how much an image may retain.
     bytes: u64,
-    /// The one that is going on.
+    /// The image in progress.
     image: Option<Image>,
 }
 
 impl MemoryStore {
-    /// An empty store.
+    /// Creates an empty store.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An entry is about to change, and perhaps an image is going on.
+    /// Saves an entry for the image in progress, if there is one, before the entry changes.
     fn keep_for_image(&mut self, key: &[u8]) {
         if let Some(image) = &mut self.image
             && !image.keep(&self.entries, key)
@@ -41,7 +41,7 @@ impl MemoryStore {
     }
 }
 
-/// The entries between two keys; none if there is nothing between them.
+/// Returns the entries from `from` on and before `to`; none if `to` is not after `from`.
 fn between<'e>(
     entries: &'e BTreeMap<Box<[u8]>, Bytes>,
     from: &[u8],

@@ -1,4 +1,4 @@
-//! The store port: bytes under bytes, in order.
+//! The store port: an ordered map from bytes to bytes.
 
 pub(crate) mod counted;
 pub mod lsm;
@@ -12,20 +12,20 @@ use quorate::{Health, Imaged, LoadError, MetaChange, Metadata, Scrubbed, Slot};
 /// Callback of a scan for one entry.
 pub type Visit<'v> = dyn FnMut(&[u8], &Bytes) -> ControlFlow<()> + 'v;
 
-/// Entries in the order of their keys. Called from one thread.
+/// Entries ordered by their keys. Called from one thread.
 ///
-/// Values are shared, not copied: a value that was read stays unchanged. A store on a disk reports
-/// by [`Store::health`] whether it can continue, and by [`Store::has_failed`] that its answers
-/// since the last commit are worthless.
+/// Values are shared, not copied: a value that was read stays unchanged. A store on disk reports by
+/// [`Store::health`] whether it can continue, and by [`Store::has_failed`] that its results since
+/// the last commit are worthless.
 pub trait Store: Send {
     /// Returns the value of `key`.
     fn get(&self, key: &[u8]) -> Option<Bytes>;
 
-    /// Visits the entries from `from` on, before `to`, in order. If there is nothing between them,
-    /// none.
+    /// Visits the entries from `from` on and before `to`, in order; none if `to` is not after
+    /// `from`.
     fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>);
 
-    /// The first of them.
+    /// Returns the first entry from `from` on and before `to`.
     fn first(&self, from: &[u8], to: &[u8]) -> Option<(Vec<u8>, Bytes)> {
         let mut found = None;
         self.scan(from, to, &mut |key, value| {
@@ -35,82 +35,89 @@ pub trait Store: Send {
         found
     }
 
-    /// Puts `value` there.
+    /// Sets the value of `key`.
     fn put(&mut self, key: &[u8], value: Bytes);
 
-    /// Removes the entry, if there is one.
+    /// Removes the entry of `key`, if there is one.
     fn remove(&mut self, key: &[u8]);
 
-    /// Makes everything since the last call, this position and `meta` one atomic unit.
+    /// Makes everything since the last call, the slot and `meta` one atomic unit.
     fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]);
 
-    /// Returns the state of the last surviving commit; as
+    /// Returns the state of the last surviving commit, like
     /// [`StateMachine::recovered`](quorate::StateMachine::recovered).
     fn recovered(&mut self) -> (Slot, Metadata);
 
-    /// As [`StateMachine::health`](quorate::StateMachine::health).
+    /// Returns the health of the store, like
+    /// [`StateMachine::health`](quorate::StateMachine::health).
     fn health(&mut self) -> Health;
 
-    /// As [`StateMachine::has_failed`](quorate::StateMachine::has_failed).
+    /// Returns whether the store has failed, like
+    /// [`StateMachine::has_failed`](quorate::StateMachine::has_failed).
     fn has_failed(&self) -> bool {
         false
     }
 
-    /// As [`StateMachine::logged`](quorate::StateMachine::logged).
+    /// Notes that the log is durable, like [`StateMachine::logged`](quorate::StateMachine::logged).
     fn logged(&mut self, to: Slot) {
         let _ = to;
     }
 
-    /// Begins an image of all entries as they are, everything being committed; as
+    /// Starts an image of all current entries, when everything is committed, like
     /// [`StateMachine::begin_image`](quorate::StateMachine::begin_image).
     fn begin_image(&mut self) -> bool;
 
-    /// Passes the next entries of the image, in order; as
+    /// Passes the next entries of the image to `each`, in order, like
     /// [`StateMachine::next_image`](quorate::StateMachine::next_image).
     fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8], &[u8])) -> Imaged;
 
-    /// Ends the image, if one is going on.
+    /// Ends the image, if one is in progress.
     fn end_image(&mut self);
 
-    /// Begins to replace all entries; as
+    /// Starts to replace all entries, like
     /// [`StateMachine::begin_load`](quorate::StateMachine::begin_load).
     fn begin_load(&mut self) -> Result<(), LoadError>;
 
     /// Loads an entry; entries are loaded in order.
     fn load(&mut self, key: &[u8], value: Bytes) -> Result<(), LoadError>;
 
-    /// Ends a load; as [`StateMachine::finish_load`](quorate::StateMachine::finish_load).
+    /// Ends a load, like [`StateMachine::finish_load`](quorate::StateMachine::finish_load).
     fn finish_load(&mut self, at: Slot, meta: &[MetaChange]) -> Result<(), LoadError>;
 
-    /// As [`StateMachine::synced_to`](quorate::StateMachine::synced_to).
+    /// Returns the slot up to which data is synced, like
+    /// [`StateMachine::synced_to`](quorate::StateMachine::synced_to).
     fn synced_to(&mut self) -> Option<Slot> {
         None
     }
 
-    /// As [`StateMachine::start_sync`](quorate::StateMachine::start_sync).
+    /// Starts a sync, like [`StateMachine::start_sync`](quorate::StateMachine::start_sync).
     fn start_sync(&mut self) {}
 
-    /// As [`StateMachine::start_scrub`](quorate::StateMachine::start_scrub).
+    /// Starts a scrub, like [`StateMachine::start_scrub`](quorate::StateMachine::start_scrub).
     fn start_scrub(&mut self, bytes_per_second: u64) {
         let _ = bytes_per_second;
     }
 
-    /// As [`StateMachine::take_scrubbed`](quorate::StateMachine::take_scrubbed).
+    /// Returns the progress of the scrub, like
+    /// [`StateMachine::take_scrubbed`](quorate::StateMachine::take_scrubbed).
     fn take_scrubbed(&mut self) -> Scrubbed {
         Scrubbed::default()
     }
 
-    /// As [`StateMachine::wants_scrub`](quorate::StateMachine::wants_scrub).
+    /// Returns whether a scrub is needed, like
+    /// [`StateMachine::wants_scrub`](quorate::StateMachine::wants_scrub).
     fn wants_scrub(&mut self) -> bool {
         false
     }
 
-    /// As [`StateMachine::kept_bytes`](quorate::StateMachine::kept_bytes).
+    /// Returns the size of the data, like
+    /// [`StateMachine::kept_bytes`](quorate::StateMachine::kept_bytes).
     fn kept_bytes(&self) -> u64 {
         0
     }
 
-    /// As [`StateMachine::renew`](quorate::StateMachine::renew).
+    /// Discards all data and starts over, like
+    /// [`StateMachine::renew`](quorate::StateMachine::renew).
     fn renew(&mut self) -> Result<(), String> {
         Err("there is nothing on disk".to_owned())
     }

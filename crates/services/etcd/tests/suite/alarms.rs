@@ -1,4 +1,4 @@
-//! Alarms: while a member has no space nothing grows, on every node alike.
+//! Alarms: while a member has no space the data may not grow, on any node.
 
 use prost::Message;
 use quorate_etcd::{
@@ -42,7 +42,7 @@ fn without_space_nothing_grows() {
     let raise = alarm(AlarmAction::Activate, AlarmType::Nospace, 2);
     let raised: AlarmResponse = apply(&mut service, &raise).unwrap();
     assert_eq!(alarms(&service, AlarmType::None), raised.alarms);
-    // It is a part of the state.
+    // The alarm is part of the state.
     let mut service = loaded(&image(&mut service, 100));
     refused::<PutResponse>(&mut service, &Command::Put(put()));
     let granted = Granted { id: 1, ttl: 5, now_ms: 0 };

@@ -1,4 +1,4 @@
-//! The service against the model: every answer, through snapshots and compactions.
+//! The service compared with the model: every response, through snapshots and compactions.
 
 use quorate::StateMachine as _;
 use quorate_etcd::{
@@ -26,7 +26,7 @@ use crate::{
     sizes::summed,
 };
 
-/// Everything of every key, at this revision.
+/// Returns a request for all keys at this revision.
 fn all(revision: i64) -> RangeRequest {
     RangeRequest { key: "\0".into(), range_end: "\0".into(), revision, ..RangeRequest::default() }
 }
@@ -109,7 +109,7 @@ fn lease(dice: &mut Dice, service: &mut Service, model: &mut Model) {
             assert_eq!(answer.map(|answer| answer.ttl), model.grant(id, ttl, now_ms));
         }
         2 => {
-            // Several in one command, some of which are not there.
+            // Several leases in one command, some of which do not exist.
             let ids: Vec<i64> = (0..1 + dice.below(3)).map(|_| dice.between(1, 5)).collect();
             let expected: Vec<i64> =
                 ids.iter().map(|id| model.keep_alive(*id, now_ms).unwrap_or(0)).collect();
@@ -158,7 +158,7 @@ fn compare_leases_and_events(service: &Service, model: &Model) {
     for from in [first - 1, first, i64::midpoint(first, model.revision), model.revision + 1] {
         assert_eq!(all_events(service, from), model.events(from), "{from}");
     }
-    // Of some keys alone.
+    // Events of only some keys.
     let request =
         EventsRequest { from: first, prev_kv: true, key: "a".into(), range_end: "b".into() };
     let page: Events = ask(service, &Query::Events(request)).unwrap();
@@ -211,7 +211,7 @@ fn answers_are_those_of_the_model(home: fn() -> Home, seeds: std::ops::Range<u64
                 let mut copy = home();
                 load(&mut copy, &items);
                 assert_eq!(copy.digest(), service.digest());
-                // Continues from the image.
+                // Continues with the service loaded from the image.
                 service = copy;
                 service.set_time(model.time);
             }
@@ -224,13 +224,13 @@ fn answers_are_those_of_a_plain_list_of_revisions() {
     answers_are_those_of_the_model(Home::in_memory, 0..60);
 }
 
-/// Through restarts, too.
+/// The service on disk returns the same responses, also through restarts.
 #[test]
 fn answers_on_disk_are_those_of_a_plain_list_of_revisions() {
     answers_are_those_of_the_model(Home::on_disk, 1000..1010);
 }
 
-/// A change that spans more than a thousand steps of removing discarded history.
+/// A compaction that takes more than a thousand steps removes exactly the unreadable history.
 #[test]
 fn compaction_removes_what_nobody_can_see_in_small_steps() {
     let (mut service, mut model) = (service(), Model::new());

@@ -1,4 +1,4 @@
-//! Access rights against a model, through changes, enabling and images.
+//! Access rights compared with a model, through changes, enabling and images.
 
 use bytes::Bytes;
 use prost::Message;
@@ -32,7 +32,7 @@ use crate::{
     dice::Dice,
 };
 
-/// Returns whether the request was carried out, ignoring the answer.
+/// Returns whether the request was executed, without its response.
 fn done(reply: &[u8]) -> Result<(), Refusal> {
     match *reply {
         [0, ..] => Ok(()),
@@ -114,7 +114,7 @@ fn with_root() -> Service {
     service
 }
 
-/// A service with the user ann, who may read `a` up to `c` and write `b` up to `d`.
+/// Creates a service with the user ann, who may read `a` up to `c` and write `b` up to `d`.
 fn with_ann() -> Service {
     let mut service = with_root();
     let whats = [
@@ -183,7 +183,8 @@ fn requests_need_the_ranges_that_they_touch() {
     const NO: Result<(), Refusal> = Err(Refusal::PermissionDenied);
     let mut service = with_ann();
     let ann = user(&service, "ann");
-    // A lease of a key that ann may not write, one of a key that she may, and one of none.
+    // A lease of a key that ann may not write, one of a key that she may write, and one without
+    // keys.
     for (id, key) in [(1, Some("a")), (2, Some("c")), (3, None)] {
         let granted = Command::Grant(Granted { id, ttl: 100, now_ms: 1000 });
         apply(&mut service, &By::Member, &granted).unwrap();
@@ -289,7 +290,7 @@ fn requests_need_the_ranges_that_they_touch() {
             assert_ne!(asked(&service, &root, &query), NO, "{query:?}");
         }
     }
-    // A key under a lease that she may not read.
+    // A key with a lease that she may not read.
     let put = PutRequest { lease: 3, ..put("x") };
     apply(&mut service, &By::Member, &Command::Put(put)).unwrap();
     assert_eq!(asked(&service, &ann, &lease(3, true)), NO);
@@ -297,7 +298,7 @@ fn requests_need_the_ranges_that_they_touch() {
     assert_eq!(asked(&service, &ann, &Query::Leases(LeasesRequest::default())), NO);
 }
 
-/// Ranges are allowed exactly if all their keys are, for any permissions of single keys.
+/// A range is allowed exactly if all its keys are, for any permissions for single keys.
 #[test]
 fn ranges_are_allowed_as_their_keys_are() {
     let mut dice = Dice::new(3);
@@ -333,12 +334,12 @@ fn ranges_are_allowed_as_their_keys_are() {
             }
         }
         let ann = user(&service, "ann");
-        // A single key is the range up to the position right after it, and there is nothing between
-        // letters here.
+        // A single key is the range up to the position right after it, and here there is nothing
+        // between letters.
         let expected = |from: &[u8], to: &[u8], no: Type| {
             let asked = b'a'..=b'z';
             let mut asked = asked.filter(|key| holds(from, to, *key));
-            // Between letters are longer keys, which points do not cover.
+            // Longer keys lie between letters, and permissions for single keys do not cover them.
             let wide = !to.is_empty();
             asked.all(|key| {
                 all.iter().any(|(_, f, t, kind)| {
@@ -374,24 +375,24 @@ fn a_request_of_an_older_auth_revision_is_refused() {
     let ann = user(&service, "ann");
     let put = Command::Put(put("b"));
     assert_eq!(apply(&mut service, &ann, &put), Ok(()));
-    // Anything of users and roles, though it be of others.
+    // Any change of users and roles counts, even one that concerns others.
     change(&mut service, What::RoleAdd("other".to_owned())).unwrap();
     assert_eq!(apply(&mut service, &ann, &put), Err(Refusal::AuthOldRevision));
     assert_eq!(asked(&service, &ann, &page("a", "")), Err(Refusal::AuthOldRevision));
     let ann = user(&service, "ann");
     assert_eq!(apply(&mut service, &ann, &put), Ok(()));
-    // Root's as well.
+    // Root's requests as well.
     let root = user(&service, "root");
     change(&mut service, revoke("ann", "some")).unwrap();
     let compact = Command::Compact(CompactionRequest::default());
     assert_eq!(apply(&mut service, &root, &compact), Err(Refusal::AuthOldRevision));
     let ann = user(&service, "ann");
     assert_eq!(apply(&mut service, &ann, &put), Err(Refusal::PermissionDenied));
-    // A request admitted under a later revision than this node has.
+    // A request admitted under a later revision than this node's.
     let early =
         By::User { name: "root".to_owned(), revision: credentials(&service, "").revision + 1 };
     assert_eq!(asked(&service, &early, &page("a", "")), Err(Refusal::AuthBehind));
-    // Let in where auth was on already.
+    // A request admitted where auth was already enabled.
     let mut before = common::service();
     for what in [user_add("root", "h"), grant("root", "root")] {
         change(&mut before, what).unwrap();
@@ -514,7 +515,7 @@ fn the_role_root_is_told_as_everything() {
     assert_eq!(users.users, ["root"]);
 }
 
-/// Tokens are invalidated by a new password, a new user of the name, or a new enabling.
+/// Tokens are invalidated by a new password, a new user with the name, or a new enabling of auth.
 #[test]
 fn credentials_are_of_one_password_and_one_enabling() {
     let mut service = with_ann();
@@ -566,7 +567,7 @@ fn an_image_has_users_and_roles() {
     assert!(b"AUR".iter().all(|kind| cut(*kind)), "what makes no sense is refused");
 }
 
-/// However much root makes.
+/// The tables are bounded, however much root adds.
 #[test]
 fn tables_are_bounded() {
     let mut service = with_root();

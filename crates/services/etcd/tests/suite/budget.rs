@@ -82,7 +82,7 @@ fn a_transaction_beyond_its_budget_leaves_no_trace() {
 fn comparing_counts_too() {
     let mut mvcc = filled();
     let compare = Compare {
-        // Every version is 1.
+        // Every key has version 1.
         target_union: Some(quorate_etcd::proto::etcdserverpb::compare::TargetUnion::Version(1)),
         key: vec![0].into(),
         range_end: vec![0].into(),
@@ -97,7 +97,7 @@ fn at(revision: i64) -> RangeRequest {
     RangeRequest { revision, ..everything() }
 }
 
-/// A visit of a key counts even if it did not exist then.
+/// A visit of a key is charged even if the key did not exist at the revision.
 #[test]
 fn keys_that_were_not_there_yet_count_too() {
     let mut mvcc = filled();
@@ -128,7 +128,7 @@ fn keys_that_were_not_there_yet_count_too() {
     assert_eq!((ask(9), ask(10)), (Err(Refusal::TooMuch), Ok(())));
 }
 
-/// A sorted range with a limit is charged only for the keys in its answer.
+/// A sorted range with a limit is charged only for the keys that it returns.
 #[test]
 fn a_sorted_range_with_a_limit_may_look_at_more_than_it_answers() {
     let mvcc = filled();
@@ -150,7 +150,7 @@ fn a_sorted_range_with_a_limit_may_look_at_more_than_it_answers() {
     assert_eq!(ask(9, 5000), Err(Refusal::TooMuch));
 }
 
-/// Undo data of deletions within a transaction counts; a lone deletion keeps none.
+/// Undo data of deletions in a transaction is charged; a single deletion stores none.
 #[test]
 fn deleting_within_a_transaction_counts() {
     let all = DeleteRangeRequest { key: vec![0].into(), range_end: vec![0].into(), prev_kv: false };

@@ -1,4 +1,4 @@
-//! Clients of gRPC and HTTP against nodes in this process: real sockets, real disks.
+//! gRPC and HTTP clients of nodes in this process: real sockets, real disks.
 
 use std::{
     io::{Read as _, Write as _},
@@ -58,7 +58,7 @@ mod health_client;
 
 const MEMORY_BYTES: usize = 32 << 20;
 
-/// A node in this process. Its clients go first.
+/// A node in this process. Its server is dropped first.
 struct Node {
     server: Option<Server>,
     replica: Option<Embedded>,
@@ -139,7 +139,7 @@ impl Node {
     }
 }
 
-/// Blocks the node's thread, and fills its queue of requests, until this is dropped.
+/// Blocks the node's thread and fills its request queue, until this is dropped.
 struct Busy {
     _release: std::sync::mpsc::Sender<()>,
 }
@@ -171,11 +171,11 @@ fn three(folder: &Path) -> Vec<Node> {
     three_with(folder, &[Tokens::Simple, Tokens::Simple, Tokens::Simple])
 }
 
-/// A cluster of nodes that have these.
+/// Starts a cluster of three nodes with these tokens.
 fn three_with(folder: &Path, tokens: &[Tokens]) -> Vec<Node> {
     let address = |_| format!("127.0.0.1:{}", free_port().expect("a port"));
     let cluster: Vec<(u32, String)> = (1..).zip(tokens.iter().map(address)).collect();
-    // A first start waits for the founder.
+    // A first start waits for the founder, so the nodes start concurrently.
     std::thread::scope(|scope| {
         let starts: Vec<_> = (1..)
             .zip(tokens)
@@ -275,7 +275,7 @@ fn a_transaction_compares_and_chooses() {
     });
 }
 
-/// Clients match on codes and texts.
+/// Refusals have etcd's codes and messages, because clients match on both.
 #[test]
 fn what_is_refused_is_refused_in_the_words_of_etcd() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -340,7 +340,8 @@ fn a_request_that_is_too_large_is_refused() {
     });
 }
 
-/// An answer counts until it is sent, and requests above the bound are refused.
+/// A response counts against the budget until it is sent, and requests above the budget are
+/// refused.
 #[test]
 fn memory_for_answers_is_bounded() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -352,7 +353,7 @@ fn memory_for_answers_is_bounded() {
             kv.put(large).await.unwrap();
         }
         let all = RangeRequest { range_end: "e".into(), ..get("a") };
-        // One after the other, with any total.
+        // One after the other, whatever the total.
         for _ in 0..12 {
             assert_eq!(kv.range(all.clone()).await.unwrap().into_inner().count, 4);
         }
@@ -408,7 +409,7 @@ fn three_nodes_tell_one_story() {
             check(moved, Code::FailedPrecondition, "etcdserver: not leader");
         }
     });
-    // Two continue without the third, and a node that restarts catches up.
+    // Two nodes continue without the third, and a restarted node catches up.
     let third = nodes.pop().expect("three");
     drop(third);
     runtime().block_on(async {
@@ -469,7 +470,7 @@ fn pages_say_version_and_health() {
     assert!(page(&node.address, "/livez").ends_with("ok\n"));
 }
 
-/// Malformed input is answered with an error or a disconnect, and other clients are served.
+/// Malformed input gets an error or a disconnect, and other clients are served.
 #[test]
 fn strangers_do_not_disturb_clients() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -484,7 +485,7 @@ fn strangers_do_not_disturb_clients() {
         stream.shutdown(std::net::Shutdown::Write).expect("half-closed");
         let _ = stream.read_to_end(&mut Vec::new());
     }
-    // More than there are places for, all of them idle.
+    // More connections than allowed, all of them idle.
     let idle: Vec<_> =
         (0..40).map(|_| TcpStream::connect(&node.address).expect("listens")).collect();
     drop(idle);

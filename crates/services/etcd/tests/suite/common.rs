@@ -1,4 +1,4 @@
-//! A service by itself, asked in plain words.
+//! A service without a node, and functions to use it.
 
 use std::ops::{Deref, DerefMut};
 
@@ -19,18 +19,18 @@ pub fn service() -> Service {
     Service::new(Box::new(MemoryStore::new()))
 }
 
-/// Little is held above the tree, so that most is read from it.
+/// Returns limits that retain little in memory above the tree, so that most reads go to the tree.
 pub fn limits() -> Limits {
     Limits { held_bytes: 500, ..Limits::default() }
 }
 
-/// A store on disk in this folder.
+/// Opens a store on disk in this folder.
 pub fn on_disk(folder: &TempDir, options: impl Into<Options>) -> LsmStore {
     let opened = Engine::open_with(&folder.path().join("etcd"), options);
     LsmStore::new(opened.expect("it opens").0)
 }
 
-/// A service with its folder, if it needs one.
+/// A service with its folder, if it has one.
 pub struct Home {
     service: Option<Service>,
     folder: Option<TempDir>,
@@ -76,7 +76,7 @@ impl DerefMut for Home {
     }
 }
 
-/// Returns a home for each store.
+/// Returns a service for each kind of store.
 pub fn both() -> [Home; 2] {
     [Home::in_memory(), Home::on_disk()]
 }
@@ -99,7 +99,7 @@ pub fn ask<M: Message + Default>(service: &Service, query: &Query) -> Result<M, 
     read_reply(reply).expect("it makes sense")
 }
 
-/// Reads a range in pages of `visits` keys; `between` runs after each.
+/// Reads a range in pages of `visits` keys; `between` runs after each page.
 pub fn range_while(
     service: &mut Service,
     request: RangeRequest,
@@ -139,7 +139,7 @@ pub fn image(service: &mut Service, bytes: usize) -> Vec<Vec<u8>> {
     items
 }
 
-/// A service that was loaded from them.
+/// Returns a service loaded from these items.
 pub fn loaded(items: &[Vec<u8>]) -> Service {
     let mut service = service();
     load(&mut service, items);

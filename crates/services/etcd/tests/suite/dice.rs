@@ -1,6 +1,6 @@
-//! Random numbers, reproducible by their seed.
+//! Random numbers, reproducible from their seed.
 
-/// A generator (splitmix64).
+/// A random number generator (splitmix64).
 pub struct Dice(u64);
 
 impl Dice {
@@ -28,7 +28,7 @@ impl Dice {
         all[self.below(all.len())]
     }
 
-    /// Returns a number between these, both included.
+    /// Returns a number from `from` to `to`, both inclusive.
     pub fn between(&mut self, from: i64, to: i64) -> i64 {
         let span = usize::try_from(to - from).unwrap() + 1;
         from + i64::try_from(self.below(span)).unwrap()

@@ -1,4 +1,4 @@
-//! Hashes: equal where the same can be read, and only there.
+//! Hashes: equal exactly where the same can be read.
 
 use quorate_etcd::{
     check,
@@ -37,7 +37,7 @@ fn put(service: &mut Service, key: Vec<u8>) {
     apply::<PutResponse>(service, &Command::Put(request)).unwrap();
 }
 
-/// Compacted history is removed gradually; that does not change the hash.
+/// Compacted history is removed gradually, which does not change the hash.
 #[test]
 fn a_hash_is_of_what_can_be_read() {
     for seed in 0..40 {
@@ -72,7 +72,7 @@ fn a_hash_is_of_what_can_be_read() {
         assert!(!other.mvcc().has_scrap() && one.mvcc().has_scrap());
         assert_eq!(hash(&other, revision), Ok(compacted));
         assert_eq!(hash(&other, 0), Ok(compacted));
-        // One change more at one of them.
+        // One more change at one of them.
         put(&mut other, b"a".to_vec());
         assert_eq!(hash(&other, revision), Ok(compacted));
         assert_ne!(hash(&other, 0), Ok(compacted));

@@ -1,4 +1,4 @@
-//! Malformed input: answered alike on every node, and never with a panic.
+//! Malformed input: the same response on every node, and never a panic.
 
 use quorate::StateMachine as _;
 use quorate_etcd::{
@@ -20,7 +20,7 @@ fn some_command(dice: &mut Dice) -> Vec<u8> {
     match dice.below(4) {
         0 => Command::Put(random::put(dice)).encode(),
         2 => Command::Delete(random::delete(dice)).encode(),
-        // Not looked over, as another version might not.
+        // Not validated, as another version might not validate it.
         1 => Command::Txn(random::txn(dice, 5, 3)).encode(),
         // A random kind with random bytes.
         _ => {
@@ -57,7 +57,7 @@ fn any_bytes_may_be_committed() {
     assert!(one.mvcc().revision() > 100, "some of it made sense");
 }
 
-/// Extreme nesting must not exhaust the stack of the thread that applies.
+/// Extreme nesting does not exhaust the stack of the thread that applies commands.
 #[test]
 fn a_transaction_within_a_transaction_and_so_on_has_an_end() {
     // Field 2 of a transaction is an operation, whose field 4 is a transaction.
@@ -80,7 +80,8 @@ fn a_transaction_within_a_transaction_and_so_on_has_an_end() {
     assert_eq!(apply_bytes(&mut service(), &shallow)[0], 0);
 }
 
-/// At the maximum depth the answer can be read. One level deeper is refused before it is proposed.
+/// At the maximum depth the response can be decoded. One level deeper is refused before it is
+/// proposed.
 #[test]
 fn nested_transactions_are_as_deep_as_their_answers_can_be_read() {
     let nested = |depth: usize| {

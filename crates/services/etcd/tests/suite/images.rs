@@ -1,4 +1,4 @@
-//! Images: of one moment, the same on every node, and refused if they make no sense.
+//! Images: of one moment, the same on every node, and refused if they are inconsistent.
 
 use quorate::{Imaged, LoadError, Slot, StateMachine as _};
 use quorate_etcd::{
@@ -56,8 +56,9 @@ fn an_image_is_not_begun_in_the_middle_of_a_batch() {
     assert!(service.begin_image());
 }
 
-/// As after `etcdutl snapshot restore --bump-revision --mark-compacted`: revisions seen since the
-/// image was taken are never reused, and clients that saw them learn of the compaction.
+/// An image with a raised revision, as after `etcdutl snapshot restore --bump-revision
+/// --mark-compacted`: revisions seen since the image was taken are never reused, and clients that
+/// saw them learn of the compaction.
 #[test]
 fn an_image_whose_revision_is_raised_goes_on_above_it() {
     let mut service = service();
@@ -99,7 +100,7 @@ fn an_empty_service_has_an_image() {
     let items = image(&mut empty, 100);
     assert_eq!(items.len(), 1);
     assert_eq!(loaded(&items).digest(), empty.digest());
-    // Before the first slot there is none.
+    // Before the first slot there is no state.
     empty.begin_load().unwrap();
     assert_eq!(empty.finish_load(Slot::FIRST, &[]), Ok(()));
 }
@@ -131,7 +132,7 @@ fn what_is_no_image_is_refused() {
     assert_eq!(service.load(&items[0]), Err(LoadError::NotLoading));
 }
 
-/// Numbers that would overflow once something is computed of them.
+/// An image with revisions that would overflow in later arithmetic is refused.
 #[test]
 fn an_image_with_revisions_without_end_is_refused() {
     let items = image(&mut filled(1, 20), 100);
@@ -141,7 +142,7 @@ fn an_image_with_revisions_without_end_is_refused() {
         let mut items = items.clone();
         let item = items.iter_mut().skip(1).find(|item| begins(item, kind)).unwrap();
         let length = usize::try_from(u32::from_le_bytes(item[..4].try_into().unwrap())).unwrap();
-        // It is in the place of a revision, and at the begin of the others.
+        // In the place of a change, and at the start of the other values.
         let at = if kind == b'r' { 5 } else { 4 + length };
         item[at..at + 8].copy_from_slice(&i64::MAX.to_be_bytes());
         if kind == b'r' {

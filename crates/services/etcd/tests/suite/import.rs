@@ -7,15 +7,15 @@ mod same;
 
 use quorate_etcd::import::{Bad, Contents, Items, Settings, verify};
 
-/// Leases begin anew then.
+/// Time at which imported leases start again.
 pub const NOW_MS: u64 = 1_700_000_000_000;
 
-/// The items of an image that a file becomes.
+/// Returns the items of the image made from a file.
 pub fn import(file: &Vec<u8>) -> Result<Vec<Vec<u8>>, Bad> {
     import_with(file, None)
 }
 
-/// The same with a new password of root.
+/// Returns the items of the image made from a file, with a new password of root.
 pub fn import_with(file: &Vec<u8>, root_hash: Option<&str>) -> Result<Vec<Vec<u8>>, Bad> {
     let (bytes, _) = verify(file)?;
     let contents = Contents::read(file, bytes)?;

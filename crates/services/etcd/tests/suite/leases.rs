@@ -25,7 +25,8 @@ fn put(service: &mut Service, key: &str, lease: i64) -> Result<PutResponse, Refu
     apply(service, &Command::Put(request))
 }
 
-/// The same state with another number at the end of one entry, whose place begins so.
+/// Returns a service with the same state, but another number at the end of the entry whose place
+/// starts with `place`.
 fn with_count(service: &mut Service, place: &[u8], count: u64) -> Service {
     let mut items = image(service, 100);
     let is_there = |item: &&mut Vec<u8>| item[4..].starts_with(place);
@@ -63,7 +64,8 @@ fn keys_of_a_lease_are_bounded_in_number() {
     assert_eq!(put(&mut full, "c", 1), Err(Refusal::LeaseFull));
 }
 
-/// The leases have more keys than are copied at a time, and than one command deletes.
+/// Leases with more keys than are copied at a time, and than one command deletes, end in bounded
+/// steps.
 #[test]
 fn leases_with_many_keys_end_in_bounded_steps() {
     let mut service = service();
@@ -114,7 +116,7 @@ fn leases_are_listed_in_pages() {
     assert!(all.into_iter().eq((1..=11_000).chain([-5])));
 }
 
-/// A node whose clock is slower than that of the one that granted the lease extends it.
+/// A keep-alive by a node whose clock is slower than the granting node's never shortens the lease.
 #[test]
 fn keeping_a_lease_alive_never_ends_it_earlier() {
     let mut service = service();

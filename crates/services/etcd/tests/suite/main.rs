@@ -1,4 +1,4 @@
-//! The tests of this crate: a model, hostile bytes, and clients.
+//! The integration tests of this crate: a model, hostile bytes, and clients.
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub, reason = "tests")]
 
 mod alarms;

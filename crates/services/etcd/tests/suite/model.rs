@@ -1,4 +1,4 @@
-//! The model: a plain list of all changes, and the outcomes of requests by it. It shares no code
+//! The model: a plain list of all changes, and the outcomes of requests on it. It shares no code
 //! with the service except the messages.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ use quorate_etcd::{
 
 type Keys = BTreeMap<Vec<u8>, KeyValue>;
 
-/// A change: the revision, the key, and the value with its lease unless it deleted the key.
+/// A change: the revision, the key, and the value with its lease, unless the key was deleted.
 type Change = (i64, Vec<u8>, Option<(Vec<u8>, i64)>);
 
 #[derive(Clone)]
@@ -72,7 +72,7 @@ impl Model {
         keys
     }
 
-    /// Returns the number of revisions to keep once all discarded history is removed.
+    /// Returns the number of changes that remain once all discarded history is removed.
     pub fn kept(&self) -> usize {
         let below: Vec<_> = self.log.iter().filter(|change| change.0 < self.compacted).collect();
         let last: BTreeMap<_, _> = below.iter().map(|(_, key, value)| (key, value)).collect();
@@ -80,7 +80,7 @@ impl Model {
         self.log.len() - below.len() + living.count()
     }
 
-    /// Returns the present revision within a transaction in progress.
+    /// Returns the revision that counts as current within a transaction.
     fn now(&self, begun: i64) -> i64 {
         let changed = self.log.last().is_some_and(|change| change.0 > begun);
         begun + i64::from(changed)
@@ -116,7 +116,7 @@ impl Model {
                 )
         });
         if request.sort_order == 2 {
-            // Reversed twice, those that are equal stay in order.
+            // Reversed twice, equal keys stay in order.
             kvs.reverse();
         }
         match request.sort_target {
@@ -243,7 +243,7 @@ impl Model {
         })
     }
 
-    /// Chooses the branches, from the outside in, and checks them before anything changes.
+    /// Selects the branches, from the outside in, and checks them before anything changes.
     fn choose(&self, txn: &TxnRequest, taken: &mut Vec<bool>) {
         let succeeded = txn.compare.iter().all(|compare| self.holds(compare));
         taken.push(succeeded);
@@ -327,7 +327,7 @@ impl Model {
         Ok(self.revision)
     }
 
-    /// A lease that exists.
+    /// Returns a lease, unless it has expired.
     fn lease(&self, id: i64) -> Result<(i64, u64), Refusal> {
         let lease = self.leases.get(&id).copied();
         let lease = lease.filter(|(_, deadline)| *deadline > self.time);
@@ -388,7 +388,7 @@ impl Model {
         deadlines.filter(|deadline| *deadline > self.time).min()
     }
 
-    /// Leases that exist, with their keys.
+    /// Returns the leases that exist, with their keys.
     pub fn leases(&self) -> BTreeMap<i64, Vec<bytes::Bytes>> {
         let here = self.leases.keys().filter(|id| self.lease(**id).is_ok());
         let keys_of = |id: i64| {

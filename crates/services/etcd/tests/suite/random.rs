@@ -1,4 +1,4 @@
-//! Random requests, few keys and many cases.
+//! Random requests: few keys, many cases.
 
 use bytes::Bytes;
 use quorate_etcd::proto::etcdserverpb::{
@@ -25,7 +25,7 @@ fn end(dice: &mut Dice) -> Bytes {
     }
 }
 
-/// Mostly 0, which is none.
+/// Returns a random bound of revisions, mostly 0, which means none.
 fn bound(dice: &mut Dice, revision: i64) -> i64 {
     match dice.one_in(5) {
         true => dice.between(-1, revision + 1),

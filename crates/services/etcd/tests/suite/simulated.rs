@@ -1,6 +1,6 @@
-//! The service in a simulated cluster, whose frames are lost and whose nodes crash, are cut off and
-//! return: clients' answers and watchers' events are compared with the one history that there must
-//! be.
+//! The service in a simulated cluster whose frames are lost and whose nodes crash, are partitioned
+//! and return. The clients' responses and the watchers' events are compared with the one history
+//! that must exist.
 
 use std::collections::BTreeMap;
 
@@ -42,15 +42,15 @@ const TTL_US: u64 = 1_000_000;
 
 type Etcd = Cluster<Service>;
 
-/// Request of a client.
+/// Kind of a client's request.
 #[derive(Clone, Debug, PartialEq)]
 enum Asked {
-    /// A put of a value that nothing else has.
+    /// A put of a unique value.
     Put {
         key: usize,
         value: String,
     },
-    /// A put on condition that the key was last changed in this revision.
+    /// A put on the condition that the key was last changed at this revision.
     Swap {
         key: usize,
         value: String,
@@ -63,7 +63,7 @@ enum Asked {
         key: usize,
     },
     Compact,
-    /// A lease of this id, a put under it, and some more of its time.
+    /// A grant of the lease with this id, followed by a put with it and by keep-alives.
     Grant(i64),
     Leased {
         lease: i64,
@@ -71,25 +71,25 @@ enum Asked {
     KeepAlive(i64),
 }
 
-/// Request in flight.
+/// A request in flight.
 #[derive(Clone, Debug)]
 struct Open {
     node: NodeId,
     tag: Tag,
     asked: Asked,
-    /// Time of the request, and the highest revision that any client had received before.
+    /// Time of the request, and the highest revision that any client had received earlier.
     at_us: u64,
     told: i64,
 }
 
-/// Answer to a request.
+/// Response to a request.
 #[derive(Debug)]
 struct Answer {
     asked: Asked,
-    /// The revision that the answer names.
+    /// Revision named in the response.
     revision: i64,
     told: i64,
-    /// For a swap: it was done. For a range: the value, with its revision.
+    /// For a swap: whether it was executed. For a range: the value with its revision.
     done: bool,
     found: Option<(String, i64)>,
 }
@@ -101,9 +101,9 @@ struct World {
     answers: Vec<Answer>,
     /// Values that were certainly not written.
     refused: Vec<String>,
-    /// The next revision of each node's watcher of all keys, across restarts.
+    /// Next revision of each node's watcher of all keys, across restarts.
     watchers: BTreeMap<NodeId, i64>,
-    /// Events by revision, as first seen by any watcher.
+    /// Events by revision, as first received by any watcher.
     history: BTreeMap<i64, Vec<Event>>,
     /// Number of times that a watcher continued after a compacted revision.
     jumps: u64,
@@ -112,7 +112,7 @@ struct World {
     values: u64,
     /// Time of the last successful grant or keep-alive request of each lease.
     leases: BTreeMap<i64, u64>,
-    /// Nodes that are down, with the time of their restart; and the one that is cut off.
+    /// Nodes that are down, with the times of their restarts; and the partitioned node.
     down: BTreeMap<NodeId, u64>,
     cut: Option<(NodeId, u64)>,
 }
@@ -121,7 +121,7 @@ fn nodes() -> impl Iterator<Item = NodeId> {
     (1..=NODES).map(NodeId)
 }
 
-/// Checks that a deleted key's lease is over, and not before its time.
+/// Checks that the lease of a deleted key has expired, and not early.
 fn end_lease(event: &Event, leases: &mut BTreeMap<i64, u64>, now_us: u64) {
     let key = event.kv.as_ref().map(|kv| &kv.key[..]);
     if event.r#type() == EventType::Delete
@@ -297,7 +297,7 @@ impl World {
                 }
             },
             Asked::Grant(id) => {
-                // Granted already: it lasts on.
+                // The lease was granted earlier and still exists.
                 let Ok(answer) = read::<LeaseGrantResponse>(bytes) else {
                     return;
                 };
@@ -352,7 +352,7 @@ impl World {
                         let at = event.kv.as_ref().unwrap().mod_revision;
                         of.entry(at).or_default().push(event);
                     }
-                    // Every revision has an event, and none is duplicated or out of order.
+                    // Every revision has an event, and none is repeated or out of order.
                     let numbers: Vec<i64> = of.keys().copied().collect();
                     let expected: Vec<i64> = (*next..seen.next).collect();
                     assert_eq!(numbers, expected, "{node}");
@@ -452,8 +452,8 @@ impl World {
         for _ in 0..ms {
             self.cluster.run_ms(1);
             self.strike();
-            // Answered requests have been seen by watchers: a lease that was granted again ended
-            // before.
+            // Watchers have seen all answered requests: a lease that was granted again had ended
+            // earlier.
             self.watch();
             (0..CLIENTS).for_each(|client| self.hears(client));
         }
@@ -476,7 +476,7 @@ impl World {
         };
         assert!(self.cluster.run_until(20_000, is_level));
         self.watch();
-        // No lease begins anew any more; none ends more than a second late.
+        // No lease is extended any more, and none ends more than a second late.
         self.cluster.run_ms(TTL_US / 1000 + 1_000);
         assert!(self.cluster.run_until(20_000, is_level));
         self.watch();
@@ -491,7 +491,7 @@ impl World {
         assert!(digests.iter().all(|digest| *digest == digests[0]));
     }
 
-    /// The last change of a key, at this revision.
+    /// Returns the last value of a key with its revision, as of revision `at`.
     fn last(&self, key: usize, at: i64) -> Option<(String, i64)> {
         let key = self::key(key);
         let events = self.history.range(..=at).rev().flat_map(|(_, events)| events);
@@ -501,8 +501,8 @@ impl World {
         Some((String::from_utf8(kv.value.to_vec()).unwrap(), kv.mod_revision))
     }
 
-    /// Checks that all answers follow from the history, in an order that respects causality between
-    /// clients.
+    /// Checks that all responses follow from the history, in an order that respects causality
+    /// between clients.
     fn check(&self) {
         let numbers: Vec<i64> = self.history.keys().copied().collect();
         let last = *numbers.last().unwrap();
@@ -555,8 +555,8 @@ impl World {
     }
 }
 
-/// Puts and transactions are linearizable by revision; each watcher's events are a gapless piece of
-/// the history; no lease ends early, or late where nothing goes wrong.
+/// Puts and transactions are linearizable by revision. The events of each watcher are a part of the
+/// history without gaps. No lease ends early, nor late while there are no faults.
 #[test]
 fn a_cluster_has_one_history() {
     let (mut answers, mut jumps, mut loads) = (0, 0, 0);

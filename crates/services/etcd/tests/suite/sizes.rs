@@ -1,4 +1,4 @@
-//! The size of the data, and how long keys may be.
+//! The size of the data, and the maximum length of keys.
 
 use std::ops::ControlFlow;
 
@@ -17,7 +17,7 @@ use quorate_etcd::{
 
 use crate::common::{apply, ask, both, image, loaded, range, service};
 
-/// Bytes of all entries but the size itself.
+/// Returns the total size of all entries, except for the size itself.
 pub fn summed(service: &Service) -> u64 {
     let mut bytes = 0;
     let mut add = |key: &[u8], value: &bytes::Bytes| {
@@ -50,7 +50,8 @@ fn an_image_of_an_earlier_version_has_no_size_and_gets_one() {
     assert_eq!(image(&mut copy, 100), now);
 }
 
-/// As in a snapshot of etcd that was taken between the end of a lease and the deletion of its keys.
+/// A lease that no longer exists is only a number, as in a snapshot of etcd taken between the end
+/// of a lease and the deletion of its keys.
 #[test]
 fn a_lease_that_is_gone_is_only_a_number() {
     let mut service = service();
@@ -111,7 +112,7 @@ fn keys_are_bounded_over_every_store() {
     }
 }
 
-/// A key too long to exist may be requested, also as the end of a range.
+/// A key too long to exist may be requested from every store, also as the end of a range.
 #[test]
 fn longer_keys_are_not_found_over_every_store() {
     for mut service in both() {
@@ -158,7 +159,7 @@ fn an_image_with_longer_keys_is_refused() {
         let mut items = items.clone();
         let item = items.iter_mut().find(|item| item.get(4) == Some(&kind));
         let item = item.unwrap();
-        // With one more byte the key is as long as its length field.
+        // Adds a byte to the key, and adjusts its length field.
         if kind == b'r' {
             item.push(1);
         } else {

@@ -1,5 +1,5 @@
-//! Both stores hold the same, whatever happens to the one on disk: it returns to any commit, its
-//! disk fails, and images of either are loaded by the other.
+//! Both stores have the same contents, whatever happens to the one on disk: it returns to any
+//! commit, its disk fails, and images of either are loaded by the other.
 
 mod failing;
 
@@ -21,7 +21,7 @@ use crate::{
     sizes::summed,
 };
 
-/// Returns a command that any client, or the leader, may propose.
+/// Returns a command that a client or the leader may propose.
 fn command(dice: &mut Dice, revision: i64) -> Command {
     let id = dice.between(1, 4);
     match dice.below(12) {
@@ -50,12 +50,12 @@ fn is_let_in(command: &Command) -> bool {
     }
 }
 
-/// Proposed commands, with the group's time then and the answer of the service in memory.
+/// Proposed commands, with the group's time and the response of the service in memory.
 #[derive(Default)]
 struct Log(Vec<(u64, Vec<u8>, Vec<u8>)>);
 
 impl Log {
-    /// Appends some commands, carried out by this one.
+    /// Appends up to `most` commands, executed by this service.
     fn grow(&mut self, service: &mut Service, dice: &mut Dice, most: usize) {
         for _ in 0..most {
             let time = self.0.last().map_or(0, |(time, ..)| *time) + dice.next() % 300;
@@ -69,8 +69,8 @@ impl Log {
         }
     }
 
-    /// Executes commands, and commits; returns the position reached, and whether all answers equal
-    /// the earlier ones. `None`: the service failed.
+    /// Executes commands and commits. Returns the position reached, and whether all responses equal
+    /// the earlier ones; `None` if the service failed.
     fn apply(&mut self, service: &mut Service, range: Range<usize>) -> Option<(usize, bool)> {
         let mut same = true;
         for at in range.clone() {
@@ -93,7 +93,7 @@ impl Log {
     }
 }
 
-/// Returns the slot before the command at this index.
+/// Returns the slot of the command at this index.
 fn slot(at: usize) -> Slot {
     Slot(Slot::FIRST.0 + at as u64)
 }
@@ -114,7 +114,8 @@ fn compare(one: &mut Service, other: &mut Service, log: &Log) {
     assert_eq!(image(one, 300), image(other, 700));
 }
 
-/// The one on disk carries the log out in batches, and returns to earlier commits.
+/// A store on disk that executes the log in batches and returns to earlier commits ends in the same
+/// state.
 #[test]
 fn a_store_that_goes_back_to_any_commit_comes_to_the_same() {
     let mut returns = 0;
@@ -128,7 +129,7 @@ fn a_store_that_goes_back_to_any_commit_comes_to_the_same() {
                 let to = (at + 1 + dice.below(5)).min(log.0.len());
                 let goes_back = dice.one_in(25);
                 if goes_back {
-                    // Anything later stays in memory, so it is lost.
+                    // Later data stays in memory and is therefore lost.
                     disk.logged(slot(at));
                 }
                 let (now, same) = log.apply(&mut disk, at..to).unwrap();
@@ -155,7 +156,7 @@ fn an_image_of_either_store_goes_into_the_other() {
         log.grow(&mut model, &mut dice, 150);
         let items = image(&mut model, 500);
         let mut disk = Home::on_disk();
-        // Something else was there before.
+        // The store had other contents before.
         let mut other = Log::default();
         other.grow(&mut disk, &mut dice, 30);
         load(&mut disk, &items);
@@ -174,7 +175,7 @@ fn an_image_of_either_store_goes_into_the_other() {
     }
 }
 
-/// Commands that arrive during an image are not in it.
+/// An image does not contain commands that arrive while it is taken.
 #[test]
 fn an_image_of_the_store_on_disk_is_of_one_moment() {
     let mut dice = Dice::new(77);

@@ -1,5 +1,5 @@
-//! Numbers of visited entries, over a store that walks over removed entries as a tree on disk does:
-//! no more for a key that changed often, or for leases that were kept alive for long.
+//! Numbers of visited entries, with a store that walks over removed entries like a tree on disk: a
+//! key that changed often, or leases that were kept alive for long, cost no more.
 
 use std::{
     collections::BTreeMap,
@@ -24,11 +24,11 @@ use quorate_etcd::{
 
 use crate::common::{apply, apply_bytes};
 
-/// Entries, and the places of those that were removed.
+/// Entries; the value of a removed entry is `None`.
 #[derive(Default)]
 struct Tree {
     entries: BTreeMap<Vec<u8>, Option<Bytes>>,
-    /// Scans, and all that they met.
+    /// Number of scans and of entries met by them.
     visits: Arc<AtomicUsize>,
 }
 
@@ -112,7 +112,7 @@ impl Watched {
         Self { service: Service::new(Box::new(tree)), visits }
     }
 
-    /// Returns the number of entries that this visits.
+    /// Returns the number of entries visited by `work`.
     fn of(&mut self, work: impl FnOnce(&mut Service)) -> usize {
         let before = self.visits.load(Ordering::Relaxed);
         work(&mut self.service);
@@ -142,7 +142,8 @@ impl Watched {
     }
 }
 
-/// Without the bound the number of visits is quadratic.
+/// A compaction visits few entries, however often a key changed; without the bound the number would
+/// be quadratic.
 #[test]
 fn compaction_looks_at_few_entries_however_often_a_key_changed() {
     let mut watched = Watched::new();
@@ -192,7 +193,7 @@ fn leases_that_are_kept_alive_are_looked_at_once() {
         }
     }
     assert!(looked < asked * 3, "{looked} for {asked} questions");
-    // They end at their time.
+    // The leases end at their time.
     watched.service.set_time(now_ms + 10_001);
     let mut ended = 0;
     looked = watched.of(|service| {
@@ -206,7 +207,7 @@ fn leases_that_are_kept_alive_are_looked_at_once() {
     assert!(looked < 1500, "{looked}");
 }
 
-/// Many leases end together, and each command ends a few of them.
+/// Many leases end together, a few with each command, and each is visited once.
 #[test]
 fn leases_that_ended_are_looked_at_once() {
     let mut watched = Watched::new();

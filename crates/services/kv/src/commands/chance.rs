@@ -1,13 +1,12 @@
-//! Random choices of Redis commands, decided by a seed that travels in the command: the same on
-//! every node.
+//! Random choices of Redis commands, determined by a seed in the command: the same on every node.
 
 use std::{collections::BTreeSet, ops::ControlFlow};
 
 use super::rows::{View, each_placed};
 use crate::{op::REPLY_BYTES_MAX, store::Position};
 
-/// Draws from a seed (splitmix64). What they are is part of what the log's commands mean: never to
-/// be changed.
+/// Random numbers from a seed (splitmix64). They are part of the meaning of logged commands and
+/// must never change.
 pub(super) struct Draws(u64);
 
 impl Draws {
@@ -23,13 +22,13 @@ impl Draws {
         word ^ (word >> 31)
     }
 
-    /// Draws a number below `end`, which is not 0.
+    /// Draws a number below `end`, which must not be 0.
     pub(super) fn below(&mut self, end: u64) -> u64 {
         let wide = u128::from(self.next()) * u128::from(end);
         u64::try_from(wide >> 64).unwrap_or(0)
     }
 
-    /// Draws an index in memory, below `end`.
+    /// Draws an index below `end`.
     fn index(&mut self, end: usize) -> usize {
         usize::try_from(self.below(end as u64)).unwrap_or(0)
     }
@@ -38,16 +37,16 @@ impl Draws {
 /// A member and its value.
 pub(super) type Drawn = (Vec<u8>, Vec<u8>);
 
-/// Up to this many members each is as likely as the others. In larger collections a place is drawn,
-/// and then one of the members that come next: gaps between places would favour some members, and
-/// among many they even out.
+/// Up to this many members, all are equally likely. In a larger collection a position is drawn, and
+/// then one of the members that follow: gaps between positions favour some members, and with many
+/// members this evens out.
 const EVEN: u64 = 1024;
-/// Number of members after that place to choose from.
+/// Number of members after the drawn position to choose from.
 const NEIGHBOURS: usize = 64;
-/// Up to this many members, several are drawn by looking at all of them.
+/// Up to this many members, several are drawn by a walk over all of them.
 const LISTED: u64 = 4096;
 
-/// Draws one member of a collection that has some.
+/// Draws one member; `None` from an empty collection.
 pub(super) fn one(view: &View<'_>, prefix: &[u8], draws: &mut Draws) -> Option<Drawn> {
     if view.count() <= EVEN {
         let mut left = draws.below(view.count().max(1));
@@ -79,11 +78,11 @@ pub(super) fn one(view: &View<'_>, prefix: &[u8], draws: &mut Draws) -> Option<D
     found
 }
 
-/// Draws this many different members, or all if there are not more.
+/// Draws `most` different members, or all if there are fewer.
 pub(super) fn several(view: &View<'_>, prefix: &[u8], most: u64, draws: &mut Draws) -> Vec<Drawn> {
     let most = most.min(view.count());
     if walks(view, most) {
-        // Of those that are left each is taken with the same chance.
+        // Each of the remaining members is drawn with the same probability.
         let (mut wanted, mut left, mut drawn) = (most, view.count(), Vec::new());
         each_placed(view, prefix, Position::START, &mut |member, value| {
             if left == 0 || wanted == 0 {
@@ -99,7 +98,7 @@ pub(super) fn several(view: &View<'_>, prefix: &[u8], most: u64, draws: &mut Dra
         return drawn;
     }
     let (mut seen, mut drawn) = (BTreeSet::new(), Vec::new());
-    // Nearly every draw is new, but this is not guaranteed.
+    // Nearly every draw is a new member, but this is not guaranteed.
     for _ in 0..most.saturating_mul(16) {
         if drawn.len() as u64 >= most {
             break;
@@ -113,8 +112,8 @@ pub(super) fn several(view: &View<'_>, prefix: &[u8], most: u64, draws: &mut Dra
     drawn
 }
 
-/// Draws this many members, each of them among all, with their values if requested. It ends when
-/// they exceed the limit of a reply: the few that fit are drawn, and not all that were requested.
+/// Draws `times` members with replacement, with their values if requested. Stops at the limit of a
+/// reply.
 pub(super) fn repeatedly(
     view: &View<'_>,
     prefix: &[u8],
@@ -167,7 +166,7 @@ pub(super) fn repeatedly(
     drawn
 }
 
-/// Returns whether a walk over all members is cheaper than finding that many places.
+/// Returns whether a walk over all members is cheaper than this many draws by position.
 fn walks(view: &View<'_>, draws: u64) -> bool {
     view.count() <= LISTED || draws.saturating_mul(NEIGHBOURS as u64) >= view.count()
 }
@@ -176,7 +175,7 @@ fn walks(view: &View<'_>, draws: u64) -> bool {
 mod tests {
     use super::*;
 
-    /// The log's commands were executed with these.
+    /// Random numbers never change: logged commands were executed with them.
     #[test]
     fn draws_stay_as_they_are() {
         let mut draws = Draws::of(7);

@@ -1,6 +1,5 @@
-//! Messages to subscribers: PUBLISH and SPUBLISH are commands of the log that change nothing, so
-//! every node receives them at the same place, and notifies the subscribers there
-//! ([`crate::front`]).
+//! Messages to subscribers. PUBLISH and SPUBLISH are logged commands without changes, so every node
+//! executes them at the same position and notifies its own subscribers ([`crate::front`]).
 
 use crate::{
     command::{Doc, Listening, Local, Refusal, Request, Spec},
@@ -11,7 +10,7 @@ use crate::{
     resp::reply::Reply,
 };
 
-/// The family.
+/// Commands and operations for messages.
 pub const FAMILY: Family = Family {
     commands: COMMANDS,
     operations: &[
@@ -136,8 +135,8 @@ fn encode_spublish(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal
     Ok(())
 }
 
-/// Publishes a message. No node knows the number of receivers on the others; the reply is the same
-/// on all of them.
+/// Publishes a message. The reply is the same on all nodes, since no node knows the number of
+/// receivers on the others.
 pub(super) fn publish(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -146,7 +145,8 @@ pub(super) fn publish(
     post(notice::CHANNEL, from, state, reply)
 }
 
-/// The same on a channel of a shard. There are no shards: it is another space of names.
+/// Publishes a message on a shard channel. Shards do not exist: these channels are a second
+/// namespace.
 pub(super) fn publish_shard(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -168,7 +168,7 @@ fn post(
     Ok(())
 }
 
-/// Leaves a message for those who listen on this node.
+/// Adds a notice of a message for the subscribers on this node.
 pub(super) fn tell(state: &mut Writing<'_>, message: Option<(&[u8], &[u8])>) {
     if let Some((channel, message)) = message {
         leave(state, notice::CHANNEL, channel, message);

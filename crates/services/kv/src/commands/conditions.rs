@@ -1,5 +1,5 @@
-//! Compare and set, compare and delete: conditions of SET, DELEX, DELIFEQ, and DIGEST for values
-//! that are too long to be sent for comparison. As in Redis 8.4 and Valkey 9.
+//! Compare and set, compare and delete: conditions of SET, DELEX and DELIFEQ, and DIGEST for values
+//! too long to be sent for comparison. As in Redis 8.4 and Valkey 9.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -12,7 +12,7 @@ use crate::{
     resp::reply::Reply,
 };
 
-/// The family.
+/// Commands and operations with conditions.
 pub const FAMILY: Family = Family {
     commands: COMMANDS,
     operations: &[Operation::read(Op::ValueDigest, digest), Operation::write(Op::DelIf, del_if)],
@@ -60,21 +60,21 @@ const COMMANDS: &[Spec] = &[
     ),
 ];
 
-/// Condition on the present value.
+/// Condition on the current value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition<'a> {
-    /// Equal to this.
+    /// The value equals this one.
     Equal(&'a [u8]),
-    /// Anything else, or nothing.
+    /// The value differs from this one, or is absent.
     Different(&'a [u8]),
-    /// Something with this digest.
+    /// The value has this digest.
     DigestEqual(u64),
-    /// Something with another digest, or nothing.
+    /// The value has another digest, or is absent.
     DigestDifferent(u64),
 }
 
 impl<'a> Condition<'a> {
-    /// Parses an option and the argument after it; `None` for another option.
+    /// Parses an option and its argument; returns `None` for any other option.
     pub(super) fn parse(option: &[u8], argument: &'a [u8]) -> Result<Option<Self>, Refusal> {
         let is = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
         let digest = || parse_digest(argument).ok_or(NOT_A_DIGEST);
@@ -87,7 +87,7 @@ impl<'a> Condition<'a> {
         }))
     }
 
-    /// Writes it.
+    /// Encodes the condition.
     pub(super) fn encode(self, out: &mut Encoder<'_>) {
         match self {
             Self::Equal(value) => out.byte(0).bytes(value),
@@ -97,7 +97,7 @@ impl<'a> Condition<'a> {
         };
     }
 
-    /// Reads it.
+    /// Decodes a condition.
     pub(super) fn decode(from: &mut Decoder<'a>) -> Result<Self, Malformed> {
         match from.byte()? {
             0 => Ok(Self::Equal(from.bytes()?)),
@@ -108,7 +108,7 @@ impl<'a> Condition<'a> {
         }
     }
 
-    /// Returns whether the condition holds for the value of a key, if it has one.
+    /// Returns whether the condition holds for a value, or for an absent one.
     pub(super) fn holds(self, value: Option<&[u8]>) -> bool {
         match self {
             Self::Equal(wanted) => value == Some(wanted),
@@ -149,7 +149,7 @@ fn encode_delifeq(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal>
     Ok(())
 }
 
-/// Deletes one key, on a condition.
+/// Encodes a conditional deletion of one key.
 pub(crate) fn write_del_if(condition: Condition<'_>, key: &[u8], out: &mut Encoder<'_>) {
     out.byte(Op::DelIf as u8).bytes(key);
     condition.encode(out);

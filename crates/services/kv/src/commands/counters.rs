@@ -1,4 +1,4 @@
-//! Counters: INCR and its relatives, on integers and on decimal fractions.
+//! Counters: INCR and related commands, on integers and decimal fractions.
 
 use crate::{
     command::{Doc, NOT_AN_INTEGER, Refusal, Request, Spec, WRITES},
@@ -10,7 +10,7 @@ use crate::{
     resp::{integer::parse_integer, reply::Reply},
 };
 
-/// The family.
+/// Commands and operations on counters.
 pub const FAMILY: Family = Family {
     commands: COMMANDS,
     operations: &[
@@ -91,7 +91,7 @@ pub(super) const NOT_A_FLOAT: &str = "ERR value is not a valid float";
 pub(super) const NOT_FINITE: &str = "ERR value is NaN or Infinity";
 pub(super) const TOO_LARGE_SUM: &str = "ERR increment would produce NaN or Infinity";
 
-/// Returns whether a text is a number, but not a finite one.
+/// Returns whether the text is infinity or NaN.
 pub(super) fn is_not_finite(text: &[u8]) -> bool {
     let text = text.strip_prefix(b"+").unwrap_or(text);
     let text = text.strip_prefix(b"-").unwrap_or(text);
@@ -191,18 +191,18 @@ pub(super) fn incr_by_float(
 
 /// A decimal fraction in units of 10^-17.
 ///
-/// Binary floating point would do, if every machine and library rounded and printed alike; sums of
-/// decimal fractions are exact, and 0.1 + 0.2 is 0.3. Redis prints 17 digits behind the point too.
+/// Binary floating point would do if every machine and library rounded and printed alike; sums of
+/// decimal fractions are exact, and 0.1 + 0.2 is 0.3. Redis also prints 17 digits after the point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Decimal(i128);
 
 impl Decimal {
     pub(super) const ZERO: Self = Self(0);
-    /// Digits behind the point; what is beyond is rounded, halves away from zero.
+    /// Digits after the point; further digits are rounded, halves away from zero.
     const SCALE: i32 = 17;
-    /// Bound of the magnitude: 10^20.
+    /// Maximum magnitude: 10^20.
     const MAX: i128 = 10i128.pow(20 + Self::SCALE.unsigned_abs());
-    /// Longest text that is looked at.
+    /// Maximum length of a text to parse.
     const TEXT_BYTES_MAX: usize = 64;
 
     pub(super) fn plus(self, other: Self) -> Option<Self> {
@@ -210,7 +210,7 @@ impl Decimal {
         (sum.abs() <= Self::MAX).then_some(Self(sum))
     }
 
-    /// Parses digits, perhaps with a sign, a point and an exponent.
+    /// Parses digits with an optional sign, point and exponent.
     pub(super) fn parse(text: &[u8]) -> Option<Self> {
         let text =
             std::str::from_utf8(text).ok().filter(|text| text.len() <= Self::TEXT_BYTES_MAX)?;
@@ -230,7 +230,7 @@ impl Decimal {
         (units <= Self::MAX).then_some(Self(if negative { -units } else { units }))
     }
 
-    /// Returns `digits` × 10^`shift`, rounded. Bounded: more than 38 digits are never held.
+    /// Returns `digits` × 10^`shift`, rounded. Never handles more than 38 digits.
     fn scaled(digits: &str, shift: i32) -> Option<i128> {
         if digits.is_empty() {
             return Some(0);

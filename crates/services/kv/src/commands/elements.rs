@@ -21,27 +21,27 @@ use crate::{
     store::{Position, collection::Kind},
 };
 
-/// The family: no commands of its own.
+/// Operations shared by collections; no commands.
 pub(super) const FAMILY: Family = Family {
     commands: &[],
     operations: &[Operation::read(Op::Count, count), Operation::read(Op::ScanRows, scan)],
 };
 
-/// Most elements that one HSCAN, SSCAN or ZSCAN looks at, whatever COUNT says.
+/// Maximum number of elements that one HSCAN, SSCAN or ZSCAN examines, whatever COUNT says.
 const SCAN_COUNT_MAX: u64 = 10_000;
-/// A page with this many bytes is full.
+/// Size at which a page is full.
 const SCAN_PAGE_BYTES: usize = 1024 * 1024;
 
-/// Bytes of the shortest string in a reply.
+/// Size of the shortest string in a reply.
 const ITEM_BYTES: usize = b"$0\r\n\r\n".len();
 
-/// The error for a number that is out of the range of another one.
+/// Error for a number out of range.
 const OUT_OF_RANGE: &str = "ERR value is out of range";
-/// The same of one that Redis negates.
+/// Error for a number that Redis cannot negate.
 pub(super) const OUT_OF_LONG: &str =
     "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807";
 
-/// Returns the prefix of the names of this kind's members, if those are ordered by their positions.
+/// Returns the prefix of the names of this type's members, which are ordered by position.
 pub(super) const fn prefix(kind: Kind) -> &'static [u8] {
     match kind {
         Kind::Zset => MEMBER,
@@ -49,7 +49,7 @@ pub(super) const fn prefix(kind: Kind) -> &'static [u8] {
     }
 }
 
-/// Encodes the arguments from one on, as a list.
+/// Encodes the arguments from an index on, as a list.
 pub(super) fn write_rest(r: &Request<'_>, from: usize, out: &mut Encoder<'_>) {
     let rest = r.arguments.from(from);
     out.length(rest.len());
@@ -58,7 +58,7 @@ pub(super) fn write_rest(r: &Request<'_>, from: usize, out: &mut Encoder<'_>) {
     }
 }
 
-/// Encodes fields or members from one on, as a list.
+/// Encodes fields or members from an index on, as a list.
 pub(super) fn write_fields(
     r: &Request<'_>,
     from: usize,
@@ -71,7 +71,7 @@ pub(super) fn write_fields(
     Ok(())
 }
 
-/// HLEN, LLEN, SCARD, ZCARD.
+/// Encodes HLEN, LLEN, SCARD or ZCARD.
 pub(super) fn write_count(kind: Kind, r: &Request<'_>, out: &mut Encoder<'_>) {
     out.byte(Op::Count as u8).bytes(r.at(0)).byte(kind as u8);
 }
@@ -95,7 +95,7 @@ fn count(from: &mut Decoder<'_>, state: &Reading<'_>, reply: &mut Reply<'_>) -> 
     Ok(())
 }
 
-/// HSCAN, SSCAN, ZSCAN.
+/// Encodes HSCAN, SSCAN or ZSCAN.
 pub(super) fn write_scan(
     kind: Kind,
     r: &Request<'_>,
@@ -131,7 +131,7 @@ pub(super) fn write_scan(
     Ok(())
 }
 
-/// Returns a page in the order of positions, as of keys: an element that is present during the
+/// Returns a page in the order of positions, as SCAN does for keys: an element present during the
 /// whole scan is returned exactly once.
 fn scan(from: &mut Decoder<'_>, state: &Reading<'_>, reply: &mut Reply<'_>) -> Result<(), Fault> {
     let (key, kind) = (from.key()?, kind(from)?);
@@ -159,7 +159,7 @@ fn scan(from: &mut Decoder<'_>, state: &Reading<'_>, reply: &mut Reply<'_>) -> R
             }
             (looked_at, last) = (looked_at + 1, position);
             names += member.len();
-            // One that ended counts, too: a page takes bounded time.
+            // An expired element counts too: a page takes bounded time.
             if pattern.matches(member) && !(view.has_ended() && view.is_over(name)) {
                 page.next().bulk(member);
                 match kind {
@@ -182,14 +182,14 @@ fn scan(from: &mut Decoder<'_>, state: &Reading<'_>, reply: &mut Reply<'_>) -> R
 /// Arguments of HRANDFIELD, SRANDMEMBER and ZRANDMEMBER.
 #[derive(Clone, Copy)]
 pub(super) struct Random {
-    /// `None`: one, and no array.
+    /// Number of elements; `None`: one element, and no array.
     count: Option<i64>,
     values: bool,
     seed: u64,
 }
 
 impl Random {
-    /// `key [count [word]]`.
+    /// Parses `key [count [word]]`.
     pub(super) fn parse(r: &Request<'_>, word: &str) -> Result<Self, Refusal> {
         let values = match r.arguments.len() {
             0..=2 => false,
@@ -210,7 +210,7 @@ impl Random {
         Ok(Self { count, values, seed: r.seed })
     }
 
-    /// Returns whether values or scores are requested, too.
+    /// Returns whether values or scores are requested too.
     pub(super) const fn has_values(self) -> bool {
         self.values
     }
@@ -234,7 +234,7 @@ impl Random {
     }
 }
 
-/// Writes drawn elements as a reply; `write` writes the value of one.
+/// Replies with drawn elements; `write` writes the value of one.
 pub(super) fn random(
     view: &View<'_>,
     prefix: &[u8],
@@ -279,7 +279,7 @@ pub(super) fn random(
     write_drawn(&items, wanted, reply);
 }
 
-/// Returns whether this many elements, of usual size, exceed the limit of a reply.
+/// Returns whether this many elements of average size exceed the limit of a reply.
 pub(super) fn would_be_too_large(view: &View<'_>, elements: u64) -> bool {
     let elements = u128::from(elements.min(view.count()));
     let each = u128::from(view.header.bytes) / u128::from(view.header.count.max(1));
@@ -293,7 +293,7 @@ fn write_drawn(items: &Items, wanted: Random, reply: &mut Reply<'_>) {
     });
 }
 
-/// Does the same for a collection with one element, or none, that has no rows.
+/// Like `random`, for a collection with at most one element and without rows.
 pub(super) fn random_of_one(one: Option<(&[u8], &[u8])>, wanted: Random, reply: &mut Reply<'_>) {
     let Some(count) = wanted.count else {
         reply.optional(one.map(|(member, _)| member));
@@ -313,7 +313,7 @@ pub(super) fn random_of_one(one: Option<(&[u8], &[u8])>, wanted: Random, reply: 
     write_drawn(&items, wanted, reply);
 }
 
-/// HDEL and SREM.
+/// Executes HDEL or SREM.
 pub(super) fn remove(
     state: &mut Writing<'_>,
     key: Key<'_>,
@@ -329,7 +329,8 @@ pub(super) fn remove(
         for member in members {
             removed += usize::from(change.remove(&placed(b"", member)));
         }
-        // A removal without effect leaves the version alone: watchers of the key are not disturbed.
+        // A removal without effect does not change the version, so that watchers of the key are not
+        // disturbed.
         if removed > 0 {
             match kind {
                 Kind::Set => change.event(class::SET, "srem"),
@@ -341,8 +342,8 @@ pub(super) fn remove(
     reply.count(removed);
 }
 
-/// Returns the places from `start` to `stop`, both included, negative ones counted from the end:
-/// the first one, and the one after the last. `None`: there are none.
+/// Resolves the indexes `start` to `stop`, both inclusive, negative ones counted from the end.
+/// Returns the first index and the one after the last; `None` if the range is empty.
 pub(super) fn places(start: i64, stop: i64, count: u64) -> Option<(u64, u64)> {
     let length = i64::try_from(count).unwrap_or(i64::MAX);
     let place = |at: i64| {
@@ -356,7 +357,8 @@ pub(super) fn places(start: i64, stop: i64, count: u64) -> Option<(u64, u64)> {
     Some((unsigned(start), unsigned(stop) + 1))
 }
 
-/// `numkeys key …` from an argument on: the keys, and the argument behind them.
+/// Parses `numkeys key …` from an argument on; returns the keys and the index of the argument after
+/// them.
 pub(super) fn keys<'a>(
     r: &Request<'a>,
     from: usize,
@@ -372,8 +374,8 @@ pub(super) fn keys<'a>(
     Ok((keys.collect::<Result<_, Refusal>>()?, behind))
 }
 
-/// `numkeys key … [LIMIT n]` of SINTERCARD and ZINTERCARD: the keys, and the limit, which 0 stands
-/// for none of.
+/// Parses `numkeys key … [LIMIT n]` of SINTERCARD and ZINTERCARD; returns the keys and the limit, 0
+/// if there is none.
 pub(super) fn card<'a>(r: &Request<'a>) -> Result<(Vec<&'a [u8]>, u64), Refusal> {
     let count = parse_integer(r.at(0)).filter(|&count| count > 0);
     let count = count.ok_or("ERR numkeys should be greater than 0")?;
@@ -393,7 +395,7 @@ pub(super) fn card<'a>(r: &Request<'a>) -> Result<(Vec<&'a [u8]>, u64), Refusal>
     Ok((keys, limit))
 }
 
-/// `[COUNT n]` at the end of LMPOP and ZMPOP.
+/// Parses `[COUNT n]` at the end of LMPOP and ZMPOP.
 pub(super) fn pop_count(r: &Request<'_>, at: usize) -> Result<u64, Refusal> {
     match r.arguments.len().saturating_sub(at) {
         0 => Ok(1),

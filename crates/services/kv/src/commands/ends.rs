@@ -1,8 +1,8 @@
-//! Deadlines of single fields: their place among the rows of a hash, and the end of fields.
+//! Deadlines of fields: their rows within a hash, and the removal of expired fields.
 //!
-//! A field's deadline is a row by its field, plus a row by time. Both stand before the rows of
-//! fields: those begin with a position, and no position is 0. A field whose deadline is not above
-//! the group's time does not exist ([time-2]), and is stored until a command overwrites it or
+//! A field's deadline has two rows, one by field and one by time. Both precede the rows of fields:
+//! those begin with a position, and no position is 0. A field whose deadline is not above the
+//! group's time does not exist ([time-2]), but is stored until a command overwrites it or
 //! [`remove_ended`] reaches it, which is invisible to clients.
 
 use std::ops::ControlFlow;
@@ -16,12 +16,11 @@ use crate::{
     },
 };
 
-/// Names of rows that say when a field ends begin so; the name of the field's row follows.
+/// Prefix of rows with a field's deadline; the name of the field's row follows.
 const BY_FIELD: [u8; 7] = [0, 0, 0, 0, 0, 0, 0];
-/// Names of rows in the order of deadlines begin so; the deadline, and the name of the field's row,
-/// follow.
+/// Prefix of rows in the order of deadlines; the deadline and the name of the field's row follow.
 const BY_TIME: [u8; 7] = [0, 0, 0, 0, 0, 0, 1];
-/// No row of a deadline comes here.
+/// Upper bound of all rows of deadlines.
 const BEHIND: [u8; 7] = [0, 0, 0, 0, 0, 0, 2];
 
 pub(super) fn by_field(name: &[u8]) -> Vec<u8> {
@@ -32,8 +31,8 @@ pub(super) fn by_time(deadline: u64, name: &[u8]) -> Vec<u8> {
     [&BY_TIME[..], &deadline.to_be_bytes(), name].concat()
 }
 
-/// Returns the deadline, and the name of the field's row. A name that is too short, which is never
-/// written here, is parsed as it sorts.
+/// Parses the deadline and the name of the field's row. A name that is too short, which this code
+/// never writes, is parsed as it sorts.
 fn parse(by_time: &[u8]) -> (u64, &[u8]) {
     let rest = by_time.get(BY_TIME.len()..).unwrap_or_default();
     let (deadline, name) = rest.split_at(rest.len().min(8));
@@ -43,7 +42,7 @@ fn parse(by_time: &[u8]) -> (u64, &[u8]) {
 }
 
 impl<'s> View<'s> {
-    /// The row of an element, if that is there.
+    /// Returns the row of an element, if the element exists.
     pub(super) fn row(&self, name: &[u8]) -> Option<Bytes<'s>> {
         if self.has_ended() && self.is_over(name) {
             return None;
@@ -51,23 +50,23 @@ impl<'s> View<'s> {
         self.stored_row(name)
     }
 
-    /// Elements.
+    /// Returns the number of existing elements.
     pub(super) fn count(&self) -> u64 {
         self.header.count.saturating_sub(self.ended())
     }
 
-    /// Returns whether some of its fields have deadlines.
+    /// Returns whether any fields have deadlines.
     fn is_timed(&self) -> bool {
         self.header.timed.is_some_and(|timed| timed.fields > 0)
     }
 
-    /// Returns whether some of the stored fields do not exist any more.
+    /// Returns whether any stored fields have expired.
     pub(super) fn has_ended(&self) -> bool {
         let timed = self.header.timed.filter(|timed| timed.fields > 0);
         timed.is_some_and(|timed| timed.next <= self.store.time())
     }
 
-    /// Returns the deadline of the field of a row.
+    /// Returns the deadline of a field, by the name of its row.
     pub(super) fn deadline_of(&self, name: &[u8]) -> Option<u64> {
         if !self.is_timed() {
             return None;
@@ -76,14 +75,13 @@ impl<'s> View<'s> {
         Some(u64::from_le_bytes(*row.first_chunk()?))
     }
 
-    /// [time-2] Returns whether the field of a stored row does not exist any more.
+    /// [time-2] Returns whether a stored field has expired, by the name of its row.
     pub(super) fn is_over(&self, name: &[u8]) -> bool {
         let deadline = self.deadline_of(name);
         deadline.is_some_and(|deadline| deadline <= self.store.time())
     }
 
-    /// Visits what has ended by now, the earliest first: the names of the rows in the order of
-    /// time.
+    /// Visits the expired fields, the earliest deadline first: their rows in the order of time.
     fn each_ended(&self, visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>) {
         let Some(timed) = self.header.timed.filter(|_| self.has_ended()) else {
             return;
@@ -97,8 +95,7 @@ impl<'s> View<'s> {
         self.rows(span, &mut |name, _| visit(name));
     }
 
-    /// Returns the number of stored fields that do not exist any more. Slow when many ended and
-    /// were not removed yet.
+    /// Returns the number of expired fields that are still stored. Slow when there are many.
     pub(super) fn ended(&self) -> u64 {
         let mut ended = 0;
         self.each_ended(&mut |_| {
@@ -108,7 +105,7 @@ impl<'s> View<'s> {
         ended
     }
 
-    /// Returns the first deadline from one on, or the last.
+    /// Returns the first deadline from `from` on, or the last one if `back`.
     fn outermost(&self, from: u64, back: bool) -> Option<u64> {
         let from = by_time(from, b"");
         let span = Span { from: &from, to: Some(&BEHIND), back };
@@ -137,7 +134,7 @@ pub(super) fn settled(
         Some(next) => Timed { next, ..timed },
         None => Timed { fields: 0, next: 0, ..timed },
     };
-    // Without a field that stays, the hash ends with its last one.
+    // If every field has a deadline, the hash expires with the last one.
     let all = timed.fields > 0 && timed.fields >= header.count;
     let last = all.then(|| view.outermost(timed.next, true)).flatten();
     let end = [own, last].into_iter().flatten().min();
@@ -147,8 +144,8 @@ pub(super) fn settled(
     (Header { timed, ..header }, end)
 }
 
-/// Removes up to `most` fields that do not exist any more, of the hashes first whose fields ended
-/// first; says how many. Which ones depends on nothing but what is stored and the group's time.
+/// Removes up to `most` expired fields, starting with the hash with the earliest deadline; returns
+/// their number. The choice depends only on the stored data and the group's time.
 pub(super) fn remove_ended(state: &mut Writing<'_>, most: usize) -> usize {
     let mut hashes: Vec<Box<[u8]>> = Vec::new();
     if most > 0 {
@@ -172,7 +169,7 @@ pub(super) fn remove_ended(state: &mut Writing<'_>, most: usize) -> usize {
     removed
 }
 
-/// Removes ended fields of one hash. Its version stays: the change is not visible.
+/// Removes expired fields of one hash. Its version does not change: the removal is not visible.
 fn remove_ended_of(state: &mut Writing<'_>, key: Key<'_>, most: usize) -> usize {
     let store = &mut *state.store;
     let Some(entry) = store.stored(key) else {

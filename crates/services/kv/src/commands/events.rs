@@ -1,8 +1,8 @@
-//! Keyspace events: notifications of applied commands about the keys that they change, as in Redis.
+//! Keyspace events: notifications of keys that commands change, as in Redis.
 //!
-//! A setting of each node selects them: [`Setting`]. They are made where commands are executed and
-//! are no part of the state. Execution is the same on all nodes, and so are the events of nodes
-//! with the same setting.
+//! Each node selects events by its own setting, [`Setting`]. Events are generated where commands
+//! are executed and are not part of the state. All nodes execute alike, so nodes with the same
+//! setting generate the same events.
 
 use std::sync::{
     Arc,
@@ -15,7 +15,7 @@ use crate::{
     store::collection::{Header, Kind},
 };
 
-/// Classes of events, and the two forms of notification. The numbers are not visible outside.
+/// Classes of events, and the two forms of notification. The numbers are internal.
 pub(super) mod class {
     pub(crate) const KEYSPACE: u32 = 1 << 0;
     pub(crate) const KEYEVENT: u32 = 1 << 1;
@@ -27,7 +27,7 @@ pub(super) mod class {
     pub(crate) const ZSET: u32 = 1 << 7;
     pub(crate) const EXPIRED: u32 = 1 << 8;
     pub(crate) const NEW: u32 = 1 << 9;
-    // There is nothing of these here: no key is evicted, and there are no streams and no modules.
+    // Never generated: keys are not evicted, and streams and modules are not supported.
     pub(crate) const EVICTED: u32 = 1 << 10;
     pub(crate) const STREAM: u32 = 1 << 11;
     pub(crate) const MODULE: u32 = 1 << 12;
@@ -38,7 +38,7 @@ use class::{
     ZSET,
 };
 
-/// Classes that `A` stands for.
+/// Classes included in `A`.
 const ALL: &[(char, u32)] = &[
     ('g', GENERIC),
     ('$', STRING),
@@ -51,18 +51,18 @@ const ALL: &[(char, u32)] = &[
     ('t', STREAM),
     ('d', MODULE),
 ];
-/// Letters that `A` does not include.
+/// Classes not included in `A`.
 const OTHERS: &[(char, u32)] = &[('n', NEW), ('K', KEYSPACE), ('E', KEYEVENT)];
 
-/// Selection of the events that a node makes: `notify-keyspace-events`. Clones share one setting.
+/// Selection of the events that a node generates: `notify-keyspace-events`. Clones share the
+/// setting.
 #[derive(Clone, Debug, Default)]
 pub struct Setting(Arc<AtomicU32>);
 
 impl Setting {
-    /// Returns the classes that are selected and would be notified; 0: none.
+    /// Returns the selected classes; 0 if no form of notification is selected.
     pub(crate) fn wanted(&self) -> u32 {
-        // Events of a command that is just being executed may follow the old setting or the new
-        // one.
+        // Events of a command in execution may follow the old setting or the new one.
         let set = self.0.load(Ordering::Relaxed);
         if set & (KEYSPACE | KEYEVENT) == 0 {
             return 0;
@@ -70,7 +70,7 @@ impl Setting {
         set
     }
 
-    /// Returns the setting as CONFIG GET writes it.
+    /// Returns the setting in the format of CONFIG GET.
     pub fn text(&self) -> String {
         let set = self.0.load(Ordering::Relaxed);
         let all = ALL.iter().fold(0, |all, (_, class)| all | class);
@@ -84,12 +84,12 @@ impl Setting {
         text
     }
 
-    /// Sets what this says; nothing, if it says something that there is not.
+    /// Sets the selected classes.
     pub fn set(&self, classes: u32) {
         self.0.store(classes, Ordering::Relaxed);
     }
 
-    /// Parses the classes that a text names; the error says why it names none.
+    /// Parses the classes named in a text.
     pub fn parse(text: &[u8]) -> Result<u32, &'static str> {
         let mut set = 0;
         for byte in text {
@@ -111,7 +111,7 @@ impl Setting {
 }
 
 impl Writing<'_> {
-    /// Makes an event for a key.
+    /// Generates an event for a key.
     pub(super) fn event(&mut self, class: u32, name: &str, key: Key<'_>) {
         if self.events & class != 0 {
             self.tell_event(name, key);
@@ -132,8 +132,8 @@ impl Writing<'_> {
         }
     }
 
-    /// Makes the event of a key that is stored and does not exist, and is about to be removed or
-    /// replaced; and that of an absent one that is about to be set.
+    /// Generates the events due before a key is set or removed: expiry of a stored key that has
+    /// expired, and creation of an absent key about to be set.
     pub(super) fn about_to_change(&mut self, key: Key<'_>, set: bool) {
         if self.events & (EXPIRED | NEW | HASH | GENERIC) != 0 {
             self.tell_what_was(key, set);
@@ -151,7 +151,7 @@ impl Writing<'_> {
         }
     }
 
-    /// Makes the event of a key that is removed because it ended, if it is stored.
+    /// Generates the event of an expired key that is about to be removed, if it is stored.
     pub(super) fn tell_ended(&mut self, key: Key<'_>) {
         let Some(entry) = self.store.stored(key) else {
             return;
@@ -164,18 +164,18 @@ impl Writing<'_> {
         if own || !timed {
             return self.event(EXPIRED, "expired", key);
         }
-        // The last of its fields took it along.
+        // The key expired with the last of its fields.
         self.event(HASH, "hexpired", key);
         self.event(GENERIC, "del", key);
     }
 
-    /// Removes a key; says whether it was there.
+    /// Removes a key; returns whether it existed.
     pub(super) fn remove(&mut self, key: Key<'_>) -> bool {
         self.about_to_change(key, false);
         self.store.remove(key)
     }
 
-    /// Removes a key, with the event.
+    /// Removes a key and generates the event; returns whether it existed.
     pub(super) fn delete(&mut self, key: Key<'_>) -> bool {
         let was_there = self.remove(key);
         if was_there {

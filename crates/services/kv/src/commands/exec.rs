@@ -1,4 +1,4 @@
-//! EXEC: commands that are executed all or none, one after the other, with nothing between them.
+//! EXEC: commands executed as a whole or not at all, in sequence, without others in between.
 
 use crate::{
     commands::{
@@ -12,7 +12,7 @@ use crate::{
     resp::reply::{NULL_ARRAY, Reply},
 };
 
-/// Executes all or nothing: nothing if a watched key changed after WATCH saw it.
+/// Executes all commands, or none if a watched key changed after WATCH.
 pub fn exec(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -36,7 +36,7 @@ pub fn exec(
     reply.array(commands.len());
     let mut large = false;
     for command in commands {
-        // Commands after a reply that became too large are still executed, except reads: their
+        // After a reply that became too large, commands are still executed, except reads: their
         // replies would be discarded.
         let op = command.first().copied().and_then(Op::from_byte);
         if large && op.is_some_and(Op::is_read) {
@@ -65,7 +65,7 @@ pub fn watches_absent_keys(command: &[u8]) -> bool {
     all.any(|(_, seen)| seen.has_absent_version())
 }
 
-/// Executes one command of a transaction, which gives exactly one reply in all cases.
+/// Executes one command of a transaction, which writes exactly one reply in all cases.
 fn one(command: &[u8], state: &mut Writing<'_>, reply: &mut Reply<'_>) {
     let start = reply.0.len();
     let mut decoder = Decoder(command);

@@ -1,4 +1,4 @@
-//! Deadlines of keys: EXPIRE and TTL with their relatives, and what removes keys that ended.
+//! Deadlines of keys: EXPIRE, TTL and related commands, and the removal of expired keys.
 
 use std::ops::ControlFlow;
 
@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// The family.
+/// Commands and operations on deadlines.
 pub const FAMILY: Family = Family {
     commands: COMMANDS,
     operations: &[
@@ -145,7 +145,7 @@ impl Unit {
     pub(super) const UNIX_SECONDS: Self = Self { milliseconds: false, absolute: true };
     pub(super) const UNIX_MILLISECONDS: Self = Self { milliseconds: true, absolute: true };
 
-    /// EX, PX, EXAT, PXAT.
+    /// Returns the unit of the option EX, PX, EXAT or PXAT.
     pub(super) fn of_option(word: &[u8]) -> Option<Self> {
         let options = [
             (&b"ex"[..], Self::SECONDS),
@@ -160,13 +160,12 @@ impl Unit {
         self.milliseconds as u8 | (self.absolute as u8) << 1
     }
 
-    /// Decodes a unit.
     pub(super) const fn from_byte(byte: u8) -> Self {
         Self { milliseconds: byte & 1 != 0, absolute: byte & 2 != 0 }
     }
 
-    /// Returns a deadline in this format, now being `now_ms`; `up_ms` milliseconds make a second
-    /// full.
+    /// Returns a deadline in this format, at the time `now_ms`; `up_ms` is added before rounding
+    /// down to seconds.
     pub(super) fn shown(self, deadline: u64, now_ms: u64, up_ms: u64) -> i64 {
         let ms = match self.absolute {
             true => deadline,
@@ -180,8 +179,8 @@ impl Unit {
     }
 }
 
-/// Converts a time into an absolute deadline. Only here does the front's clock enter a command: the
-/// contents of the log mean the same whenever and wherever they are applied.
+/// Converts a time to an absolute deadline. This is the only use of the front's clock in a command:
+/// the contents of the log mean the same whenever and wherever they are applied.
 pub(super) fn deadline(r: &Request<'_>, unit: Unit, time: i64) -> Option<Deadline> {
     let ms = if unit.milliseconds { time } else { time.checked_mul(1000)? };
     let now = i64::try_from(r.wall_ms).ok()?;
@@ -192,12 +191,12 @@ pub(super) fn deadline(r: &Request<'_>, unit: Unit, time: i64) -> Option<Deadlin
     }
 }
 
-/// Returns the deadline of an argument, with any sign.
+/// Returns the deadline from an argument of any sign.
 pub(crate) fn deadline_at(r: &Request<'_>, unit: Unit, index: usize) -> Result<Deadline, Refusal> {
     deadline(r, unit, r.integer(index)?).ok_or_else(|| r.invalid_expire())
 }
 
-/// Does the same for SET and GETEX, which refuse zero and negative times.
+/// Like `deadline_at`, for SET and GETEX, which refuse zero and negative times.
 pub(crate) fn positive_deadline(
     r: &Request<'_>,
     unit: Unit,
@@ -223,7 +222,7 @@ pub(super) mod condition {
     /// The new deadline is earlier.
     pub(super) const LT: u8 = 8;
 
-    /// Returns the condition with this name; 0: there is none.
+    /// Returns the flag of the condition with this name; 0 if there is none.
     pub(crate) fn of(name: &[u8]) -> u8 {
         let names = [(&b"nx"[..], NX), (b"xx", XX), (b"gt", GT), (b"lt", LT)];
         let found = names.iter().find(|(word, _)| name.eq_ignore_ascii_case(word));
@@ -232,7 +231,8 @@ pub(super) mod condition {
 
     /// Returns whether `new` may replace `old`.
     pub(crate) fn holds(flags: u8, old: Option<u64>, new: Deadline) -> bool {
-        // No deadline is later than every deadline; one in the past is earlier than every other.
+        // No deadline counts as later than every deadline, one in the past as earlier than every
+        // other.
         let order = old.unwrap_or(u64::MAX);
         let new_order = match new {
             Deadline::Never => u64::MAX,
@@ -308,7 +308,7 @@ pub(super) fn expire(
     Ok(())
 }
 
-/// Gives a present key another deadline, or removes it if that had passed.
+/// Sets the deadline of an existing key, or removes the key if the deadline has passed.
 pub(super) fn change(
     state: &mut Writing<'_>,
     key: Key<'_>,
@@ -328,7 +328,7 @@ pub(super) fn change(
         drop(entry);
         let header = Header::from_bytes(&value).filter(|_| kind == Kind::Hash);
         match header.filter(|header| header.timed.is_some()) {
-            // It may end with its fields before.
+            // The hash may expire earlier, with its fields.
             Some(header) => {
                 let (header, end) = settled(state.store, header, deadline);
                 state.set(key, &header.to_bytes(), end, kind);
@@ -362,7 +362,8 @@ pub(super) fn persist(
 }
 
 fn write_ttl(unit: Unit, r: &Request<'_>, out: &mut Encoder<'_>) {
-    // The time of asking goes along for a TTL inside EXEC, where no node may look at its clock.
+    // The time of the request travels along for a TTL inside EXEC, where nodes must not read their
+    // clocks.
     out.byte(Op::Ttl as u8).byte(unit.byte()).word(r.wall_ms).bytes(r.at(0));
 }
 
@@ -406,15 +407,15 @@ pub(super) fn ttl(
     Ok(())
 }
 
-/// Encodes the removal of up to this many keys and fields that ended.
+/// Encodes the removal of up to this many expired keys and fields.
 pub fn encode_sweep(keys: u64, out: &mut Encoder<'_>) {
     out.byte(Op::Sweep as u8).count(keys);
 }
 
-/// Most keys and fields that a command removes, whatever it says.
+/// Maximum number of keys and fields that one command removes, whatever it requests.
 const BITE_MAX: usize = 4096;
 
-/// Removes keys and fields that ended; clients see no difference.
+/// Removes expired keys and fields, which is invisible to clients.
 pub(super) fn sweep(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -431,7 +432,7 @@ pub(super) fn sweep(
     Ok(())
 }
 
-/// Notifies of the keys that are about to be removed.
+/// Generates the events of expired keys that are about to be removed.
 #[cold]
 fn tell_ended(state: &mut Writing<'_>, most: usize) {
     let mut ended: Vec<Box<[u8]>> = Vec::new();
@@ -450,8 +451,8 @@ fn tell_ended(state: &mut Writing<'_>, most: usize) {
     }
 }
 
-/// Deletes a key if its deadline is still this one: a key that was set again lives. Logs of
-/// versions before the group had a time have it.
+/// Deletes a key if it still has this deadline: a key that was set again survives. Found only in
+/// logs from before the group's time existed.
 pub(super) fn expired(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,

@@ -1,4 +1,4 @@
-//! A family of commands: what clients can ask for, and what every node does for each operation.
+//! Command families: client commands, and the operations that every node executes for them.
 
 use crate::{
     command::Spec,
@@ -8,7 +8,7 @@ use crate::{
     resp::reply::Reply,
 };
 
-/// Commands that belong together.
+/// A family of related commands.
 #[derive(Clone, Copy, Debug)]
 pub struct Family {
     /// Commands of clients.
@@ -17,21 +17,21 @@ pub struct Family {
     pub operations: &'static [Operation],
 }
 
-/// Executes a read-only operation, given its arguments, the data and the reply.
+/// Function that executes a read-only operation, given its arguments, the data and the reply.
 pub type Read = fn(&mut Decoder<'_>, &Reading<'_>, &mut Reply<'_>) -> Result<(), Fault>;
-/// Executes an operation that changes something.
+/// Function that executes an operation with changes.
 pub type Write = fn(&mut Decoder<'_>, &mut Writing<'_>, &mut Reply<'_>) -> Result<(), Fault>;
 
 /// Function that executes an operation.
 #[derive(Clone, Copy, Debug)]
 pub enum Run {
-    /// Changes nothing.
+    /// Reads only.
     Read(Read),
-    /// May change something.
+    /// May write.
     Write(Write),
 }
 
-/// An operation, and what it does.
+/// An operation with its function.
 #[derive(Clone, Copy, Debug)]
 pub struct Operation {
     pub(super) op: Op,
@@ -39,13 +39,13 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// Creates an operation that changes nothing.
+    /// Creates a read-only operation.
     pub const fn read(op: Op, run: Read) -> Self {
         assert!(op.is_read(), "a write");
         Self { op, run: Run::Read(run) }
     }
 
-    /// Creates an operation that may change something.
+    /// Creates an operation that may write.
     pub const fn write(op: Op, run: Write) -> Self {
         assert!(!op.is_read(), "a read");
         Self { op, run: Run::Write(run) }

@@ -1,4 +1,4 @@
-//! OBJECT and MEMORY: how a key is stored. Answered by this node, never from within the log.
+//! OBJECT and MEMORY: how a key is stored. Answered by this node, never from the log.
 
 use crate::{
     command::{Doc, Local, NOT_AN_INTEGER, Refusal, Request, SYNTAX, Spec},
@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// The family.
+/// Commands and operations that describe the storage of a key.
 pub const FAMILY: Family =
     Family { commands: COMMANDS, operations: &[Operation::read(Op::Inspect, inspect)] };
 
@@ -45,16 +45,16 @@ const COMMANDS: &[Spec] = &[
     },
 ];
 
-/// The longest string that Redis stores next to its header.
+/// Maximum length of a string that Redis stores next to its header.
 const EMBEDDED_BYTES_MAX: usize = 44;
 /// Overhead of an entry of the memory store without key and value, estimated from its layout: 25
-/// bytes before the key, about 16 of the allocator, and about 55 of the table, whose slots have 24
-/// bytes and are empty for the larger part.
+/// bytes before the key, about 16 for the allocator, and about 55 for the table, whose slots have
+/// 24 bytes and are mostly empty.
 const ENTRY_BYTES: usize = 96;
 
 /// Overhead of a row of the memory store without name and value.
 const ROW_BYTES: u64 = 80;
-/// Redis packs collections up to about this size.
+/// Approximate size up to which Redis packs collections.
 const SMALL_ELEMENTS: u64 = 128;
 const SMALL_BYTES: u64 = 8192;
 
@@ -87,7 +87,7 @@ impl What {
     }
 }
 
-/// `OBJECT subcommand key`, whose subcommand is known.
+/// Encodes `OBJECT subcommand key`; the subcommand has been checked.
 pub fn encode_object(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     let what = match &*r.at(0).to_ascii_lowercase() {
         b"encoding" => What::Encoding,
@@ -100,7 +100,7 @@ pub fn encode_object(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refus
     Ok(())
 }
 
-/// `MEMORY USAGE key [SAMPLES count]`. There is nothing to sample: collections know their bytes.
+/// Encodes `MEMORY USAGE key [SAMPLES count]`. Samples are not needed: collections know their size.
 pub fn encode_memory(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     match r.arguments.len() {
         2 => {}
@@ -145,9 +145,8 @@ pub(super) fn inspect(
     Ok(())
 }
 
-/// Returns Redis' name of the encoding in which it would store this value when it is set;
-/// approximate for collections: Redis looks at the longest element, too, and remembers what a
-/// collection was before.
+/// Returns Redis' name for the encoding of a value. Approximate for collections: Redis also
+/// considers the longest element, and the history of the collection.
 fn encoding(entry: &Entry<'_>) -> &'static str {
     if let Some(header) = Header::from_bytes(&entry.value).filter(|_| entry.kind.has_rows()) {
         let is_small = header.count <= SMALL_ELEMENTS && header.bytes <= SMALL_BYTES;

@@ -1,4 +1,4 @@
-//! Keys as such: DEL, EXISTS, RENAME, COPY, SCAN and their relatives.
+//! Generic commands on keys: DEL, EXISTS, RENAME, COPY, SCAN and related ones.
 
 use std::ops::ControlFlow;
 
@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-/// The family.
+/// Commands and operations on keys of any type.
 pub const FAMILY: Family = Family {
     commands: COMMANDS,
     operations: &[
@@ -220,12 +220,12 @@ const COMMANDS: &[Spec] = &[
     ),
 ];
 
-/// Most keys that one SCAN looks at, whatever COUNT says.
+/// Maximum number of keys that one SCAN examines, whatever COUNT says.
 const SCAN_COUNT_MAX: u64 = 10_000;
-/// [watch-2] FLUSHALL remembers each key up to this many, with up to this many bytes. Replicated.
+/// [watch-2] FLUSHALL records each removed key up to this number and these bytes. Replicated.
 const FLUSHED_KEYS_MAX: usize = 1024;
 const FLUSHED_BYTES_MAX: usize = 1 << 20;
-/// A page with this many bytes is full.
+/// Size at which a page is full.
 const SCAN_PAGE_BYTES: usize = 1024 * 1024;
 
 fn encode_del(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
@@ -288,7 +288,7 @@ fn encode_renamenx(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal
     Ok(())
 }
 
-/// Contents of a key, to be given to another key: all of a string, or the header of a collection.
+/// Contents of a key, for another key: a string, or the header of a collection.
 struct Contents {
     value: Vec<u8>,
     deadline: Option<u64>,
@@ -322,7 +322,7 @@ pub(super) fn rename(
     if old != new
         && let Some(found) = contents(state, old)?
     {
-        // Rows stay where they are: another key names them now.
+        // The rows are not moved: the new key has their id now.
         state.store.detach(old);
         state.set(new, &found.value, found.deadline, found.kind);
         state.event(class::GENERIC, "rename_from", old);
@@ -437,13 +437,13 @@ pub(super) fn keys(
     Ok(())
 }
 
-/// The types that a SCAN looks for. Numbers travel in queries, and in transactions in the log.
+/// Types that a SCAN selects. The numbers travel in queries, and in logged transactions.
 #[derive(Clone, Copy)]
 enum Wanted {
     Nothing = 0,
     All = 1,
     Strings = 2,
-    /// Locks are hashes, too.
+    /// Hashes and lock records.
     Hashes = 3,
     Lists = 4,
     Sets = 5,
@@ -480,7 +480,7 @@ impl Wanted {
 }
 
 fn encode_scan(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    // No cursor is the first one, as in Redis.
+    // An empty cursor is the first one, as in Redis.
     let cursor = match r.at(0) {
         b"" => Some(0),
         text => std::str::from_utf8(text).ok().and_then(|text| text.parse::<u64>().ok()),
@@ -514,9 +514,9 @@ fn encode_scan(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Returns a page in the order of positions. All keys of a position go into the same page, so the
-/// next position is a complete description of the rest: a key that is present during the whole scan
-/// is returned, regardless of changes to others, and even exactly once.
+/// Returns a page in the order of positions. All keys of a position are in the same page, so the
+/// next position fully describes the rest: a key present during the whole scan is returned exactly
+/// once, regardless of changes to others.
 pub(super) fn scan(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,
@@ -528,7 +528,7 @@ pub(super) fn scan(
     let (mut page, mut looked_at, mut names) = (Items::default(), 0, 0);
     let mut last = Position::START;
     let mut next = None;
-    // In a transaction a page is as releases before level 10 make it.
+    // In a transaction, pages must be the same as in releases before level 10.
     let is_query = state.wall_ms.is_some();
     if let Some(start) = Position::from_cursor(cursor) {
         state.store.scan(start, &mut |key, entry| {
@@ -539,7 +539,7 @@ pub(super) fn scan(
                 next = Some(position);
                 return ControlFlow::Break(());
             }
-            // One that ended counts, too: a page takes bounded time.
+            // An expired key counts too: a page takes bounded time.
             (looked_at, last) = (looked_at + 1, position);
             names += key.len();
             let exists = entry.exists_at(state.store.time());
@@ -573,7 +573,7 @@ pub(super) fn dbsize(
 }
 
 fn encode_flush(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    // SYNC and ASYNC are the same here: the log says when.
+    // SYNC and ASYNC have the same effect: the log determines the time.
     match r.arguments.len() {
         0 => {}
         1 if r.is(0, "sync") || r.is(0, "async") => {}
@@ -583,7 +583,7 @@ fn encode_flush(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// [watch-2] Remembers that all keys are removed: each of a few, or any key whatever.
+/// [watch-2] Records the removal of all keys: each key if they are few, otherwise all absent keys.
 fn note_flushed(state: &mut Writing<'_>) {
     let (mut keys, mut bytes, mut all) = (Vec::new(), 0, true);
     state.store.scan(Position::START, &mut |key, entry| {

@@ -1,13 +1,13 @@
-//! The lock record: a value of its own form, stored like a string.
+//! Lock record: a value in a format of its own, stored as a string.
 
-/// Prefix of the value of a lock record. Part of the store's format: a string that a client sets to
-/// this form is a lock record.
+/// Prefix of a lock record. Part of the store's format: a client that sets a string in this format
+/// creates a lock record.
 const RECORD: &[u8] = b"\0\xffquorate-lock\x01";
 
-/// A lock of Redisson, taken.
+/// A Redisson lock that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lock<'a> {
-    /// Number of times its holder took it.
+    /// Number of times that its holder has acquired it.
     pub(super) count: u64,
     pub(super) holder: &'a [u8],
 }
@@ -24,7 +24,7 @@ impl<'a> Lock<'a> {
     }
 }
 
-/// Returns whether a value is a lock record and no string.
+/// Returns whether a value is a lock record rather than a string.
 pub(crate) fn is_lock(value: &[u8]) -> bool {
     value.first() == Some(&0) && Lock::parse(value).is_some()
 }

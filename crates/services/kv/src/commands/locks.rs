@@ -1,9 +1,9 @@
-//! Locks: what the scripts of lock libraries do ([`crate::scripts`]), each as one operation.
+//! Locks: the scripts of lock libraries ([`crate::scripts`]), each as one operation.
 //!
-//! The locks of redis-py and node-redlock are strings, whose value is the token of the holder. The
-//! lock of Redisson is a hash of one field: its holder, with how often it was taken. Here it is a
-//! *lock record*, a value of its own form, older than hashes: TYPE calls it a hash, commands that
-//! read hashes see its field ([`crate::commands::hash`]), and all others refuse it.
+//! The locks of redis-py and node-redlock are strings, whose value is the holder's token. The lock
+//! of Redisson is a hash with one field: its holder, with the number of acquisitions. Here it is a
+//! *lock record*, a format of its own, older than hashes: TYPE reports a hash, commands that read
+//! hashes see its field ([`crate::commands::hash`]), and all others refuse it.
 
 use crate::{
     commands::family::{Family, Operation},
@@ -21,7 +21,7 @@ use crate::{
     store::{Store, collection::Kind},
 };
 
-/// The family.
+/// Operations on locks.
 pub const FAMILY: Family = Family {
     commands: &[],
     operations: &[
@@ -35,13 +35,13 @@ pub const FAMILY: Family = Family {
     ],
 };
 
-/// State of a key, as the scripts of Redisson see it.
+/// State of a lock, as the scripts of Redisson see it.
 enum Held {
     Absent,
-    /// Held by the caller, this many times.
+    /// Held by the caller, with this many acquisitions.
     Own(u64),
     Other,
-    /// The value is not a lock.
+    /// The value is not a lock record.
     String,
 }
 
@@ -57,7 +57,7 @@ fn held(store: &dyn Store, key: Key<'_>, holder: &[u8]) -> Held {
     }
 }
 
-/// Sets a lock record, or removes it at once if its deadline had passed.
+/// Sets a lock record, or removes it if its deadline has passed.
 fn hold(state: &mut Writing<'_>, key: Key<'_>, lock: Lock<'_>, deadline: Deadline) {
     match deadline {
         Deadline::Never => {
@@ -75,11 +75,11 @@ fn hold(state: &mut Writing<'_>, key: Key<'_>, lock: Lock<'_>, deadline: Deadlin
     }
 }
 
-/// Gives a string a longer life if it is still this one.
+/// New deadline of a lock that is a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NewDeadline {
     To(Deadline),
-    /// Milliseconds after the old deadline, if there is one.
+    /// Milliseconds to add to the old deadline, if there is one.
     By(i64),
 }
 
@@ -137,7 +137,7 @@ fn write_keys<'k>(keys: impl ExactSizeIterator<Item = &'k [u8]>, out: &mut Encod
     }
 }
 
-/// Deletes those of several keys that are still this.
+/// Encodes the deletion of each key that has this value.
 pub(crate) fn write_del_equal<'k>(
     keys: impl ExactSizeIterator<Item = &'k [u8]>,
     value: &[u8],
@@ -169,7 +169,7 @@ pub(super) fn del_equal(
     Ok(())
 }
 
-/// Sets several keys if all are absent, or if all are still this.
+/// Encodes setting several keys if all are absent, or if all have this value.
 pub(crate) fn write_set_all<'k>(
     keys: impl ExactSizeIterator<Item = &'k [u8]>,
     absent: bool,
@@ -204,7 +204,7 @@ pub(super) fn set_all(
             return Ok(());
         }
     }
-    // The value is sent once and kept for each key.
+    // The value is sent once and stored for each key.
     state.budget.take(value.len().saturating_mul(keys.len()))?;
     for key in keys {
         match deadline {
@@ -224,7 +224,7 @@ pub(super) fn set_all(
     Ok(())
 }
 
-/// Takes a lock of Redisson, once more if it is held already. `now_ms` is for the reply alone.
+/// Encodes the acquisition of a Redisson lock, which is reentrant. `now_ms` is only for the reply.
 pub(crate) fn write_lock(
     key: &[u8],
     holder: &[u8],
@@ -237,7 +237,7 @@ pub(crate) fn write_lock(
     out.word(now_ms);
 }
 
-/// Replies with nothing if it is taken, or with how long the other one still has it.
+/// Acquires the lock and replies null, or replies with the remaining time of another holder.
 pub(super) fn lock(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -268,14 +268,14 @@ pub(super) fn lock(
 /// Notification of waiting clients: channel and message.
 pub(crate) type Tell<'a> = (&'a [u8], &'a [u8]);
 
-/// Gives back a lock of Redisson.
+/// Release of a Redisson lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unlock<'a> {
     pub(crate) key: Key<'a>,
     pub(crate) holder: &'a [u8],
-    /// Deadline of the remaining holds, if it was taken more than once.
+    /// New deadline if acquisitions remain.
     pub(crate) deadline: Deadline,
-    /// Remembers the reply for a repetition: a key of its own, and its deadline.
+    /// Key that stores the reply for a repetition, and its deadline.
     pub(crate) latch: Option<(Key<'a>, Deadline)>,
     pub(crate) tell: Option<Tell<'a>>,
 }
@@ -319,7 +319,8 @@ fn read_tell<'a>(from: &mut Decoder<'a>) -> Result<Option<Tell<'a>>, Malformed> 
     }
 }
 
-/// Replies with 1 if it is free now, 0 if it is still held, nothing if it was another's.
+/// Releases the lock. Replies 1 if it is free now, 0 if it is still held, null if it is not the
+/// caller's.
 pub(super) fn unlock(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -369,7 +370,7 @@ pub(super) fn unlock(
     Ok(())
 }
 
-/// Gives locks of Redisson that are still held a longer life: keys and holders in turns.
+/// Encodes the renewal of Redisson locks that are still held, as pairs of key and holder.
 pub(crate) fn write_renew<'k>(
     pairs: impl ExactSizeIterator<Item = (&'k [u8], &'k [u8])>,
     deadline: Deadline,
@@ -384,7 +385,7 @@ pub(crate) fn write_renew<'k>(
     }
 }
 
-/// Replies with 1 or 0, or with one of them for each lock.
+/// Renews locks; replies 1 or 0, or one of them for each lock.
 pub(super) fn renew(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -417,7 +418,7 @@ pub(super) fn renew(
     Ok(())
 }
 
-/// Frees a lock, without regard to its holder.
+/// Encodes the release of a lock regardless of its holder.
 pub(crate) fn write_break(key: &[u8], tell: Option<Tell<'_>>, out: &mut Encoder<'_>) {
     out.byte(Op::BreakLock as u8).bytes(key);
     write_tell(tell, out);

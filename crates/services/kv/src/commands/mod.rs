@@ -1,4 +1,4 @@
-//! The commands, one file per family: how a request is encoded, what every node then does.
+//! The commands, one file per family: encoding of requests, and execution on every node.
 
 use self::{
     family::{Family, Run},
@@ -44,7 +44,7 @@ pub mod zset;
 
 pub use budget::{Budget, COPIED_BYTES_MAX};
 
-/// The families. A new one has its entry here, and numbers of its own in [`Op`].
+/// All families. A new family needs an entry here, and operation numbers in [`Op`].
 pub const FAMILIES: [&Family; 20] = [
     &strings::FAMILY,
     &conditions::FAMILY,
@@ -68,7 +68,7 @@ pub const FAMILIES: [&Family; 20] = [
     &transactions::FAMILY,
 ];
 
-/// Functions of the operations, by number. EXEC, which holds others, is in [`exec`].
+/// Functions of the operations, by number. EXEC, which contains others, is in [`exec`].
 static RUNS: [Option<Run>; 256] = {
     let mut runs = [None; 256];
     let mut family = 0;
@@ -86,8 +86,8 @@ static RUNS: [Option<Run>; 256] = {
     runs
 };
 
-/// Returns the key of a command that is about one key, if that is quickly found. Only a hint: the
-/// command may be malformed all the same.
+/// Returns the key of a command on a single key, if it is quickly found. Only a hint: the command
+/// may still be malformed.
 pub fn first_key(command: &[u8]) -> Option<&[u8]> {
     let mut from = Decoder(command);
     match Op::from_byte(from.byte().ok()?)? {
@@ -98,7 +98,7 @@ pub fn first_key(command: &[u8]) -> Option<&[u8]> {
         Op::IncrBy => {
             from.signed().ok()?;
         }
-        // All writes of collections begin with their key, but for those of several keys.
+        // Writes of collections begin with their key, except those with several keys.
         Op::GetDel | Op::DelIf | Op::SetBit | Op::BitField => {}
         op if (Op::HSet as u8..=Op::ZStore as u8).contains(&(op as u8))
             && !matches!(op, Op::LMpop | Op::ZMpop) => {}
@@ -113,7 +113,7 @@ pub fn first_key(command: &[u8]) -> Option<&[u8]> {
     from.bytes().ok()
 }
 
-/// Executes any operation but EXEC.
+/// Executes any operation except EXEC.
 pub fn execute(
     op: Op,
     from: &mut Decoder<'_>,

@@ -1,7 +1,7 @@
-//! Collections as commands see them: a header and its rows, to be read or to be changed.
+//! Collections for commands that change them: the header and the rows.
 //!
-//! Whatever changes rows rewrites the header as well, in the same atomic unit: it has the count,
-//! and its version is what WATCH sees.
+//! Every change of rows rewrites the header in the same atomic unit: the header has the count, and
+//! its version is what WATCH sees.
 
 use std::ops::ControlFlow;
 
@@ -22,32 +22,31 @@ use crate::{
     },
 };
 
-/// Cost of a row, in addition to its bytes, that a command changes without having it among its
-/// arguments.
+/// Cost of a changed row that is not among the command's arguments, beyond its bytes.
 const ROW_BYTES: u64 = 96;
-/// Rows that are copied at a time.
+/// Number of rows copied at a time.
 const COPIED_ROWS: usize = 1024;
 
-/// Returns the cost of rows with these bytes for the budget.
+/// Returns the budget's cost of rows with these bytes.
 pub(super) fn cost(rows: u64, bytes: u64) -> usize {
     let cost = rows.saturating_mul(ROW_BYTES).saturating_add(bytes);
     usize::try_from(cost).unwrap_or(usize::MAX)
 }
 
-/// A collection that a command changes. What it did to rows belongs to the key once
-/// [`Change::close`] has written the header.
+/// A collection being changed. Changes of rows take effect once [`Change::close`] has written the
+/// header.
 pub(super) struct Change<'w, 'a> {
     pub(super) state: &'w mut Writing<'a>,
     key: Key<'w>,
     kind: Kind,
     pub(super) header: Header,
-    /// The key's own.
+    /// The key's own deadline.
     deadline: Option<u64>,
     existed: bool,
 }
 
 impl<'w, 'a> Change<'w, 'a> {
-    /// The collection at a key.
+    /// Opens the existing collection at a key.
     pub(super) fn find(
         state: &'w mut Writing<'a>,
         key: Key<'w>,
@@ -70,7 +69,7 @@ impl<'w, 'a> Change<'w, 'a> {
         }))
     }
 
-    /// Opens the collection at a key, or a new one.
+    /// Opens the collection at a key, or creates one.
     pub(super) fn open(
         state: &'w mut Writing<'a>,
         key: Key<'w>,
@@ -105,23 +104,23 @@ impl<'w, 'a> Change<'w, 'a> {
         self.deadline
     }
 
-    /// Ends it then.
+    /// Sets the deadline of the key.
     pub(super) const fn until(mut self, deadline: Option<u64>) -> Self {
         self.deadline = deadline;
         self
     }
 
-    /// Sends an event for its key.
+    /// Generates an event for the key.
     pub(super) fn event(&mut self, class: u32, name: &str) {
         self.state.event(class, name, self.key);
     }
 
-    /// Returns a view of the present state.
+    /// Returns a view of the current state.
     pub(super) fn view(&self) -> View<'_> {
         View { store: self.state.store, header: self.header }
     }
 
-    /// Sets the row of an element, which has no deadline then; says whether it is new.
+    /// Sets the row of an element and clears its deadline; returns whether the element is new.
     pub(super) fn put(&mut self, name: &[u8], value: &[u8]) -> bool {
         self.bury(name);
         self.untime(name);
@@ -130,8 +129,7 @@ impl<'w, 'a> Change<'w, 'a> {
         old.is_none()
     }
 
-    /// Does the same for an element that keeps its deadline, when the length of the old value is
-    /// known.
+    /// Sets the row of an element, retaining its deadline. `old` is the length of the old value.
     pub(super) fn put_known(&mut self, name: &[u8], value: &[u8], old: Option<usize>) {
         let added = match old {
             None => {
@@ -148,7 +146,7 @@ impl<'w, 'a> Change<'w, 'a> {
         self.state.store.put_row(self.header.id, name, value);
     }
 
-    /// Removes the row of an element; says whether it was there.
+    /// Removes the row of an element; returns whether it existed.
     pub(super) fn remove(&mut self, name: &[u8]) -> bool {
         let old = self.view().row(name).map(|old| old.len());
         if let Some(old) = old {
@@ -158,7 +156,7 @@ impl<'w, 'a> Change<'w, 'a> {
         old.is_some()
     }
 
-    /// Does the same when the length of its value is known.
+    /// Removes the row of an element whose value has the length `old`.
     pub(super) fn remove_known(&mut self, name: &[u8], old: usize) {
         let bytes = (name.len() + old) as u64;
         self.header.count = self.header.count.saturating_sub(1);
@@ -166,17 +164,17 @@ impl<'w, 'a> Change<'w, 'a> {
         self.state.store.remove_row(self.header.id, name);
     }
 
-    /// Sets a row that accompanies that of an element.
+    /// Sets an auxiliary row of an element.
     pub(super) fn put_extra(&mut self, name: &[u8], value: &[u8]) {
         self.state.store.put_row(self.header.id, name, value);
     }
 
-    /// Removes one.
+    /// Removes an auxiliary row of an element.
     pub(super) fn remove_extra(&mut self, name: &[u8]) {
         self.state.store.remove_row(self.header.id, name);
     }
 
-    /// Takes a field's deadline away; gives it.
+    /// Clears a field's deadline and returns it.
     pub(super) fn untime(&mut self, name: &[u8]) -> Option<u64> {
         let deadline = self.view().deadline_of(name)?;
         self.remove_extra(&by_field(name));
@@ -187,7 +185,7 @@ impl<'w, 'a> Change<'w, 'a> {
         Some(deadline)
     }
 
-    /// Ends a field that is there then.
+    /// Sets the deadline of an existing field.
     pub(super) fn end_at(&mut self, name: &[u8], deadline: u64) {
         self.untime(name);
         self.put_extra(&by_field(name), &deadline.to_le_bytes());
@@ -200,7 +198,7 @@ impl<'w, 'a> Change<'w, 'a> {
         timed.fields += 1;
     }
 
-    /// Removes the row of a field that does not exist any more, if there is one.
+    /// Removes the row of a field if it has expired.
     pub(super) fn bury(&mut self, name: &[u8]) {
         if !self.view().has_ended() || !self.view().is_over(name) {
             return;
@@ -213,7 +211,7 @@ impl<'w, 'a> Change<'w, 'a> {
         }
     }
 
-    /// Writes the header; without elements the key is gone.
+    /// Writes the header, or removes the key if no elements are left.
     pub(super) fn close(self) {
         let Self { state, key, kind, header, deadline, existed } = self;
         if header.count > 0 {
@@ -227,7 +225,7 @@ impl<'w, 'a> Change<'w, 'a> {
         }
     }
 
-    /// Does the same for a new collection that replaces any value of the key.
+    /// Writes the header of a new collection that replaces any value of the key.
     pub(super) fn close_in_place(self) {
         if self.header.count == 0 {
             self.state.delete(self.key);
@@ -237,10 +235,9 @@ impl<'w, 'a> Change<'w, 'a> {
     }
 }
 
-/// A copy of all rows of a collection, for another key.
+/// Copies all rows of a collection, for another key.
 pub(super) fn copy_rows(state: &mut Writing<'_>, header: Header) -> Result<Header, Fault> {
-    // No collection has more than its kind allows: two rows for each element at most, and two for
-    // each deadline.
+    // At most two rows for each element and two for each deadline, whatever the type.
     let deadlines = header.timed.map_or(0, |timed| timed.fields);
     let times = if deadlines > 0 { 4 } else { 2 };
     let rows = header.count.saturating_add(deadlines).saturating_mul(2);
@@ -267,30 +264,31 @@ pub(super) fn copy_rows(state: &mut Writing<'_>, header: Header) -> Result<Heade
     }
 }
 
-/// Returns the next name after this one.
+/// Returns the next possible name after this one.
 pub(super) fn after(mut name: Vec<u8>) -> Vec<u8> {
     name.push(0);
     name
 }
 
-/// The name of the row of a field or member: its position first, as that of keys, so that a cursor
-/// means the same everywhere and a draw finds its place at once. Part of the format.
+/// Returns the name of the row of a field or member. It begins with a position, as for keys, so
+/// that a cursor has the same meaning everywhere and a draw finds its position at once. Part of the
+/// format.
 pub(super) fn placed(prefix: &[u8], member: &[u8]) -> Vec<u8> {
     [prefix, &Position::of(member).to_bytes(), member].concat()
 }
 
-/// The field or member of such a row.
+/// Returns the field or member from the name of its row.
 pub(super) fn member_of<'n>(prefix: &[u8], name: &'n [u8]) -> &'n [u8] {
     name.get(prefix.len() + Position::BYTES..).unwrap_or_default()
 }
 
-/// Returns the exclusive upper bound of these rows.
+/// Returns the exclusive upper bound of the rows with this prefix.
 pub(super) fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
     let (last, rest) = prefix.split_last()?;
     Some([rest, &[last.saturating_add(1)]].concat())
 }
 
-/// Visits all of these elements.
+/// Visits the existing elements in the order of positions.
 pub(super) fn each_placed(view: &View<'_>, prefix: &[u8], from: Position, each: &mut VisitRow<'_>) {
     let has_ended = view.has_ended();
     each_stored(view, prefix, from, &mut |name, value| {
@@ -301,9 +299,9 @@ pub(super) fn each_placed(view: &View<'_>, prefix: &[u8], from: Position, each: 
     });
 }
 
-/// Visits all of these rows, with their names, whether the elements exist or are only stored.
+/// Visits the rows of elements in the order of positions, expired ones included.
 pub(super) fn each_stored(view: &View<'_>, prefix: &[u8], from: Position, each: &mut VisitRow<'_>) {
-    // What stands before the first position are no elements.
+    // Rows before the first position are not elements.
     let from = [prefix, &from.max(Position::FIRST).to_bytes()].concat();
     let behind = behind(prefix);
     let span = Span { from: &from, to: behind.as_deref(), back: false };

@@ -1,18 +1,18 @@
-//! Scores of sorted sets: how they are read, ordered, kept and written.
+//! Scores of sorted sets: parsing, order, encoding and formatting.
 //!
-//! A score is a double of IEEE 754. Everything that is done with one here is exactly defined:
-//! comparing, adding and multiplying round to the nearest, and the shortest text that says the same
-//! number is unique. So it is the same on every machine.
+//! A score is an IEEE 754 double. Every operation used here is exactly defined: comparison;
+//! addition and multiplication, which round to nearest; and the shortest text that represents a
+//! number, which is unique. So results are the same on every machine.
 
 use std::fmt::Write as _;
 
-/// A score: any double but NaN.
+/// A score: any double except NaN.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub(super) struct Score(f64);
 
 impl Score {
     pub(super) const ZERO: Self = Self(0.0);
-    /// Bytes of a score as it is kept.
+    /// Size of an encoded score.
     pub(super) const BYTES: usize = 8;
 
     /// Creates a score, unless the number is NaN.
@@ -24,8 +24,8 @@ impl Score {
         self.0
     }
 
-    /// Parses a score as a client writes it: decimal, perhaps with an exponent, or infinite. A
-    /// number that is too large for a double, or too small, is refused as Redis refuses it.
+    /// Parses a client's score: decimal, with an optional exponent, or infinite. Refuses a number
+    /// that overflows or underflows a double, as Redis does.
     pub(super) fn parse(text: &[u8]) -> Option<Self> {
         const TEXT_BYTES_MAX: usize = 1024;
         let text = std::str::from_utf8(text).ok()?;
@@ -42,23 +42,23 @@ impl Score {
         Self::new(number)
     }
 
-    /// Returns the sum, unless it is NaN: of two infinities.
+    /// Returns the sum, unless it is NaN (opposite infinities).
     pub(super) fn plus(self, other: Self) -> Option<Self> {
         Self::new(self.0 + other.0)
     }
 
-    /// Returns the bits of the score, as stored with a member.
+    /// Encodes the score as stored with a member.
     pub(super) const fn to_bytes(self) -> [u8; Self::BYTES] {
         self.0.to_bits().to_be_bytes()
     }
 
-    /// Parses the stored bytes.
+    /// Decodes a stored score.
     pub(super) fn from_bytes(kept: &[u8]) -> Option<Self> {
         let bytes = kept.try_into().ok()?;
         Self::new(f64::from_bits(u64::from_be_bytes(bytes)))
     }
 
-    /// Bytes that sort as scores do; both zeros are the same.
+    /// Encodes the score so that bytes sort like scores; both zeros are equal.
     pub(super) const fn order(self) -> [u8; Self::BYTES] {
         const SIGN: u64 = 1 << 63;
         let bits = if self.0 == 0.0 { 0 } else { self.0.to_bits() };
@@ -66,7 +66,7 @@ impl Score {
         ordered.to_be_bytes()
     }
 
-    /// The score that has this order.
+    /// Decodes a score from its sort order.
     pub(super) fn from_order(order: [u8; Self::BYTES]) -> Option<Self> {
         const SIGN: u64 = 1 << 63;
         let ordered = u64::from_be_bytes(order);
@@ -74,13 +74,13 @@ impl Score {
         Self::new(f64::from_bits(bits))
     }
 
-    /// Returns the form that is stored: there is one zero, as in Redis' smaller sets.
+    /// Returns the score to store: negative zero becomes zero, as in Redis' smaller sets.
     pub(super) fn kept(self) -> Self {
         Self(self.0 + 0.0)
     }
 
-    /// Returns the text as Redis writes it: whole numbers up to 2^62 in full, others in the fewest
-    /// digits that mean the same, with an exponent where that is shorter.
+    /// Formats the score as Redis does: whole numbers up to 2^62 in full, others in the fewest
+    /// digits that represent the number, with an exponent if that is shorter.
     pub(super) fn text(self) -> String {
         let number = self.0;
         if number.is_infinite() {
@@ -90,22 +90,22 @@ impl Score {
             return if number.is_sign_negative() { "-0" } else { "0" }.to_owned();
         }
         if number.trunc() == number && number.abs() <= (1_u64 << 62) as f64 {
-            // Exact: it has no fraction, and fits.
+            // Exact: the number is whole and fits.
             return format!("{number:.0}");
         }
         shortest(number)
     }
 }
 
-/// The digits of a number that is not whole or very large, laid out as Redis does.
+/// Formats a number that is not whole or very large, as Redis does.
 fn shortest(number: f64) -> String {
-    // One digit, a point, the others, and the exponent of the first.
+    // One digit, a point, the other digits, and the exponent of the first digit.
     let scientific = format!("{:e}", number.abs());
     let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let digits: String = digits.chars().filter(char::is_ascii_digit).collect();
     let exponent: i32 = exponent.parse().unwrap_or(0);
     let count = i32::try_from(digits.len()).unwrap_or(i32::MAX);
-    // Of the last digit.
+    // Exponent of the last digit.
     let last = exponent - (count - 1);
     let mut text = String::new();
     if number < 0.0 {

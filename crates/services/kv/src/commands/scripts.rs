@@ -1,11 +1,11 @@
-//! EVAL, EVALSHA and SCRIPT, for the scripts that are known ([`crate::scripts`]).
+//! EVAL, EVALSHA and SCRIPT, for the known scripts ([`crate::scripts`]).
 
 use crate::{
     command::{Doc, Handler, Local, ScriptBy, Spec},
     commands::family::Family,
 };
 
-/// The family.
+/// Commands for scripts.
 pub const FAMILY: Family = Family { commands: COMMANDS, operations: &[] };
 
 const COMMANDS: &[Spec] = &[

@@ -1,4 +1,4 @@
-//! The node and the connection: what needs no data, or all of it.
+//! Commands on the node and the connection, and on all data.
 
 use std::ops::ControlFlow;
 
@@ -12,7 +12,7 @@ use crate::{
     store::{self, Of},
 };
 
-/// The family.
+/// Commands and operations on the server.
 pub const FAMILY: Family = Family {
     commands: COMMANDS,
     operations: &[
@@ -208,7 +208,7 @@ const COMMANDS: &[Spec] = &[
     ),
 ];
 
-/// A reply that the front knows already, to be given in its place within a transaction.
+/// Encodes a reply that the front already knows, for its position within a transaction.
 pub fn encode_literal(reply: &[u8], out: &mut Encoder<'_>) {
     out.byte(Op::Literal as u8).bytes(reply);
 }
@@ -227,10 +227,10 @@ pub(super) fn literal(
     Ok(())
 }
 
-/// Most keys with a deadline, and hashes with fields that have one, that INFO counts.
+/// Maximum number of keys with a deadline, and of hashes with such fields, that INFO counts.
 const DEADLINES_MAX: u64 = 10_000;
 
-/// Asks for what INFO says of the keys.
+/// Encodes the query for INFO's keyspace section.
 pub fn encode_keyspace(out: &mut Encoder<'_>) {
     out.byte(Op::Keyspace as u8);
 }
@@ -259,7 +259,7 @@ pub(super) fn keyspace(
     Ok(())
 }
 
-/// Asks for `<applied> <digest>`.
+/// Encodes the query for `<applied> <digest>`.
 pub fn encode_digest(out: &mut Encoder<'_>) {
     out.byte(Op::Digest as u8);
 }

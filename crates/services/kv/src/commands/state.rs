@@ -1,4 +1,4 @@
-//! Context of an operation: the data, to be read or to be changed, and its reply.
+//! Context of an operation: the data to read or change.
 
 use std::ops::ControlFlow;
 
@@ -16,13 +16,13 @@ use crate::{
     waits::Waits,
 };
 
-/// The error for a command on one type and a key of another.
+/// Error for a command on a key of another type.
 pub const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
-/// The reply says it already.
+/// The key has another type; the error is already in the reply.
 pub(crate) struct WrongType;
 
-/// Returns the string of a key, for a command on strings.
+/// Returns the string at a key; replies with an error if the key has another type.
 pub(crate) fn string<'s>(
     store: &'s dyn Store,
     key: Key<'_>,
@@ -38,52 +38,50 @@ pub(crate) fn string<'s>(
     }
 }
 
-/// A message that a command leaves for those who listen: subject and text. The first byte of the
-/// subject says what it is.
+/// Notification from a command to the fronts: subject and text. The first byte of the subject is
+/// its kind.
 pub type Notice = (Box<[u8]>, Box<[u8]>);
 
-/// First bytes of subjects.
+/// Kinds of notices: the first byte of the subject.
 pub mod notice {
-    /// A channel follows.
+    /// Message on a channel, whose name follows.
     pub const CHANNEL: u8 = 0;
-    /// All of the subject: clients in line may have their turn.
+    /// Complete subject: it may be the turn of blocked clients.
     pub const WAITS: &[u8] = &[1];
-    /// A channel of a shard follows.
+    /// Message on a shard channel, whose name follows.
     pub const SHARD: u8 = 2;
 }
 
 /// Context of a read.
 #[derive(Clone, Copy)]
 pub struct Reading<'a> {
-    /// The data.
     pub store: &'a dyn Store,
-    /// Every slot below is in it.
+    /// Applied position: all slots below it are in the data.
     pub applied_to: Slot,
-    /// The asking node's clock. `None` in a replicated command, which brings its own time.
+    /// Clock of the requesting node. `None` in a replicated command, which has its own time.
     pub wall_ms: Option<u64>,
-    /// Clients in line.
+    /// Blocked clients.
     pub waits: &'a Waits,
 }
 
 /// Context of a write.
 pub struct Writing<'a> {
-    /// The data.
     pub store: &'a mut dyn Store,
-    /// Every slot below is in it.
+    /// Applied position: all slots below it are in the data.
     pub applied_to: Slot,
-    /// The command, as the version of what it changes.
+    /// Version of the keys that this command changes.
     pub version: Version,
-    /// Remaining copy budget of its batch.
+    /// Remaining budget of the batch.
     pub budget: &'a mut Budget,
-    /// [visit-2] It is executed within what it may visit, or not at all.
+    /// [visit-2] The command is executed within its limit of visits, or not at all.
     pub bounded: bool,
-    /// Collections that this command has begun.
+    /// Number of collections created by this command.
     pub begun: u32,
-    /// Classes of keyspace events to make; 0: none.
+    /// Classes of keyspace events to generate; 0: none.
     pub events: u32,
-    /// Notices to clients; not part of the data.
+    /// Notices for the fronts; not part of the data.
     pub notices: &'a mut Vec<Notice>,
-    /// Clients in line.
+    /// Blocked clients.
     pub waits: &'a mut Waits,
 }
 
@@ -94,31 +92,31 @@ impl Writing<'_> {
         self.store.put(key, value, self.version, deadline);
     }
 
-    /// Sets a key to a value of some kind.
+    /// Sets a key to a value of any type.
     pub fn set(&mut self, key: Key<'_>, value: &[u8], deadline: Option<u64>, kind: Kind) {
         let stamp = Stamp { version: self.version, deadline, kind };
         self.about_to_change(key, true);
         self.store.set(key, value, stamp);
-        // Whatever gives a key elements comes by here: those who wait may have their turn.
+        // All elements added to keys pass through here: it may be the turn of blocked clients.
         if matches!(kind, Kind::List | Kind::Zset) && !self.waits.is_empty() {
             self.waits.stir(key.bytes());
         }
     }
 
-    /// Begins a collection.
+    /// Returns the id of a new collection.
     pub fn begin(&mut self) -> Id {
         let number = self.begun;
         self.begun += 1;
         Id { version: self.version, number }
     }
 
-    /// The same state, for reading.
+    /// Returns the context for reading the same state.
     pub fn reading(&self) -> Reading<'_> {
         Reading { store: self.store, applied_to: self.applied_to, wall_ms: None, waits: self.waits }
     }
 }
 
-/// Several replies whose number is known only when they are all there.
+/// A series of replies whose number is known only at the end.
 #[derive(Debug, Default)]
 pub(crate) struct Items {
     count: usize,
@@ -132,13 +130,12 @@ impl Items {
         Reply(&mut self.bytes)
     }
 
-    /// Returns whether they exceed the limit of one reply.
+    /// Returns whether the items exceed the limit of a reply.
     pub(crate) const fn are_too_many(&self) -> bool {
         self.bytes.len() > REPLY_BYTES_MAX
     }
 
-    /// Returns whether a visitor of elements should go on: beyond the limit of one reply, no more
-    /// are needed.
+    /// Returns whether a visitor of elements should continue: not beyond the limit of a reply.
     pub(crate) const fn go_on(&self) -> ControlFlow<()> {
         match self.are_too_many() {
             true => ControlFlow::Break(()),
@@ -150,12 +147,12 @@ impl Items {
         self.count
     }
 
-    /// Their bytes.
+    /// Returns the bytes of the items.
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Writes them behind a header, which says how many they are; or an error in their place.
+    /// Writes the items after a header with their number, or an error if they exceed the limit.
     pub(crate) fn write<'r>(
         &self,
         reply: &mut Reply<'r>,
@@ -170,12 +167,12 @@ impl Items {
     }
 }
 
-/// The error in place of a reply that is too large.
+/// Error in place of a reply that is too large.
 pub(crate) const TOO_LARGE: &str =
     "TOOBIG the reply would be larger than 32 MiB; ask for less at a time";
 
-/// Returns whether a reply that began at `start` has grown beyond its limit; if so it becomes an
-/// error.
+/// Replaces a reply that began at `start` with an error if it exceeds the limit; returns whether it
+/// did.
 pub fn too_large(reply: &mut Reply<'_>, start: usize) -> bool {
     let large = reply.0.len() - start > REPLY_BYTES_MAX;
     if large {

@@ -1,4 +1,4 @@
-//! Strings: GET, SET, their relatives of many keys, and parts of values.
+//! Strings: GET, SET, related commands on several keys, and parts of values.
 
 use crate::{
     command::{Doc, READS, Refusal, Request, SYNTAX, Spec, WRITES},
@@ -16,7 +16,7 @@ use crate::{
     store::collection::Kind,
 };
 
-/// The family.
+/// Commands and operations on strings.
 pub const FAMILY: Family = Family {
     commands: COMMANDS,
     operations: &[
@@ -247,7 +247,7 @@ const COMMANDS: &[Spec] = &[
 
 const SET_RANGE_TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
 
-/// Encodes an operation and one key.
+/// Encodes an operation on one key.
 fn keyed(op: Op, r: &Request<'_>, out: &mut Encoder<'_>) {
     out.byte(op as u8).bytes(r.at(0));
 }
@@ -341,7 +341,7 @@ fn encode_getset(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> 
     Ok(())
 }
 
-/// Executes SET and its relatives.
+/// Executes SET and related commands.
 pub(super) fn set(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -471,7 +471,7 @@ fn encode_getex(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
             keyed(Op::GetEx, r, out);
             deadline.encode(out);
         }
-        // An error in the time is not reported for an absent key.
+        // Redis does not report an error in the time for an absent key.
         Err(Refusal::Text(text)) => {
             keyed(Op::ErrorIfPresent, r, out);
             out.bytes(text.as_bytes());
@@ -575,7 +575,7 @@ pub(super) fn get_range(
     Ok(())
 }
 
-/// The bytes from `start` to `end`, both inside; negative ones count from the back.
+/// Returns the bytes from `start` to `end`, both inclusive; negative ones count from the end.
 fn part(value: &[u8], start: i64, end: i64) -> &[u8] {
     let length = i64::try_from(value.len()).unwrap_or(i64::MAX);
     let place = |at: i64| {
@@ -617,7 +617,8 @@ pub(super) fn set_range(
         return Ok(());
     }
     let end = offset.checked_add(patch.len()).ok_or(Fault::Malformed)?;
-    // The front bounded `end`; a command from elsewhere must not exhaust the memory either.
+    // The front has limited `end`; a command from another source must not exhaust the memory
+    // either.
     if end > SKIPPED_BYTES_MAX {
         return Err(Fault::Malformed);
     }
@@ -643,7 +644,7 @@ fn encode_mget(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     encode_list(Op::Mget, r, out)
 }
 
-/// Encodes an operation and a list of all arguments.
+/// Encodes an operation with a list of all arguments.
 pub(super) fn encode_list(op: Op, r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     out.byte(op as u8).length(r.arguments.len());
     for key in r.arguments.iter() {

@@ -1,4 +1,4 @@
-//! Transactions: EXEC is one replicated command, which brings the versions that WATCH saw.
+//! Transactions: EXEC is one replicated command, which contains the versions seen by WATCH.
 
 use quorate_core::level::Level;
 
@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-/// The family.
+/// Commands and operations of transactions.
 pub const FAMILY: Family =
     Family { commands: COMMANDS, operations: &[Operation::read(Op::Versions, versions)] };
 
@@ -72,37 +72,37 @@ const COMMANDS: &[Spec] = &[
     ),
 ];
 
-/// A state of a key, as WATCH distinguishes them.
+/// State of a key, as far as WATCH distinguishes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// The slot of the command that changed it last.
+    /// Slot of the command that last changed the key.
     pub slot: u64,
-    /// Place of that command in the batch; the upper half has the number of fields that have ended
-    /// since.
+    /// Index of that command in the batch. The upper half has the number of fields that have
+    /// expired since.
     pub index: u64,
 }
 
-/// [watch-4] The level of transactions that know versions of absent keys.
+/// [watch-4] Feature level of transactions with versions of absent keys.
 pub const ABSENT_LEVEL: Level = Level(10);
 
 impl Seen {
-    /// [watch-4] An absent key, as releases below [`ABSENT_LEVEL`] see it: without a version.
+    /// [watch-4] An absent key as seen by releases below [`ABSENT_LEVEL`]: without a version.
     pub const SOME_ABSENT: Self = Self { slot: 0, index: 0 };
-    /// No state of any key.
+    /// A state that no key ever has.
     pub const NEVER: Self = Self { slot: u64::MAX, index: 0 };
     const ABSENT: u64 = 1 << 63;
 
-    /// [watch-1] An absent key with this version.
+    /// [watch-1] Returns the state of an absent key with this version.
     pub fn absent(last: Version) -> Self {
         Self { slot: last.slot, index: u64::from(last.index) | Self::ABSENT }
     }
 
-    /// Returns whether it is of an absent key, and includes that key's version.
+    /// Returns whether the key is absent and the state includes its version.
     pub const fn has_absent_version(self) -> bool {
         self.index & Self::ABSENT != 0
     }
 
-    /// Returns whether a key in state `now` has not changed.
+    /// Returns whether a key that is in state `now` has not changed.
     pub fn is_still(self, now: Self) -> bool {
         self == now || (self == Self::SOME_ABSENT && now.has_absent_version())
     }
@@ -111,13 +111,12 @@ impl Seen {
 /// State of a key as seen by WATCH.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Watched {
-    /// The key.
     pub key: Vec<u8>,
-    /// Its state.
+    /// State of the key.
     pub seen: Seen,
 }
 
-/// Asks for the versions of keys; `keys` is an encoded list.
+/// Encodes the query for the versions of keys.
 pub fn encode_versions<'k>(keys: impl ExactSizeIterator<Item = &'k [u8]>, out: &mut Encoder<'_>) {
     out.byte(Op::Versions as u8).length(keys.len());
     for key in keys {
@@ -125,7 +124,8 @@ pub fn encode_versions<'k>(keys: impl ExactSizeIterator<Item = &'k [u8]>, out: &
     }
 }
 
-/// Answers with a version for each key, in their order; not a reply for a client.
+/// Replies with the version of each key, in order. The answer is internal and not a reply for
+/// clients.
 pub(super) fn versions(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,
@@ -140,7 +140,7 @@ pub(super) fn versions(
     Ok(())
 }
 
-/// The answer to [`encode_versions`].
+/// Decodes the answer to [`encode_versions`].
 pub fn decode_versions(mut answer: Decoder<'_>) -> Result<Vec<Seen>, Malformed> {
     let mut versions = Vec::new();
     while answer.end().is_err() {
@@ -150,7 +150,8 @@ pub fn decode_versions(mut answer: Decoder<'_>) -> Result<Vec<Seen>, Malformed> 
     Ok(versions)
 }
 
-/// Returns what WATCH sees of a key. A field or key that ends is a change, and its removal is none.
+/// Returns the state of a key for WATCH. The expiry of a key or field is a change; its removal is
+/// not.
 pub(super) fn seen(store: &dyn Store, key: Key<'_>) -> Seen {
     let entry = store.stored(key);
     let Some(entry) = entry.as_ref().filter(|entry| entry.exists_at(store.time())) else {
@@ -168,7 +169,7 @@ pub(super) fn seen(store: &dyn Store, key: Key<'_>) -> Seen {
     Seen { slot: entry.version.slot, index: u64::from(entry.version.index) | ended << u32::BITS }
 }
 
-/// Encodes EXEC; `commands` holds `count` encoded commands, each with its length before it.
+/// Encodes EXEC; `commands` has `count` encoded commands, each prefixed with its length.
 pub fn encode_exec<'w>(
     watched: impl ExactSizeIterator<Item = &'w Watched>,
     count: usize,
@@ -183,7 +184,7 @@ pub fn encode_exec<'w>(
     out.0.extend_from_slice(commands);
 }
 
-/// A watched key of EXEC, and the state that WATCH saw.
+/// Decodes a watched key of EXEC and the state seen by WATCH.
 pub(super) fn watched<'a>(from: &mut Decoder<'a>) -> Result<(Key<'a>, Seen), Fault> {
     let key = from.key()?;
     Ok((key, Seen { slot: from.word()?, index: from.count()? }))

@@ -1,4 +1,4 @@
-//! A collection to be read: a header and the rows that are stored.
+//! Collections for commands that read them: the header and the stored rows.
 
 use super::{
     lock::is_lock,
@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-/// A collection as it stands.
+/// Current state of a collection.
 #[derive(Clone, Copy)]
 pub(super) struct View<'s> {
     pub(super) store: &'s dyn Store,
@@ -21,14 +21,14 @@ pub(super) struct View<'s> {
 }
 
 impl<'s> View<'s> {
-    /// The collection at a key, if it has one of this kind.
+    /// Returns the collection at a key, if the key has this type.
     pub(super) fn at(store: &'s dyn Store, key: Key<'_>, kind: Kind) -> Option<Self> {
         let entry = store.get(key).filter(|entry| entry.kind == kind)?;
         let header = Header::from_bytes(&entry.value)?;
         Some(View { store, header })
     }
 
-    /// A row, whether its element exists or is only stored. No row has a name that is too long.
+    /// Returns a row, even of an expired element; `None` for a name that is too long.
     pub(super) fn stored_row(&self, name: &[u8]) -> Option<Bytes<'s>> {
         if name.len() > NAME_BYTES_MAX {
             return None;
@@ -37,13 +37,13 @@ impl<'s> View<'s> {
         self.store.row(self.header.id, name)
     }
 
-    /// Visits rows.
+    /// Visits rows of the collection.
     pub(super) fn rows(&self, span: Span<'_>, visit: &mut VisitRow<'_>) {
         self.store.rows(self.header.id, span, visit);
     }
 }
 
-/// Returns the entry of a key for a command on this kind.
+/// Returns the entry of a key; replies with an error if it has another type.
 pub(super) fn entry<'s>(
     store: &'s dyn Store,
     key: Key<'_>,
@@ -58,7 +58,7 @@ pub(super) fn entry<'s>(
     Ok(entry)
 }
 
-/// The collection at a key, if there is one.
+/// Returns the collection at a key, if any; replies with an error if the key has another type.
 pub(super) fn view<'s>(
     store: &'s dyn Store,
     key: Key<'_>,
@@ -70,7 +70,7 @@ pub(super) fn view<'s>(
     Ok(header.map(|header| View { store, header }))
 }
 
-/// Returns the lock record of a key, which commands that read hashes see as a hash of one field.
+/// Returns the lock record of a key, which commands that read hashes see as a hash with one field.
 pub(super) fn lock_record<'s>(store: &'s dyn Store, key: Key<'_>) -> Option<Bytes<'s>> {
     let entry = store.get(key)?;
     (entry.kind == Kind::String && is_lock(&entry.value)).then_some(entry.value)

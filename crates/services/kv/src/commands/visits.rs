@@ -1,8 +1,8 @@
-//! Limits of the elements that a command looks at and changes, checked before it is executed
+//! Limits of the elements that a command examines and changes, checked before it is executed
 //! ([visit-1] to [visit-3]).
 //!
-//! A visit is about as long as it takes to look at one element of a collection in memory: a tenth
-//! of a microsecond. All work of a command beyond its own bytes is counted in visits.
+//! A visit takes about as long as examining one element of a collection in memory: a tenth of a
+//! microsecond. All work of a command beyond its own bytes is counted in visits.
 
 use quorate_replica::service::Weight;
 
@@ -23,15 +23,15 @@ use crate::{
     waits::Owner,
 };
 
-/// A command with more of them has a batch of its own.
+/// Number of visits from which on a command has a batch of its own.
 const HEAVY: u64 = VISITS_MAX / 16;
-/// Cost of finding a key or an element by its name, in visits.
+/// Cost of finding a key or an element by name, in visits.
 const FOUND: u64 = 2;
-/// Elements that are looked at to draw one, unless all of them are.
+/// Number of elements examined for one draw, unless all are.
 const DRAWN: u64 = 64;
 
-/// [visit-2] Executes a read within the allowed visits; returns how many it took. Beyond them there
-/// is no reply.
+/// [visit-2] Executes a read within the allowed visits; returns the number used. A read that
+/// exceeds them has no reply.
 pub(crate) fn within(
     allowed: u64,
     store: &dyn Store,
@@ -47,7 +47,7 @@ pub(crate) fn within(
     }
 }
 
-/// Returns how many visits a walk takes, or more than allowed.
+/// Returns the number of visits of a walk, or more than allowed.
 fn walked(
     allowed: u64,
     store: &dyn Store,
@@ -59,7 +59,7 @@ fn walked(
     }
 }
 
-/// [visit-3] Returns the weight of a command with this many visits for the components that accept
+/// [visit-3] Returns the weight of a command with this many visits, for the components that admit
 /// it.
 pub const fn weigh(visits: u64) -> Weight {
     match visits {
@@ -69,8 +69,8 @@ pub const fn weigh(visits: u64) -> Weight {
     }
 }
 
-/// [visit-1] Returns how many visits a replicated command takes at most beyond its arguments;
-/// numbers above `allowed` are not distinguished.
+/// [visit-1] Returns an upper bound of the visits that a replicated command makes beyond its
+/// arguments; numbers above `allowed` are not distinguished.
 pub fn visits(command: &[u8], state: &Reading<'_>, allowed: u64) -> u64 {
     let mut from = Decoder(command);
     match from.byte().ok().and_then(Op::from_byte) {
@@ -86,7 +86,7 @@ pub fn visits(command: &[u8], state: &Reading<'_>, allowed: u64) -> u64 {
     }
 }
 
-/// Returns whether a read of this kind may visit more than its arguments name.
+/// Returns whether a read of this kind may visit more elements than its arguments name.
 const fn walks(op: Op) -> bool {
     matches!(
         op,
@@ -113,13 +113,13 @@ const fn walks(op: Op) -> bool {
     )
 }
 
-/// Returns whether a command, by its first byte, may take long.
+/// Returns whether a command may take long, by its first byte.
 pub fn may_be_long(command: &[u8]) -> bool {
     let op = command.first().copied().and_then(Op::from_byte);
     op.is_some_and(|op| op == Op::Exec || changes_many(op) || walks(op))
 }
 
-/// Returns whether a write of this kind may visit more than its arguments name.
+/// Returns whether a write of this kind may visit more elements than its arguments name.
 const fn changes_many(op: Op) -> bool {
     matches!(
         op,
@@ -144,15 +144,15 @@ const fn changes_many(op: Op) -> bool {
     )
 }
 
-/// Elements of a key.
+/// Returns the number of elements of a key.
 fn size(store: &dyn Store, key: Key<'_>) -> u64 {
     let entry = store.get(key).filter(|entry| entry.kind.has_rows());
     let header = entry.and_then(|entry| Header::from_bytes(&entry.value));
     header.map_or(0, |header| header.count)
 }
 
-/// Visits of a union, or of members of one set that are looked for in the others; `rows` is how
-/// many are written for each that is found.
+/// Returns the visits of a union, or of an intersection or difference, which look up the members of
+/// one set in the others; `rows` is the number of rows written per result.
 fn combination(union: bool, first: bool, sizes: &[u64], rows: u64) -> u64 {
     let each = 1 + CHANGED_ROW * (1 + rows);
     let named = sizes.len() as u64 * FOUND;
@@ -248,7 +248,7 @@ fn of(op: Op, mut from: Decoder<'_>, state: &Reading<'_>, allowed: u64) -> Resul
             }
             attempt(&mut from)?
         }
-        // It was let in line: it gets what has come.
+        // The client was admitted to the queue: its claim is executed.
         Op::Claim => match state.waits.find(Owner::decode(&mut from)?, from.count()?) {
             Some((_, bytes)) => attempt(&mut Decoder(bytes))?.min(VISITS_MAX),
             None => 0,
@@ -267,12 +267,12 @@ fn of(op: Op, mut from: Decoder<'_>, state: &Reading<'_>, allowed: u64) -> Resul
             let (_, source) = (from.key()?, from.key()?);
             size(store, source).saturating_mul(1 + FOUND)
         }
-        // What it reads counts for what a batch may copy.
+        // Data read counts towards the copying budget of the batch.
         _ => 0,
     })
 }
 
-/// [visit-2] Executes a replicated command that is bounded: within what it and its batch may take,
+/// [visit-2] Executes a bounded replicated command within the limits of the command and its batch,
 /// or not at all.
 pub(crate) fn execute_bounded(
     op: Op,

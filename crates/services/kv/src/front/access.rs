@@ -1,4 +1,4 @@
-//! Identity of a connection, its permissions, and the replies to forbidden requests.
+//! Identity and permissions of a connection, and the errors for forbidden requests.
 
 use quorate_access::{Name, Role, Who};
 use quorate_replica::front::Requests;
@@ -8,27 +8,27 @@ use crate::{
     resp::request::Arguments,
 };
 
-/// Number of wrong passwords that ends a connection.
+/// Number of wrong passwords after which a connection is closed.
 pub(super) const WRONG_MAX: u8 = 10;
 
-/// The error for a client that has not authenticated; Redis' words.
+/// Redis' error for a client that has not authenticated.
 pub(super) const NO_AUTH: &str = "NOAUTH Authentication required.";
-/// The same for HELLO.
+/// Redis' error for HELLO from a client that has not authenticated.
 pub(super) const NO_AUTH_HELLO: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise \
     the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol \
     version at the same time";
-/// The error for a wrong password; Redis' words.
+/// Redis' error for a wrong password.
 pub(super) const WRONG_PASS: &str = "WRONGPASS invalid username-password pair or user is disabled.";
-/// The error for a client whose role is not known yet ([access-4]).
+/// Error for a client whose role is not known yet ([access-4]).
 pub(super) const NOT_KNOWN: &str =
     "NOQUORUM not executed: this node does not know yet who may do what; use another one";
 
 /// Permissions of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// Not known yet.
+    /// The node does not know them yet.
     Unknown,
-    /// Say who it is.
+    /// None: the client must authenticate first.
     Nothing,
     /// Everything that this role permits.
     May(Role),
@@ -38,9 +38,9 @@ pub(super) enum Standing {
 #[derive(Debug, Default)]
 pub(super) struct Login {
     who: Who,
-    /// User that it authenticated as by a password.
+    /// User authenticated by password.
     user: Option<Name>,
-    /// Its permissions, and the version of the table that they were read from.
+    /// Current permissions, with the version of the user table that they were read from.
     standing: Option<(u64, Standing)>,
     wrong: u8,
 }
@@ -50,8 +50,8 @@ impl Login {
         Self { who, ..Self::default() }
     }
 
-    /// [access-2] Returns the present permissions. Called for each request; looked up when the
-    /// table has changed.
+    /// [access-2] Returns the current permissions. Called for each request; reads the user table
+    /// only after it has changed.
     pub(super) fn standing(&mut self, requests: &dyn Requests) -> Standing {
         let version = requests.users_version();
         match self.standing {
@@ -64,7 +64,7 @@ impl Login {
     fn look_up(&mut self, version: u64, requests: &dyn Requests) -> Standing {
         let user = self.user.as_ref().map(Name::as_str);
         let standing = match requests.users().map(|users| users.role(&self.who, user)) {
-            // It may be known any moment, and that is no change of the table.
+            // Not cached: the role may become known without a change of the table.
             None => return Standing::Unknown,
             Some(None) => Standing::Nothing,
             Some(Some(role)) => Standing::May(role),
@@ -73,12 +73,12 @@ impl Login {
         standing
     }
 
-    /// Sets the authenticated user; `None`: back to the identity of its certificate.
+    /// Sets the authenticated user; `None` returns to the identity of the certificate.
     pub(super) fn becomes(&mut self, user: Option<Name>) {
         (self.user, self.standing) = (user, None);
     }
 
-    /// Counts a wrong password; returns whether there were too many.
+    /// Counts a wrong password; returns whether the limit is reached.
     pub(super) const fn was_wrong(&mut self) -> bool {
         self.wrong = self.wrong.saturating_add(1);
         self.wrong >= WRONG_MAX
@@ -113,8 +113,8 @@ impl Login {
     }
 }
 
-/// Returns the least role that may request this; `None`: all may. The commands queued since MULTI
-/// have needed `queued`.
+/// Returns the lowest role that may make this request; `None`: no role is needed. `queued` is the
+/// role needed by the commands queued since MULTI.
 pub(super) fn needs(
     spec: &Spec,
     arguments: &Arguments<'_>,
@@ -130,7 +130,7 @@ pub(super) fn needs(
                 b"whoami" | b"help" | b"cat" => Role::Reader,
                 _ => Role::Admin,
             }),
-            // These have what others wrote.
+            // These reveal the requests of other clients.
             Local::Monitor => Some(Role::Admin),
             Local::Slowlog if !arguments.at(1).eq_ignore_ascii_case(b"help") => Some(Role::Admin),
             Local::Latency if arguments.at(1).eq_ignore_ascii_case(b"reset") => {
@@ -140,7 +140,7 @@ pub(super) fn needs(
                 Some(Role::Operator)
             }
             // A writer can put the same load on the node in other ways. A client that may push can
-            // end a wait as well.
+            // also end a wait.
             Local::Client if arguments.at(1).eq_ignore_ascii_case(b"unblock") => Some(Role::Writer),
             Local::Config if changes_setting(arguments) => Some(Role::Writer),
             Local::Quorate => Some(match &*arguments.at(1).to_ascii_lowercase() {
@@ -159,10 +159,10 @@ pub(super) fn needs(
     }
 }
 
-/// The one setting that clients change.
+/// The only setting that clients can change.
 pub(super) const EVENTS: &str = "notify-keyspace-events";
 
-/// Returns whether this is a CONFIG SET that changes something.
+/// Returns whether the request is a CONFIG SET of this setting.
 fn changes_setting(arguments: &Arguments<'_>) -> bool {
     arguments.at(1).eq_ignore_ascii_case(b"set")
         && (2..arguments.len())
@@ -172,14 +172,14 @@ fn changes_setting(arguments: &Arguments<'_>) -> bool {
 
 fn of_data(spec: &Spec) -> Role {
     match spec.name {
-        // All that others wrote.
+        // These remove the data of all clients.
         "flushall" | "flushdb" => Role::Operator,
         _ if spec.flags == READS => Role::Reader,
         _ => Role::Writer,
     }
 }
 
-/// [time-4] Says whether this may make a deadline: data that is written.
+/// [time-4] Returns whether the request may compute a deadline, which is then written.
 pub(super) fn needs_clock(
     spec: &Spec,
     arguments: &Arguments<'_>,
@@ -193,8 +193,8 @@ mod tests {
     use super::*;
     use crate::commands::FAMILIES;
 
-    /// A command is marked as read-only in the table; everything else that reaches the service
-    /// takes a writer at least.
+    /// A reader may execute exactly the data commands that the table marks as read-only; all others
+    /// need at least a writer.
     #[test]
     fn every_command_of_the_table_has_a_role() {
         let mut readers = Vec::new();

@@ -1,4 +1,4 @@
-//! Answers that are the same for every connection: settings and scripts.
+//! Replies that are the same for every connection: settings and scripts.
 
 use quorate_replica::front::Requests;
 
@@ -11,7 +11,7 @@ use crate::{
     scripts::{self, Scripts},
 };
 
-/// The few settings that clients ask for.
+/// Answers CONFIG for the few settings that clients request.
 pub(super) fn config(
     arguments: &Arguments<'_>,
     shared: &mut Shared,
@@ -60,7 +60,8 @@ pub(super) fn config(
     }
 }
 
-/// CONFIG SET of keyspace events, or of what is so already, in Redis' words otherwise.
+/// Answers CONFIG SET: sets keyspace events, and accepts other settings only at their current
+/// values. Errors are Redis'.
 fn config_set(
     settings: &[(&str, &str)],
     wanted: &Arguments<'_>,
@@ -104,7 +105,7 @@ fn config_set(
     r.ok();
 }
 
-/// FUNCTION and its subcommands: there are no functions.
+/// Answers FUNCTION and its subcommands: functions are not supported.
 pub(super) fn function(arguments: &Arguments<'_>, r: &mut Reply<'_>) {
     let sub = arguments.at(1).to_ascii_lowercase();
     match &*sub {
@@ -141,7 +142,7 @@ pub(super) fn function(arguments: &Arguments<'_>, r: &mut Reply<'_>) {
     }
 }
 
-/// SCRIPT and its subcommands.
+/// Answers SCRIPT and its subcommands.
 pub(super) fn script(arguments: &Arguments<'_>, scripts: &mut Scripts, r: &mut Reply<'_>) {
     let sub = arguments.at(1).to_ascii_lowercase();
     match (&*sub, arguments.len()) {
@@ -165,7 +166,8 @@ pub(super) fn script(arguments: &Arguments<'_>, scripts: &mut Scripts, r: &mut R
     }
 }
 
-/// WAIT: what was acknowledged is at a quorum, so it reached the others of a majority.
+/// Answers WAIT: an acknowledged write is at a quorum, so it has reached the other members of a
+/// majority.
 pub(super) fn wait(arguments: &Arguments<'_>, requests: &dyn Requests, r: &mut Reply<'_>) {
     match (parse_integer(arguments.at(1)), parse_integer(arguments.at(2))) {
         (Some(_), Some(timeout)) if timeout >= 0 => {

@@ -1,4 +1,4 @@
-//! Requests of a connection that were not sent yet: reads, and writes.
+//! Requests of a connection that are not sent yet: reads and writes.
 
 use quorate_replica::front::Sequenced;
 
@@ -7,32 +7,32 @@ use crate::{command::Listening, commands::transactions::encode_versions, encode:
 /// Use of a query's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Query {
-    /// Sent as the reply.
+    /// Send it as the reply.
     Reply,
-    /// Recorded as seen by a WATCH of this epoch.
+    /// Record the versions as seen by a WATCH of this epoch.
     Watch(u64),
-    /// No query: the connection subscribes from now on, or unsubscribes.
+    /// There is no query: the connection subscribes (`true`) or unsubscribes at this point.
     Listen(Listening, bool),
 }
 
-/// Required freshness of the answers to a connection's reads.
+/// Required freshness of a connection's reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Freshness {
-    /// Everything acknowledged before the read was asked for.
+    /// Everything acknowledged before the read was requested.
     #[default]
     Linearizable,
-    /// Everything acknowledged more than this many milliseconds ago ([read-6]).
+    /// Everything acknowledged at least this many milliseconds before ([read-6]).
     Within(u64),
     /// The local state of this node (READONLY).
     Stale,
 }
 
-/// A query that has not been answered.
+/// A query without an answer yet.
 #[derive(Debug)]
 pub(super) struct Read {
     pub(super) query: Vec<u8>,
     pub(super) fresh: Freshness,
-    /// Does not run between commands: waits until none is open.
+    /// Must not run between commands of a batch: waits until no write is in flight.
     pub(super) alone: bool,
     pub(super) what: Query,
 }
@@ -55,20 +55,20 @@ impl Read {
 /// Form in which a write is sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum How {
-    /// Unchanged, perhaps within a session.
+    /// Unchanged; within a session if it has a number.
     Plain(Option<Sequenced>),
     /// Transaction of `count` commands, with the keys watched in this epoch.
     Exec { epoch: u64, count: usize, at: Option<Sequenced> },
-    /// Registration of a session; there is no command.
+    /// Registration of a session, without a command.
     Register,
 }
 
-/// A write that has not been sent.
+/// A write that is not sent yet.
 #[derive(Debug)]
 pub(super) struct Write {
     pub(super) command: Vec<u8>,
     pub(super) how: How,
-    /// Its reply waits until it is on stable storage at a quorum ([class-2]).
+    /// Its reply waits until the write is on stable storage at a quorum ([class-2]).
     pub(super) lasting: bool,
 }
 

@@ -1,6 +1,6 @@
-//! Buffers that are used again and again.
+//! Reusable scratch buffers.
 
-/// Empties a scratch buffer without keeping much more memory than requests usually need.
+/// Clears a scratch buffer, and frees memory beyond what most requests need.
 pub(super) fn fresh(buffer: &mut Vec<u8>) {
     const KEPT_BYTES_MAX: usize = 256 * 1024;
     buffer.clear();

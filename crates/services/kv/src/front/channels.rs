@@ -1,9 +1,8 @@
-//! Subscriptions on this node: to channels, to all channels whose names match a pattern, to
-//! channels of shards.
+//! Subscriptions on this node: to channels, to patterns of channel names, and to shard channels.
 //!
-//! SUBSCRIBE is a linearizable read without a query: when it is answered, everything that was
-//! published before is applied here, so no old message is received; and a message published later,
-//! on any node, is applied here later, and received.
+//! SUBSCRIBE is a linearizable read without a query: when it is answered, everything published
+//! before is applied here, so no old message is received; and a message published later, on any
+//! node, is applied here later, and received.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -18,17 +17,18 @@ use crate::{
     resp::{reply::Reply, request::Arguments},
 };
 
-/// Most channels of one connection, of each of both spaces, and most bytes of their names.
+/// Limits of one connection, for channels and shard channels each: number, and length of a name.
 const CHANNELS_MAX: usize = 1024;
 const NAME_BYTES_MAX: usize = 1024;
-/// Most patterns of one connection, and most bytes of each: all of them are tried for each message.
+/// Limits of one connection: number of patterns, and length of a pattern. All of them are matched
+/// against each message.
 const PATTERNS_MAX: usize = 128;
 const PATTERN_BYTES_MAX: usize = 256;
 
-/// Names of one space, and who listens to each.
+/// Subscribers by name, of one kind of subscription.
 type Listeners = BTreeMap<Box<[u8]>, BTreeSet<ConnectionId>>;
 
-/// The subscriptions of all connections.
+/// Subscriptions of all connections.
 #[derive(Debug, Default)]
 pub(super) struct Channels {
     channels: Listeners,
@@ -60,12 +60,12 @@ impl Channels {
         }
     }
 
-    /// Returns the receivers of a message on a channel, in the order in which they are notified,
-    /// each with the pattern that it matches.
+    /// Returns the receivers of a message on a channel, in the order of delivery, each with the
+    /// pattern that matched.
     pub(super) fn of(&self, channel: &[u8]) -> Vec<(ConnectionId, Option<Box<[u8]>>)> {
         let named = self.channels.get(channel).into_iter().flatten();
         let mut all: Vec<_> = named.map(|listener| (*listener, None)).collect();
-        // A name that is too long for a subscription does not match a pattern either.
+        // Patterns do not match a name that is too long for a subscription.
         if channel.len() <= NAME_BYTES_MAX {
             for (pattern, listeners) in &self.patterns {
                 if glob::matches(pattern, channel) {
@@ -77,18 +77,18 @@ impl Channels {
         all
     }
 
-    /// Returns the receivers of a message on a channel of a shard.
+    /// Returns the receivers of a message on a shard channel.
     pub(super) fn of_shard(&self, channel: &[u8]) -> Vec<ConnectionId> {
         let listeners = self.shards.get(channel).into_iter().flatten();
         listeners.copied().collect()
     }
 
-    /// Returns the numbers of names with subscribers: channels, patterns, channels of shards.
+    /// Returns the numbers of names with subscribers: channels, patterns, shard channels.
     pub(super) fn counts(&self) -> [usize; 3] {
         [&self.channels, &self.patterns, &self.shards].map(Listeners::len)
     }
 
-    /// PUBSUB, but for its help.
+    /// Answers PUBSUB, except its help.
     pub(super) fn tell(&self, arguments: &Arguments<'_>, r: &mut Reply<'_>) {
         let names = arguments.from(2);
         match &*arguments.at(1).to_ascii_lowercase() {
@@ -101,13 +101,13 @@ impl Channels {
     }
 }
 
-/// Lists names with subscribers, perhaps those that match.
+/// Lists names with subscribers, optionally those that match a pattern.
 fn names_of(space: &Listeners, patterns: &Arguments<'_>, r: &mut Reply<'_>) {
     let pattern = patterns.iter().next();
     if patterns.len() > 1 {
         return r.error(&Refusal::Arity.text("pubsub|channels"));
     }
-    // It is tried for each name.
+    // The pattern is matched against each name.
     if pattern.is_some_and(|pattern| pattern.len() > PATTERN_BYTES_MAX) {
         return r.error("ERR a pattern of channels may have 256 bytes");
     }
@@ -120,7 +120,7 @@ fn names_of(space: &Listeners, patterns: &Arguments<'_>, r: &mut Reply<'_>) {
     items.write(r, Reply::array);
 }
 
-/// Lists the number of subscribers of each of these.
+/// Lists the number of subscribers of each of these names.
 fn counts_of(space: &Listeners, names: &Arguments<'_>, r: &mut Reply<'_>) {
     let mut items = Items::default();
     for name in names.iter() {
@@ -131,10 +131,10 @@ fn counts_of(space: &Listeners, names: &Arguments<'_>, r: &mut Reply<'_>) {
     items.write(r, Reply::array);
 }
 
-/// Names of one space that a connection listens to.
+/// Names of one kind that a connection is subscribed to.
 pub(super) type Names = BTreeSet<Box<[u8]>>;
 
-/// All spaces.
+/// All kinds of subscriptions.
 pub(super) const SPACES: [Listening; 3] =
     [Listening::Channel, Listening::Pattern, Listening::Shard];
 
@@ -167,12 +167,12 @@ impl Subscriptions {
         }
     }
 
-    /// Returns the number of each: channels, patterns, channels of shards.
+    /// Returns the numbers of channels, patterns and shard channels.
     pub(super) fn counts(&self) -> [usize; 3] {
         [&self.channels, &self.patterns, &self.shards].map(BTreeSet::len)
     }
 
-    /// Checks that it may subscribe to these too; if not, returns the reason.
+    /// Checks the limits for additional subscriptions; returns the error if they are exceeded.
     pub(super) fn admits(&self, of: Listening, names: &Arguments<'_>) -> Result<(), &'static str> {
         let (bytes_max, most, why) = match of {
             Listening::Channel | Listening::Shard => (
@@ -193,7 +193,7 @@ impl Subscriptions {
         }
     }
 
-    /// Returns all its subscriptions of a kind.
+    /// Returns all subscriptions of a kind.
     pub(super) fn names(&self, of: Listening) -> Names {
         self.space(of).clone()
     }
@@ -204,7 +204,7 @@ impl Subscriptions {
         names.map(|name| name.len() + 64).sum()
     }
 
-    /// Listens to nothing any more.
+    /// Removes all subscriptions of the connection.
     pub(super) fn clear(&mut self, connection: ConnectionId, channels: &mut Channels) {
         for of in SPACES {
             for name in std::mem::take(self.space_mut(of)) {
@@ -213,7 +213,7 @@ impl Subscriptions {
         }
     }
 
-    /// Writes the reply to one word of SUBSCRIBE or UNSUBSCRIBE, which takes effect now.
+    /// Applies one name of SUBSCRIBE or UNSUBSCRIBE and writes its reply.
     pub(super) fn change(
         &mut self,
         connection: ConnectionId,
@@ -233,7 +233,7 @@ impl Subscriptions {
     }
 }
 
-/// Returns the remaining subscriptions of the space of a kind: channels and patterns count
+/// Returns the number of remaining subscriptions for the reply: channels and patterns are counted
 /// together.
 pub(super) const fn left(of: Listening, [channels, patterns, shards]: [usize; 3]) -> usize {
     match of {
@@ -242,8 +242,8 @@ pub(super) const fn left(of: Listening, [channels, patterns, shards]: [usize; 3]
     }
 }
 
-/// Writes the confirmation of a change, with the number of remaining subscriptions. UNSUBSCRIBE of
-/// all, where there is nothing, has no name.
+/// Writes the confirmation of a change, with the number of remaining subscriptions. UNSUBSCRIBE
+/// without subscriptions is confirmed without a name.
 pub(super) fn confirm(
     what: (Listening, bool),
     name: Option<&[u8]>,
@@ -264,13 +264,12 @@ pub(super) fn confirm(
     reply.count(left);
 }
 
-/// Messages that a connection sent to channels, by the places of its requests: the number of this
-/// node's receivers is known when a message has been executed, and no node knows that of the
-/// others.
+/// Messages published by a connection, by the positions of its requests. The number of receivers on
+/// this node is known once a message has been executed; no node knows that of the other nodes.
 #[derive(Debug, Default)]
 pub(super) struct Published {
     open: VecDeque<(u64, Listening, Box<[u8]>)>,
-    /// Bytes of their channels' names.
+    /// Total bytes of the channels' names.
     bytes: usize,
 }
 
@@ -278,7 +277,7 @@ pub(super) struct Published {
 const SENT: &[u8] = b":0\r\n";
 
 impl Published {
-    /// Notes a command that is about to have this place.
+    /// Records a command that is about to get this position.
     pub(super) fn note(&mut self, place: u64, command: &[u8]) {
         const CHANNEL: u8 = Op::Publish as u8;
         const SHARD: u8 = Op::PublishShard as u8;
@@ -288,7 +287,7 @@ impl Published {
             _ => return,
         };
         match Decoder(command.get(1..).unwrap_or_default()).bytes() {
-            // No subscription has a longer name.
+            // A subscription never has a longer name.
             Ok(channel) if channel.len() <= NAME_BYTES_MAX => {
                 self.bytes += channel.len();
                 self.open.push_back((place, of, channel.into()));
@@ -297,10 +296,10 @@ impl Published {
         }
     }
 
-    /// Handles the reply of the request at this place; returns the number of receivers, if it was a
-    /// message.
+    /// Handles the reply to the request at this position; returns the number of receivers if it was
+    /// a message.
     pub(super) fn take(&mut self, place: u64, reply: &[u8], channels: &Channels) -> Option<usize> {
-        // Those that failed were not asked for again.
+        // Earlier messages failed and got no reply here.
         while self.open.front().is_some_and(|(at, ..)| *at < place) {
             self.pop();
         }
@@ -325,24 +324,24 @@ impl Published {
         }
     }
 
-    /// Memory of them.
+    /// Returns the memory in use.
     pub(super) fn held_bytes(&self) -> usize {
         self.bytes + self.open.capacity() * size_of::<(u64, Listening, Box<[u8]>)>()
     }
 }
 
-/// Subscription by which a message reached a connection.
+/// Subscription through which a connection receives a message.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Heard<'a> {
-    /// By the name of its channel.
+    /// To the channel.
     Channel,
-    /// By a pattern.
+    /// To a pattern.
     Pattern(&'a [u8]),
-    /// By the name of its channel of a shard.
+    /// To the shard channel.
     Shard,
 }
 
-/// A message on a channel.
+/// Writes a message as a push.
 pub(super) fn message(how: Heard<'_>, channel: &[u8], text: &[u8], reply: &mut Reply<'_>) {
     match how {
         Heard::Channel => {

@@ -13,7 +13,7 @@ use crate::{
     resp::{integer::parse_integer, reply::Reply, request::Arguments},
 };
 
-/// CLIENT and its subcommands, for the connection on this seat, which has just signed.
+/// Answers CLIENT and its subcommands, for the connection in this slot, whose entry is up to date.
 pub(super) fn client(
     id: ConnectionId,
     seat: Seat,
@@ -33,7 +33,7 @@ pub(super) fn client(
             Err(text) => r.error(text),
         },
         b"setinfo" => set_info(seat, arguments, shared, r),
-        // Nothing is evicted here, and no key has a time of its last use.
+        // Keys are not evicted, and the time of last use is not recorded.
         b"no-evict" | b"no-touch" => match &*arguments.at(2).to_ascii_lowercase() {
             b"on" | b"off" => r.ok(),
             _ => r.error(SYNTAX),
@@ -49,7 +49,7 @@ pub(super) fn client(
     }
 }
 
-/// Returns the connection whose wait CLIENT UNBLOCK ends, and the form of the end.
+/// Returns the connection whose wait CLIENT UNBLOCK ends, and how it ends.
 pub(super) fn unblocks(arguments: &Arguments<'_>) -> Result<(ConnectionId, How), &'static str> {
     let how = match (arguments.len(), &*arguments.at(3).to_ascii_lowercase()) {
         (3, _) | (4, b"timeout") => How::Timeout,
@@ -58,12 +58,12 @@ pub(super) fn unblocks(arguments: &Arguments<'_>) -> Result<(ConnectionId, How),
         _ => return Err(SYNTAX),
     };
     let id = parse_integer(arguments.at(2)).ok_or(NOT_AN_INTEGER)?;
-    // No connection has a negative number, nor this one.
+    // No connection has a negative number or this one.
     let id = u64::try_from(id).unwrap_or(u64::MAX);
     Ok((ConnectionId(id), how))
 }
 
-/// Sets the client library's name and version.
+/// Sets the name and version of the client library.
 fn set_info(seat: Seat, arguments: &Arguments<'_>, shared: &mut Shared, r: &mut Reply<'_>) {
     let Some(guest) = shared.roster.guest(seat) else {
         return r.ok();
@@ -91,7 +91,7 @@ fn set_info(seat: Seat, arguments: &Arguments<'_>, shared: &mut Shared, r: &mut 
     }
 }
 
-/// CLIENT LIST [TYPE normal|…] [ID id …].
+/// Answers CLIENT LIST [TYPE normal|…] [ID id …].
 fn list(arguments: &Arguments<'_>, shared: &Shared, now_ms: u64, r: &mut Reply<'_>) {
     let option = arguments.at(2).to_ascii_lowercase();
     let mut ids = None;

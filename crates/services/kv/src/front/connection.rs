@@ -1,6 +1,6 @@
-//! A client connection: its requests, and their replies.
+//! A client connection: its requests and their replies.
 //!
-//! Commands that it answers itself are in `local`, numbered commands are in `session`.
+//! `local` has the commands that a connection answers itself, `session` the numbered commands.
 
 mod attached;
 mod checking;
@@ -40,34 +40,33 @@ use crate::{
     },
 };
 
-/// Most requests of a connection that are not answered yet.
+/// Maximum number of unanswered requests of a connection.
 const PLACES_MAX: usize = 1024;
-/// Most bytes of them; a single request may be larger.
+/// Maximum bytes of unanswered requests. A single request may be larger.
 const OPEN_BYTES_MAX: usize = 1024 * 1024;
-/// Commands permitted to a subscriber, in addition to PING, QUIT and RESET.
+/// Commands permitted to a subscriber, besides PING, QUIT and RESET.
 const LISTENS: [&str; 6] =
     ["subscribe", "unsubscribe", "psubscribe", "punsubscribe", "ssubscribe", "sunsubscribe"];
-/// The error for a command that may wait, in a class other than the cluster's: an element is given
-/// to a waiting client in the cluster's own class, which does not wait for a disk.
+/// Error for a blocking command in a class other than the cluster's: a blocked client is served in
+/// the cluster's own class, which does not wait for a disk.
 const WAITS_AT_GROUP: &str = "ERR not executed: this volatile cluster answers commands that may wait only at its own \
     class; QUORATE CLASS group allows them";
-/// Memory of a waiting client, without its command.
+/// Memory of a blocked client, without its command.
 const WAIT_BYTES: usize = 256;
-/// Above this many bytes of waiting replies, no more requests are taken.
+/// Bytes of unsent replies above which no more requests are accepted.
 const OUTPUT_BYTES_SOFT: usize = 1024 * 1024;
 
-/// A request that waits for an element, or may come to.
+/// A request that is blocked, or may become blocked.
 #[derive(Clone, Copy, Debug)]
 struct Parked {
-    /// Its number among those of this node.
+    /// Number of the client among the blocked clients of this node.
     number: u64,
     place: u64,
     bytes: usize,
-    /// Input has come behind it, which is not taken.
+    /// More input has arrived, and is not accepted.
     crowded: bool,
 }
 
-/// A client connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     id: ConnectionId,
@@ -78,31 +77,31 @@ pub(super) struct Connection {
     multi: Option<Multi>,
     watching: Watching,
     subscriptions: Subscriptions,
-    /// Messages that it sent to channels, and whose replies are pending.
+    /// Published messages with pending replies.
     published: Published,
-    /// The replies that it wants.
+    /// Replies that the client has requested (CLIENT REPLY).
     quiet: Quiet,
-    /// Receives the commands of other clients.
+    /// The client has sent MONITOR.
     monitors: bool,
-    /// Required freshness of the answers to its reads.
+    /// Required freshness of reads.
     fresh: Freshness,
     attached: Attached,
     login: Login,
-    /// The password that is being checked.
+    /// Password check in progress.
     checking: Option<Checking>,
-    /// Its next request waits until it is known who may do what.
+    /// The next request waits until permissions and time are known.
     patient: bool,
-    /// Its last request, if it waits for an element.
+    /// Last request, if it is blocked.
     parked: Option<Parked>,
-    /// The name of its last command.
+    /// Name of the last command.
     command: &'static str,
-    /// Memory that is counted, without that of the order.
+    /// Memory accounted for, without that of the order.
     counted: usize,
-    /// Nothing more is taken; it closes when all is answered.
+    /// No more requests are accepted; the connection closes once all are answered.
     ending: bool,
     /// Nothing more is sent either.
     cut: bool,
-    /// Not ready when it was last asked: input may be waiting.
+    /// Not ready at the last check: input may be waiting.
     blocked: bool,
     marked: bool,
 }
@@ -136,13 +135,12 @@ impl Connection {
         }
     }
 
-    /// Returns whether there is room for another request.
+    /// Returns whether the connection has capacity for another request.
     pub(super) fn ready(&self) -> bool {
         !self.ending
             && self.checking.is_none()
             && !self.patient
-            // A client that sends no more requests is still read, so that its disconnect is
-            // noticed.
+            // Input of a blocked client is still read, so that its disconnect is noticed.
             && self.parked.is_none_or(|parked| !parked.crowded)
             && self.order.len() < PLACES_MAX
             && self.order.open_bytes < OPEN_BYTES_MAX
@@ -150,12 +148,12 @@ impl Connection {
             && self.order.buffered() < OUTPUT_BYTES_SOFT
     }
 
-    /// Returns whether it takes another request now.
+    /// Returns whether the connection accepts another request now.
     pub(super) fn takes(&self) -> bool {
         self.ready() && self.parked.is_none()
     }
 
-    /// Notes whether input is left over.
+    /// Records whether input is left over.
     pub(super) const fn crowds(&mut self, left: bool) {
         if let Some(parked) = &mut self.parked {
             parked.crowded |= left;
@@ -174,14 +172,14 @@ impl Connection {
         self.cut || (self.ending && self.order.is_empty())
     }
 
-    /// Closes at once, and gives up what was not sent.
+    /// Closes at once and drops unsent replies.
     pub(super) fn cut(&mut self) {
         (self.ending, self.cut) = (true, true);
         self.order.drop_output();
     }
 
-    /// [access-4] [time-4] Says whether this request is to come again: it is not known yet whether
-    /// it may be made, or what time it is.
+    /// [access-4] [time-4] Returns whether to retry this request later: permissions or the time are
+    /// not known yet.
     pub(super) fn must_wait(
         &mut self,
         arguments: &Arguments<'_>,
@@ -207,18 +205,17 @@ impl Connection {
         waits
     }
 
-    /// Ends its wait.
+    /// Ends the wait for permissions and time.
     pub(super) const fn go_on(&mut self) {
         self.patient = false;
     }
 
-    /// Returns the ticket of the password that is being checked.
+    /// Returns the ticket of the password check in progress.
     pub(super) fn ticket(&self) -> Option<u64> {
         self.checking.as_ref().map(Checking::ticket)
     }
 
-    /// [access-2] Returns whether the client may make this request; if not, the error has been
-    /// sent.
+    /// [access-2] Returns whether the client may make this request; otherwise sends the error.
     fn permitted(
         &mut self,
         spec: &Spec,
@@ -232,9 +229,9 @@ impl Connection {
         let may = match (needs, standing) {
             (None, _) => true,
             (Some(needs), Standing::May(role)) => role >= needs,
-            // Commands that reveal nothing about data, and of the cluster no more than all may see.
-            // MULTI is among them: if it were refused and the answer known by the next command,
-            // that would run outside of it.
+            // Commands that reveal nothing about data, and no more about the cluster than every
+            // client may see. MULTI is among them: if it were refused and the permissions known by
+            // the next command, that would run outside the transaction.
             (Some(_), Standing::Unknown) => {
                 matches!(
                     spec.handler,
@@ -256,7 +253,7 @@ impl Connection {
             match spec.handler {
                 Handler::Local(Local::Exec) => self.abort_exec(&text, shared),
                 Handler::Local(Local::Watch) => {
-                    // EXEC may be asked for when it is permitted again, and would go by nothing.
+                    // EXEC may be permitted again later, and must not run without the versions.
                     self.watching.failed(self.watching.epoch());
                     self.refuse(&text, shared);
                 }
@@ -268,8 +265,8 @@ impl Connection {
         may
     }
 
-    /// [access-2] Ends connections after a change of users: a subscriber that may read no more gets
-    /// an error, and is closed. The same for a monitor that is not an admin any more.
+    /// [access-2] Ends connections after a change of users: a subscriber without the right to read
+    /// gets an error and is closed, and so is a monitor that is no longer an admin.
     pub(super) fn tell_no_more(&mut self, shared: &mut Shared, requests: &dyn Requests) {
         self.wait_no_more(shared, requests);
         if self.ending || (self.subscriptions.is_empty() && !self.monitors) {
@@ -292,8 +289,8 @@ impl Connection {
         self.end();
     }
 
-    /// Ends the wait for an element, which is a write, if the client may not write any more: as if
-    /// its time were over.
+    /// Ends a blocking request, which is a write, as by a timeout if the client may no longer
+    /// write.
     fn wait_no_more(&mut self, shared: &mut Shared, requests: &dyn Requests) {
         if self.parked.is_none() {
             return;
@@ -326,12 +323,12 @@ impl Connection {
         self.parser = parser;
     }
 
-    /// Memory that is counted.
+    /// Returns the memory accounted for.
     pub(super) const fn held_bytes(&self) -> usize {
         self.counted + self.order.counted()
     }
 
-    /// Counts the memory that is held now.
+    /// Updates the memory accounted for.
     pub(super) fn recount(&mut self, shared: &mut Shared) {
         self.order.recount(shared);
         let multi = self.multi.as_ref();
@@ -349,7 +346,7 @@ impl Connection {
         }
     }
 
-    /// Writes into the roster what it says of this connection.
+    /// Updates this connection's entry in the connection table.
     pub(super) fn sign(&self, now_ms: u64, shared: &mut Shared) {
         if let Some(guest) = shared.roster.guest(self.seat) {
             guest.seen_ms = now_ms;
@@ -371,8 +368,8 @@ impl Connection {
         self.recount(shared);
     }
 
-    /// Notifies the reactor that there is something to send, that it is time to close, or that
-    /// there is room again for input that was left over.
+    /// Notifies the reactor if there is output, if the connection should close, or if it accepts
+    /// leftover input again.
     pub(super) fn mark(&mut self, shared: &mut Shared) {
         let (was_blocked, ready) = (self.blocked, self.ready());
         self.blocked = !ready;
@@ -396,11 +393,11 @@ impl Connection {
         (&mut self.order, own)
     }
 
-    /// Sends what may be sent.
+    /// Sends all requests that may be sent.
     pub(super) fn advance(&mut self, shared: &mut Shared, requests: &mut dyn Requests) {
         let (order, mut own) = self.split();
         order.advance(false, &mut own, shared, requests);
-        // What waited to be sent may have been refused.
+        // The blocked request may have been refused while it was waiting to be sent.
         if let Some(parked) = self.parked
             && !self.order.is_open(parked.place)
         {
@@ -408,19 +405,19 @@ impl Connection {
         }
     }
 
-    /// Sends what may be sent before a write that is about to come.
+    /// Sends all requests that may be sent before a write that follows.
     fn advance_to_write(&mut self, shared: &mut Shared, requests: &mut dyn Requests) {
         let (order, mut own) = self.split();
         order.advance(true, &mut own, shared, requests);
     }
 
-    /// Runs a read in order, in the state between the writes around it.
+    /// Executes a read in log order, on the state between the writes around it.
     pub(super) fn read_now(&mut self, number: u64, shared: &mut Shared, state: &dyn Moment) {
         let (order, mut own) = self.split();
         order.read_now(number, &mut own, shared, state);
     }
 
-    /// Marks a read in order as run, after the writes before it.
+    /// Records that a read in log order was executed, after the writes before it.
     pub(super) const fn read_in_order(&mut self) {
         self.order.read_in_order();
     }
@@ -443,40 +440,40 @@ impl Connection {
         self.order.written(number, reply, &mut shared.tally);
     }
 
-    /// Ends its wait, which may not have begun.
+    /// Ends the blocking request, which may not have been sent.
     fn unpark(&mut self, shared: &mut Shared) {
         if let Some(parked) = self.parked.take() {
             shared.waiting.answered(parked.number);
         }
     }
 
-    /// Sends the answer to a request that has waited.
+    /// Sends the reply to a blocked request.
     pub(super) fn end_wait(&mut self, place: u64, reply: &[u8], shared: &mut Shared) {
         self.parked = None;
         self.order.unpark(place, reply, &mut shared.tally);
     }
 
-    /// Sends the answer to a CLIENT UNBLOCK.
+    /// Sends the reply to CLIENT UNBLOCK.
     pub(super) fn unblocked(&mut self, place: u64, ended: bool, shared: &mut Shared) {
         shared.fresh_reply().integer(i64::from(ended));
         self.order.unpark(place, &shared.reply, &mut shared.tally);
     }
 
-    /// Ends its wait soon: no client is there to be given anything.
+    /// Requests an early end of the blocking request: the client is gone.
     pub(super) fn wait_no_longer(&self, shared: &mut Shared) {
         if let Some(parked) = self.parked {
             shared.waiting.hurry(parked.number);
         }
     }
 
-    /// Takes over a newly registered session.
+    /// Attaches the connection to a newly registered session.
     pub(super) fn registered(&mut self, number: u64, session: SessionId, shared: &mut Shared) {
         self.attached.to(session);
         shared.fresh_reply().bulk(format!("{}.{}", session.slot, session.index).as_bytes());
         self.order.written(number, &shared.reply, &mut shared.tally);
     }
 
-    /// Handles a write, or a read in order, that was not executed, or not known to be.
+    /// Handles a write, or a read in log order, that was not executed or whose outcome is unknown.
     pub(super) fn place_failed(
         &mut self,
         number: u64,
@@ -512,7 +509,7 @@ impl Connection {
         shared: &mut Shared,
     ) {
         if self.order.buffered() > OUTPUT_BYTES_HARD || shared.is_full(message.len()) {
-            // It would miss something without knowing.
+            // The client would miss messages without noticing.
             self.cut();
         }
         if self.ending {
@@ -523,7 +520,7 @@ impl Connection {
         self.order.push_message(&neutral, self.version);
     }
 
-    /// Starts MONITOR, from its reply on.
+    /// Starts MONITOR, effective after its reply.
     pub(super) fn monitor(&mut self, shared: &mut Shared) {
         self.monitors = true;
         shared.monitors.enter(self.id);
@@ -536,10 +533,10 @@ impl Connection {
         }
     }
 
-    /// Passes on lines about the commands of other clients.
+    /// Sends lines about other clients' commands to a monitor.
     pub(super) fn watch_lines(&mut self, lines: &[u8], shared: &mut Shared) {
-        // Before its own reply it has not begun; afterwards all that it asks for is answered at
-        // once.
+        // MONITOR is effective only after its own reply; the requests permitted afterwards are
+        // answered at once.
         if self.ending || !self.monitors || !self.order.is_empty() {
             return;
         }
@@ -553,15 +550,15 @@ impl Connection {
         self.order.output.extend_from_slice(lines);
     }
 
-    /// Returns whether it is limited to subscriptions: before RESP3, messages and replies look
-    /// alike.
+    /// Returns whether only subscription commands are permitted: in RESP2, messages and replies
+    /// look alike.
     fn only_listens(&self) -> bool {
         !self.subscriptions.is_empty()
             && self.version == Version::Resp2
             && SPACES.iter().any(|of| !self.will_listen(*of).is_empty())
     }
 
-    /// Returns its subscriptions once all its requests are answered.
+    /// Returns the subscriptions once all pending requests are answered.
     fn will_listen(&self, of: Listening) -> Names {
         self.order.will_listen(of, self.subscriptions.names(of))
     }
@@ -583,8 +580,8 @@ impl Connection {
         })
     }
 
-    /// Removes a disconnected client from all shared state. Returns a tag that its order does not
-    /// know.
+    /// Removes a disconnected client from all shared state. Returns the tag of its blocking
+    /// request, if any.
     pub(super) fn leave(&mut self, shared: &mut Shared) -> Option<Tag> {
         shared.roster.leave(self.seat);
         shared.tally.slow.leave(self.seat);
@@ -594,7 +591,6 @@ impl Connection {
         shared.waiting.leaves(parked.number)
     }
 
-    /// Handles a request.
     pub(super) fn request(
         &mut self,
         arguments: &Arguments<'_>,
@@ -643,8 +639,8 @@ impl Connection {
         }
         let place = self.order.end();
         self.execute(spec, arguments, shared, requests);
-        // A password never has a place: AUTH and HELLO are answered at once, or hold up what
-        // follows.
+        // Passwords never get a position: AUTH and HELLO are answered at once, or delay later
+        // requests.
         if shared.tally.slow.keeps(shared.tally.now_ms) && self.order.is_open(place) {
             shared.tally.slow.keep_note(self.seat, place, arguments);
         }
@@ -678,7 +674,7 @@ impl Connection {
         }
     }
 
-    /// Handles the result of encoding a command or query into the scratch buffer.
+    /// Handles a command or query encoded in the scratch buffer, or the failure to encode it.
     fn encoded(
         &mut self,
         encoded: Result<(), Refusal>,
@@ -693,7 +689,7 @@ impl Connection {
         }
     }
 
-    /// Handles a command or query, in the scratch buffer.
+    /// Handles the command or query in the scratch buffer.
     fn data(&mut self, shared: &mut Shared, requests: &mut dyn Requests) {
         if self.multi.is_some() {
             self.queue(shared, requests);
@@ -734,8 +730,8 @@ impl Connection {
         }
     }
 
-    /// Handles a command that may wait, in the scratch buffer: it joins the line, and no further
-    /// request is taken.
+    /// Handles the blocking command in the scratch buffer: it joins the queue, and no further
+    /// request is accepted.
     fn wait(&mut self, wait_ms: u64, shared: &mut Shared, requests: &mut dyn Requests) {
         if shared.is_full(2 * shared.command.len()) {
             return self.refuse(FULL, shared);
@@ -757,12 +753,12 @@ impl Connection {
             Some(Parked { number, place, bytes: command.len() + WAIT_BYTES, crowded: false });
         self.write(&command, true, shared, requests);
         if !self.order.is_open(place) {
-            // It was refused at once.
+            // The request was refused at once.
             self.unpark(shared);
         }
     }
 
-    /// Keeps the command in the scratch buffer for EXEC.
+    /// Queues the command in the scratch buffer for EXEC.
     fn queue(&mut self, shared: &mut Shared, requests: &mut dyn Requests) {
         let bytes_max = requests.command_bytes_max();
         let Some(multi) = &mut self.multi else { return };
@@ -780,7 +776,7 @@ impl Connection {
         self.answer(shared);
     }
 
-    /// Sends an error in place of the reply: within a transaction, when that is executed.
+    /// Sends an error as the reply; within a transaction, EXEC returns it.
     fn refuse_in_place(&mut self, text: &str, shared: &mut Shared, requests: &mut dyn Requests) {
         shared.fresh_reply().error(text);
         if self.multi.is_some() {
@@ -790,14 +786,14 @@ impl Connection {
         }
     }
 
-    /// Queues the reply in the scratch buffer, to be given by EXEC.
+    /// Queues the reply in the scratch buffer, for EXEC to return.
     fn queue_reply(&mut self, shared: &mut Shared, requests: &mut dyn Requests) {
         fresh(&mut shared.command);
         encode_literal(&shared.reply, &mut Encoder(&mut shared.command));
         self.queue(shared, requests);
     }
 
-    /// Sends an error at once; a transaction does not survive it.
+    /// Sends an error at once and aborts the transaction, if there is one.
     pub(super) fn refuse(&mut self, text: &str, shared: &mut Shared) {
         if let Some(multi) = &mut self.multi {
             multi.refuse();
@@ -813,9 +809,8 @@ impl Connection {
         self.refuse(text, shared);
     }
 
-    /// Ends a connection of another protocol, before any part of its input is taken for a request.
-    /// A web page can make a browser send requests of HTTP to this port, with commands in their
-    /// bodies.
+    /// Ends a connection of another protocol before any of its input is executed as a command. A
+    /// web page can make a browser send HTTP requests to this port, with commands in their bodies.
     pub(super) fn end_foreign(
         &mut self,
         what: &str,
@@ -836,7 +831,7 @@ impl Connection {
         self.end_with(&format!("ERR Protocol error: {what} is not spoken here"), shared);
     }
 
-    /// Sends an error, in its place among the replies; then the connection closes.
+    /// Sends an error in its order among the replies, then closes the connection.
     pub(super) fn end_with(&mut self, text: &str, shared: &mut Shared) {
         self.order.stamp = Stamp::NO_COMMAND;
         self.order.silent = false;
@@ -845,29 +840,29 @@ impl Connection {
         self.ending = true;
     }
 
-    /// Closes once all is answered.
+    /// Closes the connection once all requests are answered.
     const fn end(&mut self) {
         self.ending = true;
     }
 
-    /// Answers the next request with the reply in the scratch buffer.
+    /// Answers the current request with the reply in the scratch buffer.
     fn answer(&mut self, shared: &mut Shared) {
         shared.tally.answers(self.order.stamp, &shared.reply);
         self.order.push_answer(&shared.reply, self.version);
     }
 
-    /// Appends to the scratch buffer and answers.
+    /// Builds a reply in the scratch buffer and sends it.
     fn reply(&mut self, shared: &mut Shared, build: impl FnOnce(&mut Reply<'_>)) {
         build(&mut shared.fresh_reply());
         self.answer(shared);
     }
 
-    /// Takes the transaction for EXEC, perhaps within a session.
+    /// Removes and returns the queued transaction.
     fn take_multi(&mut self) -> Option<Multi> {
         self.multi.take()
     }
 
-    /// Returns whether this is forbidden between MULTI and EXEC.
+    /// Returns whether the command is forbidden between MULTI and EXEC.
     const fn outside_multi(local: Local) -> bool {
         matches!(
             local,
@@ -887,17 +882,17 @@ impl Connection {
     }
 }
 
-/// The protocol of browsers.
+/// Name of the browsers' protocol.
 pub(super) const HTTP: &str = "HTTP";
 
-/// Returns whether these are the words of the line that starts a request of HTTP, whose method may
-/// be the name of a command.
+/// Returns whether these words are the request line of HTTP, whose method may be the name of a
+/// command.
 pub(super) fn starts_http(words: &Arguments<'_>) -> bool {
     words.len() == 3 && words.at(2).starts_with(b"HTTP/")
 }
 
-/// Returns whether this is the first word of a line of HTTP: of one that brings a body, or of the
-/// header that every request has before its body.
+/// Returns whether a line of HTTP begins with this word: a request line with a body, or the header
+/// that every request has before its body.
 const fn is_of_http(word: &[u8]) -> bool {
     word.eq_ignore_ascii_case(b"post") || word.eq_ignore_ascii_case(b"host:")
 }

@@ -1,4 +1,4 @@
-//! INFO: what the node says of itself, in Redis' form.
+//! INFO: the node's statistics, in Redis' format.
 
 use std::fmt::Write as _;
 
@@ -13,10 +13,10 @@ use crate::{
     resp::{reply::Reply, request::Arguments},
 };
 
-/// The version of Redis whose commands these are: some clients choose by it what to ask.
+/// Version of Redis that the commands correspond to; some clients choose their requests by it.
 pub(super) const REDIS_VERSION: &str = "7.2.0";
 
-/// The sections, in the order of printing.
+/// Sections in the order of output.
 const SECTIONS: [&str; 8] =
     ["server", "clients", "memory", "stats", "replication", "commandstats", "cluster", "keyspace"];
 
@@ -52,7 +52,7 @@ pub(super) fn info(
             "stats" => stats(&mut text, shared),
             "replication" => replication(&mut text, &status),
             "commandstats" => shared.tally.tell(&mut text),
-            // Some clients choose by it whether to ask for slots; redis-py's tests want it.
+            // Some clients decide by this line whether to request slots; redis-py's tests need it.
             "cluster" => text.write_str("# Cluster\r\ncluster_enabled:0\r\n"),
             _ => keyspace(&mut text, requests),
         };
@@ -79,7 +79,7 @@ fn server(text: &mut String, status: &Status, shared: &Shared, now_ms: u64) -> s
     write!(text, "uptime_in_days:{}\r\n", uptime / (24 * 60 * 60))
 }
 
-/// Writes the process' memory, as reported by the system; `client_held_bytes` is the part of
+/// Writes the process' memory as reported by the system; `client_held_bytes` is the part used for
 /// clients.
 fn memory(text: &mut String, shared: &Shared) -> std::fmt::Result {
     let memory = (shared.settings.memory)();
@@ -98,7 +98,7 @@ fn memory(text: &mut String, shared: &Shared) -> std::fmt::Result {
     write!(text, "client_memory_max:{}\r\n", shared.settings.client_bytes_max)
 }
 
-/// Bytes as Redis shows them.
+/// Formats bytes as Redis does.
 fn human(bytes: u64) -> String {
     let units = [("G", 30), ("M", 20), ("K", 10)];
     let unit = units.into_iter().find(|(_, shift)| bytes >> shift > 0);
@@ -115,7 +115,7 @@ fn keyspace(text: &mut String, requests: &mut dyn Requests) -> std::fmt::Result 
     encode_keyspace(&mut Encoder(&mut query));
     write!(text, "# Keyspace\r\n")?;
     if requests.query(&query, &mut reply).is_err() {
-        // Not known at the moment; INFO has more to say.
+        // The counts are unavailable at the moment; the rest of INFO is not.
         return Ok(());
     }
     let counts = String::from_utf8_lossy(&reply);
@@ -149,8 +149,8 @@ fn stats(text: &mut String, shared: &Shared) -> std::fmt::Result {
     )
 }
 
-/// `role:master` on every node, since every node takes writes; clients that look for a master
-/// would go elsewhere otherwise. The node's own role is `quorate_role`.
+/// Writes `role:master` on every node, since every node accepts writes; clients that search for a
+/// master would otherwise leave. The node's actual role is `quorate_role`.
 fn replication(text: &mut String, status: &Status) -> std::fmt::Result {
     let others = status.peers.iter().filter(|peer| peer.member != status.member);
     let connected = others.filter(|peer| peer.connected).count();
@@ -158,7 +158,7 @@ fn replication(text: &mut String, status: &Status) -> std::fmt::Result {
     quorate(text, status, "quorate_", "\r\n")
 }
 
-/// The node's state, one `name:value` per line.
+/// Writes the node's state, one `name:value` per line.
 pub(super) fn quorate(
     text: &mut String,
     status: &Status,

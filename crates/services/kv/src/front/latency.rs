@@ -1,4 +1,4 @@
-//! LATENCY: spikes of commands, one sample per second and event, as Redis keeps them.
+//! LATENCY: latency spikes, one sample per second and event, as in Redis.
 
 use std::{collections::VecDeque, fmt::Write as _};
 
@@ -11,7 +11,7 @@ use crate::{
     resp::{reply::Reply, request::Arguments},
 };
 
-/// Samples of one event, as in Redis.
+/// Maximum samples of an event, as in Redis.
 const SAMPLES_MAX: usize = 160;
 
 const NO_GRAPH: &str = "ERR LATENCY GRAPH is not supported: use LATENCY HISTORY";
@@ -24,14 +24,14 @@ struct Sample {
     ms: u64,
 }
 
-/// An activity that may be slow.
+/// Monitored activity with its spikes.
 #[derive(Debug)]
 struct Event {
     name: &'static str,
     what: &'static str,
-    /// The latest last.
+    /// Samples, oldest first.
     samples: VecDeque<Sample>,
-    /// Since the last RESET.
+    /// Maximum since the last RESET.
     most_ms: u64,
 }
 
@@ -66,7 +66,7 @@ impl Event {
     }
 }
 
-/// The events of this node.
+/// Events of this node.
 #[derive(Debug)]
 pub(super) struct Latency([Event; 3]);
 
@@ -90,7 +90,7 @@ impl Latency {
         }
     }
 
-    /// LATENCY and its subcommands.
+    /// Answers LATENCY and its subcommands.
     pub(super) fn answer(&mut self, arguments: &Arguments<'_>, r: &mut Reply<'_>) {
         match &*arguments.at(1).to_ascii_lowercase() {
             b"latest" => self.latest(r),

@@ -44,13 +44,13 @@ use self::{
 };
 pub use settings::{Memory, Settings};
 
-/// Most bytes that the reactor may have to hold for one connection before a request is complete,
-/// if commands may have `command_bytes_max`.
+/// Returns the maximum bytes that the reactor may have to buffer per connection for an incomplete
+/// request, given the maximum size of a command.
 pub const fn input_bytes_max(command_bytes_max: usize) -> usize {
     command_bytes_max.saturating_add(FRAMING_BYTES_MAX)
 }
 
-// Every argument has its place in the framing.
+// The framing is at least as large as that of the maximum number of arguments.
 const _: () = assert!(FRAMING_BYTES_MAX > ARGUMENTS_MAX * 13);
 
 /// All client connections of a node.
@@ -61,26 +61,26 @@ pub struct RespFront {
 }
 
 impl RespFront {
-    /// A front without connections.
+    /// Creates a front without connections.
     pub fn new(settings: Settings) -> Self {
         Self { connections: FxHashMap::default(), shared: Shared::new(settings) }
     }
 
-    /// Sets the checker of passwords.
+    /// Sets the password checker.
     #[must_use]
     pub fn with_checker(mut self, checker: Box<dyn Checker + Send>) -> Self {
         self.shared.desk = Desk::new(checker);
         self
     }
 
-    /// Clients choose the keyspace events of the node's service with this.
+    /// Sets the keyspace event setting of the node's service, which clients can then change.
     #[must_use]
     pub fn with_events(mut self, events: Setting) -> Self {
         self.shared.events = events;
         self
     }
 
-    /// Gives a connection a message.
+    /// Sends a message to a subscriber.
     fn tell(&mut self, listener: ConnectionId, how: Heard<'_>, channel: &[u8], message: &[u8]) {
         self.make_room(message.len());
         if let Some(client) = self.connections.get_mut(&listener) {
@@ -90,8 +90,8 @@ impl RespFront {
         }
     }
 
-    /// [hold-1] Closes the clients that hold most until there is memory for this much more: those
-    /// that do not read pay, and not the one whose message comes next.
+    /// [hold-1] Closes the clients that use most memory until `bytes` more are available: slow
+    /// readers pay, and not the client whose message is next.
     fn make_room(&mut self, bytes: usize) {
         while self.shared.is_full(bytes) {
             let held = self.connections.iter().map(|(id, client)| (*id, client.held_bytes()));
@@ -119,7 +119,7 @@ impl RespFront {
         }
     }
 
-    /// Gives those who watch what there is to see.
+    /// Sends pending lines to the monitors.
     #[cold]
     fn show_monitors(&mut self, requests: &dyn Requests) {
         let lines = self.shared.monitors.take_lines();
@@ -187,7 +187,7 @@ impl Front for RespFront {
             | Completion::Read(tag)
             | Completion::Failed(tag, _) => tag,
         };
-        // The connection is gone, or this is a second completion: no request waits for it.
+        // The connection is gone, or this is a second completion: no request is waiting for it.
         let Some(owner) = self.shared.tags.take(tag) else {
             return;
         };
@@ -225,7 +225,7 @@ impl Front for RespFront {
             (Completion::Failed(_, failure), Target::Run) => {
                 client.run_failed(tag, failure, &mut self.shared);
             }
-            // An answer to another question. Not known to be done is all that can be said.
+            // The completion does not fit the request: its outcome is unknown.
             (_, Target::Place(number)) => {
                 client.place_failed(number, Failure::Unknown, &mut self.shared, requests);
             }
@@ -378,7 +378,7 @@ impl Front for RespFront {
     }
 }
 
-/// Takes requests from `bytes` while the connection has room for them.
+/// Handles requests from `bytes` while the connection has capacity for them.
 fn receive(
     client: &mut Connection,
     bytes: &[u8],
@@ -420,6 +420,6 @@ fn receive(
     client.return_parser(parser);
     client.crowds(used < bytes.len());
     client.advance(shared, requests);
-    // Nothing is understood behind QUIT or garbage.
+    // Input after QUIT or garbage is discarded.
     if client.ending() { bytes.len() } else { used }
 }

@@ -1,7 +1,7 @@
-//! MONITOR: every command of this node's clients, as a line for each admin who watches.
+//! MONITOR: every command of this node's clients as a line, sent to each monitoring admin.
 //!
-//! A command becomes a line once, regardless of the number of monitors, and not at all if there are
-//! none.
+//! A command is formatted once, regardless of the number of monitors, and not at all without
+//! monitors.
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
@@ -13,10 +13,10 @@ use crate::{
     resp::request::Arguments,
 };
 
-/// Most bytes that wait for a monitor to read them, and most bytes of lines of one turn. A monitor
-/// that has more is disconnected: it would miss something without knowing.
+/// Maximum unread bytes of a monitor, and maximum bytes of lines per turn. A monitor above the
+/// limit is disconnected: it would miss lines without noticing.
 pub(super) const UNSENT_BYTES_MAX: usize = 1024 * 1024;
-/// The error for such a monitor.
+/// Error for a monitor above the limit.
 pub(super) const CUT: &str =
     "ERR MONITOR ended: this client reads too slowly, or the node has no memory for more lines";
 
@@ -24,14 +24,13 @@ pub(super) const CUT: &str =
 #[derive(Debug, Default)]
 pub(super) struct Monitors {
     watchers: BTreeSet<ConnectionId>,
-    /// Lines not yet passed to the monitors.
+    /// Lines not sent to the monitors yet.
     lines: Vec<u8>,
-    /// Monitors that were disconnected because they did not keep up, since the start.
+    /// Number of monitors disconnected because they did not keep up, since the start.
     pub(super) cut: u64,
 }
 
 impl Monitors {
-    /// Returns whether there are monitors.
     #[inline]
     pub(super) fn any(&self) -> bool {
         !self.watchers.is_empty()
@@ -52,12 +51,11 @@ impl Monitors {
         }
     }
 
-    /// Returns all monitors.
     pub(super) fn all(&self) -> Vec<ConnectionId> {
         self.watchers.iter().copied().collect()
     }
 
-    /// Returns whether there are lines to pass on.
+    /// Returns whether there are unsent lines.
     pub(super) const fn has_lines(&self) -> bool {
         !self.lines.is_empty()
     }
@@ -66,7 +64,7 @@ impl Monitors {
         std::mem::take(&mut self.lines)
     }
 
-    /// Reuses the memory of lines that all monitors have received.
+    /// Reuses the memory of lines that were sent to all monitors.
     pub(super) fn reuse(&mut self, mut lines: Vec<u8>) {
         if self.any() {
             fresh(&mut lines);
@@ -74,9 +72,9 @@ impl Monitors {
         }
     }
 
-    /// A command of the client at this address, in Redis' form.
+    /// Adds a command of the client at this address, in Redis' format.
     pub(super) fn add(&mut self, peer: &str, now_ms: u64, arguments: &Arguments<'_>) {
-        // A monitor that is given this much is disconnected.
+        // A monitor that receives this much is disconnected anyway.
         if self.lines.len() >= UNSENT_BYTES_MAX {
             return;
         }
@@ -91,7 +89,7 @@ impl Monitors {
     }
 }
 
-/// In quotation marks, as Redis writes bytes that may be anything.
+/// Quotes a byte string as Redis does.
 fn quote(word: &[u8], line: &mut String) {
     line.push('"');
     for &byte in word {
@@ -109,7 +107,7 @@ fn quote(word: &[u8], line: &mut String) {
     line.push('"');
 }
 
-/// Returns whether a command has passwords in it, or is about the node and not its data.
+/// Returns whether a command contains passwords, or concerns the node and not its data.
 pub(super) const fn is_hidden(spec: &Spec) -> bool {
     matches!(
         spec.handler,
@@ -125,8 +123,8 @@ pub(super) const fn is_hidden(spec: &Spec) -> bool {
     )
 }
 
-/// The name of the command that is an argument of this one: of `QUORATE SEQ number …` or `COMMAND
-/// GETKEYS …`.
+/// Returns the name of the command nested in this one's arguments: in `QUORATE SEQ number …` or
+/// `COMMAND GETKEYS …`.
 pub(super) fn inner<'a>(spec: &Spec, arguments: &Arguments<'a>) -> Option<&'a [u8]> {
     let at = match spec.handler {
         Handler::Local(Local::Quorate) => 3,

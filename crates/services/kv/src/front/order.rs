@@ -1,11 +1,11 @@
-//! The order of a connection: replies in the order of requests, reads between the writes around
-//! them.
+//! Order of a connection's requests: replies are sent in request order, and a read runs between the
+//! writes around it.
 //!
-//! Each request has a place. Writes go to the replica as they come. A read without a write before
-//! or behind it shares a confirmation with its neighbours: a *run*. A read that has one goes out
-//! *in order* with the writes, and runs between them, so that nothing waits. WATCH and what reads
-//! everything wait for earlier writes, and writes for them. A read never joins a run that was asked
-//! for before the read arrived: what another client completed in between might be missing.
+//! Writes are sent to the replica as they arrive. Reads without a write before or after them share
+//! one confirmation: a *run*. A read next to a write is sent *in order* with the writes, and
+//! executed between them without waiting. WATCH, and reads of everything, wait for earlier writes,
+//! and writes wait for them. A read never joins a run that was requested before the read arrived:
+//! it might miss writes that another client completed in between.
 
 use std::{collections::VecDeque, ops::Range};
 
@@ -33,15 +33,15 @@ use crate::{
     resp::reply::{Reply, Version, render},
 };
 
-/// An idle connection keeps no more memory than this for its output.
+/// Maximum output buffer of an idle connection.
 const IDLE_OUTPUT_BYTES: usize = 16 * 1024;
-/// An idle connection keeps memory for no more places than this.
+/// Maximum capacity for requests of an idle connection.
 const IDLE_PLACES: usize = 64;
-/// Above this many bytes of waiting replies, reads already taken are refused.
+/// Bytes of unsent replies above which reads already accepted are refused.
 pub(super) const OUTPUT_BYTES_HARD: usize = 64 * 1024 * 1024;
 
-/// Asks for a write, perhaps at a place in a session; whether its reply waits until it is on stable
-/// storage at a quorum.
+/// Sends a write to the replica, with its number in a session if it has one. `lasting`: its reply
+/// waits until the write is on stable storage at a quorum.
 fn ask(
     requests: &mut dyn Requests,
     tag: Tag,
@@ -63,39 +63,39 @@ fn ask(
     }
 }
 
-/// Asks the service: query, and where its answer goes.
+/// Executes a query; appends the answer to the buffer.
 type Ask<'a> = dyn FnMut(&[u8], &mut Vec<u8>) -> Result<(), Failure> + 'a;
 
 /// Progress of a request.
 #[derive(Debug)]
 enum State {
-    /// Rendered; waits for earlier replies.
+    /// Has its reply, rendered, and waits for earlier replies.
     Done(Vec<u8>),
-    /// Sent.
+    /// Sent as a write.
     Writing(Tag),
-    /// The client waits in line, or for what becomes of one that does.
+    /// Blocked, or waiting for the outcome of another client's blocking request.
     Parked,
-    /// Waits for earlier reads.
+    /// Write that waits for earlier reads.
     Held(Write),
-    /// Waits for earlier writes, or for its run.
+    /// Read that waits for earlier writes, or for its run.
     Reading(Read),
-    /// Sent: it runs between the commands around it.
+    /// Read sent in order: it is executed between the writes around it.
     InOrder(Tag, Read),
 }
 
-/// A request and its state.
+/// A request and its progress.
 #[derive(Debug)]
 struct Place {
     state: State,
     stamp: Stamp,
     version: Version,
-    /// Nothing is said of it: its client has asked for that.
+    /// The client has suppressed this reply.
     silent: bool,
     bytes: usize,
     returning: bool,
 }
 
-/// Reads that wait for one tag: those among the places `from..to`.
+/// Reads that share one confirmation: those among the requests `from..to`.
 #[derive(Debug)]
 struct Run {
     tag: Tag,
@@ -104,40 +104,41 @@ struct Run {
     reads: usize,
 }
 
-/// The requests of a connection that are not answered, and the replies that are not sent.
+/// Unanswered requests of a connection, and unsent replies.
 #[derive(Debug, Default)]
 pub(super) struct Order {
     pub(super) output: Vec<u8>,
-    /// Stamp of the request that is being taken.
+    /// Stamp of the request being handled.
     pub(super) stamp: Stamp,
-    /// Its reply is suppressed.
+    /// The reply to the request being handled is suppressed.
     pub(super) silent: bool,
-    /// Its reply, if it is a write, waits until it is on stable storage at a quorum.
+    /// If the request being handled is a write, its reply waits until the write is on stable
+    /// storage at a quorum.
     pub(super) lasting: bool,
     seat: Seat,
     places: VecDeque<Place>,
-    /// Number of the first place.
+    /// Number of the first unanswered request.
     first: u64,
-    /// All places below have been sent or are done.
+    /// All requests below this number are sent or answered.
     cursor: u64,
     /// Writes in flight.
     open_writes: usize,
-    /// Reads in flight between those writes.
+    /// In-order reads in flight.
     open_in_order: usize,
-    /// Places of all writes that were sent are below.
+    /// All writes sent so far have lower numbers.
     sent_below: u64,
-    /// Writes that are not sent.
+    /// Writes not sent yet.
     held: usize,
     /// Reads in runs.
     open_reads: usize,
     runs: VecDeque<Run>,
-    /// Bytes of requests that are not done.
+    /// Bytes of unanswered requests.
     pub(super) open_bytes: usize,
     /// Bytes of replies that wait for earlier ones.
     done_bytes: usize,
-    /// Bytes of requests that are kept here: reads, and writes that are not sent.
+    /// Bytes of buffered requests: reads, and writes not sent yet.
     kept_bytes: usize,
-    /// Memory that is counted.
+    /// Memory accounted for.
     counted: usize,
     /// Writes in flight whose replies may be large.
     pub(super) returning: Returning,
@@ -156,7 +157,7 @@ impl Order {
         self.places.is_empty()
     }
 
-    /// Bytes of replies.
+    /// Returns the bytes of unsent replies.
     pub(super) const fn buffered(&self) -> usize {
         self.output.len() + self.done_bytes
     }
@@ -167,13 +168,13 @@ impl Order {
 
     pub(super) fn recount(&mut self, shared: &mut Shared) {
         let places = self.places.capacity() * size_of::<Place>();
-        // What is queued counts, and memory that a burst has left over.
+        // Counts unsent replies, and memory left over from a burst.
         let output = self.output.len().max(self.output.capacity() / 5 * 4);
         let held = output + self.done_bytes + self.kept_bytes + places;
         shared.recount(&mut self.counted, held);
     }
 
-    /// Gives back the memory of a burst after its output was sent.
+    /// Frees the memory of a burst after its output was sent.
     pub(super) fn sent(&mut self) {
         let length = self.output.len();
         if length <= self.output.capacity() / 4 {
@@ -192,7 +193,7 @@ impl Order {
         writes.chain(self.runs.iter().map(|run| run.tag)).collect()
     }
 
-    /// Number of the next place.
+    /// Returns the number of the next request.
     pub(super) fn end(&self) -> u64 {
         self.first + self.places.len() as u64
     }
@@ -201,13 +202,13 @@ impl Order {
         self.places.get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)
     }
 
-    /// Returns whether this request has a place and is not answered.
+    /// Returns whether this request is still unanswered.
     pub(super) fn is_open(&mut self, number: u64) -> bool {
         let place = self.place(number);
         place.is_some_and(|place| !matches!(place.state, State::Done(_)))
     }
 
-    /// Pushes a reply that needs no other node.
+    /// Adds a request with a reply that is already known.
     pub(super) fn push_answer(&mut self, neutral: &[u8], version: Version) {
         if self.silent {
             return;
@@ -226,20 +227,20 @@ impl Order {
         self.push(State::Done(rendered), version, 0, false);
     }
 
-    /// Adds a read on the connection's own account: it has no reply and is not counted.
+    /// Adds an internal read of the connection: it has no reply and is not counted.
     pub(super) fn push_own_read(&mut self, read: Read, version: Version) {
         let asked = (std::mem::take(&mut self.stamp), std::mem::replace(&mut self.silent, true));
         self.push_read(read, version);
         (self.stamp, self.silent) = asked;
     }
 
-    /// Queues what no request has asked for.
+    /// Appends a message to the output, outside the order of requests.
     pub(super) fn push_message(&mut self, neutral: &[u8], version: Version) {
         self.make_room(neutral.len());
         render(neutral, version, &mut self.output);
     }
 
-    /// Gives up all that is queued.
+    /// Drops all unsent output.
     pub(super) fn drop_output(&mut self) {
         self.output = Vec::new();
     }
@@ -253,7 +254,7 @@ impl Order {
     }
 
     /// Returns the subscriptions of the connection once all its requests are answered, given the
-    /// present ones.
+    /// current ones.
     pub(super) fn will_listen(&self, of: Listening, mut names: Names) -> Names {
         for place in &self.places {
             if let State::Reading(read) | State::InOrder(_, read) = &place.state
@@ -298,17 +299,17 @@ impl Order {
         });
     }
 
-    /// Returns whether a request arrived that has not been sent.
+    /// Returns whether a request is not sent yet.
     pub(super) fn has_unsent(&self) -> bool {
         self.cursor < self.end()
     }
 
-    /// Returns whether a write that arrived now could be sent at once.
+    /// Returns whether a new write could be sent at once.
     pub(super) fn may_write(&self) -> bool {
         !self.has_unsent() && self.open_reads == 0
     }
 
-    /// Sends a write on the short path of most writes: no copy of the command is kept.
+    /// Sends a write without buffering it: the fast path of most writes.
     pub(super) fn write_now(
         &mut self,
         connection: ConnectionId,
@@ -336,7 +337,7 @@ impl Order {
         }
     }
 
-    /// Gives a request its reply, and sends what no longer waits for it.
+    /// Sets the reply to a request, and sends the replies that no longer wait for it.
     fn finish(&mut self, number: u64, neutral: &[u8], tally: &mut Tally) {
         let at_front = number == self.first;
         let Some(place) = self.place(number) else {
@@ -374,7 +375,7 @@ impl Order {
         }
     }
 
-    /// Grows a large output by quarters: twice as much would be memory that no reply needs.
+    /// Grows a large output by quarters: doubling would allocate memory that no reply needs.
     fn make_room(&mut self, bytes: usize) {
         const LARGE: usize = 16 * 1024;
         let length = self.output.len();
@@ -389,7 +390,7 @@ impl Order {
         self.cursor = self.cursor.max(self.first);
     }
 
-    /// Moves finished replies from the front of the line into the output.
+    /// Moves completed replies from the front of the queue to the output.
     fn flush(&mut self) {
         while let Some(Place { state: State::Done(reply), .. }) = self.places.front_mut() {
             let reply = std::mem::take(reply);
@@ -411,7 +412,7 @@ impl Order {
         self.finish(number, &shared.reply, &mut shared.tally);
     }
 
-    /// Runs a read in order, in the state between the writes around it.
+    /// Executes a read in order, on the state between the writes around it.
     pub(super) fn read_now(
         &mut self,
         number: u64,
@@ -422,7 +423,7 @@ impl Order {
         self.answer(number, own, shared, &mut |query, reply| state.query(query, reply));
     }
 
-    /// Marks a read in order as run, after the writes before it.
+    /// Records that a read in order was executed, after the writes before it.
     pub(super) const fn read_in_order(&mut self) {
         self.open_in_order -= 1;
     }
@@ -433,7 +434,7 @@ impl Order {
         self.finish(number, reply, tally);
     }
 
-    /// Handles an executed write whose client now waits in line.
+    /// Handles an executed write that left its client blocked.
     pub(super) fn park(&mut self, number: u64) {
         self.open_writes -= 1;
         if let Some(place) = self.place(number) {
@@ -441,7 +442,7 @@ impl Order {
         }
     }
 
-    /// Ends the wait of a place.
+    /// Answers a blocked request.
     pub(super) fn unpark(&mut self, number: u64, reply: &[u8], tally: &mut Tally) {
         if let Some(place) = self.place(number) {
             place.stamp.begins_again(tally.now_ms);
@@ -449,7 +450,7 @@ impl Order {
         self.finish(number, reply, tally);
     }
 
-    /// Handles a write, or a read in order, that was not executed, or not known to be.
+    /// Handles a write, or a read in order, that was not executed or whose outcome is unknown.
     pub(super) fn place_failed(
         &mut self,
         number: u64,
@@ -463,8 +464,8 @@ impl Order {
                 let stale = read.fresh == Freshness::Stale;
                 self.open_in_order -= 1;
                 if stale && self.sent_below <= number {
-                    // The writes before it have failed as well, and there are none behind it that
-                    // the state of this node could show.
+                    // The writes before it have failed too, and the state of this node cannot show
+                    // a later write.
                     return self.query(number, own, shared, requests);
                 }
             }
@@ -494,8 +495,8 @@ impl Order {
         }
     }
 
-    /// Issues reads again: the permission under which they ran was over when the first of them had
-    /// read ([read-4]).
+    /// Requests reads again: the permission for them expired while the first of them was read
+    /// ([read-4]).
     fn ask_again(
         &mut self,
         from: u64,
@@ -513,7 +514,7 @@ impl Order {
         self.issue(from..to, reads, own, shared, requests);
     }
 
-    /// Sends what may be sent. `write_next`: a write follows that has no place yet.
+    /// Sends all requests that may be sent. `write_next`: a write follows that is not queued yet.
     pub(super) fn advance(
         &mut self,
         write_next: bool,
@@ -546,12 +547,12 @@ impl Order {
         }
     }
 
-    /// Returns the next step of the place at the cursor, if it may have it now.
+    /// Returns the next step of the request at the cursor, if it may take one now.
     fn next_step(&mut self, write_next: bool, now_ms: u64) -> Option<Step> {
         let in_runs = self.open_reads > 0;
         let in_log = self.open_writes + self.open_in_order > 0;
-        // Of a stream of reads behind one write the first go out in order; those that come when
-        // that write is done have no more need to.
+        // In a series of reads after a write, the first ones are sent in order. Those that arrive
+        // once the write is done are not.
         let among_writes = self.open_writes > 0 || self.held > 0 || write_next;
         let cursor = self.cursor;
         let Place { state, stamp, .. } = self.place(cursor)?;
@@ -567,7 +568,7 @@ impl Order {
             State::Reading(read) if read.alone || !among_writes => {
                 (!in_log).then_some(Step::Gather)
             }
-            // What is in a run may run later than what goes out in order now.
+            // A read in a run may be executed later than one sent in order now.
             State::Reading(_) => (!in_runs).then_some(Step::InOrder),
         };
         if step.is_some() {
@@ -576,7 +577,7 @@ impl Order {
         step
     }
 
-    /// Asks for one read between the writes around it.
+    /// Requests one read between the writes around it.
     fn ask_in_order(
         &mut self,
         connection: ConnectionId,
@@ -599,7 +600,7 @@ impl Order {
         }
     }
 
-    /// Asks for a run of reads; false if it was refused and others may have their turn.
+    /// Requests a run of reads; returns false if it was refused and later requests may be sent.
     fn issue(
         &mut self,
         run: Range<u64>,
@@ -625,8 +626,8 @@ impl Order {
         }
     }
 
-    /// Returns the strictest bound on staleness of all reads of a run; `None` if one of them may
-    /// not be stale.
+    /// Returns the strictest staleness bound of the reads in a run; `None` if one of them must be
+    /// linearizable.
     fn strictest(&mut self, run: Range<u64>) -> Option<u64> {
         let mut most_ms = None;
         for number in run {
@@ -687,7 +688,7 @@ impl Order {
         }
     }
 
-    /// Answers a read from the state as it stands.
+    /// Answers a read from the current state.
     fn query(
         &mut self,
         number: u64,
@@ -698,7 +699,7 @@ impl Order {
         self.answer(number, own, shared, &mut |query, reply| requests.query(query, reply));
     }
 
-    /// Answers a read; `false` if it has to be asked for again.
+    /// Answers a read; returns `false` if it must be requested again.
     fn answer(
         &mut self,
         number: u64,
@@ -751,7 +752,7 @@ impl Order {
         true
     }
 
-    /// Puts back a read that was not answered, with its query.
+    /// Restores the query of a read that was not answered.
     fn put_back(&mut self, number: u64, query: Vec<u8>) {
         self.kept_bytes += query.len();
         if let Some(Place { state: State::Reading(read) | State::InOrder(_, read), .. }) =
@@ -791,7 +792,7 @@ impl Order {
     }
 }
 
-/// Remembers what a WATCH saw; its reply takes the place of the versions.
+/// Records the versions seen by a WATCH; the reply replaces them.
 fn watch(watching: &mut Watching, epoch: u64, query: &[u8], refused: bool, reply: &mut Vec<u8>) {
     let mut keys = Decoder(query);
     let versions = if refused { None } else { decode_versions(Decoder(reply)).ok() };
@@ -815,7 +816,6 @@ fn watch(watching: &mut Watching, epoch: u64, query: &[u8], refused: bool, reply
     }
 }
 
-/// Next step of a place.
 enum Step {
     Nothing,
     Write(Write),

@@ -2,11 +2,12 @@
 
 use quorate_replica::front::Failure;
 
-/// The error when the memory for all clients is used up.
+/// Error when the memory for all clients is used up.
 pub(super) const FULL: &str = "BUSY not executed: replies and requests of all clients fill the memory that this \
     node has for them (--client-memory)";
 
-/// Returns the error text for a request without a reply. The words in capitals are the contract.
+/// Returns the error text for a failed request. The words in capitals are the contract with
+/// clients.
 pub(super) fn failure_text(failure: Failure) -> &'static str {
     match failure {
         Failure::Busy => "BUSY not executed: too much is in flight; try again later",
@@ -61,7 +62,7 @@ pub(super) fn too_big(bytes_max: usize) -> String {
     format!("TOOBIG not executed: a command may have {bytes_max} bytes (--command-max)")
 }
 
-/// A byte of a client's word, as an error quotes it.
+/// Returns a character to show for a byte in an error.
 pub(super) fn printable(byte: u8) -> char {
     if byte.is_ascii_graphic() && byte != b'\'' { char::from(byte) } else { '?' }
 }

@@ -1,19 +1,19 @@
-//! Limit of a connection's open writes whose replies can be as large as a value.
+//! Limit of a connection's writes in flight whose replies may be as large as a value.
 //!
-//! The size of such a reply is unknown before the write has been executed, and then it lies in
-//! memory until the client reads it. Most are small (`RPOP` of a queue, `EXEC` of two counters), so
-//! a connection that has shown this may have more of them open; one large reply resets it to the
-//! least.
+//! The size of such a reply is unknown until the write has been executed, and then the reply
+//! occupies memory until the client reads it. Most are small (`RPOP` of a queue, `EXEC` of two
+//! counters), so each small reply raises the connection's limit; one large reply resets it to the
+//! minimum.
 
-/// Allowed from the start: eight replies of `--command-max` are what a client may leave unread.
+/// Initial limit: a client may leave eight replies of `--command-max` unread.
 const LEAST: usize = 8;
-/// Never more, however small the replies were: as many values of `--command-max` still fit what the
-/// replies of one batch may take, a quarter of `--client-memory`.
+/// Maximum limit, however small the replies were: this many values of `--command-max` still fit the
+/// allowance for the replies of one batch, a quarter of `--client-memory`.
 const MOST: usize = 32;
-/// Bytes from which on a reply shows that the next ones may be large, too.
+/// Size from which on a reply suggests that the next ones may be large too.
 const LARGE: usize = 16 * 1024;
 
-/// The writes of one connection.
+/// Writes of one connection whose replies may be large.
 #[derive(Debug)]
 pub(super) struct Returning {
     open: usize,
@@ -27,7 +27,7 @@ impl Default for Returning {
 }
 
 impl Returning {
-    /// Returns whether another may be sent.
+    /// Returns whether another write may be sent.
     pub(super) const fn ready(&self) -> bool {
         self.open < self.allowed
     }
@@ -36,7 +36,7 @@ impl Returning {
         self.open += 1;
     }
 
-    /// Counts the reply of a write, of `bytes`.
+    /// Records the reply to a write, of `bytes` bytes.
     pub(super) fn closes(&mut self, bytes: usize) {
         self.open -= 1;
         self.allowed = if bytes < LARGE { (self.allowed + 1).min(MOST) } else { LEAST };

@@ -1,53 +1,52 @@
-//! The connected clients.
+//! Table of the connected clients.
 
 use quorate_replica::front::{ConnectionId, Endpoints};
 
-/// Index of a connection in the roster.
+/// Slot of a connection in the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Seat(usize);
 
-/// Reported state of a connection. Its numbers are those of its last event.
+/// Reported state of a connection, as of its last event.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Guest {
     pub(super) id: ConnectionId,
     pub(super) endpoints: Endpoints,
     pub(super) name: String,
-    /// Authenticated user.
     pub(super) user: String,
-    /// Name of the client's library, as sent by it.
+    /// Name of the client's library, as sent by the client.
     pub(super) library: String,
     pub(super) library_version: String,
-    /// Time of the connect: Unix time in milliseconds.
+    /// Time of the connection: Unix time in milliseconds.
     pub(super) opened_ms: u64,
-    /// Time of its last input: Unix time in milliseconds.
+    /// Time of the last input: Unix time in milliseconds.
     pub(super) seen_ms: u64,
-    /// Its last command.
+    /// Last command.
     pub(super) command: &'static str,
-    /// Channels, patterns and channels of shards that it listens to.
+    /// Numbers of subscribed channels, patterns and shard channels.
     pub(super) listens: [usize; 3],
-    /// Waits for an element.
+    /// Blocked until an element arrives.
     pub(super) blocked: bool,
     pub(super) monitors: bool,
-    /// Commands queued since MULTI.
+    /// Number of commands queued since MULTI.
     pub(super) queued: Option<usize>,
     pub(super) protocol: u8,
     pub(super) stale: bool,
-    /// Requests that are not answered.
+    /// Number of unanswered requests.
     pub(super) waiting: usize,
-    /// Bytes of replies that were not sent.
+    /// Bytes of unsent replies.
     pub(super) output_bytes: usize,
-    /// All memory that is held for it, in bytes.
+    /// Total memory used for the connection, in bytes.
     pub(super) held_bytes: usize,
 }
 
 impl Guest {
-    /// Returns whether it has subscriptions.
+    /// Returns whether the connection has subscriptions.
     pub(super) fn is_listening(&self) -> bool {
         self.listens != [0; 3]
     }
 
-    /// The line that CLIENT LIST has, with the fields that clients look for. What has no meaning
-    /// here is 0.
+    /// Returns the line of CLIENT LIST, with the fields that clients parse. Fields without a
+    /// meaning here are 0.
     pub(super) fn line(&self, now_ms: u64) -> String {
         let seconds = |since: u64| now_ms.saturating_sub(since) / 1000;
         let mut flags = String::new();
@@ -96,7 +95,7 @@ impl Guest {
 pub(super) struct Roster {
     seats: Vec<Option<Guest>>,
     free: Vec<Seat>,
-    /// Connections since the start.
+    /// Number of connections since the start.
     pub(super) came: u64,
 }
 
@@ -126,7 +125,7 @@ impl Roster {
         self.seats.get_mut(seat.0)?.as_mut()
     }
 
-    /// Names a connection. Not every name fits into a line.
+    /// Sets the name of a connection, if it fits into a line of CLIENT LIST.
     pub(super) fn set_name(&mut self, seat: Seat, name: &[u8]) -> Result<(), &'static str> {
         let Some(name) = label(name) else {
             return Err("ERR Client names cannot contain spaces, newlines or special characters.");
@@ -137,12 +136,11 @@ impl Roster {
         Ok(())
     }
 
-    /// Returns the number of connections.
     pub(super) fn len(&self) -> usize {
         self.seats.len() - self.free.len()
     }
 
-    /// All of them, those that came first in front.
+    /// Returns all connections, oldest first.
     pub(super) fn all(&self) -> Vec<&Guest> {
         let mut guests: Vec<&Guest> = self.seats.iter().flatten().collect();
         guests.sort_unstable_by_key(|guest| guest.id);
@@ -150,7 +148,7 @@ impl Roster {
     }
 }
 
-/// A text that fits into a line of CLIENT LIST.
+/// Returns the text if it fits into a line of CLIENT LIST.
 pub(super) fn label(text: &[u8]) -> Option<String> {
     const LABEL_BYTES_MAX: usize = 256;
     let fits = text.len() <= LABEL_BYTES_MAX && text.iter().all(u8::is_ascii_graphic);

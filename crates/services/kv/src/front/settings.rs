@@ -1,28 +1,28 @@
-//! Process data that the front reports, and may use.
+//! Process data that the front reports, and its limits.
 
-/// Process data that the front reports, and may use.
+/// Process data that the front reports, and its limits.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Version of the binary.
     pub version: String,
-    /// `lsm` or `memory`.
+    /// Type of the store: `lsm` or `memory`.
     pub store: String,
-    /// Above this many bytes held for all connections no read is answered, and no command queued
-    /// for a transaction. The connection that holds most is closed well before, at the end of a
-    /// turn.
+    /// Memory limit for all connections, in bytes. Above it no read is answered, and no command is
+    /// queued for a transaction. The connection that uses most memory is closed well before, at the
+    /// end of a turn.
     pub client_bytes_max: usize,
-    /// Port for TCP clients; 0 if that is not known.
+    /// Port for TCP clients; 0 if unknown.
     pub tcp_port: u16,
-    /// Start time of the process, Unix time in milliseconds; 0 if that is not known.
+    /// Start time of the process, Unix time in milliseconds; 0 if unknown.
     pub started_ms: u64,
-    /// Returns the memory of the process and the machine.
+    /// Function that returns the memory of the process and the machine.
     pub memory: fn() -> Memory,
 }
 
-/// Memory as reported by the system, in bytes; 0 where it is not.
+/// Memory as reported by the system, in bytes; 0 if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// Present memory of the process.
+    /// Current memory of the process.
     pub resident_bytes: u64,
     /// Peak memory of the process.
     pub peak_bytes: u64,

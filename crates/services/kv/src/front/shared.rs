@@ -1,5 +1,4 @@
-//! State shared by all connections: the table of commands, scratch buffers, and the memory that is
-//! counted for all of them.
+//! State shared by all connections: the command table, scratch buffers, and memory accounting.
 
 use std::collections::VecDeque;
 
@@ -34,16 +33,16 @@ pub(super) struct Owner {
     pub(super) target: Target,
 }
 
-/// Part of a connection that a tag stands for.
+/// Part of a connection that a tag refers to.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Target {
-    /// The request with this number.
+    /// Request with this number.
     Place(u64),
     /// A run of reads.
     Run,
-    /// A claim of a client in line.
+    /// Claim of the blocked client with this number.
     Claim(u64),
-    /// A command about the line that no client waits for.
+    /// Command about the queue of blocked clients, with a reply that is ignored.
     Line,
 }
 
@@ -52,42 +51,42 @@ pub(super) enum Target {
 pub(super) struct Shared {
     pub(super) tags: Tags<Owner>,
     table: FxHashMap<&'static [u8], (u16, &'static Spec)>,
-    /// The command being encoded; its memory is reused.
+    /// Command being encoded; the buffer is reused.
     pub(super) command: Vec<u8>,
-    /// The neutral reply being made; its memory is reused.
+    /// Neutral reply being built; the buffer is reused.
     pub(super) reply: Vec<u8>,
-    /// Memory of queries that were answered.
+    /// Buffers of answered queries, for reuse.
     spare: Vec<Vec<u8>>,
     pub(super) dirty: VecDeque<ConnectionId>,
     pub(super) roster: Roster,
     pub(super) settings: Settings,
-    /// Keyspace events that this node's service makes.
+    /// Keyspace events enabled on this node.
     pub(super) events: Setting,
-    /// Requests taken since the start.
+    /// Number of requests handled since the start.
     pub(super) processed: u64,
-    /// Memory of all connections.
+    /// Memory accounted for, of all connections.
     pub(super) held_bytes: usize,
-    /// Complaints about clients of another protocol.
+    /// Rate-limited log of clients that speak another protocol.
     pub(super) strangers: Seldom,
-    /// Lines about clients that were closed because they held too much memory.
+    /// Rate-limited log of clients closed because they used too much memory.
     pub(super) hoarders: Seldom,
     pub(super) tally: Tally,
     pub(super) scripts: Scripts,
     pub(super) channels: Channels,
     pub(super) waiting: Waiting,
     pub(super) monitors: Monitors,
-    /// Passwords that are being checked.
+    /// Password checks in progress.
     pub(super) desk: Desk<ConnectionId>,
-    /// Passwords that did not fit, since the start.
+    /// Number of wrong passwords since the start.
     pub(super) wrong_passwords: u64,
-    /// Requests that were refused for want of a role, since the start.
+    /// Number of requests refused for lack of a role since the start.
     pub(super) forbidden: u64,
     /// Connections whose next request waits until this node knows the permissions.
     patient: Vec<ConnectionId>,
     patience: Patience,
-    /// The version of the table of users that subscriptions were last judged by.
+    /// Version of the user table by which subscriptions were last checked.
     users_version: u64,
-    /// Number of seeds made.
+    /// Number of seeds generated.
     seeds: u64,
 }
 
@@ -123,7 +122,7 @@ impl Shared {
         }
     }
 
-    /// Writes down who asked for what was slow.
+    /// Records the clients of new entries in the slow log.
     pub(super) fn sign_slow(&mut self) {
         self.tally.slow.sign(&mut self.roster);
     }
@@ -134,18 +133,18 @@ impl Shared {
         std::mem::replace(&mut self.users_version, version) != version
     }
 
-    /// [access-4] [time-4] Says whether a request waits, as it would for a leader: this node does
-    /// not know yet who may do what, or what time it is, and has not been asked for long.
+    /// [access-4] [time-4] Returns whether a request should wait, as it would for a leader: this
+    /// node does not know permissions or the time yet, and the limit of the wait is not reached.
     pub(super) fn has_patience(&mut self, now_ms: u64) -> bool {
         !self.patience.is_over(now_ms)
     }
 
-    /// Adds a connection that waits.
+    /// Adds a waiting connection.
     pub(super) fn waits(&mut self, connection: ConnectionId) {
         self.patient.push(connection);
     }
 
-    /// Returns the connections that need not wait any more.
+    /// Returns the connections that need not wait any longer.
     pub(super) fn take_patient(&mut self, requests: &dyn Requests) -> Vec<ConnectionId> {
         let over = !self.patient.is_empty()
             && (requests.users().is_some() && requests.knows_clock()
@@ -157,12 +156,12 @@ impl Shared {
         self.tags.give(Owner { connection, target })
     }
 
-    /// The command of this name, in any case.
+    /// Looks up a command by name, ignoring case.
     pub(super) fn lookup(&self, name: &[u8]) -> Option<&'static Spec> {
         self.find(name).map(|(_, spec)| spec)
     }
 
-    /// The same, with its number in the table.
+    /// Looks up a command and its number in the table by name, ignoring case.
     pub(super) fn find(&self, name: &[u8]) -> Option<(u16, &'static Spec)> {
         let mut lower = [0; 16];
         let lower = lower.get_mut(..name.len())?;
@@ -194,27 +193,27 @@ impl Shared {
         scripts::encode(meaning?, &request, &mut Encoder(&mut self.command))
     }
 
-    /// Returns the seed for random choices of the next request: different for each of them, and
-    /// after a restart.
+    /// Returns the random seed of the next request: different for each request, also after a
+    /// restart.
     pub(super) const fn seed(&mut self, wall_ms: u64) -> u64 {
         self.seeds = self.seeds.wrapping_add(1);
         wall_ms.rotate_left(32) ^ self.seeds
     }
 
-    /// A copy of the query in the scratch buffer.
+    /// Returns a copy of the query in the scratch buffer.
     pub(super) fn query(&mut self) -> Vec<u8> {
         let mut query = self.spare.pop().unwrap_or_default();
         query.extend_from_slice(&self.command);
         query
     }
 
-    /// Counts memory that something held before, and holds now.
+    /// Updates the memory accounted for one item from its previous to its current size.
     pub(super) const fn recount(&mut self, counted: &mut usize, now: usize) {
         self.held_bytes = self.held_bytes - *counted + now;
         *counted = now;
     }
 
-    /// Shows a command to those who watch, unless it is a secret.
+    /// Adds a command to the monitors' lines, unless it contains a secret.
     #[cold]
     pub(super) fn show(&mut self, seat: Seat, spec: &Spec, arguments: &Arguments<'_>) {
         let inner = monitor::inner(spec, arguments).and_then(|name| self.lookup(name));
@@ -231,7 +230,7 @@ impl Shared {
         self.held_bytes.saturating_add(more) > self.settings.client_bytes_max
     }
 
-    /// Keeps the memory of a query that was answered, if it is small.
+    /// Saves the buffer of an answered query for reuse, if it is small.
     pub(super) fn reuse(&mut self, mut query: Vec<u8>) {
         const SPARE_MAX: usize = 1024;
         const SPARE_BYTES_MAX: usize = 256;
@@ -241,7 +240,7 @@ impl Shared {
         }
     }
 
-    /// The scratch for a reply, empty; a very large one is not kept.
+    /// Returns the cleared scratch buffer for a reply; a very large buffer is freed.
     pub(super) fn fresh_reply(&mut self) -> Reply<'_> {
         fresh(&mut self.reply);
         Reply(&mut self.reply)

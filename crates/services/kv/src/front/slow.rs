@@ -1,8 +1,8 @@
-//! SLOWLOG: commands that waited long for their replies, what they said, and who asked.
+//! SLOWLOG: commands whose replies took long, with their arguments and clients.
 //!
-//! Keeping the arguments of every command would cost all of them something. They are kept while the
-//! node is slow: from one slow command until none has been slow for a minute. The first one has its
-//! name only.
+//! Recording the arguments of every command would slow all of them down. They are recorded only
+//! while the node is slow: from one slow command until a minute has passed without another. Of the
+//! first slow command only the name is recorded.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,35 +15,35 @@ use crate::{
     resp::{integer::parse_integer, reply::Reply, request::Arguments},
 };
 
-/// From arrival to reply; such a command is slow.
+/// Time from arrival to reply from which on a command is slow.
 pub(super) const SLOW_MS: u64 = 10;
-/// Entries that are kept.
+/// Maximum number of entries.
 pub(super) const ENTRIES_MAX: usize = 128;
-/// Arguments of one entry, the name and what is said of those left out included.
+/// Maximum number of arguments in an entry, including the name and the note about omitted ones.
 const ARGUMENTS_MAX: usize = 32;
-/// Bytes of one argument, without what is said of those left out.
+/// Maximum bytes of an argument, without the note about omitted bytes.
 const ARGUMENT_BYTES_MAX: usize = 128;
-/// Time for which arguments are kept after a slow command.
+/// Time for which arguments are recorded after a slow command.
 const KEEPING_MS: u64 = 60_000;
-/// Entries of GET that says nothing of their number.
+/// Number of entries that GET returns by default.
 const TOLD: usize = 10;
-/// Most bytes of arguments of unanswered commands, for all clients together. They are not charged
-/// to a client: one that has one command open would otherwise hold more than those that are idle,
-/// and be the first to be closed.
+/// Maximum bytes of recorded arguments of unanswered commands, of all clients together. They are
+/// not charged to a client: one with a single open command would otherwise appear to use more
+/// memory than idle ones, and be the first to be closed.
 const NOTES_BYTES_MAX: usize = 1024 * 1024;
-/// In place of arguments.
+/// Placeholder for arguments.
 const NOT_KEPT: &[u8] = b"(arguments not kept: no command was slow in the minute before)";
 
-/// Time that a command took.
+/// Duration of a command.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Split {
-    /// From arrival to reply.
+    /// Time from arrival to reply.
     pub(super) took_ms: u64,
-    /// The part of it before it was sent on: waiting for earlier commands of its connection.
+    /// Part of the time before it was sent: waiting for earlier commands of its connection.
     pub(super) waited_ms: u64,
 }
 
-/// Arguments of a command, shortened as Redis does.
+/// Arguments of a command, abbreviated as in Redis.
 #[derive(Debug)]
 pub(super) struct Note(pub(super) Vec<Vec<u8>>);
 
@@ -58,12 +58,12 @@ impl Note {
         Self(words)
     }
 
-    /// Creates the note of a command whose arguments were not kept.
+    /// Creates the note of a command whose arguments were not recorded.
     fn nothing(name: &str) -> Self {
         Self(vec![name.as_bytes().to_vec(), NOT_KEPT.to_vec()])
     }
 
-    /// Memory of it.
+    /// Returns the memory in use.
     fn held_bytes(&self) -> usize {
         let words = self.0.iter().map(|word| word.capacity() + size_of_val(word));
         words.sum()
@@ -91,7 +91,7 @@ struct Entry {
     name: String,
 }
 
-/// A slow command whose client has not been looked up.
+/// A slow command whose client is not looked up yet.
 #[derive(Debug)]
 struct Fresh {
     seat: Seat,
@@ -100,27 +100,27 @@ struct Fresh {
     note: Note,
 }
 
-/// The latest of them.
+/// The latest slow commands.
 #[derive(Debug, Default)]
 pub(super) struct SlowLog {
-    /// The latest entries first.
+    /// Entries, latest first.
     entries: VecDeque<Entry>,
     fresh: Vec<Fresh>,
     next_id: i64,
-    /// Notes of unanswered commands, by their places.
+    /// Notes of unanswered commands, by client and request.
     notes: BTreeMap<(Seat, u64), Note>,
     notes_bytes: usize,
-    /// Arguments are kept before this, Unix time in milliseconds.
+    /// End of the recording of arguments: Unix time in milliseconds.
     keeps_until_ms: u64,
 }
 
 impl SlowLog {
-    /// Returns whether the arguments of a command are kept while it is not answered.
+    /// Returns whether the arguments of unanswered commands are recorded at this time.
     pub(super) const fn keeps(&self, now_ms: u64) -> bool {
         now_ms < self.keeps_until_ms
     }
 
-    /// Keeps what a command said that is not answered, if there is room.
+    /// Records the arguments of an unanswered command, unless the limit is reached.
     #[cold]
     pub(super) fn keep_note(&mut self, seat: Seat, number: u64, arguments: &Arguments<'_>) {
         if self.notes_bytes >= NOTES_BYTES_MAX {
@@ -137,21 +137,21 @@ impl SlowLog {
         !self.notes.is_empty()
     }
 
-    /// Takes the note of the command at this place.
+    /// Removes and returns the note of this command.
     pub(super) fn take_note(&mut self, seat: Seat, number: u64) -> Option<Note> {
         let note = self.notes.remove(&(seat, number))?;
         self.notes_bytes -= note.held_bytes();
         Some(note)
     }
 
-    /// Forgets the notes of a client that disconnected: its commands will not be answered.
+    /// Drops the notes of a disconnected client: its commands will not be answered.
     pub(super) fn leave(&mut self, seat: Seat) {
         while let Some((&(_, number), _)) = self.notes.range((seat, 0)..=(seat, u64::MAX)).next() {
             self.take_note(seat, number);
         }
     }
 
-    /// Adds a slow command that was answered.
+    /// Adds an answered slow command.
     pub(super) fn add(
         &mut self,
         seat: Seat,
@@ -169,7 +169,7 @@ impl SlowLog {
         });
     }
 
-    /// Writes down who asked, while they are still there.
+    /// Records the clients of new entries, while they are still connected.
     #[inline]
     pub(super) fn sign(&mut self, roster: &mut Roster) {
         if !self.fresh.is_empty() {
@@ -197,7 +197,7 @@ impl SlowLog {
         }
     }
 
-    /// SLOWLOG and its subcommands.
+    /// Answers SLOWLOG and its subcommands.
     pub(super) fn answer(&mut self, arguments: &Arguments<'_>, r: &mut Reply<'_>) {
         match (&*arguments.at(1).to_ascii_lowercase(), arguments.len()) {
             (b"get", 2) => self.tell(TOLD, r),
@@ -230,7 +230,7 @@ impl SlowLog {
             r.integer(number(entry.at_ms / 1000));
             let Split { took_ms, waited_ms } = entry.split;
             r.integer(number(took_ms.saturating_mul(1000)));
-            // Libraries know six fields and no more.
+            // Client libraries expect exactly six fields, so the split is part of the arguments.
             r.array(entry.note.0.len() + 1);
             entry.note.0.iter().for_each(|word| r.bulk(word));
             let sent_ms = took_ms - waited_ms;

@@ -1,4 +1,4 @@
-//! Commands that are families: which second words they know, and what is said of others.
+//! Commands with subcommands: the known subcommands, and the errors for unknown ones.
 
 use super::refusals::printable;
 use crate::{
@@ -6,8 +6,8 @@ use crate::{
     resp::{reply::Reply, request::Arguments},
 };
 
-/// The second words of a command, with the number of arguments as for commands, both words
-/// included.
+/// Returns the command's name and its subcommands, each with its number of arguments in the format
+/// of the command table, both words included.
 const fn words_of(local: Local) -> Option<(&'static str, &'static [(&'static str, i8)])> {
     Some(match local {
         Local::Acl => (
@@ -83,8 +83,8 @@ const fn words_of(local: Local) -> Option<(&'static str, &'static [(&'static str
     })
 }
 
-/// Checks that the second word is a subcommand; otherwise returns Redis' words: a transaction does
-/// not survive an unknown one.
+/// Checks that the second word is a known subcommand; otherwise returns Redis' error, which aborts
+/// a transaction.
 pub(super) fn check(local: Local, arguments: &Arguments<'_>) -> Result<(), String> {
     let (Some((name, words)), Some(word)) = (words_of(local), arguments.iter().nth(1)) else {
         return Ok(());
@@ -105,7 +105,7 @@ pub(super) fn check(local: Local, arguments: &Arguments<'_>) -> Result<(), Strin
     }
 }
 
-/// Writes the reply of `CLIENT HELP` and its like.
+/// Writes the reply to `CLIENT HELP` and similar commands.
 pub(super) fn help(local: Local, r: &mut Reply<'_>) {
     let Some((name, words)) = words_of(local) else {
         return;

@@ -1,4 +1,4 @@
-//! COMMAND: what the table says of commands, and where their keys are.
+//! COMMAND: the entries of the command table, and the positions of keys.
 
 use super::{shared::Shared, subcommands};
 use crate::{
@@ -12,7 +12,7 @@ fn specs() -> impl Iterator<Item = &'static Spec> {
     FAMILIES.iter().flat_map(|family| family.commands)
 }
 
-/// COMMAND and its subcommands, from the table.
+/// Answers COMMAND and its subcommands.
 pub(super) fn command(arguments: &Arguments<'_>, shared: &Shared, r: &mut Reply<'_>) {
     let sub = arguments.at(1).to_ascii_lowercase();
     match (&*sub, arguments.len()) {
@@ -36,7 +36,7 @@ pub(super) fn command(arguments: &Arguments<'_>, shared: &Shared, r: &mut Reply<
             specs().for_each(|spec| document(spec, r));
         }
         (b"docs", _) => {
-            // As in Redis, a name that is not known is left out. Each is reported once, so that the
+            // As in Redis, unknown names are left out. Each command is reported once, so that the
             // reply is bounded.
             let mut known: Vec<&Spec> = Vec::new();
             for spec in arguments.from(2).iter().filter_map(|name| shared.lookup(name)) {
@@ -60,7 +60,7 @@ fn describe(spec: &Spec, r: &mut Reply<'_>) {
     r.array(spec.flags.len());
     spec.flags.iter().for_each(|flag| r.simple(flag));
     [first, last, step].into_iter().for_each(|place| r.integer(place.into()));
-    // Categories, tips, key specifications, subcommands.
+    // No categories, tips, key specifications or subcommands.
     (0..4).for_each(|_| r.array(0));
 }
 
@@ -76,15 +76,15 @@ fn document(spec: &Spec, r: &mut Reply<'_>) {
     }
 }
 
-/// LIST, all or some: `FILTERBY MODULE name`, `FILTERBY ACLCAT category` or `FILTERBY PATTERN
-/// pattern`.
+/// Answers COMMAND LIST, optionally with `FILTERBY MODULE name`, `FILTERBY ACLCAT category` or
+/// `FILTERBY PATTERN pattern`.
 fn list(filter: &Arguments<'_>, r: &mut Reply<'_>) {
     let by = filter.at(1).to_ascii_lowercase();
     let value = filter.at(2).to_ascii_lowercase();
     let is = |spec: &Spec| match &*by {
         b"aclcat" => is_of(spec, &value),
         b"pattern" => glob::matches(&value, spec.name.as_bytes()),
-        // There are no modules.
+        // Modules are not supported.
         _ => false,
     };
     let known: [&[u8]; 3] = [b"module", b"aclcat", b"pattern"];
@@ -99,7 +99,7 @@ fn list(filter: &Arguments<'_>, r: &mut Reply<'_>) {
     found.into_iter().for_each(|spec| r.bulk(spec.name.as_bytes()));
 }
 
-/// Returns whether Redis would count the command to that category: by its group, or by its effect.
+/// Returns whether the command belongs to Redis' category: by its group, or by its effect.
 fn is_of(spec: &Spec, category: &[u8]) -> bool {
     let has = |flag: &str| spec.flags.contains(&flag);
     match category {
@@ -143,7 +143,7 @@ fn get_keys(command: &Arguments<'_>, shared: &Shared, r: &mut Reply<'_>) {
     places.into_iter().for_each(|at| r.bulk(command.at(at)));
 }
 
-/// Returns the position of the number of keys in commands that state it.
+/// Returns the index of the argument with the number of keys, in commands that have one.
 fn counted(name: &str) -> Option<usize> {
     match name {
         "lmpop" | "zmpop" | "zunion" | "zinter" | "zdiff" | "zintercard" | "sintercard" => Some(1),
@@ -154,7 +154,7 @@ fn counted(name: &str) -> Option<usize> {
 }
 
 /// Returns the position of the target key of SORT: the last STORE counts, and a word after BY, GET
-/// or LIMIT is none.
+/// or LIMIT is not a STORE.
 fn target(sort: &Arguments<'_>) -> Option<usize> {
     let (mut at, mut target) = (2, None);
     while at + 1 < sort.len() {

@@ -1,7 +1,7 @@
-//! Requests of this node's clients, counted for each command: calls, time, failures.
+//! Statistics of this node's requests, per command: calls, time, failures.
 //!
-//! The clock is the one of the node's turn, so that counting reads none. A request that arrives and
-//! is answered within one turn took no time.
+//! The clock is that of the node's turn, so that counting reads no clock. A request that arrives
+//! and is answered within one turn counts as taking no time.
 
 use std::fmt::Write as _;
 
@@ -12,29 +12,27 @@ use super::{
 };
 use crate::{command::Spec, commands::FAMILIES};
 
-/// The request that is being taken, as its place remembers it: which command of the table it is,
-/// and when it came.
+/// Command and arrival time of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stamp {
     command: u16,
-    /// Time that it waited for its turn before it was sent on, in milliseconds.
+    /// Time before the request was sent, in milliseconds.
     waited_ms: u16,
-    /// Lower half of the Unix time in milliseconds, which is enough to measure how long a request
-    /// waits.
+    /// Lower half of the Unix time in milliseconds, which is enough to measure a wait.
     at_ms: u32,
 }
 
 impl Stamp {
-    /// Stamp of an unknown command, or one that was refused before it was executed.
+    /// Stamp of an unknown command, or of one refused before it was executed.
     pub(super) const NO_COMMAND: Self = Self { command: u16::MAX, waited_ms: 0, at_ms: 0 };
 
-    /// Restarts the time of a request whose client has waited because it wanted to.
+    /// Restarts the time of a request whose client was blocked at its own request.
     pub(super) const fn begins_again(&mut self, now_ms: u64) {
         self.at_ms = lower(now_ms);
         self.waited_ms = 0;
     }
 
-    /// Marks the request as sent on.
+    /// Records that the request was sent.
     pub(super) fn leaves(&mut self, now_ms: u64) {
         let waited_ms = lower(now_ms).wrapping_sub(self.at_ms);
         self.waited_ms = u16::try_from(waited_ms).unwrap_or(u16::MAX);
@@ -47,7 +45,7 @@ impl Default for Stamp {
     }
 }
 
-/// No request waits longer.
+/// Maximum duration of a request.
 const LONGEST_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// Counters of one command.
@@ -56,15 +54,15 @@ struct Count {
     calls: u64,
     rejected: u64,
     failed: u64,
-    /// From arrival to reply, all calls together.
+    /// Total time from arrival to reply.
     took_ms: u64,
 }
 
-/// All of them, in the order of the table.
+/// Counters of all commands, in the order of the table, and the logs of slow ones.
 #[derive(Debug)]
 pub(super) struct Tally {
     counts: Vec<Count>,
-    /// The clock of this turn: Unix time in milliseconds.
+    /// Clock of the current turn: Unix time in milliseconds.
     pub(super) now_ms: u64,
     pub(super) slow: SlowLog,
     pub(super) latency: Latency,
@@ -84,7 +82,7 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// The clock of this turn.
+    /// Sets the clock of the turn.
     pub(super) const fn turn(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
     }
@@ -97,15 +95,14 @@ impl Tally {
         Stamp { command, waited_ms: 0, at_ms: lower(self.now_ms) }
     }
 
-    /// Counts a command that is not executed: it is not permitted, or its arguments cannot be
-    /// right.
+    /// Counts a command that is not executed: it is not permitted, or its arguments are invalid.
     pub(super) fn rejects(&mut self, command: u16) {
         if let Some(count) = self.count(command) {
             count.rejected += 1;
         }
     }
 
-    /// Counts a command that the connection answers itself, at once.
+    /// Counts a command that the connection itself has answered, at once.
     pub(super) fn answers(&mut self, stamp: Stamp, reply: &[u8]) {
         if reply.first() == Some(&b'-')
             && let Some(count) = self.count(stamp.command)
@@ -114,11 +111,10 @@ impl Tally {
         }
     }
 
-    /// Counts the answer to a command that had a place. If it was slow, returns how many
-    /// milliseconds it took.
+    /// Counts the reply to a queued command. If it was slow, returns its duration in milliseconds.
     pub(super) fn finishes(&mut self, stamp: Stamp, reply: &[u8]) -> Option<u64> {
         let took_ms = u64::from(lower(self.now_ms).wrapping_sub(stamp.at_ms));
-        // A clock that was set back.
+        // The clock was set back.
         let took_ms = if took_ms > LONGEST_MS { 0 } else { took_ms };
         let count = self.count(stamp.command)?;
         count.took_ms = count.took_ms.saturating_add(took_ms);
@@ -126,7 +122,7 @@ impl Tally {
         (took_ms >= SLOW_MS).then_some(took_ms)
     }
 
-    /// Records an answered command that was slow, or whose arguments were noted.
+    /// Logs an answered command if it was slow, and drops its recorded arguments.
     #[cold]
     pub(super) fn notes(&mut self, seat: Seat, number: u64, stamp: Stamp, slow_ms: Option<u64>) {
         let note = self.slow.take_note(seat, number);
@@ -136,13 +132,13 @@ impl Tally {
         self.slow.add(seat, note, Self::name(stamp), split, self.now_ms);
     }
 
-    /// The name of the command.
+    /// Returns the name of the command.
     fn name(stamp: Stamp) -> &'static str {
         let spec = commands().nth(usize::from(stamp.command));
         spec.map_or("", |spec| spec.name)
     }
 
-    /// Counts from 0 again.
+    /// Resets all counters.
     pub(super) fn reset(&mut self) {
         self.counts.fill(Count::default());
     }
@@ -151,7 +147,7 @@ impl Tally {
         self.counts.get_mut(usize::from(command))
     }
 
-    /// INFO's section.
+    /// Writes the section of INFO.
     pub(super) fn tell(&self, text: &mut String) -> std::fmt::Result {
         write!(text, "# Commandstats\r\n")?;
         for (spec, count) in commands().zip(&self.counts) {
@@ -178,7 +174,7 @@ const fn lower(ms: u64) -> u32 {
     ms as u32
 }
 
-/// All commands, in the order of their numbers.
+/// Returns all commands, in the order of their numbers.
 pub(super) fn commands() -> impl Iterator<Item = &'static Spec> {
     FAMILIES.iter().flat_map(|family| family.commands)
 }

@@ -1,4 +1,4 @@
-//! A transaction that a client is putting together: the commands since MULTI, and what WATCH saw.
+//! State of a client's transaction: the commands since MULTI, and the versions seen by WATCH.
 
 use quorate_access::Role;
 
@@ -7,77 +7,76 @@ use crate::{
     encode::Encoder,
 };
 
-/// Most keys that a connection may watch.
+/// Maximum number of keys that a connection may watch.
 const WATCHED_MAX: usize = 4096;
-/// Most bytes of those keys.
+/// Maximum bytes of those keys.
 const WATCHED_BYTES_MAX: usize = 1024 * 1024;
 
 /// Commands between MULTI and EXEC.
 #[derive(Debug, Default)]
 pub(super) struct Multi {
-    /// Encoded, each with its length before it.
+    /// Encoded commands, each prefixed with its length.
     commands: Vec<u8>,
     count: usize,
-    /// The role that all of them need.
+    /// Highest role needed by a command.
     needs: Option<Role>,
-    /// A command was refused: EXEC will be too.
+    /// A command was refused: EXEC will be aborted.
     broken: bool,
 }
 
 impl Multi {
-    /// Keeps a command for EXEC.
+    /// Queues a command for EXEC.
     pub(super) fn queue(&mut self, command: &[u8]) {
         Encoder(&mut self.commands).bytes(command);
         self.count += 1;
     }
 
-    /// Notes the role that a new command needs.
+    /// Adds the role needed by a command.
     pub(super) fn need(&mut self, role: Option<Role>) {
         self.needs = self.needs.max(role);
     }
 
-    /// The role that EXEC needs.
+    /// Returns the role needed by EXEC.
     pub(super) const fn needs(&self) -> Option<Role> {
         self.needs
     }
 
-    /// Notes that a command was refused.
+    /// Records that a command was refused.
     pub(super) fn refuse(&mut self) {
         self.broken = true;
         self.commands = Vec::new();
     }
 
-    /// Returns the number of queued commands.
     pub(super) const fn count(&self) -> usize {
         self.count
     }
 
-    /// Bytes of the commands that are kept.
+    /// Returns the bytes of the queued commands.
     pub(super) const fn bytes(&self) -> usize {
         self.commands.len()
     }
 
-    /// Memory of them.
+    /// Returns the memory in use.
     pub(super) const fn held_bytes(&self) -> usize {
         self.commands.capacity()
     }
 
-    /// Returns the commands as one, and their number; `None` if one was refused.
+    /// Returns the encoded commands and their number; `None` if a command was refused.
     pub(super) fn take(self) -> Option<(Vec<u8>, usize)> {
         (!self.broken).then_some((self.commands, self.count))
     }
 }
 
-/// Keys seen by WATCH. EXEC, DISCARD and UNWATCH end an epoch: a WATCH that was sent before them
-/// may be answered after they were read, and must not count for later transactions.
+/// Keys seen by WATCH. EXEC, DISCARD and UNWATCH end an epoch: a WATCH sent before them may be
+/// answered after they were handled, and must not count for later transactions.
 #[derive(Debug, Default)]
 pub(super) struct Watching {
     epoch: u64,
     seen: Vec<(u64, Watched)>,
-    /// Keys asked for in this epoch, and their bytes.
+    /// Number of keys requested in this epoch, and their bytes.
     asked: usize,
     asked_bytes: usize,
-    /// The last epoch with a WATCH that got no answer.
+    /// Last epoch with a failed WATCH.
     failed: Option<u64>,
 }
 
@@ -87,7 +86,7 @@ impl Watching {
         self.epoch
     }
 
-    /// Returns whether `count` more keys of `bytes` together can be watched.
+    /// Counts `count` more keys of `bytes` in total; returns whether the limits permit them.
     pub(super) const fn admit(&mut self, count: usize, bytes: usize) -> bool {
         self.asked += count;
         self.asked_bytes += bytes;
@@ -95,7 +94,7 @@ impl Watching {
     }
 
     pub(super) fn saw(&mut self, epoch: u64, key: &[u8], seen: Seen) {
-        // Everything of earlier epochs is sent by now: a WATCH waits for it.
+        // All requests of earlier epochs are sent: a WATCH waits for them.
         self.seen.retain(|(seen, _)| *seen >= epoch);
         self.seen.push((epoch, Watched { key: key.to_vec(), seen }));
     }
@@ -104,12 +103,12 @@ impl Watching {
         self.failed = Some(epoch);
     }
 
-    /// Memory of the keys, those asked for included.
+    /// Returns the memory of the keys, the requested ones included.
     pub(super) fn held_bytes(&self) -> usize {
         self.asked_bytes + (self.asked + self.seen.capacity()) * size_of::<(u64, Watched)>()
     }
 
-    /// Ends the epoch: nothing seen until now counts for later transactions.
+    /// Ends the epoch: versions seen until now do not count for later transactions.
     pub(super) const fn end_epoch(&mut self) -> u64 {
         let epoch = self.epoch;
         self.epoch += 1;
@@ -117,14 +116,14 @@ impl Watching {
         epoch
     }
 
-    /// Returns the keys that were absent when this epoch's WATCH saw them.
+    /// Returns the keys that were absent when the WATCH of this epoch read them.
     pub(super) fn absent(&self, epoch: u64) -> Vec<&[u8]> {
         let seen = self.seen.iter().filter(|(seen, _)| *seen == epoch);
         let absent = seen.filter(|(_, watched)| watched.seen.has_absent_version());
         absent.map(|(_, watched)| watched.key.as_slice()).collect()
     }
 
-    /// Takes the keys seen in an epoch that ended; `None` if a WATCH got no answer.
+    /// Removes and returns the keys of an epoch that ended; `None` if a WATCH failed.
     pub(super) fn take(&mut self, epoch: u64) -> Option<Vec<Watched>> {
         let (taken, kept) =
             std::mem::take(&mut self.seen).into_iter().partition(|(seen, _)| *seen <= epoch);
@@ -135,8 +134,8 @@ impl Watching {
     }
 }
 
-/// [watch-4] Puts what was seen as a group below [`ABSENT_LEVEL`] can compare it: without versions
-/// of absent keys. What was seen twice and has changed in between never matches.
+/// [watch-4] Converts watched keys for a group below [`ABSENT_LEVEL`], which cannot compare
+/// versions of absent keys. A key that was seen twice and changed in between never matches.
 ///
 /// [`ABSENT_LEVEL`]: crate::commands::transactions::ABSENT_LEVEL
 pub(super) fn without_absent_versions(watched: &mut [Watched]) {

@@ -1,4 +1,4 @@
-//! Whose turn it is: this node's clients that wait look, claim, and leave the line.
+//! Blocked clients of this node: polling for their turn, claiming elements, and leaving the queue.
 
 use std::collections::BTreeSet;
 
@@ -19,13 +19,13 @@ use crate::{
     resp::reply::{NULL_ARRAY, Reply},
 };
 
-/// Most clients that one command withdraws.
+/// Maximum number of clients that one command withdraws.
 const WITHDRAWN_MAX: usize = 1024;
-/// The reply to a client whose wait another one ended; Redis' words.
+/// Redis' reply to a client unblocked by another one.
 const UNBLOCKED: &[u8] = b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n";
 
 impl RespFront {
-    /// Sees to the clients that wait.
+    /// Serves the blocked clients.
     pub(super) fn serve_line(&mut self, requests: &mut dyn Requests) {
         let now_ms = requests.wall_ms();
         self.unblock();
@@ -41,8 +41,8 @@ impl RespFront {
         }
     }
 
-    /// Ends the waits that other clients want to end. Without a claim nothing can have been taken
-    /// for a client in line; what is on its way for one is waited for.
+    /// Ends the waits that other clients requested to end. Without a claim, no element can have
+    /// been taken for a queued client; a claim in flight is completed first.
     fn unblock(&mut self) {
         for (connection, how, asker) in std::mem::take(&mut self.shared.waiting.unblocks) {
             let waiting = &mut self.shared.waiting;
@@ -61,7 +61,7 @@ impl RespFront {
                 (_, Some(client)) if client.unblock.is_none() => {
                     client.unblock = Some((how, asker));
                 }
-                // It waits no more, or another request was first.
+                // The client is no longer blocked, or another request to end its wait was first.
                 _ => waiting.unblocked.push((asker, false)),
             }
         }
@@ -74,7 +74,7 @@ impl RespFront {
         }
     }
 
-    /// Looks whose turn it is.
+    /// Polls this node's state for clients whose turn it is.
     fn look(&mut self, all: bool, now_ms: u64, requests: &mut dyn Requests) {
         let Some(owner) = self.shared.waiting.owner else {
             return;
@@ -82,7 +82,7 @@ impl RespFront {
         let from = std::mem::take(&mut self.shared.waiting.from);
         let (mut query, mut answer) = (Vec::new(), Vec::new());
         encode_look(owner, all, &from, &mut Encoder(&mut query));
-        // A service that cannot answer is asked again.
+        // If the service cannot answer, the query is repeated later.
         let asked = requests.query(&query, &mut answer);
         let Some(look) = asked.ok().and_then(|()| Look::decode(&answer).ok()) else {
             return;
@@ -121,19 +121,19 @@ impl RespFront {
         }
     }
 
-    /// Ends the wait of a client in line whose time is over.
+    /// Ends the wait of a queued client that has timed out.
     fn give_up(&mut self, number: u64) {
         let client = self.shared.waiting.clients.get(&number);
         if client.is_some_and(|client| client.unsure) {
-            // Something may have been taken for it, or may be still.
+            // An element may have been taken for it, or may still be.
             self.end_wait(number, &unknown(), true);
         } else {
             self.end_wait(number, NULL_ARRAY, true);
         }
     }
 
-    /// Handles a client that should be in line and is not: its node was taken for dead, or it has
-    /// got something and was not notified.
+    /// Handles a client that is missing from the queue: its node was taken for dead, or it got an
+    /// element without being notified.
     fn is_missing(&mut self, number: u64, requests: &mut dyn Requests) {
         let Some(client) = self.shared.waiting.clients.get(&number) else {
             return;
@@ -146,7 +146,7 @@ impl RespFront {
         }
     }
 
-    /// Sends what a client in line wants to be decided.
+    /// Sends the claim of a queued client to the log.
     fn claim(&mut self, number: u64, command: &[u8], requests: &mut dyn Requests) {
         let Some(client) = self.shared.waiting.clients.get(&number) else {
             return;
@@ -154,7 +154,7 @@ impl RespFront {
         let end = client.until_ms.map(|until| (until, number));
         let tag = self.shared.tag(client.connection, Target::Claim(number));
         if requests.write(tag, command).is_err() {
-            // It is tried again with the next look.
+            // The next poll retries.
             self.shared.tags.take(tag);
             return;
         }
@@ -180,7 +180,7 @@ impl RespFront {
                 if let Some(client) = self.shared.waiting.clients.get_mut(&number) {
                     client.unsure |= failure == Failure::Unknown;
                 }
-                // Without news: it is tried again, and not at once.
+                // The claim is retried, but not at once: `news` stays as it was.
                 let news = self.shared.waiting.news;
                 self.shared.waiting.stands(number);
                 self.shared.waiting.news = news;
@@ -205,7 +205,8 @@ impl RespFront {
         }
     }
 
-    /// Withdraws those that are gone; if that cannot be sent, the next look at all finds them.
+    /// Withdraws the clients that are gone. If that cannot be sent, the next poll for all clients
+    /// finds them.
     fn withdraw(&mut self, requests: &mut dyn Requests) {
         let gone = std::mem::take(&mut self.shared.waiting.gone);
         let Some(owner) = self.shared.waiting.owner else {
@@ -219,7 +220,7 @@ impl RespFront {
     }
 }
 
-/// Returns the error for a claim that may have been executed.
+/// Returns the error for a claim whose outcome is unknown.
 fn unknown() -> Vec<u8> {
     let mut reply = Vec::new();
     Reply(&mut reply).error(failure_text(Failure::Unknown));
@@ -227,7 +228,7 @@ fn unknown() -> Vec<u8> {
 }
 
 impl Shared {
-    /// Sends a command about the line whose reply is ignored.
+    /// Sends a command about the queue, ignoring the reply.
     fn tell_line(&mut self, command: &[u8], requests: &mut dyn Requests) {
         let owner = TagOwner { connection: ConnectionId::default(), target: Target::Line };
         let tag = self.tags.give(owner);

@@ -1,9 +1,9 @@
-//! The clients of this node that wait for an element: from their request to their answer.
+//! Blocked clients of this node, from request to reply.
 //!
-//! Their line is replicated (`crate::waits`); a *look* at this node's own state shows whose turn it
-//! is. A client whose turn it is claims, which is decided in the log like any write. Elements are
-//! assigned in no other way, so a client that is gone, or whose time is over, has only to be
-//! withdrawn, at any time.
+//! Their queue is replicated (`crate::waits`); a *look*, a poll of this node's own state, shows
+//! whose turn it is. A client whose turn it is sends a claim, which is decided in the log like any
+//! write. This is the only way to assign elements, so a client that is gone or has timed out only
+//! has to be withdrawn, at any time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,83 +14,83 @@ use crate::{
     waits::Owner,
 };
 
-/// Interval of looks without notification, in milliseconds.
+/// Interval of polls without a notification, in milliseconds.
 const LOOK_MS: u64 = 250;
-/// Interval of queries for all of its clients that are in line, in milliseconds.
+/// Interval of polls for all queued clients of this node, in milliseconds.
 const ALL_MS: u64 = 1000;
-/// Time in milliseconds for which another node may leave something unclaimed before its clients are
-/// removed from the line.
+/// Time in milliseconds for which another node may leave an element unclaimed before its clients
+/// are removed from the queue.
 const PATIENCE_MS: u64 = 2000;
 
-/// Progress of a client.
+/// Progress of a blocked client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Its request is on its way.
+    /// Its request is in flight.
     Asked,
-    /// Waits.
+    /// It is queued.
     InLine,
-    /// Takes something, or joins the line again.
+    /// Its claim is in flight: it takes an element, or joins the queue again.
     Claiming(Tag),
 }
 
-/// Form in which CLIENT UNBLOCK ends a wait.
+/// How CLIENT UNBLOCK ends a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum How {
-    /// The same as a timeout of the wait.
+    /// Like a timeout.
     Timeout,
     /// With an error.
     Error,
 }
 
-/// Request to end a wait: a connection, and the place of its request.
+/// The request to end a wait: its connection and its number there.
 pub(super) type Asker = (ConnectionId, u64);
 
-/// A client that waits.
+/// A blocked client.
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) connection: ConnectionId,
-    /// Its request.
+    /// Number of its request.
     pub(super) place: u64,
     pub(super) until_ms: Option<u64>,
-    /// Gets it in line.
+    /// Command to join the queue.
     pub(super) command: Vec<u8>,
     pub(super) stage: Stage,
-    /// A claim may have been executed, and its result is unknown.
+    /// A claim may have been executed; its outcome is unknown.
     pub(super) unsure: bool,
-    /// Its wait is to end as soon as nothing is on its way for it.
+    /// Request to end the wait as soon as nothing is in flight for the client.
     pub(super) unblock: Option<(How, Asker)>,
 }
 
-/// All of them.
+/// All blocked clients of this node.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     pub(super) owner: Option<Owner>,
     pub(super) last: u64,
     pub(super) clients: BTreeMap<u64, Client>,
-    /// Ends of the waits of clients in line.
+    /// Timeouts of queued clients, with their numbers.
     pub(super) ends: BTreeSet<(u64, u64)>,
-    /// Clients to be withdrawn.
+    /// Clients to be withdrawn from the queue.
     pub(super) gone: Vec<u64>,
-    /// Waits that are to end.
+    /// Requests to end a wait.
     pub(super) unblocks: Vec<(ConnectionId, How, Asker)>,
-    /// Results of these: whether the wait ended because of it.
+    /// Results of those requests: whether the wait was ended.
     pub(super) unblocked: Vec<(Asker, bool)>,
-    /// Something was applied that may give a client a turn.
+    /// An applied command may have made it a client's turn.
     pub(super) news: bool,
-    /// Clients of this front are in line, as far as it knows.
+    /// This front may have clients in the queue.
     pub(super) in_line: bool,
     pub(super) look_at_ms: u64,
     pub(super) all_at_ms: u64,
-    /// Key at which the next look begins.
+    /// Key at which the next poll begins.
     pub(super) from: Vec<u8>,
     /// Clients of other nodes whose turn it is, and since when.
     pub(super) others: BTreeMap<Seen, u64>,
-    /// Clients of `others` that this round of looks has found.
+    /// Clients in `others` found by the current round of polls.
     pub(super) found: BTreeSet<Seen>,
 }
 
 impl Waiting {
-    /// Adds a client that begins to wait; returns the owner and the client's number.
+    /// Adds a client that blocks; returns the owner and the client's number.
     pub(super) fn enter(
         &mut self,
         connection: ConnectionId,
@@ -117,14 +117,14 @@ impl Waiting {
         (owner, self.last)
     }
 
-    /// Keeps the command with which it joins the line again, if need be.
+    /// Stores the command with which the client can join the queue again.
     pub(super) fn keep(&mut self, number: u64, command: &[u8]) {
         if let Some(client) = self.clients.get_mut(&number) {
             client.command = command.to_vec();
         }
     }
 
-    /// Marks a client as in line.
+    /// Marks a client as queued.
     pub(super) fn stands(&mut self, number: u64) {
         if let Some(client) = self.clients.get_mut(&number) {
             client.stage = Stage::InLine;
@@ -135,17 +135,17 @@ impl Waiting {
         }
     }
 
-    /// Removes a client that does not wait any more; the caller withdraws it from the line if it is
-    /// there.
+    /// Removes a client that is no longer blocked; the caller withdraws it from the queue if
+    /// necessary.
     pub(super) fn forget(&mut self, number: u64) -> Option<Client> {
         let client = self.clients.remove(&number)?;
         self.ends.retain_one(client.until_ms.map(|until| (until, number)));
-        // It got its element, or is gone: its wait was not ended by another client.
+        // The client got its element or is gone: the request to end its wait had no effect.
         self.unblocked.extend(client.unblock.map(|(_, asker)| (asker, false)));
         Some(client)
     }
 
-    /// Returns whether a client of this connection waits.
+    /// Returns whether a client of this connection is blocked.
     pub(super) fn has(&self, connection: ConnectionId) -> bool {
         self.number_of(connection).is_some()
     }
@@ -156,12 +156,12 @@ impl Waiting {
         found.map(|(number, _)| *number)
     }
 
-    /// Requests the end of a wait; the asker is notified whether it ended.
+    /// Requests the end of a wait; `asker` is notified of the result.
     pub(super) fn unblock(&mut self, connection: ConnectionId, how: How, asker: Asker) {
         self.unblocks.push((connection, how, asker));
     }
 
-    /// Its request was answered without waiting.
+    /// Records that a request was answered without blocking.
     pub(super) fn answered(&mut self, number: u64) {
         self.forget(number);
     }
@@ -176,7 +176,7 @@ impl Waiting {
         }
     }
 
-    /// Its time is over as soon as nothing is on its way.
+    /// Makes the client time out as soon as nothing is in flight for it.
     pub(super) fn hurry(&mut self, number: u64) {
         let Some(client) = self.clients.get_mut(&number) else {
             return;
@@ -188,12 +188,12 @@ impl Waiting {
         }
     }
 
-    /// Returns the number of clients that wait, or have just asked.
+    /// Returns the number of clients that are blocked or have just sent their request.
     pub(super) fn len(&self) -> usize {
         self.clients.len()
     }
 
-    /// Notes that something was applied that may give a client a turn.
+    /// Records that an applied command may have made it a client's turn.
     pub(super) const fn hear(&mut self) {
         self.news = true;
     }
@@ -202,13 +202,13 @@ impl Waiting {
         !self.in_line && self.gone.is_empty()
     }
 
-    /// Returns whether there is something to do at once.
+    /// Returns whether there is work to do at once.
     pub(super) const fn is_eager(&self) -> bool {
         let unblocks = !self.unblocks.is_empty() || !self.unblocked.is_empty();
         unblocks || (!self.is_idle() && (self.news || !self.gone.is_empty()))
     }
 
-    /// Returns the latest time for the next action.
+    /// Returns the latest time of the next action.
     pub(super) fn wake_ms(&self) -> Option<u64> {
         if self.is_idle() {
             return None;
@@ -217,9 +217,9 @@ impl Waiting {
         Some(end.map_or(self.look_at_ms, |end| end.min(self.look_at_ms)))
     }
 
-    /// Returns whether to look now, and whether for all.
+    /// Returns whether a poll is due, and if so whether for all clients.
     pub(super) fn look_due(&mut self, now_ms: u64) -> Option<bool> {
-        // A clock that was set back.
+        // The clock was set back.
         self.look_at_ms = self.look_at_ms.min(now_ms + LOOK_MS);
         self.all_at_ms = self.all_at_ms.min(now_ms + ALL_MS);
         let (due, all) = (now_ms >= self.look_at_ms, now_ms >= self.all_at_ms);
@@ -234,7 +234,7 @@ impl Waiting {
         Some(all)
     }
 
-    /// Clients of others that have had their turn for too long.
+    /// Returns other nodes' clients that have had their turn for too long.
     pub(super) fn overdue(&mut self, look: &Look, now_ms: u64) -> Vec<Seen> {
         for seen in &look.others {
             self.others.entry(*seen).or_insert(now_ms);
@@ -260,7 +260,7 @@ impl Waiting {
     }
 }
 
-/// A set of which one is removed that may be none.
+/// Set from which an optional element can be removed.
 pub(super) trait RetainOne<T> {
     fn retain_one(&mut self, gone: Option<T>);
 }

@@ -1,4 +1,4 @@
-//! The arguments of a request, where they lie among its bytes.
+//! The arguments of a request, as positions in its bytes.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ pub(super) struct Span {
     pub(super) to: usize,
 }
 
-/// The arguments of one request, the command's name first; never none.
+/// The arguments of one request. The first is the command's name, so there is at least one.
 #[derive(Clone, Copy)]
 pub struct Arguments<'a> {
     bytes: &'a [u8],
@@ -17,7 +17,7 @@ pub struct Arguments<'a> {
 }
 
 impl<'a> Arguments<'a> {
-    /// Creates the arguments that lie in `bytes` at these places.
+    /// Creates the arguments at these positions in `bytes`.
     pub(super) const fn new(bytes: &'a [u8], spans: &'a [Span]) -> Self {
         Self { bytes, spans }
     }
@@ -31,17 +31,17 @@ impl<'a> Arguments<'a> {
         self.spans.is_empty()
     }
 
-    /// Returns an argument; beyond the end it is empty.
+    /// Returns an argument; empty if `index` is out of range.
     pub fn at(&self, index: usize) -> &'a [u8] {
         self.spans.get(index).map_or(&[], |span| &self.bytes[span.from..span.to])
     }
 
-    /// Without the first `count`.
+    /// Returns the arguments without the first `count`.
     pub fn from(&self, count: usize) -> Self {
         Self { bytes: self.bytes, spans: self.spans.get(count..).unwrap_or(&[]) }
     }
 
-    /// All of them.
+    /// Iterates over all arguments.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
         let bytes = self.bytes;
         self.spans.iter().map(move |span| &bytes[span.from..span.to])

@@ -1,4 +1,4 @@
-//! RESP, the protocol that Redis clients speak: requests in, replies out.
+//! RESP, the protocol of Redis clients: requests and replies.
 
 mod arguments;
 pub mod integer;

@@ -1,69 +1,69 @@
-//! Replies in a form that belongs to no protocol version, and their rendering for RESP2 or RESP3.
+//! Replies in a form independent of the protocol version, and their rendering as RESP2 or RESP3.
 //!
-//! The neutral form is RESP3 with two additions: `N` for "no array" (an aborted EXEC), which RESP2
-//! distinguishes from "no value", and `P` for pairs, which are arrays of two in RESP3 and lie flat
-//! in RESP2. It is the form that `apply` returns and that sessions store, equal on every node. The
-//! commonest replies look the same in both versions, so rendering them is copying.
+//! The neutral form is RESP3 with two additions: `N` for a null array (an aborted EXEC), which
+//! RESP2 distinguishes from a null value, and `P` for pairs, which are arrays of two in RESP3 and
+//! flat in RESP2. `apply` returns this form and sessions store it, equal on every node. The most
+//! frequent replies are the same in both versions, so rendering copies them.
 
 use std::io::Write as _;
 
-/// Reply of an executed command without a result.
+/// Reply to a command without a result.
 pub const OK: &[u8] = b"+OK\r\n";
-/// No value.
+/// Null value.
 pub const NULL: &[u8] = b"_\r\n";
-/// No array.
+/// Null array.
 pub const NULL_ARRAY: &[u8] = b"N\r\n";
-/// An array inside an array inside …: deeper than this the renderer does not look.
+/// Maximum nesting of arrays that the renderer follows.
 const DEPTH_MAX: usize = 8;
 
-/// Version of RESP that a connection uses.
+/// RESP version of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Version {
-    /// Without HELLO.
+    /// Version before HELLO.
     #[default]
     Resp2,
-    /// After `HELLO 3`.
+    /// Version after `HELLO 3`.
     Resp3,
 }
 
-/// Appends replies in neutral form.
+/// Writer that appends replies in neutral form.
 #[derive(Debug)]
 pub struct Reply<'a>(pub &'a mut Vec<u8>);
 
 impl Reply<'_> {
-    /// `+OK`.
+    /// Appends `+OK`.
     pub fn ok(&mut self) {
         self.0.extend_from_slice(OK);
     }
 
-    /// A word, without CR or LF in it.
+    /// Appends a simple string, which must not contain CR or LF.
     pub fn simple(&mut self, text: &str) {
         self.line(b'+', text.as_bytes());
     }
 
-    /// An error, its code in capitals first.
+    /// Appends an error. The text begins with its code in capitals.
     pub fn error(&mut self, text: &str) {
         self.line(b'-', text.as_bytes());
     }
 
-    /// A number.
+    /// Appends an integer.
     pub fn integer(&mut self, value: i64) {
         self.number(b':', value);
     }
 
-    /// A count.
+    /// Appends a count as an integer.
     pub fn count(&mut self, value: usize) {
         self.integer(i64::try_from(value).unwrap_or(i64::MAX));
     }
 
-    /// A string of bytes.
+    /// Appends a byte string.
     pub fn bulk(&mut self, bytes: &[u8]) {
         self.header(b'$', bytes.len());
         self.0.extend_from_slice(bytes);
         self.0.extend_from_slice(b"\r\n");
     }
 
-    /// A text for people.
+    /// Appends a text for people.
     pub fn verbatim(&mut self, text: &str) {
         self.header(b'=', text.len() + 4);
         self.0.extend_from_slice(b"txt:");
@@ -71,12 +71,12 @@ impl Reply<'_> {
         self.0.extend_from_slice(b"\r\n");
     }
 
-    /// No value.
+    /// Appends a null value.
     pub fn null(&mut self) {
         self.0.extend_from_slice(NULL);
     }
 
-    /// A string of bytes, or none.
+    /// Appends a byte string or a null value.
     pub fn optional(&mut self, bytes: Option<&[u8]>) {
         match bytes {
             Some(bytes) => self.bulk(bytes),
@@ -84,44 +84,44 @@ impl Reply<'_> {
         }
     }
 
-    /// `count` replies follow.
+    /// Begins an array of `count` replies.
     pub fn array(&mut self, count: usize) {
         self.header(b'*', count);
     }
 
-    /// `count` pairs of replies follow.
+    /// Begins a map of `count` pairs of replies.
     pub fn map(&mut self, count: usize) {
         self.header(b'%', count);
     }
 
-    /// `count` replies follow, in an order that means nothing.
+    /// Begins a set of `count` replies, in arbitrary order.
     pub fn set(&mut self, count: usize) {
         self.header(b'~', count);
     }
 
-    /// `count` pairs of replies follow, each of which belongs together.
+    /// Begins a list of `count` pairs of replies.
     pub fn pairs(&mut self, count: usize) {
         self.header(b'P', count);
     }
 
-    /// A number with a fraction, in Redis' words for it.
+    /// Appends a floating-point number, formatted as Redis does.
     pub fn double(&mut self, text: &str) {
         self.line(b',', text.as_bytes());
     }
 
-    /// No array.
+    /// Appends a null array.
     pub fn null_array(&mut self) {
         self.0.extend_from_slice(NULL_ARRAY);
     }
 
-    /// Begins a push of `count` replies, outside of the order of requests.
+    /// Begins a push of `count` replies, which is outside the order of requests.
     pub fn push(&mut self, count: usize) {
         self.header(b'>', count);
     }
 
     fn line(&mut self, kind: u8, text: &[u8]) {
         self.0.push(kind);
-        // A line break would start another reply.
+        // A line break would begin another reply.
         self.0.extend(text.iter().map(|&byte| if byte < b' ' { b' ' } else { byte }));
         self.0.extend_from_slice(b"\r\n");
     }
@@ -139,7 +139,7 @@ impl Reply<'_> {
     }
 }
 
-/// Writes a neutral reply as `version` has it.
+/// Renders a neutral reply in the given version.
 pub fn render(neutral: &[u8], version: Version, out: &mut Vec<u8>) {
     match neutral.first() {
         Some(b'+' | b'-' | b':' | b'$') => out.extend_from_slice(neutral),
@@ -154,12 +154,12 @@ pub fn render(neutral: &[u8], version: Version, out: &mut Vec<u8>) {
     }
 }
 
-/// Returns whether these bytes are one reply, and nothing else.
+/// Returns whether the bytes are exactly one reply.
 pub fn is_whole(neutral: &[u8]) -> bool {
     one(neutral, Version::Resp2, 0, &mut Vec::new()).is_some_and(<[u8]>::is_empty)
 }
 
-/// Renders one reply; returns what is behind it.
+/// Renders one reply; returns the bytes after it.
 fn one<'a>(
     neutral: &'a [u8],
     version: Version,

@@ -1,8 +1,8 @@
-//! Requests: arrays of bulk strings, or one line of words, taken from a stream bit by bit.
+//! Incremental parser of requests: arrays of bulk strings, or one line of words.
 //!
-//! The parser works on the caller's bytes and copies none of them. It remembers how far it came,
-//! so that a request which arrives in many pieces is looked at once; the caller presents the bytes
-//! that were not used up again, with what follows them. Every length is bounded before it is used.
+//! The parser works on the caller's bytes and copies none of them. It remembers its progress, so a
+//! request that arrives in many reads is parsed once; the caller presents unused bytes again,
+//! followed by new ones. Every length is checked before it is used.
 
 use std::fmt;
 
@@ -13,36 +13,36 @@ use super::{
     words::{Unbalanced, split},
 };
 
-/// Most arguments of one request.
+/// Maximum number of arguments of a request.
 pub const ARGUMENTS_MAX: usize = 256 * 1024;
-/// Longest request of one line.
+/// Maximum length of an inline request.
 pub const INLINE_BYTES_MAX: usize = 64 * 1024;
-/// Bytes that a request may need beyond those of its arguments: `*`, and `$` with nine digits and
-/// two line ends for each.
+/// Maximum overhead of a request beyond its arguments: `*`, and for each argument `$`, nine digits
+/// and two line ends.
 pub const FRAMING_BYTES_MAX: usize = (ARGUMENTS_MAX + 2) * 14;
-/// Longest argument that is skipped rather than taken for garbage, as in Redis.
+/// Maximum length of an argument that is skipped rather than treated as garbage, as in Redis.
 pub const SKIPPED_BYTES_MAX: usize = 512 * 1024 * 1024;
-/// Longest line with a number: a type byte, twenty digits and a sign.
+/// Maximum length of a line with a number: a type byte, twenty digits and a sign.
 const NUMBER_BYTES_MAX: usize = 24;
 
-/// Bytes that are not RESP. The connection gets one error and is closed.
+/// Invalid RESP. The connection gets one error and is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolError {
     /// The number of arguments is not a number.
     ArgumentCount,
     /// The number of arguments is above [`ARGUMENTS_MAX`].
     TooManyArguments,
-    /// The length of an argument is not a number, or too large.
+    /// The length of an argument is not a number, or is too large.
     BulkLength,
-    /// An argument starts with another byte than `$`.
+    /// An argument starts with a byte other than `$`.
     ExpectedBulk(u8),
     /// An argument is not followed by CR LF.
     Unterminated,
-    /// A line without an end.
+    /// A line that exceeds [`INLINE_BYTES_MAX`].
     InlineTooBig,
-    /// Quotes that do not match.
+    /// Unbalanced quotes.
     Quotes,
-    /// The first message of TLS.
+    /// A TLS handshake.
     Tls,
 }
 
@@ -66,34 +66,33 @@ impl fmt::Display for ProtocolError {
     }
 }
 
-/// Contents of the available bytes.
+/// Result of parsing the available bytes.
 #[derive(Debug)]
 pub enum Parsed<'a> {
-    /// The request goes on; `used` bytes are of no further interest.
+    /// The request is incomplete; the caller may discard `used` bytes.
     Incomplete {
-        /// Bytes used up: of a request that is being skipped.
+        /// Number of consumed bytes: those of a request that is being skipped.
         used: usize,
     },
-    /// An empty line or array: nothing to answer.
+    /// An empty line or array, which has no reply.
     Nothing {
-        /// Bytes used up.
+        /// Number of consumed bytes.
         used: usize,
     },
-    /// A request.
+    /// A complete request.
     Request {
-        /// Its words.
         arguments: Arguments<'a>,
-        /// Bytes used up.
+        /// Number of consumed bytes.
         used: usize,
     },
-    /// A request larger than allowed; what is left of it will be skipped without being kept.
+    /// A request larger than allowed; the rest of it is skipped without being buffered.
     TooBig {
-        /// Bytes used up.
+        /// Number of consumed bytes.
         used: usize,
     },
 }
 
-/// Expected part of an array.
+/// Next expected part of an array.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
     #[default]
@@ -107,10 +106,10 @@ enum Stage {
 #[derive(Debug, Default)]
 pub struct Parser {
     spans: Vec<Span>,
-    /// Words of an inline request, unquoted.
+    /// Unquoted words of an inline request.
     words: Vec<u8>,
     stage: Stage,
-    /// Bytes of the presented input that were understood.
+    /// Number of input bytes already parsed.
     position: usize,
     arguments_left: usize,
     /// Sum of the lengths of the arguments.
@@ -119,8 +118,8 @@ pub struct Parser {
 }
 
 impl Parser {
-    /// Looks for one request at the start of `input`; arguments together may have `bytes_max`
-    /// bytes. Always called again with the bytes that were not used up.
+    /// Parses one request at the start of `input`; its arguments may have `bytes_max` bytes in
+    /// total. Each call must present the bytes not consumed so far.
     pub fn parse<'a>(
         &'a mut self,
         input: &'a [u8],
@@ -136,7 +135,7 @@ impl Parser {
                     Some(_) => {}
                     None => return Ok(Parsed::Incomplete { used: 0 }),
                 },
-                // A record of its handshake, version 3.x. A line would never end.
+                // A TLS handshake record, version 3.x. As a line it would never end.
                 Some(0x16) if input.get(1).is_none_or(|&version| version == 3) => {
                     return match input.len() {
                         1 => Ok(Parsed::Incomplete { used: 0 }),
@@ -153,7 +152,7 @@ impl Parser {
         }
     }
 
-    /// `*<count>`: starts an array.
+    /// Parses `*<count>`, which starts an array.
     fn array_header(&mut self, input: &[u8]) -> Result<Option<usize>, ProtocolError> {
         self.begin();
         let Some(count) = self.number(input, ProtocolError::ArgumentCount)? else {
@@ -202,7 +201,7 @@ impl Parser {
         Ok(Parsed::Request { arguments: Arguments::new(input, &self.spans), used })
     }
 
-    /// `$<length>`.
+    /// Parses `$<length>`.
     fn bulk_length(&mut self, input: &[u8]) -> Result<Option<usize>, ProtocolError> {
         match input.get(self.position) {
             None => return Ok(None),
@@ -218,7 +217,7 @@ impl Parser {
         }
     }
 
-    /// An argument's bytes and the CR LF behind them. False: more is to come.
+    /// Parses an argument's bytes and the CR LF after them. Returns false if more bytes are needed.
     fn body(&mut self, input: &[u8], length: usize) -> Result<bool, ProtocolError> {
         let available = input.len() - self.position;
         if self.skipping && length > 0 {
@@ -242,7 +241,8 @@ impl Parser {
         Ok(true)
     }
 
-    /// A type byte, a number, CR LF. `None`: more is to come, nothing was taken.
+    /// Parses a type byte, a number and CR LF. Returns `None`, consuming nothing, if more bytes are
+    /// needed.
     fn number(&mut self, input: &[u8], error: ProtocolError) -> Result<Option<i64>, ProtocolError> {
         let line = &input[self.position + 1..];
         if let Some((number, used)) = short_number(line) {
@@ -295,14 +295,14 @@ impl Parser {
         Ok(Parsed::Request { arguments: Arguments::new(&self.words, &self.spans), used })
     }
 
-    /// Frees memory while no request is read: one with very many arguments must not hold it.
+    /// Frees memory between requests: a request with very many arguments must not pin it.
     pub fn rest(&mut self) {
         if self.stage == Stage::Start {
             self.trim();
         }
     }
 
-    /// Bytes of memory that it holds.
+    /// Returns the bytes of memory in use.
     pub const fn held_bytes(&self) -> usize {
         self.spans.capacity() * size_of::<Span>() + self.words.capacity()
     }
@@ -316,7 +316,7 @@ impl Parser {
         }
     }
 
-    /// Forgets the arguments of the request before.
+    /// Clears the arguments of the previous request.
     fn begin(&mut self) {
         self.trim();
         self.spans.clear();
@@ -325,20 +325,20 @@ impl Parser {
         self.position = 0;
     }
 
-    /// Ends the request; returns how many bytes it took. Its arguments stay until the next begins.
+    /// Ends the request and returns its length. Its arguments remain until the next one begins.
     fn restart(&mut self) -> usize {
         self.stage = Stage::Start;
         self.skipping = false;
         std::mem::take(&mut self.position)
     }
 
-    /// Returns the bytes that are of no further interest while skipping.
+    /// Returns the number of bytes to discard while skipping a request.
     fn skipped(&mut self) -> usize {
         if self.skipping { std::mem::take(&mut self.position) } else { 0 }
     }
 }
 
-/// Parses one or two digits and CR LF, as most lengths are; returns the number of bytes, too.
+/// Parses one or two digits and CR LF, the common case; returns the number and the bytes consumed.
 const fn short_number(line: &[u8]) -> Option<(i64, usize)> {
     match *line {
         [ones @ b'0'..=b'9', b'\r', b'\n', ..] => Some(((ones - b'0') as i64, 3)),

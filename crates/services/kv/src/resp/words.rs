@@ -1,11 +1,11 @@
-//! A request of one line: its words, and what quotes mean.
+//! Splits an inline request into words and handles quotes.
 
 use super::arguments::Span;
 
-/// Quotes do not match.
+/// Error: unbalanced quotes.
 pub(super) struct Unbalanced;
 
-/// Splits a line at blanks. Double quotes know `\n \r \t \b \a \xHH`, single quotes only `\'`.
+/// Splits a line at blanks. Double quotes support `\n \r \t \b \a \xHH`, single quotes only `\'`.
 pub(super) fn split(
     line: &[u8],
     words: &mut Vec<u8>,
@@ -38,7 +38,7 @@ pub(super) fn split(
     }
 }
 
-/// The inside of a quoted word; returns the place behind the closing quote.
+/// Appends the contents of a quoted word; returns the position after the closing quote.
 fn quoted(line: &[u8], mut at: usize, quote: u8, words: &mut Vec<u8>) -> Result<usize, Unbalanced> {
     loop {
         match (line.get(at), line.get(at + 1)) {
@@ -71,7 +71,7 @@ const fn unescaped(byte: u8, quote: u8) -> u8 {
     }
 }
 
-/// Two hexadecimal digits.
+/// Parses two hexadecimal digits.
 fn hex(line: &[u8], at: usize) -> Option<u8> {
     let digits = std::str::from_utf8(line.get(at..at + 2)?).ok()?;
     digits.bytes().all(|digit| digit.is_ascii_hexdigit()).then_some(())?;

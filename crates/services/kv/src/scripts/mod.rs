@@ -1,9 +1,9 @@
-//! Scripts that lock libraries send, recognised and executed as one operation of the log each.
+//! Scripts of lock libraries, each recognised and executed as one operation of the log.
 //!
-//! There is no Lua here. Common libraries release a lock taken with SET by a script, since Redis
-//! had no other way; so those scripts are recognised by their contents: by the SHA-1 of their text
-//! (EVALSHA), or of their words, regardless of blanks, comments and quotes between and around them
-//! (EVAL, SCRIPT LOAD). The meaning of each is in `table`. Everything else is refused.
+//! Lua is not executed. Common libraries release a lock taken with SET by a script, since Redis
+//! offered no other means; so those scripts are recognised by their contents: by the SHA-1 of their
+//! text (EVALSHA) or of their words, ignoring blanks, comments and the kind of quotes (EVAL, SCRIPT
+//! LOAD). `table` has the meaning of each. All other scripts are refused.
 
 use std::fmt::Write as _;
 
@@ -20,26 +20,26 @@ mod words;
 
 pub use table::Meaning;
 
-/// Most scripts that a node remembers in addition to those of the table.
+/// Maximum number of scripts that a node remembers in addition to the table.
 const LOADED_MAX: usize = 1024;
-/// Longest text that is looked at; the longest known one is much shorter.
+/// Maximum length of a text to examine; the longest known script is much shorter.
 const TEXT_BYTES_MAX: usize = 8192;
 
-/// The error for an unknown script.
+/// Error for an unknown script.
 pub const UNKNOWN: &str = "ERR this script is unknown here: Lua is not executed, only the lock scripts of \
     redis-py, node-redlock and Redisson are known; see docs/commands.md";
-/// The error for an unknown hash. In Redis' words: clients then send the text.
+/// Error for an unknown hash, with Redis' wording: clients then send the text.
 pub const NO_SCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
 
-/// The scripts that a node knows.
+/// Scripts known to a node.
 #[derive(Debug, Default)]
 pub struct Scripts {
-    /// Scripts that were sent as text and are not in the table by their hash.
+    /// Meaning of scripts sent as text, by hashes that are not in the table.
     loaded: FxHashMap<[u8; 20], Meaning>,
 }
 
 impl Scripts {
-    /// Returns the meaning of a text. Its hash has the same meaning from now on.
+    /// Returns the meaning of a text and remembers it by the text's hash.
     pub fn learn(&mut self, text: &[u8]) -> Option<Meaning> {
         if text.len() > TEXT_BYTES_MAX {
             return None;
@@ -60,18 +60,18 @@ impl Scripts {
         table::of_text(hash).or_else(|| self.loaded.get(&hash).copied())
     }
 
-    /// Returns the meaning of a hash in hexadecimal.
+    /// Returns the meaning of a hexadecimal hash.
     pub fn find(&self, hex: &[u8]) -> Option<Meaning> {
         self.by_hash(parse_hash(hex)?)
     }
 
-    /// Forgets what was sent as text.
+    /// Forgets the scripts that were sent as text.
     pub fn flush(&mut self) {
         self.loaded.clear();
     }
 }
 
-/// The hash of a text in hexadecimal, as SCRIPT LOAD replies.
+/// Returns the hexadecimal hash of a text, as SCRIPT LOAD replies.
 pub fn hash_of(text: &[u8]) -> String {
     let mut hex = String::with_capacity(40);
     for byte in Sha1::from(text).digest().bytes() {
@@ -92,7 +92,7 @@ fn parse_hash(hex: &[u8]) -> Option<[u8; 20]> {
     Some(hash)
 }
 
-/// Encodes `EVAL text numkeys key… argument…`, of which `request` has everything behind the text.
+/// Encodes `EVAL text numkeys key… argument…`; `request` has everything after the text.
 pub fn encode(
     meaning: Meaning,
     request: &Request<'_>,
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(scripts.find(hash.as_bytes()), None);
     }
 
-    /// A word more or less makes another script.
+    /// A script with one word more or less is unknown.
     #[test]
     fn what_says_something_else_is_unknown() {
         let mut scripts = Scripts::default();

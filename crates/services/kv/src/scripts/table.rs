@@ -1,7 +1,8 @@
-//! The scripts that are known, and what each means.
+//! The known scripts and the meaning of each.
 //!
-//! The texts belong to their libraries; here are the SHA-1 of their words ([`super::words`]) and of
-//! the texts as those libraries send them. `KEYS` and `ARGV` are what the scripts take.
+//! The texts belong to their libraries; this table has the SHA-1 of their words ([`super::words`])
+//! and of the texts as those libraries send them. Below, the `KEYS` of a script come first, then
+//! its `ARGV`.
 
 use crate::{
     command::{Refusal, Request},
@@ -20,46 +21,53 @@ use crate::{
 /// Meaning of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// Delete a key that has this value: `key`, `value`. 1 or 0. The script of Redis' own
-    /// documentation, and the release of redis-py.
+    /// Delete a key that has this value: `key`, `value`. Replies 1 or 0. The script of Redis' own
+    /// documentation, and redis-py's release.
     DeleteEqual,
-    /// The same for several keys: `key…`, `value`. How many. node-redlock's release.
+    /// Delete each key that has this value: `key…`, `value`. Replies their number. node-redlock's
+    /// release.
     DeleteEqualEach,
-    /// Give a key that has this value another life: `key`, `value seconds`. 1 or 0.
+    /// Set the lifetime of a key that has this value: `key`, `value seconds`. Replies 1 or 0.
     ExpireEqual,
-    /// The same in milliseconds: `key`, `value ms`. 1 or 0. Also redis-py's reacquire.
+    /// Like `ExpireEqual`, in milliseconds: `key`, `value ms`. Replies 1 or 0. Also redis-py's
+    /// reacquire.
     PexpireEqual,
-    /// redis-py's extend: `key`, `value ms replace`. With `0` the time is added to what is left.
+    /// redis-py's extend: `key`, `value ms replace`. If `replace` is `0`, the time is added to the
+    /// remaining lifetime.
     Extend,
-    /// Set several keys that must be absent: `key…`, `value ms`. How many, or 0. node-redlock's
-    /// acquire.
+    /// Set several keys, all of which must be absent: `key…`, `value ms`. Replies their number, or
+    /// 0. node-redlock's acquire.
     SetAllAbsent,
-    /// Set several keys that must have this value: the same. node-redlock's extend.
+    /// Set several keys, all of which must have this value: `key…`, `value ms`. Replies their
+    /// number, or 0. node-redlock's extend.
     SetAllEqual,
-    /// Take a lock of Redisson, perhaps once more: `key`, `ms holder`. Nothing, or the other's
-    /// time.
+    /// Acquire a Redisson lock, which is reentrant: `key`, `ms holder`. Replies null, or the
+    /// remaining time of another holder.
     Lock,
-    /// Give it back: `key channel`, `message ms holder`. 1, 0 if still held, or nothing. To 3.2x.
+    /// Release a Redisson lock once: `key channel`, `message ms holder`. Replies 1, 0 if still
+    /// held, or null. Up to 3.2x.
     Unlock,
-    /// The same, and remember the reply: `key channel latch`, `message ms holder publish latch-ms`.
+    /// Like `Unlock`, and remember the reply: `key channel latch`, `message ms holder publish
+    /// latch-ms`.
     UnlockOnce,
-    /// Like `Unlock`, for the spin lock, which has no notification: `key`, `ms holder`.
+    /// Like `Unlock` for the spin lock, which has no notification: `key`, `ms holder`.
     UnlockSpin,
-    /// Like `UnlockOnce`, for the spin lock: `key latch`, `ms holder latch-ms`.
+    /// Like `UnlockOnce` for the spin lock: `key latch`, `ms holder latch-ms`.
     UnlockSpinOnce,
-    /// Renew it: `key`, `ms holder`. 1 or 0.
+    /// Renew a Redisson lock: `key`, `ms holder`. Replies 1 or 0.
     Renew,
-    /// Renew several: `key…`, `ms holder…`. 1 or 0 each.
+    /// Renew several Redisson locks: `key…`, `ms holder…`. Replies 1 or 0 for each.
     RenewEach,
-    /// Free it, without regard to its holder: `key channel`, `message`, perhaps `publish`. 1 or 0.
+    /// Release a Redisson lock regardless of its holder: `key channel`, `message`, optionally `publish`.
+    /// Replies 1 or 0.
     Break,
-    /// The same for the spin lock: `key`.
+    /// Like `Break` for the spin lock: `key`.
     BreakSpin,
 }
 
 type Hash = [u8; 20];
 
-/// A script: what it means, the hash of its words, the hashes of its texts.
+/// A known script: its meaning, the hash of its words, the hashes of its texts.
 type Known = (Meaning, Hash, &'static [Hash]);
 
 const KNOWN: [Known; 20] = [
@@ -191,19 +199,19 @@ const fn hash(hex: &str) -> Hash {
     bytes
 }
 
-/// Returns the meaning of a text with this hash.
+/// Returns the meaning of a script by the hash of its text.
 pub(super) fn of_text(hash: Hash) -> Option<Meaning> {
     let known = KNOWN.iter().find(|(_, _, texts)| texts.contains(&hash));
     known.map(|(meaning, ..)| *meaning)
 }
 
-/// Returns the meaning of words with this hash.
+/// Returns the meaning of a script by the hash of its words.
 pub(super) fn of_words(hash: Hash) -> Option<Meaning> {
     let known = KNOWN.iter().find(|(_, words, _)| *words == hash);
     known.map(|(meaning, ..)| *meaning)
 }
 
-/// `r` has `keys` keys, and arguments behind them.
+/// Encodes the operation of a script. `r` has `keys` keys, followed by the arguments.
 pub(super) fn encode(
     meaning: Meaning,
     r: &Request<'_>,
@@ -222,9 +230,9 @@ pub(super) fn encode(
     }
     let all = || (0..keys).map(|at| r.at(at));
     let arg = |at| r.at(keys + at);
-    // The deadline that an argument asks for.
+    // Deadline from an argument in milliseconds.
     let ms = |at| deadline_at(r, Unit::MILLISECONDS, keys + at);
-    // The same where the script uses SET, which refuses what is not positive.
+    // Like `ms`, where the script uses SET, which refuses a time that is not positive.
     let lasting = |at| positive_deadline(r, Unit::MILLISECONDS, keys + at);
     match meaning {
         Meaning::DeleteEqual => write_del_if(Condition::Equal(arg(0)), r.at(0), out),
@@ -292,7 +300,7 @@ pub(super) fn encode(
     Ok(())
 }
 
-/// Keys, if it takes a fixed number of them, and least arguments.
+/// Returns the number of keys, `keys` itself if it varies, and the minimum number of arguments.
 const fn shape(meaning: Meaning, keys: usize) -> (usize, usize) {
     match meaning {
         Meaning::DeleteEqual | Meaning::DeleteEqualEach => (1, 1),
@@ -313,7 +321,7 @@ const fn shape(meaning: Meaning, keys: usize) -> (usize, usize) {
     }
 }
 
-/// Returns whether it takes more keys than one.
+/// Returns whether the script accepts several keys.
 const fn is_of_many(meaning: Meaning) -> bool {
     matches!(
         meaning,
@@ -324,7 +332,8 @@ const fn is_of_many(meaning: Meaning) -> bool {
     )
 }
 
-/// Checks the command by which a script notifies others. There are no shards.
+/// Checks the command with which a script notifies waiting clients: shard channels are not
+/// supported.
 fn is_publish(command: &[u8]) -> Result<(), Refusal> {
     if command.eq_ignore_ascii_case(b"publish") {
         Ok(())

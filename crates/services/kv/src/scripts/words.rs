@@ -1,9 +1,9 @@
-//! The words of a Lua text, so that texts that differ in blanks, comments and quotes alone are
-//! equal.
+//! The words of a Lua text: texts that differ only in blanks, comments and quotes have the same
+//! words.
 
-/// Words and signs with one zero byte behind each; strings in their own form, so that no other text
-/// looks like one, and in small letters, as names of commands are the same in both. Semicolons say
-/// nothing in Lua and are left out.
+/// Returns words and signs, each followed by a zero byte. Strings are marked, so that no other text
+/// looks like one, and in lower case, as command names ignore case. Semicolons are left out: Lua
+/// ignores them.
 pub(super) fn canonical(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -38,7 +38,7 @@ const fn is_of_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// Length of a comment: to the end of its line, or to its brackets.
+/// Returns the length of a comment: to the end of its line, or to its closing brackets.
 fn comment(text: &[u8]) -> usize {
     let end = |mark: &[u8]| text.windows(mark.len()).position(|part| part == mark);
     if text.starts_with(b"--[[") {
@@ -48,7 +48,8 @@ fn comment(text: &[u8]) -> usize {
     }
 }
 
-/// Length of a string with its quotes; to the end of the text if it has no end.
+/// Returns the length of a string with its quotes; an unterminated one extends to the end of the
+/// text.
 fn string(text: &[u8]) -> usize {
     let quote = text[0];
     let mut at = 1;
@@ -62,7 +63,7 @@ fn string(text: &[u8]) -> usize {
     text.len()
 }
 
-/// A string without its quotes.
+/// Returns the contents of a quoted string.
 fn inside(string: &[u8]) -> &[u8] {
     let inside = &string[1..];
     inside.strip_suffix(&string[..1]).unwrap_or(inside)

@@ -1,8 +1,8 @@
-//! Collections: the kinds of keys, and the mapping of a collection's key to its rows.
+//! Collections: types of keys, and the mapping from a collection's key to its rows.
 //!
-//! The key of a collection holds a small header. Its elements are rows stored apart from the keys,
-//! under the id that the header names. An id is never used twice, so a key that is deleted, expires
-//! or is renamed takes its rows along, or abandons them, without touching one of them.
+//! The key of a collection has a small header as its value. Its elements are rows, stored apart
+//! from the keys under the id in the header. An id is never reused, so deleting, expiring or
+//! renaming a key moves or abandons all its rows without touching them.
 
 use std::ops::Deref;
 
@@ -12,21 +12,21 @@ use super::places::Version;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Kind {
-    /// The value is the string itself; locks are strings of their own form.
+    /// The value is the string itself. A lock is a string in a format of its own.
     #[default]
     String = 0,
     /// Fields with values.
     Hash = 1,
-    /// Elements in the order of their places.
+    /// Elements in list order.
     List = 2,
     /// Members.
     Set = 3,
-    /// Members with a score each, in the order of scores.
+    /// Members, each with a score, in score order.
     Zset = 4,
 }
 
 impl Kind {
-    /// The kind with this number. Part of every format.
+    /// Returns the type with this number. The numbers are part of every format.
     pub const fn from_byte(byte: u8) -> Option<Self> {
         Some(match byte {
             0 => Self::String,
@@ -38,7 +38,7 @@ impl Kind {
         })
     }
 
-    /// Returns the name that TYPE reports.
+    /// Returns the name for the reply to TYPE.
     pub const fn name(self) -> &'static str {
         match self {
             Self::String => "string",
@@ -49,12 +49,12 @@ impl Kind {
         }
     }
 
-    /// Returns whether its elements are rows.
+    /// Returns whether the elements are stored as rows.
     pub const fn has_rows(self) -> bool {
         !matches!(self, Self::String)
     }
 
-    /// Returns the number of rows of each element.
+    /// Returns the number of rows per element.
     pub const fn rows_each(self) -> u64 {
         match self {
             Self::String => 0,
@@ -64,21 +64,21 @@ impl Kind {
     }
 }
 
-/// Permanent identifier of the rows of one collection: the command that began the collection, and
-/// the number of others that the same command had begun before.
+/// Permanent identifier of the rows of one collection: the command that created it, and the number
+/// of collections that the same command created before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id {
-    /// The command.
+    /// Command that created the collection.
     pub version: Version,
-    /// A transaction may begin several.
+    /// Number within the command: a transaction may create several collections.
     pub number: u32,
 }
 
 impl Id {
-    /// Bytes of an id.
+    /// Size of an encoded id.
     pub const BYTES: usize = 16;
 
-    /// Bytes that sort alike.
+    /// Encodes the id so that bytes sort like ids.
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[..8].copy_from_slice(&self.version.slot.to_be_bytes());
@@ -87,7 +87,7 @@ impl Id {
         bytes
     }
 
-    /// The same backwards.
+    /// Decodes an id.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (slot, rest) = bytes.split_first_chunk()?;
         let (index, rest) = rest.split_first_chunk()?;
@@ -101,39 +101,39 @@ impl Id {
     }
 }
 
-/// Value of the key of a collection.
+/// Value of a collection's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Identifier of the rows.
     pub id: Id,
-    /// Elements; a collection without any does not exist.
+    /// Number of elements; an empty collection does not exist.
     pub count: u64,
-    /// Bytes of all names and values.
+    /// Total bytes of names and values.
     pub bytes: u64,
-    /// The place of a list's first element; 0 in others.
+    /// Position of a list's first element; 0 for other types.
     pub first: u64,
-    /// Set for a hash some of whose fields have, or had, deadlines of their own.
+    /// Deadlines of fields; `None` for a hash whose fields never had any.
     pub timed: Option<Timed>,
 }
 
 /// Summary of the deadlines of a hash's fields.
 ///
-/// A hash all of whose fields have deadlines ends with the last of them. The deadline that is
-/// stored with its key is that one, if the key's own is not earlier: such a hash ends as any key
-/// does, without special treatment elsewhere.
+/// A hash of which every field has a deadline expires with the last of them. The deadline stored
+/// with its key is then that one, unless the key's own is earlier: so such a hash expires like any
+/// key, without special cases elsewhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timed {
-    /// Fields that have one.
+    /// Number of fields with a deadline.
     pub fields: u64,
-    /// The earliest of them; also one that has passed, until the field is removed.
+    /// Earliest deadline of a field. May have passed, until the field is removed.
     pub next: u64,
-    /// The key's own.
+    /// The key's own deadline.
     pub deadline: Option<u64>,
-    /// Fields that ended and were removed since a command changed the hash last.
+    /// Number of expired fields removed since a command last changed the hash.
     pub removed: u64,
 }
 
-/// A header as it is stored.
+/// Encoded header.
 #[derive(Clone, Copy, Debug)]
 pub struct Stored {
     bytes: [u8; Header::TIMED_BYTES],
@@ -149,14 +149,14 @@ impl Deref for Stored {
 }
 
 impl Header {
-    /// Bytes of a header.
+    /// Size of a header without deadlines.
     pub const BYTES: usize = Id::BYTES + 3 * 8;
-    /// The same of one that says something of deadlines.
+    /// Size of a header with deadlines.
     pub const TIMED_BYTES: usize = Self::BYTES + 4 * 8;
-    /// In place of a deadline: there is none.
+    /// Encoding of "no deadline".
     const NEVER: u64 = u64::MAX;
 
-    /// Returns the stored form: part of the format of stores and images.
+    /// Encodes the header: part of the format of stores and snapshots.
     pub fn to_bytes(self) -> Stored {
         let (mut bytes, mut length) = ([0; Self::TIMED_BYTES], Self::BYTES);
         bytes[..16].copy_from_slice(&self.id.to_bytes());
@@ -174,7 +174,7 @@ impl Header {
         Stored { bytes, length }
     }
 
-    /// Parses the stored bytes.
+    /// Decodes a header.
     pub fn from_bytes(stored: &[u8]) -> Option<Self> {
         let (id, rest) = stored.split_at_checked(Id::BYTES)?;
         let (count, rest) = rest.split_first_chunk()?;
@@ -193,11 +193,11 @@ impl Header {
         })
     }
 
-    /// Rows of this collection, if it is of this kind.
+    /// Returns the number of rows of a collection of this type.
     pub const fn rows(&self, kind: Kind) -> u64 {
         let rows = self.count.saturating_mul(kind.rows_each());
         match self.timed {
-            // Each deadline has one by field and one by time.
+            // Each deadline is stored in two rows: one by field, one by time.
             Some(timed) => rows.saturating_add(timed.fields.saturating_mul(2)),
             None => rows,
         }
@@ -222,7 +222,7 @@ impl Timed {
     }
 }
 
-/// The earliest deadline of a field in a value of this kind.
+/// Returns the earliest deadline of a field, from a value of this type.
 pub(super) fn next_in(kind: Kind, value: &[u8]) -> Option<u64> {
     if kind != Kind::Hash || value.len() != Header::TIMED_BYTES {
         return None;
@@ -232,7 +232,7 @@ pub(super) fn next_in(kind: Kind, value: &[u8]) -> Option<u64> {
     (u64::from_le_bytes(*fields) > 0).then_some(u64::from_le_bytes(*next))
 }
 
-/// The id in a value of this kind.
+/// Returns the collection's id, from a value of this type.
 pub(super) fn id_in(kind: Kind, value: &[u8]) -> Option<Id> {
     if !kind.has_rows() {
         return None;
@@ -240,7 +240,7 @@ pub(super) fn id_in(kind: Kind, value: &[u8]) -> Option<Id> {
     Id::from_bytes(value.get(..Id::BYTES)?)
 }
 
-/// Most bytes of a row's name: with what stores put before it, a key of the tree on disk.
+/// Maximum length of a row's name: with the store's prefix it is a key of the tree on disk.
 pub const NAME_BYTES_MAX: usize = (64 << 10) - 32;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a store has of a key: a value and its metadata.
+//! Entry of a key in a store: its value and metadata.
 
 use std::ops::Deref;
 
@@ -7,12 +7,12 @@ use super::{
     places::Version,
 };
 
-/// Bytes of a value, borrowed from memory or shared with the LSM's cache.
+/// Bytes of a value, borrowed from memory or shared with the cache of the LSM tree.
 #[derive(Debug)]
 pub enum Bytes<'a> {
     /// In memory.
     Borrowed(&'a [u8]),
-    /// From the LSM tree, without what its stored form has before the value.
+    /// From the LSM tree. The number is the length of the stored prefix before the value.
     Shared(fjall::Slice, usize),
 }
 
@@ -30,24 +30,21 @@ impl Deref for Bytes<'_> {
 /// Entry of a key.
 #[derive(Debug)]
 pub struct Entry<'a> {
-    /// The value.
     pub value: Bytes<'a>,
-    /// Command that changed it last.
+    /// Command that last changed the key.
     pub version: Version,
-    /// From when on it does not exist.
+    /// Time at which the key expires.
     pub deadline: Option<u64>,
-    /// Type of the value.
     pub kind: Kind,
 }
 
 impl Entry<'_> {
-    /// Returns everything except the value.
+    /// Returns the metadata.
     pub const fn stamp(&self) -> Stamp {
         Stamp { version: self.version, deadline: self.deadline, kind: self.kind }
     }
 
-    /// The deadline that the key was given, and not one that it has because all fields of its hash
-    /// have one.
+    /// Returns the deadline set for the key itself, and not the one derived from its hash's fields.
     pub fn own_deadline(&self) -> Option<u64> {
         if self.kind == Kind::Hash
             && let Some(timed) = Header::from_bytes(&self.value).and_then(|header| header.timed)
@@ -57,7 +54,7 @@ impl Entry<'_> {
         self.deadline
     }
 
-    /// [time-2] Returns whether the key exists at this time of the group.
+    /// [time-2] Returns whether the key exists at the given group time.
     pub fn exists_at(&self, group_ms: u64) -> bool {
         exists_at(self.deadline, group_ms)
     }
@@ -66,11 +63,10 @@ impl Entry<'_> {
 /// Metadata of a key's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// Command that changed it last.
+    /// Command that last changed the key.
     pub version: Version,
-    /// From when on it does not exist.
+    /// Time at which the key expires.
     pub deadline: Option<u64>,
-    /// Type of the value.
     pub kind: Kind,
 }
 
@@ -84,14 +80,14 @@ impl Stamp {
     pub(super) const ABSENT: Self = Self::string(Version::ABSENT, None);
 }
 
-/// Previous data of a key that is replaced or removed.
+/// Data of a key before it is replaced or removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Old {
     pub(super) version: Version,
     pub(super) deadline: Option<u64>,
-    /// The earliest of its fields' deadlines.
+    /// Earliest deadline of a field.
     pub(super) next: Option<u64>,
-    /// Its rows.
+    /// Id of the key's rows.
     pub(super) id: Option<Id>,
 }
 
@@ -101,13 +97,13 @@ impl Old {
         Self { version, deadline, next: next_in(kind, value), id: id_in(kind, value) }
     }
 
-    /// Both deadlines.
+    /// Returns the deadlines of the key and of its fields.
     pub(super) const fn deadlines(&self) -> [Option<u64>; 2] {
         [self.deadline, self.next]
     }
 }
 
-/// [time-2] Returns whether a key or field with this deadline exists at this time of the group.
+/// [time-2] Returns whether a key or field with this deadline exists at the given group time.
 pub(super) fn exists_at(deadline: Option<u64>, group_ms: u64) -> bool {
     deadline.is_none_or(|deadline| deadline > group_ms)
 }

@@ -1,6 +1,6 @@
-//! An image of a store: where it is in the order of the store, and the items that it consists of.
+//! Snapshots of a store: the items that a snapshot consists of, and its progress through the store.
 //!
-//! `docs/spec/snapshot.md`, "Items of the key-value service", has the encoding.
+//! `docs/spec/snapshot.md`, "Items of the key-value service", specifies the encoding.
 
 use std::borrow::Cow;
 
@@ -21,15 +21,14 @@ use crate::{
     waits::Waits,
 };
 
-/// Version of the items.
+/// Version of the item format.
 const FORMAT: u8 = 1;
-/// Approximate cost of an item in addition to its bytes, so that small ones do not make a turn
-/// long.
+/// Approximate cost of an item beyond its bytes, so that many small ones do not make a step long.
 const ITEM_BYTES: usize = 32;
-/// A longer value fits no store.
+/// Maximum length of a value in any store.
 const VALUE_BYTES_MAX: usize = u32::MAX as usize;
 
-/// First bytes of items.
+/// Item types, as the first byte of an item.
 mod kind {
     pub(super) const HEAD: u8 = 0;
     pub(super) const KEY: u8 = 1;
@@ -38,29 +37,28 @@ mod kind {
     pub(super) const COLLECTION: u8 = 3;
     pub(super) const COLLECTION_WITH_DEADLINE: u8 = 4;
     pub(super) const ROW: u8 = 5;
-    /// A client in line, behind all keys.
+    /// A blocked client, after all keys.
     pub(super) const WAIT: u8 = 6;
-    /// Versions of absent keys, in front of all keys.
+    /// Versions of absent keys, before all keys.
     pub(super) const REMOVALS: u8 = 7;
 }
 
-/// Part of an image.
+/// Part of a snapshot.
 #[derive(Clone, Copy, Debug)]
 pub enum Part<'a> {
-    /// A key, and all that it has.
+    /// A key and its entry.
     Key(&'a [u8], &'a Entry<'a>),
-    /// A row of the key before it: name and value.
+    /// Name and value of a row of the preceding key.
     Row(&'a [u8], &'a [u8]),
 }
 
 /// Receiver of the parts.
 pub(super) type Each<'e> = dyn FnMut(Part<'_>) + 'e;
 
-/// A place in the order of stores.
+/// Position of a key in the store's order.
 pub(super) type Place<'a> = (Position, Cow<'a, [u8]>);
 
-/// Returns the records of a layer of a store from `from` on; `None` stands for a key that was
-/// removed.
+/// Returns the records of a layer in a store, starting at `from`; `None` stands for a removed key.
 pub(super) fn records(
     layer: &Table,
     from: Position,
@@ -71,37 +69,37 @@ pub(super) fn records(
     })
 }
 
-/// Progress of an image.
+/// Progress of a snapshot through the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cursor {
     position: Position,
-    /// The last key at it that was passed; `None`: none was.
+    /// Last key passed at the position, if any was.
     key: Option<Box<[u8]>>,
-    /// The rows of that key that it is in the middle of.
+    /// Rows of that key, while only some of them have been passed.
     within: Option<Within>,
 }
 
-/// Rows that are being passed.
+/// Collection whose rows are being passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Within {
     pub(super) id: Id,
-    /// The last of them that was passed.
+    /// Last row passed.
     last: Option<Box<[u8]>>,
 }
 
 impl Within {
-    /// Returns whether the image has passed this row.
+    /// Returns whether the snapshot has passed this row.
     pub(super) fn has_passed(&self, name: &[u8]) -> bool {
         self.last.as_deref().is_some_and(|last| name <= last)
     }
 
-    /// Returns the name from which to look for the remaining rows.
+    /// Returns the name from which the remaining rows begin.
     pub(super) fn from(&self) -> &[u8] {
         self.last.as_deref().unwrap_or_default()
     }
 }
 
-/// Cost of one turn of an image.
+/// Cost of one step of a snapshot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
     cost: usize,
@@ -110,7 +108,7 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// Creates a turn that may return about this many bytes.
+    /// Creates a step that may return about this many bytes.
     pub(super) const fn of(bytes: usize) -> Self {
         Self { cost: 0, most: bytes, given: false }
     }
@@ -129,35 +127,35 @@ impl Turn {
     }
 }
 
-/// Why an image stopped.
+/// Reason why a pass ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// The turn is over.
+    /// The step has reached its size.
     Over,
-    /// The rows of a key come next, or those of one have come.
+    /// Rows of a key are next, or the rows of a key are complete.
     Rows,
-    /// Nothing is left.
+    /// The snapshot is complete.
     End,
 }
 
 impl Cursor {
-    /// Nothing before it is left.
+    /// Returns the position before which all keys have been passed.
     pub(super) const fn position(&self) -> Position {
         self.position
     }
 
-    /// Returns whether the image has passed this place.
+    /// Returns whether the snapshot has passed this key.
     pub(super) fn has_passed(&self, position: Position, key: &[u8]) -> bool {
         position < self.position
             || (position == self.position && self.key.as_deref().is_some_and(|last| key <= last))
     }
 
-    /// The rows that come next, if it is in the middle of some.
+    /// Returns the collection whose rows are next, if any.
     pub(super) const fn within(&self) -> Option<&Within> {
         self.within.as_ref()
     }
 
-    /// Passes the keys at and behind the cursor to `each`, up to one with rows.
+    /// Passes the keys from the cursor on to `each`, up to one with rows.
     pub(super) fn pass_keys(
         &mut self,
         from_here: Merge<'_, Place<'_>, Option<Entry<'_>>>,
@@ -187,7 +185,7 @@ impl Cursor {
         Stop::End
     }
 
-    /// Passes the rows that it is in the middle of.
+    /// Passes the remaining rows of the current collection.
     pub(super) fn pass_rows<'r>(
         &mut self,
         from_here: Merge<'r, Cow<'r, [u8]>, Option<Bytes<'r>>>,
@@ -216,13 +214,13 @@ impl Cursor {
     }
 }
 
-/// Writes the first item of an image.
+/// Encodes the first item of a snapshot.
 pub fn encode_head(keys: u64, item: &mut Vec<u8>) {
     item.clear();
     Encoder(item).byte(kind::HEAD).byte(FORMAT).count(keys);
 }
 
-/// Writes the item of a key.
+/// Encodes the item of a key.
 pub fn encode_key(key: &[u8], entry: &Entry<'_>, item: &mut Vec<u8>) {
     item.clear();
     let Version { slot, index } = entry.version;
@@ -240,7 +238,7 @@ pub fn encode_key(key: &[u8], entry: &Entry<'_>, item: &mut Vec<u8>) {
     item.extend_from_slice(&entry.value);
 }
 
-/// Writes the item of a part.
+/// Encodes the item of a part.
 pub fn encode_part(part: Part<'_>, item: &mut Vec<u8>) {
     match part {
         Part::Key(key, entry) => encode_key(key, entry, item),
@@ -252,47 +250,48 @@ pub fn encode_part(part: Part<'_>, item: &mut Vec<u8>) {
     }
 }
 
-/// Writes the item of removed keys; `false`: the image has none.
+/// Encodes the item of removed keys; returns `false` if the snapshot has none.
 pub fn encode_removals(removals: &Removals, item: &mut Vec<u8>) -> bool {
     item.clear();
     removals.encode(Encoder(item).byte(kind::REMOVALS))
 }
 
-/// Writes the item of a client in line.
+/// Encodes the item of a blocked client.
 pub fn encode_wait(since: Version, wait: &[u8], item: &mut Vec<u8>) {
     item.clear();
     Encoder(item).byte(kind::WAIT).count(since.slot).count(since.index.into());
     item.extend_from_slice(wait);
 }
 
-/// The items of an image on their way in. Whatever they say, only images of stores pass.
+/// Checks the items of a snapshot while it is loaded: only items that a store could have written
+/// pass.
 #[derive(Debug, Default)]
 pub struct Items {
-    /// Number of keys in the head, without those that have arrived.
+    /// Number of keys still to arrive; `None` before the head.
     keys_left: Option<u64>,
     last: Cursor,
-    /// No key has a later version.
+    /// Slot of the snapshot's latest version.
     newest: u64,
     /// Rows of the last key.
     rows: Option<Rows>,
     removals: Option<Removals>,
-    /// Clients in line have come: no key follows.
+    /// Blocked clients. Once one has arrived, no key follows.
     waits: Waits,
 }
 
-/// Rows that are still to come.
+/// Rows that are still to arrive.
 #[derive(Debug)]
 struct Rows {
     id: Id,
     left: u64,
-    /// The last one.
+    /// Name of the last row.
     last: Option<Box<[u8]>>,
 }
 
-/// Part of a loaded image; each arrives once.
+/// Part of a loaded snapshot.
 #[derive(Debug)]
 pub enum Loaded<'a> {
-    /// A key, and all that it has.
+    /// A key and its entry.
     Key(Key<'a>, Entry<'a>),
     /// A row of a collection: its name and value.
     Row(Id, &'a [u8], &'a [u8]),
@@ -310,12 +309,12 @@ impl Items {
         self.keys_left.is_none()
     }
 
-    /// Returns the removed keys, if the image has any, and the clients in line.
+    /// Returns the removed keys, if the snapshot has any, and the blocked clients.
     pub fn into_rest(self) -> (Option<Removals>, Waits) {
         (self.removals, self.waits)
     }
 
-    /// Takes the next item; returns `None` if it belongs to no key.
+    /// Checks the next item and returns its part; `None` if it is neither a key nor a row.
     pub fn take<'a>(&mut self, item: &'a [u8]) -> Result<Option<Loaded<'a>>, LoadError> {
         let mut from = Decoder(item);
         let kind = from.byte()?;
@@ -437,7 +436,7 @@ impl Items {
         Ok(from.end()?)
     }
 
-    /// Checks that the items can end here, with every slot below `at` in them.
+    /// Checks that the snapshot may end here, with all its slots below `at`.
     pub fn end(&self, at: Slot) -> Result<(), LoadError> {
         self.no_rows_left()?;
         if self.keys_left != Some(0) {
@@ -451,7 +450,7 @@ impl Items {
     }
 }
 
-/// Returns whether the deadlines in this header are valid for a collection of this kind.
+/// Returns whether the deadlines in this header are valid for a collection of this type.
 fn can_be(kind: Kind, header: &Header) -> bool {
     header.timed.is_none_or(|timed| {
         let some = timed.fields > 0 || timed.removed > 0;
@@ -479,12 +478,12 @@ mod tests {
         item
     }
 
-    /// A hash of this many fields, begun in this slot.
+    /// Encodes a hash of `count` fields, created in the slot `begun`.
     fn hash_item(key: &[u8], count: u64, begun: u64) -> Vec<u8> {
         timed_item(key, count, begun, (Kind::Hash, None))
     }
 
-    /// The same of some kind, which says this of deadlines.
+    /// Encodes a collection of the given type and deadlines.
     fn timed_item(key: &[u8], count: u64, begun: u64, of: (Kind, Option<Timed>)) -> Vec<u8> {
         let (kind, timed) = of;
         let version = Version { slot: begun, index: 0 };
@@ -512,7 +511,7 @@ mod tests {
         item
     }
 
-    /// Two keys in their order.
+    /// Returns two keys in the order of the store.
     fn two() -> [&'static [u8]; 2] {
         let mut keys: [&[u8]; 2] = [b"a", b"b"];
         keys.sort_by_key(|key| Position::of(key));
@@ -640,7 +639,7 @@ mod tests {
             let result = check(items, *at);
             assert!(matches!(result, Err(LoadError::Malformed(_))), "{items:?}");
         }
-        // Whatever is cut off.
+        // Every truncation is refused.
         for end in 0..first.len() - 1 {
             assert!(check(&[&head(1), &first[..end]], 10).is_err());
         }

@@ -1,36 +1,35 @@
-//! The store on disk: an LSM tree whose data and applied position are one.
+//! The store on disk: an LSM tree that stores data and applied position atomically.
 //!
-//! **Layers.** Commits go to a table in memory, and from there to the tree when they are enough: a
-//! key that is written often enters the tree once. A separate thread does that (`writer`); changes
-//! in flight, and those not sent yet, are looked up before the tree. So a commit writes nothing.
+//! **Layers.** Commits go to a table in memory, and from there to the tree when enough have
+//! accumulated: a key that is written often enters the tree once. A separate thread does that
+//! (`writer`); changes in flight, and those not sent yet, are looked up before the tree. So a
+//! commit writes nothing.
 //!
-//! **Atomicity.** Everything of this store — position, the replica's metadata, deadlines, keys — is
+//! **Atomicity.** Everything in this store (position, the replica's metadata, deadlines, keys) is
 //! in one fjall keyspace, distinguished by its first byte. All of a table goes into one
-//! `WriteBatch`, with the position of its last commit. Read in fjall 3.1: a batch is one journal
-//! entry with a start, an end and a checksum, and one sequence number; recovery drops a batch
-//! without its end. The batch enters the memtable under the journal's lock, and the memtable is
-//! rotated under the same lock, so a table on disk holds whole batches only. Two keyspaces would
+//! `WriteBatch`, with the position of its last commit. From the source of fjall 3.1: a batch is one
+//! journal entry with a start, an end and a checksum, and one sequence number; recovery drops a
+//! batch without its end. The batch enters the memtable under the journal's lock, and the memtable
+//! is rotated under the same lock, so a table on disk holds whole batches only. Two keyspaces would
 //! not do: their memtables are flushed separately, and after a power loss, with the journal's tail
 //! gone, one could be ahead of the other.
 //!
 //! **Durability.** After a crash the store is at an earlier position, and the log replays from
-//! there. [`Limits`] bound how much. Data and position are never apart. The log keeps everything
-//! after the position that was synced last ([store-1], `syncing`).
+//! there. [`Limits`] bound the replay. Data and position never diverge. The log keeps everything
+//! after the last synced position ([store-1], `syncing`).
 //!
-//! **Damage.** An unsynced journal may return from a power loss with a hole in it, which fjall
-//! reports as damage. Everything after its last whole batch is then cut off (`journal`); nothing
-//! that was synced is there. A tree that is damaged elsewhere has rotted: its folder is set aside,
-//! and an empty one begun, which reports that; at the start, and in the same way when damage is
-//! found while the store runs.
+//! **Damage.** After a power loss an unsynced journal may have a hole, which fjall reports as
+//! damage. Everything after its last whole batch is then cut off (`journal`); nothing synced is
+//! lost. Damage anywhere else is bit rot: the folder is set aside and an empty store is begun,
+//! which reports that; both at start and when damage is found while the store runs.
 //!
-//! **Images.** The library's own snapshot, and the layers above it as they were (`image`). A load
-//! (`loading`) writes another generation, which its last unit makes the present one.
+//! **Snapshots.** The library's own snapshot, with the layers above it at the time (`image`). A
+//! load (`loading`) writes another generation, which its last batch makes current.
 //!
-//! **The disk.** The writer waits for space before the disk is full. A write that fails all the
-//! same, in the library's threads too, is final for a fjall database: the store is read as it is
-//! until the disk takes writes again, then its folder is opened again, and the log replays the
-//! missing part. The replica learns of all that by [`Store::health`] (`trouble`), and continues to
-//! vote.
+//! **The disk.** The writer waits for space before the disk is full. A write that still fails, also
+//! in the library's threads, is final for a fjall database: the store remains readable until the
+//! disk accepts writes again, then its folder is reopened and the log replays the missing part. The
+//! replica learns the state from [`Store::health`] (`trouble`) and continues to vote.
 
 mod changes;
 mod condition;
@@ -92,16 +91,16 @@ use super::{
 };
 use crate::key::Key;
 
-/// Limits of the changes held back from the tree.
+/// Limits of the changes buffered in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Bytes in memory from which on changes go to the tree. Twice as much slows commits down,
-    /// eight times as much stops them until the tree has caught up.
+    /// Bytes in memory above which changes are sent to the tree. Commits slow down at twice as
+    /// much; at eight times as much they stop until the tree has caught up.
     pub held_bytes: usize,
-    /// Bytes written from which on changes go to the tree, so that the log has little to replay.
+    /// Bytes written above which changes are sent to the tree, so that the log has little to
+    /// replay.
     pub written_bytes: usize,
-    /// Files of the tree kept open between reads, at least ten. It opens some more while it merges
-    /// them.
+    /// Files of the tree kept open between reads, at least ten. Merging opens a few more.
     pub files_max: usize,
 }
 
@@ -111,12 +110,11 @@ impl Default for Limits {
     }
 }
 
-/// Options of a store.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Limits of the changes held back.
+    /// Limits of the changes buffered in memory.
     pub limits: Limits,
-    /// Delays after trouble with its disk.
+    /// Delays after disk trouble.
     pub delays: Delays,
     pub disk: Arc<dyn Disk>,
 }
@@ -133,23 +131,24 @@ impl From<Limits> for Options {
     }
 }
 
-/// Above this many times the limit held, commits slow down.
+/// Multiple of the limit from which commits slow down.
 const SLOW: usize = 2;
-/// Above this many times the limit held, commits stop.
+/// Multiple of the limit from which commits stop.
 const FULL: usize = 8;
-/// Number of images that could not be read after which no more are made: each reads everything
-/// before the damage.
+/// Number of unreadable snapshots after which no more are made: each reads everything before the
+/// damage.
 const FAILED_IMAGES_MAX: u32 = 2;
-/// Time that a commit waits for the tree when it should slow down.
+/// Time that a commit waits for the tree when commits should slow down.
 const BRAKE: Duration = Duration::from_millis(2);
-/// Bounds of one of the orders of deadlines.
+/// Bounds of one index of deadlines.
 #[derive(Debug, Default)]
 struct Ends {
-    /// No key has an earlier deadline, and of those that have this one none comes before. Deadlines
-    /// that were removed lie before it until they are compacted away; looking for overdue keys must
-    /// not walk over them each time.
+    /// Lower bound of the deadlines, with the first key that may have it. Removed deadlines lie
+    /// before it until they are compacted away; the search for overdue keys must not walk over them
+    /// each time.
     earliest: RefCell<(u64, Box<[u8]>)>,
-    /// No key has a deadline above the group's time and below this one, for the same reason.
+    /// No key has a deadline above the group's time and below this one: a bound for the same
+    /// reason.
     next: Cell<u64>,
 }
 
@@ -160,66 +159,65 @@ struct Load {
     keys: u64,
 }
 
-/// Keys and values in an LSM tree.
+/// Store of keys and values in an LSM tree.
 pub struct LsmStore {
     path: PathBuf,
-    /// `None` while it is being opened.
+    /// `None` while the tree is being opened.
     tree: Option<Tree>,
     state: State,
     /// State of the tree after the writes in flight.
     sent: State,
-    /// No later generation was ever begun.
+    /// Newest generation that was ever begun.
     newest_generation: u64,
-    /// No position above goes to the tree.
+    /// No position above this goes to the tree.
     logged_to: Slot,
     limits: Limits,
-    /// Not on its way to the tree yet.
+    /// Changes not sent to the tree yet.
     active: Changes,
-    /// Will be next on its way, the oldest first: an image needed it as it was.
+    /// Changes to send next, the oldest first, frozen because a snapshot needed them unchanged.
     waiting: VecDeque<Arc<Changes>>,
-    /// On its way.
+    /// Changes being written to the tree.
     frozen: Option<Arc<Changes>>,
-    /// The last that arrived. Still looked at before the tree: what is written often was written
-    /// lately, and a table is faster than a tree.
+    /// Changes written last. Still looked up before the tree: recently written keys are likely to
+    /// be written again, and a table is faster than a tree.
     settled: Option<Arc<Changes>>,
     writer: Writer,
     condition: Condition,
-    /// Something could not be read. What was answered and changed since is worthless.
+    /// Failed read. Results and changes since then are void.
     misread: OnceCell<Failure>,
-    /// Failed reads that opening the tree again may help against.
+    /// Failed reads that reopening the tree may cure.
     failed_reads: u32,
-    /// The tree was opened again, and this was not reported yet.
+    /// Set when the tree was reopened and this is not reported yet.
     back: Option<Option<String>>,
-    /// The one that is going on.
+    /// Snapshot in progress.
     image: Option<Image>,
-    /// The one that is going on. Nothing is read or committed then.
+    /// Load in progress. Nothing is read or committed during it.
     loading: Option<Load>,
-    /// Position that survives a loss of power; `None`: there was no tree yet.
+    /// Position that survives a power loss; `None` if there was no tree yet.
     synced: Option<Slot>,
-    /// Position that should survive one.
+    /// Position requested to survive a power loss.
     wanted: Slot,
-    /// The writer was asked for it.
+    /// A sync was requested from the writer.
     syncing: bool,
-    /// Something changed since the last commit.
+    /// Set by changes since the last commit.
     dirty: bool,
-    /// Data is waiting for the purge.
+    /// Removed data is waiting for the purge.
     cleared: bool,
-    /// Collections are, or were, in the store.
+    /// The store has, or had, collections.
     collections: bool,
-    /// Bounds for keys, and for fields.
+    /// Bounds of the deadlines of keys and of fields.
     ends: [Ends; 2],
-    /// The group's time.
     time: u64,
     dead: Dead,
     removals: Removals,
     meter: Meter,
-    /// Its files are being read.
+    /// Scrub in progress.
     scrub: Option<scrub::Scrub>,
     /// Failures that make a scrub necessary.
     suspicion: scrub::Suspicion,
-    /// Set while the store is rebuilt because files of it are damaged.
+    /// Set while the store is rebuilt because some of its files are damaged.
     renewal: Option<renewal::Renewal>,
-    /// Images that could not be read since the tree was opened, or one was whole.
+    /// Unreadable snapshots since the tree was opened or a snapshot was last complete.
     failed_images: u32,
 }
 
@@ -230,16 +228,16 @@ impl fmt::Debug for LsmStore {
 }
 
 impl LsmStore {
-    /// Opens the store in this folder, or starts one. The text says what had to be set aside
-    /// because it was damaged.
+    /// Opens or creates the store in this folder. The text says what was set aside because of
+    /// damage.
     ///
-    /// If the disk has no room or fails, the store is there and down, and is opened when it can be:
-    /// a node need not wait for that to vote.
+    /// If the disk is full or fails, the store is returned as unavailable and opened later: a node
+    /// need not wait for it to vote.
     pub fn open(path: &Path) -> Result<(Self, Option<String>), StoreError> {
         Self::open_with(path, Options::default())
     }
 
-    /// The same, with options of one's own.
+    /// Opens or creates the store with the given options.
     pub fn open_with(
         path: &Path,
         options: impl Into<Options>,
@@ -265,7 +263,7 @@ impl LsmStore {
             None => (None, State::EMPTY, 0, false, None),
         };
         let given = tree.clone().map(|tree| (tree, state, newest_generation));
-        // The library syncs its journal before it reads it.
+        // The library syncs its journal before reading it.
         let synced = tree.is_some().then_some(state.applied_to);
         let writer =
             Writer::start(home, delays, given).map_err(|failed| error(Failure::Thread(failed)))?;
@@ -307,7 +305,7 @@ impl LsmStore {
         Ok((store, note))
     }
 
-    /// Puts everything that is committed on stable storage, if nothing is uncommitted.
+    /// Syncs all commits to stable storage, if nothing is uncommitted.
     pub fn persist(&mut self) -> Result<(), StoreError> {
         self.flush();
         let synced = match (&self.tree, &self.condition) {
@@ -317,8 +315,8 @@ impl LsmStore {
         synced.map_err(|failure| StoreError { path: self.path.clone(), failure })
     }
 
-    /// Number of entries of all kinds in the tree, for looking at what takes space; 0 if it cannot
-    /// be read. Reads everything.
+    /// Returns the number of entries of all kinds in the tree, to see what takes space; 0 if it
+    /// cannot be read. Reads everything.
     pub fn stored_entries(&self) -> usize {
         let entries = self.tree.as_ref().map(Tree::entries);
         entries.and_then(Result::ok).unwrap_or(0)
@@ -329,11 +327,11 @@ impl LsmStore {
         iter::once(&self.active).chain(self.still_layers().map(|layer| &**layer))
     }
 
-    /// Returns the layers that do not change any more.
+    /// Returns the immutable layers.
     fn still_layers(&self) -> impl Iterator<Item = &Arc<Changes>> {
         let below = [&self.frozen, &self.settled].into_iter().flatten();
         let below = self.waiting.iter().rev().chain(below);
-        // Changes of a generation that ended are not seen.
+        // Changes of a previous generation are hidden.
         below.filter(|layer| layer.generation == self.state.generation)
     }
 
@@ -350,8 +348,8 @@ impl LsmStore {
         self.must_read(found)?
     }
 
-    /// Returns the read value; a failure is recorded, to be reported: no result of this run counts
-    /// then.
+    /// Returns the value read. A failure is recorded for the report: it makes all results of this
+    /// run void.
     fn must_read<T>(&self, read: Result<T, Failure>) -> Option<T> {
         match read {
             Ok(read) => Some(read),
@@ -362,7 +360,7 @@ impl LsmStore {
         }
     }
 
-    /// The same for what this version wrote into the tree.
+    /// Returns an entry decoded from the tree. Invalid data is recorded as damage.
     fn must_make_sense<T>(&self, read: Option<T>) -> Option<T> {
         self.must_read(read.ok_or_else(|| Failure::damaged("an entry makes no sense")))
     }
@@ -373,7 +371,7 @@ impl LsmStore {
         found.map_while(|read| self.must_read(read))
     }
 
-    /// Returns the data lost with a key, if the key is there.
+    /// Returns the old data of a key, if the key is stored.
     fn old(&self, position: Position, key: &[u8]) -> Option<Old> {
         match self.above(position, key) {
             Some(record) => (!record.is_absent()).then(|| record.old()),
@@ -422,7 +420,7 @@ impl LsmStore {
         self.removals.note(position, old.version);
     }
 
-    /// Gives all that is committed to the tree and waits for it, unless the disk is in the way.
+    /// Sends all commits to the tree and waits for them, unless the disk prevents that.
     fn flush(&mut self) {
         self.thaw();
         while self.can_write()
@@ -433,7 +431,7 @@ impl LsmStore {
         }
     }
 
-    /// The changes as they are, all of them committed.
+    /// Freezes the active changes, all of them committed, and returns them.
     fn still(&mut self) -> Arc<Changes> {
         debug_assert!(!self.dirty);
         self.state.oldest = self.state.oldest.max(self.writer.purged_below());
@@ -444,7 +442,7 @@ impl LsmStore {
         Arc::new(full)
     }
 
-    /// Sends the oldest changes to the tree; none are on their way.
+    /// Sends the oldest changes to the tree. None may be in flight.
     fn freeze(&mut self) {
         debug_assert!(self.frozen.is_none());
         let full = match self.waiting.pop_front() {
@@ -456,7 +454,7 @@ impl LsmStore {
         self.writer.write(full);
     }
 
-    /// Waits until nothing is on its way to the tree, or the disk is in the way.
+    /// Waits until no changes are in flight, or the disk prevents progress.
     fn thaw(&mut self) {
         self.hear();
         while self.frozen.is_some()
@@ -475,7 +473,7 @@ impl LsmStore {
         takes && logged && self.frozen.is_none() && self.misread.get().is_none()
     }
 
-    /// Sends changes to the tree when they are enough.
+    /// Sends changes to the tree when enough have accumulated.
     fn drain(&mut self) {
         self.hear();
         let held = self.held();
@@ -489,7 +487,7 @@ impl LsmStore {
         self.go_on_syncing();
     }
 
-    /// Waits for the tree for a moment, if it is busy.
+    /// Waits briefly for the tree, if it is busy.
     fn brake(&mut self) {
         if self.frozen.is_some()
             && self.condition == Condition::Well
@@ -499,7 +497,7 @@ impl LsmStore {
         }
     }
 
-    /// Returns the bytes held, in units of the limit.
+    /// Returns the bytes of changes in memory, in multiples of the limit.
     fn held(&self) -> usize {
         let waiting: usize = self.waiting.iter().map(|layer| layer.held).sum();
         (self.active.held + waiting) / self.limits.held_bytes.max(1)
@@ -509,7 +507,7 @@ impl LsmStore {
 impl Store for LsmStore {
     fn set_time(&mut self, group_ms: u64) {
         if group_ms < self.time {
-            // The service went back.
+            // Time went backwards: the service was rolled back.
             self.begin_deadlines();
         }
         self.time = group_ms;
@@ -587,8 +585,8 @@ impl Store for LsmStore {
         if span.is_empty() {
             return;
         }
-        // The tree asserts how long keys are. No name is as long as this: the same names are before
-        // it.
+        // The tree asserts a maximum key length. No stored name is this long, so truncation keeps
+        // the order.
         let cut = |name: &'_ [u8]| name.len().min(NAME_BYTES_MAX + 1);
         let span = Span {
             from: &span.from[..cut(span.from)],
@@ -703,7 +701,7 @@ impl Store for LsmStore {
     fn deadlines(&self, of: Of, from: u64, to: u64, visit: &mut Overdue<'_>) {
         let ends = &self.ends[of as usize];
         let (earliest, to) = (ends.earliest.borrow().clone(), to.saturating_add(1));
-        // Only then is it known that there are none before what is found.
+        // Only a search from the bound proves that no deadline lies before the first one found.
         let from_earliest = from <= earliest.0;
         let from = match from_earliest {
             true => earliest,
@@ -788,7 +786,7 @@ impl Store for LsmStore {
     }
 
     fn has_failed(&self) -> bool {
-        // No result counts either until it is reported where the store continues.
+        // While the reopening is not reported, no result counts either.
         self.misread.get().is_some() || self.tree.is_none() || self.back.is_some()
     }
 
@@ -825,8 +823,8 @@ impl Store for LsmStore {
                 self.failed_images = 0;
                 whole
             }
-            // [scrub-2] What cannot be read clients may never ask for, and what is sound is not
-            // given up for a peer's sake.
+            // [scrub-2] Clients may never request the unreadable part, and sound data is not given
+            // up for the sake of a peer.
             Err(_) => {
                 self.failed_images += 1;
                 Imaged::Failed
@@ -898,8 +896,8 @@ fn visit_rows<'a>(
 }
 
 impl Drop for LsmStore {
-    /// A clean stop loses nothing, so that the next start replays nothing. If it fails, the log
-    /// replays.
+    /// A clean stop loses nothing, so that the next start replays nothing. If the flush fails, the
+    /// log replays.
     fn drop(&mut self) {
         self.flush();
         self.writer.end();

@@ -22,10 +22,10 @@ use super::{
 };
 use crate::key::Key;
 
-/// Bytes up to which the data removed by a flush is freed at once.
+/// Size up to which data removed by a flush is freed at once.
 const FLUSHED_AT_ONCE: u64 = 1 << 20;
 
-/// Keys in a table, and those with a deadline once more in the order of deadlines.
+/// Store in memory: a table of keys, and an index of deadlines.
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     table: Table,
@@ -34,19 +34,17 @@ pub struct MemoryStore {
     meter: Meter,
     /// Deadlines of keys, and of fields.
     deadlines: [BTreeSet<(u64, Box<[u8]>)>; 2],
-    /// The group's time.
     time: u64,
     dead: Dead,
-    /// Data removed by a flush, freed little by little.
+    /// Data removed by a flush, freed gradually.
     flushed: Vec<(Table, Collections)>,
-    /// The one that is going on.
+    /// Snapshot in progress.
     image: Option<Box<Image>>,
-    /// Number of images begun.
+    /// Number of snapshots begun.
     images: u64,
 }
 
 impl MemoryStore {
-    /// An empty store.
     pub fn new() -> Self {
         Self::default()
     }
@@ -66,7 +64,7 @@ impl MemoryStore {
         }
     }
 
-    /// Removes what is stored of a key, and gives what that was.
+    /// Removes the entry of a key and returns its old data.
     fn remove_stored(&mut self, key: &[u8]) -> Option<Old> {
         let position = Position::of(key);
         if self.image.is_some() {
@@ -78,7 +76,7 @@ impl MemoryStore {
         Some(old)
     }
 
-    /// Keeps a row that is about to change for an image in progress.
+    /// Saves the old version of a row for the snapshot in progress, before the row changes.
     #[cold]
     fn keep_row_for_image(&mut self, id: Id, name: &[u8]) {
         if let (Some(image), Some(rows)) = (&mut self.image, self.collections.get(id))
@@ -88,7 +86,7 @@ impl MemoryStore {
         }
     }
 
-    /// Frees rows that no key names, unless an image may need them.
+    /// Frees some rows without a key, unless a snapshot may need them.
     fn free_some(&mut self) {
         if self.image.is_none() {
             self.collections.free_some();
@@ -101,7 +99,7 @@ impl MemoryStore {
         }
     }
 
-    /// Keeps a key that is about to change for an image in progress.
+    /// Saves the old version of a key for the snapshot in progress, before the key changes.
     #[cold]
     fn keep_for_image(&mut self, position: Position, key: &[u8]) {
         if let Some(image) = &mut self.image
@@ -115,7 +113,7 @@ impl MemoryStore {
 impl Store for MemoryStore {
     fn set_time(&mut self, group_ms: u64) {
         if group_ms < self.time {
-            // The service went back.
+            // Time went backwards: the service was rolled back.
             self.dead = Dead::default();
         }
         self.time = group_ms;
@@ -336,21 +334,22 @@ mod tests {
         store
     }
 
-    /// Keys in the order of the store.
+    /// Returns keys in the order of the store.
     fn in_order() -> Vec<[u8; 8]> {
         let mut keys: Vec<_> = (0..KEYS).map(u64::to_le_bytes).collect();
         keys.sort_by_key(|key| Position::of(key));
         keys
     }
 
-    /// Bytes that are kept, counted one by one.
+    /// Returns the bytes saved for the snapshot, checked against a recount.
     fn kept(store: &MemoryStore) -> usize {
         let image = store.image.as_ref().expect("an image is going on");
         assert!(image.kept_bytes() >= image.count_kept());
         image.kept_bytes()
     }
 
-    /// Writes that go where the image comes last, as fast as the store takes them.
+    /// Saved records stay within their limit while keys at the end of the snapshot are written as
+    /// fast as the store accepts them.
     #[test]
     fn a_storm_of_writes_before_an_image_keeps_no_more_than_it_may() {
         const MAX: usize = 1 << 20;
@@ -363,7 +362,7 @@ mod tests {
         let (mut seen, mut most, mut waited, mut fresh) = (BTreeMap::new(), 0, 0, KEYS);
         let mut left = Imaged::More;
         while left == Imaged::More {
-            // A run of commands.
+            // One batch of commands.
             for number in 0..100 {
                 let key = last_first.next().expect("it never ends");
                 match number % 4 {
@@ -376,7 +375,7 @@ mod tests {
                 }
             }
             most = most.max(kept(&store));
-            // It moves on slowly by itself.
+            // Now only its own steps advance the snapshot.
             let mut bytes = 1 << 10;
             while left == Imaged::More {
                 left = store.next_image(bytes, &mut |part| {
@@ -423,7 +422,7 @@ mod tests {
             store.put(key.into(), b"new", VERSION, None);
         }
         assert_eq!(kept(&store), 0);
-        // Nor is anything kept twice, or after a flush.
+        // Nothing is saved twice, or after a flush.
         for _ in 0..3 {
             store.put(keys.last().expect("a key").into(), b"new", VERSION, None);
         }

@@ -1,9 +1,9 @@
-//! Sorted streams as one, of which an upper one hides what lower ones say of the same key.
+//! Merges sorted streams into one; an upper stream hides the lower ones' entries of the same key.
 
-/// Streams in the order of their keys, the uppermost first; none repeats a key.
+/// Merge of streams in key order, the uppermost first. No stream repeats a key.
 pub(super) struct Merge<'a, K, T> {
     streams: Vec<Box<dyn Iterator<Item = (K, T)> + 'a>>,
-    /// The next of each.
+    /// Next entry of each stream.
     heads: Vec<Option<(K, T)>>,
 }
 
@@ -13,7 +13,7 @@ impl<'a, K: Ord, T> Merge<'a, K, T> {
         Self { streams: Vec::new(), heads: Vec::new() }
     }
 
-    /// Adds a stream below the others.
+    /// Adds a stream below the existing ones.
     pub(super) fn add(&mut self, mut stream: impl Iterator<Item = (K, T)> + 'a) {
         self.heads.push(stream.next());
         self.streams.push(Box::new(stream));
@@ -26,7 +26,7 @@ impl<K: Ord, T> Iterator for Merge<'_, K, T> {
     fn next(&mut self) -> Option<(K, T)> {
         let heads = self.heads.iter_mut().enumerate();
         let heads = heads.filter(|(_, head)| head.is_some());
-        // Of equal ones `min_by` finds the first, which is the uppermost.
+        // `min_by` returns the first of equal keys, which is the uppermost.
         let (uppermost, head) = heads.min_by(|(_, a), (_, b)| key(a).cmp(&key(b)))?;
         let found = head.take()?;
         self.heads[uppermost] = self.streams[uppermost].next();

@@ -1,9 +1,9 @@
-//! Counts what a command looks at, so that it stops where it may not go on.
+//! Counts the data that a command visits, so that the command stops at its limit.
 
-/// Bytes of a value that cost a visit.
+/// Bytes of a value per additional visit.
 const BYTES_PER_VISIT: u64 = 1024;
 
-/// Counts visits down.
+/// Countdown of visits.
 #[derive(Debug)]
 pub struct Meter(std::cell::Cell<u64>);
 
@@ -14,12 +14,12 @@ impl Default for Meter {
 }
 
 impl Meter {
-    /// Sets the number of visits that are allowed from here on; unlimited, if `None`.
+    /// Sets the number of visits allowed from here on; `None`: unlimited.
     pub fn allow(&self, visits: Option<u64>) {
         self.0.set(visits.map_or(u64::MAX, |visits| visits + 1));
     }
 
-    /// Counts visits; returns whether they were allowed.
+    /// Counts visits; returns whether they are within the limit.
     pub fn spend(&self, visits: u64) -> bool {
         let left = self.0.get();
         if left < u64::MAX {
@@ -28,17 +28,17 @@ impl Meter {
         !self.is_over()
     }
 
-    /// Counts a visit of something with this many bytes.
+    /// Counts the visit of an item with this many bytes; returns whether it is within the limit.
     pub fn visit(&self, bytes: usize) -> bool {
         self.spend(1 + bytes as u64 / BYTES_PER_VISIT)
     }
 
-    /// Returns whether more visits were made than allowed.
+    /// Returns whether the limit was exceeded.
     pub fn is_over(&self) -> bool {
         self.0.get() == 0
     }
 
-    /// Returns how many of these were used.
+    /// Returns how many of the allowed visits were used.
     pub(crate) fn used(&self, allowed: u64) -> u64 {
         (allowed + 1).saturating_sub(self.0.get())
     }

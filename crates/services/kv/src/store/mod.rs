@@ -1,4 +1,4 @@
-//! The store port: keys with a value, a version and perhaps a deadline.
+//! The store interface: keys with a value, a version and an optional deadline.
 
 use std::ops::ControlFlow;
 
@@ -32,12 +32,12 @@ pub use self::{
     places::{Position, Version},
 };
 
-/// Kind of deadlines: a store keeps both kinds in order.
+/// Kind of deadlines. A store has an index of each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Of {
-    /// Keys'.
+    /// Deadlines of keys.
     Keys = 0,
-    /// The earliest of a field of each hash that has some.
+    /// For each hash, the earliest deadline of a field.
     Fields = 1,
 }
 
@@ -51,18 +51,17 @@ pub type Overdue<'v> = dyn FnMut(u64, &[u8]) -> ControlFlow<()> + 'v;
 /// Visitor of the keys of a scan.
 pub type Visit<'v> = dyn FnMut(&[u8], &Entry<'_>) -> ControlFlow<()> + 'v;
 
-/// Visitor of a row: its name and value.
+/// Visitor of a row's name and value.
 pub type VisitRow<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
 
-/// Range of the rows of a collection: those from a name on, up to another one if there is one, in
-/// order or backwards.
+/// Range of the rows of a collection and the direction in which to visit them.
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'a> {
-    /// The first name.
+    /// First name.
     pub from: &'a [u8],
-    /// No name from here on.
+    /// End of the range, exclusive; `None`: all names from `from` on.
     pub to: Option<&'a [u8]>,
-    /// The last ones first.
+    /// Visit the last row first.
     pub back: bool,
 }
 
@@ -70,7 +69,7 @@ impl<'a> Span<'a> {
     /// All rows.
     pub const ALL: Self = Self { from: &[], to: None, back: false };
 
-    /// Rows from a name on.
+    /// Returns the range of names from `from` on.
     pub const fn from(from: &'a [u8]) -> Self {
         Self { from, ..Self::ALL }
     }
@@ -86,26 +85,25 @@ impl<'a> Span<'a> {
     }
 }
 
-/// Metadata that the replica keeps with the data: keys and values of its own choice.
+/// Metadata of the replica, stored with the data: arbitrary keys and values.
 pub type Metadata = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Keys in the order of their positions. Called from one thread.
 ///
-/// **Time.** A key whose deadline is not above the group's time does not exist ([time-2]), and is
-/// stored until [`Store::sweep`] or a new value takes its place. [`Store::get`],
-/// [`Store::contains`], [`Store::remove`] and [`Store::len`] speak of keys that exist;
-/// [`Store::scan`], images and [`digest`] of all that are stored.
+/// **Time.** A key whose deadline is not above the group's time does not exist ([time-2]), but is
+/// stored until [`Store::sweep`] or a new value replaces it. [`Store::get`], [`Store::contains`],
+/// [`Store::remove`] and [`Store::len`] consider keys that exist; [`Store::scan`], snapshots and
+/// [`digest`] all that are stored.
 ///
-/// A store on a disk that fails says so: [`Store::health`] whether it can go on, and
-/// [`Store::has_failed`] that what it said and did since its last commit is worthless.
+/// A store on disk reports its failures: [`Store::health`] whether it can continue, and
+/// [`Store::has_failed`] that its results and changes since the last commit are void.
 pub trait Store: Send {
-    /// Sets the group's time.
     fn set_time(&mut self, group_ms: u64);
 
-    /// The group's time.
+    /// Returns the group's time.
     fn time(&self) -> u64;
 
-    /// Returns the entry of `key`, whether it exists or is only stored.
+    /// Returns the entry of `key`, even if it has expired.
     fn stored(&self, key: Key<'_>) -> Option<Entry<'_>>;
 
     /// Returns the entry of `key`, if it exists.
@@ -114,36 +112,35 @@ pub trait Store: Send {
         self.stored(key).filter(|entry| entry.exists_at(group_ms))
     }
 
-    /// Returns whether `key` exists.
     fn contains(&self, key: Key<'_>) -> bool {
         self.get(key).is_some()
     }
 
-    /// Sets all that `key` has. The rows that it had end, unless the value names them, too.
+    /// Sets the value and metadata of `key`. Its old rows are dropped, unless the value has their
+    /// id.
     fn set(&mut self, key: Key<'_>, value: &[u8], stamp: Stamp);
 
-    /// The same with a string.
+    /// Sets `key` to a string.
     fn put(&mut self, key: Key<'_>, value: &[u8], version: Version, deadline: Option<u64>) {
         self.set(key, value, Stamp::string(version, deadline));
     }
 
-    /// Removes what is stored of `key`; gives the deadline that it had, if anything was stored. Its
-    /// rows end.
+    /// Removes the entry of `key` and drops its rows. Returns the old deadline if there was an
+    /// entry.
     fn take(&mut self, key: Key<'_>) -> Option<Option<u64>>;
 
-    /// Removes what is stored of `key`, whose rows are all gone or belong to another key by now.
+    /// Removes the entry of `key`, whose rows are already removed or belong to another key.
     fn detach(&mut self, key: Key<'_>);
 
-    /// A row of a collection.
+    /// Returns the value of a row of a collection.
     fn row(&self, id: Id, name: &[u8]) -> Option<Bytes<'_>>;
 
     /// Sets a row of a collection. Its name has at most [`collection::NAME_BYTES_MAX`] bytes.
     fn put_row(&mut self, id: Id, name: &[u8], value: &[u8]);
 
-    /// Removes a row of a collection.
     fn remove_row(&mut self, id: Id, name: &[u8]);
 
-    /// Visits rows of a collection, as many as [`Store::meter`] allows.
+    /// Visits rows of a collection, within the limit of [`Store::meter`].
     fn rows(&self, id: Id, span: Span<'_>, visit: &mut VisitRow<'_>) {
         self.all_rows(id, span, &mut |name, value| match self.meter().visit(value.len()) {
             true => visit(name, value),
@@ -154,31 +151,31 @@ pub trait Store: Send {
     /// Visits rows of a collection.
     fn all_rows(&self, id: Id, span: Span<'_>, visit: &mut VisitRow<'_>);
 
-    /// Returns what counts visits.
+    /// Returns the meter that counts visits.
     fn meter(&self) -> &Meter;
 
-    /// Returns the number of rows of a collection before a name; `None`: this store would have to
-    /// walk to it.
+    /// Returns the number of rows of a collection before `name`; `None` if this store would have to
+    /// count them one by one.
     fn rank(&self, _id: Id, _name: &[u8]) -> Option<u64> {
         None
     }
 
-    /// Returns the name that is preceded by this number of rows. Only of a store that has ranks.
+    /// Returns the name at this rank. Only for a store with ranks.
     fn nth(&self, _id: Id, _number: u64) -> Option<Vec<u8>> {
         None
     }
 
-    /// Ends rows that no key names any more: they are freed little by little, which is not visible.
+    /// Drops rows without a key. They are freed gradually, which is not visible.
     fn end_rows(&mut self, id: Id);
 
-    /// Removes `key`; says whether it was there.
+    /// Removes `key`; returns whether it existed.
     fn remove(&mut self, key: Key<'_>) -> bool {
         let group_ms = self.time();
         self.take(key).is_some_and(|deadline| exists_at(deadline, group_ms))
     }
 
-    /// Removes up to `most` keys that do not exist, those first that ended first; says how many.
-    /// Which ones depends on nothing but the keys that are stored and the group's time.
+    /// Removes up to `most` expired keys, the earliest deadline first; returns their number. The
+    /// choice depends only on the stored keys and the group's time.
     fn sweep(&mut self, most: usize) -> usize {
         let mut dead: Vec<Box<[u8]>> = Vec::new();
         if most > 0 {
@@ -196,34 +193,32 @@ pub trait Store: Send {
         dead.len()
     }
 
-    /// Removes all keys, and notes nothing of it in [`Store::removals`].
+    /// Removes all keys, without recording them in [`Store::removals`].
     fn clear(&mut self);
 
-    /// Returns what is remembered of keys that were removed.
+    /// Returns the versions of removed keys.
     fn removals(&self) -> &Removals;
 
-    /// Returns it to be changed.
+    /// Returns the versions of removed keys, to be changed.
     fn removals_mut(&mut self) -> &mut Removals;
 
-    /// Number of keys. Takes its time when many of them ended since the last call.
+    /// Returns the number of keys. Slow when many of them have expired since the last call.
     fn len(&self) -> u64;
 
-    /// Returns whether there are no keys.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Commands that change these keys follow. Changes nothing: a chance to bring what stands
-    /// there near, for all of them at once.
+    /// Prefetches keys that the next commands change, all of them in parallel. Changes nothing.
     fn prefetch(&self, keys: &[Position]) {
         let _ = keys;
     }
 
-    /// Visits stored keys from `from` on, in order, as many as [`Store::meter`] allows; some of them
-    /// may exist no longer.
+    /// Visits stored keys in order from `from` on, within the limit of [`Store::meter`]. Some may
+    /// have expired.
     fn scan(&self, from: Position, visit: &mut Visit<'_>) {
         let meter = self.meter();
-        // A key lies on its own in memory, not among the rows of a collection.
+        // A key has a memory location of its own, unlike the rows of a collection: it costs more.
         self.all_keys(
             from,
             &mut |key, entry| match meter.spend(3) && meter.visit(16 * key.len()) {
@@ -236,13 +231,13 @@ pub trait Store: Send {
     /// Visits all stored keys from `from` on, in order.
     fn all_keys(&self, from: Position, visit: &mut Visit<'_>);
 
-    /// Visits the deadlines of stored keys from one up to another, both included, earliest first.
+    /// Visits the deadlines of stored keys from `from` to `to`, both inclusive, earliest first.
     fn deadlines(&self, of: Of, from: u64, to: u64, visit: &mut Overdue<'_>);
 
-    /// The earliest of these deadlines above the group's time and up to `until_ms`.
+    /// Returns the earliest deadline of this kind above the group's time and up to `until_ms`.
     fn next_of(&self, of: Of, until_ms: u64) -> Option<u64>;
 
-    /// The earliest deadline above the group's time and up to `until_ms`; as
+    /// Returns the earliest deadline above the group's time and up to `until_ms`; see
     /// [`StateMachine::next_deadline`](quorate_replica::service::StateMachine::next_deadline).
     fn next_deadline(&self, until_ms: u64) -> Option<u64> {
         let mut passed = false;
@@ -251,18 +246,18 @@ pub trait Store: Send {
             ControlFlow::Break(())
         });
         if passed {
-            // Behind a field that has ended may be others of the same hash, of which nothing is
-            // known before that one is removed. They must not live longer for it.
+            // The next deadline of a hash is unknown until its expired field is removed. Its fields
+            // must not live longer because of that.
             return (until_ms > self.time()).then_some(until_ms);
         }
         let next = Of::BOTH.map(|of| self.next_of(of, until_ms));
         next.into_iter().flatten().min()
     }
 
-    /// Makes everything since the last call, this position and `meta` one atomic unit.
+    /// Makes all changes since the last call, this position and `meta` one atomic unit.
     fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]);
 
-    /// Notes that no later position may survive; as
+    /// Records that no later position may survive; see
     /// [`StateMachine::logged`](quorate_replica::service::StateMachine::logged).
     fn logged(&mut self, to: Slot) {
         let _ = to;
@@ -271,86 +266,87 @@ pub trait Store: Send {
     /// Returns the position and metadata of the last surviving commit.
     fn recovered(&mut self) -> (Slot, Metadata);
 
-    /// Returns the health of the store; as
+    /// Returns the health of the store; see
     /// [`StateMachine::health`](quorate_replica::service::StateMachine::health).
     fn health(&mut self) -> Health {
         Health::Well
     }
 
-    /// Returns whether something could not be read; as
+    /// Returns whether a read has failed; see
     /// [`StateMachine::has_failed`](quorate_replica::service::StateMachine::has_failed).
     fn has_failed(&self) -> bool {
         false
     }
 
-    /// Begins an image of all keys as they are, everything being committed, and says how many they
-    /// are; as [`StateMachine::begin_image`](quorate_replica::service::StateMachine::begin_image).
+    /// Begins a snapshot of the committed keys and returns their number; see
+    /// [`StateMachine::begin_image`](quorate_replica::service::StateMachine::begin_image).
+    /// Everything must be committed.
     fn begin_image(&mut self) -> Option<u64>;
 
-    /// Passes the next keys of the image, in the order of the store, each followed by its rows; as
-    /// [`StateMachine::next_image`](quorate_replica::service::StateMachine::next_image).
+    /// Passes the next keys of the snapshot to `each`, in the store's order, each followed by its
+    /// rows; see [`StateMachine::next_image`](quorate_replica::service::StateMachine::next_image).
     fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(Part<'_>)) -> Imaged;
 
-    /// Ends the image, if one is going on.
+    /// Ends the snapshot in progress, if any.
     fn end_image(&mut self);
 
-    /// Begins a load of other keys, which replace all present ones; as
+    /// Begins loading keys that replace all present ones; see
     /// [`StateMachine::begin_load`](quorate_replica::service::StateMachine::begin_load).
     fn begin_load(&mut self) -> Result<(), LoadError>;
 
-    /// Loads a key; each comes once.
+    /// Loads a key. Each key is loaded once.
     fn load(&mut self, key: Key<'_>, value: &[u8], stamp: Stamp) -> Result<(), LoadError>;
 
-    /// Loads a row of one of the keys; each comes once.
+    /// Loads a row of a loaded key. Each row is loaded once.
     fn load_row(&mut self, id: Id, name: &[u8], value: &[u8]) -> Result<(), LoadError>;
 
-    /// Finishes a load; as
+    /// Finishes a load; see
     /// [`StateMachine::finish_load`](quorate_replica::service::StateMachine::finish_load).
     fn finish_load(&mut self, at: Slot, meta: &[MetaChange]) -> Result<(), LoadError>;
 
-    /// Returns the synced position; as
+    /// Returns the synced position; see
     /// [`StateMachine::synced_to`](quorate_replica::service::StateMachine::synced_to).
     fn synced_to(&mut self) -> Option<Slot> {
         None
     }
 
-    /// Starts a sync; as
+    /// Starts a sync; see
     /// [`StateMachine::start_sync`](quorate_replica::service::StateMachine::start_sync).
     fn start_sync(&mut self) {}
 
-    /// Starts a scrub; as
+    /// Starts a scrub; see
     /// [`StateMachine::start_scrub`](quorate_replica::service::StateMachine::start_scrub).
     fn start_scrub(&mut self, bytes_per_second: u64) {
         let _ = bytes_per_second;
     }
 
-    /// Returns the results of the scrub; as
+    /// Returns the results of the scrub; see
     /// [`StateMachine::take_scrubbed`](quorate_replica::service::StateMachine::take_scrubbed).
     fn take_scrubbed(&mut self) -> Scrubbed {
         Scrubbed::default()
     }
 
-    /// Returns whether a scrub is needed; as
+    /// Returns whether a scrub is needed; see
     /// [`StateMachine::wants_scrub`](quorate_replica::service::StateMachine::wants_scrub).
     fn wants_scrub(&mut self) -> bool {
         false
     }
 
-    /// Returns the bytes kept; as
+    /// Returns the bytes retained; see
     /// [`StateMachine::kept_bytes`](quorate_replica::service::StateMachine::kept_bytes).
     fn kept_bytes(&self) -> u64 {
         0
     }
 
-    /// Begins to rebuild the store; as
+    /// Begins to rebuild the store; see
     /// [`StateMachine::renew`](quorate_replica::service::StateMachine::renew).
     fn renew(&mut self) -> Result<(), String> {
         Err("the store has no files".to_owned())
     }
 }
 
-/// A fingerprint of all stored keys, values, versions, deadlines and rows: equal stores, equal
-/// digests, whichever kind they are. Reads everything.
+/// Returns a fingerprint of all stored keys, values, versions, deadlines and rows: equal for equal
+/// stores of any kind. Reads everything.
 pub fn digest(store: &dyn Store) -> u128 {
     fn update(hasher: &mut Xxh3, parts: [&[u8]; 2]) {
         for part in parts {
@@ -363,7 +359,7 @@ pub fn digest(store: &dyn Store) -> u128 {
         update(&mut hasher, [key, &entry.value]);
         hasher.update(&entry.version.slot.to_le_bytes());
         hasher.update(&entry.version.index.to_le_bytes());
-        // 0 and "none" must differ, and so must a header and a string of the same bytes.
+        // 0 and "none" must differ, and so must a header and a string with the same bytes.
         hasher.update(&[u8::from(entry.deadline.is_some()) | (entry.kind as u8) << 1]);
         hasher.update(&entry.deadline.unwrap_or(0).to_le_bytes());
         if let Some(id) = id_in(entry.kind, &entry.value) {

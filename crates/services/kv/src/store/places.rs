@@ -1,19 +1,19 @@
-//! Where things stand: a command in the log, a key in the order of the store.
+//! Coordinates: of a command in the log (version), and of a key in the store's order (position).
 
 use quorate_replica::service::CommandId;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The command that changed a key last; `None` in its place means that the key is absent.
+/// Command that last changed a key. An `Option` of it is `None` for an absent key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
-    /// The command's slot.
+    /// Slot of the command.
     pub slot: u64,
-    /// Its place in the batch.
+    /// Index of the command in its batch.
     pub index: u32,
 }
 
 impl Version {
-    /// Before every log.
+    /// Version before every command.
     pub const ABSENT: Self = Self { slot: 0, index: 0 };
 }
 
@@ -23,30 +23,30 @@ impl From<CommandId> for Version {
     }
 }
 
-/// Position of a key in the order of the store: a hash of 48 bits, never 0.
+/// Position of a key in the store's order: a hash of 48 bits, never 0.
 ///
-/// Stores are ordered by ⟨position, key⟩. A SCAN cursor is a position, so it needs no memory on any
-/// node, means the same on all of them and after a restart, and fits the numbers of clients that
-/// read it into a double.
+/// Stores are ordered by ⟨position, key⟩. A SCAN cursor is a position: it needs no memory on any
+/// node, means the same on all nodes and after a restart, and fits the numbers of clients that
+/// parse it as a double.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(u64);
 
 impl Position {
-    /// Before every key.
+    /// Position before every key.
     pub const START: Self = Self(0);
-    /// The least position of a key: the start itself is not used.
+    /// Lowest position that a key can have.
     pub(crate) const FIRST: Self = Self(1);
     pub(super) const BITS: u32 = 48;
-    /// Bytes of a position.
+    /// Size of an encoded position.
     pub(crate) const BYTES: usize = 6;
     const MAX: u64 = (1 << Self::BITS) - 1;
 
-    /// The position of a key. Part of the store's format and of the meaning of cursors.
+    /// Returns the position of a key. Part of the store's format and of the meaning of cursors.
     pub fn of(key: &[u8]) -> Self {
         Self((xxh3_64(key) >> (64 - Self::BITS)).max(1))
     }
 
-    /// A cursor as a client gave it; `None` if no key can be there.
+    /// Converts a client's cursor; `None` if no key can have that position.
     pub const fn from_cursor(cursor: u64) -> Option<Self> {
         if cursor <= Self::MAX { Some(Self(cursor)) } else { None }
     }
@@ -56,12 +56,12 @@ impl Position {
         self.0
     }
 
-    /// From its six bytes.
+    /// Decodes a position.
     pub(super) fn from_bytes(bytes: [u8; 6]) -> Self {
         Self(bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
     }
 
-    /// Six bytes that sort alike.
+    /// Encodes the position so that bytes sort like positions.
     pub fn to_bytes(self) -> [u8; 6] {
         let [_, _, bytes @ ..] = self.0.to_be_bytes();
         bytes

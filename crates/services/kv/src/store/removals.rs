@@ -1,8 +1,9 @@
-//! Versions of absent keys, for WATCH: a key that comes and goes leaves a trace ([watch-1]).
+//! Versions of absent keys, for WATCH: a key that is created and removed again leaves a trace
+//! ([watch-1]).
 //!
-//! A key's version goes with the key. What is kept of it is the latest version that was removed
-//! from its group of keys, of which there are 65 536: at most some megabytes, however many keys
-//! come and go. `docs/spec/watch.md` has the argument.
+//! A key's version is removed with the key. What remains is the latest removed version of its group
+//! of keys. There are 65 536 groups: at most a few megabytes, however many keys are created and
+//! removed. `docs/spec/watch.md` has the argument.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,21 +14,21 @@ use xxhash_rust::xxh3::Xxh3;
 use super::places::{Position, Version};
 use crate::encode::{Decoder, Encoder, Malformed};
 
-/// Bits of a position that do not distinguish groups of keys.
+/// Low bits of a position that do not distinguish groups of keys.
 const SHIFT: u32 = Position::BITS - u16::BITS;
-/// First bytes of the metadata's keys; no key of the replica begins so.
+/// Prefix of the metadata's keys; no key of the replica begins with it.
 const META: &[u8] = b"kv.gone.";
 
 /// Latest versions of removed keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Removals {
-    /// [watch-3] All nodes have the same, so it is part of the state.
+    /// [watch-3] Set if equal on all nodes, and so a part of the state.
     replicated: bool,
-    /// No absent key has an earlier version.
+    /// Minimum version of all absent keys.
     floor: Version,
-    /// By the group of the key; all are above the floor.
+    /// Latest removed version by group of keys. Invariant: all are above the floor.
     groups: BTreeMap<u16, Version>,
-    /// Entries that the last commit does not have; `None` is the floor.
+    /// Entries changed since the last commit; `None` is the floor.
     changed: BTreeSet<Option<u16>>,
 }
 
@@ -36,19 +37,19 @@ const fn group_of(position: Position) -> u16 {
 }
 
 impl Removals {
-    /// Knows nothing of what was removed below this slot.
+    /// Creates a record that knows no removals below this slot.
     pub fn from(slot: Slot) -> Self {
-        // Before every command that comes, the one that replicates it included.
+        // Before every later command, the replicating one included.
         let floor = Version { slot: slot.0.saturating_sub(1), index: u32::MAX };
         Self { floor, ..Self::default() }
     }
 
-    /// [watch-1] Returns the version of a key of which nothing is stored.
+    /// [watch-1] Returns the version of a key that is not stored.
     pub fn version(&self, position: Position) -> Version {
         self.groups.get(&group_of(position)).map_or(self.floor, |version| *version)
     }
 
-    /// [watch-1] Notes that a key with this version is removed.
+    /// [watch-1] Records the removal of a key with this version.
     pub fn note(&mut self, position: Position, version: Version) {
         if version > self.version(position) {
             let group = group_of(position);
@@ -57,7 +58,7 @@ impl Removals {
         }
     }
 
-    /// [watch-2] Changes all absent keys.
+    /// [watch-2] Gives all absent keys a new version.
     pub fn raise(&mut self, floor: Version) {
         self.floor = floor;
         for group in std::mem::take(&mut self.groups).into_keys() {
@@ -66,8 +67,8 @@ impl Removals {
         self.note_change(None);
     }
 
-    /// [watch-3] Makes it a part of the replicated state, if it is none: the same on all nodes from
-    /// this command on.
+    /// [watch-3] Makes the record part of the replicated state, if it is not: equal on all nodes
+    /// from this command on.
     pub fn replicate(&mut self, since: Version) {
         if !self.replicated {
             self.raise(since);
@@ -82,12 +83,12 @@ impl Removals {
         }
     }
 
-    /// Returns whether a commit has nothing to do.
+    /// Returns whether a commit would have no work.
     pub fn is_unchanged(&self) -> bool {
         self.changed.is_empty()
     }
 
-    /// Returns what a commit changes of the metadata.
+    /// Returns the changes of the metadata for a commit.
     pub fn commit(&mut self) -> Vec<MetaChange> {
         let changed = std::mem::take(&mut self.changed);
         changed.into_iter().map(|entry| self.as_change(entry)).collect()
@@ -106,14 +107,14 @@ impl Removals {
         MetaChange { key: [META, &group].concat(), value }
     }
 
-    /// Returns all of it, as metadata of a store that has none.
+    /// Returns the whole record as metadata, for a store that has none.
     pub fn as_metadata(&self) -> impl Iterator<Item = MetaChange> {
         let groups = self.groups.keys().copied().map(Some);
         let entries = std::iter::once(None).chain(groups).filter(|_| self.replicated);
         entries.map(|entry| self.as_change(entry))
     }
 
-    /// Takes from the metadata at this position what it has of removals.
+    /// Extracts the record from the metadata at this position.
     pub fn restore(meta: &mut Metadata, at: Slot) -> Self {
         let mut removals = Self::from(at);
         for (key, value) in meta.extract_if(.., |(key, _)| key.starts_with(META)) {
@@ -131,7 +132,7 @@ impl Removals {
         removals
     }
 
-    /// Writes an image's item; `false`: images have none.
+    /// Encodes the snapshot item; returns `false` if snapshots have none.
     pub fn encode(&self, out: &mut Encoder<'_>) -> bool {
         write_version(self.floor, out);
         for (group, version) in &self.groups {
@@ -140,7 +141,7 @@ impl Removals {
         self.replicated
     }
 
-    /// Reads an image's item.
+    /// Decodes the snapshot item.
     pub fn decode(from: &mut Decoder<'_>) -> Result<Self, Malformed> {
         let floor = read_version(from)?;
         let mut removals = Self { replicated: true, floor, ..Self::default() };
@@ -156,13 +157,13 @@ impl Removals {
         Ok(removals)
     }
 
-    /// Returns the latest slot that it knows of.
+    /// Returns the latest slot in the record.
     pub fn newest(&self) -> u64 {
         let groups = self.groups.values().map(|version| version.slot);
         groups.fold(self.floor.slot, u64::max)
     }
 
-    /// Adds it to a fingerprint of the state, if it belongs to it.
+    /// Adds the record to a fingerprint of the state, if it is replicated.
     pub(super) fn digest(&self, hasher: &mut Xxh3) {
         let mut bytes = Vec::new();
         if self.encode(&mut Encoder(&mut bytes)) {

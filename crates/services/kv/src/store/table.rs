@@ -1,9 +1,9 @@
-//! A flat table in the order of positions: a search is one look at one place.
+//! A flat table in the order of positions: a lookup touches one place.
 //!
-//! A position is a hash, so its upper bits say where an item stands: open addressing with linear
+//! A position is a hash, so its upper bits give the slot of an item: open addressing with linear
 //! probing, whose runs are kept sorted. Shards divide the positions, so that growing moves a small
-//! part at a time. A client that chooses keys by their hashes could build runs without end; an item
-//! that would stand further than [`REACH`] from its place is spilled into a tree instead.
+//! part at a time. A client that chooses keys by their hashes could build runs of unbounded length;
+//! an item further than [`REACH`] from its slot is therefore spilled into a tree.
 
 mod record;
 
@@ -16,39 +16,39 @@ use super::{
 };
 
 const SHARD_BITS: u32 = 10;
-/// Slots of a shard with one key.
+/// Slots, as a power of two, of a shard with one key.
 const FEWEST: u32 = 3;
-/// No item stands further than this behind its place. With [`FULL`] a run that long is rare:
-/// less than one item in a million.
+/// Maximum distance of an item from its home slot. With [`FULL`] a run that long is rare: less than
+/// one item in a million.
 const REACH: usize = 128;
-/// Slots behind the last place that a shard adds at a time.
+/// Slots that a shard adds at its end at a time.
 const TAIL: usize = 4;
-/// Items per slot beyond which a shard doubles.
+/// Load factor above which a shard doubles, as a fraction.
 const FULL: (usize, usize) = (5, 8);
-/// Items per slot below which it halves.
+/// Load factor below which a shard halves, as a fraction.
 const HOLLOW: (usize, usize) = (1, 8);
-/// Keys, about, whose bytes are counted to find out how many bytes there are.
+/// Approximate number of keys to sample for an estimate of the bytes.
 const COUNTED_MAX: u64 = 1 << 16;
-/// Records, about, that are freed at a time.
+/// Approximate number of records freed at a time.
 const FREED_MAX: usize = 4096;
-/// At least every shard of that many is counted.
+/// Largest step of the sample: at least one shard of this many is counted.
 const STEP_MAX: u64 = 64;
 
-/// All keys.
+/// Table of all keys.
 #[derive(Debug)]
 pub(super) struct Table {
     shards: Vec<Shard>,
     keys: u64,
 }
 
-/// The keys of one of equal parts of the positions.
+/// Keys of one of the equal ranges of positions.
 #[derive(Debug, Default)]
 struct Shard {
-    /// Sorted by ⟨position, key⟩. Between an item and its place is no empty slot. Longer than
-    /// 2^bits if the last run needs it.
+    /// Sorted by ⟨position, key⟩, without an empty slot between an item and its home slot. Longer
+    /// than 2^bits if the last run needs it.
     slots: Vec<Option<Item>>,
     bits: u32,
-    /// In slots, not spilled.
+    /// Items in slots, without the spilled ones.
     items: usize,
     spilled: BTreeMap<Position, Spilled>,
 }
@@ -63,7 +63,7 @@ struct Item {
 
 impl Item {
     fn compare(&self, position: Position, key: &[u8]) -> Ordering {
-        // Positions settle nearly every comparison without touching the record.
+        // Positions settle nearly every comparison without reading the record.
         let by_position = self.position.cmp(&position);
         by_position.then_with(|| self.record.key().cmp(key))
     }
@@ -84,7 +84,7 @@ impl Table {
         self.shards[shard_of(position)].get(position, key)
     }
 
-    /// Sets what `key` has; returns what it had.
+    /// Sets the record of `key`; returns its old data.
     pub(super) fn put(
         &mut self,
         position: Position,
@@ -114,7 +114,7 @@ impl Table {
         Some(removed)
     }
 
-    /// All records from `from` on, in order.
+    /// Returns the records from `from` on, in order.
     pub(super) fn from(&self, from: Position) -> impl Iterator<Item = (Position, &Record)> {
         let (first, rest) =
             self.shards[shard_of(from)..].split_first().expect("every position has a shard");
@@ -122,8 +122,8 @@ impl Table {
         first.from(from).chain(rest)
     }
 
-    /// Bytes of all records, about: a large table looks at some of its shards, whose positions are
-    /// hashes and so say what the others are like.
+    /// Estimates the bytes of all records. In a large table only some shards are counted: positions
+    /// are hashes, so shards are alike.
     pub(super) fn bytes_about(&self) -> u64 {
         let step = (self.keys / COUNTED_MAX).clamp(1, STEP_MAX);
         let looked_at = self.shards.iter().step_by(usize::try_from(step).unwrap_or(1));
@@ -131,13 +131,13 @@ impl Table {
         (bytes as u64).saturating_mul(step)
     }
 
-    /// Shards that lie before `position` wholly.
+    /// Returns the number of shards that lie entirely before `position`.
     pub(super) const fn shards_before(position: Position) -> usize {
         shard_of(position)
     }
 
-    /// Frees the records of those shards, but for the first `freed`; says how many records they
-    /// were, and of how many bytes.
+    /// Frees the records of the shards before `position`, except the first `freed` shards. Returns
+    /// the number of records and their bytes.
     pub(super) fn forget_before(&mut self, position: Position, freed: usize) -> (usize, usize) {
         let (mut records, mut bytes) = (0, 0);
         let passed = freed..Self::shards_before(position).max(freed);
@@ -152,8 +152,7 @@ impl Table {
         (records, bytes)
     }
 
-    /// Frees some of the records of a table that nothing names any more; returns whether there are
-    /// more.
+    /// Frees some records of a table that is no longer in use; returns whether there are more.
     pub(super) fn free_some(&mut self) -> bool {
         let mut freed = 0;
         while freed < FREED_MAX
@@ -164,9 +163,9 @@ impl Table {
         !self.shards.is_empty()
     }
 
-    /// Brings what stands at `positions` into the caches. Each of the two loops consists of loads
-    /// that do not wait for each other, so the processor has many misses in flight at once; one
-    /// command after another would wait for each of its own.
+    /// Brings the records at `positions` into the caches. The loads in each of the two loops are
+    /// independent, so the processor has many misses in flight at once; commands executed in
+    /// sequence would wait for each miss.
     pub(super) fn touch(&self, positions: &[Position]) {
         let place = |position: &Position| {
             let shard = &self.shards[shard_of(*position)];
@@ -187,21 +186,21 @@ const fn shard_of(position: Position) -> usize {
 }
 
 impl Shard {
-    /// Returns the index at which an item would stand if it were alone.
+    /// Returns the home slot of an item.
     fn place(&self, position: Position) -> usize {
         let in_shard = position.cursor() << (u64::BITS - Position::BITS + SHARD_BITS);
-        // A shard without slots has no bits, and no place.
+        // A shard without slots has no bits; its only home slot is 0.
         in_shard.checked_shr(u64::BITS - self.bits).unwrap_or(0) as usize
     }
 
-    /// The first item that is not before `position`, if it is at it.
+    /// Returns the first item at `position`, if any.
     fn first(&self, position: Position) -> Option<&Item> {
         let run = self.slots.get(self.place(position)..)?.iter().map_while(Option::as_ref);
         let mut rest = run.skip_while(|item| item.position < position);
         rest.next().filter(|item| item.position == position)
     }
 
-    /// Finds the index of the key, or the one for its insertion.
+    /// Finds the index of the key, or the index at which to insert it.
     fn find(&self, position: Position, key: &[u8]) -> Result<usize, usize> {
         let mut at = self.place(position);
         while let Some(Some(item)) = self.slots.get(at) {
@@ -229,7 +228,7 @@ impl Shard {
         self.spilled.get_mut(&position)?.get_mut(key)
     }
 
-    /// Adds a key that is not there.
+    /// Adds a key that is not in the shard.
     fn add(&mut self, item: Item) {
         if (self.items + 1) * FULL.1 > self.capacity() * FULL.0 {
             self.resize((self.bits + 1).max(FEWEST));
@@ -242,13 +241,13 @@ impl Shard {
         let (Ok(at) | Err(at)) = self.find(item.position, item.record.key());
         let run = self.slots[at..].iter().take_while(|slot| slot.is_some());
         let end = at + run.count();
-        // Each item that moves has its place at or behind this one's, so none of them ends up
-        // further from it than this.
+        // The home slot of each moved item is at or after this one's, so none ends up further from
+        // home than the new item.
         if end - place > REACH {
             return self.spill(item);
         }
         if end == self.slots.len() {
-            // By itself a vector would double.
+            // A push would double the vector's capacity.
             self.slots.reserve_exact(TAIL);
             self.slots.push(None);
         }
@@ -272,7 +271,7 @@ impl Shard {
             return removed;
         };
         let removed = self.slots[at].take();
-        // What stood behind its place because of it moves up.
+        // Items that this one displaced move back up.
         let behind = self.slots[at + 1..].iter().zip(at + 1..);
         let moving = behind.take_while(|(slot, now_at)| {
             let place = slot.as_ref().map(|item| self.place(item.position));
@@ -287,7 +286,7 @@ impl Shard {
         removed.map(|item| item.record)
     }
 
-    /// In any order.
+    /// Returns the records in arbitrary order.
     fn records(&self) -> impl Iterator<Item = &Record> {
         let slots = self.slots.iter().flatten().map(|item| &item.record);
         slots.chain(self.spilled.values().flat_map(BTreeMap::values))
@@ -304,7 +303,7 @@ impl Shard {
         self.bits = bits;
         let old = mem::replace(&mut self.slots, Vec::with_capacity(capacity + TAIL));
         self.items = 0;
-        // They come in order, so each goes to its place or behind the one before.
+        // Items arrive in order, so each goes to its home slot or after the previous one.
         for item in old.into_iter().flatten() {
             let place = self.place(item.position);
             if self.slots.len() > place + REACH {
@@ -348,7 +347,7 @@ mod tests {
 
     type Model = BTreeMap<(Position, Vec<u8>), Vec<u8>>;
 
-    /// Repeatable draws.
+    /// Deterministic random numbers.
     struct Draws(u64);
 
     impl Draws {
@@ -373,7 +372,8 @@ mod tests {
         assert_eq!(value, expected);
     }
 
-    /// The table has what the model has, in its order, also from the middle on; and its rules hold.
+    /// Checks that the table equals the model, also when read from the middle, and that its
+    /// invariants hold.
     fn compare(table: &Table, model: &Model, from: Position) {
         assert_eq!(table.len(), model.len() as u64);
         for start in [Position::START, from] {
@@ -400,7 +400,7 @@ mod tests {
         }
     }
 
-    /// Adds, replaces, removes until all is gone again.
+    /// Adds, replaces and removes keys until the table is empty again.
     fn lives(mut draw: impl FnMut(&mut Draws) -> Position, seed: u64) -> usize {
         let (mut draws, mut table, mut model) = (Draws(seed), Table::default(), Model::new());
         let mut spilled = 0;
@@ -413,7 +413,7 @@ mod tests {
                     table.get(position, &key).map(|record| record.entry().value.to_vec()),
                     model.get(&(position, key.to_vec())).cloned()
                 );
-                // It grows in the first rounds, and shrinks in the last.
+                // The table grows in the first rounds and shrinks in the last ones.
                 if draws.below(8) < round {
                     remove(&mut table, &mut model, position, &key);
                 } else {
@@ -446,10 +446,10 @@ mod tests {
     #[test]
     fn positions_of_hashes_stay_near_their_places() {
         assert_eq!(lives(|draws| at(draws.below(END)), 1), 0);
-        // One shard.
+        // All keys in one shard.
         let shard = END >> SHARD_BITS;
         assert_eq!(lives(|draws| at(shard * 5 + draws.below(shard)), 2), 0);
-        // The last places of the last shard.
+        // The last positions of the last shard.
         lives(|draws| at(END - 1 - draws.below(shard / 4)), 3);
     }
 
@@ -461,13 +461,13 @@ mod tests {
         lives(far_and_wide, 5);
     }
 
-    /// Neighbours that had a place each share it in the smaller table.
+    /// Keys with adjacent home slots share them in the smaller table, and those too far from home spill.
     #[test]
     fn a_run_that_no_longer_fits_when_a_shard_shrinks_spills() {
         let (mut table, mut model) = (Table::default(), Model::new());
         let (shard, slots) = (END >> SHARD_BITS, 1 << 12);
         let mut draws = Draws(6);
-        // They make the table large; then each place from the first on is taken.
+        // These keys make the table large; then every slot from the first on is filled.
         let behind = (0..1500).map(|_| at(shard / 8 + draws.below(shard - shard / 8)));
         let spread: Vec<_> = behind.collect();
         for position in &spread {

@@ -1,4 +1,4 @@
-//! Roles, passwords and certificates, as a client of the Redis protocol meets them.
+//! Roles, passwords and certificates, as seen by a client of the Redis protocol.
 
 use std::{
     collections::VecDeque,
@@ -10,12 +10,12 @@ use quorate_replica::front::{ConnectionId, Front as _};
 
 use crate::common::{Node, World, request};
 
-/// The password of a hash is what stands behind this.
+/// Prefix of a hash in these tests; the password follows in plain text.
 const HASH: &str = "$argon2id$";
 const WRONG: &str = "-WRONGPASS invalid username-password pair or user is disabled.|";
 const NO_AUTH: &str = "-NOAUTH Authentication required.|";
 
-/// Checks passwords when the test says so.
+/// Password checker that runs when the test says so.
 #[derive(Clone, Debug, Default)]
 struct Desk(Arc<Mutex<Queues>>);
 
@@ -63,8 +63,8 @@ impl Guarded {
         Self { node, desk }
     }
 
-    /// Creates a node that does not know the permissions yet, and where requests do not wait for
-    /// them any longer.
+    /// Creates a node that does not know the permissions yet, and on which requests no longer wait
+    /// for them.
     fn impatient() -> Self {
         let mut guarded = Self::unknown();
         let client = guarded.connect(Who::Anonymous);
@@ -75,7 +75,7 @@ impl Guarded {
         guarded
     }
 
-    /// Lets time go by as it does on a node that is idle: with a turn every second.
+    /// Lets time pass as on an idle node: with a turn every second.
     fn wait_ms(&mut self, mut ms: u64) {
         while ms > 0 {
             let step = ms.min(1_000);
@@ -85,8 +85,8 @@ impl Guarded {
         }
     }
 
-    /// `ann` is an admin and `reader`, `writer`, `operator` are what they are called; each has its
-    /// name as its password.
+    /// Creates a node with the admin `ann`, and `reader`, `writer` and `operator` with these roles.
+    /// Each user's password is the name.
     fn new() -> Self {
         let mut guarded = Self::unknown();
         guarded.node.world.users = Some(Users::NONE);
@@ -113,7 +113,7 @@ impl Guarded {
         world.users_version += 1;
     }
 
-    /// All passwords that wait are checked.
+    /// Checks all waiting passwords.
     fn judge(&mut self) {
         {
             let mut queues = self.desk.lock();
@@ -136,7 +136,7 @@ impl Guarded {
         self.connect(Who::Client(name.to_owned()))
     }
 
-    /// Sends a command, and returns the replies, also to checks meanwhile.
+    /// Sends a command and checks passwords; returns the replies.
     fn say(&mut self, client: ConnectionId, text: &str) -> String {
         let mut heard = self.node.say(client, text);
         self.judge();
@@ -152,7 +152,7 @@ impl Guarded {
     }
 }
 
-/// [access-1]
+/// [access-1] Each role may execute exactly its commands.
 #[test]
 fn each_role_may_do_what_it_may_and_no_more() {
     let mut guarded = Guarded::new();
@@ -234,7 +234,7 @@ fn who_has_not_said_who_it_is_may_only_say_so() {
     assert_eq!(guarded.say(client, "AUTH writer writer"), "+OK|");
     assert_eq!(guarded.say(client, "ACL WHOAMI"), "$6|writer|");
     assert_eq!(guarded.say(client, "SET k v"), "+OK|");
-    // A wrong password changes nothing, and RESET everything.
+    // A wrong password changes nothing; RESET ends the authentication.
     assert_eq!(guarded.say(client, "AUTH reader wrong"), WRONG);
     assert_eq!(guarded.say(client, "ACL WHOAMI"), "$6|writer|");
     assert_eq!(guarded.say(client, "RESET"), "+RESET|");
@@ -255,7 +255,7 @@ fn a_certificate_is_a_name_and_nodes_may_do_everything() {
     assert_eq!(guarded.say(web, "ACL WHOAMI"), "$3|web|");
     assert_eq!(guarded.say(web, "GET k"), "$-1|");
     assert!(guarded.say(web, "SET k v").starts_with("-NOPERM User web "));
-    // No password fits a user that has none.
+    // No password is right for a user without one.
     assert_eq!(guarded.say(web, "AUTH web web"), WRONG);
     assert_eq!(guarded.say(web, "AUTH writer writer"), "+OK|");
     assert_eq!(guarded.say(web, "SET k v"), "+OK|");
@@ -264,7 +264,7 @@ fn a_certificate_is_a_name_and_nodes_may_do_everything() {
     assert!(heard.starts_with("-NOPERM User eve of this certificate has no role"), "{heard}");
     let node = guarded.connect(Who::Node(2));
     assert_eq!(guarded.say(node, "FLUSHALL"), "+OK|");
-    // All clients that do not authenticate may read from now on.
+    // From now on clients without authentication may read.
     guarded.set("default", Role::Reader, false);
     let anonymous = guarded.connect(Who::Anonymous);
     for client in [eve, anonymous] {
@@ -275,7 +275,7 @@ fn a_certificate_is_a_name_and_nodes_may_do_everything() {
     assert_eq!(guarded.say(anonymous, "ACL WHOAMI"), "$7|default|");
 }
 
-/// [access-2]
+/// [access-2] A permission that is withdrawn is gone at the next request.
 #[test]
 fn what_is_taken_away_is_gone_at_the_next_request() {
     let mut guarded = Guarded::new();
@@ -296,7 +296,7 @@ fn what_is_taken_away_is_gone_at_the_next_request() {
     assert!(heard.starts_with("-ERR AUTH <password> called without"), "{heard}");
 }
 
-/// A number of a session asks for a writer, and so does what stands behind it.
+/// A numbered command needs a writer, and also the role of the command after the number.
 #[test]
 fn numbered_commands_and_transactions_hide_nothing() {
     let mut guarded = Guarded::new();
@@ -319,7 +319,7 @@ fn numbered_commands_and_transactions_hide_nothing() {
     assert_eq!(guarded.say(client, "GET k"), "$1|v|");
 }
 
-/// A library sends all its greetings at once.
+/// Requests after a password check wait for it: a library sends all its greetings at once.
 #[test]
 fn what_comes_behind_a_password_waits_for_it() {
     let mut guarded = Guarded::new();
@@ -336,7 +336,7 @@ fn what_comes_behind_a_password_waits_for_it() {
     assert_eq!(guarded.node.take(client), "+OK|+OK|");
     guarded.judge();
     assert_eq!(guarded.node.take(client), format!("{WRONG}$1|v|"));
-    // A client that disconnects is not waited for, and a verdict without a client does no harm.
+    // A client may disconnect during the check, and the result is then ignored.
     guarded.node.feed(client, &request(&["AUTH", "reader", "reader"]));
     guarded.node.front.closed(client, &mut guarded.node.world);
     guarded.judge();
@@ -372,7 +372,8 @@ fn guessing_ends_the_connection_and_a_full_desk_says_so() {
     assert!(guarded.node.front.closing(client));
 }
 
-/// [access-4] A node that has just started, and knows no users yet, does not admit all clients.
+/// [access-4] A node that has just started, and does not know any users yet, does not admit all
+/// clients.
 #[test]
 fn while_nobody_knows_who_may_do_what_requests_wait_as_for_a_leader() {
     let mut guarded = Guarded::unknown();
@@ -388,7 +389,7 @@ fn while_nobody_knows_who_may_do_what_requests_wait_as_for_a_leader() {
     guarded.turn();
     assert_eq!(guarded.node.take(client), "+OK|");
 
-    // It is not known in time: an answer is better than none.
+    // Not known within the time limit: an error is better than no reply.
     let mut guarded = Guarded::unknown();
     let client = guarded.connect(Who::Anonymous);
     assert_eq!(guarded.say(client, "SET k v"), "");
@@ -399,15 +400,14 @@ fn while_nobody_knows_who_may_do_what_requests_wait_as_for_a_leader() {
     assert!(heard.starts_with("-NOQUORUM not executed: this node does not know yet"), "{heard}");
     assert_eq!(guarded.say(client, "GET k"), heard, "and at once");
     assert_eq!(guarded.say(client, "AUTH writer writer"), heard);
-    // Known at last, and not all clients are admitted.
+    // The users become known, and clients without authentication are not admitted.
     guarded.node.world.users = Some(Users::NONE);
     guarded.set("ann", Role::Admin, true);
     assert_eq!(guarded.say(client, "GET k"), NO_AUTH);
 }
 
-/// [access-4] A command that opens a transaction is refused while permissions are not known, and
-/// the following ones are not: by then they are known. The transaction does not run without its
-/// guard.
+/// [access-4] A WATCH is refused while permissions are unknown, and the following commands are not,
+/// since they are known by then. The transaction must not run without its WATCH.
 #[test]
 fn a_transaction_does_not_outlive_the_refusal_of_its_watch() {
     let mut guarded = Guarded::impatient();
@@ -422,15 +422,15 @@ fn a_transaction_does_not_outlive_the_refusal_of_its_watch() {
         guarded.say(client, "EXEC"),
         "-EXECABORT Transaction discarded because WATCH failed.|"
     );
-    // That is over with it.
+    // The next transaction is not affected.
     assert_eq!(guarded.say(client, "WATCH k"), "+OK|");
     assert_eq!(guarded.say(client, "MULTI"), "+OK|");
     assert_eq!(guarded.say(client, "SET k v"), "+QUEUED|");
     assert_eq!(guarded.say(client, "EXEC"), "*1|+OK|");
 }
 
-/// [access-4] The commands of a transaction run together or not at all, whenever it becomes known
-/// who may do what.
+/// [access-4] The commands of a transaction run together or not at all, whenever the permissions
+/// become known.
 #[test]
 fn a_transaction_is_never_executed_in_part_because_its_beginning_was_refused() {
     let words = ["MULTI", "SET k v", "SET l v", "EXEC"];
@@ -456,8 +456,8 @@ fn a_transaction_is_never_executed_in_part_because_its_beginning_was_refused() {
     }
 }
 
-/// [access-2] A subscription is a request that goes on: a client that may read no more receives no
-/// more.
+/// [access-2] A subscription needs a permanent permission: a client without it receives no more
+/// messages.
 #[test]
 fn a_subscription_ends_with_the_role() {
     let mut guarded = Guarded::new();
@@ -465,7 +465,7 @@ fn a_subscription_ends_with_the_role() {
     for client in [reader, other] {
         assert!(guarded.say(client, "SUBSCRIBE c").contains("subscribe"));
     }
-    // Another change ends no subscription.
+    // Another change of users ends no subscription.
     guarded.set("eve", Role::Reader, false);
     guarded.turn();
     let publisher = guarded.client("ann");
@@ -484,7 +484,7 @@ fn a_subscription_ends_with_the_role() {
     assert!(guarded.node.take(other).contains("message"));
 }
 
-/// [access-2] So is MONITOR, for which one has to be an admin.
+/// [access-2] MONITOR ends when its client is no longer an admin.
 #[test]
 fn a_monitor_ends_with_the_role() {
     let mut guarded = Guarded::new();
@@ -494,7 +494,7 @@ fn a_monitor_ends_with_the_role() {
     guarded.say(writer, "SET k v");
     assert!(guarded.node.take(ann).contains("\"SET\""));
     guarded.set("ann", Role::Operator, true);
-    // Not even what is said before the front has seen the change.
+    // Not even commands before the front has noticed the change are shown.
     guarded.node.say(writer, "SET k secret");
     let heard = guarded.node.take(ann);
     assert!(heard.starts_with("-NOPERM User ann ") && !heard.contains("secret"), "{heard}");

@@ -1,4 +1,4 @@
-//! Replies of each command, on both stores, through the front.
+//! Replies to each command, on both stores, through the front.
 
 use crate::common::{Node, check, on_both_stores, request};
 use quorate_replica::front::Front as _;
@@ -344,7 +344,8 @@ fn server() {
     );
 }
 
-/// Clients build their help from it: redis-cli asks for all of it when it starts.
+/// Every command has documentation: clients build their help from it, and redis-cli requests all of
+/// it at start.
 #[test]
 fn every_command_is_documented() {
     let mut node = Node::memory();
@@ -489,7 +490,7 @@ fn a_request_beyond_the_limit_is_refused_without_being_kept() {
         node.settle();
         let refused = "-TOOBIG not executed: a command may have 1000 bytes (--command-max)|";
         assert_eq!(node.take(client), format!("{refused}+OK|"));
-        // Values do not grow beyond it either.
+        // Values cannot grow beyond the limit either.
         let many = "y".repeat(900);
         assert_eq!(node.ask(client, &["APPEND", "c", &many]), ":900|");
         assert!(node.ask(client, &["APPEND", "c", &many]).starts_with("-ERR string exceeds"));
@@ -534,7 +535,8 @@ fn scan_returns_every_key_that_stays_exactly_once() {
             let parts: Vec<&str> = reply.split('|').collect();
             cursor = parts[2].to_owned();
             seen.extend(parts[4..].iter().skip(1).step_by(2).map(|key| (*key).to_owned()));
-            // Keys come and go meanwhile; another connection goes on with the cursor.
+            // Keys are created and removed meanwhile, and another connection continues with the
+            // cursor.
             node.say(client, &format!("SET other:{pages} x"));
             node.say(client, &format!("DEL other:{}", pages / 2));
             pages += 1;
@@ -550,7 +552,7 @@ fn scan_returns_every_key_that_stays_exactly_once() {
     });
 }
 
-/// The fields that clients look for, with what is true of each connection.
+/// CLIENT LIST has the fields that clients parse, with the values of each connection.
 #[test]
 fn clients_are_told_apart() {
     let mut node = Node::memory();
@@ -602,7 +604,7 @@ fn clients_are_told_apart() {
         for (name, value) in names.into_iter().zip(expected) {
             assert_eq!(fields[name], value, "{name} in {line}");
         }
-        // What redis-py makes numbers of.
+        // Fields that redis-py parses as numbers.
         for name in [
             "id",
             "age",
@@ -633,7 +635,8 @@ fn clients_are_told_apart() {
     assert_eq!(node.say(one, "CLIENT GETNAME"), "$-1|");
 }
 
-/// Commands that Redis refuses before it queues them are refused here.
+/// Commands that Redis refuses before queueing them are refused here too, and abort the
+/// transaction.
 #[test]
 fn transactions_do_not_survive_what_is_no_command() {
     check(
@@ -656,7 +659,7 @@ fn transactions_do_not_survive_what_is_no_command() {
         EXEC => *1|:1|
         ",
     );
-    // Nothing of it is left watching.
+    // The WATCH has ended too.
     let mut node = Node::memory();
     let client = node.connect();
     for line in ["WATCH a", "MULTI", "EXEC a", "SET a 1", "MULTI", "SET a 2"] {
@@ -700,7 +703,7 @@ fn options_may_be_repeated_and_an_absent_key_hides_a_bad_time() {
     assert_eq!(node.say(client, "COMMAND INFO nope"), "*1|_|");
 }
 
-/// The lines that monitoring looks for.
+/// INFO has the lines that monitoring tools parse.
 #[test]
 fn info_tells_memory_time_and_keys() {
     on_both_stores(|node| {

@@ -1,4 +1,4 @@
-//! A replica that does at once, or in any order, what a front asks for.
+//! A simulated replica, which executes a front's requests at once or in any order.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -33,7 +33,7 @@ use quorate_replica::{
     status::{Addresses, DiskUse, Peer, Status},
 };
 
-/// A small generator with a fixed seed.
+/// A random number generator with a fixed seed.
 pub(crate) struct Random(Dice);
 
 impl Random {
@@ -54,18 +54,18 @@ impl Random {
     }
 }
 
-/// Request of the front that was not answered yet.
+/// A request of the front without an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     Write(Tag, Option<Sequenced>, Vec<u8>),
     Register(Tag),
     Read(Tag),
-    /// With the bound.
+    /// A read with its staleness bound.
     ReadWithin(Tag, u64),
     ReadInOrder(Tag),
 }
 
-/// Completion that the front is about to receive.
+/// A completion to be passed to the front.
 #[derive(Clone, Debug)]
 pub(crate) enum Told {
     Written(Tag, Vec<u8>),
@@ -75,7 +75,7 @@ pub(crate) enum Told {
     Failed(Tag, Failure),
 }
 
-/// The replica.
+/// The simulated replica.
 pub(crate) struct World {
     pub(crate) service: Service,
     pub(crate) slot: u64,
@@ -84,24 +84,24 @@ pub(crate) struct World {
     pub(crate) asked: VecDeque<Asked>,
     pub(crate) told: Vec<Told>,
     pub(crate) forgotten: Vec<Tag>,
-    /// Commands that are to be answered when they are on disks.
+    /// Commands whose replies wait until they are on disk.
     pub(crate) lasting: Vec<Vec<u8>>,
-    /// The group decides by memories.
+    /// The group is volatile.
     pub(crate) volatile: bool,
-    /// Applied commands, for replay.
+    /// Applied commands, for a replay.
     pub(crate) log: Vec<(CommandId, Vec<u8>)>,
-    /// Replies of sessions.
+    /// Replies stored by sessions.
     pub(crate) sessions: BTreeMap<SessionId, BTreeMap<u64, Vec<u8>>>,
-    /// Refuse everything with this.
+    /// Refuse all requests with this failure.
     pub(crate) refuse: Option<Failure>,
-    /// After this many answers, the permission for the next run of reads has expired, once.
+    /// After this many answers the permission of the next run of reads expires, once.
     pub(crate) overtaken: Option<usize>,
-    /// Table of users, if it is known.
+    /// The user table, if it is known.
     pub(crate) users: Option<Users>,
     pub(crate) users_version: u64,
     /// Number of this node.
     pub(crate) node: u32,
-    /// The level that the group uses.
+    /// Feature level that the group uses.
     pub(crate) level: Level,
 }
 
@@ -140,7 +140,7 @@ impl World {
         self.log.push((id, command.to_vec()));
         let mut reply = Vec::new();
         self.service.prefetch(&mut std::iter::once(command));
-        // [visit-1] What it walks is known before.
+        // [visit-1] The bound of the visits is known in advance.
         let bound = self.service.visits(command) + 16_384 + 16 * command.len() as u64;
         self.service.store().meter().allow(Some(bound));
         self.service.apply(id, command, &mut reply);
@@ -151,7 +151,7 @@ impl World {
         reply
     }
 
-    /// Executes one question, which is not a read in order.
+    /// Executes one request, other than a read in order.
     fn execute(&mut self, index: usize) {
         let Some(asked) = self.asked.remove(index) else {
             return;
@@ -205,7 +205,7 @@ impl World {
     }
 }
 
-/// The data as it stands.
+/// The current data.
 struct Present<'a>(&'a World);
 
 impl State for Present<'_> {
@@ -346,7 +346,7 @@ impl Requests for World {
     }
 }
 
-/// A front with its replica, and the bytes that no connection has taken yet.
+/// A front with its replica, and input that is not consumed yet.
 pub(crate) struct Node {
     pub(crate) front: RespFront,
     pub(crate) world: World,
@@ -360,7 +360,7 @@ impl Node {
         Self::with(world, Settings::default().client_bytes_max)
     }
 
-    /// Creates a node whose connections may hold no more than this together.
+    /// Creates a node whose connections may use this much memory in total.
     pub(crate) fn with_client_bytes(bytes: usize) -> Self {
         Self::with(World::memory(), bytes)
     }
@@ -405,13 +405,13 @@ impl Node {
         id
     }
 
-    /// Bytes from a client: the front takes what it likes.
+    /// Passes bytes from a client to the front, which consumes what it accepts.
     pub(crate) fn feed(&mut self, id: ConnectionId, bytes: &[u8]) {
         self.input.get_mut(&id).unwrap().extend_from_slice(bytes);
         self.pump();
     }
 
-    /// Acts as the reactor: sends output, offers input again.
+    /// Acts as the reactor: sends output, offers leftover input again.
     pub(crate) fn pump(&mut self) {
         loop {
             let mut moved = false;
@@ -433,8 +433,8 @@ impl Node {
         }
     }
 
-    /// Executes one question: writes and reads in order one after the other, other reads when they
-    /// like.
+    /// Executes one request. Writes and reads in order must be executed in sequence, other reads at
+    /// any time.
     pub(crate) fn execute(&mut self, index: usize) {
         if let Some(Asked::ReadInOrder(tag)) = self.world.asked.get(index) {
             let tag = *tag;
@@ -455,7 +455,7 @@ impl Node {
         self.pump();
     }
 
-    /// The same, and nothing is sent.
+    /// Passes one completion to the front without sending output.
     pub(crate) fn tell_silently(&mut self, index: usize) {
         let told = self.world.told.remove(index);
         let completion = match &told {
@@ -468,7 +468,7 @@ impl Node {
         self.front.completed(completion, &mut self.world);
     }
 
-    /// Everything in its order, until nothing is left to do.
+    /// Executes everything in order, until there is nothing left to do.
     pub(crate) fn settle(&mut self) {
         self.pump();
         while !self.world.asked.is_empty() || !self.world.told.is_empty() {
@@ -479,8 +479,8 @@ impl Node {
         }
     }
 
-    /// Everything, answers in any order. Writes are executed in the order of asking, and so are the
-    /// reads between them.
+    /// Executes everything, with answers in any order. Writes, and reads in order, are executed in
+    /// the order of the requests.
     pub(crate) fn settle_randomly(&mut self, random: &mut Random) {
         self.pump();
         while !self.world.asked.is_empty() || !self.world.told.is_empty() {
@@ -510,14 +510,14 @@ impl Node {
         }
     }
 
-    /// Sends words, waits for all, returns the reply with `|` for each line end.
+    /// Sends a request and waits for everything; returns the reply, with `|` for each line end.
     pub(crate) fn ask(&mut self, id: ConnectionId, words: &[&str]) -> String {
         self.feed(id, &request(words));
         self.settle();
         self.take(id)
     }
 
-    /// The same, without sending anything to clients.
+    /// Sends a request and waits for everything, without sending output.
     pub(crate) fn feed_only(&mut self, id: ConnectionId, words: &[&str]) {
         self.front.received(id, &request(words), &mut self.world);
         while !self.world.asked.is_empty() || !self.world.told.is_empty() {
@@ -528,7 +528,7 @@ impl Node {
         }
     }
 
-    /// The same with the words in one text.
+    /// Like `ask`, with the words in one text.
     pub(crate) fn say(&mut self, id: ConnectionId, text: &str) -> String {
         self.ask(id, &text.split_whitespace().collect::<Vec<_>>())
     }
@@ -538,7 +538,8 @@ impl Node {
         String::from_utf8_lossy(&bytes).replace("\r\n", "|")
     }
 
-    /// [time-1] The group's time comes up to the clock, if a deadline is due; says whether it did.
+    /// [time-1] Advances the group's time to the clock, if a deadline is due; returns whether it
+    /// did.
     pub(crate) fn pass(&mut self) -> bool {
         let World { service, wall_ms, .. } = &mut self.world;
         let due = service.next_deadline(*wall_ms).is_some();
@@ -548,7 +549,7 @@ impl Node {
         due
     }
 
-    /// Proposes the housekeeping that is due, as a leader does; says how many keys that removed.
+    /// Proposes the housekeeping that is due, as a leader does; returns the number of keys removed.
     pub(crate) fn sweep(&mut self) -> usize {
         let mut commands = Vec::new();
         self.world.service.due(&mut |command| commands.push(command.to_vec()));
@@ -561,7 +562,7 @@ impl Node {
     }
 }
 
-/// A request as clients send it.
+/// Encodes a request as clients do.
 pub(crate) fn request<W: AsRef<[u8]>>(words: &[W]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
@@ -583,7 +584,7 @@ pub(crate) fn on_both_stores(test: impl Fn(&mut Node)) {
     test(&mut Node::new(World::new(Box::new(store))));
 }
 
-/// Says each line of a script of `command => reply`; `#` starts a comment. One connection.
+/// Runs a script of lines `command => reply` on one connection; `#` starts a comment.
 pub(crate) fn check(script: &str) {
     on_both_stores(|node| {
         let client = node.connect();
@@ -601,8 +602,8 @@ pub(crate) fn check(script: &str) {
     });
 }
 
-/// Copies a folder as it is: what a killed process leaves behind. Files that end in zeros
-/// (prepared journals) get them back as a hole, which is quicker.
+/// Copies a folder, as a killed process leaves it. The zeros at the end of preallocated journals
+/// become a hole, which is faster.
 pub(crate) fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {

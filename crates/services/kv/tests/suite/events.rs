@@ -1,4 +1,4 @@
-//! Keyspace events: the events of each command, their receivers, and commands that make none.
+//! Keyspace events: the events of each command, their receivers, and commands without events.
 
 use quorate_core::slot::Slot;
 use quorate_kv::{service::Service, store::memory::MemoryStore};
@@ -12,10 +12,10 @@ use crate::{
     waiting::group::Group,
 };
 
-/// Returns the events sent to a listener, with their keys.
+/// Returns the events in a subscriber's output, with their keys.
 fn events(sent: &str) -> String {
     let lines: Vec<&str> = sent.split('|').collect();
-    // Each message has nine lines: the last four are the channel and the text with their lengths.
+    // A message has nine lines: the last four are channel and text with their lengths.
     let messages = lines.chunks_exact(9).map(|message| {
         let event = message[6].strip_prefix("__keyevent@0__:").unwrap();
         format!("{event} {}", message[8])
@@ -169,7 +169,7 @@ fn commands_make_the_events_that_redis_makes() {
     });
 }
 
-/// Events that Redis 7.0 does not have, and those that differ.
+/// Events that Redis 7.0 does not have, or that differ.
 #[test]
 fn deadlines_make_events() {
     on_both_stores(|node| {
@@ -206,7 +206,7 @@ fn deadlines_make_events() {
         node.take(hears);
         node.world.wall_ms += 10;
         assert!(node.pass());
-        // The first command on the key reports its end.
+        // The first command on the key reports its expiry.
         node.say(one, "SET a 2");
         assert_eq!(events(&node.take(hears)), "expired a, set a");
         node.say(one, "DEL b");
@@ -284,7 +284,7 @@ fn a_transaction_tells_what_it_did_and_nothing_if_it_was_not_executed() {
     assert_eq!(node.take(hears), "");
 }
 
-/// Every node has its own setting, and makes the same events with the same.
+/// Every node has its own setting, and nodes with the same setting send the same events.
 #[test]
 fn each_node_tells_its_own_listeners() {
     let mut group = Group::memory(3);
@@ -308,7 +308,7 @@ fn each_node_tells_its_own_listeners() {
     assert_eq!(group.take(deaf), "");
 }
 
-/// An image includes the effects of commands, and the events of skipped commands are not sent.
+/// Loading a snapshot generates no events, although it includes the effects of commands.
 #[test]
 fn what_an_image_brings_makes_no_events() {
     let mut node = Node::memory();

@@ -1,4 +1,5 @@
-//! Deadlines: the group's time decides, and removing what ended changes no answer ([time-2]).
+//! Deadlines: the group's time decides, and the removal of expired keys changes no reply
+//! ([time-2]).
 
 use quorate_core::slot::Slot;
 use quorate_kv::{
@@ -20,7 +21,7 @@ fn a_key_exists_until_the_groups_time_reaches_its_deadline() {
         node.world.wall_ms += 9_999;
         assert!(!node.pass());
         node.world.wall_ms += 1;
-        // This node's clock decides nothing.
+        // The clock of this node alone has no effect.
         assert_eq!(node.say(one, "PTTL a"), ":0|");
         assert_eq!(node.say(one, "GET a"), "$1|1|");
         assert!(node.pass());
@@ -58,7 +59,7 @@ fn a_key_exists_until_the_groups_time_reaches_its_deadline() {
     });
 }
 
-/// Whatever is written in the place of a key that ended knows nothing of it.
+/// A value written over an expired key is a new key.
 #[test]
 fn a_new_value_of_a_key_that_ended_is_a_new_key() {
     on_both_stores(|node| {
@@ -116,7 +117,8 @@ fn a_watched_key_that_ends_has_changed_and_its_removal_changes_nothing() {
     });
 }
 
-/// The clock of who took the command is behind the group's time.
+/// A key expires at once if its deadline has passed by the group's time, which is ahead of the
+/// clock of the front.
 #[test]
 fn a_deadline_that_has_passed_already_ends_the_key_at_once() {
     on_both_stores(|node| {
@@ -155,7 +157,7 @@ fn removal_goes_in_bounded_bites_and_nobody_sees_it() {
             }
         }
         assert_eq!(bites, [256, 256, 256, 256, 256, 256, 256, 208]);
-        // Who is behind by more removes more at a time.
+        // With a longer backlog more keys are removed at a time.
         for key in 0..5000 {
             node.say(one, &format!("SET k{key} 1 PX 1"));
         }
@@ -165,7 +167,7 @@ fn removal_goes_in_bounded_bites_and_nobody_sees_it() {
     });
 }
 
-/// A page of a scan takes bounded time among keys that ended.
+/// A page of a scan takes bounded time among expired keys.
 #[test]
 fn a_scan_among_keys_that_ended_gives_small_pages_and_goes_on() {
     on_both_stores(|node| {
@@ -191,7 +193,8 @@ fn a_scan_among_keys_that_ended_gives_small_pages_and_goes_on() {
     });
 }
 
-/// All stored data is imaged, even if it has ended; the time is part of the replica's metadata.
+/// A snapshot contains all stored keys, expired ones included; the time is part of the replica's
+/// metadata. Both stores continue alike after it.
 #[test]
 fn an_image_has_what_ended_too_and_both_stores_go_on_alike_behind_it() {
     let folder = tempfile::tempdir().unwrap();

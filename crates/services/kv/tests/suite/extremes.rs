@@ -1,8 +1,8 @@
-//! The largest, longest, emptiest and oddest of everything that a log may hold: no committed
-//! command ends a replica, and all stores give the same replies and hold the same state.
+//! Extreme contents of a log: a committed command never crashes a replica, and all stores give the
+//! same replies and have the same state.
 //!
 //! The commands are raw, as another version or a node with other limits could have committed them;
-//! most of them no front would let through.
+//! a front would refuse most of them.
 
 use std::{ops::ControlFlow, path::Path};
 
@@ -30,7 +30,7 @@ use quorate_replica::{
 
 use crate::common::{Node, Random, on_both_stores, request};
 
-/// Unix times and other numbers of 64 bits at their edges.
+/// Extreme Unix times and other 64-bit numbers.
 const WORDS: [u64; 12] = [
     0,
     1,
@@ -48,7 +48,7 @@ const WORDS: [u64; 12] = [
 
 const SIGNED: [i64; 9] = [0, 1, -1, 5, -7, 1 << 40, i64::MAX, i64::MIN, i64::MIN + 1];
 
-/// Lengths of keys: around every limit that there is.
+/// Lengths of keys around every limit.
 const KEY_BYTES: [usize; 10] = [
     0,
     1,
@@ -89,7 +89,7 @@ const VALUES: [&str; 22] = [
 
 fn key(random: &mut Random) -> Vec<u8> {
     match random.below(12) {
-        // Few, so that commands meet.
+        // Few keys, so that commands collide.
         0..9 => vec![b"abcd"[random.below(4)]],
         9 => vec![0xff; 3],
         _ => {
@@ -135,7 +135,7 @@ fn list(random: &mut Random, out: &mut Encoder<'_>, mut item: impl FnMut(&mut Ra
     }
 }
 
-/// Returns an operation with fields of its kinds, with any contents.
+/// Returns an operation with fields of the right types and random contents.
 fn command(random: &mut Random, depth: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     let out = &mut Encoder(&mut bytes);
@@ -189,7 +189,7 @@ fn command(random: &mut Random, depth: usize) -> Vec<u8> {
         }
         Op::SetRange => {
             let offset = match random.below(40) {
-                // Memory that really is taken, now and then.
+                // Sometimes memory that is really allocated.
                 0 => 3_000_000,
                 1..20 => random.below(50) as u64,
                 _ => number(random).max(1 << 30),
@@ -236,7 +236,7 @@ fn command(random: &mut Random, depth: usize) -> Vec<u8> {
                 _ => {}
             }
         }
-        // Rarely: otherwise little is ever there.
+        // Rarely, so that the store is not always empty.
         Op::Flush if random.below(4) > 0 => {
             out.byte(0);
         }
@@ -256,7 +256,7 @@ fn condition(random: &mut Random, out: &mut Encoder<'_>) {
     }
 }
 
-/// The fields of what is done with collections; `false`: that is not done with them.
+/// Writes the fields of an operation on collections; returns `false` for any other operation.
 fn collection_command(random: &mut Random, op: Op, out: &mut Encoder<'_>) -> bool {
     let byte = |random: &mut Random, most: usize| random.below(most).to_le_bytes()[0];
     let signed = |random: &mut Random| match random.below(4) {
@@ -459,7 +459,7 @@ fn collection_command(random: &mut Random, op: Op, out: &mut Encoder<'_>) -> boo
     true
 }
 
-/// The fields of what scripts of lock libraries do.
+/// Writes the fields of an operation for a script of a lock library.
 fn lock_command(random: &mut Random, op: Op, out: &mut Encoder<'_>) {
     let text = |random: &mut Random| vec![b"xy"[random.below(2)]];
     let tell = |random: &mut Random, out: &mut Encoder<'_>| match random.below(5) {
@@ -523,12 +523,12 @@ fn lock_command(random: &mut Random, op: Op, out: &mut Encoder<'_>) {
         Op::Sweep => {
             out.count(number(random));
         }
-        // Nothing follows.
+        // Such an operation has no fields.
         _ => {}
     }
 }
 
-/// Now and then the bytes are not those of any encoder.
+/// Corrupts the bytes now and then.
 fn spoil(random: &mut Random, bytes: &mut Vec<u8>) {
     let length = bytes.len();
     match random.below(24) {
@@ -547,7 +547,7 @@ fn lsm(path: &Path, held_bytes: usize) -> Service {
     Service::new(Box::new(store))
 }
 
-/// Service of a node, with its last output.
+/// Service of a node, with its last reply.
 struct Side {
     service: Service,
     reply: Vec<u8>,
@@ -566,7 +566,7 @@ impl Side {
         self.service.apply(id, command, &mut self.reply);
     }
 
-    /// Returns the proposed commands, the next deadline, and deadlines up to then.
+    /// Returns the proposed commands, the next deadline, and the deadlines up to it.
     fn overdue(&mut self, wall_ms: u64) -> (Vec<Vec<u8>>, Option<u64>, Vec<Overdue>) {
         let (mut due, mut found) = (Vec::new(), Vec::new());
         self.service.due(&mut |command| due.push(command.to_vec()));
@@ -637,7 +637,7 @@ fn whatever_is_committed_every_store_survives_and_says_the_same() {
                 let text = Fault::KeyTooLong.text();
                 refused += usize::from(first.reply == format!("-{text}\r\n").into_bytes());
                 most = most.max(first.service.store().len());
-                // Nor does a reply break what renders it.
+                // The renderer copes with every reply.
                 for version in [Version::Resp2, Version::Resp3] {
                     render(&first.reply, version, &mut Vec::new());
                 }
@@ -646,7 +646,7 @@ fn whatever_is_committed_every_store_survives_and_says_the_same() {
             for side in &mut sides {
                 side.service.commit(Slot(slot + 1), std::slice::from_ref(&meta));
             }
-            // As a query it may be anything, too.
+            // The same bytes as a query.
             let query = command(&mut random, 0);
             let wall_ms = *random.pick(&WORDS);
             let answers: Vec<_> = sides
@@ -668,7 +668,7 @@ fn whatever_is_committed_every_store_survives_and_says_the_same() {
             );
             if random.below(30) == 0 {
                 for ((number, held_bytes), side) in paths.into_iter().zip(&mut sides[1..]) {
-                    // The old one first: a folder has one owner.
+                    // The old store is dropped first: a folder has one owner.
                     *side = Side::new(Service::new(Box::new(MemoryStore::new())));
                     *side = Side::new(lsm(&path(number), held_bytes));
                     let (applied_to, kept) = side.service.recovered();
@@ -682,7 +682,8 @@ fn whatever_is_committed_every_store_survives_and_says_the_same() {
     }
 }
 
-/// A few bytes can ask for much: what one batch copies is bounded, and the same on every node.
+/// Small commands can request large copies: the bytes copied by a batch are limited, equally on
+/// every node.
 #[test]
 fn one_batch_cannot_ask_for_more_memory_than_nodes_have() {
     const VALUE: usize = 8 << 20;
@@ -732,9 +733,9 @@ fn one_batch_cannot_ask_for_more_memory_than_nodes_have() {
         (0..room + 8).map(|number| make(number.to_string())).collect()
     };
     assert_eq!(run(1, many(&set_range)), room);
-    // Each batch has as much again.
+    // Each batch has a new budget.
     assert_eq!(run(2, many(&copy)), room);
-    // In a transaction it is the same.
+    // The budget also applies within a transaction.
     let mut inner = Vec::new();
     for command in many(&copy) {
         Encoder(&mut inner).bytes(&command);
@@ -743,7 +744,7 @@ fn one_batch_cannot_ask_for_more_memory_than_nodes_have() {
     Encoder(&mut exec).length(room + 8);
     exec.extend(inner);
     assert_eq!(run(3, vec![exec]), 1);
-    // What grows in place takes nothing more.
+    // A value that grows in place needs no further budget.
     assert_eq!(run(4, vec![append(); 3 * room]), 3 * room);
     // One value for many keys.
     let set_all = |keys: usize| {
@@ -762,15 +763,15 @@ fn one_batch_cannot_ask_for_more_memory_than_nodes_have() {
     assert_eq!(in_exec.count(), 8);
 }
 
-/// The same in a log: three nodes decide such commands, apply them, and apply them again after each
-/// start.
+/// Three nodes decide such commands, apply them, and apply them again after each restart, without a
+/// crash.
 #[test]
 fn a_log_full_of_poison_ends_no_node() {
     for seed in 0..4 {
         let mut random = Random::new(5000 + seed);
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_owned();
-        // Two kinds of store in one cluster, which a real one has not: so they are compared, too.
+        // Two types of store in one cluster, unlike in practice, so that they are compared too.
         let make = move |node: NodeId| match node {
             NodeId(1) => Service::new(Box::new(MemoryStore::new())),
             node => lsm(&path.join(format!("kv-{node}")), 5_000),
@@ -793,7 +794,7 @@ fn a_log_full_of_poison_ends_no_node() {
                 let ended = |cluster: &mut Cluster<Service>| cluster.outcome(node, tag).is_some();
                 assert!(cluster.run_until(20_000, ended), "{}", short(&command));
                 let outcome = cluster.outcome(node, tag);
-                // [level-9] [visit-3] Some never get into the log.
+                // [level-9] [visit-3] Some commands never reach the log.
                 let Some(outcome) = outcome else { unreachable!() };
                 let refused = [Failure::Level, Failure::TooBig].map(Outcome::Failed);
                 let known = matches!(outcome, Outcome::Written(_)) || refused.contains(outcome);
@@ -809,7 +810,8 @@ fn a_log_full_of_poison_ends_no_node() {
     }
 }
 
-/// Every command, each of its keys: refused before the log, with one text, on reads as well.
+/// Every command is refused by the front if one of its keys is too long, reads included, with the
+/// same error.
 #[test]
 fn a_key_that_is_too_long_is_refused_by_the_front() {
     let long = vec![b'k'; KEY_BYTES_MAX + 1];
@@ -861,7 +863,7 @@ fn a_key_that_is_too_long_is_refused_by_the_front() {
     }
 }
 
-/// The longest key can do all that a key can do.
+/// All commands work on a key of the maximum length.
 #[test]
 fn the_longest_key_is_a_key_like_others() {
     on_both_stores(|node| {

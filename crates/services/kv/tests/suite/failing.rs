@@ -1,5 +1,5 @@
-//! The disk under the store fills up, fails, comes back: the node goes on voting, loses nothing,
-//! and goes on by itself when it can.
+//! The disk of a store fills up, fails and recovers: the node continues to vote, loses nothing, and
+//! resumes without an operator.
 
 use std::{
     fmt, io,
@@ -30,23 +30,23 @@ use quorate_replica::{
 
 use crate::common::Random;
 
-/// Interval of the checks of a condition, and their number before it has failed.
+/// Interval and maximum number of checks of a condition.
 const LOOK: Duration = Duration::from_millis(1);
 const LOOKS: u32 = 60_000;
 const TOTAL: u64 = 1 << 40;
 
-/// A disk that does what a test says.
+/// A disk controlled by the test.
 #[derive(Default)]
 struct Moody {
     full: AtomicBool,
     /// Accesses that fail, and the errors.
     fails: Mutex<Vec<(Access, io::ErrorKind)>>,
-    /// No write at all comes through.
+    /// All writes fail with this error.
     sealed: Mutex<Option<io::ErrorKind>>,
     panics: AtomicBool,
-    /// Accesses that failed.
+    /// Number of failed accesses.
     failed: AtomicU64,
-    /// Attempts to write that the disk did not take.
+    /// Number of failed test writes.
     tried: AtomicU64,
 }
 
@@ -57,7 +57,7 @@ impl fmt::Debug for Moody {
 }
 
 impl Moody {
-    /// From now on every access of this kind fails.
+    /// Makes every access of this kind fail from now on.
     fn fail(&self, access: Access, kind: io::ErrorKind) {
         self.fails.lock().unwrap().push((access, kind));
     }
@@ -118,7 +118,7 @@ impl Disk for Moody {
     }
 }
 
-/// Everything at once, and nothing held back.
+/// Returns options with minimal delays, and with this limit of buffered changes.
 fn options(disk: &Arc<Moody>, held_bytes: usize) -> Options {
     let soon = Duration::from_millis(1);
     Options {
@@ -134,7 +134,7 @@ fn open(path: &Path, disk: &Arc<Moody>) -> LsmStore {
     store
 }
 
-/// Waits for what threads of stores bring about.
+/// Waits for a condition that threads of stores bring about.
 pub(crate) fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let (_alive, never) = channel::<()>();
     for _ in 0..LOOKS {
@@ -163,7 +163,7 @@ fn step(store: &mut LsmStore, model: &mut MemoryStore, slot: u64) {
     }
 }
 
-/// Goes on after a store has come back: from its position, as the log does.
+/// Replays from the position of a store that has come back, as the log does.
 fn replay(store: &mut LsmStore, to: u64) {
     let (from, _) = store.recovered();
     let mut unused = MemoryStore::new();
@@ -184,7 +184,7 @@ fn a_full_disk_stops_commits_and_not_reads_and_it_goes_on_with_room() {
         slot += 1;
     }
     disk.fill(true);
-    // Memory takes some more, and says what will stop it.
+    // Memory accepts further commits, and the reported health names the reason that will stop them.
     let (mut strained, mut stuck) = (0, String::new());
     while stuck.is_empty() {
         match store.health() {
@@ -216,8 +216,8 @@ fn a_full_disk_stops_commits_and_not_reads_and_it_goes_on_with_room() {
     assert_eq!(digest(&store), digest(&model));
 }
 
-/// The disk fills up behind the store's back, becomes read-only, or fails: the tree must be opened
-/// again, and the log has what was not in it.
+/// The disk fills up unnoticed, becomes read-only, or fails: the tree must be reopened, and the log
+/// replays what it lacks.
 #[test]
 fn a_failed_write_is_survived_by_opening_the_tree_again() {
     use io::ErrorKind::{Other, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
@@ -241,7 +241,7 @@ fn a_failed_write_is_survived_by_opening_the_tree_again() {
             slot += 1;
         };
         assert!(why.contains("cannot write"), "{why}");
-        // Until the disk takes writes again, what is there is read as before.
+        // Until the disk accepts writes again, the data is read as before.
         until("attempts", || {
             assert!(matches!(store.health(), Health::Stuck(_)));
             (disk.tried.load(Ordering::SeqCst) > 5).then_some(())
@@ -262,7 +262,8 @@ fn a_failed_write_is_survived_by_opening_the_tree_again() {
     }
 }
 
-/// Data that cannot be read is worthless, and so are results based on it.
+/// After a failed read all results are void. The tree is reopened, and after a second failure begun
+/// anew.
 #[test]
 fn a_failed_read_is_survived_and_the_second_one_begins_anew() {
     let folder = tempfile::tempdir().unwrap();
@@ -276,7 +277,7 @@ fn a_failed_read_is_survived_and_the_second_one_begins_anew() {
         let kind = if attempt < 3 { io::ErrorKind::Other } else { io::ErrorKind::InvalidInput };
         disk.fail(Access::Read, kind);
         assert!(store.get(b"1".into()).is_none() && store.has_failed());
-        // Whatever is done now is not kept.
+        // Changes from now on are not kept.
         store.put(b"1".into(), b"wrong", Version { slot: 99, index: 0 }, None);
         store.commit(Slot(100), &[]);
         let down = store.health();
@@ -299,8 +300,8 @@ fn a_failed_read_is_survived_and_the_second_one_begins_anew() {
     }
 }
 
-/// [store-1] A failure may have taken what a sync of the same file would say is there: what is
-/// synced afterwards is in new files.
+/// [store-1] After a failure, a sync of the same file may report success for lost data: later syncs
+/// use new files.
 #[test]
 fn what_was_synced_stays_so_and_more_is_synced_after_a_failure() {
     let folder = tempfile::tempdir().unwrap();
@@ -401,12 +402,12 @@ fn an_image_fails_with_the_tree_and_another_one_is_begun() {
     assert_eq!(next(&mut store), Imaged::More);
     disk.fail(Access::Read, io::ErrorKind::Other);
     assert_eq!(next(&mut store), Imaged::Failed);
-    // [scrub-2] Nothing is given up for its sake.
+    // [scrub-2] The store gives nothing up because of it.
     assert!(!store.has_failed());
     assert_eq!(next(&mut store), Imaged::Failed);
     disk.heal();
     assert_eq!(store.health(), Health::Well);
-    // It holds the tree open, which has to be opened again.
+    // The snapshot keeps the tree open, which must be reopened.
     assert_eq!(store.begin_image(), Some(199));
     disk.seal(Some(io::ErrorKind::Other));
     let mut slot = 200;
@@ -465,7 +466,7 @@ fn a_panic_of_the_library_while_it_writes_is_a_failed_write() {
     assert_eq!(digest(&store), digest(&model));
 }
 
-/// A stop does not wait for a disk.
+/// Dropping a store does not wait for its disk.
 #[test]
 fn a_store_in_trouble_can_be_dropped() {
     for trouble in 0..4 {
@@ -494,7 +495,7 @@ fn a_store_in_trouble_can_be_dropped() {
     }
 }
 
-/// Data that a store once removed is removed again, if it had to start empty in between.
+/// A store that had to start empty removes flushed data again.
 #[test]
 fn a_store_begun_anew_removes_what_was_flushed_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -521,7 +522,7 @@ fn a_store_begun_anew_removes_what_was_flushed_again() {
     }
 }
 
-/// Flushed generations are removed behind a store that fails now and then.
+/// Flushed generations are removed although the store fails now and then.
 #[test]
 fn what_a_flush_leaves_is_removed_all_the_same() {
     let folder = tempfile::tempdir().unwrap();
@@ -557,8 +558,8 @@ fn what_a_flush_leaves_is_removed_all_the_same() {
     assert_eq!(store.len(), 0);
 }
 
-/// [scrub-2] Data that a flush left is not needed. A failure to read it ends its removal, and sound
-/// data remains.
+/// [scrub-2] Flushed data is obsolete: a failure to read it ends its removal, and sound data
+/// remains.
 #[test]
 fn what_is_to_be_removed_and_cannot_be_read_takes_nothing_away() {
     let folder = tempfile::tempdir().unwrap();
@@ -593,7 +594,8 @@ fn what_is_to_be_removed_and_cannot_be_read_takes_nothing_away() {
     assert!(!path.with_extension("damaged-1").exists());
 }
 
-/// [scrub-8] A new store that stands still half-way serves nothing, while the old one would.
+/// [scrub-8] Without space for a second store the old one continues: a new store stuck half-way
+/// would serve nothing.
 #[test]
 fn a_store_is_not_built_anew_without_room_for_another() {
     let folder = tempfile::tempdir().unwrap();
@@ -627,7 +629,7 @@ struct Group {
 }
 
 impl Group {
-    /// Nodes with stores on disk, and a model: the fourth node has all in memory.
+    /// Creates nodes with stores on disk, and a fourth one with a store in memory as the model.
     fn new(seed: u64) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let disks: Vec<_> = NODES.iter().map(|_| Arc::new(Moody::default())).collect();
@@ -655,7 +657,8 @@ impl Group {
         &self.disks[node.0 as usize - 1]
     }
 
-    /// Stores have threads of their own, so that time alone does not bring them on.
+    /// Runs the cluster until a condition holds. Stores have threads of their own, which simulated
+    /// time alone does not advance.
     fn until(&mut self, what: &str, mut condition: impl FnMut(&mut Self) -> bool) {
         until(what, || {
             self.cluster.run_ms(5);
@@ -663,7 +666,7 @@ impl Group {
         });
     }
 
-    /// SET, in the form that the log has.
+    /// Writes a key by SET, encoded as in the log.
     fn set(&mut self, node: NodeId, key: &str, value: usize) -> Outcome {
         let mut command = vec![64, 0, 0];
         for field in [key.as_bytes(), &vec![b'v'; value]] {
@@ -703,7 +706,7 @@ impl Group {
     }
 }
 
-/// Its store takes nothing, and the group needs its votes.
+/// A node whose store accepts no writes continues to vote: the group needs its votes.
 #[test]
 fn a_node_whose_store_is_full_goes_on_voting() {
     let mut group = Group::new(1);
@@ -736,8 +739,7 @@ fn a_node_whose_store_is_full_goes_on_voting() {
     assert_eq!(group.get(three, "b"), Outcome::Read(b"$1\r\nv\r\n".to_vec()));
 }
 
-/// A leader that cannot read its store leads no longer than it must, and its clients are sent
-/// elsewhere.
+/// A leader that cannot read its store hands over, and its clients are sent to other nodes.
 #[test]
 fn a_leader_whose_store_is_down_hands_over() {
     let mut group = Group::new(2);
@@ -755,7 +757,7 @@ fn a_leader_whose_store_is_down_hands_over() {
     });
     let leader = group.cluster.leader().unwrap();
     let other = NodeId(1 + leader.0 % 3);
-    // All is in the tree, so a question has to look there.
+    // Everything is in the tree, so a query must read it.
     for number in 0..60 {
         assert!(matches!(group.set(other, &number.to_string(), 300), Outcome::Written(_)));
     }
@@ -772,7 +774,7 @@ fn a_leader_whose_store_is_down_hands_over() {
     assert!(matches!(group.get(leader, "b"), Outcome::Read(_)));
 }
 
-/// Anything, at any time, on any node.
+/// After random failures at any time on any node, all nodes agree and nothing acknowledged is lost.
 #[test]
 fn whatever_fails_when_all_nodes_agree_and_nothing_acknowledged_is_lost() {
     use io::ErrorKind::{InvalidData, Other, ReadOnlyFilesystem, StorageFull};
@@ -806,7 +808,7 @@ fn whatever_fails_when_all_nodes_agree_and_nothing_acknowledged_is_lost() {
                     acknowledged.push((key, number));
                 }
                 Outcome::Failed(Failure::Unknown) => {
-                    // It may come yet; then nothing is known of this key.
+                    // The write may still succeed: the value of this key is unknown from now on.
                     acknowledged.retain(|(known, _)| *known != key);
                 }
                 Outcome::Failed(_) => refused += 1,
@@ -817,7 +819,7 @@ fn whatever_fails_when_all_nodes_agree_and_nothing_acknowledged_is_lost() {
         group.level();
         for (key, bytes) in &acknowledged {
             let node = *random.pick(&NODES);
-            // A store's thread may still have the panic before it that was drawn last.
+            // A store's thread may not have reached the last injected panic yet.
             let mut answer = Vec::new();
             group.until("an answer", |group| match group.get(node, key) {
                 Outcome::Read(read) => {

@@ -13,7 +13,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Encoding of commands in the log. A line of this table may be added, never changed.
+/// The encoding of logged commands never changes. Lines may be added to this table, but not
+/// changed.
 #[test]
 fn encoded_commands_stay_as_they_are() {
     let cases = [
@@ -109,7 +110,7 @@ fn encoded_commands_stay_as_they_are() {
     let watched = "01016b010000000000000000";
     let commands = "0307400000016b017703".to_owned() + "02016b09" + "01072b504f4e470d0a";
     assert_eq!(hex(&command), format!("4e{watched}{commands}"));
-    // The leader's housekeeping, and what earlier versions proposed in its place.
+    // The leader's housekeeping, and its form in earlier versions.
     let mut node = Node::memory();
     let client = node.connect();
     node.say(client, "SET k v PX 24");
@@ -129,7 +130,8 @@ fn encoded_commands_stay_as_they_are() {
     assert_eq!(node.world.apply(&expired(1_000_048)), b":1\r\n");
 }
 
-/// The same of collections; what is left to chance has a seed.
+/// The encoding of logged commands on collections never changes. Random choices are represented by
+/// a seed.
 #[test]
 fn encoded_commands_of_collections_stay_as_they_are() {
     let cases = [
@@ -207,7 +209,7 @@ fn encoded_commands_of_collections_stay_as_they_are() {
     }
 }
 
-/// Stored form of a collection on disk.
+/// The format of a collection on disk never changes.
 #[test]
 fn stored_rows_stay_as_they_are() {
     let folder = tempfile::tempdir().unwrap();
@@ -235,7 +237,7 @@ fn stored_rows_stay_as_they_are() {
         "00".to_owned(),
         "01".to_owned() + "0501000000000000" + &number("03") + &number("00") + &number("00"),
     )];
-    // The kind is in the upper bits of the index.
+    // The type is in the upper bits of the index.
     let keys = [
         (b"h", "02", "10", "01", "0c", "00"),
         (b"l", "03", "20", "01", "09", "80"),
@@ -264,7 +266,7 @@ fn stored_rows_stay_as_they_are() {
     assert_eq!(entries, expected);
 }
 
-/// Stored form of entries on disk.
+/// The format of entries on disk never changes.
 #[test]
 fn stored_entries_stay_as_they_are() {
     let folder = tempfile::tempdir().unwrap();
@@ -310,7 +312,7 @@ fn positions_stay_as_they_are() {
     assert_eq!(Position::of(b"key:17547489").cursor(), 115_005_966_857_442);
 }
 
-/// Two keys at one position, found by looking for long.
+/// Two keys with the same position, found by a long search.
 #[test]
 fn keys_at_one_position_are_told_apart() {
     let (one, two) = ("key:17547489", "key:19834244");
@@ -324,7 +326,7 @@ fn keys_at_one_position_are_told_apart() {
         node.say(client, &format!("SET {one} 3 EX 10"));
         assert_eq!(node.say(client, &format!("MGET {one} {two}")), "*2|$1|3|$1|2|");
         assert_eq!(node.say(client, "DBSIZE"), ":2|");
-        // Both in one page, although the page is full after the first.
+        // Both keys are in one page, although it is full after the first.
         let page = node.say(client, "SCAN 0 COUNT 1");
         assert!(page.starts_with("*2|$1|0|*2|") && page.contains(one) && page.contains(two));
         node.world.wall_ms += 10_000;

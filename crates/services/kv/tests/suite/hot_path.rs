@@ -1,4 +1,4 @@
-//! The way of a SET through the front, and of a GET, allocates nothing once it is warm.
+//! The path of a SET or GET through the front allocates nothing after a warm-up.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -23,7 +23,7 @@ use quorate_replica::{
     status::{DiskUse, Status},
 };
 
-/// Counts the allocations of this thread.
+/// Allocator that counts the allocations of this thread.
 struct Counting;
 
 thread_local! {
@@ -48,7 +48,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// A replica that remembers one question and its command, in memory that it keeps.
+/// A replica that stores one request in a reused buffer.
 struct Instant {
     service: Service,
     slot: u64,

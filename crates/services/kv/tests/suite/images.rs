@@ -1,4 +1,4 @@
-//! Images of both stores, and loads into both: equal items, equal states, whatever goes on
+//! Snapshots of both stores, and loads into both: equal items and equal states, whatever happens
 //! meanwhile.
 
 use std::{collections::BTreeMap, io, ops::ControlFlow, path::Path, sync::Arc};
@@ -28,7 +28,7 @@ fn small() -> Limits {
     Limits { held_bytes: 1500, ..Limits::default() }
 }
 
-/// A store in a folder, whose tables are small.
+/// Opens a store with small tables.
 fn lsm(path: &Path) -> LsmStore {
     if !path.exists() {
         let database = fjall::Database::builder(path).open().unwrap();
@@ -48,7 +48,7 @@ fn changes(of: &[(&str, &str)]) -> Vec<MetaChange> {
     of.iter().map(change).collect()
 }
 
-/// Executes slots, committing after each; gives the replies.
+/// Executes slots, committing after each; returns the replies.
 fn run(service: &mut Service, slots: &[Vec<Vec<u8>>], from: usize, to: usize) -> Vec<Vec<u8>> {
     let mut replies = Vec::new();
     for (at, batch) in slots.iter().enumerate().take(to).skip(from) {
@@ -69,7 +69,7 @@ fn take_items(service: &mut Service, bytes: usize, items: &mut Vec<Vec<u8>>) -> 
     service.next_image(bytes, &mut |item| items.push(item.to_vec()))
 }
 
-/// Loads the items as a replica does: not while the service is behind.
+/// Loads the items as a replica does: only while the service is healthy.
 fn load(service: &mut Service, items: &[Vec<u8>], at: Slot, meta: &[MetaChange]) {
     service.begin_load().unwrap();
     for item in items {
@@ -79,7 +79,8 @@ fn load(service: &mut Service, items: &[Vec<u8>], at: Slot, meta: &[MetaChange])
     service.finish_load(at, meta).unwrap();
 }
 
-/// The remains of a damaged snapshot are discarded: a service begins with the log again.
+/// A load without items before the first slot leaves an empty store: a service starts again from
+/// the log after a damaged snapshot.
 #[test]
 fn a_load_of_nothing_before_the_first_slot_leaves_an_empty_store() {
     let folder = tempfile::tempdir().unwrap();
@@ -99,8 +100,8 @@ fn a_load_of_nothing_before_the_first_slot_leaves_an_empty_store() {
     }
 }
 
-/// Both stores are imaged in the middle of a log; each image is loaded into both; the rest of the
-/// log is executed everywhere.
+/// Both stores take a snapshot in the middle of a log. Each snapshot is loaded into both, and the
+/// rest of the log leads to equal states everywhere.
 #[test]
 fn an_image_and_the_rest_of_the_log_are_the_whole_log() {
     for seed in 1..=12 {
@@ -137,13 +138,13 @@ fn an_image_and_the_rest_of_the_log_are_the_whole_log() {
         }
         assert_eq!(results[0], results[1]);
         let (whole, replies) = &results[0];
-        // At least one more: the head once more, if the image was over already.
+        // The first item again, if the snapshot is already complete.
         let [of_memory, of_disk] = &images[..] else { unreachable!() };
         assert_eq!(of_memory, of_disk, "seed {seed}");
         for (name, items) in [("memory", of_memory), ("disk", of_disk)] {
             for on_disk in [false, true] {
                 let mut service = fresh(name, on_disk);
-                // It had something else before.
+                // The service had other contents before.
                 run(&mut service, &slots, 0, middle / 2);
                 load(&mut service, items, Slot(middle as u64 + 1), &changes(&[("a", "b")]));
                 assert_eq!(&run(&mut service, &slots, middle, slots.len()), replies, "seed {seed}");
@@ -196,7 +197,8 @@ fn contents(store: &dyn Store) -> Contents {
     found
 }
 
-/// Whatever is written, removed and flushed while an image is going on.
+/// Checks that snapshots have the contents at their beginning, while keys are written, removed and
+/// flushed.
 fn images_are_of_their_moment(store: &mut dyn Store, seed: u64, rounds: u64) -> u64 {
     let mut random = Random::new(seed);
     let mut images: u64 = 0;
@@ -262,7 +264,7 @@ fn an_image_is_of_the_moment_when_it_was_begun() {
     }
 }
 
-/// An image's items, the state's digest.
+/// Returns the items of a snapshot, and the digest of its state.
 fn made(seed: u64, keys: usize) -> (Vec<Vec<u8>>, u128) {
     let mut store = MemoryStore::new();
     let mut random = Random::new(seed);
@@ -280,15 +282,15 @@ fn made(seed: u64, keys: usize) -> (Vec<Vec<u8>>, u128) {
     (items, service.digest())
 }
 
-/// A process that ends anywhere in a load leaves the old state or the new one, and nothing of a
-/// load that came to nothing is ever seen.
+/// A process that ends at any point of a load leaves the old or the new state, and a failed load
+/// leaves nothing visible.
 #[test]
 fn a_load_is_whole_or_was_not() {
     let folder = tempfile::tempdir().unwrap();
     let (old, old_digest) = made(1, 300);
     let (new, new_digest) = made(2, 900);
     let path = folder.path().join("kv");
-    // No thread of the library changes files, so that a copy is of a moment.
+    // The library's threads must not change files, so that a copy is consistent.
     let open = || Service::new(Box::new(LsmStore::open_with(&path, small()).unwrap().0));
     let mut service = open();
     load(&mut service, &old, Slot(5), &changes(&[("old", "1"), ("both", "1")]));
@@ -331,8 +333,8 @@ fn a_load_is_whole_or_was_not() {
         }
         drop(service);
         let mut store = LsmStore::open_with(&path, small()).unwrap().0;
-        // What it left is removed: all that stays is the state, the metadata, the mark, the keys
-        // and their deadlines.
+        // The remains are removed: the state, the metadata, the mark, and the keys with their
+        // deadlines stay.
         let deadlines = contents(&store).iter().filter(|(.., deadline)| deadline.is_some()).count();
         let expected = 4 + contents(&store).len() + deadlines;
         until("what is left to be removed", || (store.stored_entries() <= expected).then_some(()));
@@ -347,7 +349,7 @@ fn a_load_is_whole_or_was_not() {
     assert!(olds > 5 && news > 0, "{olds} {news}");
 }
 
-/// A disk that takes nothing more.
+/// A disk without free space.
 #[derive(Debug)]
 struct NoRoom;
 
@@ -361,7 +363,7 @@ impl Disk for NoRoom {
     }
 }
 
-/// A generation that a load began is never begun again, even before its rest is removed.
+/// After a failed load its generation is never used again, even before its remains are removed.
 #[test]
 fn a_flush_after_a_load_that_ended_early_is_empty() {
     let folder = tempfile::tempdir().unwrap();
@@ -382,7 +384,7 @@ fn a_flush_after_a_load_that_ended_early_is_empty() {
     assert_eq!(contents(&store), Contents::new());
 }
 
-/// Calls of a load that has not begun, or is over, are refused.
+/// Invalid items end a load, calls outside a load are refused, and another load can begin.
 #[test]
 fn items_that_make_no_sense_end_a_load_and_another_one_can_be_begun() {
     let (items, whole) = made(4, 50);
@@ -420,7 +422,7 @@ fn items_that_make_no_sense_end_a_load_and_another_one_can_be_begun() {
                     break;
                 }
             }
-            // Longer values and other versions are as good as any: the digest distinguishes them.
+            // Longer values and other versions are valid too: the digest distinguishes them.
             let result = result.and_then(|()| service.finish_load(Slot(2), &[]));
             if result.is_err() {
                 assert_eq!(service.finish_load(Slot(2), &[]), Err(LoadError::NotLoading));
@@ -434,7 +436,7 @@ fn items_that_make_no_sense_end_a_load_and_another_one_can_be_begun() {
     }
 }
 
-/// A commit in the middle of a load would mix two states; if it is tried, neither remains.
+/// A commit during a load would mix two states: neither the commit nor the load survives it.
 #[test]
 fn nothing_is_committed_within_a_load() {
     let folder = tempfile::tempdir().unwrap();

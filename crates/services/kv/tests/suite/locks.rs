@@ -1,4 +1,4 @@
-//! Locks and what they are made of: conditions, the scripts of lock libraries, messages.
+//! Locks and their parts: conditions, the scripts of lock libraries, messages.
 
 use quorate_kv::scripts::{Meaning, Scripts, hash_of};
 use quorate_replica::front::Front as _;
@@ -67,7 +67,7 @@ fn conditions() {
     );
 }
 
-// As the libraries send them.
+// Hashes as sent by the libraries.
 const PY_RELEASE: &str = "c3f8721cbb97f72bc19e972846bd7aaf91901658";
 const PY_EXTEND: &str = "a4e8783852e6b949f9ef3a97212805108459a890";
 const PY_REACQUIRE: &str = "1cac51482acf5858da00f6d685d68f886cd6b6b2";
@@ -84,7 +84,7 @@ const RENEW_EACH: &str = "6a3d31570dc6f4b0bd32bcdc8e75667747c6f635";
 const BREAK: &str = "605e338249a7a1d40df83b04f7658354f883b41b";
 const BREAK_SPIN: &str = "51b433c3cc9a6ca991b3aefec63d23490c246318";
 
-/// A script with names in it.
+/// Replaces names in a script by hashes.
 fn script(text: &str) -> String {
     let names = [
         ("PY_RELEASE", PY_RELEASE),
@@ -169,7 +169,7 @@ fn redlock_takes_several_keys_or_none() {
     ));
 }
 
-/// RLock: the same holder may take it often, and has to give it back as often.
+/// A Redisson lock is reentrant: a holder must release it as often as it has acquired it.
 #[test]
 fn redisson_counts_how_often_a_lock_is_taken() {
     check(&script(
@@ -225,7 +225,7 @@ fn redisson_counts_how_often_a_lock_is_taken() {
     ));
 }
 
-/// A lock of Redisson is no string, and a string is no such lock.
+/// A Redisson lock is not a string, and a string is not such a lock.
 #[test]
 fn lock_records_and_strings_are_told_apart() {
     let wrong = "-WRONGTYPE Operation against a key holding the wrong kind of value|";
@@ -316,8 +316,8 @@ fn other_scripts_are_refused_and_hashes_are_learnt() {
     assert!(Scripts::default().find(PY_EXTEND.as_bytes()) == Some(Meaning::Extend));
 }
 
-/// A published message is received on every node that applies it, by its subscribers there; the
-/// release of a lock is published, too.
+/// Every node that applies a published message sends it to its own subscribers; the release of a
+/// lock is published too.
 #[test]
 fn who_subscribed_hears_what_is_published() {
     on_both_stores(|node| {
@@ -340,7 +340,7 @@ fn who_subscribed_hears_what_is_published() {
         assert_eq!(node.take(listener), "*3|$7|message|$2|ch|$1|0|");
         node.say(other, &script("SHA BREAK 2 l ch 0"));
         assert_eq!(node.take(listener), "", "there was none");
-        // Before RESP3 it does nothing else.
+        // In RESP2 a subscriber may send only subscription commands.
         assert!(node.say(listener, "GET a").starts_with("-ERR Can't execute 'get': only"));
         assert_eq!(node.say(listener, "PING"), "*2|$4|pong|$0||");
         let left = "*3|$11|unsubscribe|$2|ch|:1|";
@@ -350,7 +350,7 @@ fn who_subscribed_hears_what_is_published() {
         assert_eq!(node.say(listener, "UNSUBSCRIBE"), "*3|$11|unsubscribe|$1|d|:0|");
         assert_eq!(node.say(listener, "UNSUBSCRIBE"), "*3|$11|unsubscribe|$-1|:0|");
         assert_eq!(node.say(listener, "GET a"), "$-1|");
-        // With it, both.
+        // In RESP3 it may send all commands.
         node.say(listener, "HELLO 3");
         assert_eq!(node.say(listener, "SUBSCRIBE ch"), ">3|$9|subscribe|$2|ch|:1|");
         assert_eq!(node.say(listener, "GET a"), "_|");

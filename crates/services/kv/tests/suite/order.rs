@@ -1,4 +1,4 @@
-//! Order and bounds of a connection: replies in order, reads after writes, no queue without end.
+//! Order and limits of a connection: replies in order, reads after writes, bounded queues.
 
 use quorate_replica::front::{ConnectionId, Failure, Front as _};
 
@@ -32,7 +32,7 @@ fn writes_go_out_together_and_replies_come_back_in_order() {
     node.feed(client, b"INCR n\r\nINCR n\r\nPING\r\nINCR n\r\nECHO x\r\n");
     assert_eq!(write_count(&node), 3);
     (0..3).for_each(|_| node.execute(0));
-    // The answers arrive backwards.
+    // The answers arrive in reverse order.
     node.tell(2);
     node.tell(1);
     assert_eq!(node.take(client), "");
@@ -51,8 +51,8 @@ fn reads_share_one_confirmation_if_no_write_is_near() {
     assert_eq!(node.take(client), "$-1|$-1|+PONG|$-1|");
 }
 
-/// [read-4] What let a run of reads go may be over in the midst of it: those that were not answered
-/// are asked for again, and answered in their order.
+/// [read-4] The permission of a run of reads may expire half-way: the unanswered reads are
+/// requested again, and answered in order.
 #[test]
 fn run_whose_ground_is_gone_asks_again_for_what_is_left() {
     for left in 0..3 {
@@ -72,7 +72,7 @@ fn run_whose_ground_is_gone_asks_again_for_what_is_left() {
     }
 }
 
-/// [read-6] A connection chooses how fresh what it reads must be.
+/// [read-6] A connection chooses the required freshness of its reads.
 #[test]
 fn connection_chooses_how_fresh_its_reads_are() {
     let mut node = Node::memory();
@@ -86,7 +86,7 @@ fn connection_chooses_how_fresh_its_reads_are() {
     assert_eq!(most_ms, 40, "the stricter of the run");
     node.settle();
     node.take(client);
-    // What must be linearizable is, and so is all that shares its question.
+    // Linearizable reads stay linearizable, and so do all reads in the same run.
     node.feed(client, b"GET a\r\nQUORATE READ linearizable\r\nGET b\r\n");
     assert_eq!(asked(&node), "read");
     node.settle();
@@ -117,8 +117,9 @@ fn connection_chooses_how_fresh_its_reads_are() {
     }
 }
 
-/// However a pipeline mixes reads and writes, nothing in it waits for a reply. [class-2] From the
-/// word on, whichever way a write takes: at once, behind a read, in a session, as a transaction.
+/// [class-2] A connection chooses when its writes are answered. The choice applies from its
+/// position in a pipeline on, whichever path a write takes: at once, after a read, in a session, as
+/// a transaction.
 #[test]
 fn connection_chooses_when_its_writes_are_answered() {
     let mut node = Node::memory();
@@ -139,14 +140,14 @@ fn connection_chooses_when_its_writes_are_answered() {
     node.say(client, "QUORATE SESSION");
     node.say(client, "QUORATE SEQ 1 SET a 4");
     assert_eq!(written(&node), 3);
-    // What waits for a read keeps the class of when it was asked for.
+    // A write that waits for a read keeps the class that was chosen when it arrived.
     node.feed(client, b"GET a\r\nSET a 5\r\nQUORATE CLASS group\r\nSET a 6\r\n");
     node.settle();
     node.take(client);
     assert_eq!(written(&node), 4);
     assert_eq!(node.say(client, "GET a"), "$1|6|");
 
-    // Who gives a waiting client its element answers for itself.
+    // A blocked client is served in the cluster's own class.
     node.say(client, "QUORATE CLASS durable");
     let refused = node.say(client, "BLPOP list 1");
     assert!(refused.contains("QUORATE CLASS group"), "{refused}");
@@ -159,7 +160,7 @@ fn connection_chooses_when_its_writes_are_answered() {
     node.world.volatile = true;
     assert_eq!(node.say(client, "QUORATE CLASS"), "+volatile|");
     assert!(node.say(client, "QUORATE CLASS x").starts_with("-ERR"));
-    // [less-6] What a command did is not known before disks have decided it.
+    // [less-6] The effect of a command is unknown until disks have decided it.
     node.world.volatile = false;
     let refused = node.say(client, "QUORATE CLASS volatile");
     assert!(refused.starts_with("-ERR the cluster is durable"), "{refused}");
@@ -176,7 +177,7 @@ fn reads_among_writes_go_out_with_them_and_run_between_them() {
             assert_eq!(node.say(client, "READONLY"), "+OK|");
         }
         node.feed(client, script);
-        // The first read of a READONLY connection is answered on the spot.
+        // The first read of a READONLY connection is answered at once.
         let first = if readonly { "" } else { "between " };
         let expected = "write between between write write between";
         assert_eq!(asked(&node), format!("{first}{expected}"));
@@ -188,7 +189,7 @@ fn reads_among_writes_go_out_with_them_and_run_between_them() {
     }
 }
 
-/// A single write does not make a stream of reads a burden on the log forever.
+/// After a single write, a stream of reads does not remain a load on the log.
 #[test]
 fn reads_behind_a_write_share_confirmations_again_once_it_is_done() {
     let mut node = Node::memory();
@@ -197,7 +198,8 @@ fn reads_behind_a_write_share_confirmations_again_once_it_is_done() {
     assert_eq!(asked(&node), "write between");
     node.execute(0);
     node.tell(0);
-    // The write is done, the read is not: the next reads wait for it, and then share.
+    // The write is done, the read is not: the next reads wait for it, and then share a
+    // confirmation.
     node.feed(client, b"GET a\r\nGET b\r\n");
     assert_eq!(asked(&node), "between");
     node.execute(0);
@@ -207,7 +209,7 @@ fn reads_behind_a_write_share_confirmations_again_once_it_is_done() {
     assert_eq!(node.take(client), "+OK|$1|1|$1|1|$-1|");
 }
 
-/// A write waits for the run before it; what comes behind it does not wait for the write.
+/// A write waits for the run before it; reads after it do not wait for the write.
 #[test]
 fn writes_wait_for_runs_that_were_asked_for() {
     let mut node = Node::memory();
@@ -222,7 +224,8 @@ fn writes_wait_for_runs_that_were_asked_for() {
     assert_eq!(node.take(client), "$-1|+OK|$1|1|+OK|");
 }
 
-/// A command that names a position, or must be known before the following ones are sent, is alone.
+/// A command whose reply has a position, or must be known before later ones are sent, is sent
+/// alone.
 #[test]
 fn watch_and_digest_wait_for_the_writes_before_them() {
     let mut node = Node::memory();
@@ -255,7 +258,7 @@ fn a_read_does_not_join_a_confirmation_that_began_before_it_arrived() {
     let mut node = Node::memory();
     let (one, other) = (node.connect(), node.connect());
     node.feed(one, b"GET a\r\n");
-    // Confirmed at a moment before the other client's write; reported late.
+    // Confirmed before the other client's write, but reported late.
     node.execute(0);
     node.feed(other, b"SET a 1\r\n");
     node.execute(0);
@@ -291,8 +294,8 @@ fn stale_reads_ask_nobody_but_see_their_own_writes() {
     assert_eq!(node.take(client), "+OK|$1|1|");
 }
 
-/// A node without a quorum still answers what may be stale, behind writes that failed. Not what has
-/// a write behind it that was sent: that may have been executed.
+/// A node without a quorum still answers stale reads, after failed writes too. Exception: a read
+/// with a sent write after it, which may have been executed.
 #[test]
 fn stale_reads_behind_failed_writes_are_answered() {
     let mut node = Node::memory();
@@ -309,7 +312,7 @@ fn stale_reads_behind_failed_writes_are_answered() {
     assert!(failed(replies[6]) && replies.len() == 7, "{replies:?}");
 }
 
-/// A connection sees the same replies however long everything takes.
+/// A connection gets the same replies, however slow the replica is.
 #[test]
 fn a_connection_cannot_tell_a_slow_replica_from_an_instant_one() {
     for seed in 0..150 {
@@ -399,7 +402,7 @@ fn every_failure_has_its_word() {
         let replies: Vec<&str> = reply.split_terminator('|').collect();
         assert_eq!(replies.len(), 5);
         assert!(replies.iter().all(|reply| reply.starts_with(word)), "{replies:?}");
-        // The connection goes on.
+        // The connection continues.
         assert_eq!(node.say(client, "SET a 3"), "+OK|");
         assert_eq!(node.say(client, "GET a"), "$1|3|");
     }
@@ -450,8 +453,7 @@ fn quit_waits_for_what_was_asked_before() {
     assert_eq!(node.input[&client], b"", "what follows is thrown away");
 }
 
-/// Requests that a web page can make a browser send, and those of a TLS client: none of them is
-/// executed.
+/// Requests that a web page can make a browser send, and those of a TLS client, are never executed.
 #[test]
 fn other_protocols_are_closed_before_anything_is_executed() {
     let body = "\r\nSET a 1\r\n*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n";
@@ -485,7 +487,7 @@ fn other_protocols_are_closed_before_anything_is_executed() {
             assert_eq!(node.say(other, "GET a"), "$-1|", "{request:?}");
         }
     }
-    // Words of HTTP elsewhere are data.
+    // Words of HTTP in other places are data.
     let mut node = Node::memory();
     let client = node.connect();
     assert_eq!(node.say(client, "SET post HTTP/1.1"), "+OK|");
@@ -519,8 +521,8 @@ fn outstanding_bytes_are_bounded() {
     assert_eq!(node.take(client), "+OK|".repeat(50));
 }
 
-/// Replies may be as large as values, so few are asked for at once, and more only where they have
-/// been small.
+/// Replies may be as large as values, so the number of such writes in flight is limited, and raised
+/// only after small replies.
 #[test]
 fn outstanding_writes_that_return_values_are_bounded_by_what_they_returned() {
     let mut node = Node::memory();
@@ -552,7 +554,7 @@ fn replies_that_nobody_reads_stop_the_input() {
     let client = node.connect();
     let value = "x".repeat(600_000);
     node.ask(client, &["SET", "a", &value]);
-    // The reactor cannot send: `output` is left as it is.
+    // The reactor cannot send: `output` stays as it is.
     let gets = b"GET a\r\n".repeat(3);
     assert_eq!(node.front.received(client, &gets, &mut node.world), gets.len());
     node.execute(0);
@@ -565,7 +567,7 @@ fn replies_that_nobody_reads_stop_the_input() {
     assert!(node.front.ready(client));
 }
 
-/// Space may become free without output: the reactor has to be notified all the same.
+/// Capacity may become free without output: the reactor must still be notified.
 #[test]
 fn a_connection_with_room_again_is_reported() {
     let mut node = Node::memory();
@@ -595,8 +597,8 @@ fn very_many_replies_that_nobody_reads_become_errors() {
     assert_eq!(reply.matches("-BUSY not executed").count(), 30);
 }
 
-/// Reads of all connections share one memory: when it is full they are refused, in order among
-/// writes as well, and go on when there is room.
+/// Reads of all connections share a memory limit: when it is reached they are refused, also between
+/// writes, and continue when memory is free.
 #[test]
 fn replies_of_all_connections_are_bounded_together() {
     let mut node = Node::with_client_bytes(3 << 20);
@@ -608,7 +610,7 @@ fn replies_of_all_connections_are_bounded_together() {
     let full = "-BUSY not executed: replies and requests of all clients fill";
     for script in ["GET a\r\n".repeat(9), "SET b 1\r\nGET a\r\n".repeat(9)] {
         let mut refused = 0;
-        // The reactor cannot send: the outputs are left as they are.
+        // The reactor cannot send: the outputs stay as they are.
         for &client in &clients {
             node.front.received(client, script.as_bytes(), &mut node.world);
         }
@@ -638,8 +640,8 @@ fn replies_of_all_connections_are_bounded_together() {
     assert_eq!(node.front.held_bytes(), 0);
 }
 
-/// Commands queued between MULTI and EXEC count as well; a refused client has no transaction any
-/// more, and no memory is held for it.
+/// Commands queued between MULTI and EXEC count towards the limit; a refused client's transaction
+/// is aborted and its memory freed.
 #[test]
 fn transactions_that_are_queued_are_bounded_together() {
     let mut node = Node::with_client_bytes(8 << 20);
@@ -671,7 +673,7 @@ fn transactions_that_are_queued_are_bounded_together() {
     assert!(held < 100_000, "{held} are held for nothing");
 }
 
-/// Whatever a connection did before, at rest it holds little.
+/// An idle connection uses little memory, whatever it did before.
 #[test]
 fn a_connection_at_rest_holds_little() {
     let mut node = Node::memory();
@@ -705,7 +707,7 @@ fn large_replies_of_writes_are_few_at_a_time() {
     assert_eq!(node.take(client).matches('|').count(), 199);
 }
 
-/// A result acknowledged to one client is visible to another one: on any interleaving of two
+/// A write acknowledged to one client is visible to another, in every interleaving of two
 /// connections.
 #[test]
 fn two_connections_see_what_was_acknowledged_to_the_other() {

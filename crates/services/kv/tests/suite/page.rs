@@ -1,7 +1,6 @@
-//! The table of all commands in docs/commands.md, made from the table that COMMAND DOCS is made
-//! from.
+//! The table of all commands in docs/commands.md, generated from the same table as COMMAND DOCS.
 //!
-//! `REWRITE=1 cargo test -p quorate-kv page` writes it again.
+//! `REWRITE=1 cargo test -p quorate-kv page` regenerates it.
 
 use std::{collections::BTreeMap, env, fmt::Write as _, fs, path::Path};
 
@@ -12,7 +11,7 @@ const BEGIN: &str =
     "<!-- made from the table of commands: REWRITE=1 cargo test -p quorate-kv page -->\n";
 const END: &str = "<!-- end of what is made -->\n";
 
-/// Commands of Redis 7.2 that are not here, and why.
+/// Commands of Redis 7.2 that are not supported, and why.
 const MISSING: [(&str, &str); 12] = [
     (
         "bgrewriteaof bgsave failover lastsave psync replconf replicaof role save shutdown slaveof sync waitaof",

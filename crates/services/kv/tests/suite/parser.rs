@@ -1,4 +1,4 @@
-//! Requests from a stream: cut anywhere, hostile, or garbage.
+//! Requests from a stream: fragmented, hostile, or garbage.
 
 use quorate_kv::resp::request::{ARGUMENTS_MAX, Parsed, Parser, ProtocolError};
 
@@ -6,7 +6,7 @@ use crate::common::{Random, request};
 
 const BYTES_MAX: usize = 1000;
 
-/// Contents of a stream of bytes that arrived in these pieces.
+/// Results of parsing a fragmented stream.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
     requests: Vec<Vec<Vec<u8>>>,
@@ -46,7 +46,7 @@ fn parse<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Seen {
     seen
 }
 
-/// Requests of all sorts, one after the other.
+/// Returns requests of all kinds, in sequence.
 fn stream() -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.extend(request(&["SET", "key", "value\r\nwith lines"]));
@@ -104,7 +104,7 @@ fn hostile_lengths_are_refused_before_they_are_used() {
 
 #[test]
 fn very_many_arguments_in_single_bytes_take_no_time() {
-    // Looked at again with each byte, this would be 10^11 steps.
+    // If each byte caused a parse from the start, this would take 10^11 steps.
     let count = 100_000;
     let bytes = request(&vec![""; count]);
     assert_eq!(parse(bytes.chunks(5)).requests[0].len(), count);

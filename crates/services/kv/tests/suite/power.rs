@@ -1,5 +1,5 @@
-//! [store-1] A loss of power: whatever it leaves of what was not synced, the store on disk is at
-//! the position that was synced or a later one, with the data of exactly that position.
+//! [store-1] Power loss: whatever remains of unsynced data, the store on disk is at the synced
+//! position or a later one, with the data of exactly that position.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,7 +28,7 @@ fn limits() -> Limits {
     Limits { held_bytes: 600, ..Limits::default() }
 }
 
-/// A store whose tables hold this much.
+/// Creates a store with tables of this size.
 fn make(path: &Path, table_bytes: u64) -> LsmStore {
     {
         let database = fjall::Database::builder(path).open().unwrap();
@@ -45,7 +45,7 @@ fn step(store: &mut LsmStore, random: &mut Random, slot: u64) {
         if random.below(4) == 0 {
             store.remove(key);
         } else {
-            // Bytes that cannot be compressed, so that a hole is a hole.
+            // Incompressible bytes, so that a hole is visible.
             let count = random.below(300);
             let value: Vec<u8> = (0..count).map(|_| random.next().to_le_bytes()[0]).collect();
             store.put(key, &value, Version { slot, index: 0 }, None);
@@ -59,7 +59,7 @@ fn step(store: &mut LsmStore, random: &mut Random, slot: u64) {
 
 fn sync(store: &mut LsmStore, to: Slot) {
     store.start_sync();
-    // As every turn of a replica does.
+    // As in every turn of a replica.
     until("a sync", || {
         store.health();
         (store.synced_to() >= Some(to)).then_some(())
@@ -87,7 +87,7 @@ fn used(path: &Path) -> usize {
     bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
 }
 
-/// Damages bytes that were not synced, as a loss of power may.
+/// Damages unsynced bytes, as a power loss may.
 fn lose(bytes: &mut Vec<u8>, from: usize, random: &mut Random) {
     let length = bytes.len();
     if from >= length {
@@ -96,7 +96,7 @@ fn lose(bytes: &mut Vec<u8>, from: usize, random: &mut Random) {
     let place = |random: &mut Random| from + random.below(length - from);
     match random.below(5) {
         0 => bytes.truncate(place(random)),
-        // Blocks that never arrived.
+        // Some blocks never arrived.
         1 | 2 => {
             for _ in 0..=random.below(3) {
                 let at = (place(random) & !511).max(from);
@@ -104,12 +104,12 @@ fn lose(bytes: &mut Vec<u8>, from: usize, random: &mut Random) {
                 bytes[at..end].fill(0);
             }
         }
-        // Only the last one arrived.
+        // Only the last block arrived.
         3 => {
             let at = place(random);
             bytes[from..at].fill(0);
         }
-        // Anything at all.
+        // Arbitrary bytes.
         _ => {
             let at = place(random);
             let end = (at + 1 + random.below(2000)).min(length);
@@ -143,7 +143,7 @@ fn lose_power_after_syncs(seed: u64, table_bytes: u64) -> (u32, u32, u32) {
             slot += 1;
             digests.insert(slot, digest(&store));
         }
-        // The library's threads stand still, or a copy is of no moment.
+        // If the library's threads are busy, the copy is not consistent.
         pause(60);
         let whole = folder.path().join("whole");
         copy(&path, &whole);
@@ -158,7 +158,7 @@ fn lose_power_after_syncs(seed: u64, table_bytes: u64) -> (u32, u32, u32) {
             copy(&whole, &other);
             let mut left = bytes[..end].to_vec();
             lose(&mut left, safe, &mut random);
-            // Sometimes the prepared zeros stay behind it.
+            // Sometimes the preallocated zeros remain after it.
             if random.below(2) == 0 {
                 left.resize(left.len() + 5000, 0);
             }
@@ -178,7 +178,7 @@ fn lose_power_after_syncs(seed: u64, table_bytes: u64) -> (u32, u32, u32) {
             } else {
                 later += 1;
             }
-            // And it goes on.
+            // The store continues from there.
             step(&mut opened, &mut random, at.0);
             let expected = digest(&opened);
             drop(opened);
@@ -197,17 +197,17 @@ fn lose_power_after_syncs(seed: u64, table_bytes: u64) -> (u32, u32, u32) {
 fn a_loss_of_power_takes_nothing_that_was_synced() {
     let (mut cut, mut exact, mut later) = (0, 0, 0);
     for seed in 1..=2 {
-        // Everything is in the journal, or much of it in tables too.
+        // Once with everything in the journal, and once with much of it in tables too.
         for table_bytes in [64 << 20, 60_000] {
             let (c, e, l) = lose_power_after_syncs(seed, table_bytes);
             (cut, exact, later) = (cut + c, exact + e, later + l);
         }
     }
-    // How many journals are cut depends on how far the writer was: some are.
+    // The number of cut journals depends on the writer's progress, but some are cut.
     assert!(cut > 0 && exact > 10 && later > 50, "{cut} {exact} {later}");
 }
 
-/// Nothing above what the log has is in the tree, so nothing above is synced.
+/// The tree has no position beyond the log, so none is synced.
 #[test]
 fn what_the_log_does_not_have_yet_is_synced_later() {
     let folder = tempfile::tempdir().unwrap();
@@ -234,7 +234,7 @@ fn what_the_log_does_not_have_yet_is_synced_later() {
     assert_eq!(store.len(), keys);
 }
 
-/// A disk that notes which names were in a folder when it was flushed.
+/// A disk that records the names in a folder when it is flushed.
 #[derive(Debug, Default)]
 struct Noting(Mutex<BTreeMap<PathBuf, BTreeSet<PathBuf>>>);
 
@@ -255,7 +255,7 @@ impl Disk for Noting {
     }
 }
 
-/// The library flushes the folders of its files, and not those in which these folders are.
+/// The library flushes the folders of its files, but not the parents of these folders.
 #[test]
 fn a_store_has_durable_folders_before_anything_is_built_on_it() {
     let folder = tempfile::tempdir().unwrap();

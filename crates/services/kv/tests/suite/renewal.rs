@@ -1,5 +1,5 @@
-//! Files of a store on disk are damaged where no client reads: a scrub finds it, the node serves
-//! on, and rebuilds the store when another node has sent a snapshot ([scrub-8]).
+//! Damage in parts of a store's files that no client reads: a scrub finds it, the node continues to
+//! serve, and rebuilds the store when another node has sent a snapshot ([scrub-8]).
 
 use std::{
     fs,
@@ -23,7 +23,7 @@ use quorate_replica::{
 use crate::{common::Random, failing::until};
 
 const WALL_MS: u64 = 1_700_000_000_000;
-/// Values lie apart from their keys from 512 bytes on.
+/// Values of 512 bytes and more are stored apart from their keys.
 const VALUE_BYTES: usize = 900;
 
 fn options() -> Options {
@@ -35,8 +35,8 @@ fn options() -> Options {
     }
 }
 
-/// Nodes with stores on disk, whose trees are cut into small tables, and whose logs are trimmed to
-/// what is synced.
+/// Nodes with stores on disk, whose trees have small tables, and whose logs are trimmed to the
+/// synced position.
 struct Group {
     cluster: Cluster<Service>,
     nodes: Vec<NodeId>,
@@ -85,7 +85,8 @@ impl Group {
         group
     }
 
-    /// Stores have threads of their own, so that time alone does not bring them on.
+    /// Runs the cluster until a condition holds. Stores have threads of their own, which simulated
+    /// time alone does not advance.
     fn until(&mut self, what: &str, mut condition: impl FnMut(&mut Self) -> bool) {
         until(what, || {
             self.cluster.run_ms(5);
@@ -98,7 +99,7 @@ impl Group {
         self.cluster.outcome(node, tag).unwrap().clone()
     }
 
-    /// SET, in the form that the log has; bytes that cannot be compressed.
+    /// Writes a key by SET, encoded as in the log, with incompressible bytes.
     fn set(&mut self, node: NodeId, key: &str) {
         let value: Vec<u8> =
             (0..VALUE_BYTES).map(|_| self.random.next().to_le_bytes()[0]).collect();
@@ -111,7 +112,7 @@ impl Group {
         assert!(matches!(outcome, Outcome::Written(_)), "{key}: {outcome:?}");
     }
 
-    /// Returns whether this node answers with the key's value.
+    /// Returns whether this node replies with the key's value.
     fn has(&mut self, node: NodeId, key: &str) -> bool {
         let mut query = vec![2];
         Encoder(&mut query).bytes(key.as_bytes());
@@ -155,7 +156,7 @@ impl Group {
         self.folder.path().join(node.to_string())
     }
 
-    /// A byte turns in the middle of the oldest file of values, which every node wrote at about the
+    /// Flips a byte in the middle of the oldest value file, which every node wrote at about the
     /// same time.
     fn spoil(&self, node: NodeId) {
         let mut files = files_in(&self.store(node), "blobs");
@@ -164,8 +165,8 @@ impl Group {
         turn_in_the_middle(file);
     }
 
-    /// Does the same in its largest table, in the part with keys, not in the index. A client that
-    /// reads no key there never reads it; compaction does.
+    /// Flips a byte in the part of the largest table with keys, not in its index. Clients that do
+    /// not request these keys never read it; compaction does.
     fn spoil_keys(&self, node: NodeId) {
         let files = files_in(&self.store(node), "tables");
         let bytes = |file: &PathBuf| fs::metadata(file).unwrap().len();
@@ -201,7 +202,7 @@ impl Group {
     }
 }
 
-/// Files in folders of this name below.
+/// Returns the files in subfolders of this name.
 fn files_in(folder: &Path, name: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -231,7 +232,8 @@ fn is_of_the_store(status: &ScrubStatus, fate: Fate) -> bool {
     !status.found.is_empty() && status.found.iter().all(right)
 }
 
-/// A follower, and then the leader, which hands over first.
+/// A follower rebuilds its store from a peer's snapshot and serves until then; so does the leader,
+/// which hands over first.
 #[test]
 fn a_damaged_store_is_built_anew_from_a_peers_snapshot_and_serves_until_then() {
     let mut group = Group::new(3, 1);
@@ -261,8 +263,8 @@ fn a_damaged_store_is_built_anew_from_a_peers_snapshot_and_serves_until_then() {
     }
 }
 
-/// The data of the only node is all there is: it serves that, and reports the damage. A snapshot
-/// that cannot be read, or removed data that cannot be, does not take anything away either.
+/// The data of the only node is all there is: the node serves it and reports the damage. It
+/// discards nothing because of an unreadable snapshot, or of unreadable data to be removed.
 #[test]
 fn a_group_of_one_keeps_what_it_has() {
     let mut group = Group::new(1, 2);
@@ -285,7 +287,8 @@ fn a_group_of_one_keeps_what_it_has() {
     assert!(!group.is_aside(one));
 }
 
-/// Two of three: each gets its snapshot from the third, regardless of which others are asked.
+/// Two of three nodes rebuild: each gets its snapshot from the third, whichever nodes are asked
+/// first.
 #[test]
 fn two_damaged_stores_are_built_anew_and_the_group_serves() {
     let mut group = Group::new(3, 3);
@@ -312,7 +315,7 @@ fn two_damaged_stores_are_built_anew_and_the_group_serves() {
     }
 }
 
-/// All on the same night: no node has a snapshot to send, so none discards anything.
+/// If all stores are damaged, no node has a snapshot to send, so none discards anything.
 #[test]
 fn when_all_stores_are_damaged_all_keep_what_they_have() {
     let mut group = Group::new(3, 4);
@@ -337,9 +340,9 @@ fn when_all_stores_are_damaged_all_keep_what_they_have() {
     group.level();
 }
 
-/// Compaction meets the damage before anybody looks for it, and the library says no more than that
-/// something failed: the node looks for it by itself, says where it is, and builds the store anew.
-/// Otherwise the store would be opened again for each compaction.
+/// Compaction meets the damage before a scrub does, and the library only reports a failure: the
+/// node starts a scrub by itself, reports the place, and rebuilds the store. Otherwise the store
+/// would be reopened for each compaction.
 #[test]
 fn compaction_that_meets_damage_has_the_node_look_for_it() {
     let mut group = Group::new(3, 5);
@@ -352,7 +355,7 @@ fn compaction_that_meets_damage_has_the_node_look_for_it() {
     }
     group.level();
     group.spoil_keys(ill);
-    // No command asks for what is damaged.
+    // No command reads the damaged part.
     let mut number = 0;
     group.until("damage", |group| {
         number += 1;
@@ -374,8 +377,8 @@ fn compaction_that_meets_damage_has_the_node_look_for_it() {
     }
 }
 
-/// A snapshot that comes slowly would be older than the beginning of a log that is trimmed
-/// meanwhile, and of no use then.
+/// The log is not trimmed while a snapshot is being transferred: otherwise a slow one would end
+/// before the beginning of the log, and be useless.
 #[test]
 fn the_log_begins_no_later_while_a_snapshot_is_on_its_way() {
     let mut group = Group::with(3, 6, |snapshots| {

@@ -4,7 +4,7 @@ use quorate_replica::front::Front as _;
 
 use crate::common::{Node, request};
 
-/// The lines of one section of INFO that begin so.
+/// Returns the lines in a section of INFO with this prefix.
 fn told(node: &mut Node, section: &str, start: &str) -> Vec<String> {
     let client = node.connect();
     let text = node.say(client, &format!("INFO {section}"));
@@ -18,7 +18,7 @@ fn commandstats_count_calls_times_and_failures() {
     let mut node = Node::memory();
     let client = node.connect();
     node.say(client, "SET text x");
-    // Two writes take 7 ms and 3 ms from their arrival to their replies.
+    // Two writes take 7 ms and 3 ms from arrival to reply.
     node.feed(client, &request(&["INCR", "n"]));
     node.world.wall_ms += 4;
     node.feed(client, &request(&["INCR", "text"]));
@@ -42,7 +42,7 @@ fn commandstats_count_calls_times_and_failures() {
         ["cmdstat_client:calls=1,usec=0,usec_per_call=0.00,rejected_calls=0,failed_calls=1"]
     );
     assert_eq!(of(&mut node, "get"), [""; 0], "never asked for");
-    // What is no request is no call of the one before it.
+    // An invalid request does not count as a call of the previous command.
     node.world.command_bytes_max = 100;
     node.say(client, "SET k v");
     let long = "x".repeat(1000);
@@ -94,7 +94,7 @@ fn info_has_commandstats_when_asked_for_all() {
     }
 }
 
-/// A request whose reply takes so long.
+/// Sends a request whose reply takes `ms` milliseconds.
 fn slowly(node: &mut Node, client: quorate_replica::front::ConnectionId, words: &[&str], ms: u64) {
     node.feed(client, &request(words));
     node.world.wall_ms += ms;
@@ -109,7 +109,7 @@ fn slowlog_has_what_took_ten_milliseconds_and_who_asked() {
     node.say(client, "CLIENT SETNAME joe");
     slowly(&mut node, client, &["SET", "k", "secret"], 9);
     assert_eq!(node.say(client, "SLOWLOG LEN"), ":0|");
-    // Of the first one nothing but the name is known.
+    // Of the first slow command only the name is known.
     slowly(&mut node, client, &["SET", "k", "v"], 10);
     slowly(&mut node, client, &["GET", "k"], 12);
     slowly(&mut node, client, &["GET", "k"], 3);
@@ -133,7 +133,7 @@ fn slowlog_has_what_took_ten_milliseconds_and_who_asked() {
     ] {
         assert_eq!(node.say(client, words), expected, "{words}");
     }
-    // A minute later arguments are kept no more; numbers go on.
+    // A minute later arguments are no longer recorded; the ids continue.
     node.world.wall_ms += 60_000;
     slowly(&mut node, client, &["SET", "k", "w"], 10);
     let one = node.say(client, "SLOWLOG GET -1");
@@ -166,9 +166,9 @@ fn slowlog_is_bounded_and_shortens_as_redis_does() {
     assert!(node.front.held_bytes() < idle + 64 * 1024, "and given back");
 }
 
-/// The client that holds most is closed when memory is short. Notes of an open command must not
-/// make that the one client that has one: it would connect again, and be closed again, for as long
-/// as the others are idle.
+/// The client that uses most memory is closed when memory is short. Recorded arguments must not
+/// count: otherwise a single open command could make its client the largest one, and get it closed
+/// after each reconnect while the others are idle.
 #[test]
 fn noting_arguments_makes_no_client_heavier() {
     let mut node = Node::memory();
@@ -182,7 +182,8 @@ fn noting_arguments_makes_no_client_heavier() {
     slowly(&mut node, client, &["SET", "k", "v"], 10);
     let (last, after) = open(&mut node);
     assert_eq!(after, before);
-    // It is gone, and so is what was noted; who gets its seat has nothing of it.
+    // After the client is gone, its recorded arguments are dropped, and the next client in its slot
+    // does not inherit them.
     node.front.closed(last, &mut node.world);
     node.world.asked.clear();
     assert!(!format!("{:?}", node.front).contains("[118, 97, 108, 117, 101]"));
@@ -227,7 +228,7 @@ fn latency_has_spikes_and_their_parts() {
     assert!(node.say(client, "LATENCY DOCTOR").contains("No command took 10 ms"));
 }
 
-/// A client's credentials never appear there, however slow the node is.
+/// Credentials never appear in the slow log, however slow the node is.
 #[test]
 fn slowlog_has_no_secrets() {
     let mut node = Node::memory();

@@ -68,7 +68,7 @@ fn transactions() {
 fn exec_fails_if_a_watched_key_changed() {
     on_both_stores(|node| {
         let (one, other) = (node.connect(), node.connect());
-        // What the other client does between WATCH and EXEC, and whether EXEC goes through.
+        // Commands of another client between WATCH and EXEC, and whether EXEC succeeds.
         let cases = [
             ("PING", true),
             ("GET a", true),
@@ -92,7 +92,7 @@ fn exec_fails_if_a_watched_key_changed() {
             node.say(one, "SET d 1");
             let expected = if through { "*1|+OK|" } else { "*-1|" };
             assert_eq!(node.say(one, "EXEC"), expected, "{meanwhile}");
-            // The watch is over either way.
+            // The watch has ended in either case.
             node.say(other, "SET a 5");
             node.say(one, "MULTI");
             assert_eq!(node.say(one, "EXEC"), "*0|");
@@ -120,19 +120,21 @@ fn unwatch_and_discard_end_the_watch() {
     }
 }
 
-/// A pipelined WATCH is answered after what follows it was read.
+/// A pipelined WATCH is answered after the commands that follow it were parsed, and counts for its
+/// own transaction only.
 #[test]
 fn watch_counts_for_the_transaction_it_was_sent_before() {
     let mut node = Node::memory();
     let (one, other) = (node.connect(), node.connect());
-    // UNWATCH was read before WATCH got its answer: the watch must not outlive it.
+    // UNWATCH is parsed before WATCH is answered: the watch must not outlive it.
     node.feed(one, b"WATCH a\r\nUNWATCH\r\nMULTI\r\nINCR n\r\nEXEC\r\n");
     node.execute(0);
     node.tell(0);
     node.say(other, "SET a 1");
     node.settle();
     assert_eq!(node.take(one), "+OK|+OK|+OK|+QUEUED|*1|:1|");
-    // The whole transaction in one piece; the change comes between WATCH's answer and EXEC.
+    // The whole transaction is pipelined, and the change comes between the answer to WATCH and
+    // EXEC.
     node.feed(one, b"WATCH a\r\nMULTI\r\nINCR n\r\nEXEC\r\n");
     let other_write = b"SET a 2\r\n";
     node.execute(0);
@@ -147,7 +149,7 @@ fn watch_counts_for_the_transaction_it_was_sent_before() {
     node.feed(one, b"WATCH a\r\nMULTI\r\nINCR n\r\nEXEC\r\n");
     node.execute(0);
     node.tell(0);
-    // EXEC has been sent now; another write gets into the log before it.
+    // EXEC was sent; another write enters the log before it.
     node.feed(other, b"SET a 3\r\n");
     node.world.asked.swap(0, 1);
     node.settle();
@@ -182,7 +184,7 @@ fn watching_is_bounded() {
     assert_eq!(node.ask(one, &words[..4097]), "+OK|");
 }
 
-/// Puts the service's image into a new one, as a snapshot does.
+/// Moves the service's state to a new one by a snapshot.
 fn move_by_image(node: &mut Node) {
     let (old, at) = (&mut node.world.service, Slot(node.world.slot));
     let mut new = Service::new(Box::new(MemoryStore::new()));
@@ -197,8 +199,7 @@ fn move_by_image(node: &mut Node) {
 
 const KEYS: [&str; 5] = ["a", "b", "c", "d", "e"];
 
-/// Does something to a key, or to several; returns whether this one was there meanwhile and is not
-/// seen any more.
+/// Executes a random command; returns whether the watched key existed meanwhile and is absent now.
 fn act(node: &mut Node, other: ConnectionId, watched: &str, random: &mut Random) -> bool {
     let (key, another) = (*random.pick(&KEYS), *random.pick(&KEYS));
     let command = *random.pick(&[
@@ -282,8 +283,8 @@ fn act(node: &mut Node, other: ConnectionId, watched: &str, random: &mut Random)
     false
 }
 
-/// [watch-1] [watch-4] As in Redis: a key that was absent and has been there meanwhile has changed,
-/// however it came and went.
+/// [watch-1] [watch-4] As in Redis, a key that was absent, was created and removed again has
+/// changed, in whatever way that happened.
 #[test]
 fn a_key_that_came_and_went_has_changed() {
     for level in [Level::BASE, ABSENT_LEVEL] {
@@ -291,7 +292,7 @@ fn a_key_that_came_and_went_has_changed() {
             node.world.level = level;
             let (one, other, probe) = (node.connect(), node.connect(), node.connect());
             if level == ABSENT_LEVEL {
-                // [watch-3] Only the first one of all fails in any case.
+                // [watch-3] Only the very first transaction fails in any case.
                 node.say(one, "WATCH x");
                 node.say(one, "MULTI");
                 assert_eq!(node.say(one, "EXEC"), "*-1|");
@@ -324,7 +325,7 @@ fn a_key_that_came_and_went_has_changed() {
     }
 }
 
-/// [watch-2] A flush of many keys changes all that are absent; one of few only those that it takes.
+/// [watch-2] A flush of many keys changes all absent keys; a flush of few only the removed ones.
 #[test]
 fn a_flush_changes_the_keys_that_it_takes() {
     on_both_stores(|node| {

@@ -1,18 +1,18 @@
-//! Bounds of the visits of commands ([visit-1] to [visit-3]); the harness compares them with the
-//! actual visits, in every test.
+//! Bounds of the visits of commands ([visit-1] to [visit-3]). In every test the harness compares
+//! them with the actual visits.
 
 use quorate_kv::commands::{transactions::ABSENT_LEVEL, visits::VISITS_MAX};
 
 use crate::common::{Node, on_both_stores};
 
-/// A command that names something so often.
+/// Returns a command with the same name repeated `times` times.
 fn named<'a>(before: &[&'a str], name: &'a str, times: usize) -> Vec<&'a str> {
     before.iter().copied().chain(std::iter::repeat_n(name, times)).collect()
 }
 
 const TOO_MANY: &str = "-TOOBIG not executed: ";
 
-/// A small set that is named often enough is as long as a large one.
+/// A small set named many times costs as much as a large one.
 #[test]
 fn what_is_named_again_is_visited_again() {
     on_both_stores(|node| {
@@ -37,14 +37,14 @@ fn what_is_named_again_is_visited_again() {
         ] {
             let answer = node.ask(client, &named(before, "s", 20_000));
             assert!(answer.starts_with(TOO_MANY), "{before:?}: {answer}");
-            // None of them is refused for its number of keys.
+            // None of the commands is refused for its number of keys.
             let few = before.iter().map(|word| if *word == many { "200" } else { word });
             let answer = node.ask(client, &named(&few.collect::<Vec<_>>(), "s", 200));
             assert!(answer.starts_with([':', '*']), "{before:?}: {answer}");
         }
         assert!(node.say(client, "SRANDMEMBER s -1000000").starts_with(TOO_MANY));
         assert!(node.say(client, "SRANDMEMBER s -100000").starts_with("*100000|"));
-        // A transaction may not take more than one command.
+        // The limit of a transaction is the same as that of one command.
         node.say(client, "MULTI");
         for _ in 0..300 {
             assert_eq!(node.ask(client, &named(&["SUNIONSTORE", "d"], "s", 30)), "+QUEUED|");
@@ -53,7 +53,8 @@ fn what_is_named_again_is_visited_again() {
     });
 }
 
-/// The worst of each kind, on collections that are as large as may be, and a little larger.
+/// The most expensive command of each kind, on collections at the limit and slightly above it: the
+/// latter are refused before the log.
 #[test]
 fn the_longest_commands_are_refused_before_they_are_in_the_log() {
     let mut node = Node::memory();
@@ -114,7 +115,7 @@ fn the_longest_commands_are_refused_before_they_are_in_the_log() {
     }
 }
 
-/// [visit-2] What the front saw may have grown when the command is executed.
+/// [visit-2] Data that has grown since the front's check makes the command fail in the log.
 #[test]
 fn what_has_grown_meanwhile_is_refused_in_the_log() {
     let mut node = Node::memory();

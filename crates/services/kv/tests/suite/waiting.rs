@@ -1,5 +1,4 @@
-//! Commands that wait for elements: who gets what, in which order, and what becomes of those who
-//! are gone.
+//! Blocking commands: which client gets an element, in which order, and clients that are gone.
 
 pub(crate) mod group;
 mod lines;

@@ -1,7 +1,8 @@
-//! Bulk bytes, kept where they arrived: filled once, then read by disks and sockets alike.
+//! Bulk data kept in place: received once, then read by disks and sockets without a copy.
 //!
 //! The bytes have the same alignment within a block as in their file, so a disk writes them as they
-//! are. [`Blocks`] are immutable; their memory returns to its pool when the last reader is done.
+//! are. [`Blocks`] are immutable; their memory returns to its pool when the last reference is
+//! dropped.
 
 use std::{
     fmt,
@@ -11,19 +12,19 @@ use std::{
 
 use crate::disk::{BLOCK, Buffer, checksum::joined};
 
-/// Bytes that share one of [`Blocks::checks`].
+/// Number of bytes covered by one of [`Blocks::checks`].
 pub const CHECKED_BYTES: usize = 64 << 10;
 
-/// Memory for bulk, which goes round: in sizes that double, so that what is used again fits without
-/// zeros being written to it first.
+/// Pool of memory for bulk data. Buffer sizes are powers of two, so that a reused buffer fits
+/// without being zeroed first.
 #[derive(Clone, Debug)]
 pub struct BlockPool(Arc<Home>);
 
 #[derive(Debug)]
 struct Home {
-    /// The largest that goes round.
+    /// Largest pooled size.
     bytes: usize,
-    /// Bound on the memory kept while unused.
+    /// Maximum number of unused bytes retained.
     free_bytes_max: usize,
     free: Mutex<Free>,
 }
@@ -31,23 +32,23 @@ struct Home {
 #[derive(Debug, Default)]
 struct Free {
     bytes: usize,
-    /// By [`size`].
+    /// Unused buffers, indexed by [`size`].
     of: [Vec<Buffer>; SIZES],
 }
 
-/// The smallest that goes round has this many bytes: making a smaller one costs little.
+/// Smallest pooled size: allocating a smaller buffer is cheap.
 const SMALLEST: usize = 32 << 10;
 /// Number of size classes.
 const SIZES: usize = 8;
 
-/// The size that so many bytes need: [`SMALLEST`] times two to the power of it.
+/// Returns the size class for this many bytes: class n holds [`SMALLEST`] × 2ⁿ.
 const fn size(bytes: usize) -> usize {
     bytes.div_ceil(SMALLEST).next_power_of_two().ilog2() as usize
 }
 
 impl BlockPool {
-    /// Creates a pool of buffers for up to `bytes` bytes. It keeps up to `free_max` unused buffers
-    /// of the largest size, or as much memory in smaller ones.
+    /// Creates a pool of buffers for up to `bytes` bytes. It retains up to `free_max` unused
+    /// buffers of the largest size, or the same amount of memory in smaller ones.
     pub fn new(bytes: usize, free_max: usize) -> Self {
         let bytes = bytes.min(SMALLEST << (SIZES - 1));
         Self(Arc::new(Home {
@@ -57,7 +58,7 @@ impl BlockPool {
         }))
     }
 
-    /// Memory for `bytes` bytes whose first one has this `position` in its file.
+    /// Allocates memory for `bytes` bytes, the first of which has this `position` in its file.
     pub fn fill(&self, position: u64, bytes: usize) -> Filling {
         let from = within_block(position);
         Filling {
@@ -69,7 +70,8 @@ impl BlockPool {
         }
     }
 
-    /// Memory that a disk reads so many bytes into; then say what of it is wanted: [`Self::read`].
+    /// Allocates memory that a disk reads this many bytes into. Pass it to [`Self::read`]
+    /// afterwards.
     pub fn to_read(&self, bytes: usize) -> Buffer {
         self.buffer(0, bytes)
     }
@@ -87,7 +89,7 @@ impl BlockPool {
         }))
     }
 
-    /// A copy.
+    /// Copies bytes into the pool's memory.
     pub fn copy(&self, bytes: &[u8]) -> Blocks {
         let mut filling = self.fill(0, bytes.len());
         filling.put(bytes);
@@ -120,7 +122,7 @@ impl BlockPool {
         self.0.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes back what [`Self::buffer`] gave.
+    /// Returns a buffer from [`Self::buffer`] to the pool.
     fn give(&self, buffer: Buffer) {
         let bytes = buffer.len() - BLOCK;
         let mut free = self.free();
@@ -136,12 +138,12 @@ fn within_block(position: u64) -> usize {
     usize::try_from(rest).expect("less than a block")
 }
 
-/// Bytes that are arriving.
+/// A buffer being filled.
 pub struct Filling {
     buffer: Buffer,
     from: usize,
     to: usize,
-    /// There is room up to here.
+    /// End of the space to fill.
     end: usize,
     home: Option<BlockPool>,
 }
@@ -152,7 +154,6 @@ impl Filling {
         self.to - self.from
     }
 
-    /// Returns whether no bytes were received.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -162,7 +163,7 @@ impl Filling {
         self.end - self.to
     }
 
-    /// Returns the free space; report what was put there with [`Self::came`].
+    /// Returns the free space. Report the bytes put there with [`Self::came`].
     pub fn spare(&mut self) -> &mut [u8] {
         &mut self.buffer[self.to..self.end]
     }
@@ -173,7 +174,7 @@ impl Filling {
         self.to += count;
     }
 
-    /// Appends as many of these as there is room for; gives how many.
+    /// Appends as many of these bytes as fit; returns their number.
     pub fn put(&mut self, bytes: &[u8]) -> usize {
         let count = bytes.len().min(self.room());
         self.spare()[..count].copy_from_slice(&bytes[..count]);
@@ -186,7 +187,7 @@ impl Filling {
         &self.buffer[self.from..self.to]
     }
 
-    /// Takes the bytes if there is no more space; nothing is left here then.
+    /// Takes the bytes if there is no free space left, leaving this empty.
     pub fn take_full(&mut self) -> Option<Blocks> {
         let full = self.room() == 0;
         full.then(|| std::mem::replace(self, Self::nothing()).done())
@@ -196,13 +197,13 @@ impl Filling {
         Self { buffer: Buffer::new(0), from: 0, to: 0, end: 0, home: None }
     }
 
-    /// Nothing more comes, and only the first `bytes` are wanted.
+    /// Finishes filling, and keeps only the first `bytes` bytes.
     pub fn done_at(mut self, bytes: usize) -> Blocks {
         self.to = self.to.min(self.from + bytes);
         self.done()
     }
 
-    /// Nothing more comes.
+    /// Finishes filling.
     pub fn done(self) -> Blocks {
         let Self { buffer, from, to, home, .. } = self;
         Blocks(Arc::new(Held { buffer: Some(buffer), from, to, home, checks: OnceLock::new() }))
@@ -220,7 +221,7 @@ impl fmt::Debug for Filling {
 pub struct Blocks(Arc<Held>);
 
 struct Held {
-    /// Until it returns to its pool.
+    /// `Some` until it returns to its pool.
     buffer: Option<Buffer>,
     from: usize,
     to: usize,
@@ -249,20 +250,20 @@ impl Blocks {
         Arc::strong_count(&self.0)
     }
 
-    /// CRC-32C of each [`CHECKED_BYTES`] from the first byte on; the last are of what is left.
-    /// Computed once.
+    /// Returns the CRC-32C of each [`CHECKED_BYTES`] from the first byte on; the last one covers
+    /// the remainder. Computed once.
     pub fn checks(&self) -> &[u32] {
         let compute = || self.chunks(CHECKED_BYTES).map(crc32c::crc32c).collect();
         self.0.checks.get_or_init(compute)
     }
 
-    /// CRC-32C of all.
+    /// Returns the CRC-32C of all bytes.
     pub fn checksum(&self) -> u32 {
         let parts = self.chunks(CHECKED_BYTES).zip(self.checks());
         parts.fold(0, |all, (bytes, check)| joined(all, *check, bytes.len()))
     }
 
-    /// Whole blocks of these bytes for a disk, if they begin at a block.
+    /// Returns part of these bytes for a disk write, if it consists of whole, aligned blocks.
     pub fn part(&self, range: Range<usize>) -> Option<Output> {
         let at = self.0.from + range.start;
         let whole = at.is_multiple_of(BLOCK) && range.len().is_multiple_of(BLOCK);
@@ -292,7 +293,7 @@ impl fmt::Debug for Blocks {
     }
 }
 
-/// Source of a disk write: a buffer of the writer's, or part of a shared one.
+/// Source of a disk write: the writer's own buffer, or part of a shared one.
 #[derive(Debug)]
 pub struct Output(Memory);
 
@@ -303,7 +304,7 @@ enum Memory {
 }
 
 impl Output {
-    /// The writer's buffer, if it was one.
+    /// Returns the writer's own buffer, if it is one.
     pub fn into_buffer(self) -> Option<Buffer> {
         match self.0 {
             Memory::Own(buffer) => Some(buffer),
@@ -311,7 +312,7 @@ impl Output {
         }
     }
 
-    /// The driver's own number of this memory, if it has one.
+    /// Returns the driver's number of this memory, if it is registered.
     #[cfg(target_os = "linux")]
     pub(crate) fn registered(&self) -> Option<u16> {
         match &self.0 {
@@ -369,7 +370,7 @@ mod tests {
         }
     }
 
-    /// Returns the number of unused buffers kept.
+    /// Returns the number of unused buffers retained.
     fn free(pool: &BlockPool) -> usize {
         let free = pool.free();
         let all = free.of.iter().flatten();
@@ -383,8 +384,8 @@ mod tests {
         let lengths = [SMALLEST / 2, SMALLEST, SMALLEST + 1, USUAL / 2, USUAL / 2 + 1, USUAL];
         let made = lengths.map(|length| filled(&pool, 4095, &bytes(length)));
         let places = made.each_ref().map(|blocks| blocks.as_ptr());
-        // Too small to keep: 0. Then 32, 64, 128, 256 and 256 KiB, in turn, while there is room for
-        // 512.
+        // The first is too small to be pooled. The rest (32, 64, 128, 256 and 256 KiB) are retained
+        // while their total stays within 512 KiB.
         drop(made);
         assert_eq!(free(&pool), 4);
         let again = [4, 3, 2, 1].map(|at| filled(&pool, 4095, &bytes(lengths[at])).as_ptr());

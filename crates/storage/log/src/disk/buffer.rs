@@ -1,7 +1,7 @@
 //! Memory that a disk can read from and write to directly: aligned, whole blocks; and a pool of it.
 //!
-//! A buffer is a handle: it can be filled by a socket, written by a disk, and handed on, and its
-//! bytes stay where they are.
+//! A buffer is a handle: it can be filled by a socket, written by a disk, and passed on, and its
+//! bytes stay in place.
 
 use std::{
     fmt,
@@ -16,21 +16,21 @@ pub struct Buffer {
     start: usize,
     /// Bytes in use.
     bytes: usize,
-    /// Bytes that there are.
+    /// Bytes allocated.
     capacity: usize,
-    /// The driver's number of this memory, which is one of its pool.
+    /// The driver's number of this memory, if it belongs to the driver's pool.
     pooled: Option<Pooled>,
 }
 
-/// Memory registered with the kernel.
+/// Registration of a pooled buffer with the kernel.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pooled {
-    /// The kernel knows it by this number.
+    /// The kernel's index of this buffer.
     registered: Option<u16>,
 }
 
 impl Buffer {
-    /// At least `bytes` bytes of zeros, rounded up to whole blocks.
+    /// Allocates at least `bytes` zero bytes, rounded up to whole blocks.
     pub fn new(bytes: usize) -> Self {
         let bytes = bytes.next_multiple_of(BLOCK).max(BLOCK);
         // The memory is never resized, so the aligned start stays where it is.
@@ -40,7 +40,7 @@ impl Buffer {
         Self { memory, start, bytes, capacity: bytes, pooled: None }
     }
 
-    /// The driver's own number of this memory, if it has one.
+    /// Returns the driver's number of this memory, if it is registered.
     #[cfg(target_os = "linux")]
     pub(crate) fn registered(&self) -> Option<u16> {
         self.pooled?.registered
@@ -67,18 +67,18 @@ impl fmt::Debug for Buffer {
     }
 }
 
-/// Memory that a disk keeps ready, for all families together.
+/// Size of the buffer pool that a disk shares among all families.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffers {
-    /// Buffers kept. Further ones are allocated on demand, and freed on return.
+    /// Number of buffers retained. Further ones are allocated on demand, and freed on return.
     pub count: u16,
-    /// Bytes of each, whole blocks. Larger ones that are asked for are allocated, too.
+    /// Size of each buffer, in whole blocks. Larger requests are allocated separately.
     pub bytes: usize,
 }
 
 impl Default for Buffers {
-    /// Enough for a log of the usual depth: in flight, gathering, and one to spare, each as large
-    /// as the largest ordinary batch.
+    /// Returns enough buffers for a log of the usual depth: in flight, being filled, and one spare,
+    /// each as large as the largest ordinary batch.
     fn default() -> Self {
         Self { count: 4, bytes: 1 << 20 }
     }
@@ -101,12 +101,12 @@ impl Pool {
         Self { bytes, free }
     }
 
-    /// All buffers, before the first one is taken out, for a driver that numbers them.
+    /// Returns all buffers, before the first one is allocated, for a driver that numbers them.
     pub(crate) fn all(&mut self) -> impl ExactSizeIterator<Item = &mut [u8]> {
         self.free.iter_mut().map(|buffer| &mut **buffer)
     }
 
-    /// The kernel knows all buffers by their numbers, as in [`Self::all`].
+    /// Marks all buffers as registered with the kernel, numbered in the order of [`Self::all`].
     pub(crate) fn register(&mut self) {
         for (index, buffer) in (0..).zip(&mut self.free) {
             let registered = Some(index);
@@ -114,7 +114,8 @@ impl Pool {
         }
     }
 
-    /// Memory of the pool while there is any that is large enough; its contents are what they were.
+    /// Allocates from the pool if a buffer is free and large enough, otherwise from the heap. The
+    /// contents of a pooled buffer are arbitrary.
     pub(crate) fn allocate(&mut self, bytes: usize) -> Buffer {
         let bytes = bytes.next_multiple_of(BLOCK).max(BLOCK);
         if bytes > self.bytes {
@@ -126,7 +127,7 @@ impl Pool {
         }
     }
 
-    /// Takes a buffer back into the pool, if it is of it.
+    /// Returns a buffer to the pool, if it belongs to it.
     pub(crate) fn release(&mut self, buffer: Buffer) {
         if buffer.pooled.is_some() {
             let bytes = buffer.capacity;

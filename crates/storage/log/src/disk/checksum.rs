@@ -1,11 +1,11 @@
-//! CRC-32C of pieces that follow each other, from those of the pieces.
+//! Combines the CRC-32C checksums of consecutive pieces.
 
 use std::sync::LazyLock;
 
 use super::BLOCK;
 
-/// Effect of appending some number of bytes on each bit of a checksum: the step is linear in the
-/// bits.
+/// Effect of appending a fixed number of bytes on each bit of a checksum: the operation is linear
+/// in the bits.
 type Step = [u32; 32];
 
 /// Steps for 1, 2, 4, 8 and 16 blocks.
@@ -15,8 +15,9 @@ static STEPS: LazyLock<[Step; 5]> = LazyLock::new(|| {
     std::array::from_fn(|power| step(1 << power))
 });
 
-/// The checksum of a piece and the next, which has so many bytes. Up to 31 whole blocks take a few
-/// dozen operations; other lengths take longer than a checksum of a block.
+/// Returns the checksum of two consecutive pieces, the second of which has `next_bytes` bytes. Up
+/// to 31 whole blocks take a few dozen operations; other lengths take longer than a checksum of a
+/// block.
 pub fn joined(piece: u32, next: u32, next_bytes: usize) -> u32 {
     let blocks = next_bytes / BLOCK;
     if !next_bytes.is_multiple_of(BLOCK) || blocks >> STEPS.len() != 0 {

@@ -1,4 +1,4 @@
-//! Which driver serves a folder, and why.
+//! Choice of the driver for a folder, with the reason.
 
 use std::{io, path::Path};
 
@@ -7,12 +7,12 @@ use crate::disk::{Buffers, DiskError, FileDisk, folder::Folder, uring::Ring};
 /// The operator's choice of driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Want {
-    /// io_uring if it can be had.
+    /// io_uring if available.
     #[default]
     Auto,
     /// io_uring, or an error.
     Uring,
-    /// Threads.
+    /// Blocking threads.
     File,
 }
 
@@ -21,23 +21,23 @@ impl Want {
     pub const NAMES: [(&'static str, Self); 3] =
         [("auto", Self::Auto), ("uring", Self::Uring), ("portable", Self::File)];
 
-    /// The one of this name.
+    /// Returns the choice with this name.
     pub fn named(name: &str) -> Option<Self> {
         let found = Self::NAMES.iter().find(|(known, _)| *known == name);
         found.map(|(_, want)| *want)
     }
 }
 
-/// Opens the folders below a node's data folder, with the usual buffers. The text says which driver
-/// was chosen and why.
+/// Opens the folders in a node's data folder, with the default buffers. The text describes the
+/// driver and why it was chosen.
 ///
 /// # Errors
-/// A folder cannot be opened or is in use, or the driver that is wanted cannot be had.
+/// A folder cannot be opened or is in use, or the requested driver is not available.
 pub fn open(data: &Path, want: Want) -> Result<(FileDisk, String), DiskError> {
     open_with(data, want, Buffers::default())
 }
 
-/// The same with as much memory at hand as `buffers` says.
+/// Opens the folders as [`open`] does, with a buffer pool of this size.
 ///
 /// # Errors
 /// As [`open`].
@@ -67,7 +67,7 @@ pub fn open_with(
     Ok((disk, reason))
 }
 
-/// Why io_uring is not even tried.
+/// Returns the reason not to try io_uring, if there is one.
 fn refusal(folder: &Folder, want: Want) -> Option<String> {
     let abilities = folder.abilities();
     if want == Want::File {

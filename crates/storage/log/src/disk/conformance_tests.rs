@@ -1,4 +1,4 @@
-//! Both drivers do the same: the same log, the same files, the same errors.
+//! Both drivers behave the same: the same log, the same files, the same errors.
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +19,7 @@ use crate::disk::{
 fn log(number: u64) -> FileId {
     FileId::new(Family::Log, number)
 }
-/// Runs a test on each driver that this machine has; says so if one is missing.
+/// Runs a test on each driver that this machine has; reports a missing one.
 fn on_each_driver(test: impl Fn(&Path, Want)) {
     for want in [Want::Uring, Want::File] {
         let folder = tempfile::tempdir().unwrap();
@@ -37,7 +37,7 @@ fn on_each_driver(test: impl Fn(&Path, Want)) {
     }
 }
 
-/// The same on a disk in memory, too, and on one whose flushes are slow.
+/// Runs a test on each driver, on a disk in memory, and on one with slow flushes.
 fn on_each_disk(test: impl Fn(&mut dyn Disk)) {
     on_each_driver(|folder, want| {
         let (mut disk, _) = open(folder, want).unwrap();
@@ -49,8 +49,8 @@ fn on_each_disk(test: impl Fn(&mut dyn Disk)) {
     test(&mut MemoryDisk::new());
 }
 
-/// All families together may ask for more than goes to the device at a time: the rest waits for its
-/// turn.
+/// If all families together request more operations than the device gets at a time, the rest are
+/// queued and complete.
 #[test]
 fn more_operations_than_a_device_takes_at_a_time_all_end() {
     on_each_disk(|disk| {
@@ -70,7 +70,7 @@ fn more_operations_than_a_device_takes_at_a_time_all_end() {
     });
 }
 
-/// Waits as a reactor does.
+/// Waits for a completion as a reactor does.
 fn wait(disk: &mut dyn Disk) -> Completed {
     loop {
         if let Some(completed) = disk.poll() {
@@ -190,7 +190,7 @@ fn a_second_opener_is_refused_and_leftovers_are_removed() {
     assert_eq!(fs::read_dir(disk.path(Family::Log)).unwrap().count(), 0);
 }
 
-/// A file system without O_DIRECT, if /dev/shm is one, is served all the same.
+/// A file system without O_DIRECT, if /dev/shm is one, is supported.
 #[test]
 fn a_file_system_in_memory_is_served() {
     let Ok(folder) = tempfile::tempdir_in("/dev/shm") else {
@@ -210,7 +210,7 @@ fn a_file_system_in_memory_is_served() {
 
 const OTHER: FileId = FileId::new(Family::Snapshot, 1);
 
-/// Writes a block of this byte.
+/// Writes a block filled with this byte.
 fn write(disk: &mut dyn Disk, at: Position, byte: u8, durability: Durability) {
     let mut buffer = disk.allocate(BLOCK);
     buffer.fill(byte);
@@ -225,7 +225,7 @@ fn write(disk: &mut dyn Disk, at: Position, byte: u8, durability: Durability) {
     }
 }
 
-/// The byte that a block is full of.
+/// Returns the byte that a block is filled with.
 fn read(disk: &mut dyn Disk, at: Position) -> Result<u8, DiskError> {
     let buffer = disk.allocate(BLOCK);
     disk.start_read(9, at, buffer, BLOCK);
@@ -328,8 +328,8 @@ fn a_retired_file_is_gone_and_the_others_are_not() {
     });
 }
 
-/// Bytes come from a socket, are written from where they lie, and leave by another socket without a
-/// buffer of ours.
+/// Bytes received from a socket are written from where they arrived, and sent by another socket
+/// without a copy.
 #[test]
 fn what_a_socket_received_is_written_and_sent_without_a_copy() {
     on_each_driver(|folder, want| {
@@ -385,7 +385,7 @@ fn buffers_are_as_many_as_wanted_and_the_kernel_s_refusal_is_told() {
     }
 }
 
-/// [disk-10]
+/// [disk-10] A recycled file has a new name and its old contents.
 #[test]
 fn a_file_that_is_used_again_has_another_name_and_its_old_contents() {
     on_each_disk(|disk| {
@@ -442,7 +442,7 @@ fn only_segments_of_the_log_count_as_segments() {
     });
 }
 
-/// The number could not be written down, as the disk was full.
+/// The rename succeeded, but the number could not be recorded because the disk was full.
 #[test]
 fn a_file_that_has_its_new_name_already_can_be_asked_for_again() {
     on_each_driver(|folder, want| {
@@ -454,7 +454,7 @@ fn a_file_that_has_its_new_name_already_can_be_asked_for_again() {
             let Completed::Prepared { result, .. } = wait(disk) else { panic!() };
             result
         };
-        // In the way of the temporary file.
+        // Blocks the creation of the temporary file.
         let temporary = folder.join("segments.new");
         fs::create_dir(&temporary).unwrap();
         ended(&mut disk).unwrap_err();
@@ -465,7 +465,7 @@ fn a_file_that_has_its_new_name_already_can_be_asked_for_again() {
     });
 }
 
-/// Also while a file is made that takes its time.
+/// A small file is replaced as a whole, and does not wait while a segment is being created.
 #[test]
 fn a_small_file_is_kept_as_a_whole_and_waits_for_no_segment() {
     on_each_disk(|disk| {
@@ -513,7 +513,7 @@ fn a_small_file_that_cannot_be_kept_says_so() {
     });
 }
 
-/// A rename of two steps that was stopped between them: the old name goes, as both are one file.
+/// A two-step rename was interrupted: the older of both names of the file is removed.
 #[test]
 fn of_two_names_of_one_file_the_newer_is_kept() {
     let folder = tempfile::tempdir().unwrap();
@@ -532,7 +532,7 @@ fn of_two_names_of_one_file_the_newer_is_kept() {
     assert_eq!(files, [2, 3, 9]);
 }
 
-/// `quorate log` on the folder of an earlier version.
+/// `quorate log` reads the folder of an earlier version.
 #[test]
 fn a_folder_without_snapshots_can_be_looked_at() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
-//! A node's files: one driver, whichever engine moves the bytes.
+//! A node's files: one driver over either engine.
 //!
-//! It owns what the engines share: the folders with the files that are open, memory, the makers of
-//! new files, and the event that says when something ended. An engine is handed operations with
-//! their open files, and says what ended.
+//! It owns what the engines share: the folders with their open files, memory, the threads that
+//! create files, and the event that signals completions. An engine receives operations with their
+//! open files, and reports completions.
 
 use std::{
     collections::VecDeque,
@@ -29,19 +29,19 @@ use crate::disk::{
     uring::{Parts, Ring},
 };
 
-/// Files, driven by the best that there is.
+/// Files on a real disk, accessed through the best engine available.
 #[derive(Debug)]
 pub struct FileDisk {
-    /// First, so that it goes first: then nothing uses a file or memory any more.
+    /// Declared first, so that it is dropped first: after that nothing uses a file or memory.
     engine: Engine,
     pool: Pool,
     folder: Folder,
     makers: Makers,
     event: Arc<Event>,
     counters: DiskCounters,
-    /// Writes of the log that are not on stable storage yet, by their tokens, and since when.
+    /// Log writes that are not on stable storage yet: their tokens and start times.
     underway: VecDeque<(u64, u64)>,
-    /// For measurements, a slower device in front.
+    /// A modelled slower device, for measurements.
     modelled: Option<Box<Modelled>>,
 }
 
@@ -53,7 +53,7 @@ enum Engine {
 }
 
 impl Engine {
-    /// Why nothing can be started any more.
+    /// Returns the error that keeps operations from being started.
     fn broken(&self) -> Option<&DiskError> {
         match self {
             Self::Ring(ring) => ring.broken(),
@@ -93,7 +93,7 @@ impl fmt::Display for Engine {
 }
 
 impl FileDisk {
-    /// Files driven by io_uring.
+    /// Creates a disk that uses io_uring.
     pub(crate) fn over_ring(folder: Folder, parts: Parts, pool: Pool) -> Result<Self, DiskError> {
         let event = Arc::clone(&parts.event);
         let place = folder.data().path().to_owned();
@@ -103,7 +103,7 @@ impl FileDisk {
         })
     }
 
-    /// Files driven by threads.
+    /// Creates a disk that uses blocking threads.
     pub(crate) fn over_threads(folder: Folder, buffers: Buffers) -> Result<Self, DiskError> {
         let event = Event::new()
             .map_err(|error| folder::failed("make an event for", folder.data().path(), &error))?;
@@ -116,7 +116,7 @@ impl FileDisk {
         })
     }
 
-    /// `action` is what starting threads is called if it fails.
+    /// Creates a disk. `action` names the step in the error if starting threads fails.
     fn new(
         folder: Folder,
         pool: Pool,
@@ -140,12 +140,12 @@ impl FileDisk {
         })
     }
 
-    /// The folder of a family's files.
+    /// Returns the folder of a family's files.
     pub fn path(&self, family: Family) -> &Path {
         self.folder.path(family)
     }
 
-    /// The same with flushes that take this long: for measurements. Zero changes nothing.
+    /// Makes flushes take this long, for measurements. Zero changes nothing.
     pub fn with_flush(mut self, flush: Duration) -> Result<Self, DiskError> {
         if !flush.is_zero() {
             let modelled = Modelled::new(self.event.as_fd(), flush).map_err(|error| {
@@ -156,7 +156,7 @@ impl FileDisk {
         Ok(self)
     }
 
-    /// Counts how long it took, if that was a write of the log.
+    /// Records the duration of a completed log write.
     fn time(&mut self, completed: &Completed) {
         let Completed::Written { token, file, durability: Durability::Flushed, result, .. } =
             completed

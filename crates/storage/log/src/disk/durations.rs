@@ -1,21 +1,23 @@
-//! A histogram of durations with a fixed number of classes: two states of it can be subtracted.
+//! A histogram of durations with a fixed number of classes, so that two states of it can be
+//! subtracted.
 
-/// The first class has what took up to so many microseconds; each further one up to twice as many.
+/// Upper bound of the first class, in microseconds. Each further class has twice the bound of the
+/// one before.
 const FIRST_US: u64 = 64;
-/// The last class that has an end: that is 8.4 s.
+/// Number of classes with an upper bound; the last bound is 8.4 s.
 const CLASSES: usize = 18;
 
-/// Times by how long they were.
+/// Histogram of durations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Durations {
     classes: [u64; CLASSES],
-    /// Number of all durations.
+    /// Number of durations recorded.
     pub count: u64,
     pub sum_us: u64,
 }
 
 impl Durations {
-    /// Counts one.
+    /// Records a duration.
     pub fn add_us(&mut self, us: u64) {
         self.count += 1;
         self.sum_us = self.sum_us.saturating_add(us);
@@ -26,7 +28,8 @@ impl Durations {
         }
     }
 
-    /// For each class its end in microseconds, and how many took up to that long.
+    /// Returns the upper bound of each class in microseconds, with the number of durations up to
+    /// it.
     pub fn up_to(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let mut sum = 0;
         self.classes.iter().enumerate().map(move |(class, count)| {

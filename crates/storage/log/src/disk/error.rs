@@ -5,26 +5,26 @@ use std::{fmt, io};
 use rustix::io::Errno;
 use thiserror::Error;
 
-/// Something that the disk refused or failed to do. Names the file; what it says is for people, and
-/// `kind` and `lack` are for decisions.
+/// A disk operation that was refused or failed. The message names the file, for humans; callers
+/// decide by `kind` and `lack`.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{detail}")]
 pub struct DiskError {
     /// The operating system's kind of error.
     pub kind: io::ErrorKind,
-    /// The resource that ran out, if that is all.
+    /// The resource that ran out, if that is the only cause.
     pub lack: Option<Lack>,
-    /// Which operation on which file failed, and how.
+    /// The operation, the file and the failure.
     detail: String,
 }
 
-/// A resource that a machine can run out of and regain: nothing is broken, so a caller that can
-/// wait waits.
+/// A resource that a machine can run out of and regain. Nothing is broken, so a caller that can
+/// wait should wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
-    /// Room on the disk.
+    /// Disk space.
     Room,
-    /// Descriptors, of the process or of the machine: a file cannot be opened.
+    /// File descriptors, of the process or of the machine: a file cannot be opened.
     Descriptors,
 }
 
@@ -39,7 +39,7 @@ impl Lack {
 }
 
 impl DiskError {
-    /// An error while doing `action` to `file`.
+    /// Creates the error of doing `action` to `file`.
     pub fn new(action: &str, file: impl fmt::Display, error: &io::Error) -> Self {
         Self {
             kind: error.kind(),
@@ -48,14 +48,14 @@ impl DiskError {
         }
     }
 
-    /// Fewer bytes arrived than were asked for.
+    /// Creates the error of a transfer that ended early.
     pub fn short(action: &str, file: impl fmt::Display, done: usize, wanted: usize) -> Self {
         let detail = format!("{action} {file}: only {done} of {wanted} bytes were transferred");
         Self { kind: io::ErrorKind::WriteZero, detail, lack: None }
     }
 }
 
-/// Returns whether disk space is missing.
+/// Returns whether the disk is full.
 pub const fn is_full(kind: io::ErrorKind) -> bool {
     matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

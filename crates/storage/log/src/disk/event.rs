@@ -1,4 +1,4 @@
-//! Wakes a reactor: an eventfd.
+//! An eventfd that wakes a reactor.
 
 use std::{
     io,
@@ -7,7 +7,7 @@ use std::{
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Readable from the moment it is signalled until it is drained.
+/// An event that is readable from the moment it is signalled until it is drained.
 #[derive(Debug)]
 pub(crate) struct Event(OwnedFd);
 
@@ -16,12 +16,12 @@ impl Event {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    /// Something is there to be taken. Fails only if the counter is full: it is readable then.
+    /// Signals the event. Fails only if the counter is full, and then it is readable anyway.
     pub(super) fn signal(&self) {
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Not readable any more, until the next signal. Whether it was.
+    /// Makes the event unreadable until the next signal. Returns whether it was readable.
     pub(super) fn drain(&self) -> bool {
         rustix::io::read(&self.0, &mut [0; 8]).is_ok()
     }

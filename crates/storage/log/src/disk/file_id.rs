@@ -2,26 +2,26 @@
 
 use std::fmt;
 
-/// Contents of a file.
+/// Kind of file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
     /// Segments of the log.
     Log,
     /// Parts of snapshots.
     Snapshot,
-    /// Chunks of byte streams, and the catalogues that say what they hold.
+    /// Chunks of byte streams, and the catalogues that list their contents.
     Stream,
 }
 
-/// Names that differ from family to family.
+/// Names used by a family.
 struct Layout {
     family: Family,
-    /// The folder of its files within the data folder.
+    /// Folder of the family's files within the data folder.
     folder: &'static str,
     suffix: &'static str,
-    /// The small file that says which of its files was made last.
+    /// Small file that records the newest file created in the family.
     made: &'static str,
-    /// Name of one of its files, for people.
+    /// Word for one file of the family, for humans.
     one: &'static str,
 }
 
@@ -50,11 +50,10 @@ const LAYOUTS: &[Layout] = &[
     },
 ];
 
-/// Files have smaller numbers than this; sums of them do not overflow.
+/// Upper bound of file numbers; sums of lower numbers do not overflow.
 const NUMBER_MAX: u64 = 1 << 62;
 
 impl Family {
-    /// All families.
     pub fn all() -> impl Iterator<Item = Self> {
         LAYOUTS.iter().map(|layout| layout.family)
     }
@@ -65,17 +64,17 @@ impl Family {
         layout
     }
 
-    /// The folder within a node's data folder that holds its files.
+    /// Returns the folder of the family's files within a node's data folder.
     pub fn folder(self) -> &'static str {
         self.layout().folder
     }
 
-    /// Returns the name of the small file next to that folder that records the last file made.
+    /// Returns the name of the small file next to that folder that records the newest file created.
     pub fn made_file(self) -> &'static str {
         self.layout().made
     }
 
-    /// The file of this family with this name; `None` if no file of ours is called that.
+    /// Returns the file of this family with this name; `None` if the name is not one of ours.
     #[cfg(target_os = "linux")]
     pub(crate) fn file_named(self, name: &str) -> Option<FileId> {
         let digits = name.strip_suffix(self.layout().suffix)?;
@@ -85,26 +84,25 @@ impl Family {
     }
 }
 
-/// A file of a node.
+/// Identity of a file of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId {
     pub family: Family,
-    /// Its number within the family: its name. Numbers only grow.
+    /// Number of the file within its family. Numbers never decrease.
     pub number: u64,
 }
 
 impl FileId {
-    /// File `number` of `family`.
     pub const fn new(family: Family, number: u64) -> Self {
         Self { family, number }
     }
 
-    /// A position in the file.
+    /// Returns a position in the file.
     pub const fn at(self, offset: u64) -> Position {
         Position { file: self, offset }
     }
 
-    /// Its name in the folder of its family. Names sort as numbers do.
+    /// Returns the file's name in the folder of its family. Names sort in the order of the numbers.
     pub fn name(self) -> String {
         format!("{:016x}{}", self.number, self.family.layout().suffix)
     }
@@ -113,18 +111,16 @@ impl FileId {
 /// A position in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
-    /// The file.
     pub file: FileId,
-    /// Bytes from its start.
+    /// Bytes from the start of the file.
     pub offset: u64,
 }
 
-/// A file that exists.
+/// An existing file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileInfo {
-    /// Which.
     pub file: FileId,
-    /// Its size.
+    /// Size of the file.
     pub bytes: u64,
 }
 

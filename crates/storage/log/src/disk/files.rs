@@ -1,29 +1,29 @@
-//! Which files are open: of each family the one that is written to with the next, and a few that
-//! were read lately. However many there are, a node holds no more descriptors than that.
+//! Cache of open files: for each family the file being written and the next one, and a few that
+//! were read recently. This bounds the descriptors that a node uses.
 
 use std::{fs::File, sync::Arc};
 
 use crate::disk::{DiskError, FileId, Lack};
 
-/// Files kept open for reading. Reads go through a file from its start to its end, so a few are as
-/// good as many.
+/// Maximum number of files kept open for reading. Reads go through a file from start to end, so a
+/// few suffice.
 pub(crate) const READ_OPEN_MAX: usize = 16;
 
 type Open = (FileId, Arc<File>);
 
-/// Open files. What is in flight holds its file itself.
+/// Open files. An operation in flight has its own reference to its file.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
-    /// Never given up: the files that are written to and those after them, in order.
+    /// The files being written and those after them, in order. Never evicted.
     written: Vec<Open>,
-    /// To be read by the driver.
+    /// Files read by the driver.
     read: Recent,
-    /// To be read past the driver, by way of the page cache.
+    /// Files read without the driver, through the page cache.
     lent: Recent,
 }
 
-/// Given up when there are too many, the one that was not used for longest first, and when the
-/// process has no descriptor left. The latest is the last.
+/// Least recently used files, oldest first. The oldest is evicted when there are too many, or when
+/// the process has run out of descriptors.
 #[derive(Debug, Default)]
 struct Recent(Vec<Open>);
 
@@ -40,7 +40,7 @@ impl Recent {
         self.0.push((file, open));
     }
 
-    /// Closes one; false if there is none.
+    /// Closes the least recently used file; returns false if there is none.
     fn give_up(&mut self) -> bool {
         if self.0.is_empty() {
             return false;
@@ -51,7 +51,7 @@ impl Recent {
 }
 
 impl Files {
-    /// A file that is written to from now on. Earlier ones of its family are only read.
+    /// Returns a file opened for writing. Earlier files of its family are only read from now on.
     pub(crate) fn for_write(&mut self, file: FileId) -> Option<Arc<File>> {
         let at = self.written.iter().position(|(open, _)| *open == file)?;
         let open = Arc::clone(&self.written[at].1);
@@ -64,7 +64,7 @@ impl Files {
         Some(open)
     }
 
-    /// Opens the file that is written to next, if it is not open.
+    /// Opens the next file to be written, if it is not open yet.
     pub(crate) fn open_ahead(
         &mut self,
         file: FileId,
@@ -82,7 +82,7 @@ impl Files {
         Ok(())
     }
 
-    /// A file that is read.
+    /// Returns a file opened for reading.
     pub(crate) fn for_read(
         &mut self,
         file: FileId,
@@ -99,7 +99,7 @@ impl Files {
         Ok(open)
     }
 
-    /// A file that is read past the driver.
+    /// Returns a file to be read without the driver.
     pub(crate) fn lend(
         &mut self,
         file: FileId,
@@ -121,7 +121,7 @@ impl Files {
         self.lent.take(file);
     }
 
-    /// Opens a file. Files that are only kept make room for one that is needed.
+    /// Opens a file. Closes cached files if descriptors run out.
     fn open(
         &mut self,
         mut open: impl FnMut() -> Result<File, DiskError>,
@@ -199,7 +199,7 @@ mod tests {
             files.for_read(log(number), null).unwrap();
         }
         files.open_ahead(log(9), null).unwrap();
-        // Three descriptors too few; and then none at all, whatever is closed.
+        // First three descriptors are missing; then there are none, whatever is closed.
         let missing = Cell::new(3);
         let scarce = || match missing.get() {
             0 => null(),

@@ -1,5 +1,5 @@
-//! Files in folders, one folder per family: names, opening, making new ones, removing. Blocking
-//! calls only.
+//! Files in folders, one folder per family: names, opening, creating, removing. Blocking calls
+//! only.
 
 use std::{
     collections::BTreeMap,
@@ -30,18 +30,19 @@ use crate::disk::{
 };
 
 const TEMPORARY: &str = ".new";
-/// After a kill the kernel may take a moment to end what the old process had in flight.
+/// Attempts to lock a folder: after a kill, the kernel may take a moment to finish the old
+/// process's operations.
 const LOCK_TRIES: u32 = 150;
-/// A read-only user gets an error quickly while the folder is in use.
+/// Attempts of a read-only user, which should get an error quickly while the folder is in use.
 const LOOK_TRIES: u32 = 5;
 const LOCK_TRY: Duration = Duration::from_millis(20);
 
-/// Abilities of the file systems of all families.
+/// Features supported by the file systems of all families.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abilities {
-    /// O_DIRECT is taken.
+    /// O_DIRECT is supported.
     pub direct: bool,
-    /// RWF_DSYNC is taken; else each write is followed by an fdatasync.
+    /// RWF_DSYNC is supported. Otherwise each write is followed by an fdatasync.
     pub dsync: bool,
 }
 
@@ -68,8 +69,8 @@ impl fmt::Display for Abilities {
     }
 }
 
-/// The folder of one family, locked while a copy of this lives. What is in flight at a kill must
-/// end before another process may read, so whatever keeps writing keeps a copy.
+/// The folder of one family, locked as long as any clone exists. Operations in flight at a kill
+/// must end before another process may read, so every thread that writes has a clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Home {
     path: PathBuf,
@@ -77,7 +78,7 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// Opens, and makes if missing, the folder of a family below `data`.
+    /// Opens the folder of a family below `data`, and creates it if missing.
     fn open(data: &Path, family: Family) -> Result<Self, DiskError> {
         let path = data.join(family.folder());
         if !path.is_dir() {
@@ -95,9 +96,9 @@ impl Home {
         &self.handle
     }
 
-    /// [disk-10] Zeros, sync, rename, sync of the folder; then the number is written down in
-    /// `data`. After an error there may be a file of zeros, to be made again; but never a number
-    /// without a file.
+    /// [disk-10] Zeros, sync, rename, sync of the folder; then the number is recorded in `data`.
+    /// After an error there may be a file of zeros, to be created again, but never a number without
+    /// a file.
     pub(crate) fn prepare(
         &self,
         data: &mut DataFolder,
@@ -114,13 +115,13 @@ impl Home {
             made::write(data, file)
         });
         if made.is_err() {
-            // Best effort: what is left over is removed at the next start.
+            // Best effort: leftovers are removed at the next start.
             let _ = fs::remove_file(&temporary);
         }
         made
     }
 
-    /// [disk-10] Rename, sync of the folder; then the number is written down in `data`.
+    /// [disk-10] Rename, sync of the folder; then the number is recorded in `data`.
     pub(crate) fn reuse(
         &self,
         data: &mut DataFolder,
@@ -129,7 +130,7 @@ impl Home {
     ) -> Result<(), DiskError> {
         let (old, new) = (self.path.join(from.name()), self.path.join(to.name()));
         match fs::rename(&old, &new) {
-            // An earlier attempt got as far as that.
+            // An earlier attempt completed the rename.
             Err(error) if error.kind() == io::ErrorKind::NotFound && new.exists() => {}
             renamed => renamed.map_err(|error| failed("rename to", &new, &error))?,
         }
@@ -150,7 +151,7 @@ impl Home {
     }
 }
 
-/// The folders of all families, and the files in them that are open.
+/// The folders of all families, and their open files.
 #[derive(Debug)]
 pub(crate) struct Folder {
     data: DataFolder,
@@ -161,7 +162,7 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// Opens, and makes if missing, the folders below `data`.
+    /// Opens the folders below `data`, and creates them if missing.
     pub(crate) fn open(data: &Path) -> Result<Self, DiskError> {
         let homes: Result<Vec<_>, _> =
             Family::all().map(|family| Home::open(data, family)).collect();
@@ -191,7 +192,7 @@ impl Folder {
         &self.homes[family as usize]
     }
 
-    /// The folder of a family.
+    /// Returns the folder of a family.
     pub(crate) fn path(&self, family: Family) -> &Path {
         &self.home(family).path
     }
@@ -200,7 +201,7 @@ impl Folder {
         made::write(&mut self.data, made)
     }
 
-    /// A file that was read or written, or is to be.
+    /// Returns a function that opens a file for reading and writing.
     fn opener(&self, file: FileId) -> impl FnMut() -> Result<File, DiskError> + use<> {
         let path = self.home(file.family).path.join(file.name());
         let direct = self.abilities.direct;
@@ -213,7 +214,7 @@ impl Folder {
         self.files.open_ahead(file, open)
     }
 
-    /// A file that is written to. Who did not have it opened ahead may be refused.
+    /// Returns a file opened for writing. May fail unless the file was opened ahead.
     pub(crate) fn file_for_write(&mut self, file: FileId) -> Result<Arc<File>, DiskError> {
         if let Some(open) = self.files.for_write(file) {
             return Ok(open);
@@ -223,20 +224,20 @@ impl Folder {
         Ok(open.expect("it was opened in the line before"))
     }
 
-    /// A file that is read.
+    /// Returns a file opened for reading.
     pub(crate) fn file_for_read(&mut self, file: FileId) -> Result<Arc<File>, DiskError> {
         let open = self.opener(file);
         self.files.for_read(file, open)
     }
 
-    /// As [`crate::disk::Disk::descriptor`]: opened for this only, without O_DIRECT.
+    /// As [`crate::disk::Disk::descriptor`]: opened separately, without O_DIRECT.
     pub(crate) fn lend(&mut self, file: FileId) -> Result<BorrowedFd<'_>, DiskError> {
         let path = self.home(file.family).path.join(file.name());
         let open = || open_file(&path, OFlags::RDONLY, false);
         Ok(self.files.lend(file, open)?.as_fd())
     }
 
-    /// Closes a file that is retired. What is in flight keeps it open until it ends.
+    /// Closes a file that is retired. Operations in flight keep it open until they complete.
     pub(crate) fn close(&mut self, file: FileId) {
         self.files.close(file);
     }
@@ -284,7 +285,7 @@ impl Source for Folder {
     }
 }
 
-/// The files of a stopped node, for looking at them only.
+/// The files of a stopped node, for reading only.
 #[derive(Debug)]
 pub struct ReadOnlyFolder {
     data: DataFolder,
@@ -293,12 +294,12 @@ pub struct ReadOnlyFolder {
 }
 
 impl ReadOnlyFolder {
-    /// Opens the folders below `data`. Refused while a node runs on them.
+    /// Opens the folders below `data`. Fails while a node runs on them.
     pub fn open(data: &Path) -> Result<Self, DiskError> {
         let mut locks = Vec::new();
         for family in Family::all() {
             let path = data.join(family.folder());
-            // Older folders have none, and a read-only user makes none.
+            // Older folders lack some families, and a read-only user creates none.
             if family == Family::Log || path.exists() {
                 let how = FlockOperation::NonBlockingLockShared;
                 locks.push(lock(&path, how, LOOK_TRIES)?);
@@ -397,8 +398,8 @@ fn remove_temporaries(path: &Path) -> Result<(), DiskError> {
     Ok(())
 }
 
-/// A file system that renames in two steps may be stopped between them. Two names would be one
-/// file, and what is written to the new one must not be written over by way of the old one.
+/// Removes the older of two names of one file. A file system that renames in two steps may be
+/// interrupted between them; writing to the new name must not be undone through the old one.
 fn remove_second_names(path: &Path, family: Family) -> Result<(), DiskError> {
     let mut newest = BTreeMap::new();
     for info in list(path, family)?.into_iter().rev() {
@@ -424,7 +425,7 @@ fn open_file(path: &Path, access: OFlags, direct: bool) -> Result<File, DiskErro
     Ok(open.map_err(|error| failed("open", path, &error.into()))?.into())
 }
 
-/// Tries both on a file of its own; a file system that takes neither is still served.
+/// Tries both features on a temporary file. A file system that supports neither is still usable.
 fn probe(path: &Path) -> Result<Abilities, DiskError> {
     let file = path.join(format!("probe{TEMPORARY}"));
     let create = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC;
@@ -444,7 +445,7 @@ fn probe(path: &Path) -> Result<Abilities, DiskError> {
     Ok(Abilities { direct, dsync })
 }
 
-/// Writes whole blocks, and makes exactly them durable unless that is for later ([disk-6]).
+/// Writes whole blocks, and makes exactly them durable, unless durability comes later ([disk-6]).
 pub(crate) fn write(
     file: BorrowedFd<'_>,
     at: Position,
@@ -467,7 +468,7 @@ pub(crate) fn write(
     Ok(())
 }
 
-/// Makes durable what was written to a file.
+/// Makes completed writes of a file durable.
 pub(crate) fn flush(file: BorrowedFd<'_>, at: Position) -> Result<(), DiskError> {
     let synced = retry_on_intr(|| rustix::fs::fdatasync(file));
     synced.map_err(|error| DiskError::new("sync", at, &error.into()))
@@ -496,7 +497,8 @@ fn fill(
 ) -> Result<(), DiskError> {
     let create = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC;
     let open = open_file(file, create, abilities.direct)?;
-    // A full disk says so at once. A file system that cannot allocate ahead finds out as it goes.
+    // A full disk is detected at once. A file system that cannot allocate ahead finds out while
+    // writing.
     let reserved = match fallocate(&open, FallocateFlags::empty(), 0, bytes) {
         Ok(()) => true,
         Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => false,

@@ -1,8 +1,8 @@
 //! The newest file number of each family, recorded apart from the files.
 //!
 //! An emptied log looks like a new one, and one without its newest segment like one that ends
-//! cleanly. So `<data>/segments` says which number was made last, durably before anything is
-//! written to it ([volatile-1]); a log on another disk that is not mounted is noticed, too.
+//! cleanly. So `<data>/segments` records the number of the newest segment, durably before the
+//! segment is written ([volatile-1]); this also detects a log on another disk that is not mounted.
 
 use crate::disk::{DiskError, Family, FileId, SmallFiles, sealed};
 
@@ -10,7 +10,7 @@ fn first_line(family: Family) -> String {
     format!("quorate {} 1", family.made_file())
 }
 
-/// The last file of a family that was made; `None` if nothing says so: a folder of an earlier
+/// Returns the newest file of a family; `None` if there is no valid record: a folder of an earlier
 /// version, or one whose record is damaged.
 pub(crate) fn read(files: &impl SmallFiles, family: Family) -> Result<Option<FileId>, DiskError> {
     let bytes = files.read(family.made_file())?;
@@ -27,7 +27,7 @@ fn decode(family: Family, text: &str) -> Option<FileId> {
     lines.next().is_none().then_some(file)
 }
 
-/// Writes it down, durably.
+/// Records the newest file, durably.
 ///
 /// # Errors
 /// As [`SmallFiles::replace`].

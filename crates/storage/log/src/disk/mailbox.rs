@@ -1,4 +1,4 @@
-//! Results of threads, handed to the log, which waits for a descriptor and not for a queue.
+//! Passes results of threads to the log, which waits for a descriptor and not for a queue.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use super::{
     sync::mpsc::{Receiver, Sender, channel},
 };
 
-/// The threads' end.
+/// The threads' end of the queue.
 #[derive(Debug)]
 pub(super) struct Mailbox<T> {
     done: Sender<T>,
@@ -20,7 +20,7 @@ impl<T> Clone for Mailbox<T> {
     }
 }
 
-/// The log's end. The event is readable while a result may be here.
+/// The log's end of the queue. The event is readable while there may be a result.
 #[derive(Debug)]
 pub(super) struct Inbox<T> {
     done: Receiver<T>,
@@ -36,7 +36,7 @@ impl<T> Mailbox<T> {
         (mailbox, inbox)
     }
 
-    /// First the thing, then the signal: who sees the signal finds the thing.
+    /// Sends a result, then signals: a receiver that sees the signal finds the result.
     pub(super) fn put(&self, finished: T) {
         // The receiver is gone while the disk is being dropped.
         if self.done.send(finished).is_ok() {
@@ -46,17 +46,18 @@ impl<T> Mailbox<T> {
 }
 
 impl<T> Inbox<T> {
-    /// The next thing. After `None` the event is readable only if something came since.
+    /// Returns the next result. After `None`, the event is readable only if a result has arrived
+    /// since.
     pub(super) fn take(&self) -> Option<T> {
         if let Some(finished) = self.look() {
             return Some(finished);
         }
-        // Drained before the last look: what is put in later signals again.
+        // Drained before the last check: any later result signals again.
         self.event.drain();
         self.look()
     }
 
-    /// The next thing, for who has drained the event before.
+    /// Returns the next result, for a caller that has already drained the event.
     pub(super) fn look(&self) -> Option<T> {
         self.done.try_recv().ok()
     }

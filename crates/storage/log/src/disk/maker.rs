@@ -1,5 +1,4 @@
-//! Threads that make new files, rename and remove old ones, and replace small ones: all of it takes
-//! long.
+//! Threads that create, rename and remove files and replace small ones, all of which take long.
 
 use std::{
     io,
@@ -25,8 +24,8 @@ enum Job {
     Recall { token: u64, name: &'static str },
 }
 
-/// One thread per family, so that none waits for another's files; and one for small files, as a
-/// file that is made leaves the disk to the log for as long as that writes.
+/// One thread per family, so that no family waits for another's files, and one for small files, as
+/// creating a file pauses for as long as the log writes.
 #[derive(Debug)]
 pub(crate) struct Makers {
     /// In the order of the families.

@@ -1,10 +1,10 @@
 //! A disk in memory, for tests and simulation: deterministic, with faults on command.
 //!
-//! It keeps the promises of [model-3] and no others: a durable write survives a crash; a write in
-//! flight is kept, lost or torn by sectors, as the seed of the crash decides, and so is one that
-//! waits for a later flush; one that was kept may still be lost by the next crash, unless it was
-//! synced in between. The same holds for a small file that is replaced, and for a file that gets a
-//! new name: until the folder is synced, the old one may come back.
+//! It keeps the promises of [model-3] and no others. A durable write survives a crash. A write in
+//! flight is kept, lost or torn by sectors, depending on the crash's seed, and so is a write that
+//! waits for a later flush; if kept, the next crash may still lose it, unless it was synced in
+//! between. The same holds for a small file that is replaced, and for a renamed file: until the
+//! folder is synced, the old one may reappear.
 
 mod every_fate;
 mod shared;
@@ -27,36 +27,36 @@ use crate::disk::{
 };
 use shared::{Operation, Shared, Task, dead};
 
-/// A fault of the next operation of its kind.
+/// A fault injected into the next operation of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The write fails; some of its sectors arrived.
     WriteFails,
-    /// A flush fails, be it the write's own, which was whole, or one of its own.
+    /// A flush fails: a separate one, or that of a durable write whose data arrived whole.
     FlushFails,
     /// Only the first bytes were written.
     ShortWrite { bytes: usize },
     /// The write reports success, but went to another place (a firmware bug).
     Misdirected {
-        /// Blocks further on.
+        /// Distance from the intended place, in blocks.
         blocks: u64,
     },
     /// The read fails.
     ReadFails,
-    /// Making a file fails with an input/output error.
+    /// Creating a file fails with an input/output error.
     PrepareFails,
-    /// Removing a file fails, and it stays.
+    /// Removing a file fails, and the file stays.
     RetireFails,
-    /// A file does not get a new name.
+    /// Renaming a file fails.
     ReuseFails {
-        /// Fails after the rename: the new name is visible, and the next crash keeps it or brings
-        /// back the old one.
+        /// Fails after the rename: the new name is visible, and the next crash keeps it or restores
+        /// the old one.
         renamed: bool,
     },
-    /// A small file is not replaced.
+    /// Replacing a small file fails.
     ReplaceFails {
         /// Fails after the rename: the new contents are visible, and the next crash keeps them or
-        /// brings back the old ones.
+        /// restores the old ones.
         renamed: bool,
     },
 }
@@ -64,31 +64,26 @@ pub enum Fault {
 /// Kind of an operation in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PendingKind {
-    /// Writes.
     Write,
-    /// Reads.
     Read,
-    /// Makes what was written durable.
     Flush,
-    /// Makes a file.
     Prepare,
-    /// Removes a file.
     Retire,
-    /// Gives a file a new name.
+    /// Recycles a file under a new name.
     Reuse,
     /// Replaces a small file.
     Keep,
-    /// Reads one back.
+    /// Reads a small file back.
     Recall,
 }
 
 /// An operation in flight, for the test that decides when it completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pending {
-    /// Give it to [`MemoryDisk::complete`].
+    /// Argument for [`MemoryDisk::complete`].
     pub id: u64,
     pub kind: PendingKind,
-    /// Where; of a small file nothing is said.
+    /// Position in the file; meaningless for a small file.
     pub at: Position,
     pub bytes: u64,
 }
@@ -96,17 +91,17 @@ pub struct Pending {
 /// Effect of a crash on the writes in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CrashReport {
-    /// Arrived whole.
+    /// Writes that arrived whole.
     pub kept: u32,
-    /// Arrived in parts.
+    /// Writes that arrived in part.
     pub torn: u32,
-    /// Never arrived.
+    /// Writes that never arrived.
     pub lost: u32,
 }
 
-/// Decides what a crash keeps.
+/// Source of choices that decides what a crash keeps.
 pub trait Fates {
-    /// Which of `of` things happens.
+    /// Chooses one of `of` alternatives.
     fn choose(&mut self, of: usize) -> usize;
 
     /// Returns whether this sector of a torn write of `of` sectors is on the disk.
@@ -123,7 +118,7 @@ impl Fates for Dice {
     }
 }
 
-/// A handle to a disk in memory. Clones share the disk; the handles of before a crash are dead.
+/// A handle to a disk in memory. Clones share the disk; handles from before a crash are dead.
 #[derive(Clone, Debug)]
 pub struct MemoryDisk {
     shared: Arc<Mutex<Shared>>,
@@ -137,7 +132,7 @@ impl Default for MemoryDisk {
 }
 
 impl MemoryDisk {
-    /// An empty disk without bounds. Operations complete at the next poll.
+    /// Creates an empty disk without limits. Operations complete at the next poll.
     pub fn new() -> Self {
         Self { shared: Arc::default(), life: 0 }
     }
@@ -152,9 +147,8 @@ impl MemoryDisk {
         self.lock().steps
     }
 
-    /// The process dies when it has changed what is stored `steps` times more: from then on all its
-    /// calls fail, and nothing that is in flight completes. [`Self::crash`] then settles what is
-    /// stored.
+    /// Stops the process after `steps` more changes of stored data: from then on all its calls
+    /// fail, and operations in flight never complete. [`Self::crash`] then settles what is stored.
     pub fn die_after(&self, steps: u64) {
         self.lock().steps_left = Some(steps);
     }
@@ -182,12 +176,12 @@ impl MemoryDisk {
         Err(dead(action, file))
     }
 
-    /// A live handle, for the process that starts after a crash.
+    /// Returns a live handle, for the process that starts after a crash.
     pub fn attach(&self) -> Self {
         Self { shared: Arc::clone(&self.shared), life: self.lock().life }
     }
 
-    /// Bytes of a file that is being made that were wanted last.
+    /// Returns the size last requested by [`Disk::want_prepared`].
     pub fn wanted(&self) -> u64 {
         self.lock().wanted
     }
@@ -209,12 +203,12 @@ impl MemoryDisk {
         shared.pending.iter().map(pending).collect()
     }
 
-    /// Lets this operation complete; false if there is no such operation.
+    /// Completes this operation; returns false if there is no such operation.
     pub fn complete(&self, id: u64) -> bool {
         self.lock().complete(id)
     }
 
-    /// Lets everything in flight complete, in order.
+    /// Completes everything in flight, in order.
     pub fn complete_all(&self) {
         let mut shared = self.lock();
         while let Some(id) = shared.pending.keys().next().copied() {
@@ -230,80 +224,80 @@ impl MemoryDisk {
         self.lock().done.clear();
     }
 
-    /// The next operation that this can happen to, when it completes.
+    /// Queues a fault for the next operation of its kind that completes.
     pub fn inject(&self, fault: Fault) {
         self.lock().faults.push_back(fault);
     }
 
-    /// Forgets the faults that have not happened yet.
+    /// Drops the faults that have not occurred yet.
     pub fn clear_faults(&self) {
         self.lock().faults.clear();
     }
 
-    /// As if remounted read-only: writes, new files and removals fail.
+    /// Simulates a read-only remount: writes, new files and removals fail.
     pub fn set_read_only(&self, read_only: bool) {
         self.lock().read_only = read_only;
     }
 
-    /// Simulates a lack of descriptors: files that are being written to and were opened in time
-    /// still work; no other can be read, and none can be made.
+    /// Simulates a lack of descriptors: files that are being written and were opened in time still
+    /// work; no other file can be opened or created.
     pub fn set_out_of_descriptors(&self, out: bool) {
         self.lock().out_of_descriptors = out;
     }
 
-    /// Limits the bytes of all files together; a new file beyond fails with "disk full".
+    /// Limits the total size of all files; creating a file beyond that fails with "disk full".
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.lock().capacity = bytes;
     }
 
-    /// Power fails, or the process dies. What was made durable is kept; each write in flight is
-    /// kept, torn by sectors or lost, as `seed` decides; so is each that completed for a later
-    /// flush, and each that an earlier crash had kept without anybody syncing it since. A file that
-    /// is being removed is there or not, one that gets a new name has the old or the new one, a
-    /// small file is the old or the new one. Handles of before are dead.
+    /// Simulates a power failure or the death of the process. Durable data is kept. Each write in
+    /// flight is kept, torn by sectors or lost, as `seed` decides; so is each that completed but
+    /// awaits a flush, and each that an earlier crash kept and that has not been synced since. A
+    /// file being removed may or may not exist, a renamed one has its old or its new name, and a
+    /// small file has its old or its new contents. Existing handles are dead.
     pub fn crash(&self, seed: u64) -> CrashReport {
         self.crash_as(&mut Dice::new(seed))
     }
 
-    /// The same, as `fates` decide: for who wants to see all that can happen.
+    /// Crashes as [`Self::crash`] does, with choices made by `fates`, for tests that try every
+    /// outcome.
     pub fn crash_as(&self, fates: &mut dyn Fates) -> CrashReport {
         self.lock().crash(fates)
     }
 
-    /// Another disk with the same contents and the same operations in flight, which knows nothing
-    /// of this one.
+    /// Returns an independent disk with the same contents and the same operations in flight.
     pub fn copy(&self) -> Self {
         Self { shared: Arc::new(Mutex::new(self.lock().copy())), life: self.life }
     }
 
-    /// As a driver that forgets to sync the folder when a file gets a new name ([disk-10]).
+    /// Simulates a driver that does not sync the folder after a rename ([disk-10]).
     pub fn set_names_unsynced(&self, unsynced: bool) {
         self.lock().names_unsynced = unsynced;
     }
 
-    /// Flips one bit of what is stored; false if nothing was ever written there.
+    /// Flips one bit of stored data; returns false if its block was never written.
     pub fn rot(&self, at: impl Into<Position>, bit: u64) -> bool {
         self.lock().stored.flip(at.into(), bit)
     }
 
-    /// Every block that was ever written, in order.
+    /// Returns every block that was ever written, in order.
     pub fn written_blocks(&self) -> Vec<Position> {
         self.lock().stored.written_blocks().collect()
     }
 
-    /// From now on this block cannot be read.
+    /// Makes this block unreadable.
     pub fn set_unreadable(&self, at: impl Into<Position>) {
         self.lock().unreadable.push(at.into());
     }
 
-    /// The contents of a file.
+    /// Returns the contents of a file.
     pub fn bytes(&self, file: impl Into<FileId>) -> Option<Vec<u8>> {
         let (shared, file) = (self.lock(), file.into());
         let bytes = shared.stored.size(file)?;
         Some(shared.stored.read(file.at(0), to_usize(bytes)))
     }
 
-    /// Puts a file there, as if it had always been.
+    /// Stores a file as if it had always existed.
     pub fn set_bytes(&self, file: impl Into<FileId>, bytes: &[u8]) {
         let (mut shared, file) = (self.lock(), file.into());
         shared.stored.create(file, bytes.len() as u64);
@@ -314,28 +308,28 @@ impl MemoryDisk {
         }
     }
 
-    /// Puts these bytes there, as if they had always been: what a write to the wrong place once
-    /// left.
+    /// Stores these bytes as if they had always been there, like the remains of a misdirected
+    /// write.
     pub fn put(&self, at: impl Into<Position>, bytes: &[u8]) {
         self.lock().stored.write(at.into(), bytes);
     }
 
-    /// There is no small file of this name.
+    /// Removes a small file.
     pub fn drop_small(&self, name: &str) {
         self.lock().small_files.remove(name);
     }
 
-    /// The same of a small file.
+    /// Stores a small file as if it had always existed.
     pub fn put_small(&self, name: &str, bytes: &[u8]) {
         self.lock().small_files.put(name, bytes);
     }
 
-    /// As a folder of before the numbers of a family's files were written down.
+    /// Removes the record of the newest file, as in a folder of a version that did not write it.
     pub fn forget_made(&self, family: Family) {
         self.lock().small_files.remove(family.made_file());
     }
 
-    /// Deletes a file from outside; returns false if it is not there.
+    /// Deletes a file from outside; returns false if it does not exist.
     pub fn remove(&self, file: impl Into<FileId>) -> bool {
         self.lock().stored.remove(file.into())
     }

@@ -10,7 +10,7 @@ use crate::disk::{
 const FILE: FileId = FileId::new(Family::Snapshot, 1);
 const SEEDS: u64 = 300;
 
-/// A disk with a file of zeros.
+/// Returns a disk with a file of zeros.
 fn disk() -> MemoryDisk {
     let mut disk = MemoryDisk::new();
     disk.start_prepare(FILE, 16 * BLOCK as u64, Zeros::Written);
@@ -133,7 +133,7 @@ fn a_flush_covers_what_completed_before_it_was_started() {
     assert_eq!(found, [Kept, Torn, Lost].into(), "another file's flush");
 }
 
-/// The kernel drops what it could not write, and the next flush knows nothing of it.
+/// The kernel drops what it could not write, and the next flush does not report it.
 #[test]
 fn after_a_flush_that_failed_a_later_one_proves_nothing() {
     let failed = |disk: &mut MemoryDisk| {
@@ -239,7 +239,8 @@ fn what_is_in_flight_when_the_process_dies_is_settled_by_the_crash() {
 
 const AGAIN: FileId = FileId::new(Family::Snapshot, 2);
 
-/// Which names there are after a crash, and whether block 0 is there under the new one.
+/// Returns the possible sets of names after a crash, and whether block 0 is found under the new
+/// name.
 fn names_after(before: impl Fn(&mut MemoryDisk)) -> BTreeSet<(Vec<u64>, Found)> {
     let run = |seed| {
         let mut disk = disk();
@@ -254,7 +255,7 @@ fn names_after(before: impl Fn(&mut MemoryDisk)) -> BTreeSet<(Vec<u64>, Found)> 
     (0..SEEDS).map(run).collect()
 }
 
-/// [disk-10]
+/// [disk-10] After a rename a crash leaves either name, until the folder is synced.
 #[test]
 fn a_file_that_gets_a_new_name_has_one_of_both_until_the_folder_is_synced() {
     let write = |disk: &mut MemoryDisk, file: FileId| {
@@ -280,7 +281,7 @@ fn a_file_that_gets_a_new_name_has_one_of_both_until_the_folder_is_synced() {
         disk.set_names_unsynced(true);
         disk.start_reuse(FILE, AGAIN);
         result(disk).unwrap();
-        // Durable, under whichever name.
+        // Durable, under either name.
         write(disk, AGAIN);
     };
     assert_eq!(names_after(unsynced), either);

@@ -1,7 +1,8 @@
-//! A device with a chosen flush time, in front of the real one: for measurements only.
+//! A device with a configured flush time, in front of the real one: for measurements only.
 //!
-//! A disk that acknowledges a flush from the host's cache says nothing about a disk that does not.
-//! Here the real write happens first; its completion is then held until a modelled flush has ended.
+//! A disk that acknowledges a flush from the host's cache does not represent a disk that really
+//! flushes. Here the real write happens first; its completion is then delayed until a modelled
+//! flush has ended.
 
 use std::{
     collections::VecDeque,
@@ -22,24 +23,26 @@ use crate::disk::{Completed, Durability};
 
 const NANOS: u64 = 1_000_000_000;
 
-/// When flushes end: one is in service; what comes meanwhile shares the next one, as in the kernel.
+/// Model of flush times: one flush is in service; writes that arrive meanwhile share the next one,
+/// as in the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlushModel {
     flush_ns: u64,
-    /// When the last flush that was planned begins.
+    /// Start of the last planned flush.
     begins: Option<u64>,
 }
 
 impl FlushModel {
-    /// A device whose flush takes this long.
+    /// Creates a device whose flush takes this long.
     pub fn new(flush: Duration) -> Self {
         Self { flush_ns: u64::try_from(flush.as_nanos()).unwrap_or(u64::MAX), begins: None }
     }
 
-    /// A write has arrived at the device; when it is on stable storage. `now` never goes back.
+    /// Records a write that arrived at the device, and returns when it is on stable storage. `now`
+    /// never decreases.
     pub fn ends(&mut self, now: u64) -> u64 {
         let begins = match self.begins {
-            // Not begun yet: it covers this write, too.
+            // That flush has not begun yet, so it covers this write, too.
             Some(begins) if now <= begins => begins,
             Some(begins) => now.max(begins.saturating_add(self.flush_ns)),
             None => now,
@@ -49,29 +52,29 @@ impl FlushModel {
     }
 }
 
-/// Nanoseconds of the monotonic clock. The model is a device, and a device has a time of its own;
-/// the log itself still has none.
+/// Returns the nanoseconds of the monotonic clock. The model is a device with a clock of its own;
+/// the log still has none.
 pub fn device_time() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
     seconds * NANOS + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
-/// The completed writes of the real disk, held back.
+/// Completed writes of the real disk, delayed by the model.
 #[derive(Debug)]
 pub(crate) struct Modelled {
     model: FlushModel,
-    /// Writes on their way to stable storage, the earliest first.
+    /// Delayed completions with their end times, earliest first.
     held: VecDeque<(u64, Completed)>,
     timer: OwnedFd,
-    /// For what the timer is set.
+    /// Time for which the timer is set.
     armed: Option<u64>,
-    /// Readable when the timer or the real disk has news.
+    /// Readable when the timer has expired or the real disk has completions.
     either: OwnedFd,
 }
 
 impl Modelled {
-    /// In front of a disk whose news come by this event.
+    /// Creates a model in front of a disk whose completions are signalled by `news`.
     pub(crate) fn new(news: BorrowedFd<'_>, flush: Duration) -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
@@ -88,12 +91,12 @@ impl Modelled {
         })
     }
 
-    /// Returns the time of a flush.
+    /// Returns the duration of a flush.
     pub(crate) fn flush(&self) -> Duration {
         Duration::from_nanos(self.model.flush_ns)
     }
 
-    /// The next thing that ended on the modelled device, where `real` says what ended on the real
+    /// Returns the next completion on the modelled device; `real` supplies completions of the real
     /// one.
     pub(crate) fn poll(
         &mut self,
@@ -106,8 +109,7 @@ impl Modelled {
                     let ends = self.model.ends(device_time());
                     self.held.push_back((ends, completed));
                 }
-                // Reads, files that were made, kept or retired, and failures do not wait for a
-                // flush.
+                // Reads, operations on whole files, and failures do not wait for a flush.
                 other => return Some(other),
             }
         }
@@ -124,13 +126,13 @@ impl Modelled {
         self.either.as_fd()
     }
 
-    /// The timer ends when the earliest write does. Setting it makes it unreadable.
+    /// Sets the timer to the earliest end of a write. Setting it makes it unreadable.
     fn arm(&mut self) {
         let wanted = self.held.front().map(|(ends, _)| *ends);
         if wanted == self.armed {
             return;
         }
-        // Zero switches it off, so a moment is at least one nanosecond.
+        // Zero disables the timer, so a time is at least one nanosecond.
         let at = wanted.map_or(0, |ends| ends.max(1));
         let time = |nanos: u64| Timespec {
             tv_sec: i64::try_from(nanos / NANOS).unwrap_or(i64::MAX),
@@ -173,7 +175,8 @@ mod tests {
         assert_eq!(now, NANOS);
     }
 
-    /// The reactor waits on one descriptor, and finds it readable when a write has come through.
+    /// The reactor waits on one descriptor, which becomes readable when a write has completed on
+    /// the modelled device.
     #[test]
     fn a_write_is_held_until_its_flush_has_ended_and_then_wakes_the_reactor() {
         const FLUSH: Duration = Duration::from_millis(20);

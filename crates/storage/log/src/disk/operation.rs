@@ -1,4 +1,4 @@
-//! Requests to a driver, and its answers.
+//! Operations requested from a driver, and their completions.
 
 use std::{fs::File, sync::Arc};
 
@@ -7,7 +7,7 @@ use crate::disk::{
     folder::Folder,
 };
 
-/// Something to do.
+/// Kind of an operation, with its memory.
 #[derive(Debug)]
 pub(crate) enum Task {
     Write { output: Output, bytes: usize, durability: Durability },
@@ -15,7 +15,7 @@ pub(crate) enum Task {
     Flush,
 }
 
-/// Something to do, for whom, and where.
+/// An operation with its token and position.
 #[derive(Debug)]
 pub(crate) struct Operation {
     pub(crate) token: u64,
@@ -45,7 +45,7 @@ impl Operation {
         Self { token, at, task }
     }
 
-    /// The same without its memory, for an operation whose memory is never seen again.
+    /// Returns a copy without the memory, for an operation whose memory is leaked.
     pub(crate) fn without_memory(&self) -> Self {
         let buffer = Buffer::new(0);
         let task = match self.task {
@@ -59,7 +59,7 @@ impl Operation {
         Self { token, at, task }
     }
 
-    /// The file, open.
+    /// Opens the file of the operation.
     pub(crate) fn open(&self, folder: &mut Folder) -> Result<Arc<File>, DiskError> {
         match self.task {
             Task::Write { .. } => folder.file_for_write(self.at.file),
@@ -90,7 +90,7 @@ impl Operation {
         }
     }
 
-    /// Bytes that are transferred.
+    /// Returns the number of bytes transferred.
     pub(crate) fn bytes(&self) -> usize {
         match self.task {
             Task::Write { bytes, .. } | Task::Read { bytes, .. } => bytes,

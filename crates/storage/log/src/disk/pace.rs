@@ -1,27 +1,27 @@
-//! Pace of making segments while a log commits: in small pieces, when they are needed, or when the
+//! Pace of creating segments while a log commits: in small pieces, either when needed or while the
 //! log is quiet.
 //!
-//! A piece of 1 MiB occupies a disk for as long as several commits; made without pauses, a segment
-//! of 64 MiB stalled the commits of a whole machine. With pauses that ignore the rate of the log,
-//! it was late for a fast one (`docs/performance.md`, "A segment is born").
+//! A piece of 1 MiB occupies a disk for as long as several commits; created without pauses, a
+//! segment of 64 MiB stalled the commits of a whole machine. With pauses that ignored the rate of
+//! the log, it was late for a fast one (`docs/performance.md`, "A segment is born").
 
 use std::time::Duration;
 
 use super::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Zeros written at a time.
+/// Bytes of zeros per write.
 pub(super) const PIECE_BYTES: usize = 256 << 10;
-/// A rest lasts this many times what the piece before it took; a log that writes nothing meanwhile
-/// is quiet.
+/// Length of a pause, in multiples of the duration of the piece before it. A log that writes
+/// nothing during a pause is quiet.
 const REST_TIMES: u32 = 3;
 pub(super) const REST_MIN: Duration = Duration::from_micros(200);
-/// A disk that takes long over one piece is not left alone for minutes.
+/// Bounds the pause of a slow disk, which would otherwise last minutes.
 pub(super) const REST_MAX: Duration = Duration::from_millis(100);
-/// While the log is busy, the interval between checks grows up to this, which delays an urgent
-/// request by a few pieces at most.
+/// Maximum interval between checks while the log is busy. Delays an urgent request by a few pieces
+/// at most.
 const LOOK_MAX: Duration = Duration::from_millis(10);
 
-/// Shared by the thread that makes segments and the log that needs them.
+/// State shared by the thread that creates segments and the log that needs them.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     state: Mutex<State>,
@@ -30,7 +30,7 @@ pub(crate) struct Pace {
 
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// Bytes of the segment that should be there by now.
+    /// Bytes of the segment that should exist by now.
     pub(super) wanted: u64,
     /// Number of announcements by the log, one per write.
     pub(super) writes: u64,
@@ -45,8 +45,8 @@ impl State {
 }
 
 impl Pace {
-    /// Notes that the log writes, and needs `bytes` by now. A pause that has begun continues: it is
-    /// short, and a wake-up with every commit would cost more.
+    /// Records that the log writes, and needs `bytes` by now. A pause that has begun continues: it
+    /// is short, and a wake-up with every commit would cost more.
     pub(super) fn want(&self, bytes: u64) {
         let mut state = self.lock();
         state.wanted = bytes.max(state.wanted);
@@ -59,13 +59,13 @@ impl Pace {
         self.changed.notify_all();
     }
 
-    /// The next segment has time.
+    /// Resets the requested size, because the next segment is not urgent.
     pub(super) fn relax(&self) {
         self.lock().wanted = 0;
     }
 
-    /// Leaves the disk to the log, after a piece that took `took`, until more is wanted than is
-    /// there, or nothing was written for a while.
+    /// Pauses after a piece that took `took`, leaving the disk to the log, until more is requested
+    /// than exists or the log is quiet.
     pub(super) fn rest(&self, made: u64, took: Duration) {
         self.rest_for(made, rest_after(took));
     }

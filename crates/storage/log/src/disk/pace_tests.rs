@@ -1,4 +1,4 @@
-//! Rests: when they end, and how long they are.
+//! Pauses: when they end, and their length.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn rests_grow_with_the_disk_s_pain_within_bounds() {
     assert_eq!(rest_after(Duration::MAX), REST_MAX);
 }
 
-/// Hangs if a rest does not end.
+/// A hurry ends the pause and all later ones. Hangs if a pause does not end.
 #[test]
 fn a_hurry_ends_the_rest_and_all_rests_behind_it() {
     let pace = Pace::default();
@@ -27,7 +27,8 @@ fn a_hurry_ends_the_rest_and_all_rests_behind_it() {
     assert_eq!(pace.lock().wanted, 0);
 }
 
-/// Hangs if it rests although more is wanted.
+/// A maker that is late does not pause, and the requested size never falls. Hangs if it pauses
+/// although more is requested.
 #[test]
 fn who_is_behind_does_not_rest_and_what_is_wanted_does_not_fall() {
     let pace = Pace::default();
@@ -46,6 +47,6 @@ fn a_busy_log_is_left_alone_until_it_is_quiet_or_wants_more() {
     pace.want(100);
     assert!(!pace.lock().goes_on(100, writes), "it wrote");
     assert!(pace.lock().goes_on(99, writes), "more is wanted");
-    // Hangs if a quiet log is not enough.
+    // Hangs if a quiet log does not end the pause.
     pace.rest_for(101, REST_MIN);
 }

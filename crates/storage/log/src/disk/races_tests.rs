@@ -1,11 +1,11 @@
-//! Races between the log and the threads of its disk, explored: the same lines as in production,
-//! over primitives of a scheduler that decides who runs when. A thread that waits for what never
-//! comes is a deadlock, which ends a run.
+//! Races between the log and the threads of its disk, explored: the same code as in production,
+//! over primitives of a scheduler that decides which thread runs. A thread that waits for something
+//! that never happens is a deadlock, which ends a run.
 //!
-//! Each model is shown to work by a twin of the code with one line at the wrong place.
+//! Each model is validated by a twin of the code with one line in the wrong place.
 
-/// The same things as in production; nothing of them ever times out, so that no time-out hides a
-/// wake-up that was lost.
+/// The primitives used in production, but without time-outs, so that no time-out hides a lost
+/// wake-up.
 mod sync {
     pub(super) use std::sync::PoisonError;
 
@@ -42,7 +42,7 @@ mod event {
     }
 }
 
-// By its path, since it is compiled a second time: `super::sync` is the one above here.
+// By its path, since it is compiled a second time: `super::sync` is the module above.
 #[path = "mailbox.rs"]
 #[allow(clippy::duplicate_mod, reason = "over other primitives")]
 mod mailbox;
@@ -63,7 +63,7 @@ use event::Event;
 use mailbox::{Inbox, Mailbox};
 use pace::Pace;
 
-/// Random schedules per model; a second or so for all of them.
+/// Number of random schedules per model; all models together take about a second.
 const RUNS: usize = 2000;
 const NOT_USED: Duration = Duration::from_secs(3600);
 
@@ -73,9 +73,9 @@ fn fails(model: impl Fn() + Send + Sync + 'static) -> bool {
     panic::catch_unwind(explore).is_err()
 }
 
-// What threads finished reaches the log.
+// Results of threads reach the log.
 
-/// Two threads put two things each; the log takes them, and sleeps when there is nothing.
+/// Two threads send two results each; the log takes them, and sleeps when there are none.
 fn all_arrives(take_all: impl Fn(&Inbox<u32>, &Event) -> Vec<u32>) {
     let event = Arc::new(Event::default());
     let (mailbox, inbox) = Mailbox::new(&event);
@@ -92,12 +92,12 @@ fn all_arrives(take_all: impl Fn(&Inbox<u32>, &Event) -> Vec<u32>) {
     assert_eq!(taken, [1, 2, 11, 12]);
 }
 
-/// As the driver of threads does.
+/// Receives as the thread engine does.
 fn takes(inbox: &Inbox<u32>, _: &Event) -> Vec<u32> {
     std::iter::from_fn(|| inbox.take()).collect()
 }
 
-/// As the ring does, whose event the kernel signals, too.
+/// Receives as the ring engine does, whose event the kernel signals, too.
 fn drains_and_looks(inbox: &Inbox<u32>, event: &Event) -> Vec<u32> {
     let next = || {
         event.drain();
@@ -106,7 +106,7 @@ fn drains_and_looks(inbox: &Inbox<u32>, event: &Event) -> Vec<u32> {
     std::iter::from_fn(next).collect()
 }
 
-/// Drains after the last look: what came in between is not signalled any more.
+/// Drains after the last check: results that arrived in between are not signalled again.
 fn looks_and_drains(inbox: &Inbox<u32>, event: &Event) -> Vec<u32> {
     let things = std::iter::from_fn(|| inbox.look()).collect();
     event.drain();
@@ -120,7 +120,7 @@ fn no_completion_is_slept_through() {
     assert!(fails(|| all_arrives(looks_and_drains)));
 }
 
-/// The same with the signal before the thing.
+/// A sender that signals before it sends the result.
 struct EarlySignal(mpsc_of_shuttle::Sender<u32>, Arc<Event>);
 
 use shuttle::sync::mpsc as mpsc_of_shuttle;
@@ -148,14 +148,14 @@ fn a_signal_before_its_thing_is_found() {
     }));
 }
 
-// The maker of segments rests, and is woken.
+// The thread that creates segments pauses, and is woken.
 
-/// Makes a segment of three pieces, and rests after each.
+/// Creates a segment of three pieces, and pauses after each.
 fn make(pace: &Pace) {
     (1..=3).for_each(|made| pace.rest_for(made, NOT_USED));
 }
 
-/// The log gets on, and then waits for the segment.
+/// The log makes progress, and then waits for the segment.
 fn a_hurry_ends_all_rests(hurry: impl Fn(&Pace)) {
     let pace = Arc::new(Pace::default());
     let maker = Arc::clone(&pace);
@@ -165,7 +165,7 @@ fn a_hurry_ends_all_rests(hurry: impl Fn(&Pace)) {
     maker.join().unwrap();
 }
 
-/// A disk is dropped while a segment is made and another one is asked for.
+/// A disk is dropped while a segment is being created and another one is requested.
 fn a_drop_ends_the_maker() {
     let pace = Arc::new(Pace::default());
     let (jobs, asked) = mpsc_of_shuttle::channel();
@@ -188,7 +188,7 @@ fn a_drop_ends_the_maker() {
 fn no_rest_outlasts_a_hurry() {
     shuttle::check_random(|| a_hurry_ends_all_rests(Pace::hurry), RUNS);
     shuttle::check_random(a_drop_ends_the_maker, RUNS);
-    // To want everything without waking anybody is what a write does: rests go on.
+    // Requesting everything without a wake-up is what a write does: pauses continue.
     let silent = |pace: &Pace| pace.want(u64::MAX);
     assert!(fails(move || a_hurry_ends_all_rests(silent)));
 }

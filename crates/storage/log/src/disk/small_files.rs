@@ -1,8 +1,8 @@
 //! Small files in a node's data folder that are replaced as a whole, never edited: the port, and
-//! the real folder behind it.
+//! its implementation on a real folder.
 //!
 //! A change is written to a temporary file, synced, renamed over the old one, and the folder is
-//! synced: a crash leaves the old contents or the new ones, and perhaps the temporary file.
+//! synced: a crash leaves the old contents or the new ones, and possibly the temporary file.
 
 use std::{
     fs::{self, File},
@@ -12,41 +12,39 @@ use std::{
 
 use crate::disk::DiskError;
 
-/// Far more than any honest file of this kind has.
+/// Maximum size that is read, far above that of any valid file.
 pub(crate) const BYTES_MAX: usize = 1 << 20;
 /// Suffix of a temporary file.
 const TEMPORARY: &str = ".new";
 
 /// Small files by name. All calls block until they are done.
 pub trait SmallFiles {
-    /// The contents of a file; `None` if there is no such file. Of more than 1 MiB only the
-    /// beginning.
+    /// Returns the contents of a file; `None` if there is no such file. Reads at most 1 MiB.
     ///
     /// # Errors
     /// The file may exist, but cannot be read.
     fn read(&self, name: &str) -> Result<Option<Vec<u8>>, DiskError>;
 
-    /// Makes `bytes` the contents of a file, durably when this returns.
+    /// Replaces the contents of a file, durably when this returns.
     ///
     /// # Errors
-    /// The contents are the old ones or the new ones, and may change from one to the other with the
-    /// next crash: only a later call that succeeds makes them known.
+    /// The file has its old or its new contents, and the next crash may change which. Only a later
+    /// successful call settles it.
     fn replace(&mut self, name: &str, bytes: &[u8]) -> Result<(), DiskError>;
 }
 
-/// The name of the temporary file that becomes `name`. A crash may leave it.
+/// Returns the name of the temporary file that becomes `name`. A crash may leave it.
 pub fn temporary(name: &str) -> String {
     format!("{name}{TEMPORARY}")
 }
 
-/// Small files in a real folder, which exists.
+/// Small files in an existing real folder.
 #[derive(Clone, Debug)]
 pub struct DataFolder {
     path: PathBuf,
 }
 
 impl DataFolder {
-    /// The folder at `path`.
     pub fn new(path: &Path) -> Self {
         let path = path.to_owned();
         Self { path }
@@ -56,8 +54,8 @@ impl DataFolder {
         &self.path
     }
 
-    /// As [`SmallFiles::read`], from the device: the system is told to forget what it has of the
-    /// file, which it may not do.
+    /// As [`SmallFiles::read`], from the device: advises the system to drop its cached pages, which
+    /// it may not do.
     #[cfg(target_os = "linux")]
     pub(crate) fn recall(&self, name: &str) -> Result<Option<Vec<u8>>, DiskError> {
         if let Ok(file) = File::open(self.path.join(name)) {
@@ -66,7 +64,7 @@ impl DataFolder {
         self.read(name)
     }
 
-    /// Makes durable what was renamed in it.
+    /// Makes renames in the folder durable.
     pub(crate) fn sync(&self) -> Result<(), DiskError> {
         let sync = || File::open(&self.path)?.sync_all();
         sync().map_err(|error| DiskError::new("sync", self.path.display(), &error))

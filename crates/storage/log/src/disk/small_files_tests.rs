@@ -21,7 +21,7 @@ fn replaced_as_a_whole(mut files: impl SmallFiles) {
 #[test]
 fn files_are_replaced_as_a_whole_in_a_folder() {
     let folder = tempfile::tempdir().unwrap();
-    // A crash has left this.
+    // Left by a crash.
     fs::write(folder.path().join("a.new"), "longer than all that follows").unwrap();
     replaced_as_a_whole(DataFolder::new(folder.path()));
     let names = fs::read_dir(folder.path()).unwrap();

@@ -1,4 +1,4 @@
-//! The portable engine: a few threads that block, so that the node need not.
+//! The portable engine: a few blocking threads, so that the node need not block.
 
 use std::{
     collections::VecDeque,
@@ -20,7 +20,7 @@ use crate::disk::{
     operation::{Operation, Task},
 };
 
-/// As many as a log has writes in flight.
+/// Number of threads, as high as the number of writes that a log has in flight.
 const THREADS: usize = 4;
 
 type Job = (Operation, Arc<File>);
@@ -29,7 +29,7 @@ struct Worker {
     jobs: Arc<Mutex<Receiver<Job>>>,
     mailbox: Mailbox<Completed>,
     abilities: Abilities,
-    /// Keep the folders locked for as long as anything may be in flight.
+    /// Keep the folders locked as long as operations may be in flight.
     _homes: Vec<Home>,
 }
 
@@ -55,19 +55,19 @@ impl Worker {
     }
 }
 
-/// Operations done by threads.
+/// Engine that runs operations on threads.
 #[derive(Debug)]
 pub(crate) struct Threads {
     jobs: Option<Sender<Job>>,
     workers: Vec<JoinHandle<()>>,
     done: Inbox<Completed>,
-    /// Failed before a thread was bothered.
+    /// Operations that failed before they were passed to a thread.
     refused: VecDeque<Completed>,
     event: Arc<Event>,
 }
 
 impl Threads {
-    /// Starts the threads; what ends comes through the mailbox, whose other end is `done`.
+    /// Starts the threads. Completions arrive through the mailbox, whose other end is `done`.
     pub(crate) fn start(
         folder: &Folder,
         mailbox: &Mailbox<Completed>,
@@ -90,7 +90,7 @@ impl Threads {
         Ok(Self { jobs: Some(jobs), workers, done, refused: VecDeque::new(), event })
     }
 
-    /// Hands an operation to a thread.
+    /// Passes an operation to a thread.
     pub(crate) fn work_on(&mut self, operation: Operation, file: Arc<File>) {
         let jobs = self.jobs.as_ref().expect("taken only when dropped");
         jobs.send((operation, file)).expect("the threads run while they have a sender");
@@ -101,7 +101,7 @@ impl Threads {
         self.event.signal();
     }
 
-    /// The next thing that ended.
+    /// Returns the next completion.
     pub(crate) fn poll(&mut self) -> Option<Completed> {
         if let Some(refused) = self.refused.pop_front() {
             return Some(refused);

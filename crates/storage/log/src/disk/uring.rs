@@ -1,14 +1,14 @@
-//! The io_uring engine: writes and reads without a thread, completions in shared memory.
+//! The io_uring engine: writes and reads without threads, completions in shared memory.
 //!
 //! **Why it is sound.** The kernel reads and writes the memory of operations in flight. Each such
-//! memory is a [`Buffer`] that was moved into this module with its operation and sits in `slots`
+//! memory is a [`Buffer`] that was moved into this module with its operation and stays in `slots`
 //! until the operation's completion was seen; no other code can name it. A `Buffer` never moves its
-//! bytes: moving the struct moves a pointer to them. If the ring stops answering, the contents of
+//! bytes: moving the struct moves a pointer to them. If the ring stops responding, the contents of
 //! `slots` are leaked, never freed. The file of an operation is kept open with its buffer. The rest
-//! of the crate may rely on: a buffer that comes back is no longer touched by the kernel.
+//! of the crate may rely on this: the kernel no longer touches a buffer that is returned.
 //!
-//! The ring is made disabled and enabled by the first operation: the thread that starts it is the
-//! only one that may use it (single issuer), and a log is often opened before its reactor runs.
+//! The ring is created disabled and enabled by the first operation: the thread that starts it is
+//! the only one that may use it (single issuer), and a log is often opened before its reactor runs.
 
 mod entry;
 mod setup;
@@ -29,7 +29,7 @@ use crate::disk::{
 pub(crate) use setup::Parts;
 pub use setup::available;
 
-/// An operation in flight, with all that the kernel uses of it.
+/// An operation in flight, with everything that the kernel uses of it.
 #[derive(Debug)]
 struct InFlight {
     operation: Operation,
@@ -46,17 +46,17 @@ fn judge(operation: &Operation, result: i32) -> Result<(), DiskError> {
     }
 }
 
-/// Operations done by a ring.
+/// Engine that runs operations on a ring.
 pub(crate) struct Ring {
     ring: IoUring,
     enabled: bool,
-    /// Index = user data of the operation.
+    /// Indexed by the user data of the operation.
     slots: Vec<Option<InFlight>>,
     in_flight: usize,
-    /// Operations that found every slot taken, in order.
+    /// Operations waiting for a free slot, in order.
     waiting: VecDeque<InFlight>,
     ready: VecDeque<Completed>,
-    /// The ring does not answer any more.
+    /// The error after which the ring no longer responds.
     broken: Option<DiskError>,
     made: Inbox<Completed>,
     event: Arc<Event>,
@@ -66,13 +66,14 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Makes a ring for these folders, if this kernel has one that works; and memory that the
-    /// kernel knows in advance, if it took it.
+    /// Creates a ring for these folders, if the kernel has one that works, and a buffer pool,
+    /// registered with the kernel if it accepts it.
     pub(crate) fn open(folder: &Folder, buffers: Buffers) -> io::Result<(Parts, Pool)> {
         setup::open(folder, buffers)
     }
 
-    /// Uses the ring for the files below `place`; files made by threads arrive through `made`.
+    /// Uses the ring for the files below `place`. Completions of file creation arrive through
+    /// `made`.
     pub(crate) fn new(parts: Parts, made: Inbox<Completed>, place: PathBuf) -> Self {
         let Parts { ring, event, shape } = parts;
         Self {
@@ -95,12 +96,12 @@ impl Ring {
         &self.shape
     }
 
-    /// Why nothing can be started any more.
+    /// Returns the error that keeps operations from being started.
     pub(crate) fn broken(&self) -> Option<&DiskError> {
         self.broken.as_ref()
     }
 
-    /// Hands an operation to the kernel, or keeps it until one of those in flight ended.
+    /// Submits an operation to the kernel, or queues it until a slot is free.
     pub(crate) fn push(&mut self, operation: Operation, file: Arc<File>) {
         self.waiting.push_back(InFlight { operation, file });
         if self.fill() {
@@ -108,7 +109,7 @@ impl Ring {
         }
     }
 
-    /// Moves what waits into slots that are free, and says whether any was.
+    /// Moves waiting operations into free slots; returns whether any was moved.
     fn fill(&mut self) -> bool {
         let before = self.in_flight;
         while self.in_flight < self.slots.len()
@@ -131,7 +132,7 @@ impl Ring {
         self.event.signal();
     }
 
-    /// Tells the kernel of new entries, and lets it post what it finished.
+    /// Notifies the kernel of new entries, and lets it post completions.
     fn submit(&mut self) {
         let submitted = match self.enabled {
             true => Ok(()),
@@ -155,7 +156,7 @@ impl Ring {
         }
     }
 
-    /// Whatever is in flight may still be touched by the kernel: its memory is leaked.
+    /// Fails all operations in flight. The kernel may still touch their memory, so it is leaked.
     fn give_up(&mut self, error: &io::Error) {
         let error = folder::failed("use the ring of", &self.place, error);
         for slot in &mut self.slots {
@@ -190,12 +191,12 @@ impl Ring {
         }
     }
 
-    /// The next thing that ended.
+    /// Returns the next completion.
     pub(crate) fn poll(&mut self) -> Option<Completed> {
         if let Some(ready) = self.ready.pop_front() {
             return Some(ready);
         }
-        // Drained before the look: whatever ends later signals again.
+        // Drained before the check: any later completion signals again.
         self.event.drain();
         if self.in_flight > 0 {
             let waits = {
@@ -220,7 +221,7 @@ impl Drop for Ring {
                 Err(error) => self.give_up(&error),
             }
         }
-        // Lets go of the folders' locks now; otherwise the kernel does so a little later.
+        // Releases the folders' locks now; otherwise the kernel does so a little later.
         let _ = self.ring.submitter().unregister_files();
     }
 }

@@ -1,5 +1,5 @@
-//! A log on a real disk in a process without descriptors: alone in its process, for the limit is
-//! the process's.
+//! A log on a real disk in a process without descriptors. Alone in its process, because the limit
+//! applies to the process.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 #![allow(clippy::print_stdout, reason = "what is skipped is printed")]
@@ -27,7 +27,7 @@ const RECORDS: u64 = 4 * 2 * LIMIT;
 
 struct Node {
     log: Log<FileDisk>,
-    /// Of this process.
+    /// Records appended by this process.
     appended: u64,
     next_slot: u64,
 }
@@ -74,7 +74,7 @@ impl Node {
         self.log.submit();
     }
 
-    /// Turns as a reactor does, which has timers, too.
+    /// Runs one turn as a reactor does, which has timers, too.
     fn turn(&mut self) {
         let moment = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
         let fd = self.log.wait_fd().unwrap();
@@ -117,7 +117,7 @@ impl Node {
     }
 }
 
-/// Takes all descriptors that there are.
+/// Takes all available descriptors.
 fn hoard() -> Vec<File> {
     std::iter::from_fn(|| File::open("/dev/null").ok()).collect()
 }
@@ -138,7 +138,8 @@ fn a_log_has_more_segments_than_its_process_has_descriptors() {
         let held = LIMIT - hoard().len() as u64;
         assert!(held < 48, "{held} descriptors are in use");
 
-        // Another owner takes all the others. What waits for one waits, and ends when there is one.
+        // All remaining descriptors are taken. Operations that need one wait, and complete once one
+        // is free.
         let hoarded = hoard();
         for _ in 0..40 {
             node.append();
@@ -153,7 +154,7 @@ fn a_log_has_more_segments_than_its_process_has_descriptors() {
         node.settle();
         node.check(RECORDS + 40);
 
-        // Recovery reads them all, with none to spare beyond a few.
+        // Recovery reads all segments with only a few spare descriptors.
         drop(node);
         let mut hoarded = hoard();
         hoarded.truncate(hoarded.len() - 30);

@@ -1,4 +1,4 @@
-//! The catalogue: what a store holds and where, as bytes. The table of its fields is in
+//! The catalogue: contents of a store and their locations, as bytes. The table of its fields is in
 //! `docs/spec/stream-store.md`.
 
 use std::collections::BTreeMap;
@@ -15,10 +15,9 @@ use super::{
 
 const MAGIC: [u8; 8] = *b"qrtecatl";
 const VERSION: u16 = 1;
-/// Bytes of a catalogue beyond which none is written or read: it would describe more than a million
-/// GiB.
+/// Maximum size of a catalogue, written or read: it would describe more than a million GiB.
 pub(super) const BYTES_MAX: u64 = 64 << 30;
-/// Far more often than a part of a stream is ever lost.
+/// Upper bound of the attempts at a part of a stream. A part is never lost that often.
 pub(super) const ATTEMPTS_MAX: u32 = 1 << 31;
 
 /// Streams by their names.
@@ -87,7 +86,7 @@ pub(super) struct Catalogue<'a> {
     fields: Fields<'a>,
 }
 
-/// Reads the head.
+/// Decodes the head.
 pub(super) fn open(bytes: &[u8]) -> Result<Catalogue<'_>, &'static str> {
     let mut fields = Fields(bytes);
     if fields.take(8) != Some(&MAGIC) {
@@ -109,8 +108,8 @@ pub(super) fn open(bytes: &[u8]) -> Result<Catalogue<'_>, &'static str> {
 }
 
 impl Catalogue<'_> {
-    /// Reads the streams. The chunks that they have are taken from `space`; what lies in a file
-    /// that is not there is not held. Whole blocks that wait for a place are given to `cut`.
+    /// Decodes the streams. Takes their chunks from `space`; bytes in a file that does not exist
+    /// are not held. Passes whole blocks that have no place yet to `cut`.
     pub(super) fn streams(
         mut self,
         space: &mut Space,
@@ -196,7 +195,7 @@ impl Catalogue<'_> {
     }
 }
 
-/// The fields that were not read yet.
+/// Reads fields from the front of a byte slice; every length is checked before use.
 #[derive(Debug)]
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 

@@ -1,10 +1,10 @@
-//! A checkpoint: what was written is flushed, then a catalogue is written and flushed, then the
+//! A checkpoint: completed writes are flushed, then a catalogue is written and flushed, then the
 //! small file names it.
 //!
-//! The catalogue is made at once when a checkpoint begins, so puts may go on meanwhile. It names
-//! places that are written or being written, and carries all other bytes itself: a disk without
-//! room for another chunk still takes a checkpoint, and so gets back the chunks of what was
-//! dropped. Two files take turns: the one that is written to is not the one that is named.
+//! The catalogue is compiled at once when a checkpoint begins, so puts may continue meanwhile. It
+//! names places that are written or being written, and contains all other bytes itself: a disk
+//! without space for another chunk can still take a checkpoint, and so frees the chunks of dropped
+//! bytes. Two files alternate: the one being written is not the one being named.
 
 use std::collections::BTreeSet;
 
@@ -19,12 +19,12 @@ use super::{
     space::{Made, Purpose},
 };
 
-/// A checkpoint writes or flushes one thing at a time.
+/// Maximum number of operations of a checkpoint: one write or flush at a time.
 pub(super) const OPERATIONS_MAX: usize = 1;
-/// A catalogue is written in pieces of this size.
+/// Size of the pieces in which a catalogue is written.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// A file that a catalogue lies in, or one lay in.
+/// A file that contains a catalogue, or used to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CatalogueFile {
     pub(super) number: u64,
@@ -37,21 +37,22 @@ impl CatalogueFile {
     }
 }
 
-/// A checkpoint that is being made.
+/// A checkpoint in progress.
 #[derive(Debug)]
 pub(super) struct Checkpoint {
     at: Slot,
-    /// The catalogue.
+    /// The encoded catalogue.
     bytes: Vec<u8>,
     checksum: u32,
-    /// The catalogue names no write from this number on.
+    /// Number of the first write that the catalogue does not name.
     barrier: u64,
-    /// Chunks that it does not name any more.
+    /// Chunks that the catalogue no longer names.
     leaving: Vec<Address>,
     stage: Stage,
-    /// Something is in flight for it.
+    /// An operation of the checkpoint is in flight.
     busy: bool,
-    /// The checkpoint has waited for space: its contents may be less by now.
+    /// The checkpoint has waited for space, so the catalogue may be compiled again with fewer
+    /// contents.
     stale: bool,
     patience: Patience,
     short: Option<String>,
@@ -59,17 +60,17 @@ pub(super) struct Checkpoint {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Stage {
-    /// The writes that it names are being done.
+    /// Waits for the writes that the catalogue names.
     Writes,
-    /// These files are to be flushed.
+    /// Flushes these files.
     Flushes(BTreeSet<u64>),
-    /// A file for the catalogue is made, if there is none that is large enough.
+    /// Creates a file for the catalogue, if none is large enough.
     File,
-    /// The catalogue is written from this byte on.
+    /// Writes the catalogue from this byte on.
     Catalogue(usize),
-    /// The catalogue is flushed.
+    /// Flushes the catalogue.
     Flush,
-    /// The small file is replaced.
+    /// Replaces the small file.
     Name,
 }
 
@@ -78,7 +79,7 @@ impl Checkpoint {
         self.short.as_deref()
     }
 
-    /// Notes that a resource is missing; the step is tried again later.
+    /// Records that a resource is missing; the step is retried later.
     fn wait(&mut self, why: &DiskError) {
         self.patience.failed();
         self.short = Some(why.to_string());
@@ -89,7 +90,7 @@ impl Checkpoint {
         self.busy = false;
     }
 
-    /// Notes that the missing resource is there.
+    /// Records that the missing resource is available.
     fn lacks_nothing(&mut self) {
         self.patience.succeeded();
         self.short = None;
@@ -97,9 +98,9 @@ impl Checkpoint {
 }
 
 impl Store {
-    /// Begins a checkpoint: the caller has put everything decided below `at`. Bytes put from now on
-    /// belong to the next. `false` if one is being made, the store has failed, or `at` is not known
-    /// to be later than before.
+    /// Begins a checkpoint. The caller has put everything decided below `at`; bytes put from now on
+    /// belong to the next one. Returns `false` if a checkpoint is in progress, the store has
+    /// failed, or `at` is lower than that of the last checkpoint.
     pub fn start_checkpoint<D: Disk>(&mut self, at: Slot, disk: &mut D) -> bool {
         if self.checkpoint.is_some() || self.failure.is_some() || at < self.checkpointed_to {
             return false;
@@ -124,12 +125,12 @@ impl Store {
         true
     }
 
-    /// Returns whether a checkpoint is being made.
+    /// Returns whether a checkpoint is in progress.
     pub fn is_checkpointing(&self) -> bool {
         self.checkpoint.is_some()
     }
 
-    /// Makes the catalogue of what there is now.
+    /// Compiles the catalogue of the current contents.
     fn compile(&mut self, checkpoint: &mut Checkpoint) {
         checkpoint.bytes = catalogue::encode(checkpoint.at, self.layout, &self.streams);
         checkpoint.checksum = crc32c::crc32c(&checkpoint.bytes);
@@ -154,7 +155,7 @@ impl Store {
         }
     }
 
-    /// Takes as many steps as can be done now. An error is final.
+    /// Takes as many steps as are possible now. An error is final.
     fn steps<D: Disk>(
         &mut self,
         checkpoint: &mut Checkpoint,
@@ -230,8 +231,9 @@ impl Store {
         Ok(())
     }
 
-    /// Makes a file for the catalogue, with room for what grows: and for all that may wait in
-    /// memory, so that a disk that is full by then takes a catalogue that carries it.
+    /// Creates a file for the catalogue, with space for growth and for everything that may be
+    /// buffered in memory, so that a catalogue that contains it fits even if the disk is full by
+    /// then.
     fn make_file<D: Disk>(&mut self, checkpoint: &mut Checkpoint, disk: &mut D) {
         let needed = checkpoint.bytes.len() as u64;
         let dirty = self.limits.dirty_bytes_max as u64;
@@ -244,7 +246,7 @@ impl Store {
         checkpoint.busy = true;
     }
 
-    /// Notes that the file was made, or that there is no space for it now.
+    /// Handles the creation of the file, or the lack of space for it.
     pub(super) fn catalogue_prepared<D: Disk>(&mut self, made: Made, disk: &mut D) {
         let made = made.map(|(number, bytes)| {
             let old = self.spare.replace(CatalogueFile { number, bytes });
@@ -265,7 +267,7 @@ impl Store {
         }
     }
 
-    /// Notes that a piece of the catalogue was written.
+    /// Handles the completed write of a piece of the catalogue.
     pub(super) fn catalogue_written(&mut self, result: Result<(), DiskError>) {
         let Some(checkpoint) = &mut self.checkpoint else {
             return;
@@ -279,7 +281,7 @@ impl Store {
         }
     }
 
-    /// Notes that a file was flushed.
+    /// Handles the completed flush of a file.
     pub(super) fn flushed(&mut self, file: FileId, result: Result<(), DiskError>) {
         let Some(checkpoint) = &mut self.checkpoint else {
             return;
@@ -294,13 +296,13 @@ impl Store {
                     Stage::Writes | Stage::File | Stage::Catalogue(_) | Stage::Name => {}
                 }
             }
-            // It was not opened, so nothing has been tried.
+            // The file was not opened, so no flush was attempted.
             Err(error) if error.lack == Some(Lack::Descriptors) => checkpoint.wait(&error),
             Err(error) => self.fail(&error),
         }
     }
 
-    /// Notes whether the small file names the catalogue.
+    /// Handles the replacement of the small file.
     pub(super) fn kept<D: Disk>(&mut self, result: Result<(), DiskError>, disk: &mut D) {
         let Some(checkpoint) = &mut self.checkpoint else {
             return;
@@ -316,7 +318,7 @@ impl Store {
                 std::mem::swap(&mut self.current, &mut self.spare);
                 self.space.shrink(disk);
             }
-            // Whichever of the two the file is by now, the same is written again.
+            // Whether the file is old or new, the same contents are written again.
             Err(error) if error.lack.is_some() => checkpoint.wait(&error),
             Err(error) => self.fail(&error),
         }

@@ -4,7 +4,7 @@ use quorate_log::disk::{BLOCK, joined};
 
 use super::layout::Address;
 
-/// Blocks of a unit that were written, one after the other, with one checksum for all of them.
+/// A run of written blocks within a unit, covered by one checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     /// First block, counted from the start of the chunk.
@@ -13,9 +13,9 @@ pub(super) struct Span {
     pub(super) to: u16,
     /// CRC-32C of the blocks.
     pub(super) checksum: u32,
-    /// The write of the blocks is in flight: a failure of it affects no other span.
+    /// The write of the blocks is in flight; its failure affects no other span.
     pub(super) pending: bool,
-    /// Once it is not pending: it was written so that it is on stable storage, or survived a start.
+    /// The blocks are on stable storage, or survived a start. Valid once `pending` is false.
     pub(super) durable: bool,
 }
 
@@ -29,9 +29,10 @@ impl Span {
 #[derive(Clone, Debug)]
 pub(super) struct Chunk {
     pub(super) address: Address,
-    /// Some of it was lost: no block is written here any more, as each is written once ([disk-7]).
+    /// Some of the chunk was lost: no further block is written here, as each is written only once
+    /// ([disk-7]).
     pub(super) closed: bool,
-    /// In order, apart from each other.
+    /// In order, without overlaps.
     spans: Vec<Span>,
 }
 
@@ -44,7 +45,7 @@ impl Chunk {
         &self.spans
     }
 
-    /// Adds a span; `false` if one of its blocks has been written.
+    /// Adds a span; returns `false` if one of its blocks was already written.
     #[must_use]
     pub(super) fn add(&mut self, span: Span) -> bool {
         let at = self.spans.partition_point(|known| known.from < span.from);
@@ -57,14 +58,14 @@ impl Chunk {
         free
     }
 
-    /// Returns whether one of these blocks has been written.
+    /// Returns whether one of these blocks was already written.
     pub(super) fn overlaps(&self, span: Span) -> bool {
         let overlaps = |known: &Span| known.from < span.to && span.from < known.to;
         self.spans.iter().any(overlaps)
     }
 
-    /// Adds a span that is known to be there, whatever was known of its blocks, unless that is as
-    /// much.
+    /// Adds a span that is known to exist, replacing what was known about its blocks, unless a
+    /// recorded span already covers it.
     pub(super) fn replace(&mut self, span: Span) {
         if !self.still_has(span) {
             self.spans.retain(|known| known.to <= span.from || span.to <= known.from);
@@ -72,7 +73,8 @@ impl Chunk {
         }
     }
 
-    /// Marks the span at this block as written: with its neighbours in its unit it becomes one.
+    /// Marks the span that starts at this block as written, and joins it with its neighbours in the
+    /// same unit.
     pub(super) fn settle(&mut self, from: u16, unit_blocks: u16) {
         let Some(mut at) = self.spans.iter().position(|span| span.from == from) else {
             return;
@@ -84,7 +86,7 @@ impl Chunk {
         self.join(at, unit_blocks);
     }
 
-    /// Makes one of a span and the next, if they may be.
+    /// Joins a span with the next one, if they are adjacent and compatible.
     fn join(&mut self, at: usize, unit_blocks: u16) -> bool {
         let Some(&[left, right]) = self.spans.get(at..at + 2) else {
             return false;
@@ -103,14 +105,14 @@ impl Chunk {
         may
     }
 
-    /// Removes the span at this block.
+    /// Removes the span that starts at this block.
     pub(super) fn remove(&mut self, from: u16) -> Option<Span> {
         let at = self.spans.iter().position(|span| span.from == from)?;
         Some(self.spans.remove(at))
     }
 
-    /// Returns the span that this block is in, and those that follow without a gap, as far as they
-    /// are written.
+    /// Returns the span that contains this block, and those that follow it without a gap, up to the
+    /// first one not written.
     pub(super) fn written_from(&self, block: u16) -> &[Span] {
         let at = self.spans.partition_point(|span| span.to <= block);
         let spans = &self.spans[at..];
@@ -126,7 +128,7 @@ impl Chunk {
         &spans[..count.count()]
     }
 
-    /// Returns whether these blocks are known by these checksums, or as part of a larger span.
+    /// Returns whether a recorded span covers these blocks.
     pub(super) fn still_has(&self, span: Span) -> bool {
         let has = |known: &Span| known.from <= span.from && span.to <= known.to;
         self.spans.iter().any(has)

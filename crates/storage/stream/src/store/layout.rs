@@ -1,20 +1,19 @@
-//! Layout of the bytes of streams: files, chunks and units, and how many may wait in memory.
+//! Layout of the bytes of streams: files, chunks and units; and how much may be buffered in memory.
 
 use quorate_log::disk::{BLOCK, Family, FileId, Position};
 
-/// Positions are below this: a position takes a slot, and there are fewer slots. Sums do not
-/// overflow.
+/// Upper bound of positions: each takes a slot, and there are fewer slots. Sums do not overflow.
 pub(super) const POSITION_MAX: u64 = 1 << 62;
 
-/// Sizes of files and their parts. The layout that a store was made with stays.
+/// Sizes of files and their parts. A store keeps the layout that it was created with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Bytes that share a checksum at most, and that are gathered before they are written: whole
+    /// Maximum number of bytes that share a checksum, and that are buffered before a write: whole
     /// blocks.
     pub unit_bytes: u32,
-    /// Bytes of a stream that lie together: whole units.
+    /// Bytes of one stream that are stored together: whole units.
     pub chunk_bytes: u32,
-    /// Chunks of a file.
+    /// Number of chunks in a file.
     pub file_chunks: u32,
 }
 
@@ -22,10 +21,10 @@ impl Layout {
     /// Chunks of 1 MiB in files of 64 MiB, with a checksum for each 64 KiB.
     pub const USUAL: Self = Self { unit_bytes: 64 << 10, chunk_bytes: 1 << 20, file_chunks: 64 };
     const CHUNK_BYTES_MAX: u32 = 16 << 20;
-    /// Each free chunk is known by its address.
+    /// Bounds the memory for free chunks, each of which is recorded by its address.
     const FILE_CHUNKS_MAX: u32 = 1 << 12;
 
-    /// Checks that this layout can be worked with, and returns it.
+    /// Returns this layout, if it is valid.
     pub(super) fn checked(self) -> Option<Self> {
         let whole = (self.unit_bytes as usize).is_multiple_of(BLOCK)
             && self.unit_bytes > 0
@@ -36,32 +35,32 @@ impl Layout {
         (whole && bounded).then_some(self)
     }
 
-    /// Bytes of a file of chunks.
+    /// Returns the size of a file of chunks.
     pub(super) fn file_bytes(self) -> u64 {
         u64::from(self.chunk_bytes) * u64::from(self.file_chunks)
     }
 
-    /// Bytes of a unit.
+    /// Returns the size of a unit, in bytes.
     pub(super) fn unit(self) -> u64 {
         u64::from(self.unit_bytes)
     }
 
-    /// Bytes of a chunk.
+    /// Returns the size of a chunk, in bytes.
     pub(super) fn chunk(self) -> u64 {
         u64::from(self.chunk_bytes)
     }
 
-    /// Blocks of a unit.
+    /// Returns the number of blocks in a unit.
     pub(super) fn unit_blocks(self) -> u16 {
         blocks(u64::from(self.unit_bytes))
     }
 
-    /// Blocks of a chunk.
+    /// Returns the number of blocks in a chunk.
     pub(super) fn chunk_blocks(self) -> u16 {
         blocks(u64::from(self.chunk_bytes))
     }
 
-    /// Returns the block of its chunk that a position is in.
+    /// Returns the block, within its chunk, that contains a position.
     pub(super) fn block_of(self, position: u64) -> u16 {
         blocks(position % self.chunk())
     }
@@ -73,15 +72,14 @@ impl Layout {
     }
 }
 
-/// Converts bytes, of a chunk at most, to blocks.
+/// Converts a size of at most one chunk from bytes to blocks.
 fn blocks(bytes: u64) -> u16 {
     u16::try_from(bytes / BLOCK as u64).expect("a chunk has at most 4096 blocks")
 }
 
-/// A chunk of a file.
+/// Address of a chunk in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Address {
-    /// Number of the file.
     pub(super) file: u64,
     /// The chunk's index in its file.
     pub(super) index: u32,
@@ -97,17 +95,17 @@ impl Address {
 /// Resource limits of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreLimits {
-    /// Whole blocks that wait in memory for the disk, in all: from there on
+    /// Maximum number of bytes in whole blocks that wait in memory for the disk. From there on
     /// [`super::Store::has_room`] returns false.
     pub dirty_bytes_max: usize,
-    /// The part of those that is gathered in the hope of more bytes of its unit.
+    /// Portion of those bytes that may be held back until their unit is full.
     pub gathered_bytes_max: usize,
-    /// Bytes of the disk that are left to others when a file of chunks is made.
+    /// Bytes of the disk left to other users when a file of chunks is created.
     pub left_bytes: u64,
 }
 
 impl StoreLimits {
-    /// 32 MiB in memory, half of it gathered; 256 MiB of the disk are left to the log.
+    /// 32 MiB in memory, half of which may be held back; 256 MiB of the disk are left to the log.
     pub const USUAL: Self =
         Self { dirty_bytes_max: 32 << 20, gathered_bytes_max: 16 << 20, left_bytes: 256 << 20 };
 }

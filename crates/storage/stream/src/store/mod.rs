@@ -1,19 +1,19 @@
 //! The store: where a node keeps the decided bytes of inner streams, by ⟨stream, position⟩.
 //!
-//! Bytes arrive by [`Store::put`], in any order and any number of times. They are gathered until
-//! they fill a *unit* (64 KiB), and written in whole blocks, each once ([disk-7]), into *chunks* (1
-//! MiB of one stream) of files that were made ahead ([disk-10]). What is less than a block stays in
-//! memory. A *checkpoint* flushes what was written and writes a *catalogue*: where everything lies,
-//! with checksums, and the bytes that lie nowhere. Until the next one, a crash brings back exactly
-//! what it says; the caller replays the rest of its log. The format is in
+//! Bytes arrive through [`Store::put`], in any order and any number of times. They are gathered
+//! until they fill a *unit* (64 KiB), and written in whole blocks, each once ([disk-7]), into
+//! *chunks* (1 MiB of one stream) of files that were created ahead ([disk-10]). A partial block
+//! stays in memory. A *checkpoint* flushes all writes and writes a *catalogue*: the location of all
+//! bytes, with checksums, and the bytes that are not on disk otherwise. Until the next one, a crash
+//! restores exactly what it describes; the caller replays the rest of its log. The format is in
 //! `docs/spec/stream-store.md`.
 //!
-//! Nothing blocks but [`Store::open`]. The caller hands in what ends ([`Store::concerns`],
+//! Only [`Store::open`] blocks. The caller passes completions to the store ([`Store::concerns`],
 //! [`Store::on_completed`]) and calls [`Store::advance`] once per turn.
 //!
-//! Reading order: this file; `layout`; `stream` for what is held of one stream; `writing`,
-//! `checkpoint`, `reading` for what goes on; `placing` for what is written before it is decided;
-//! `space` for files and free chunks; `catalogue` for the format.
+//! Reading order: this file; `layout`; `stream` for the contents of one stream; `writing`,
+//! `checkpoint`, `reading` for operations in progress; `placing` for bytes that are written before
+//! they are decided; `space` for files and free chunks; `catalogue` for the format.
 
 mod catalogue;
 mod checkpoint;
@@ -49,7 +49,8 @@ use space::Space;
 use spares::Spares;
 use writing::Writes;
 
-/// Most writes, reads and flushes together that a store asks a disk for at a time.
+/// Maximum number of writes, reads and flushes together that a store requests from a disk at a
+/// time.
 pub const OPERATIONS_MAX: usize =
     writing::WRITES_MAX + checkpoint::OPERATIONS_MAX + reading::ACTIVE_MAX;
 
@@ -63,17 +64,17 @@ pub struct Store {
     spares: Spares,
     writes: Writes,
     reads: Reads,
-    /// The one that is being made.
+    /// The checkpoint in progress.
     checkpoint: Option<Checkpoint>,
-    /// The catalogue that holds.
+    /// File of the catalogue in force.
     current: Option<CatalogueFile>,
-    /// The one before, whose file is written to next.
+    /// File of the previous catalogue, which the next one overwrites.
     spare: Option<CatalogueFile>,
     checkpointed_to: Slot,
-    /// Chunks that are not needed any more, but that a catalogue may name which is durable or will
-    /// be: the next one names them no more ([trim-4]).
+    /// Chunks that are no longer needed, but that a durable or future catalogue may still name. The
+    /// next one no longer names them ([trim-4]).
     released: Vec<Address>,
-    /// Final: what is written from now on may be lost ([disk-9]).
+    /// Permanent failure: later writes may be lost ([disk-9]).
     failure: Option<String>,
 }
 
@@ -81,7 +82,7 @@ impl Store {
     /// The small file that names the catalogue. A [`Completed::Kept`] of it concerns the store.
     pub const FILE: &'static str = pointer::FILE;
 
-    /// Returns whether this completion is to be passed to [`Self::on_completed`].
+    /// Returns whether this completion must be passed to [`Self::on_completed`].
     pub fn concerns(completed: &Completed) -> bool {
         match completed {
             Completed::Written { file, .. }
@@ -94,9 +95,9 @@ impl Store {
         }
     }
 
-    /// Keeps these bytes of a stream, from `position` on. Bytes that are held, or were dropped, are
-    /// skipped, so the same may be put again; gaps may be left, and filled later. After a failure
-    /// it does nothing.
+    /// Stores bytes of a stream from `position` on. Bytes that are already held, or were dropped,
+    /// are skipped, so the same bytes may be put again. Gaps may be left, and filled later. Does
+    /// nothing after a failure.
     pub fn put<D: Disk>(&mut self, stream: StreamName, position: u64, bytes: &[u8], disk: &mut D) {
         if self.failure.is_some() || bytes.is_empty() {
             return;
@@ -123,21 +124,21 @@ impl Store {
         }
     }
 
-    /// Returns whether more may be put. If not, too much waits for the disk, or the store has
-    /// failed: the caller applies nothing until there is room.
+    /// Returns whether more bytes may be put. If not, too much waits for the disk, or the store has
+    /// failed: the caller must apply nothing until there is space.
     pub fn has_room(&self) -> bool {
         self.failure.is_none() && self.writes.dirty_bytes() < self.limits.dirty_bytes_max
     }
 
-    /// Returns the end of what is held without a gap from `position` on; `position` itself if that
-    /// byte is not held.
+    /// Returns the end of the bytes held without a gap from `position` on; `position` itself if
+    /// that byte is not held.
     pub fn held_to(&self, stream: StreamName, position: u64) -> u64 {
         let known = self.streams.get(&stream);
         known.map_or(position, |known| known.held().end_of(position))
     }
 
-    /// Returns the first byte that is held from there on, or of a later stream; without a place,
-    /// the first of all.
+    /// Returns the first byte held at or after this place, possibly of a later stream; without a
+    /// place, the first byte of all.
     pub fn next_held(&self, from: Option<(StreamName, u64)>) -> Option<(StreamName, u64)> {
         let lowest = StreamName { owner: NodeId(0), boot: 0, number: 0 };
         let first = from.map_or(lowest, |(stream, _)| stream);
@@ -160,17 +161,17 @@ impl Store {
         }
     }
 
-    /// Bytes of a range that were found damaged are held no more, nor is what shares a checksum
-    /// with them. They are to be put again, and get another place. What is still in memory is
-    /// sound, and stays.
+    /// Drops the bytes of a range that were found to be damaged, and all that share a checksum with
+    /// them. They are to be put again, and get another place. Bytes that are still in memory are
+    /// intact, and stay.
     pub fn lose(&mut self, stream: StreamName, range: Range<u64>) {
         if let Some(known) = self.streams.get_mut(&stream) {
             self.released.extend(known.lose(range, self.layout));
         }
     }
 
-    /// Moves the start of the stream to `position`: bytes below are not kept, nor taken any more.
-    /// Memory is free at once, the disk with the next checkpoint.
+    /// Moves the start of the stream to `position`: lower bytes are dropped and no longer accepted.
+    /// Memory is free at once, disk space with the next checkpoint.
     pub fn drop_below(&mut self, stream: StreamName, position: u64) {
         let position = position.min(layout::POSITION_MAX);
         let known = self.streams.entry(stream).or_default();
@@ -181,8 +182,8 @@ impl Store {
         self.released.extend(chunks);
     }
 
-    /// Ends the stream at `position`: bytes that were placed after it are not needed. Memory is
-    /// free at once, the disk with the next checkpoint.
+    /// Ends the stream at `position`: bytes placed after it are dropped. Memory is free at once,
+    /// disk space with the next checkpoint.
     pub fn drop_above(&mut self, stream: StreamName, position: u64) {
         if let Some(known) = self.streams.get_mut(&stream) {
             let before = known.gathered();
@@ -193,8 +194,8 @@ impl Store {
         }
     }
 
-    /// Forgets the stream, with all that is held of it and its start. Memory is free at once, the
-    /// disk with the next checkpoint.
+    /// Removes the stream with its bytes and its start. Memory is free at once, disk space with the
+    /// next checkpoint.
     pub fn forget(&mut self, stream: StreamName) {
         if let Some(known) = self.streams.remove(&stream) {
             self.writes.gathered(stream, known.gathered(), 0);
@@ -204,14 +205,14 @@ impl Store {
         }
     }
 
-    /// Returns the streams with held bytes or a known start: with that position.
+    /// Returns the streams that have bytes or a known start, each with its start.
     pub fn streams(&self) -> impl Iterator<Item = (StreamName, u64)> {
         let streams = self.streams.iter();
         streams.map(|(name, known)| (*name, known.kept_from()))
     }
 
-    /// Returns whether a checkpoint is worthwhile for the space alone: as many chunks wait for one
-    /// as a file has, and as are a good part of all; or any number waits, on a full disk.
+    /// Returns whether a checkpoint is worthwhile for disk space alone: the chunks that wait for
+    /// one fill a file and are a considerable part of all, or any chunk waits on a full disk.
     pub fn is_due(&self) -> bool {
         let waiting = self.released.len() as u64;
         let worth = waiting >= self.checkpoint_chunks() || self.is_full();
@@ -223,7 +224,7 @@ impl Store {
         bytes / self.layout.chunk() >= self.checkpoint_chunks()
     }
 
-    /// Chunks that are worth a catalogue: it names all that are in use.
+    /// Returns the number of chunks that justifies a catalogue, which names all chunks in use.
     fn checkpoint_chunks(&self) -> u64 {
         u64::from(self.layout.file_chunks).max(self.space.used_chunks() / 16)
     }
@@ -233,8 +234,8 @@ impl Store {
         self.checkpointed_to
     }
 
-    /// Returns why the store writes no more, once a write or a flush has failed. Stored bytes can
-    /// be read.
+    /// Returns the error after which the store no longer writes: a failed write or flush. Stored
+    /// bytes can be read.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
@@ -245,33 +246,33 @@ impl Store {
         self.space.short().or(checkpoint).or_else(|| self.writes.short())
     }
 
-    /// Returns whether bytes put from now on have to wait in memory for disk space.
+    /// Returns whether newly put bytes have to wait in memory for disk space.
     pub fn is_full(&self) -> bool {
         self.space.is_full()
     }
 
-    /// Bytes of the chunks in use. What was dropped counts until the next checkpoint.
+    /// Returns the size of the chunks in use. Dropped bytes count until the next checkpoint.
     pub fn used_bytes(&self) -> u64 {
         self.space.used_chunks() * self.layout.chunk()
     }
 
-    /// Bytes of all files of the store.
+    /// Returns the total size of the store's files.
     pub fn file_bytes(&self) -> u64 {
         let catalogues = self.current.iter().chain(&self.spare);
         self.space.file_bytes() + catalogues.map(|file| file.bytes).sum::<u64>()
     }
 
-    /// Returns the whole blocks in memory that are not on the disk, in bytes.
+    /// Returns the number of bytes of whole blocks that are in memory and not on the disk.
     pub fn dirty_bytes(&self) -> usize {
         self.writes.dirty_bytes()
     }
 
-    /// Returns the layout of files, as requested when the store was made.
+    /// Returns the layout of files, as requested when the store was created.
     pub fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// Handles the completion of an operation that the store asked for.
+    /// Handles the completion of an operation that the store requested.
     pub fn on_completed<D: Disk>(&mut self, completed: Completed, disk: &mut D) {
         match completed {
             Completed::Written { token, file, output, result, .. } => {
@@ -285,14 +286,14 @@ impl Store {
             Completed::Flushed { file, result, .. } => self.flushed(file, result),
             Completed::Prepared { file, result } => self.prepared(file, result, disk),
             Completed::Kept { result, .. } => self.kept(result, disk),
-            // One that stays is found at the next start.
+            // A file that could not be removed is found at the next start.
             Completed::Retired { .. } | Completed::Recalled { .. } => {}
         }
         self.advance(disk);
     }
 
-    /// Goes on with all that can go on. Called once per turn also when nothing ended: what lacked
-    /// room or descriptors is tried again.
+    /// Continues all work in progress. Called once per turn, also without a completion: work that
+    /// lacked space or descriptors is retried.
     pub fn advance<D: Disk>(&mut self, disk: &mut D) {
         if self.failure.is_none() {
             self.write(disk);

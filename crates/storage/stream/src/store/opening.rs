@@ -1,4 +1,4 @@
-//! Opening a store: the catalogue that holds, and the files that there are.
+//! Opens a store: reads the valid catalogue, and lists the files.
 
 use std::collections::BTreeMap;
 
@@ -12,22 +12,23 @@ use super::{
     pointer::{FILE, Pointer},
 };
 
-/// A catalogue is read in pieces of this size.
+/// Size of the pieces in which a catalogue is read.
 const PIECE_BYTES: usize = 1 << 20;
 
 impl Store {
-    /// Opens what the disk has: the state of the last checkpoint, or nothing. `layout` is for a new
-    /// store.
+    /// Opens the store on the disk: the state of the last checkpoint, or an empty store. `layout`
+    /// is for a new store.
     ///
     /// # Errors
-    /// The disk fails, or what it has is not what was written. [`Store::begin_anew`] goes on
-    /// without it.
+    /// The disk fails, or its contents differ from what was written. [`Store::begin_anew`] starts
+    /// without them.
     pub fn open<D: Disk>(
         disk: &mut D,
         limits: StoreLimits,
         layout: Layout,
     ) -> Result<Self, StoreError> {
-        // What names the catalogue might not survive the next crash, and is built on from now on.
+        // The name of the catalogue's file might not survive the next crash, and is built on from
+        // now on.
         disk.sync_names()?;
         let pointer = match disk.kept(FILE)? {
             Some(bytes) => Some(Pointer::decode(&bytes).map_err(StoreError::Pointer)?),
@@ -36,11 +37,11 @@ impl Store {
         Self::begin(disk, limits, layout, pointer)
     }
 
-    /// Begins with nothing, whatever the disk has: for a store whose catalogue is damaged. All
-    /// bytes come from elsewhere.
+    /// Opens an empty store, whatever is on the disk: for a store whose catalogue is damaged. All
+    /// bytes must be fetched from elsewhere.
     ///
     /// # Errors
-    /// The disk fails, or the layout is impossible.
+    /// The disk fails, or the layout is invalid.
     pub fn begin_anew<D: Disk>(
         disk: &mut D,
         limits: StoreLimits,
@@ -100,7 +101,7 @@ impl Store {
                 .map_err(damaged)?,
             None => Streams::new(),
         };
-        // The other catalogue is written over next; whatever else there is was left by a crash.
+        // The other catalogue is overwritten next; any other file was left by a crash.
         let spare = files.iter().max_by_key(|(_, bytes)| **bytes);
         let spare = spare.map(|(&number, &bytes)| CatalogueFile { number, bytes });
         for number in files.into_keys() {
@@ -137,7 +138,7 @@ impl Store {
     }
 }
 
-/// Reads the catalogue, which is bounded by its file.
+/// Reads the catalogue. Its length is bounded by its file.
 fn read<D: Disk>(
     disk: &mut D,
     pointer: Pointer,

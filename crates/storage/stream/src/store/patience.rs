@@ -1,9 +1,9 @@
-//! Retries of failed operations. The store has no clock, so calls are counted.
+//! Retry backoff. The store has no clock, so it counts calls.
 
-/// Most calls that are let pass.
+/// Maximum number of calls to skip.
 const SKIPS_MAX: u32 = 256;
 
-/// Calls that are let pass after failures: each time twice as many, up to a bound.
+/// Backoff after failures: skips a number of calls that doubles each time, up to a bound.
 #[derive(Debug, Default)]
 pub(super) struct Patience {
     failures: u32,
@@ -11,7 +11,7 @@ pub(super) struct Patience {
 }
 
 impl Patience {
-    /// Returns whether this call may try; a call that may not is counted.
+    /// Returns whether this call may try; counts it as skipped if not.
     pub(super) const fn may_try(&mut self) -> bool {
         if self.skips == 0 {
             return true;
@@ -20,13 +20,13 @@ impl Patience {
         false
     }
 
-    /// Notes another failure.
+    /// Records another failure.
     pub(super) fn failed(&mut self) {
         self.skips = (1 << self.failures.min(10)).min(SKIPS_MAX);
         self.failures += 1;
     }
 
-    /// Notes a success.
+    /// Records a success.
     pub(super) const fn succeeded(&mut self) {
         (self.failures, self.skips) = (0, 0);
     }

@@ -1,16 +1,17 @@
 //! Units that are on stable storage before a record names them ([disk-5]), and how they are found
 //! again.
 //!
-//! A unit that is *placed* is written at once, with those after it that are here too, durably,
-//! before it is decided. The caller is notified when it is there ([`Store::next_placed`]), and
-//! names the place in the record of its log ([`Store::places`]); the record has none of the bytes.
-//! A start passes the contents of such records to the store ([`Store::claim`]) before anything else
-//! is written: until the next checkpoint only they name those chunks.
+//! A *placed* unit is written durably at once, before it is decided, together with those units
+//! after it that are available. The caller is notified when it is on stable storage
+//! ([`Store::next_placed`]), and names the place in a record of its log ([`Store::places`]); the
+//! record contains none of the bytes. At start the caller passes the contents of such records to
+//! the store ([`Store::claim`]) before any other write: until the next checkpoint only they name
+//! those chunks.
 //!
-//! Places in a record that are not true any more were freed since, and freed chunks are reused only
-//! after a durable catalogue ([trim-4]): so a catalogue is believed before a record, and a later
-//! record before an earlier one. Should the bytes be others all the same, their checksums show it
-//! when they are read.
+//! Places in a record become invalid when their chunks are freed, and freed chunks are reused only
+//! after a durable catalogue ([trim-4]): so a catalogue overrides a record, and a later record
+//! overrides an earlier one. Should the bytes differ nevertheless, their checksums reveal it on a
+//! read.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -25,7 +26,7 @@ use super::{
     stream::Stream,
 };
 
-/// Blocks of a stream that are on stable storage: where, and what they are.
+/// Location and checksum of blocks of a stream that are on stable storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The part of the stream that the chunk holds, and the number of the attempt at it.
@@ -34,12 +35,12 @@ pub struct Place {
     /// Blocks of the chunk.
     from: u16,
     to: u16,
-    /// CRC-32C of them.
+    /// CRC-32C of the blocks.
     checksum: u32,
 }
 
 impl Place {
-    /// As a record has it.
+    /// Size of an encoded place, in bytes.
     pub const BYTES: usize = 32;
 
     /// Encodes places for a record.
@@ -57,8 +58,7 @@ impl Place {
         out
     }
 
-    /// Decodes places from any bytes; `None` if they are no places. Their claims are judged by
-    /// [`Store::claim`].
+    /// Decodes places; `None` if the bytes are malformed. [`Store::claim`] verifies them.
     pub fn decode_all(bytes: &[u8]) -> Option<Vec<Self>> {
         let mut fields = Fields(bytes);
         let mut places = Vec::new();
@@ -100,19 +100,19 @@ impl Place {
 #[derive(Clone, Copy, Debug)]
 pub struct Bulk<'a> {
     bytes: &'a [u8],
-    /// The blocks that the bytes are a part of, and the offset in them: written from there, if they
-    /// are aligned as a disk needs it.
+    /// The blocks that contain the bytes, and the offset in them. Written from there, if they are
+    /// aligned as a disk needs it.
     whole: Option<(&'a Blocks, usize)>,
 }
 
 impl<'a> Bulk<'a> {
-    /// Bytes that are copied.
+    /// Creates units whose bytes are copied before they are written.
     pub fn copied(bytes: &'a [u8]) -> Self {
         let whole = None;
         Self { bytes, whole }
     }
 
-    /// Bytes that are written from where they are, if they lie as a disk wants it.
+    /// Creates units that are written in place, if they are suitably aligned.
     pub fn of(blocks: &'a Blocks, range: Range<usize>) -> Self {
         Self { whole: Some((blocks, range.start)), bytes: &blocks[range] }
     }
@@ -122,7 +122,7 @@ impl<'a> Bulk<'a> {
         blocks.part(at..at + self.bytes.len())
     }
 
-    /// Returns the CRC-32C of the units, as far as it is known.
+    /// Returns the CRC-32C of each unit, if already computed.
     fn checks(&self, unit_bytes: usize) -> Option<&'a [u32]> {
         let (blocks, at) = self.whole?;
         let known = unit_bytes == CHECKED_BYTES && at.is_multiple_of(CHECKED_BYTES);
@@ -130,13 +130,13 @@ impl<'a> Bulk<'a> {
     }
 }
 
-/// Owner of a chunk, and whether the catalogue names it as such.
+/// Owner of a chunk, and whether the catalogue names it as the owner.
 type Owner = (StreamName, (u64, u32), bool);
 
 impl Store {
-    /// Writes whole units of one chunk of a stream at once. `false`: nothing was done, as they are
-    /// none, some of it is held, or there is no chunk for it now. The caller may put it in the
-    /// usual way.
+    /// Writes whole units of one chunk of a stream at once. Returns `false` and does nothing if
+    /// they are not whole units, some bytes are already held, or no chunk is available; the caller
+    /// may then use [`Self::put`].
     pub fn place<D: Disk>(
         &mut self,
         stream: StreamName,
@@ -158,7 +158,7 @@ impl Store {
             known.kept_from() <= position
                 && known.held().first_missing(range.clone()) == Some(range.clone())
         });
-        // Who waits for a chunk gets one first.
+        // Bytes that already wait for a chunk get one first.
         if !is_new || self.writes.waits_for_place() {
             return false;
         }
@@ -189,7 +189,7 @@ impl Store {
         true
     }
 
-    /// Returns the next bytes that were placed and are on stable storage now.
+    /// Returns the next bytes that were placed and have reached stable storage.
     pub fn next_placed(&mut self) -> Option<(StreamName, Range<u64>)> {
         self.writes.placed_now()
     }
@@ -200,8 +200,8 @@ impl Store {
         known.durable_places(range, self.layout)
     }
 
-    /// Holds what records say that was placed, given in their order, as far as it is true. Only
-    /// before anything else is put, placed or checkpointed.
+    /// Restores placed bytes from the places in records, in the order of the records, as far as
+    /// they are still valid. Call it before any put, placement or checkpoint.
     pub fn claim<D: Disk>(
         &mut self,
         said: impl IntoIterator<Item = (StreamName, Vec<Place>)>,
@@ -237,8 +237,8 @@ impl Store {
         self.streams.iter().flat_map(of).collect()
     }
 
-    /// Assigns the chunk of a place to this stream; `false` if the claim is not true, or not any
-    /// more.
+    /// Assigns the chunk of a place to this stream; returns `false` if the claim is not, or no
+    /// longer, valid.
     fn claim_chunk(
         &mut self,
         stream: StreamName,
@@ -253,7 +253,7 @@ impl Store {
             Some((.., true)) => return false,
             _ => {}
         }
-        // The same part at another place: that is older, unless the catalogue has it.
+        // The same part at another place: that one is older, unless the catalogue has it.
         let other = self.streams.get(&stream).and_then(|known| known.address_of(place.key));
         if let Some(other) = other {
             if owners.get(&other).is_none_or(|(.., catalogued)| *catalogued) {
@@ -284,12 +284,12 @@ impl Store {
     }
 }
 
-/// Memory that a claim made needless.
+/// Bytes in memory that a claim made unnecessary.
 #[derive(Debug, Default)]
 pub(super) struct Freed {
-    /// Whole blocks that waited for a place.
+    /// Size of the whole blocks that waited for a place.
     pub(super) cut_bytes: usize,
-    /// Bytes that shared a run or a cut with the claimed ones, and are held no more.
+    /// Bytes that shared a run or a cut with the claimed ones, and are no longer held.
     pub(super) others: Vec<(u64, Vec<u8>)>,
 }
 
@@ -323,7 +323,7 @@ impl Stream {
         Some(found)
     }
 
-    /// Takes a span that a record names into its chunk. Its bytes in memory are dropped.
+    /// Adds a span named by a record to its chunk. Drops its bytes from memory.
     fn claim(&mut self, key: (u64, u32), span: Span, layout: Layout) -> Freed {
         let range = self.positions(key.0, &span, layout);
         let elsewhere = |(other, chunk): (&(u64, u32), &super::chunk::Chunk)| {

@@ -3,20 +3,20 @@
 use quorate_core::slot::Slot;
 use quorate_log::disk::sealed;
 
-/// Its name in the data folder.
+/// Name of the file in the data folder.
 pub(super) const FILE: &str = "catalogue";
 const FIRST_LINE: &str = "quorate catalogue 1";
 
-/// Location of the catalogue, and its description.
+/// Location and checksum of the catalogue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pointer {
     /// The catalogue covers everything put for slots below this one.
     pub(super) at: Slot,
-    /// Number of its file.
+    /// Number of the catalogue's file.
     pub(super) file: u64,
-    /// Its length.
+    /// Length of the catalogue.
     pub(super) bytes: u64,
-    /// CRC-32C of it.
+    /// CRC-32C of the catalogue.
     pub(super) checksum: u32,
 }
 
@@ -28,7 +28,7 @@ impl Pointer {
         sealed::seal(&lines).into_bytes()
     }
 
-    /// Decodes a pointer; the error describes what is wrong, for a person.
+    /// Decodes a pointer; the error describes what is wrong, for humans.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
         let text = str::from_utf8(bytes).map_err(|_| "it is not text")?;
         let mut lines = sealed::open(text)?.lines();

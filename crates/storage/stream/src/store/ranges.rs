@@ -1,4 +1,4 @@
-//! A set of positions, kept as ranges that neither overlap nor touch.
+//! A set of positions, stored as ranges that neither overlap nor touch.
 
 use std::{
     collections::BTreeMap,
@@ -8,12 +8,12 @@ use std::{
 /// Positions of one stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ranges {
-    /// Start to end.
+    /// Maps the start of each range to its end.
     ranges: BTreeMap<u64, u64>,
 }
 
 impl Ranges {
-    /// Adds a range, of which any part may be there.
+    /// Adds a range; parts of it may already be in the set.
     pub fn insert(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -35,7 +35,7 @@ impl Ranges {
         self.ranges.insert(from, to);
     }
 
-    /// Takes a range out, of which any part may be there.
+    /// Removes a range; parts of it may be missing from the set.
     pub fn remove(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -58,7 +58,7 @@ impl Ranges {
         self.end_of(position) > position
     }
 
-    /// Returns the end of the range that `position` is in; `position` itself if it is in none.
+    /// Returns the end of the range that contains `position`; `position` itself if there is none.
     pub fn end_of(&self, position: u64) -> u64 {
         let before = self.ranges.range(..=position).next_back();
         before.map_or(position, |(_, end)| (*end).max(position))
@@ -82,7 +82,6 @@ impl Ranges {
         behind.next().map(|(start, _)| *start)
     }
 
-    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }

@@ -1,7 +1,7 @@
 //! Reads: from memory, or from the disk with their checksums verified.
 //!
-//! A read returns bytes that lie together, so it may return less than was asked for; the next one
-//! goes on after them. A read that meets bytes on their way to the disk waits until they are there.
+//! A read returns bytes that are stored together, so it may return fewer than requested; the next
+//! read continues after them. A read of bytes whose write is in flight waits for that write.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -18,33 +18,32 @@ use super::{
     stream::{Source, Stream},
 };
 
-/// Reads that were asked for and not taken, at most.
+/// Maximum number of reads that are started and not taken.
 pub const READS_MAX: usize = 64;
-/// Reads of the disk at a time.
+/// Maximum number of reads of the disk in flight.
 pub(super) const ACTIVE_MAX: usize = 4;
-/// Buffers that are kept for reads.
+/// Maximum number of buffers retained for reads.
 const FREE_MAX: usize = 2 * ACTIVE_MAX;
 
 /// Outcome of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadDone {
-    /// As given to [`Store::start_read`].
+    /// As passed to [`Store::start_read`].
     pub token: u64,
-    /// The stream of the bytes.
     pub stream: StreamName,
     /// Position of the first byte.
     pub position: u64,
-    /// One byte or more, and never more than asked for.
+    /// At least one byte, and never more than requested.
     pub result: Result<Blocks, Unread>,
 }
 
-/// Reads, and how they ended.
+/// Reads that are queued, in flight, or completed.
 #[derive(Debug)]
 pub(super) struct Reads {
-    /// Memory for them.
+    /// Buffers for reads.
     pool: BlockPool,
     waiting: VecDeque<Read>,
-    /// In flight, by number.
+    /// Reads in flight, by number.
     active: BTreeMap<u64, Active>,
     done: VecDeque<ReadDone>,
     next_number: u64,
@@ -63,12 +62,12 @@ struct Active {
     read: Read,
     part: u64,
     address: Address,
-    /// The spans being read, one after the other.
+    /// The consecutive spans being read.
     spans: Vec<Span>,
 }
 
 impl Reads {
-    /// Creates an empty list, of a store with chunks of this size.
+    /// Creates an empty list, for a store with chunks of this size.
     pub(super) fn new(chunk_bytes: u32) -> Self {
         Self {
             pool: BlockPool::new(chunk_bytes as usize, FREE_MAX),
@@ -90,7 +89,7 @@ impl Reads {
 }
 
 impl Store {
-    /// Reads from `position` on, at most `bytes_max` bytes and at most what a chunk has.
+    /// Starts a read from `position` on, of at most `bytes_max` bytes and at most one chunk.
     ///
     /// # Errors
     /// There are [`READS_MAX`] already.
@@ -121,18 +120,18 @@ impl Store {
         !self.reads.done.is_empty()
     }
 
-    /// Returns the next read that ended. Reads need not end in the order in which they were
+    /// Returns the next completed read. Reads need not complete in the order in which they were
     /// started.
     pub fn next_read(&mut self) -> Option<ReadDone> {
         self.reads.done.pop_front()
     }
 
-    /// Ends what is in memory, starts what can be.
+    /// Completes reads from memory, and starts reads of the disk.
     pub(super) fn read<D: Disk>(&mut self, disk: &mut D) {
         for _ in 0..self.reads.waiting.len() {
             let mut read = self.reads.waiting.pop_front().expect("counted");
             let stream = self.streams.get(&read.stream);
-            // Where a stream ends, a block may have more.
+            // At the end of a stream, a block may contain more bytes than are held.
             let held =
                 stream.map_or(0, |stream| stream.held().end_of(read.position) - read.position);
             let held = usize::try_from(held).unwrap_or(usize::MAX);
@@ -169,7 +168,7 @@ impl Store {
         }
     }
 
-    /// Handles the end of a read of the disk.
+    /// Handles the completed read of the disk.
     pub(super) fn read_ended(
         &mut self,
         number: u64,
@@ -202,7 +201,7 @@ impl Store {
             Err(error) => error.to_string(),
         };
         if !stream.still_has(active.part, active.address, first) {
-            // It lies elsewhere by now.
+            // The bytes have been stored elsewhere meanwhile.
             self.reads.waiting.push_back(read);
             return;
         }

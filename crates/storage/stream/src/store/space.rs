@@ -1,10 +1,10 @@
-//! The files of chunks: which chunks are free, and the file that is made next.
+//! Files of chunks: which chunks are free, and when the next file is created.
 //!
-//! A file is made off the path, one ahead of its use, and reads as zeros ([disk-10]). Its blocks
-//! are reserved, not written: at the speed of the disk each byte would be paid for twice. Chunks
-//! are reused where they lie, once no durable catalogue names them ([trim-4]), and idle files stay
-//! as long as they are likely to be reused: deleting one and making another costs more than a
-//! write, above all on a file system that discards what it frees.
+//! A file is created off the write path, one ahead of its use, and reads as zeros ([disk-10]). Its
+//! blocks are reserved, not written: at the speed of the disk, writing zeros would double the cost
+//! of each byte. Chunks are reused in place, once no durable catalogue names them ([trim-4]). Idle
+//! files stay as long as they are likely to be reused: deleting one and creating another costs more
+//! than a write, especially on a file system that discards freed blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,9 +15,9 @@ use super::{
     patience::Patience,
 };
 
-/// Most files made ahead for a writer that is faster than a disk makes them.
+/// Maximum number of files created ahead, for a writer that is faster than a disk creates them.
 const AHEAD_MAX: u32 = 4;
-/// Turns without a chunk taken after which an idle file is deleted.
+/// Number of turns without an allocated chunk after which an idle file is deleted.
 const QUIET_TURNS: u32 = 1 << 12;
 
 /// Purpose of a new file.
@@ -27,7 +27,7 @@ pub(super) enum Purpose {
     Catalogue,
 }
 
-/// A file that is being made.
+/// A file that is being created.
 #[derive(Clone, Copy, Debug)]
 struct Making {
     number: u64,
@@ -35,55 +35,55 @@ struct Making {
     purpose: Purpose,
 }
 
-/// A file that was made, its number and bytes; or why it was not.
+/// Number and size of a created file, or the error.
 pub(super) type Made = Result<(u64, u64), DiskError>;
 
-/// The most chunks in use at a time.
+/// Peak number of chunks in use.
 #[derive(Debug, Default)]
 struct Peak {
-    /// Since the last catalogue.
+    /// Peak since the last catalogue.
     since: u64,
     /// The recent peak.
     usual: u64,
 }
 
 impl Peak {
-    /// Notes that this many are in use now.
+    /// Records the number of chunks in use now.
     fn saw(&mut self, used: u64) {
         self.since = self.since.max(used);
     }
 
-    /// Ends a period with this many in use. The usual peak falls by an eighth at most.
+    /// Ends a period with this many chunks in use. The usual peak falls by an eighth at most.
     fn next(&mut self, used: u64) {
         let since = std::mem::replace(&mut self.since, used);
         self.usual = since.max(self.usual - self.usual.div_ceil(8));
     }
 }
 
-/// Files, and what of them is free.
+/// Files of chunks, and the free chunks in them.
 #[derive(Debug)]
 pub(super) struct Space {
     layout: Layout,
-    /// Numbers of files of chunks, with how many chunks of each are in use.
+    /// Number of chunks in use, by the number of the file.
     files: BTreeMap<u64, u32>,
     free: BTreeSet<Address>,
-    /// Chunks in use, of all files.
+    /// Number of chunks in use, over all files.
     used: u64,
-    /// Address of the last chunk taken: the next one is taken after it, so that few files are
-    /// written to at a time.
+    /// Address of the last chunk allocated. The next one is allocated after it, so that few files
+    /// are written at a time.
     last: Address,
-    /// No file ever had this number.
+    /// Lowest file number never used.
     next_number: u64,
     making: Option<Making>,
     hurried: bool,
-    /// Wanted number of files with free chunks: one more each time that a write waited for one.
+    /// Target number of files with free chunks: raised each time that a write waited for one.
     ahead: u32,
     peak: Peak,
-    /// Turns since a chunk was taken or an idle file deleted.
+    /// Turns since a chunk was allocated or an idle file deleted.
     quiet: u32,
-    /// Retries of making a file of chunks.
+    /// Backoff after a file of chunks could not be created.
     patience: Patience,
-    /// Reason that there is none.
+    /// The reason that no file can be created.
     short: Option<String>,
 }
 
@@ -113,7 +113,7 @@ impl Space {
         self.free.extend((0..self.layout.file_chunks).map(chunk));
     }
 
-    /// Claims a chunk that a catalogue names; `false` if it is not free, or not there.
+    /// Claims a chunk that a catalogue names; returns `false` if it is not free or does not exist.
     #[must_use]
     pub(super) fn claim(&mut self, address: Address) -> bool {
         let free = self.free.remove(&address);
@@ -129,7 +129,7 @@ impl Space {
         self.files.contains_key(&number)
     }
 
-    /// Takes a free chunk.
+    /// Allocates a free chunk.
     pub(super) fn take(&mut self) -> Option<Address> {
         let next = self.free.range(self.last..).next();
         let address = next.or(self.free.first()).copied()?;
@@ -140,7 +140,7 @@ impl Space {
         Some(address)
     }
 
-    /// Frees a chunk that no durable catalogue names any more, and that nothing is written to.
+    /// Frees a chunk that no durable catalogue names any more, and that is not being written.
     pub(super) fn give(&mut self, address: Address) {
         let used = self.files.get_mut(&address.file);
         let used = used.expect("a file with a chunk in use stays");
@@ -155,13 +155,13 @@ impl Space {
         self.peak.next(self.used);
         let usual = self.peak.usual.div_ceil(self.layout.file_chunks.into());
         let busy = self.files.len() - self.idle().count();
-        // When the disk is full, others may need the room.
+        // When the disk is full, others may need the space.
         let roomy = self.short.is_none();
         let idle = if roomy { usual.saturating_sub(busy as u64) } else { 0 };
         self.keep_idle(idle + u64::from(self.ahead), disk);
     }
 
-    /// Deletes idle files one at a time while no chunk is taken.
+    /// Deletes idle files one at a time while no chunk is allocated.
     fn rest<D: Disk>(&mut self, disk: &mut D) {
         self.quiet += 1;
         if self.quiet >= QUIET_TURNS {
@@ -172,7 +172,7 @@ impl Space {
         }
     }
 
-    /// Numbers of files of which nothing is in use.
+    /// Returns the numbers of files without chunks in use.
     fn idle(&self) -> impl Iterator<Item = u64> {
         let idle = self.files.iter().filter(|(_, used)| **used == 0);
         idle.map(|(number, _)| *number)
@@ -188,33 +188,33 @@ impl Space {
         }
     }
 
-    /// Chunks in use, and those that will be free with the next catalogue.
+    /// Returns the number of chunks in use, including those that the next catalogue frees.
     pub(super) fn used_chunks(&self) -> u64 {
         self.used
     }
 
-    /// Bytes of the files.
+    /// Returns the total size of the files.
     pub(super) fn file_bytes(&self) -> u64 {
         self.files.len() as u64 * self.layout.file_bytes()
     }
 
-    /// Returns why a file of chunks cannot be made now.
+    /// Returns why a file of chunks cannot be created now.
     pub(super) fn short(&self) -> Option<&str> {
         self.short.as_deref()
     }
 
-    /// Returns whether no chunk is free, and none can be made now.
+    /// Returns whether no chunk is free, and none can be created now.
     pub(super) fn is_full(&self) -> bool {
         self.short.is_some() && self.free.is_empty()
     }
 
-    /// Returns whether a file is being made.
+    /// Returns whether a file is being created.
     pub(super) fn is_making(&self) -> bool {
         self.making.is_some()
     }
 
-    /// Makes the next file of chunks in time; `waiting` is set while a write waits for a chunk, or
-    /// for the disk.
+    /// Creates the next file of chunks in time. `waiting` is set while a write waits for a chunk,
+    /// or for the disk.
     pub(super) fn keep_ahead<D: Disk>(&mut self, waiting: bool, left_bytes: u64, disk: &mut D) {
         self.rest(disk);
         let free = self.free.len() as u64;
@@ -226,15 +226,15 @@ impl Space {
                 self.ahead = (self.ahead + 1).min(AHEAD_MAX);
                 disk.hurry_prepare(Family::Stream);
             } else if making.purpose == Purpose::Chunks {
-                // A quarter of the file ahead of what is taken of the one before.
+                // Stays a quarter ahead of the portion of the previous file already allocated.
                 let all = making.bytes * u64::from(self.ahead);
                 let taken = all.saturating_sub(free * self.layout.chunk());
                 disk.want_prepared(Family::Stream, taken + taken / 4);
             }
             return;
         }
-        // After a failure to make one, writes may be held back for lack of space, and request no
-        // chunk.
+        // After a failure to create a file, writes may be held back for lack of space, and request
+        // no chunk.
         let used = !self.files.is_empty() || self.short.is_some();
         let scarce = used && free < u64::from(self.layout.file_chunks * self.ahead);
         if !waiting && !scarce || !self.patience.may_try() {
@@ -254,7 +254,7 @@ impl Space {
         self.make(bytes, Purpose::Chunks, disk);
     }
 
-    /// Makes a file; none is being made.
+    /// Creates a file; none may be in progress.
     pub(super) fn make<D: Disk>(&mut self, bytes: u64, purpose: Purpose, disk: &mut D) {
         assert!(self.making.is_none(), "one at a time");
         let number = self.next_number;
@@ -267,7 +267,8 @@ impl Space {
         self.making = Some(Making { number, bytes, purpose });
     }
 
-    /// Handles a made file, or the failure to make it: which, of how many bytes, for what.
+    /// Handles a created file, or the failure to create it. Returns its purpose, and its number and
+    /// size.
     pub(super) fn made(
         &mut self,
         file: FileId,

@@ -1,13 +1,14 @@
-//! Memory for whole units that goes round between gathering and the disk.
+//! Reusable memory for whole units, between gathering and the disk.
 
 use quorate_log::disk::{BLOCK, Buffer};
 
 use super::stream::Cut;
 
-/// Units of memory that are kept at hand.
+/// Maximum number of unit buffers retained.
 const SPARES_MAX: usize = 32;
 
-/// Buffers of one unit. A smaller cut gets memory of its own, so that many small ones take little.
+/// Pool of buffers of one unit. A smaller cut gets memory of its own, so that many small ones take
+/// little.
 #[derive(Debug)]
 pub(super) struct Spares {
     unit_bytes: usize,
@@ -25,7 +26,7 @@ impl Spares {
         self.cut_behind(0, bytes)
     }
 
-    /// Creates a cut of these bytes after some zeros, in whole blocks.
+    /// Creates a cut of these bytes, preceded by zeros, in whole blocks.
     pub(super) fn cut_behind(&mut self, zeros: usize, bytes: &[u8]) -> Cut {
         let length = zeros + bytes.len();
         debug_assert!(length.is_multiple_of(BLOCK) && length <= self.unit_bytes);
@@ -36,7 +37,7 @@ impl Spares {
         Cut { id: self.next_id, buffer, bytes: length }
     }
 
-    /// Copies these whole blocks, to memory of their own.
+    /// Copies whole blocks to a buffer of their own.
     pub(super) fn copy(&mut self, bytes: &[u8]) -> Buffer {
         let mut buffer = self.take(bytes.len());
         buffer[..bytes.len()].copy_from_slice(bytes);
@@ -54,7 +55,7 @@ impl Spares {
         }
     }
 
-    /// Takes a buffer back.
+    /// Returns a buffer to the pool.
     pub(super) fn give(&mut self, buffer: Buffer) {
         if buffer.len() == self.unit_bytes && self.spare.len() < SPARES_MAX {
             self.spare.push(buffer);

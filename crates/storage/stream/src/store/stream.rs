@@ -16,44 +16,44 @@ const WHOLE: u64 = BLOCK as u64;
 
 /// One stream.
 ///
-/// A byte that is held is in exactly one place: gathered in a run, in a cut that waits for a place,
-/// or in a span of a chunk, perhaps still on its way there.
+/// Invariant: a byte that is held is in exactly one place: gathered in a run, in a cut that waits
+/// for a place, or in a span of a chunk, possibly with its write still in flight.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
-    /// Nothing below is kept.
+    /// First position that is retained.
     kept_from: u64,
     held: Ranges,
-    /// Bytes that were not written, by their position. A run lies within one unit; two runs never
-    /// touch in one.
+    /// Bytes that were not written, by their position. A run is within one unit; two runs in a unit
+    /// never touch.
     runs: BTreeMap<u64, Vec<u8>>,
-    /// The part of the bytes in runs that makes whole blocks.
+    /// Size of the whole blocks within runs.
     gathered: usize,
     /// Whole blocks that have no place yet, by their position.
     cuts: BTreeMap<u64, Cut>,
-    /// Chunks by the part of the stream they hold, counted in chunks, and by attempt: where a chunk
-    /// was lost in part, another one holds what is put again.
+    /// Chunks by part of the stream, counted in chunks, and by attempt: where a chunk was lost in
+    /// part, another one stores the bytes that are put again.
     chunks: BTreeMap<(u64, u32), Chunk>,
 }
 
 /// Whole blocks of a stream, within a unit.
 #[derive(Debug)]
 pub(super) struct Cut {
-    /// Distinguishes it from others that were at the same place.
+    /// Distinguishes this cut from others at the same position.
     pub(super) id: u64,
-    /// The first `bytes` of it.
+    /// The blocks are the first `bytes` bytes of the buffer.
     pub(super) buffer: Buffer,
     pub(super) bytes: usize,
 }
 
 /// Location of a byte.
 pub(super) enum Source<'a> {
-    /// Not here.
+    /// Not held.
     Missing,
-    /// In memory, with what follows it there.
+    /// In memory, with the bytes that follow it there.
     Memory(&'a [u8]),
-    /// On its way to the disk.
+    /// In a write that is in flight.
     Pending,
-    /// In the chunk at this address, in spans that follow one another.
+    /// In the chunk at this address, in consecutive spans.
     Disk(Address, &'a [Span]),
 }
 
@@ -71,7 +71,7 @@ impl Stream {
         &self.held
     }
 
-    /// Returns the whole blocks that are gathered.
+    /// Returns the size of the whole blocks gathered.
     pub(super) fn gathered(&self) -> usize {
         self.gathered
     }
@@ -80,8 +80,8 @@ impl Stream {
         self.chunks.iter()
     }
 
-    /// Bytes in memory only, in parts: what a catalogue has to carry. Zeros that only complete a
-    /// block are not.
+    /// Returns the bytes that are only in memory, in parts: a catalogue has to contain them.
+    /// Excludes zeros that only complete a block.
     pub(super) fn loose(&self) -> impl Iterator<Item = (u64, &[u8])> {
         let cuts = self.cuts.iter().map(|(position, cut)| {
             let dropped = self.dropped_of(*position);
@@ -92,14 +92,14 @@ impl Stream {
     }
 
     /// Returns how many bytes from this position on, which is below the end of a held range, are
-    /// not kept.
+    /// not retained.
     fn dropped_of(&self, position: u64) -> usize {
         let dropped = self.kept_from.saturating_sub(position);
         usize::try_from(dropped).expect("of a block")
     }
 
-    /// Takes bytes in: those that are held already, or not kept any more, are skipped. Units that
-    /// are complete go to `cut`.
+    /// Adds bytes; those already held or no longer retained are skipped. Complete units are passed
+    /// to `cut`.
     pub(super) fn put(
         &mut self,
         position: u64,
@@ -132,7 +132,7 @@ impl Stream {
         }
     }
 
-    /// Adds bytes to the run that they continue.
+    /// Appends bytes to the run that they continue.
     fn gather(
         &mut self,
         position: u64,
@@ -174,8 +174,7 @@ impl Stream {
         }
     }
 
-    /// Cuts the whole blocks out of a run. What is left of it, less than a block at each end,
-    /// stays.
+    /// Cuts the whole blocks out of a run. The rest, less than a block at each end, stays.
     fn cut_run(&mut self, start: u64, spares: &mut Spares, cut: &mut impl FnMut(u64, Cut)) {
         let length = self.runs[&start].len();
         let (from, bytes) = whole(self.kept_from, start, length);
@@ -185,7 +184,7 @@ impl Stream {
         let run = self.runs.remove(&start).expect("just looked at");
         self.gathered -= bytes;
         let to = from + bytes as u64;
-        // The head of a block that is not kept is zeros.
+        // The part of the first block that is not retained is zeros.
         let zeros = usize::try_from(start.saturating_sub(from)).expect("less than a block");
         let skipped = usize::try_from(from.saturating_sub(start)).expect("less than a block");
         let (head, rest) = run.split_at(skipped);
@@ -199,12 +198,12 @@ impl Stream {
         }
     }
 
-    /// Notes that these bytes are held from now on; the caller ensures that they are in one place.
+    /// Marks these bytes as held. The caller ensures that they are in exactly one place.
     pub(super) fn hold(&mut self, range: Range<u64>) {
         self.held.insert(range);
     }
 
-    /// Bytes in memory are not needed there. What shared a run or a cut with them is held no more.
+    /// Removes bytes from memory. Bytes that shared a run or a cut with them are no longer held.
     pub(super) fn take_from_memory(&mut self, range: Range<u64>) -> Freed {
         let mut freed = Freed::default();
         let within =
@@ -237,22 +236,22 @@ impl Stream {
         freed
     }
 
-    /// Returns the address of the chunk of this name.
+    /// Returns the address of the chunk with this key.
     pub(super) fn address_of(&self, key: (u64, u32)) -> Option<Address> {
         self.chunks.get(&key).map(|chunk| chunk.address)
     }
 
-    /// Returns the chunk of this name.
+    /// Returns the chunk with this key.
     pub(super) fn chunk_of(&mut self, key: (u64, u32)) -> Option<&mut Chunk> {
         self.chunks.get_mut(&key)
     }
 
-    /// Adds a chunk of this name at this address; there is none.
+    /// Adds a chunk with this key at this address; the key must be unused.
     pub(super) fn claim_chunk(&mut self, key: (u64, u32), address: Address) {
         self.chunks.insert(key, Chunk::new(address, false));
     }
 
-    /// Removes a chunk that is another stream's, with all that is in it.
+    /// Removes a chunk that belongs to another stream, with all bytes in it.
     pub(super) fn disown(&mut self, key: (u64, u32), layout: Layout) {
         if let Some(chunk) = self.chunks.remove(&key) {
             for span in chunk.spans() {
@@ -262,13 +261,13 @@ impl Stream {
         }
     }
 
-    /// Adds a cut that waits here for its place.
+    /// Adds a cut that waits for its place.
     pub(super) fn wait(&mut self, position: u64, cut: Cut) {
         let other = self.cuts.insert(position, cut);
         assert!(other.is_none(), "a block is cut once, at {position}");
     }
 
-    /// Takes the cut that waits at a position, if it is this one.
+    /// Removes and returns the cut that waits at a position, if it is this one.
     pub(super) fn take_cut(&mut self, position: u64, id: u64) -> Option<Cut> {
         self.cuts.get(&position).filter(|cut| cut.id == id)?;
         self.cuts.remove(&position)
@@ -279,13 +278,13 @@ impl Stream {
         self.cuts.get(&position).is_some_and(|cut| cut.id == id)
     }
 
-    /// Returns the chunk that blocks of this part are written to now, if there is one.
+    /// Returns the chunk to which blocks of this part are written now, if there is one.
     pub(super) fn open_chunk(&mut self, part: u64) -> Option<&mut Chunk> {
         let (_, chunk) = self.of_part_mut(part).next_back()?;
         (!chunk.closed).then_some(chunk)
     }
 
-    /// Adds a chunk for this part, after those that it has.
+    /// Adds a chunk for this part, after its existing ones.
     pub(super) fn add_chunk(&mut self, part: u64, address: Address) -> &mut Chunk {
         let last = self.of_part(part).last();
         let attempt = last.map_or(0, |((_, attempt), _)| attempt + 1);
@@ -293,8 +292,8 @@ impl Stream {
         self.chunks.entry((part, attempt)).or_insert(chunk)
     }
 
-    /// Restores a chunk of a catalogue; `false` if there is one of this name, or bytes that are
-    /// held already.
+    /// Restores a chunk from a catalogue; returns `false` if its key is in use, or some of its
+    /// bytes are already held.
     #[must_use]
     pub(super) fn restore_chunk(&mut self, key: (u64, u32), chunk: Chunk, layout: Layout) -> bool {
         let mut all_new = !self.chunks.contains_key(&key);
@@ -319,7 +318,7 @@ impl Stream {
         self.chunks.range_mut((part, 0)..=(part, u32::MAX))
     }
 
-    /// Returns whether the chunk at this address has a span, or one that it became part of.
+    /// Returns whether the chunk at this address has a span, or one that contains it.
     pub(super) fn still_has(&self, part: u64, address: Address, span: Span) -> bool {
         self.of_part(part).any(|(_, chunk)| chunk.address == address && chunk.still_has(span))
     }
@@ -330,7 +329,7 @@ impl Stream {
         chunks.find(|chunk| chunk.address == address)
     }
 
-    /// Returns the kept positions of a span.
+    /// Returns the retained positions of a span.
     pub(super) fn positions(&self, part: u64, span: &Span, layout: Layout) -> Range<u64> {
         let at = |block: u16| part * layout.chunk() + u64::from(block) * WHOLE;
         let to = at(span.to);
@@ -364,9 +363,8 @@ impl Stream {
         Source::Pending
     }
 
-    /// Takes back a cut that could not be written to this place: it stays in memory, where it can
-    /// be read. A part of it may be durable as the tail of a catalogue. `false` if it is not needed
-    /// any more.
+    /// Returns a cut whose write failed to memory, where it can be read. Part of it may be durable
+    /// as the tail of a catalogue. Returns `false` if it is no longer needed.
     pub(super) fn take_back(
         &mut self,
         part: u64,
@@ -383,8 +381,8 @@ impl Stream {
         needed
     }
 
-    /// Bytes of a range that are on the disk are not held any more, with all that shares a checksum
-    /// with them. Gives the chunks that hold nothing any more.
+    /// Drops bytes of a range that are on the disk, with all that share a checksum with them.
+    /// Returns the chunks that are empty now.
     pub(super) fn lose(&mut self, range: Range<u64>, layout: Layout) -> Vec<Address> {
         let mut lost = Vec::new();
         let first = (range.start / layout.chunk(), 0);
@@ -411,8 +409,8 @@ impl Stream {
         empty
     }
 
-    /// Drops everything below `position`. Returns the chunks and the bytes of cuts that are not
-    /// needed any more.
+    /// Drops everything below `position`. Returns the chunks, and the size of the cuts, that are no
+    /// longer needed.
     pub(super) fn drop_below(&mut self, position: u64, layout: Layout) -> (Vec<Address>, usize) {
         if position <= self.kept_from {
             return (Vec::new(), 0);
@@ -439,7 +437,8 @@ impl Stream {
         (chunks.map(|(_, chunk)| chunk.address).collect(), bytes)
     }
 
-    /// Drops everything from `position` on: the stream ends there. Returns the same.
+    /// Drops everything from `position` on: the stream ends there. Returns the chunks, and the size
+    /// of the cuts, that are no longer needed.
     pub(super) fn drop_above(&mut self, position: u64, layout: Layout) -> (Vec<Address>, usize) {
         self.held.remove(position..u64::MAX);
         self.runs.split_off(&position);
@@ -457,7 +456,7 @@ impl Stream {
         (addresses.collect(), bytes)
     }
 
-    /// Removes the stream: returns its chunks, and the bytes of its cuts.
+    /// Removes the stream. Returns its chunks, and the size of its cuts.
     pub(super) fn end(self) -> (Vec<Address>, usize) {
         let chunks = self.chunks.into_values().map(|chunk| chunk.address);
         let bytes = self.cuts.values().map(|cut| cut.bytes).sum();
@@ -465,8 +464,8 @@ impl Stream {
     }
 }
 
-/// Returns the start and bytes of the whole blocks of a run. The block that a kept part begins in
-/// is whole without what is before.
+/// Returns the start and the size of the whole blocks of a run. The block in which the retained
+/// part begins counts as whole.
 fn whole(kept_from: u64, start: u64, length: usize) -> (u64, usize) {
     let end = start + length as u64;
     let from =

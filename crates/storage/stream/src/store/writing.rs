@@ -1,4 +1,5 @@
-//! Whole blocks on their way to the disk: they wait for a chunk, are placed in it, and are written.
+//! Whole blocks on their way to the disk: they wait for a chunk, get a place in it, and are
+//! written.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -16,36 +17,36 @@ use super::{
     stream::{Cut, Stream},
 };
 
-/// Most writes of streams' bytes in flight at a time, and the most of them that may be writes
-/// without a waiting reader or caller.
+/// Maximum number of writes of stream bytes in flight, and the maximum among them without a waiting
+/// reader or caller.
 pub(super) const WRITES_MAX: usize = 16;
 const LATER_MAX: usize = 4;
 
 /// Writes that wait or are in flight.
 #[derive(Debug, Default)]
 pub(super) struct Writes {
-    /// Cuts without a place, in the order in which they get one. Some are not needed any more.
+    /// Cuts without a place, in the order in which they get one. Some are no longer needed.
     waiting: VecDeque<(StreamName, u64, u64)>,
     waiting_bytes: usize,
-    /// Streams of which whole blocks are gathered.
+    /// Streams with gathered whole blocks.
     gathering: BTreeSet<StreamName>,
     gathered_bytes: usize,
-    /// With a place, and not begun. They are written even if they are not needed any more: a
-    /// catalogue that is being written may name them.
+    /// Writes that have a place and have not begun. They are written even if no longer needed, as a
+    /// catalogue in progress may name them.
     placed: VecDeque<(Write, Output)>,
-    /// The same, of units that are waited for.
+    /// Writes of units that a reader or caller waits for; they have a place and have not begun.
     hurried: VecDeque<(Write, Output)>,
-    /// By number: placed or in flight.
+    /// Writes that have a place or are in flight, by number.
     outstanding: BTreeMap<u64, Write>,
     outstanding_bytes: usize,
     in_flight: usize,
-    /// The part of those that is not waited for.
+    /// Number of writes in flight that neither a reader nor a caller waits for.
     later: usize,
     /// Number of the next write. Numbers are assigned in the order of places.
     next_number: u64,
-    /// Bytes that were placed and are on stable storage, to be reported to the caller.
+    /// Placed bytes that are on stable storage, to be reported to the caller.
     done: VecDeque<(StreamName, Range<u64>)>,
-    /// Files with writes that completed and were not flushed since.
+    /// Files with completed writes that have not been flushed since.
     unflushed: BTreeSet<u64>,
     patience: Patience,
     short: Option<String>,
@@ -64,7 +65,7 @@ struct Write {
 }
 
 impl Write {
-    /// Returns the blocks of each unit that it writes.
+    /// Returns the blocks that it writes, for each unit.
     fn units(self, layout: Layout) -> impl Iterator<Item = Range<u16>> {
         let blocks = u16::try_from(self.bytes / BLOCK).expect("of a chunk");
         let (unit, to) = (layout.unit_blocks(), self.from + blocks);
@@ -95,17 +96,17 @@ impl Writes {
         !self.waiting.is_empty()
     }
 
-    /// Returns the next bytes that were placed and are on stable storage.
+    /// Returns the next placed bytes that have reached stable storage.
     pub(super) fn placed_now(&mut self) -> Option<(StreamName, Range<u64>)> {
         self.done.pop_front()
     }
 
-    /// Notes that waiting bytes are not needed any more.
+    /// Subtracts waiting bytes that are no longer needed.
     pub(super) fn cancelled(&mut self, bytes: usize) {
         self.waiting_bytes -= bytes;
     }
 
-    /// Updates the whole blocks gathered of a stream: as many as `before`, now `after`.
+    /// Updates the size of a stream's gathered whole blocks from `before` to `after`.
     pub(super) fn gathered(&mut self, stream: StreamName, before: usize, after: usize) {
         self.gathered_bytes = self.gathered_bytes - before + after;
         if after > 0 && before == 0 {
@@ -119,7 +120,7 @@ impl Writes {
         self.gathered_bytes
     }
 
-    /// Returns the bytes of all whole blocks in memory.
+    /// Returns the size of all whole blocks in memory.
     pub(super) fn dirty_bytes(&self) -> usize {
         self.gathered_bytes + self.waiting_bytes + self.outstanding_bytes
     }
@@ -129,18 +130,18 @@ impl Writes {
         self.next_number
     }
 
-    /// Returns whether all writes with smaller numbers have ended.
+    /// Returns whether all writes with lower numbers have completed.
     pub(super) fn are_done_below(&self, number: u64) -> bool {
         let first = self.outstanding.first_key_value();
         first.is_none_or(|(first, _)| *first >= number)
     }
 
-    /// Takes the files to be flushed for what has completed.
+    /// Returns, and clears, the files that completed writes require to be flushed.
     pub(super) fn take_unflushed(&mut self) -> BTreeSet<u64> {
         std::mem::take(&mut self.unflushed)
     }
 
-    /// Returns the queue of the next write to begin: one that is waited for, or one of a few
+    /// Returns the queue of the next write to begin: an urgent one, or one of a limited number of
     /// others.
     fn next(&mut self) -> Option<&mut VecDeque<(Write, Output)>> {
         if self.in_flight >= WRITES_MAX {
@@ -153,14 +154,14 @@ impl Writes {
         }
     }
 
-    /// Returns why nothing is written though something could be.
+    /// Returns why no write begins although some are waiting.
     pub(super) fn short(&self) -> Option<&str> {
         self.short.as_deref()
     }
 }
 
 impl Store {
-    /// Cuts what is gathered, stream by stream, until no more than `left` bytes are.
+    /// Cuts gathered blocks, stream by stream, until at most `left` bytes remain gathered.
     pub(super) fn cut_gathered(&mut self, left: usize) {
         while self.writes.gathered_bytes > left
             && let Some(name) = self.writes.gathering.pop_first()
@@ -177,7 +178,7 @@ impl Store {
         }
     }
 
-    /// Gives places as far as there are free chunks, and writes.
+    /// Assigns places while there are free chunks, and begins writes.
     pub(super) fn write<D: Disk>(&mut self, disk: &mut D) {
         self.place_all();
         if self.writes.next().is_none() {
@@ -202,7 +203,8 @@ impl Store {
         }
     }
 
-    /// Handles a file that could not be opened. The missing resource is waited for.
+    /// Handles a file that could not be opened. If a resource is missing, the write is retried
+    /// later.
     fn not_opened(&mut self, error: &DiskError) {
         if error.lack.is_none() {
             return self.fail(error);
@@ -211,7 +213,7 @@ impl Store {
         self.writes.short = Some(error.to_string());
     }
 
-    /// Gives places as far as there are free chunks.
+    /// Assigns places while there are free chunks.
     pub(super) fn place_all(&mut self) {
         while let Some((name, position, id)) = self.writes.waiting.front().copied() {
             let waits = |stream: &&mut Stream| stream.has_cut(position, id);
@@ -226,8 +228,8 @@ impl Store {
         }
     }
 
-    /// Returns the chunk for this part of a stream, counted in chunks; `None` if none is free now.
-    /// The stream is known.
+    /// Returns the chunk for this part of a known stream, counted in chunks; `None` if none is free
+    /// now.
     pub(super) fn chunk_for(&mut self, stream: StreamName, part: u64) -> Option<Address> {
         let stream = self.streams.get_mut(&stream).expect("it is known");
         if let Some(chunk) = stream.open_chunk(part) {
@@ -246,8 +248,8 @@ impl Store {
         self.queue_write(name, position, cut, |_| check, address, Durability::Later);
     }
 
-    /// Queues the write of whole blocks that have this place: a part of a unit, or whole units.
-    /// `check` gives the CRC-32C of each unit, by its number among these.
+    /// Queues the write of whole blocks at this place: a part of a unit, or whole units. `check`
+    /// returns the CRC-32C of each unit, by its number among these.
     pub(super) fn queue_write(
         &mut self,
         name: StreamName,
@@ -289,7 +291,7 @@ impl Store {
         }
     }
 
-    /// Handles the end of a write.
+    /// Handles the completion of a write.
     pub(super) fn written(&mut self, number: u64, output: Output, result: Result<(), DiskError>) {
         let Some(write) = self.writes.outstanding.remove(&number) else {
             return;
@@ -321,7 +323,7 @@ impl Store {
         }
     }
 
-    /// Keeps the bytes of a failed write in memory, where they can be read.
+    /// Returns the bytes of a failed write to memory, where they can be read.
     fn take_back(&mut self, write: Write, output: Output) {
         let Some(stream) = self.streams.get_mut(&write.stream) else {
             return;
@@ -340,7 +342,7 @@ impl Store {
         }
     }
 
-    /// Gives up writes after a failure: those with a place that were not begun are in memory only.
+    /// Cancels all writes that have not begun, after a failure. Their bytes stay in memory only.
     pub(super) fn give_up_writes(&mut self) {
         let hurried = std::mem::take(&mut self.writes.hurried);
         for (write, output) in hurried.into_iter().chain(std::mem::take(&mut self.writes.placed)) {

@@ -1,8 +1,9 @@
-//! The table as rows: persistent services keep them next to their data, and snapshots carry them.
+//! The table as rows: persistent services store them next to their data, and snapshots contain
+//! them.
 //!
-//! Two rows for each stream: its pieces, which change when a writer opens or closes it, and its
-//! end, which changes with every byte. One for each owner: the last inner stream that it opened.
-//! Keys are `S` and the name, `E` and the name, `O` and the owner.
+//! There are two rows for each stream: its pieces, which change when a writer opens or closes it,
+//! and its end, which changes with every byte. There is one row for each owner: the last inner
+//! stream that it opened. Keys are `S` and the name, `E` and the name, `O` and the owner.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -16,7 +17,7 @@ use crate::{
     name::Name,
 };
 
-/// A key, and its value or `None` if it is gone.
+/// A key, with its value or `None` if the row was removed.
 pub type Row = (Vec<u8>, Option<Vec<u8>>);
 
 /// Kind of a stream's row.
@@ -43,7 +44,7 @@ impl Part {
 
 const OWNER: u8 = b'O';
 
-/// The key of the id that was assigned last: that of an owner without its number.
+/// Key of the id that was assigned last: an owner's key without the owner's number.
 const LAST_ID: &[u8] = &[OWNER];
 
 fn owner_key(owner: NodeId) -> Vec<u8> {
@@ -62,10 +63,10 @@ fn owner_of(key: &[u8], value: &[u8]) -> Option<(NodeId, (u32, u32))> {
     value.end((owner, last))
 }
 
-/// Format of this version.
+/// Format written by this version.
 const FORMAT: u8 = 1;
 
-/// Rows that no version of ours wrote, or that do not belong together.
+/// Error for rows that no version of ours wrote, or that do not belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unreadable(pub &'static str);
 
@@ -78,12 +79,12 @@ impl fmt::Display for Unreadable {
 impl std::error::Error for Unreadable {}
 
 impl Table {
-    /// Returns whether a row of this key is the table's.
+    /// Returns whether a row with this key belongs to the table.
     pub fn is_row(key: &[u8]) -> bool {
         matches!(key.first(), Some(&(b'S' | b'E' | OWNER)))
     }
 
-    /// Returns whether a row of this key is the one that a stream has while it exists.
+    /// Returns whether this is the key of the row that a stream has as long as it exists.
     pub fn is_stream(key: &[u8]) -> bool {
         key.first() == Some(&Part::Pieces.prefix())
     }
@@ -107,7 +108,7 @@ impl Table {
         ends.chain(last).chain(owners).chain(pieces)
     }
 
-    /// Rows that changed since the last call.
+    /// Returns the rows that changed since the last call.
     pub fn take_rows(&mut self) -> impl Iterator<Item = Row> + '_ {
         let unsaved = std::mem::take(&mut self.unsaved);
         let owners = std::mem::take(&mut self.unsaved_owners);
@@ -130,7 +131,7 @@ impl Table {
         owners.chain(last).chain(streams)
     }
 
-    /// Restores the table of these rows.
+    /// Restores a table from its rows.
     ///
     /// # Errors
     /// They are not rows of a table.

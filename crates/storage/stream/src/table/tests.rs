@@ -1,4 +1,4 @@
-//! The table by hand, and by dice against its own rows.
+//! The table, tested by hand and by random commands against its own rows.
 
 use quorate_core::dice::Dice;
 use quorate_core::node_id::NodeId;
@@ -53,7 +53,7 @@ fn changes(table: &mut Table) -> Vec<Change> {
     std::iter::from_fn(|| table.next_change()).collect()
 }
 
-/// [stream-4]
+/// [stream-4] A byte is appended iff it is the next one of an open stream.
 #[test]
 fn byte_is_appended_iff_it_is_the_next_one_of_an_open_stream() {
     let mut table = Table::default();
@@ -85,7 +85,7 @@ fn only_what_may_be_appended_needs_bytes() {
     assert_eq!(may(&table, 1, 9, 12), 9..12, "what is between may be decided first");
     close(&mut table, 1, false).unwrap();
     assert!(may(&table, 1, 9, 12).is_empty());
-    // Nor does it of a stream that is forgotten; another one may be opened yet.
+    // Content of a removed stream needs none either; another stream may still be opened.
     let name = name("s");
     table.execute(Slot(9), &Command::Remove { name }.encode()).unwrap();
     assert!(may(&table, 1, 0, 12).is_empty());
@@ -93,7 +93,7 @@ fn only_what_may_be_appended_needs_bytes() {
     assert_eq!(open(&mut table, How::Create, 1, 1), Err(Denied::Reused));
 }
 
-/// [stream-10] One value closes the old piece and begins the new one where that ended.
+/// [stream-10] One value closes the old piece, and begins the new one where the old one ended.
 #[test]
 fn takeover_fences_the_first_writer_for_good() {
     let mut table = Table::default();
@@ -113,7 +113,7 @@ fn takeover_fences_the_first_writer_for_good() {
     assert_eq!(open(&mut table, How::Continue, 2, 3), opened(13, 3));
 }
 
-/// A takeover that was sent twice, because its answer was lost, may be executed late: after another
+/// A takeover that was sent twice, because its reply was lost, may be executed late, after another
 /// one.
 #[test]
 fn late_takeover_does_not_undo_a_later_one() {
@@ -141,7 +141,7 @@ fn late_takeover_does_not_undo_a_later_one() {
     Table::restore(table.rows()).unwrap();
 }
 
-/// A writer that lost its connection shows that it is the same one, and goes on at the exact
+/// A writer that lost its connection proves that it is the same one, and continues at the exact
 /// position.
 #[test]
 fn same_writer_continues_at_the_position_of_the_close() {
@@ -225,8 +225,8 @@ fn there_are_no_more_pieces_than_there_may_be() {
     assert!(open(&mut table, How::Continue, 1, one_more + 1).is_ok());
 }
 
-/// [trim-2] Bytes that are too old are forgotten by the log's time, on every node the same; by
-/// size, those that a leader asks for.
+/// [trim-2] Bytes that are too old are dropped by the log's time, on every node alike; bytes beyond
+/// the size bound when a leader requests it.
 #[test]
 fn what_is_too_old_or_too_much_is_forgotten() {
     let mut table = Table::default();
@@ -267,7 +267,8 @@ fn what_is_too_old_or_too_much_is_forgotten() {
     assert_eq!(age(&mut table, 99_000), 20, "age does not matter any more");
 }
 
-/// After any change of a table, its rows restore it; and only the rows that it names change.
+/// After any change of a table, its rows restore it, and only the rows that it reports as changed
+/// differ.
 #[test]
 fn rows_are_the_table() {
     for seed in 0..200 {
@@ -337,7 +338,7 @@ fn hostile_rows_are_an_error_not_a_panic() {
             _ => bytes.push(0),
         }
         if let Ok(mut table) = Table::restore(rows) {
-            // Whatever was let in can be used.
+            // Any table that was accepted can be used.
             let _ = open(&mut table, How::Takeover, 9, 77);
             content(&mut table, 77, 0, 3);
             let _ = trim(&mut table, 5);

@@ -1,4 +1,5 @@
-//! Asking for what is missing, and whom: an acceptor first, then the owner ([pkt-7]).
+//! Requests for missing datagrams, and their destinations: first an acceptor, then the owner
+//! ([pkt-7]).
 
 use std::collections::BTreeMap;
 
@@ -50,8 +51,9 @@ impl Endpoint {
         }
     }
 
-    /// [pkt-7] The preferential acceptor of this node, then the owner, then the next acceptor, and
-    /// so on. Ids are given out in a row, so that they spread askers evenly.
+    /// [pkt-7] Returns the node to ask: this node's preferred acceptor, then the owner, then the
+    /// next acceptor, and so on. Node ids are consecutive, so requests spread evenly over the
+    /// acceptors.
     fn source(&self, owner: NodeId, to_one: bool, tries: u32) -> NodeId {
         let usable = |node: &&NodeId| {
             **node != owner && **node != self.me.node && self.gate.peer(**node).is_some()
@@ -67,7 +69,7 @@ impl Endpoint {
 }
 
 impl super::Listened {
-    /// Reports new losses to the channel's owner, at a limited rate.
+    /// Returns new losses to report to the channel's owner, at a limited rate.
     fn report(
         &mut self,
         now: Time,

@@ -1,10 +1,10 @@
-//! A group without an address: what is for all goes along a chain of nodes, each of which hands it
-//! on ([chain-1]).
+//! A group without an address: datagrams for the group are forwarded along a chain of nodes
+//! ([chain-1]).
 //!
-//! The sender lays the chain, numbers it, and tells it to each of its nodes by itself. A node hands
-//! on whole datagrams, bit for bit, before it looks at what they say, each number once, and only to
-//! who follows it in the newest chain of that sender's boot. What a broken chain loses is asked for
-//! like anything that is lost.
+//! The sender sets up the chain, numbers it, and announces it to each of its nodes separately. A
+//! node forwards whole datagrams, bit for bit, before it decodes them: each number once, and only
+//! to its successor in the newest chain of that sender's boot. Datagrams lost by a broken chain are
+//! requested like any other loss.
 
 use std::mem;
 
@@ -16,10 +16,10 @@ use crate::{
     header::Header,
 };
 
-/// Datagrams that wait to be handed on; more are lost.
+/// Maximum number of datagrams waiting to be forwarded; further ones are dropped.
 const RELAYED_MAX: usize = 8192;
 
-/// This node's own chain, and what it hands on for others.
+/// This node's own chain, and the datagrams that it forwards for others.
 #[derive(Default)]
 pub(super) struct Chaining {
     own: Chain,
@@ -32,12 +32,12 @@ pub(super) struct Chaining {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     number: u32,
-    /// The next node in the chain.
+    /// Next node in the chain.
     successor: Option<NodeId>,
 }
 
 impl Endpoint {
-    /// Sends this node's datagrams for the group along these nodes from now on, the first
+    /// Sets up a chain of these nodes for this node's group datagrams, using the first
     /// [`CHAIN_MAX`] of them; an empty list ends the chain.
     pub fn lay_chain(&mut self, nodes: &[NodeId]) {
         let nodes: Vec<NodeId> = nodes.iter().copied().take(CHAIN_MAX).collect();
@@ -57,8 +57,8 @@ impl Endpoint {
         }
     }
 
-    /// Tells its nodes once more: what is told may be lost. Those of a chain that ended are told
-    /// that.
+    /// Announces the chain to its nodes again, because announcements may be lost. Nodes of an ended
+    /// chain are notified of its end.
     pub fn tell_chain(&mut self) {
         let chain = &self.chaining.own;
         let nodes = match chain.nodes.is_empty() {
@@ -77,25 +77,26 @@ impl Endpoint {
         self.chaining.own.nodes.first().copied()
     }
 
-    /// Datagrams of others that are to be handed on, in the order in which they came.
+    /// Takes the datagrams to forward, in the order of their arrival.
     pub fn take_relayed(&mut self) -> Vec<Outgoing> {
         mem::take(&mut self.chaining.relayed)
     }
 
-    /// A node laid its chain.
+    /// Handles a chain set up by another node.
     pub(super) fn on_chain(&mut self, from: NodeId, chain: &Chain) {
         let me = self.me.node;
         let Some(heard) = self.heard.get_mut(&from) else {
             return;
         };
-        // [chain-1] Never by an older one.
+        // [chain-1] An older chain never replaces a newer one.
         if heard.place.is_some_and(|place| place.number >= chain.number) {
             return;
         }
         let mut behind = chain.nodes.iter().copied().skip_while(|node| *node != me);
         let successor = behind.nth(1).filter(|node| *node != from);
         heard.place = Some(Place { number: chain.number, successor });
-        // What several nodes hand on takes longer than what comes by itself: it is not missing yet.
+        // Forwarding by several nodes takes longer than direct delivery, so a late datagram is not
+        // missing yet.
         let grace_us = match chain.nodes.is_empty() {
             true => self.limits.reorder_grace_us,
             false => self.limits.chain_grace_us,
@@ -105,7 +106,7 @@ impl Endpoint {
         }
     }
 
-    /// Hands on what is for the group, which came for the first time.
+    /// Forwards a datagram for the group that arrived for the first time.
     pub(super) fn relay(&mut self, header: &Header, datagram: &[u8]) {
         let heard = self
             .heard

@@ -1,4 +1,4 @@
-//! Datagrams of the control channel on their way out: numbered, sealed, and never repaired.
+//! Outgoing datagrams of the control channel: numbered, sealed, and never repaired.
 
 use std::mem;
 
@@ -12,7 +12,7 @@ use crate::{
     trust::{Group, Keys, Place, Seal},
 };
 
-/// Datagrams that wait to be taken.
+/// Maximum number of queued datagrams.
 const OUTGOING_MAX: usize = 4096;
 
 /// The control channel of this node.
@@ -53,19 +53,19 @@ impl Control {
         mem::take(&mut self.outgoing)
     }
 
-    /// One datagram, to the group or to a member.
+    /// Queues a datagram for a member, or for the group.
     pub(super) fn say(&mut self, to: Option<Member>, body: &Body<'_>) {
         self.part(to, body, (0, 1));
     }
 
-    /// [pkt-5] An original, bit for bit, in an envelope.
+    /// [pkt-5] Queues an original datagram, bit for bit, in an envelope.
     pub(super) fn repair(&mut self, to: Member, original: &[u8], datagram_bytes: usize) {
         for (index, count, part) in envelope::parts(original, datagram_bytes - HEADER_BYTES) {
             self.part(Some(to), &Body::Repair(part), (index, count));
         }
     }
 
-    /// A datagram of a channel once more, to the group ([pkt-7]).
+    /// Queues a channel's datagram again, for the group ([pkt-7]).
     pub(super) fn again(&mut self, datagram: &[u8]) {
         let bytes = datagram.to_vec();
         self.push(To::Group, bytes);

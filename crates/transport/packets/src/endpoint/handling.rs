@@ -14,23 +14,23 @@ use crate::{
     trust::{Refusal, gate::Introduced},
 };
 
-/// Packets that one NAK is answered for; who needs more asks again.
+/// Maximum number of packets sent in response to one NAK; the receiver can ask again for more.
 const ANSWERED_MAX: usize = 4096;
 
-/// A packet's loss is judged for this many round trips.
+/// Number of round trips for which a packet's loss is counted.
 const YOUNG_RTTS: u64 = 4;
 
-/// Path of a datagram.
+/// Arrival path of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// By itself: it may have reached others, too.
+    /// Directly: other nodes may have received it, too.
     Original,
-    /// In an envelope.
+    /// As a repair, in an envelope.
     Repaired,
 }
 
 impl Endpoint {
-    /// Takes a datagram, or says why not; that is counted, too.
+    /// Handles a datagram. Returns the reason if it is refused, and counts it.
     pub fn handle(&mut self, datagram: &[u8], now: Time) -> Result<(), Refusal> {
         let admitted = self.gate.admit(datagram)?;
         let (header, from) = (admitted.header, admitted.header.sender);
@@ -70,7 +70,7 @@ impl Endpoint {
             Body::Report(report) => {
                 let own =
                     report.missed.of.owner == self.me.node && report.missed.of.boot == self.boot;
-                // [rate-2] Four round trips, behind the time that a report takes to be made.
+                // [rate-2] Four round trips, plus the time that it takes to produce a report.
                 let limits = &self.limits;
                 let grace_us = match self.first_of_chain() {
                     Some(_) => limits.chain_grace_us,
@@ -101,7 +101,7 @@ impl Endpoint {
                     probes.answered(answer.nonce);
                     Some(at)
                 });
-                // A probe to the group has as many answers as it has receivers.
+                // A probe to the group has as many answers as receivers.
                 let at = own.or_else(|| self.group_probes.sent_at(answer.nonce));
                 if let Some(at) = at {
                     self.events.push(Event::Answered {
@@ -115,7 +115,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Asks a peer for a sign of life; the nonce is drawn from the system. A node that no handshake
+    /// Probes a peer for liveness; the nonce is drawn from the system. A node that no handshake
     /// introduced is introduced by its answer ([pkt-2]).
     pub fn probe(&mut self, node: NodeId, nonce: u64, now: Time) {
         let Some(member) = self.gate.peer(node).or_else(|| self.gate.member(node)) else {
@@ -141,7 +141,7 @@ impl Endpoint {
         }
     }
 
-    /// Handles a datagram of a channel of another node's present boot, if this node listens to it.
+    /// Runs `work` on a channel of another node's present boot, if this node listens to it.
     pub(super) fn on_channel(
         &mut self,
         of: ChannelName,
@@ -163,8 +163,8 @@ impl Endpoint {
         if self.keeps && !header.to_one {
             self.kept.keep(of, header.number, datagram);
         }
-        // [pkt-7] What came by the group reached those who wait for it; a repair reached this node
-        // alone.
+        // [pkt-7] A datagram sent to the group has reached the nodes that wait for it; a repair has
+        // reached this node alone.
         for node in self.kept.take_waiting(of, header.number) {
             if let (Way::Repaired, Some(to)) = (way, self.gate.peer(node))
                 && self.repairs[1].take(datagram.len(), now)
@@ -194,7 +194,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// A node wants packets, of this node or of another one.
+    /// Handles a node's request for packets of this node or of another one.
     fn on_nak(&mut self, from: NodeId, numbers: &Numbers, now: Time) {
         let of = numbers.of;
         let gone = if of.owner == self.me.node {
@@ -211,8 +211,8 @@ impl Endpoint {
         }
     }
 
-    /// Repairs this node's own packets. Returns the numbers that are gone; all of them if they are
-    /// of an older boot ([pkt-1]).
+    /// Repairs this node's own packets. Returns the numbers that are no longer available; all of
+    /// them if they are of an older boot ([pkt-1]).
     fn repair_own(&mut self, from: NodeId, numbers: &Numbers, now: Time) -> Spans {
         let mut gone = Spans::default();
         let channel = self.channels.get_mut(&numbers.of.channel);
@@ -287,7 +287,7 @@ impl Endpoint {
                 gone.add(number..number + 1);
             }
         }
-        // [pkt-7] Who lacks it asks once itself, and passes on what comes.
+        // [pkt-7] This node requests each missing packet once itself, and passes on what arrives.
         for number in missing {
             self.kept.wait(of, number, from);
             self.on_channel(of, |inbound, quota, happened| {

@@ -1,9 +1,9 @@
-//! One node's end of a plane of packets: datagrams and the time in; datagrams, messages and losses
-//! out.
+//! One node's end of a plane of packets. Inputs are datagrams and the time; outputs are datagrams,
+//! messages and losses.
 //!
-//! The caller owns sockets, clock and addresses. It gives every datagram that arrives to
-//! [`Endpoint::handle`], calls [`Endpoint::poll`] when [`Endpoint::next_due`] says so, and takes
-//! what came of it: [`Endpoint::take_events`], [`Endpoint::take_control`] and, channel by channel,
+//! The caller owns sockets, clock and addresses. It passes every arriving datagram to
+//! [`Endpoint::handle`], calls [`Endpoint::poll`] when [`Endpoint::next_due`] is reached, and takes
+//! the results: [`Endpoint::take_events`], [`Endpoint::take_control`] and, channel by channel,
 //! [`Endpoint::take_data`].
 
 mod asking;
@@ -39,27 +39,27 @@ use crate::{
 use control::Control;
 use sending::Channel;
 
-/// The round trip until the caller says another.
+/// Assumed round trip until the caller sets one.
 const RTT_US_FIRST: u64 = 200;
 
 /// Identity and limits of an endpoint.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// This node.
+    /// Identity of this node.
     pub me: Member,
-    /// Its boot, which is durable ([pkt-1]).
+    /// Durable boot number of this node ([pkt-1]).
     pub boot: u32,
-    /// The group whose datagrams count.
+    /// Group whose datagrams are accepted.
     pub group: Group,
-    /// None: datagrams carry a checksum, for loopback and trusted segments.
+    /// Empty: datagrams carry a checksum, for loopback and trusted segments.
     pub keys: Keys,
-    /// Bounds and waits.
+    /// Bounds and timeouts.
     pub limits: Limits,
-    /// When messages are given to the caller.
+    /// Order in which messages are delivered to the caller.
     pub delivery: Delivery,
-    /// Datagrams that were heard are kept for others: acceptors do that.
+    /// Retains received datagrams for other nodes, as acceptors do.
     pub keeps: bool,
-    /// Seed of the dice that spread requests in time.
+    /// Seed of the random numbers that spread requests in time.
     pub seed: u64,
 }
 
@@ -68,61 +68,58 @@ pub struct Settings {
 pub enum To {
     /// The group's address.
     Group,
-    /// The address of the handshake with this node ([pkt-5]).
+    /// The address from the handshake with this node ([pkt-5]).
     Node(NodeId),
 }
 
-/// A datagram, sealed.
+/// A sealed datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outgoing {
     pub to: To,
-    /// All of it.
+    /// The whole datagram.
     pub bytes: Vec<u8>,
 }
 
 /// Event for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A message came, once.
+    /// A message was received, once.
     Message {
-        /// On which channel.
+        /// Channel of the message.
         of: ChannelName,
-        /// Its numbers.
+        /// Sequence numbers of the message.
         numbers: Range<u64>,
         bytes: Vec<u8>,
     },
     /// The messages with these numbers will not arrive.
     GivenUp {
-        /// On which channel.
+        /// Channel of the messages.
         of: ChannelName,
-        /// Which.
         numbers: Range<u64>,
     },
     /// End of the sender's channel, and a decision ([told-2]) about values of exactly that ballot.
     Told {
+        /// Owner of the channel.
         from: NodeId,
-        /// What.
         tail: Tail,
     },
-    /// A node answered a challenge; its datagrams are taken from now on.
+    /// A node answered a challenge; its datagrams are accepted from now on.
     Introduced(Introduction),
     /// A node answered a probe.
     Answered {
-        /// Who.
         node: NodeId,
-        /// Round trip.
+        /// Round trip of the probe.
         rtt_us: u64,
         /// The probe went to the group: the node receives this node's group traffic.
         by_group: bool,
     },
-    /// A receiver of this node's channel lost something.
+    /// A receiver of this node's channel lost datagrams.
     Reported {
-        /// Who.
+        /// The receiver.
         node: NodeId,
-        /// What.
         report: Report,
     },
-    /// [rate-3] Sending to the group has stopped: this ballot's leader was heard there.
+    /// [rate-3] Sending to the group has stopped: the leader of this higher ballot sent to it.
     Stopped(Ballot),
 }
 
@@ -136,9 +133,9 @@ pub struct Endpoint {
     keeps: bool,
     gate: Gate,
     control: Control,
-    /// This node's channels.
+    /// Channels of this node.
     channels: BTreeMap<u8, Channel>,
-    /// The next numbers of channels that were closed.
+    /// Next numbers of closed channels.
     closed: BTreeMap<u8, u64>,
     /// State of received channels, by node.
     heard: BTreeMap<NodeId, Heard>,
@@ -146,11 +143,11 @@ pub struct Endpoint {
     /// Nodes asked for repairs before the owner.
     acceptors: Vec<NodeId>,
     rtt_us: u64,
-    /// [pkt-7] Repairs have their own rate: of own datagrams, and of others'.
+    /// [pkt-7] Separate rates for repairs of this node's datagrams, and of others'.
     repairs: [Bucket; 2],
-    /// Answers to probes, and to NAKs for what is gone.
+    /// Rate of answers to probes, and to NAKs for packets that are no longer available.
     answers: Bucket,
-    /// Probes that wait for an answer.
+    /// Probes waiting for an answer, by node.
     probes: BTreeMap<NodeId, Probes>,
     /// Probes sent to the group.
     group_probes: Probes,
@@ -163,22 +160,23 @@ pub struct Endpoint {
 /// Counts of losses and repairs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Ranges that this node asked for, again ones too.
+    /// Ranges requested by this node, repeated requests included.
     pub asked: u64,
-    /// Datagrams that it sent once more to one node.
+    /// Datagrams repeated to one node.
     pub repaired: u64,
-    /// Datagrams of its own that it sent once more to the group.
+    /// This node's datagrams repeated to the group.
     pub repeated: u64,
-    /// Datagrams of others that it handed on along their chains.
+    /// Datagrams of others forwarded along their chains.
     pub relayed: u64,
 }
 
-/// The newest probes: nonces, and when they went out.
+/// The newest outstanding probes: nonces and send times.
 #[derive(Default)]
 struct Probes(VecDeque<(u64, Time)>);
 
 impl Probes {
-    /// A path may hold some of them; what is answered later than that is no answer.
+    /// Maximum number of outstanding probes, several of which may be in flight on a slow path;
+    /// later answers are ignored.
     const UNDER_WAY_MAX: usize = 8;
 
     fn sent(&mut self, nonce: u64, now: Time) {
@@ -188,13 +186,13 @@ impl Probes {
         self.0.push_back((nonce, now));
     }
 
-    /// When the probe with this nonce went out.
+    /// Returns when the probe with this nonce was sent.
     fn sent_at(&self, nonce: u64) -> Option<Time> {
         let probe = self.0.iter().find(|(sent, _)| *sent == nonce);
         probe.map(|(_, at)| *at)
     }
 
-    /// This one, and older ones, wait no more.
+    /// Removes this probe and all older ones.
     fn answered(&mut self, nonce: u64) {
         if let Some(at) = self.0.iter().position(|(sent, _)| *sent == nonce) {
             self.0.drain(..=at);
@@ -207,24 +205,24 @@ struct Heard {
     boot: u32,
     quota: Quota,
     channels: BTreeMap<u8, Listened>,
-    /// Repairs that lack a part.
+    /// Repairs of which a part is missing.
     joins: Joins,
-    /// The last original of its own ([gap-4]).
+    /// Arrival time of the node's last original datagram ([gap-4]).
     alive: Option<Time>,
     /// This node's place in the other node's chain.
     place: Option<chaining::Place>,
 }
 
-/// One channel that is listened to.
+/// One channel that this node listens to.
 struct Listened {
     inbound: Inbound,
     to_one: bool,
-    /// No report before.
+    /// Earliest time of the next report.
     report_at: Time,
 }
 
 impl Endpoint {
-    /// At this moment.
+    /// Creates an endpoint at this time.
     pub fn new(settings: Settings, now: Time) -> Self {
         let Settings { me, boot, group, keys, limits, delivery, keeps, seed } = settings;
         let repairs = limits.repair_percent.map(|percent| {
@@ -274,7 +272,7 @@ impl Endpoint {
         Introduction { member: self.me, boot: self.boot, channels }
     }
 
-    /// Takes a peer's introduction from a handshake.
+    /// Accepts a peer's introduction from a handshake.
     pub fn introduce(&mut self, introduction: &Introduction) -> Introduced {
         let outcome = self.gate.introduce(introduction);
         let node = introduction.member.node;
@@ -311,7 +309,7 @@ impl Endpoint {
         outcome
     }
 
-    /// Nothing of this node is taken any more.
+    /// Stops accepting datagrams of this node.
     pub fn part(&mut self, node: NodeId) {
         self.gate.part(node);
         self.heard.remove(&node);
@@ -324,7 +322,7 @@ impl Endpoint {
         self.gate.allow(members);
     }
 
-    /// Sets whether received datagrams are kept for others; drops those kept so far if not.
+    /// Sets whether received datagrams are retained for others; drops the retained ones if not.
     pub fn set_keeps(&mut self, keeps: bool) {
         if self.keeps && !keeps {
             self.kept = Kept::new(&self.limits);
@@ -332,12 +330,12 @@ impl Endpoint {
         self.keeps = keeps;
     }
 
-    /// Sets the nodes that keep datagrams, and are asked for them before their owner.
+    /// Sets the nodes that retain datagrams, and are asked for them before their owner.
     pub fn set_acceptors(&mut self, acceptors: &[NodeId]) {
         self.acceptors = acceptors.to_vec();
     }
 
-    /// The round trip to others, as the caller takes it to be.
+    /// Sets the round-trip time to other nodes, as measured by the caller.
     pub fn set_rtt(&mut self, rtt_us: u64) {
         self.rtt_us = rtt_us;
         for heard in self.heard.values_mut() {
@@ -347,12 +345,11 @@ impl Endpoint {
         }
     }
 
-    /// The keys.
     pub const fn keys(&self) -> &Keys {
         self.gate.keys()
     }
 
-    /// Changes the keys: adds one, hears that a node named one, or switches ([pkt-3]).
+    /// Changes the keys: adds one, records a node's announcement, or switches ([pkt-3]).
     pub fn rekey<T>(&mut self, change: impl FnOnce(&mut Keys) -> T) -> T {
         let done = self.gate.rekey(change);
         self.control.rekey(self.gate.keys());
@@ -362,7 +359,7 @@ impl Endpoint {
         done
     }
 
-    /// Datagrams that were not taken, by reason.
+    /// Returns the counts of refused datagrams, by reason.
     pub const fn refusals(&self) -> &Refusals {
         self.gate.refusals()
     }
@@ -372,27 +369,27 @@ impl Endpoint {
         &self.counters
     }
 
-    /// [gap-2] All numbers of a channel below are delivered or given up.
+    /// [gap-2] Returns the number below which all of a channel's numbers are delivered or given up.
     pub fn done_to(&self, of: ChannelName) -> Option<u64> {
         let heard = self.heard.get(&of.owner).filter(|heard| heard.boot == of.boot)?;
         Some(heard.channels.get(&of.channel)?.inbound.done_to())
     }
 
-    /// [gap-2] A heartbeat, by whatever way, named the number of a channel's next datagram: what is
-    /// below and not here is missing.
+    /// [gap-2] Handles a heartbeat, received on any path, that names the number of a channel's next
+    /// datagram: lower numbers that have not arrived are missing.
     pub fn hear_next(&mut self, of: ChannelName, next: u64, now: Time) {
         self.on_channel(of, |inbound, quota, happened| {
             inbound.on_tail(next, now, quota, happened);
         });
     }
 
-    /// When the last original of this node's own came: repairs and answers for others are no sign
-    /// of life.
+    /// Returns when the last original datagram of this node arrived. Repairs and answers for others
+    /// do not prove that it is alive.
     pub fn alive(&self, node: NodeId) -> Option<Time> {
         self.heard.get(&node)?.alive
     }
 
-    /// Returns the memory held for a sender's incomplete or waiting messages.
+    /// Returns the memory used by a sender's incomplete or waiting messages.
     pub fn quota(&self, node: NodeId) -> Option<&Quota> {
         self.heard.get(&node).map(|heard| &heard.quota)
     }
@@ -402,16 +399,15 @@ impl Endpoint {
         mem::take(&mut self.events)
     }
 
-    /// Datagrams that ask, answer and repair. What is not taken in time is dropped, as a network
-    /// would.
+    /// Takes the datagrams that request, answer and repair. Datagrams not taken in time are
+    /// dropped, as a network would.
     pub fn take_control(&mut self) -> Vec<Outgoing> {
         self.control.take()
     }
 
-    /// When [`Self::poll`] has something to do. Data that waits for its pace is
-    /// [`Self::data_due`]'s.
+    /// Returns when [`Self::poll`] is due next. Paced data is covered by [`Self::data_due`].
     pub fn next_due(&self) -> Option<Time> {
-        // A tail waits behind what is not sent yet.
+        // A tail waits until everything has been sent.
         let idle = self.channels.values().filter(|channel| !channel.outbound.has_unsent());
         let tails = idle.filter_map(|channel| channel.tail.due());
         let heard = self.heard.values().flat_map(|heard| heard.channels.values());
@@ -422,7 +418,7 @@ impl Endpoint {
         tails.chain(waits.flatten()).min()
     }
 
-    /// Asks for what is missing, reports it, says how far this node's channels went.
+    /// Requests and reports missing datagrams, and sends the tails that are due.
     pub fn poll(&mut self, now: Time) {
         self.poll_heard(now);
         self.poll_tails(now);

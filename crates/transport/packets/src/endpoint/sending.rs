@@ -1,4 +1,4 @@
-//! This node's own channels: messages in, paced datagrams out, tails behind them.
+//! This node's own channels: messages in, paced datagrams out, followed by tails.
 
 use quorate_core::{
     ballot::Ballot,
@@ -18,7 +18,7 @@ use crate::{
     trust::{Group, Keys, Place, Seal},
 };
 
-/// Microseconds of its rate that a paced channel sends together.
+/// Period, in microseconds of its rate, for which a paced channel batches datagrams.
 const TOGETHER_US: u64 = 200;
 
 /// A channel of this node.
@@ -33,7 +33,7 @@ pub(super) struct Channel {
     pub(super) tail: TailTimer,
     /// The ballot and decision that tails announce.
     told: (Ballot, Slot),
-    /// [rate-3] The higher ballot whose leader was heard on the group.
+    /// [rate-3] A higher ballot, a frame of whose leader arrived on the group.
     stopped: Option<Ballot>,
 }
 
@@ -45,8 +45,8 @@ impl Channel {
     }
 }
 
-/// Returns the bytes that make it worth sending from a paced channel: all that wait, a moment's
-/// worth, or a datagram. A wake-up for each datagram would cost more than sending it.
+/// Returns the number of bytes that justifies sending on a paced channel: all that wait, a batch
+/// period's worth, or a datagram. A wake-up for each datagram would cost more than sending it.
 fn enough(pacer: &Pacer, outbound: &Outbound) -> usize {
     let moment = pacer.bytes_in(TOGETHER_US);
     outbound.unsent_bytes_within(moment).max(outbound.datagram_bytes())
@@ -58,7 +58,7 @@ fn enough(pacer: &Pacer, outbound: &Outbound) -> usize {
 pub struct Taken;
 
 impl Endpoint {
-    /// Opens a channel, to the group or to one member. Those who should listen hear of it by a
+    /// Opens a channel, to the group or to one member. Its listeners learn about it from a
     /// handshake.
     pub fn open(&mut self, channel: u8, to: Option<Member>, now: Time) -> Result<(), Taken> {
         let full = self.channels.len() >= OWN_CHANNELS_MAX;
@@ -94,8 +94,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Ends a channel: what was not sent never is, and nothing is repeated. Opened again, for
-    /// whomever, its numbers go on ([pkt-1]).
+    /// Closes a channel: unsent datagrams are dropped, and none are repeated. If it is opened
+    /// again, for any receiver, its numbers continue ([pkt-1]).
     pub fn close(&mut self, channel: u8) {
         if let Some(ended) = self.channels.remove(&channel) {
             self.closed.insert(channel, ended.outbound.sent_to());
@@ -109,7 +109,7 @@ impl Endpoint {
         }
     }
 
-    /// Queues a message. It leaves with [`Self::take_data`].
+    /// Queues a message. It is sent by [`Self::take_data`].
     ///
     /// # Panics
     /// If the channel is not open.
@@ -117,7 +117,7 @@ impl Endpoint {
         self.send_pieces(channel, &[message])
     }
 
-    /// The same for a message that is given in pieces.
+    /// Queues a message that is passed in pieces.
     ///
     /// # Panics
     /// If the channel is not open.
@@ -129,30 +129,32 @@ impl Endpoint {
         channel.outbound.push(message, channel.key, &channel.seal)
     }
 
-    /// Bytes of messages that a channel takes before what is undecided fills its window ([rate-1]).
+    /// Returns how many bytes of messages a channel accepts before undecided ones fill its window
+    /// ([rate-1]).
     pub fn room(&self, channel: u8) -> usize {
         self.channels.get(&channel).map_or(0, |channel| channel.outbound.room())
     }
 
-    /// The number of a channel's next datagram: what heartbeats name ([gap-2]).
+    /// Returns the number of a channel's next datagram, as named by heartbeats ([gap-2]).
     pub fn next_number(&self, channel: u8) -> Option<u64> {
         self.channels.get(&channel).map(|channel| channel.outbound.next())
     }
 
-    /// The number behind the last datagram of a channel that has left: none from there on can be
-    /// missing yet.
+    /// Returns the number after the last datagram sent on a channel: no higher one can be missing
+    /// yet.
     pub fn sent_to(&self, channel: u8) -> Option<u64> {
         self.channels.get(&channel).map(|channel| channel.outbound.sent_to())
     }
 
-    /// [pkt-8] All messages of a channel below this number are decided and announced.
+    /// [pkt-8] Releases all messages of a channel below this number, which are decided and
+    /// announced.
     pub fn release_to(&mut self, channel: u8, number: u64) {
         if let Some(channel) = self.channels.get_mut(&channel) {
             channel.outbound.release_to(number);
         }
     }
 
-    /// Announces a decision, with the ballot that its values belong to ([told-2]).
+    /// Announces a decision, with the ballot of its values ([told-2]).
     pub fn tell(&mut self, channel: u8, ballot: Ballot, decided_to: Slot, now: Time) {
         let Some(channel) = self.channels.get_mut(&channel) else {
             return;
@@ -167,8 +169,8 @@ impl Endpoint {
         }
     }
 
-    /// [rate-3] A leader of this ballot was heard on the group. Who multicasts proposals of a lower
-    /// one stops at once: what was not sent never is.
+    /// [rate-3] Handles a frame of this ballot's leader, received on the group. A node that
+    /// multicasts proposals of a lower ballot stops at once, and drops what it has not sent.
     pub fn hear_leader(&mut self, ballot: Ballot) {
         for channel in self.channels.values_mut() {
             let lower = channel.told.0 < ballot && channel.told.0 > Ballot::ZERO;
@@ -181,8 +183,8 @@ impl Endpoint {
         }
     }
 
-    /// The next datagrams of a channel that may leave now, for one call of the kernel. They count
-    /// as sent.
+    /// Returns the next datagrams of a channel that may be sent now, for one system call. They
+    /// count as sent.
     pub fn take_data(&mut self, channel: u8, now: Time) -> Option<(To, Run<'_>)> {
         let channel = self.channels.get_mut(&channel)?;
         let Channel { outbound, losses, pacer, tail, .. } = channel;
@@ -212,14 +214,14 @@ impl Endpoint {
         }
     }
 
-    /// When [`Self::take_data`] has something, if anything waits.
+    /// Returns when [`Self::take_data`] has datagrams, if any wait.
     pub fn data_due(&self, channel: u8) -> Option<Time> {
         let channel = self.channels.get(&channel)?;
         let waits = channel.outbound.has_unsent();
         waits.then(|| channel.pacer.due(enough(&channel.pacer, &channel.outbound)))
     }
 
-    /// The kernel or a device had no room for a datagram of this channel ([rate-2]).
+    /// Records that the kernel or a device had no space for a datagram of this channel ([rate-2]).
     pub fn own_drop(&mut self, channel: u8) {
         if let Some(channel) = self.channels.get_mut(&channel) {
             channel.pacer.own_drop();
@@ -240,12 +242,12 @@ impl Endpoint {
         self.channels.get(&channel).map(|channel| channel.pacer.loss_ppm())
     }
 
-    /// The rate of a channel, in bytes per second.
+    /// Returns the rate of a channel, in bytes per second.
     pub fn rate_bytes_s(&self, channel: u8) -> Option<u64> {
         self.channels.get(&channel).map(|channel| channel.pacer.rate_bytes_s())
     }
 
-    /// [told-2] Says how far channels went when nothing follows.
+    /// [told-2] Announces the ends of channels that have nothing more to send.
     pub(super) fn poll_tails(&mut self, now: Time) {
         for (&number, channel) in &mut self.channels {
             if channel.outbound.has_unsent() || !channel.tail.poll(now) {

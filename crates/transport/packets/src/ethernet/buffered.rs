@@ -2,19 +2,19 @@
 
 use std::fmt;
 
-/// The receive ring that a socket got.
+/// Actual size of a socket's receive ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffered {
-    /// Bytes that it has.
+    /// Actual size, in bytes.
     pub bytes: usize,
-    /// Bytes that were wanted.
+    /// Requested size, in bytes.
     pub wanted: usize,
-    /// Frames that wait there at most, however short they are.
+    /// Maximum number of waiting frames, however short they are.
     pub frames: usize,
 }
 
 impl Buffered {
-    /// Returns whether it is less than half of the request: a ring has whole blocks, so it is
+    /// Returns whether it is less than half of the request: a ring has whole blocks, so the size is
     /// rarely exact.
     pub const fn is_short(self) -> bool {
         self.bytes < self.wanted / 2

@@ -1,4 +1,4 @@
-//! A packet socket: a run of datagrams in one call, arrivals without one.
+//! A packet socket: sends a run of datagrams in one system call, and receives without one.
 
 use std::io;
 
@@ -21,9 +21,9 @@ use crate::ethernet::{
     xdp::{Mode, NoXdp, Ways, Xdp},
 };
 
-/// Frames of one [`Ethernet::receive`]: others have a turn, too.
+/// Maximum number of frames per [`Ethernet::receive`], so that other work is not starved.
 const BATCH: usize = 256;
-/// Looks that found nothing, from one question whether AF_XDP is still there to the next.
+/// Number of empty receives between two checks whether AF_XDP is still attached.
 const QUIET: u32 = 1024;
 
 /// A socket on one interface. It never blocks.
@@ -36,15 +36,15 @@ pub struct Ethernet {
     buffered: Buffered,
     refusals: Refusals,
     lost: u64,
-    /// The way past the network stack, if there is one.
+    /// The path that bypasses the network stack, if there is one.
     xdp: Option<Xdp>,
-    /// Consecutive looks that found nothing.
+    /// Consecutive receives without a frame.
     quiet: u32,
 }
 
 impl Ethernet {
-    /// A socket that hears what is for this interface and, if one is named, for a group. Several
-    /// sockets of a machine may have one interface and EtherType: each hears everything.
+    /// Opens a socket that receives frames for this interface and, if one is named, for a group.
+    /// Several sockets of a machine may share an interface and EtherType: each receives everything.
     pub fn bind(
         interface: &str,
         ether_type: u16,
@@ -60,8 +60,8 @@ impl Ethernet {
         let socket = open()?;
         let interface = Interface::named(interface, socket.as_fd())?;
         let (ring, buffered) = ring(socket.as_fd(), interface.mtu, receive_bytes)?;
-        // It has no EtherType until now, so that nothing is heard that came before there was a
-        // ring.
+        // The socket has no EtherType until now, so that frames from before there was a ring are
+        // not received.
         let place = Place::new(interface.index, ether_type);
         net::bind(&socket, &place).map_err(|error| interface.failed(error, socket.as_fd()))?;
         if let Some(group) = group {
@@ -82,9 +82,9 @@ impl Ethernet {
         })
     }
 
-    /// Takes frames by AF_XDP from now on, with room for about so many bytes in each queue of the
-    /// interface; what comes by no queue of these is heard as before. One socket of an interface
-    /// can. The program at the interface is gone with this socket, however its process ends.
+    /// Receives frames by AF_XDP from now on, with space for about `receive_bytes` in each queue of
+    /// the interface; frames of other queues arrive as before. Only one socket of an interface can
+    /// do so. The program at the interface is removed with this socket, however its process ends.
     pub fn use_xdp(&mut self, receive_bytes: usize, ways: Ways) -> Result<Mode, NoXdp> {
         let xdp = Xdp::open(&self.interface, self.hears.ether_type, receive_bytes, ways)?;
         let mode = xdp.mode();
@@ -92,7 +92,7 @@ impl Ethernet {
         Ok(mode)
     }
 
-    /// Returns the way frames arrive now.
+    /// Returns how frames arrive now.
     pub fn mode(&self) -> Mode {
         self.xdp.as_ref().map(Xdp::mode).unwrap_or_default()
     }
@@ -103,22 +103,22 @@ impl Ethernet {
         self.xdp.iter().flat_map(Xdp::sockets)
     }
 
-    /// The program may have been taken away, or the interface: then frames come as before.
+    /// Falls back to the packet socket if the program was detached, or the interface removed.
     fn look_at_xdp(&mut self) {
         self.xdp.take_if(|xdp| !xdp.is_attached() || xdp.is_broken());
     }
 
-    /// The address of the interface when this was bound.
+    /// Returns the address that the interface had when this was bound.
     pub const fn local(&self) -> Mac {
         self.interface.mac
     }
 
-    /// The interface's MTU when this was bound.
+    /// Returns the MTU that the interface had when this was bound.
     pub const fn mtu(&self) -> usize {
         self.interface.mtu
     }
 
-    /// Longest datagram that fits.
+    /// Returns the maximum length of a datagram.
     pub fn datagram_bytes_max(&self) -> usize {
         let longest = self.interface.mtu.saturating_sub(LENGTH_BYTES);
         longest.min(usize::from(u16::MAX))
@@ -129,12 +129,12 @@ impl Ethernet {
         self.buffered
     }
 
-    /// Frames of this EtherType that were not taken.
+    /// Returns the counts of refused frames of this EtherType, by reason.
     pub const fn refusals(&self) -> &Refusals {
         &self.refusals
     }
 
-    /// Returns the number of frames that found no space in the ring so far.
+    /// Returns the number of frames lost because the ring was full.
     pub fn lost(&mut self) -> Result<u64, Failed> {
         let taken = system::take_lost(self.socket.as_fd());
         let option = "PACKET_STATISTICS";
@@ -146,9 +146,9 @@ impl Ethernet {
         Ok(self.lost + by_xdp)
     }
 
-    /// Sends datagrams that lie one behind the other, all of one length but for the last, which may
-    /// be shorter; each in a frame of its own. To a group, as to a single interface. They do not
-    /// come back.
+    /// Sends datagrams that are stored back to back, all of one length except the last, which may
+    /// be shorter; each in a frame of its own, to a single interface or a group. They are not
+    /// looped back.
     pub fn send(&mut self, to: Mac, bytes: &[u8], segment_bytes: usize) -> Result<Sent, Failed> {
         let segment_bytes = segment_bytes.clamp(1, bytes.len().max(1));
         let last_bytes = match bytes.len() % segment_bytes {
@@ -160,7 +160,7 @@ impl Ethernet {
             let (from, ether_type) = (self.interface.mac, self.hears.ether_type);
             Some(frame::header(to, from, ether_type, length))
         };
-        // [pkt-4] Nothing is cut: what does not fit is refused.
+        // [pkt-4] Nothing is fragmented: a datagram that does not fit is refused.
         let Some((header, last_header)) = header(segment_bytes).zip(header(last_bytes)) else {
             return Ok(Sent::TooLong);
         };
@@ -172,7 +172,7 @@ impl Ethernet {
         }
     }
 
-    /// Past the interface's queue, which AF_XDP does not know: what shapes there does not hold.
+    /// Sends past the interface's queue, which AF_XDP bypasses: traffic shaping does not apply.
     fn send_by_xdp(&mut self, run: &Run<'_>) -> Result<Sent, Failed> {
         let datagrams = run.datagrams();
         let frames = (0..datagrams).map(|at| run.frame(at));
@@ -194,7 +194,7 @@ impl Ethernet {
                 Err(Errno::INTR) => {}
                 Err(Errno::MSGSIZE) => return Ok(Sent::TooLong),
                 Err(Errno::AGAIN) => return Ok(Sent::Blocked(sent)),
-                // [rate-2] The interface's queue is full: the rest of the run would meet the same.
+                // [rate-2] The interface's queue is full: the rest of the run would not fit either.
                 Err(Errno::NOBUFS) => return Ok(Sent::Dropped(run.datagrams() - sent)),
                 Err(error) => return Err(self.interface.failed(error, self.socket.as_fd())),
             }
@@ -202,10 +202,11 @@ impl Ethernet {
         Ok(Sent::All)
     }
 
-    /// Takes what arrived, up to a bound: each datagram, with the address that it claims to be
-    /// from, goes to `take`. How many frames there were, refused ones too; none: nothing waits.
+    /// Receives arrived frames, up to a bound; passes each datagram, with the address that it
+    /// claims to be from, to `take`. Returns the number of frames, refused ones included; 0 if none
+    /// are waiting.
     ///
-    /// That the interface is down or gone is said once, behind what arrived before.
+    /// An interface that is down or gone is reported once, after the frames that arrived before.
     pub fn receive(&mut self, mut take: impl FnMut(Mac, &[u8])) -> Result<usize, Failed> {
         let mut frames = self.receive_xdp(&mut take);
         let by_xdp = frames;
@@ -219,9 +220,10 @@ impl Ethernet {
                 Err(refusal) => self.refusals.count(refusal),
             }
         }
-        // Frames on the packet socket did not pass the program, or passed it by a queue without a
-        // socket. A process that sleeps until woken finds nothing here twice in a row; one that
-        // never sleeps does so all the time, and need not ask the kernel each time.
+        // Frames on the packet socket did not pass the program, or passed it through a queue
+        // without a socket. A process that sleeps until woken rarely finds no frames twice in
+        // succession; one that never sleeps does so all the time, and need not query the kernel
+        // each time.
         self.quiet = match frames {
             0 => self.quiet.wrapping_add(1),
             _ => 0,
@@ -253,7 +255,7 @@ impl Ethernet {
         })
     }
 
-    /// Checks the state of the interface; until this is called, the socket is always ready.
+    /// Reports the state of the interface; until this is called, the socket is always ready.
     fn check(&self) -> Result<(), Failed> {
         let failed = |error| self.interface.failed(error, self.socket.as_fd());
         sockopt::socket_error(&self.socket).and_then(|error| error).map_err(failed)
@@ -271,7 +273,7 @@ fn open() -> Result<OwnedFd, Failed> {
     net::socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None).map_err(refused)
 }
 
-/// Why there is no packet socket.
+/// Returns the reason that a packet socket cannot be opened.
 pub(crate) fn refused(error: Errno) -> Failed {
     let source = io::Error::from(error);
     match error {
@@ -280,7 +282,7 @@ pub(crate) fn refused(error: Errno) -> Failed {
     }
 }
 
-/// A ring of this size, or the largest one that there is memory for.
+/// Creates a ring of this size, or the largest one that memory allows.
 fn ring(
     socket: BorrowedFd<'_>,
     mtu: usize,

@@ -1,4 +1,4 @@
-//! Why there is no socket, or why it cannot go on; each says what to do.
+//! Reasons that a socket cannot be opened or used, each with advice.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use crate::ethernet::Mac;
 /// An error of a raw socket.
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {
-    /// The process may not have such a socket.
+    /// The process lacks the capability for such a socket.
     #[error(
         "raw Ethernet needs the right CAP_NET_RAW ({source}): `setcap cap_net_raw+ep` on the program, or \
          AmbientCapabilities=CAP_NET_RAW in its unit"
@@ -16,7 +16,7 @@ pub enum Failed {
     /// No such interface.
     #[error("there is no interface {name}: {source}; `ip link` lists them")]
     Interface {
-        /// As it was given.
+        /// Name as passed in.
         name: String,
         source: io::Error,
     },
@@ -25,15 +25,14 @@ pub enum Failed {
         "{name} is no Ethernet interface: its hardware type is {hardware}, not 1; choose another"
     )]
     NotEthernet {
-        /// Its name.
         name: String,
-        /// As the system numbers them (`ARPHRD_…`).
+        /// Hardware type, as the system numbers them (`ARPHRD_…`).
         hardware: u16,
     },
-    /// The number is none of an EtherType.
+    /// The number is not an EtherType.
     #[error("{0:#06x} is no EtherType: they begin at 0x0600; 0x88b5 and 0x88b6 are for local use")]
     NoEtherType(u16),
-    /// The address is no group.
+    /// The address is not a group.
     #[error(
         "{0} is no group address: the lowest bit of its first byte is 1, and it is not all ones"
     )]
@@ -41,43 +40,42 @@ pub enum Failed {
     /// The group cannot be joined.
     #[error("cannot join {group} on {interface}: {source}; net.core.optmem_max bounds the groups")]
     Join {
-        /// Which group.
         group: Mac,
-        /// On which interface.
+        /// Name of the interface.
         interface: String,
         source: io::Error,
     },
     /// The kernel lacks packet sockets, or a part of them.
     #[error("the system lacks {option} for raw Ethernet: {source}; the kernel needs CONFIG_PACKET")]
     Option {
-        /// Which part.
+        /// Name of the missing part.
         option: &'static str,
         source: io::Error,
     },
-    /// There is no memory for the smallest receive ring.
+    /// There is not enough memory for the smallest receive ring.
     #[error("there is no receive ring of {bytes} bytes: {source}; free memory")]
     Ring {
-        /// Bytes of the smallest ring.
+        /// Size of the smallest ring.
         bytes: usize,
         source: io::Error,
     },
-    /// The interface is down. What is sent meanwhile is lost; the socket goes on when it is up
-    /// again.
+    /// The interface is down. Frames sent meanwhile are lost; the socket works again when the
+    /// interface is up.
     #[error("{interface} is down: `ip link set {interface} up`, and the socket goes on")]
     Down {
-        /// Its name.
+        /// Name of the interface.
         interface: String,
     },
-    /// The interface was removed, or moved to another namespace. The socket is of no more use.
+    /// The interface was removed, or moved to another namespace. The socket can no longer be used.
     #[error("{interface} is gone: when it is there again, a new socket is needed")]
     Gone {
-        /// Its name.
+        /// Name of the interface.
         interface: String,
     },
-    /// Sending or receiving failed otherwise.
+    /// Sending or receiving failed for another reason.
     #[error("raw Ethernet on {interface}: {source}")]
     Io {
-        /// Its name.
+        /// Name of the interface.
         interface: String,
         source: io::Error,
     },

@@ -1,24 +1,23 @@
-//! The bytes of a frame: Ethernet's header, the length of the datagram, the datagram.
+//! The bytes of a frame: Ethernet header, length of the datagram, datagram.
 //!
-//! The length is there because Ethernet pads a frame to 60 bytes and does not say by how much.
+//! The length is needed because Ethernet pads a frame to 60 bytes without recording by how much.
 
 use crate::ethernet::{Mac, refusal::Refusal};
 
 /// The EtherType *local experimental 1* of IEEE 802.
 pub const ETHER_TYPE: u16 = 0x88b5;
-/// Lowest EtherType; what is below is the length of an older kind of frame.
+/// Lowest EtherType; lower values are lengths of an older kind of frame.
 pub const ETHER_TYPE_MIN: u16 = 0x0600;
-/// Destination, source, EtherType: what is not counted in an MTU.
+/// Length of destination, source and EtherType, which do not count towards an MTU.
 pub const ETHERNET_BYTES: usize = 14;
-/// Bytes of the length, which are.
+/// Length of the length field, which counts towards the MTU.
 pub const LENGTH_BYTES: usize = 2;
-/// Bytes before the datagram.
+/// Number of bytes before the datagram.
 pub const HEADER_BYTES: usize = ETHERNET_BYTES + LENGTH_BYTES;
 
 /// A parsed frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// Destination.
     pub to: Mac,
     /// Claimed source.
     pub from: Mac,
@@ -38,7 +37,7 @@ pub const fn header(
     [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p]
 }
 
-/// Reads a frame; what is behind the datagram is padding.
+/// Parses a frame. Bytes after the datagram are padding.
 pub fn read(bytes: &[u8], ether_type: u16) -> Result<Frame<'_>, Refusal> {
     let (header, rest) = bytes.split_first_chunk().ok_or(Refusal::Short)?;
     let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p]: [u8; HEADER_BYTES] = *header;

@@ -24,12 +24,12 @@ pub(crate) struct Interface {
     pub(crate) name: String,
     pub(crate) index: u32,
     pub(crate) mac: Mac,
-    /// Longest frame, Ethernet's header not counted.
+    /// Maximum length of a frame, without Ethernet's header.
     pub(crate) mtu: usize,
 }
 
 impl Interface {
-    /// The one of this name; any socket will do to ask.
+    /// Looks up an interface by name. `socket` is only used for the ioctl.
     pub(crate) fn named(name: &str, socket: BorrowedFd<'_>) -> Result<Self, Failed> {
         let failed = |source: io::Error| Failed::Interface { name: name.to_owned(), source };
         let invalid = || failed(io::ErrorKind::InvalidInput.into());
@@ -43,11 +43,11 @@ impl Interface {
         Ok(Self { name: name.to_owned(), index, mac, mtu })
     }
 
-    /// Explains an error of its socket.
+    /// Converts an error of the interface's socket.
     pub(crate) fn failed(&self, error: Errno, socket: BorrowedFd<'_>) -> Failed {
         let interface = self.name.clone();
         match error {
-            // An interface that is removed is said to be down first.
+            // An interface that is removed is first reported as down.
             Errno::NETDOWN if index_to_name(socket, self.index).is_ok() => {
                 Failed::Down { interface }
             }

@@ -2,12 +2,12 @@
 
 use std::{fmt, str::FromStr};
 
-/// Six bytes, as they are in a frame.
+/// Hardware address: six bytes, in the order of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
-    /// Every interface of a segment.
+    /// Address of every interface of a segment.
     pub const BROADCAST: Self = Self([0xff; 6]);
 
     /// Returns whether it is the address of a group that can be joined: a group address that is not
@@ -24,7 +24,7 @@ impl fmt::Display for Mac {
     }
 }
 
-/// The text is no hardware address.
+/// Error for text that is not a hardware address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a hardware address is six bytes in hexadecimal, such as 02:00:00:00:00:01")]
 pub struct NoMac;
@@ -37,7 +37,7 @@ impl FromStr for Mac {
         let mut bytes = [0; 6];
         for byte in &mut bytes {
             let part = parts.next().ok_or(NoMac)?;
-            // `from_str_radix` would take a sign, too.
+            // `from_str_radix` would accept a sign, too.
             let plain = part.len() == 2 && part.bytes().all(|digit| digit.is_ascii_hexdigit());
             *byte = u8::from_str_radix(part, 16).ok().filter(|_| plain).ok_or(NoMac)?;
         }

@@ -1,8 +1,8 @@
 //! The receive ring: memory that the kernel fills while this process reads it.
 //!
-//! The rest of the crate may rely on this: a [`Slot`]'s bytes do not change while it is held,
+//! The rest of the crate may rely on this: a [`Slot`]'s bytes do not change while it exists,
 //! whatever the kernel, the network or another thread does; and no memory outside of the ring is
-//! ever looked at.
+//! ever read.
 #![allow(unsafe_code, reason = "memory shared with the kernel has no safe form")]
 
 use std::{
@@ -19,16 +19,16 @@ use rustix::{
 
 use crate::ethernet::{shape::Shape, system};
 
-/// Owner of a slot, in its first word: the kernel, or, with this bit, this process.
+/// Owner of a slot, in its first word: this process if this bit is set, otherwise the kernel.
 const OURS: u32 = libc::TP_STATUS_USER;
 const KERNELS: u32 = libc::TP_STATUS_KERNEL;
 
-/// The ring of one socket. Slots are filled, read and given back in a circle.
+/// The ring of one socket. Slots are filled, read and released in a circle.
 pub(crate) struct Ring {
     /// `shape.bytes()` bytes, mapped until this is dropped.
     memory: NonNull<u8>,
     shape: Shape,
-    /// The slot that is filled next, or was filled first.
+    /// Index of the slot that is read next.
     next: usize,
 }
 
@@ -38,13 +38,14 @@ pub(crate) struct Ring {
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Gives a socket a ring, and maps it. The socket has none yet, and none if this fails.
+    /// Creates a ring for a socket, and maps it. The socket must not have one yet, and has none if
+    /// this fails.
     pub(crate) fn map(socket: BorrowedFd<'_>, shape: Shape) -> io::Result<Self> {
         system::set_layout(socket)?;
         system::set_receive_ring(socket, shape)?;
         Self::map_whole(socket, shape).inspect_err(|_| {
             let none = Shape { blocks: 0, ..shape };
-            // If it keeps its ring, the attempt with a smaller one reports that.
+            // If the socket keeps its ring, the attempt with a smaller one reports that.
             let _ = system::set_receive_ring(socket, none);
         })
     }
@@ -61,12 +62,13 @@ impl Ring {
         Ok(Self { memory, shape, next: 0 })
     }
 
-    /// The next frame that arrived, until it is given back; `None` if none waits.
+    /// Returns the next frame that arrived; `None` if none is waiting. Dropping it releases its
+    /// slot.
     pub(crate) fn next(&mut self) -> Option<Slot<'_>> {
         // Pairs with the kernel's barrier before it sets the bit: what it wrote into the slot is
-        // seen.
+        // visible.
         let status = self.status().load(Ordering::Acquire);
-        // Not `then_some`: a slot that is made and dropped would take this word from the kernel.
+        // Not `then_some`: creating and dropping a slot would take this word from the kernel.
         if status & OURS == 0 {
             return None;
         }
@@ -102,7 +104,7 @@ impl Drop for Ring {
     }
 }
 
-/// A frame that arrived. It is given back to the kernel when it is dropped.
+/// A frame that arrived. Its slot is returned to the kernel when this is dropped.
 pub(crate) struct Slot<'a> {
     ring: &'a mut Ring,
 }

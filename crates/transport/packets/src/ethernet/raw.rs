@@ -1,8 +1,8 @@
-//! Whole frames of an interface, as they are: nothing is added, looked at or buffered beyond what
-//! the kernel keeps.
+//! Whole frames of an interface, unchanged: nothing is added, interpreted, or buffered outside of
+//! the kernel.
 //!
-//! For who makes frames of its own and rarely sends them, such as the owner of a device in the
-//! kernel.
+//! For callers that build their own frames and rarely send them, such as the owner of a device in
+//! the kernel.
 
 use std::{io, time::Duration};
 
@@ -25,15 +25,15 @@ use crate::ethernet::{
 
 pub use crate::ethernet::system::Bits;
 
-/// What is left of a frame whose tag was taken off: its addresses ([`Raw::hear_tagged`]).
+/// Number of bytes received of a frame whose tag was removed: its addresses ([`Raw::hear_tagged`]).
 pub const TAGGED_BYTES: usize = 12;
 /// `ETH_P_ALL` of linux/if_ether.h.
 const ALL_TYPES: u16 = 3;
 
-/// What a socket hears.
+/// Frames that a socket receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hears {
-    /// Nothing: it only sends.
+    /// None: it only sends.
     Nothing,
     /// Frames of this EtherType sent by others, whatever their destination.
     EtherType(u16),
@@ -47,7 +47,8 @@ pub struct Raw {
 }
 
 impl Raw {
-    /// On an interface, which is in a group as long as the socket is open, if one is named.
+    /// Opens a socket on an interface. If a group is named, the interface belongs to it as long as
+    /// the socket is open.
     pub fn open(interface: &str, hears: Hears, group: Option<Mac>) -> Result<Self, Failed> {
         let socket =
             net::socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None)
@@ -67,7 +68,7 @@ impl Raw {
         Ok(raw)
     }
 
-    /// The interface is in one more group.
+    /// Joins one more group with the interface.
     pub fn join(&self, group: Mac) -> Result<(), Failed> {
         if !group.is_group() {
             return Err(Failed::NoGroup(group));
@@ -80,18 +81,18 @@ impl Raw {
         })
     }
 
-    /// From now on only frames of the interface itself with such bits: others wake no thread. Frames
-    /// of VLANs are none, whose tags the kernel takes off before a socket sees them, whether they
-    /// have interfaces of their own or not.
+    /// Restricts the socket to frames of the interface itself that match these bits, so that other
+    /// frames wake no thread. Excludes VLAN frames, whose tags the kernel removes before a socket
+    /// sees them, whether or not they have interfaces of their own.
     pub fn hear_only(&self, only: Bits) -> Result<(), Failed> {
         let option = "SO_ATTACH_FILTER";
         system::hear_only(self.socket.as_fd(), self.interface.index, only)
             .map_err(|source| Failed::Option { option, source })
     }
 
-    /// From now on all frames of this EtherType, as a socket of all types hears them: before the
-    /// kernel sorts those that it takes the tag of a VLAN off, or of a priority. Of these
-    /// [`TAGGED_BYTES`] are heard, so that they can be counted.
+    /// Receives all frames of this EtherType from now on, as a socket of all types does: before the
+    /// kernel handles those from which it removes a VLAN or priority tag. Of tagged frames only
+    /// [`TAGGED_BYTES`] are received, so that they can be counted.
     pub fn hear_tagged(&self, ether_type: u16) -> Result<(), Failed> {
         let option = "SO_ATTACH_FILTER";
         let bytes = u32::try_from(TAGGED_BYTES).unwrap_or(u32::MAX);
@@ -102,29 +103,29 @@ impl Raw {
             .map_err(|error| self.interface.failed(error, self.socket.as_fd()))
     }
 
-    /// Returns whether the interface strips VLAN tags before frames reach a socket; not every one
-    /// reports it.
+    /// Returns whether the interface strips VLAN tags before frames reach a socket; not every
+    /// interface reports it.
     pub fn takes_tags(&self) -> Option<bool> {
         let name = Name::new(&self.interface.name)?;
         system::takes_tags(self.socket.as_fd(), name).ok()
     }
 
-    /// The interface's number.
+    /// Returns the interface's number.
     pub const fn index(&self) -> u32 {
         self.interface.index
     }
 
-    /// Returns the current name of the interface; `None`: it is gone.
+    /// Returns the current name of the interface; `None` if it is gone.
     pub fn name(&self) -> Option<String> {
         index_to_name(&self.socket, self.interface.index).ok()
     }
 
-    /// The address of the interface when this was opened.
+    /// Returns the address that the interface had when this was opened.
     pub const fn local(&self) -> Mac {
         self.interface.mac
     }
 
-    /// Sends a frame; whether there was room for it. It does not wait.
+    /// Sends a frame without waiting; returns whether there was space for it.
     pub fn send(&self, frame: &[u8]) -> Result<bool, Failed> {
         match net::send(&self.socket, frame, SendFlags::DONTWAIT) {
             Ok(_) => Ok(true),
@@ -133,20 +134,20 @@ impl Raw {
         }
     }
 
-    /// Sets how long [`Raw::receive`] waits for a frame; `None`: without limit.
+    /// Sets how long [`Raw::receive`] waits for a frame; `None` is without limit.
     pub fn set_patience(&self, patience: Option<Duration>) -> Result<(), Failed> {
         let option = "SO_RCVTIMEO";
         let set = sockopt::set_socket_timeout(&self.socket, Timeout::Recv, patience);
         set.map_err(|error| Failed::Option { option, source: io::Error::from(error) })
     }
 
-    /// The oldest frame, as far as the buffer is long; `None` if none came in time, or one that is
-    /// too long.
+    /// Receives the oldest frame into the buffer; `None` if none arrived in time, or if the frame
+    /// is too long.
     pub fn receive<'a>(&self, buffer: &'a mut [u8]) -> Result<Option<&'a [u8]>, Failed> {
         self.receive_by(buffer, RecvFlags::TRUNC)
     }
 
-    /// The same without waiting.
+    /// Receives as [`Self::receive`] does, without waiting.
     pub fn try_receive<'a>(&self, buffer: &'a mut [u8]) -> Result<Option<&'a [u8]>, Failed> {
         self.receive_by(buffer, RecvFlags::TRUNC | RecvFlags::DONTWAIT)
     }
@@ -163,22 +164,22 @@ impl Raw {
         }
     }
 
-    /// The longest frame that the interface took when this was opened, without Ethernet's header.
+    /// Returns the maximum length of a frame, without Ethernet's header, when this was opened.
     pub const fn mtu(&self) -> usize {
         self.interface.mtu
     }
 
-    /// The name of the driver behind the interface; not every one tells.
+    /// Returns the name of the driver of the interface; not every driver reports it.
     pub fn driver(&self) -> Option<String> {
         let name = Name::new(&self.interface.name)?;
         system::driver(self.socket.as_fd(), name).ok()
     }
 
-    /// Returns whether the interface that this was opened on is up; `None`: it is gone.
+    /// Returns whether the interface that this was opened on is up; `None` if it is gone.
     pub fn is_up(&self) -> Option<bool> {
         let name = index_to_name(&self.socket, self.interface.index).ok()?;
         let name = Name::new(&name)?;
-        // Gone in this moment.
+        // The interface may have been removed just now.
         system::is_up(self.socket.as_fd(), name).ok()
     }
 }

@@ -1,30 +1,29 @@
-//! Why frames are not taken, counted by reason.
+//! Reasons for refusing frames, each with a count.
 
 use crate::counted::{Counted, Reason};
 
-/// Why a frame is not taken.
+/// The reason that a frame is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Refusal {
-    /// The kernel's header of the frame is impossible; never in health.
+    /// The kernel's header of the frame is invalid; never happens on a healthy system.
     Slot,
     /// Longer than a slot: a sender's MTU is larger than this interface's was at
     /// [`bind`](crate::ethernet::Ethernet::bind).
     Cut,
-    /// Of another VLAN.
+    /// From another VLAN.
     Vlan,
     /// For another node, for all, or for a group that was not joined.
     Elsewhere,
-    /// Of another EtherType.
+    /// Wrong EtherType.
     EtherType,
     /// Too short for its header.
     Short,
-    /// The length that it names is none, or more than it has.
+    /// The length field is zero, or larger than the frame.
     Length,
 }
 
 impl Refusal {
-    /// All of them.
     pub const ALL: [Self; 7] = [
         Self::Slot,
         Self::Cut,
@@ -35,7 +34,7 @@ impl Refusal {
         Self::Length,
     ];
 
-    /// For metrics.
+    /// Returns the name used in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Slot => "slot",

@@ -1,7 +1,7 @@
-//! A run of datagrams as frames, many in a call.
+//! A run of datagrams as frames, many in a system call.
 //!
-//! A send ring (PACKET_TX_RING) was measured and costs the same per frame: the kernel's path of a
-//! frame is what is paid for, and the copy is not saved where a frame stays on the machine.
+//! A send ring (PACKET_TX_RING) was measured and costs the same per frame: most of the cost is the
+//! kernel's path of a frame, and the copy is not saved where a frame stays on the machine.
 
 use std::io::IoSlice;
 
@@ -13,15 +13,15 @@ use rustix::{
 
 use crate::ethernet::frame::HEADER_BYTES;
 
-/// Frames of one call.
+/// Maximum number of frames per call.
 const BATCH: usize = 64;
 
-/// Datagrams of one length, but for the last, which may be shorter, and what is before each.
+/// Datagrams of one length, except the last, which may be shorter, and their headers.
 pub(crate) struct Run<'a> {
     pub(crate) bytes: &'a [u8],
-    /// At least one.
+    /// Length of each datagram but the last; at least one byte.
     pub(crate) segment_bytes: usize,
-    /// Header of all datagrams but the last.
+    /// Header of all datagrams except the last.
     pub(crate) header: [u8; HEADER_BYTES],
     pub(crate) last_header: [u8; HEADER_BYTES],
 }
@@ -31,8 +31,8 @@ impl Run<'_> {
         self.bytes.len().div_ceil(self.segment_bytes)
     }
 
-    /// Hands the kernel as many as one call takes, from this one on, which must be there. How many
-    /// it took.
+    /// Passes frames from number `from` on to the kernel, up to one call's maximum; there must be
+    /// one. Returns how many it accepted.
     pub(crate) fn send(&self, socket: BorrowedFd<'_>, from: usize) -> Result<usize, Errno> {
         let flags = SendFlags::DONTWAIT;
         let count = (self.datagrams() - from).min(BATCH);
@@ -50,12 +50,12 @@ impl Run<'_> {
         sendmmsg(socket, &mut messages[..count], flags)
     }
 
-    /// A frame; behind the end of the run an empty one, which is not sent.
+    /// Returns a frame in two parts; empty past the end of the run, and then not sent.
     fn parts(&self, at: usize) -> [IoSlice<'_>; 2] {
         self.frame(at).map(IoSlice::new)
     }
 
-    /// The same as bytes.
+    /// Returns a frame as two byte slices.
     pub(crate) fn frame(&self, at: usize) -> [&[u8]; 2] {
         let begin = (at * self.segment_bytes).min(self.bytes.len());
         let rest = &self.bytes[begin..];

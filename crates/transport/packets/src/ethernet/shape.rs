@@ -2,18 +2,18 @@
 
 use crate::ethernet::{frame::ETHERNET_BYTES, slot::SLOT_HEADER_BYTES};
 
-/// Least bytes of a block: one allocation of the kernel, and mapped as one piece.
+/// Minimum size of a block: one allocation of the kernel, mapped contiguously.
 const BLOCK_BYTES_MIN: usize = 64 << 10;
-/// Blocks are whole pages, whatever a page has on this machine.
+/// Blocks are whole pages, whatever the page size of this machine.
 const PAGE_BYTES_MAX: usize = 64 << 10;
 /// Slots begin at multiples of this (`TPACKET_ALIGNMENT`).
 const ALIGNMENT: usize = 16;
-/// More is not asked for: before it refuses, the kernel would end other processes to make room.
+/// Maximum size requested: before it refuses, the kernel would kill other processes for memory.
 const RING_BYTES_MAX: usize = 256 << 20;
-/// Longest MTU that an interface has: a slot for it is no more than two blocks.
+/// Maximum MTU of an interface: a slot for it has at most two blocks.
 const MTU_MAX: usize = 65_536;
 
-/// Slots never cross the end of a block.
+/// Layout of a ring. Slots never cross the end of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) slot_bytes: usize,
@@ -22,7 +22,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// For frames of this MTU; at least one block.
+    /// Returns the shape for frames of this MTU; at least one block.
     pub(crate) fn of(mtu: usize, ring_bytes: usize) -> Self {
         let frame_bytes = ETHERNET_BYTES + mtu.min(MTU_MAX);
         let slot_bytes = (SLOT_HEADER_BYTES + frame_bytes).next_multiple_of(ALIGNMENT);
@@ -31,7 +31,7 @@ impl Shape {
         Self { slot_bytes, block_bytes, blocks: blocks.max(1) }
     }
 
-    /// With half of the blocks; `None` if there is only one.
+    /// Returns the shape with half of the blocks; `None` if there is only one.
     pub(crate) const fn halved(self) -> Option<Self> {
         match self.blocks / 2 {
             0 => None,

@@ -1,7 +1,7 @@
-//! A slot of the receive ring: what the kernel says of a frame, and the frame.
+//! A slot of the receive ring: the kernel's description of a frame, and the frame.
 //!
 //! The layout is that of TPACKET_V2 in the kernel's `linux/if_packet.h`, in the machine's byte
-//! order. Nothing that it says is believed: an offset or a length outside of the slot refuses the
+//! order. Its contents are not trusted: an offset or a length outside of the slot refuses the
 //! frame.
 
 use crate::ethernet::{
@@ -10,8 +10,8 @@ use crate::ethernet::{
     refusal::Refusal,
 };
 
-/// Bytes of the kernel's words before a frame begins, at most: its header, the address, room for
-/// alignment and for the header of Ethernet.
+/// Maximum number of bytes before a frame: the kernel's header, the address, and space for
+/// alignment and for the Ethernet header.
 pub const SLOT_HEADER_BYTES: usize = 96;
 
 // Offsets of `struct tpacket2_hdr`.
@@ -25,14 +25,14 @@ const AUDIENCE: usize = 32 + 10;
 
 /// Status bit: the frame had a VLAN tag, which is in the header now (`TP_STATUS_VLAN_VALID`).
 const HAS_VLAN: u32 = 1 << 4;
-/// The bits of a tag that name the VLAN; none of them: a priority only.
+/// Bits of a tag that name the VLAN; if they are zero, the tag is only a priority.
 const VLAN_ID: u16 = 0x0fff;
 /// `PACKET_HOST`: for this interface.
 const FOR_ME: u8 = 0;
 /// `PACKET_MULTICAST`.
 const FOR_A_GROUP: u8 = 2;
 
-/// Which frames are taken.
+/// Filter for accepted frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hears {
     /// EtherType of accepted frames.
@@ -41,7 +41,7 @@ pub struct Hears {
     pub group: Option<Mac>,
 }
 
-/// The frame of a slot, if it is one of ours.
+/// Parses the frame of a slot, if it is one of ours.
 pub fn read<'a>(slot: &'a [u8], hears: &Hears) -> Result<Frame<'a>, Refusal> {
     let word = |at| u32_at(slot, at).ok_or(Refusal::Slot);
     let half = |at| u16_at(slot, at).ok_or(Refusal::Slot);
@@ -49,8 +49,8 @@ pub fn read<'a>(slot: &'a [u8], hears: &Hears) -> Result<Frame<'a>, Refusal> {
     if word(WIRE_BYTES)? != held {
         return Err(Refusal::Cut);
     }
-    // A tag that the device, or the kernel, took out of the frame. Without a VLAN it is a priority,
-    // and the frame ours.
+    // The device, or the kernel, has removed a tag from the frame. Without a VLAN it is a priority,
+    // and the frame is ours.
     if word(STATUS)? & HAS_VLAN != 0 && half(VLAN_TAG)? & VLAN_ID != 0 {
         return Err(Refusal::Vlan);
     }
@@ -60,7 +60,7 @@ pub fn read<'a>(slot: &'a [u8], hears: &Hears) -> Result<Frame<'a>, Refusal> {
     let frame = frame::read(bytes.ok_or(Refusal::Slot)?, hears.ether_type)?;
     match *slot.get(AUDIENCE).ok_or(Refusal::Slot)? {
         FOR_ME => Ok(frame),
-        // An interface may hear more groups than this socket joined.
+        // An interface may receive more groups than this socket joined.
         FOR_A_GROUP if hears.group == Some(frame.to) => Ok(frame),
         _ => Err(Refusal::Elsewhere),
     }
@@ -90,7 +90,7 @@ mod tests {
     const FROM: Mac = Mac([2, 0, 0, 0, 0, 2]);
     const FRAME: usize = 66;
 
-    /// A slot with a datagram of 4 bytes in a frame of 60, as the kernel fills it.
+    /// Returns a slot with a datagram of 4 bytes in a frame of 60, as the kernel fills it.
     fn slot(to: Mac, audience: u8) -> Vec<u8> {
         let mut slot = vec![0; 1584];
         let mut put = |at: usize, bytes: &[u8]| slot[at..at + bytes.len()].copy_from_slice(bytes);
@@ -142,7 +142,7 @@ mod tests {
         let other = Mac([3, 0, 0, 0, 0, 8]);
         check(&slot(other, FOR_A_GROUP), Err(Refusal::Elsewhere));
         check(&slot(Mac::BROADCAST, libc::PACKET_BROADCAST), Err(Refusal::Elsewhere));
-        // The interface hears everything (OTHERHOST), or what this machine sends (OUTGOING).
+        // The interface receives everything (OTHERHOST), or what this machine sends (OUTGOING).
         check(&slot(Mac([2; 6]), libc::PACKET_OTHERHOST), Err(Refusal::Elsewhere));
         check(&slot(GROUP, libc::PACKET_OUTGOING), Err(Refusal::Elsewhere));
         let alone = Hears { group: None, ..HEARS };
@@ -160,7 +160,7 @@ mod tests {
         check(&tagged(5), Err(Refusal::Vlan));
         check(&tagged(0xe005), Err(Refusal::Vlan));
         check(&tagged(0xe000), Ok(b"data"));
-        // What is there without the status says nothing.
+        // Without the status bit the tag has no meaning.
         check(&with(VLAN_TAG, &5_u16.to_ne_bytes()), Ok(b"data"));
     }
 

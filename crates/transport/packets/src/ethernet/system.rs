@@ -1,5 +1,5 @@
-//! Calls of the system that no safe library has: options of packet sockets, their address,
-//! questions about interfaces.
+//! System calls that no safe library has: options of packet sockets, their address, properties of
+//! interfaces.
 //!
 //! The rest of the crate may rely on this: each function here is safe for all arguments.
 #![allow(
@@ -23,18 +23,18 @@ use rustix::{
 
 use crate::ethernet::{Mac, shape::Shape};
 
-/// Longest name of an interface, its end included (`IFNAMSIZ`).
+/// Maximum length of an interface's name, including its terminator (`IFNAMSIZ`).
 const NAME_BYTES: usize = 16;
 /// `SIOCGIFMTU` and `SIOCGIFHWADDR` of linux/sockios.h.
 const GET_MTU: Opcode = 0x8921;
 const GET_HARDWARE: Opcode = 0x8927;
 /// `SIOCGIFFLAGS`.
 const GET_FLAGS: Opcode = 0x8913;
-/// `SIOCETHTOOL` of linux/sockios.h, and its question about the driver (`ETHTOOL_GDRVINFO` of
+/// `SIOCETHTOOL` of linux/sockios.h, and its command for the driver (`ETHTOOL_GDRVINFO` of
 /// linux/ethtool.h).
 const ETHTOOL: Opcode = 0x8946;
 const GET_DRIVER: u32 = 3;
-/// `ETHTOOL_GFLAGS`, and `ETH_FLAG_RXVLAN` of what it says.
+/// `ETHTOOL_GFLAGS`, and `ETH_FLAG_RXVLAN` in its result.
 const GET_OFFLOADS: u32 = 0x25;
 const TAKES_TAGS: u32 = 1 << 8;
 /// `PACKET_MR_MULTICAST`, as wide as its field.
@@ -45,12 +45,12 @@ const OTHERHOST: u32 = 3;
 const IGNORE_OUTGOING: c_int = 23;
 const _: () = assert!(MULTICAST as c_int == libc::PACKET_MR_MULTICAST);
 
-/// The name of an interface, with zeros behind it.
+/// The name of an interface, followed by zeros.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Name([u8; NAME_BYTES]);
 
 impl Name {
-    /// `None` for what the kernel would cut off or read as a pattern.
+    /// Returns `None` for names that the kernel would truncate or read as a pattern.
     pub(crate) fn new(name: &str) -> Option<Self> {
         let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'/' && byte != b'%';
         let fits = !name.is_empty() && name.len() < NAME_BYTES && name.bytes().all(plain);
@@ -60,7 +60,7 @@ impl Name {
     }
 }
 
-/// `struct ifreq` of linux/if.h: a name, and what is said of it.
+/// `struct ifreq` of linux/if.h: a name, and the property queried.
 #[repr(C)]
 #[derive(Debug)]
 struct Request {
@@ -81,19 +81,19 @@ fn ask<const WHAT: Opcode>(socket: BorrowedFd<'_>, name: Name) -> io::Result<[u8
     Ok(request.said)
 }
 
-/// The longest frame that the interface takes, without Ethernet's header.
+/// Returns the maximum length of a frame, without Ethernet's header.
 pub(crate) fn mtu(socket: BorrowedFd<'_>, name: Name) -> io::Result<usize> {
     let [a, b, c, d, ..] = ask::<GET_MTU>(socket, name)?;
     usize::try_from(c_int::from_ne_bytes([a, b, c, d])).map_err(io::Error::other)
 }
 
-/// Returns whether it is switched on; a cable may lack all the same.
+/// Returns whether the interface is switched on; it may still lack a cable.
 pub(crate) fn is_up(socket: BorrowedFd<'_>, name: Name) -> io::Result<bool> {
     let [low, ..] = ask::<GET_FLAGS>(socket, name)?;
     Ok(c_int::from(low) & libc::IFF_UP != 0)
 }
 
-/// The hardware type, and the address.
+/// Returns the hardware type, and the address.
 pub(crate) fn hardware(socket: BorrowedFd<'_>, name: Name) -> io::Result<(u16, Mac)> {
     let [a, b, mac @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] =
         ask::<GET_HARDWARE>(socket, name)?;
@@ -115,7 +115,7 @@ struct Offloads {
     flags: u32,
 }
 
-/// `struct ifreq` with a pointer to a question.
+/// `struct ifreq` with a pointer to an ethtool command.
 #[repr(C)]
 struct Question<T> {
     name: [u8; NAME_BYTES],
@@ -126,7 +126,7 @@ struct Question<T> {
 const _: () = assert!(size_of::<Driver>() == 196);
 const _: () = assert!(size_of::<Question<Driver>>() == size_of::<libc::ifreq>());
 
-/// The name of the driver behind an interface; not every one tells.
+/// Returns the name of the driver of an interface; not every driver reports it.
 pub(crate) fn driver(socket: BorrowedFd<'_>, name: Name) -> io::Result<String> {
     let mut driver = Driver { command: GET_DRIVER, name: [0; 32], rest: [0; 160] };
     let mut question = Question { name: name.0, about: &raw mut driver, rest: [0; 16] };
@@ -149,19 +149,19 @@ pub(crate) fn takes_tags(socket: BorrowedFd<'_>, name: Name) -> io::Result<bool>
     Ok(offloads.flags & TAKES_TAGS != 0)
 }
 
-/// Bits of a byte of a frame that have one of two values.
+/// A condition on a byte of a frame: its masked bits have one of two values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bits {
-    /// Which byte of it, from the destination's address on.
+    /// Offset of the byte, from the destination address on.
     pub at: u32,
-    /// Which bits.
+    /// Bits to compare.
     pub mask: u8,
     /// Accepted values.
     pub either: [u8; 2],
 }
 
-/// Ancillary words of a frame, `SKF_AD_OFF` and what is from there: its EtherType, audience,
-/// interface, and whether a tag was taken off.
+/// Ancillary words of a frame, `SKF_AD_OFF` and offsets from there: its EtherType, audience,
+/// interface, and whether a tag was removed.
 const fn ancillary(at: u32) -> u32 {
     (-0x1000_i32).cast_unsigned() + at
 }
@@ -183,9 +183,9 @@ fn give(bytes: u32) -> sock_filter {
     step(libc::BPF_RET | libc::BPF_K, 0, 0, bytes)
 }
 
-/// The socket hears what arrived at this interface for it or a group, and nothing that the kernel
-/// sorted to another one or to no station: those are frames of VLANs, whose tags it took off. Of
-/// these, only frames with such bits.
+/// Restricts the socket to frames that arrived at this interface for it or a group, and that match
+/// these bits. Excludes frames that the kernel assigned to another interface or to none: VLAN
+/// frames, whose tags it removed.
 pub(crate) fn hear_only(socket: BorrowedFd<'_>, index: u32, only: Bits) -> io::Result<()> {
     let Bits { at, mask, either: [one, other] } = only;
     filter(
@@ -205,8 +205,8 @@ pub(crate) fn hear_only(socket: BorrowedFd<'_>, index: u32, only: Bits) -> io::R
     )
 }
 
-/// The socket hears frames of this EtherType that arrived for it or a group; of those whose tag was
-/// taken off, be it of a VLAN or of a priority alone, so many bytes.
+/// Restricts the socket to frames of this EtherType that arrived for it or a group; truncates those
+/// whose VLAN or priority tag was removed to `bytes`.
 pub(crate) fn cut_tagged(socket: BorrowedFd<'_>, ether_type: u16, bytes: u32) -> io::Result<()> {
     filter(
         socket,
@@ -269,13 +269,13 @@ unsafe impl SocketAddrArg for Place {
     }
 }
 
-/// The layout of slots is the second one. The socket has no ring yet.
+/// Selects the second layout of slots. The socket must not have a ring yet.
 pub(crate) fn set_layout(socket: BorrowedFd<'_>) -> io::Result<()> {
     let version: c_int = libc::tpacket_versions::TPACKET_V2 as c_int;
     set(socket, libc::PACKET_VERSION, &version)
 }
 
-/// The socket gets a ring of this shape; of no blocks: it has none any more.
+/// Creates a receive ring of this shape; a shape without blocks removes it.
 pub(crate) fn set_receive_ring(socket: BorrowedFd<'_>, shape: Shape) -> io::Result<()> {
     let number = |of: usize| u32::try_from(of).map_err(io::Error::other);
     let request = tpacket_req {
@@ -287,7 +287,7 @@ pub(crate) fn set_receive_ring(socket: BorrowedFd<'_>, shape: Shape) -> io::Resu
     set(socket, libc::PACKET_RX_RING, &request)
 }
 
-/// The interface hears this group, as long as the socket is open.
+/// Makes the interface receive this group as long as the socket is open.
 pub(crate) fn join(socket: BorrowedFd<'_>, index: u32, group: Mac) -> io::Result<()> {
     let [a, b, c, d, e, f] = group.0;
     let request = packet_mreq {
@@ -299,7 +299,7 @@ pub(crate) fn join(socket: BorrowedFd<'_>, index: u32, group: Mac) -> io::Result
     set(socket, libc::PACKET_ADD_MEMBERSHIP, &request)
 }
 
-/// The socket does not hear what this machine sends.
+/// Keeps the socket from receiving frames sent by this machine.
 pub(crate) fn ignore_outgoing(socket: BorrowedFd<'_>) -> io::Result<()> {
     let yes: c_int = 1;
     set(socket, IGNORE_OUTGOING, &yes)
@@ -311,7 +311,7 @@ const fn length_of<T>() -> socklen_t {
     size_of::<T>() as socklen_t
 }
 
-/// Sets an option of packet sockets; the caller gives a value of the type that the option has.
+/// Sets an option of packet sockets; the caller must pass a value of the option's type.
 fn set<T: Copy>(socket: BorrowedFd<'_>, option: c_int, value: &T) -> io::Result<()> {
     let length = length_of::<T>();
     let value = ptr::from_ref(value).cast();

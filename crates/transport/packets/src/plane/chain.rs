@@ -1,5 +1,5 @@
-//! The order of the nodes along which what is for all goes: those that are reached, and last who
-//! did not hand on ([chain-1]).
+//! Order of the nodes along which group datagrams are forwarded: reachable nodes, with those that
+//! failed to forward last ([chain-1]).
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use quorate_core::{node_id::NodeId, time::Time};
 
 use crate::plane::link::PROBE_US;
 
-/// Until a new chain was probed as often as a way takes to be down, nothing is said of who does not
-/// hand on.
+/// Time after a new chain during which no node is blamed: enough probes to detect that a path is
+/// down.
 const SETTLES_US: u64 = 4 * PROBE_US;
-/// A node that did not forward goes to the end for this long the first time, and twice as long each
-/// further time.
+/// Time that a node that did not forward stays at the end of the chain: the minimum the first time,
+/// then doubling.
 const LAST_US_MIN: u64 = 10_000_000;
 const LAST_US_MAX: u64 = 600_000_000;
 
@@ -23,7 +23,7 @@ pub(crate) struct Chain {
     late: BTreeMap<NodeId, Late>,
 }
 
-/// A node that did not hand on, or did not hear who did.
+/// A node that did not forward, or that its predecessor did not forward to.
 #[derive(Clone, Copy, Debug)]
 struct Late {
     until: Time,
@@ -32,8 +32,8 @@ struct Late {
 }
 
 impl Chain {
-    /// Lays it anew if these nodes, which are reached, are to be in another order. The new order
-    /// comes back.
+    /// Sets up the chain again if these reachable nodes need a different order; returns the new
+    /// order.
     pub(crate) fn lay(
         &mut self,
         me: NodeId,
@@ -42,8 +42,8 @@ impl Chain {
         now: Time,
     ) -> Option<&[NodeId]> {
         let mut nodes: Vec<NodeId> = reached.collect();
-        // Who votes first: a decision waits for them. Else from this node upwards, and round: every
-        // sender burdens another one first.
+        // Voters first, since a decision waits for them. Otherwise ascending from this node and
+        // wrapping around, so that each sender has a different first node.
         let late_until = |node: &NodeId| {
             let until = self.late.get(node).map(|late| late.until);
             until.filter(|until| *until > now)
@@ -57,8 +57,9 @@ impl Chain {
         Some(&self.nodes)
     }
 
-    /// `hears` says who gets what is for all. Where the chain broke, the first who does not, and
-    /// who should have handed on to it, are last from now on. Whether that changed anything.
+    /// Moves nodes to the end where the chain broke: the first one that does not receive group
+    /// datagrams (`hears`), and its predecessor, which should have forwarded them. Returns whether
+    /// that changed anything.
     pub(crate) fn blame(&mut self, hears: impl Fn(NodeId) -> bool, now: Time) -> bool {
         if now.since_us(self.laid_at) < SETTLES_US {
             return false;
@@ -76,13 +77,13 @@ impl Chain {
                 .entry(self.nodes[at])
                 .or_insert(Late { until: Time(0), for_us: LAST_US_MIN / 2 });
             late.for_us = (late.for_us * 2).min(LAST_US_MAX);
-            // Of both, who did not hand on is the last.
+            // The node that did not forward is placed last.
             late.until = now.plus_us(late.for_us - u64::from(at == first));
         }
         true
     }
 
-    /// Forgets a node: it starts afresh when it comes back.
+    /// Forgets a node, which has no penalty when it returns.
     pub(crate) fn forget(&mut self, node: NodeId) {
         self.late.remove(&node);
     }
@@ -110,7 +111,7 @@ mod tests {
         assert_eq!(laid(&mut chain, &[1, 2, 5], 9), Some(vec![5, 1, 2]));
     }
 
-    /// [chain-1] Members of quorums first: nodes 10 and up are learners.
+    /// [chain-1] Members of quorums come first: nodes 10 and up are learners.
     #[test]
     fn who_votes_comes_first() {
         let mut chain = Chain::default();
@@ -118,21 +119,20 @@ mod tests {
         assert_eq!(laid, Some(vec![4, 5, 1, 10, 11]));
     }
 
-    /// Both the node that did not forward and the one that it did not forward to go to the end; for
-    /// longer each time.
+    /// Both the node that did not forward and its successor go to the end, for longer each time.
     #[test]
     fn where_it_broke_both_ends_go_last() {
         let mut chain = Chain::default();
         laid(&mut chain, &[1, 2, 4, 5], 0);
         assert!(!chain.blame(|_| false, Time(SETTLES_US - 1)), "not probed yet");
         assert!(!chain.blame(|_| true, Time(SETTLES_US)));
-        // 4 hands nothing on: 5 and all behind it hear nothing.
+        // 4 forwards nothing: 5 and all after it receive nothing.
         assert!(chain.blame(|node| node == NodeId(4), Time(SETTLES_US)));
         assert_eq!(laid(&mut chain, &[1, 2, 4, 5], SETTLES_US), Some(vec![1, 2, 5, 4]));
         // The last node delays no other.
         let now = 3 * SETTLES_US;
         assert!(!chain.blame(|node| node != NodeId(4), Time(now)));
-        // Time heals, until it happens again.
+        // The penalty expires, until it happens again.
         let later = SETTLES_US + LAST_US_MIN;
         assert_eq!(laid(&mut chain, &[1, 2, 4, 5], later), Some(vec![4, 5, 1, 2]));
         let again = later + SETTLES_US;
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(laid(&mut chain, &[1, 2, 4, 5], again + LAST_US_MIN), Some(vec![4, 1, 2, 5]));
     }
 
-    /// The first one gets everything from the sender itself.
+    /// The first node receives everything from the sender itself.
     #[test]
     fn a_first_node_that_hears_nothing_is_blamed_alone() {
         let mut chain = Chain::default();

@@ -1,8 +1,8 @@
 //! Chooses the path of frames for several nodes from recent traffic, reachability, and cost
 //! ([plane-3]).
 //!
-//! A group that most nodes do not receive is left for a chain, and tried again later, when the
-//! chain is idle.
+//! If most nodes do not receive the group's address, it is replaced by a chain, and tried again
+//! later, when the chain is idle.
 
 use crate::limits::Limits;
 use quorate_core::{node_id::NodeId, time::Time};
@@ -15,32 +15,32 @@ use crate::plane::{
 
 /// Weight of a sample relative to all earlier ones.
 const NEWEST: f64 = 0.3;
-/// A loss is remembered: so much of it is left a look later.
+/// Fraction of the remembered loss that remains after each evaluation.
 const LOSS_KEPT: f64 = 0.99;
-/// For how long most nodes do not hear the group before it is given up.
+/// Time for which most nodes must miss the group before it is abandoned.
 const DEAF_US: u64 = 1_000_000;
-/// When it is tried again: after this, and after twice as long each further time.
+/// Delay before the group is tried again: minimum and maximum, doubling each time.
 const AGAIN_US: (u64, u64) = (2_000_000, 60_000_000);
-/// Before anything is known of the path.
+/// Round trip assumed before one was measured.
 const USUAL_RTT_US: u64 = 300;
 
-/// The same time on the tuner's clock.
+/// Converts a time to the tuner's clock.
 const fn moment(now: Time) -> Moment {
     Moment(now.0.saturating_mul(1000))
 }
 
-/// The state of choosing.
+/// State of the choice between paths.
 pub(crate) struct Choosing {
     choice: Choice<Carrier>,
-    /// There is a group, as far as this machine is concerned.
+    /// The machine is configured with a group address.
     has_group: bool,
-    /// Since the last look.
+    /// Frames since the last evaluation.
     frames: u64,
     bytes: u64,
     receivers: usize,
     looked_at: Time,
     demand: Demand,
-    /// Cost of each path as of the last look, in nanoseconds.
+    /// Cost of each path as of the last evaluation, in nanoseconds.
     costs: Vec<(Carrier, u64)>,
     deaf_since: Option<Time>,
     again_at: Time,
@@ -48,7 +48,7 @@ pub(crate) struct Choosing {
 }
 
 impl Choosing {
-    /// Over a link of these capacities, with the group if there is one.
+    /// Creates the state for a link with these limits, with a group if `reach` is one.
     pub(crate) fn new((limits, reach): (&Limits, Reach), now: Time) -> Self {
         Self {
             choice: Choice::new(Carrier::Connections, moment(now)),
@@ -78,7 +78,7 @@ impl Choosing {
         self.choice.chosen()
     }
 
-    /// A frame for so many nodes is sent.
+    /// Records a frame sent to this many nodes.
     pub(crate) fn sent(&mut self, receivers: usize, bytes: usize) {
         if receivers >= 2 {
             self.frames += 1;
@@ -87,7 +87,7 @@ impl Choosing {
         }
     }
 
-    /// Adds what was sent since the last look.
+    /// Updates the demand with what was sent since the last evaluation.
     fn look(&mut self, hearing: usize, rtt_us: Option<u64>, loss: f64, now: Time) {
         let seconds = now.since_us(self.looked_at).max(1) as f64 / 1e6;
         self.looked_at = now;
@@ -105,7 +105,7 @@ impl Choosing {
         (self.frames, self.bytes, self.receivers) = (0, 0, 0);
     }
 
-    /// Why frames leave as they do, for people.
+    /// Describes why frames leave as they do, for humans.
     pub(crate) fn why(&self) -> String {
         let chosen = self.chosen();
         let costs = self.costs.iter().map(|(carrier, ns)| {
@@ -127,12 +127,13 @@ impl Choosing {
 }
 
 impl Packets {
-    /// Why frames for several nodes leave as they do, if that is chosen ([plane-3]).
+    /// Describes why frames for several nodes leave as they do, if the path is chosen dynamically
+    /// ([plane-3]).
     pub fn why(&self) -> Option<String> {
         self.choosing.as_ref().map(Choosing::why)
     }
 
-    /// Looks at what was sent and who is reached, and chooses.
+    /// Evaluates recent traffic and reachability, and chooses a path.
     pub(crate) fn choose(&mut self, now: Time) {
         let up = self.links.values().filter(|link| link.one.is_up());
         let (reached, hearing) =
@@ -166,7 +167,7 @@ impl Packets {
         }
     }
 
-    /// Takes this way now, whatever is predicted: tests go through all of them.
+    /// Switches to this path now, whatever is predicted, for tests of all paths.
     pub fn force(&mut self, carrier: Carrier, now: Time) {
         let reach = match carrier {
             Carrier::Group => Reach::Group,
@@ -182,7 +183,7 @@ impl Packets {
         }
     }
 
-    /// Nodes whose way by the group is up, for tests and people.
+    /// Returns the nodes that the group reaches, for tests and humans.
     pub fn hearing(&self) -> impl Iterator<Item = NodeId> {
         let hearing = self.links.values().filter(|link| link.group.is_up());
         hearing.map(|link| link.member.node)

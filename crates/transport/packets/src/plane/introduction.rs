@@ -4,8 +4,8 @@ use crate::{body::Opening, trust::Introduction};
 use quorate_core::node_id::Member;
 use quorate_wire::{DatagramChannel, Datagrams, frame::DATAGRAM_CHANNELS_MAX};
 
-/// The frame for one peer. `key` is the number of the newest key; more channels than a frame holds
-/// are left out.
+/// Returns the frame for one peer. `key` is the number of the newest key; channels beyond a frame's
+/// capacity are left out.
 pub fn said<'a>(introduction: &Introduction, address: &'a str, key: u8) -> Datagrams<'a> {
     let channel = |opening: &Opening| DatagramChannel {
         channel: opening.channel,
@@ -16,8 +16,8 @@ pub fn said<'a>(introduction: &Introduction, address: &'a str, key: u8) -> Datag
     Datagrams { boot: introduction.boot, address, key, channels: channels.map(channel).collect() }
 }
 
-/// Returns a peer's introduction, if it is of the process that the connection's hello named: one of
-/// another process is a mistake or a lie.
+/// Returns a peer's introduction, if it is from the process that the connection's hello named: one
+/// from another process is a mistake or a lie.
 pub fn heard(from: Member, boot: u32, said: &Datagrams<'_>) -> Option<Introduction> {
     let opening = |channel: &DatagramChannel| Opening {
         channel: channel.channel,
@@ -35,7 +35,8 @@ pub fn heard(from: Member, boot: u32, said: &Datagrams<'_>) -> Option<Introducti
 mod tests {
     use super::*;
 
-    /// [pkt-2] What is said is heard, of the boot that the connection named and of no other.
+    /// [pkt-2] An introduction passes unchanged, from the boot that the connection named and from
+    /// no other.
     #[test]
     fn an_introduction_passes_as_a_frame() {
         let opening =

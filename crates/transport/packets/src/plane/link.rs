@@ -1,17 +1,16 @@
-//! One peer, and whether packets reach it: probes that are answered, in both directions
-//! ([plane-1]).
+//! One peer, and whether packets reach it: answered probes, in both directions ([plane-1]).
 
 use quorate_core::{node_id::Member, time::Time};
 
 /// Interval of probes to a peer.
 pub const PROBE_US: u64 = 100_000;
-/// Consecutive unanswered probes before a path is down.
+/// Number of consecutive unanswered probes after which a path is down.
 const UNANSWERED_MAX: u64 = 3;
 
 /// State of one path to a peer: its own address, or the group's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Way {
-    /// The last answer, and the round trip that it took; `None`: down.
+    /// Time of the last answer, and its round trip; `None` if the path is down.
     answered: Option<(Time, u64)>,
 }
 
@@ -21,17 +20,18 @@ impl Way {
         self.answered.is_some()
     }
 
-    /// The last round trip, if it is up.
+    /// Returns the last round trip, if the path is up.
     pub fn rtt_us(&self) -> Option<u64> {
         self.answered.map(|(_, rtt_us)| rtt_us)
     }
 
-    /// A probe was answered; whether the way was down.
+    /// Records an answered probe; returns whether the path was down.
     pub(crate) fn answer(&mut self, now: Time, rtt_us: u64) -> bool {
         self.answered.replace((now, rtt_us)).is_none()
     }
 
-    /// Down, if nothing was answered for three probes and a round trip; whether that is new.
+    /// Marks the path as down if no probe was answered for three intervals and a round trip;
+    /// returns whether it was up.
     pub(crate) fn is_lost(&mut self, now: Time) -> bool {
         let silent = |(at, rtt_us): (Time, u64)| {
             now.since_us(at) > UNANSWERED_MAX * PROBE_US + rtt_us + PROBE_US / 2
@@ -44,23 +44,22 @@ impl Way {
     }
 }
 
-/// A peer that a connection introduced, or is about to.
+/// A peer that a connection introduced, or is about to introduce.
 #[derive(Clone, Debug)]
 pub struct Link {
-    /// Who.
     pub member: Member,
-    /// This node's channel to it.
+    /// This node's channel to the peer.
     pub(crate) channel: u8,
     /// The peer's introduction has arrived.
     pub(crate) introduced: bool,
-    /// To its own address.
+    /// Path to the peer's own address.
     pub one: Way,
-    /// By the group.
+    /// Path through the group.
     pub group: Way,
 }
 
 impl Link {
-    /// Returns whether the peer has announced that, and how, it takes datagrams.
+    /// Returns whether the peer has announced that, and how, it accepts datagrams.
     pub const fn is_introduced(&self) -> bool {
         self.introduced
     }
@@ -74,7 +73,7 @@ impl Link {
 mod tests {
     use super::*;
 
-    /// [plane-1] Three probes, and what the path takes.
+    /// [plane-1] A path is down after three unanswered probes, plus its round trip.
     #[test]
     fn a_way_is_down_when_three_probes_stay_unanswered() {
         let mut way = Way::default();
@@ -85,7 +84,7 @@ mod tests {
         assert!(!way.is_lost(Time(1_450_060)));
         assert!(way.is_lost(Time(1_450_061)) && !way.is_up());
         assert!(!way.is_lost(Time(1_450_061)), "told once");
-        // A path of a second is no loss.
+        // A round trip of a second is not a loss.
         way.answer(Time(2_000_000), 1_000_000);
         assert!(!way.is_lost(Time(3_300_000)));
     }

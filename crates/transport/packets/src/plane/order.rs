@@ -1,24 +1,24 @@
-//! A message to one node is given out behind everything that the group got before it.
+//! Delivers a message to one node after everything that was sent to the group before it.
 //!
-//! It names the number that the sender's next datagram to the group would have: everything below is
-//! before it. It waits until that is delivered or given up ([gap-2]): a heartbeat that overtook a
-//! proposal would be taken for its loss. It also says how many of those still wait for their pace:
-//! only what has left can be missing. Each channel keeps its own order anyway. What goes to the
-//! group can name no number of each receiver's own channel, and may overtake what one of them is
-//! sent.
+//! The message names the number of the sender's next datagram to the group: everything below
+//! precedes it. It waits until all of that is delivered or given up ([gap-2]); otherwise a
+//! heartbeat that overtook a proposal would be taken for proof of its loss. It also names how many
+//! of those datagrams were not sent yet: only sent ones can be missing. Each channel keeps its own
+//! order anyway. Messages to the group cannot name a number of each receiver's own channel, and may
+//! overtake messages sent to one of them.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use quorate_core::node_id::NodeId;
 
-/// Bytes before the frame of a message to one node.
+/// Length of the prefix of a message to one node.
 pub(crate) const BEHIND_BYTES: usize = 12;
-/// Messages of one sender that wait; with more, the oldest waits no longer.
+/// Maximum number of waiting messages of one sender; beyond that, the oldest is released.
 const WAITING_MAX: usize = 4096;
-/// And their bytes.
+/// Maximum size of the waiting messages of one sender.
 const WAITING_BYTES_MAX: usize = 16 << 20;
 
-/// Which datagrams to the group are before a message to one node.
+/// Datagrams to the group that precede a message to one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Behind {
     /// Numbers below this one precede the frame.
@@ -30,7 +30,7 @@ pub(crate) struct Behind {
 impl Behind {
     /// Encodes the prefix of the frame.
     pub(crate) fn bytes(self) -> [u8; BEHIND_BYTES] {
-        // More than that do not fit a channel's window.
+        // A channel's window never has more.
         let unsent = u32::try_from(self.next.saturating_sub(self.sent_to)).unwrap_or(u32::MAX);
         let mut bytes = [0; BEHIND_BYTES];
         bytes[..8].copy_from_slice(&self.next.to_le_bytes());
@@ -59,10 +59,10 @@ struct Waiting {
 }
 
 impl Order {
-    /// A message came that is behind what the group got below this number. If that is lower than an
-    /// earlier one named, the numbers between were given back, or the group does not reach this
-    /// node any more: nothing of them is to be waited for ([rate-3]). Without that, all that its
-    /// sender says would wait until it sends to the group again.
+    /// Adds a message that follows the group's datagrams below this number. If the number is lower
+    /// than that of an earlier message, the numbers between were withdrawn, or the group no longer
+    /// reaches this node: the earlier messages must not wait for them ([rate-3]). Otherwise all
+    /// messages of the sender would wait until it sends to the group again.
     pub(crate) fn add(&mut self, from: NodeId, behind: u64, message: Vec<u8>) {
         let waiting = self.0.entry(from).or_default();
         let earlier = waiting.messages.iter_mut().rev();
@@ -73,14 +73,14 @@ impl Order {
         waiting.messages.push_back((behind, message));
     }
 
-    /// Takes the messages that are due: everything to the group below this number was delivered or
-    /// given up.
+    /// Takes the messages that are due: all of the group's datagrams below this number were
+    /// delivered or given up.
     pub(crate) fn release(&mut self, from: NodeId, done_to: u64) -> Vec<Vec<u8>> {
         let waiting = self.0.get_mut(&from);
         waiting.map_or_else(Vec::new, |waiting| waiting.release(done_to))
     }
 
-    /// Nothing of it is wanted any more.
+    /// Drops the messages of this sender.
     pub(crate) fn forget(&mut self, from: NodeId) {
         self.0.remove(&from);
     }
@@ -109,7 +109,7 @@ mod tests {
 
     const FROM: NodeId = NodeId(2);
 
-    /// [gap-2] Neither a message nor one behind it overtakes what was sent to the group before.
+    /// [gap-2] Neither a message nor one after it overtakes what was sent to the group before.
     #[test]
     fn a_message_waits_for_what_the_group_got_before_it() {
         let mut order = Order::default();
@@ -124,7 +124,7 @@ mod tests {
         assert!(order.release(FROM, 7).is_empty());
     }
 
-    /// [rate-3] What was given back never comes; what is before it still may.
+    /// [rate-3] Withdrawn datagrams never arrive; earlier ones still may.
     #[test]
     fn a_lower_number_ends_the_wait_for_what_was_given_back() {
         let mut order = Order::default();
@@ -158,7 +158,7 @@ mod tests {
         let message = [&behind.bytes()[..], b"frame"].concat();
         assert_eq!(split(&message), Some((behind, &b"frame"[..])));
         assert_eq!(split(&message[..BEHIND_BYTES - 1]), None);
-        // A stranger's claim that more waits than there is.
+        // A stranger's claim that more datagrams wait than exist.
         let wild = [&1_u64.to_le_bytes()[..], &[0xff; 4]].concat();
         let none_sent = Behind { next: 1, sent_to: 0 };
         assert_eq!(split(&wild), Some((none_sent, &b""[..])));

@@ -1,4 +1,4 @@
-//! The plane: who is introduced, probed and reached; frames in, datagrams out, and back.
+//! The plane: introduces, probes and reaches nodes; turns frames into datagrams and back.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -30,17 +30,17 @@ use crate::plane::{
     undecided::Undecided,
 };
 
-/// Datagrams that are handed on in one call of the kernel.
+/// Maximum number of datagrams forwarded in one system call.
 const RELAYED_AT_ONCE: usize = 40;
-/// Datagrams waiting to be forwarded; older ones are lost.
+/// Maximum number of datagrams waiting to be forwarded; older ones are dropped.
 const RELAYED_MAX: usize = 2048;
-/// The channel to the group, if there is one; those to single nodes are behind it.
+/// The channel to the group, if there is one; channels to single nodes have higher numbers.
 pub(crate) const GROUP: u8 = 1;
 
 /// Path of frames to all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// To each alone.
+    /// To each node separately.
     Each,
     /// To an address that reaches the group.
     Group,
@@ -50,80 +50,79 @@ pub enum Reach {
 
 /// Configuration of a plane of packets.
 pub struct Settings {
-    /// The endpoint under it.
+    /// Settings of the endpoint under the plane.
     pub endpoint: endpoint::Settings,
     /// Path of frames to all.
     pub reach: Reach,
     /// Lets the path change with the traffic; frames use connections while these are as good
     /// ([plane-3]).
     pub chooses: bool,
-    /// Nonces of probes; strangers must not be able to guess them ([pkt-2]).
+    /// Source of probe nonces; strangers must not be able to guess them ([pkt-2]).
     pub nonces: Box<dyn FnMut() -> u64 + Send>,
 }
 
 /// Event for the driver of the plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A frame came, header and body.
+    /// A frame was received, header and body.
     Frame {
-        /// From this node: the tag says so, and the frame has to.
+        /// The sender according to the tag; the frame must name the same node.
         from: Member,
-        /// All of it.
+        /// The whole frame.
         bytes: Vec<u8>,
     },
-    /// Packets reach a node and come back.
+    /// Packets reach a node and return from it.
     Up {
-        /// Which one.
         node: NodeId,
-        /// By the group, and not only by its own address.
+        /// The path through the group is up, not only that to the node's own address.
         by_group: bool,
         /// Round trip of a probe.
         rtt_us: u64,
     },
-    /// Packets reach the peer no more.
+    /// Packets no longer reach the node.
     Down {
-        /// Which one.
         node: NodeId,
-        /// By the group alone; by its own address they may.
+        /// Only the path through the group is down; that to the node's own address may be up.
         by_group: bool,
     },
 }
 
-/// Datagrams for one call of the kernel.
+/// Datagrams for one system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outgoing<'a> {
     pub to: To,
-    /// One behind the other, all of one length but for the last.
+    /// The datagrams, back to back, all of one length except the last.
     pub bytes: &'a [u8],
-    /// That length.
+    /// Length of each datagram except the last.
     pub segment_bytes: usize,
 }
 
 /// Outcome of sending an [`Outgoing`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// All left.
+    /// All datagrams left.
     All,
-    /// Some had no room: as good as lost, and a sign to slow down ([rate-2]).
+    /// There was no space for some. Treat them as lost, and slow down ([rate-2]).
     Dropped,
-    /// There is no room behind this many: the others did not leave, and nothing more is tried now.
+    /// The socket is full after this many datagrams: the rest did not leave, and sending stops for
+    /// now.
     Blocked(usize),
 }
 
 /// Counts of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Frames that went to the group, once for all who hear it.
+    /// Frames sent once to all nodes that receive the group.
     pub frames_to_group: u64,
-    /// Frames that went to one node each.
+    /// Frames sent to one node.
     pub frames_to_one: u64,
-    /// Frames that a channel had no room for.
+    /// Frames refused because a channel had no space.
     pub frames_refused: u64,
-    /// Frames that came whole.
+    /// Frames received completely.
     pub frames_received: u64,
     /// Numbers of datagrams that were given up.
     pub given_up: u64,
-    /// Datagrams of others that left along their chains.
+    /// Datagrams of others forwarded along their chains.
     pub relayed: u64,
     /// Changes of the path of frames for several nodes ([plane-3]).
     pub changes: u64,
@@ -139,15 +138,15 @@ pub struct Packets {
     /// The choice of path for frames to several nodes, if it is not fixed.
     pub(crate) choosing: Option<Choosing>,
     chain: Chain,
-    /// Datagrams for others that have not left.
+    /// Datagrams to forward that have not left.
     relayed: VecDeque<endpoint::Outgoing>,
-    /// The chain may have to be laid anew.
+    /// The chain may have to be set up again.
     chain_changed: bool,
     /// Undecided messages of the group's channel, and of those to single nodes.
     undecided: BTreeMap<u8, Undecided>,
     told: (Ballot, Slot),
-    /// The header of the last frame to the group, until datagrams leave: what goes to more nodes
-    /// than a set has is sent in several parts, and the group has all of them.
+    /// Header of the last frame to the group, until datagrams leave. A frame for more nodes than a
+    /// set holds is sent in several calls, and the group already has it after the first.
     said_to_group: Vec<u8>,
     order: Order,
     /// Voters, once known.
@@ -191,10 +190,10 @@ impl Packets {
         }
     }
 
-    // Peers come and go.
+    // Peers.
 
-    /// A connection with this peer is up: what it has to be told by it ([pkt-2]). `None`: there is
-    /// no channel left.
+    /// Registers a peer whose connection is up. Returns the introduction to send over it ([pkt-2]);
+    /// `None` if no channel is left.
     pub fn meet(&mut self, peer: Member, now: Time) -> Option<Introduction> {
         if peer.node == self.me.node {
             return None;
@@ -210,7 +209,7 @@ impl Packets {
         Some(self.endpoint.introduction(peer.node))
     }
 
-    /// Takes a peer's introduction from a connection. Returns whether it was accepted.
+    /// Accepts a peer's introduction from a connection. Returns whether it was accepted.
     pub fn introduce(&mut self, introduction: &Introduction, now: Time) -> bool {
         let Some(link) = self.links.get_mut(&introduction.member.node) else {
             return false;
@@ -222,7 +221,7 @@ impl Packets {
             matches!(self.endpoint.introduce(introduction), Introduced::New | Introduced::Known);
         link.introduced = taken;
         if taken {
-            // It need not wait for the next round of probes.
+            // Probe at once instead of waiting for the next round.
             self.probe(introduction.member.node, now);
             if self.reach == Reach::Group {
                 let nonce = (self.nonces)();
@@ -232,7 +231,7 @@ impl Packets {
         taken
     }
 
-    /// The connection with a peer is gone: nothing is sent to it by packets, nor taken from it.
+    /// Removes a peer whose connection is gone: no more packets are sent to it or accepted from it.
     pub fn part(&mut self, node: NodeId) {
         let Some(link) = self.links.remove(&node) else {
             return;
@@ -251,12 +250,12 @@ impl Packets {
         self.listen_to_receivers();
     }
 
-    /// The peers, and whether packets reach them.
+    /// Returns the peers, and whether packets reach them.
     pub fn links(&self) -> impl Iterator<Item = &Link> {
         self.links.values()
     }
 
-    /// One of them.
+    /// Returns the link to a peer.
     pub fn link(&self, node: NodeId) -> Option<&Link> {
         self.links.get(&node)
     }
@@ -277,10 +276,10 @@ impl Packets {
     }
 
     /// Sends one whole frame to those of these nodes that packets reach. Returns the nodes it was
-    /// accepted for; the caller reaches the others in another way.
+    /// accepted for; the caller reaches the others by connection.
     ///
-    /// Nodes that receive the group get it there, if at least two do. Further listeners of the
-    /// group learn nothing that they could not have got anyway: no plane promises secrecy.
+    /// Nodes that receive the group get the frame there, if at least two do. Other listeners of the
+    /// group learn nothing new: no plane promises secrecy.
     pub fn send(&mut self, to: NodeSet, header: &[u8], body: &[u8]) -> NodeSet {
         if let Some(choosing) = &mut self.choosing {
             choosing.sent(to.len(), header.len() + body.len());
@@ -293,7 +292,7 @@ impl Packets {
         let by_group = to.filtered(|node| once && self.hears_group(node));
         let proposed_to = proposed_to(header);
         let mut reached = NodeSet::default();
-        // The header has the sum of the body.
+        // The header contains the checksum of the body.
         if !by_group.is_empty() && !header.is_empty() && self.said_to_group == header {
             reached = by_group;
         } else if by_group.len() >= 2 && self.push(GROUP, &[header, body], proposed_to) {
@@ -323,8 +322,8 @@ impl Packets {
         reached
     }
 
-    /// Values below this slot are decided, and said to be, by the leader of this ballot, or as this
-    /// node knows.
+    /// Records that the leader of this ballot has decided and announced all slots below this one,
+    /// as far as this node knows.
     pub fn decided(&mut self, ballot: Ballot, decided_to: Slot, now: Time) {
         if (ballot, decided_to) == self.told {
             return;
@@ -343,8 +342,8 @@ impl Packets {
         }
     }
 
-    /// [learn-1] [pkt-7] Those who vote keep what they hear for others, and are asked for it;
-    /// learners need not.
+    /// [learn-1] [pkt-7] Sets the voters. They retain the datagrams that they receive for others,
+    /// and are asked for them; learners need not.
     pub fn voters(&mut self, voters: Vec<NodeId>) {
         self.endpoint.set_keeps(voters.contains(&self.me.node));
         self.voters = Some(voters);
@@ -354,21 +353,21 @@ impl Packets {
 
     // Datagrams.
 
-    /// Takes a datagram.
+    /// Handles a datagram.
     pub fn on_datagram(&mut self, datagram: &[u8], now: Time) {
-        // Why it is not taken is counted there.
+        // The endpoint counts the reason of a refusal.
         let _ = self.endpoint.handle(datagram, now);
         self.settle(now);
         self.lay_chain(now);
     }
 
-    /// Does what is due.
+    /// Does the work that is due.
     pub fn poll(&mut self, now: Time) {
         self.endpoint.poll(now);
         if self.probe_at <= now {
             self.probe_at = now.plus_us(PROBE_US);
             self.probe_all(now);
-            // Time heals who did not hand on.
+            // The penalty of nodes that did not forward may have expired.
             self.chain_changed = true;
             self.choose(now);
         }
@@ -376,7 +375,7 @@ impl Packets {
         self.lay_chain(now);
     }
 
-    /// When [`Self::poll`] or [`Self::take`] have something to do.
+    /// Returns when [`Self::poll`] or [`Self::take`] is due next.
     pub fn next_due(&self) -> Option<Time> {
         let data = self.undecided.keys();
         let data = data.filter_map(|channel| self.endpoint.data_due(*channel));
@@ -384,10 +383,10 @@ impl Packets {
         data.chain(self.endpoint.next_due()).chain(probe).min()
     }
 
-    /// Gives out the datagrams that may leave now.
+    /// Passes the datagrams that may leave now to `give`.
     pub fn take(&mut self, now: Time, mut give: impl FnMut(Outgoing<'_>) -> Left) {
         self.said_to_group.clear();
-        // [chain-1] Before anything of its own: who comes next waits for it.
+        // [chain-1] Forward before sending anything of its own: the successors wait for it.
         if self.relay(&mut give).is_break() {
             return;
         }
@@ -402,8 +401,7 @@ impl Packets {
                 return;
             }
         }
-        // The group's comes last: it takes what the socket has, and heartbeats would wait behind
-        // it.
+        // The group's channel comes last: it fills the socket, and heartbeats would wait behind it.
         for &channel in self.undecided.keys().rev() {
             while let Some((to, run)) = self.endpoint.take_data(channel, now) {
                 let (first, all) = (run.numbers.start, run.bytes.len());
@@ -426,7 +424,7 @@ impl Packets {
         }
     }
 
-    /// Returns the path of frames to all, if they go by datagrams.
+    /// Returns the path of frames to all, if they are sent as datagrams.
     pub const fn reach(&self) -> Reach {
         self.reach
     }
@@ -459,7 +457,7 @@ impl Packets {
         self.listen_to_receivers();
     }
 
-    /// Takes the next event.
+    /// Returns the next event.
     pub fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
@@ -479,12 +477,11 @@ impl Packets {
         self.endpoint.rate_bytes_s(GROUP)
     }
 
-    /// Datagrams that were not taken, by reason.
+    /// Returns the counts of refused datagrams, by reason.
     pub const fn refusals(&self) -> &Refusals {
         self.endpoint.refusals()
     }
 
-    /// The keys.
     pub const fn keys(&self) -> &Keys {
         self.endpoint.keys()
     }
@@ -494,12 +491,12 @@ impl Packets {
         self.endpoint.rekey(change)
     }
 
-    // Below.
+    // Internals.
 
-    /// [chain-1] Hands on what came for others, in runs of one length. What finds no room waits.
+    /// [chain-1] Forwards datagrams of others, in runs of one length. Those that do not fit wait.
     fn relay(&mut self, give: &mut impl FnMut(Outgoing<'_>) -> Left) -> ControlFlow<()> {
         self.relayed.extend(self.endpoint.take_relayed());
-        // What waits longer than that comes too late to be of use.
+        // Datagrams that have waited longer would arrive too late to be of use.
         let late = self.relayed.len().saturating_sub(RELAYED_MAX);
         self.relayed.drain(..late);
         while let Some(first) = self.relayed.front() {
@@ -523,7 +520,7 @@ impl Packets {
         ControlFlow::Continue(())
     }
 
-    /// Returns the destination of frames to all; `None`: there is none.
+    /// Returns the destination of frames to all, if there is one.
     fn to_all(&self) -> Option<To> {
         match self.reach {
             Reach::Each => None,
@@ -602,7 +599,7 @@ impl Packets {
         }
     }
 
-    /// [chain-1] What is for all goes along those that are reached, in their order of now.
+    /// [chain-1] Sets up the chain from the nodes reachable now, if it may have changed.
     fn lay_chain(&mut self, now: Time) {
         if !std::mem::take(&mut self.chain_changed) || self.reach != Reach::Chain {
             return;
@@ -618,9 +615,9 @@ impl Packets {
         }
     }
 
-    /// Makes something of what the endpoint has to say.
+    /// Handles the endpoint's events until there are none.
     fn settle(&mut self, now: Time) {
-        // A message may name a number that lets the endpoint say more.
+        // A message may name a number that produces further events.
         let mut spoke = BTreeSet::new();
         loop {
             let events = self.endpoint.take_events();
@@ -631,9 +628,9 @@ impl Packets {
                 self.on_event(event, &mut spoke, now);
             }
         }
-        // Only now is everything given out that the endpoint has done with.
+        // Only now has everything been delivered that precedes the waiting messages.
         for group in spoke {
-            // Who does not listen to the group waits for nothing.
+            // A node that does not listen to the group waits for nothing.
             let done_to = self.endpoint.done_to(group).unwrap_or(u64::MAX);
             for frame in self.order.release(group.owner, done_to) {
                 self.give(group.owner, frame);
@@ -641,7 +638,8 @@ impl Packets {
         }
     }
 
-    /// `spoke`: the group's channels of nodes whose messages may go on.
+    /// Handles an event. `spoke` collects the group channels of nodes whose waiting messages may be
+    /// due.
     fn on_event(&mut self, event: endpoint::Event, spoke: &mut BTreeSet<ChannelName>, now: Time) {
         match event {
             endpoint::Event::Message { of, bytes, .. } => {
@@ -660,8 +658,8 @@ impl Packets {
             endpoint::Event::Answered { node, rtt_us, by_group } => {
                 self.on_answer(node, rtt_us, by_group, now);
             }
-            // [rate-3] What was not sent never is; the replica hears of the ballot by its own
-            // means. What tails and reports say, the endpoint has taken.
+            // [rate-3] Unsent datagrams are dropped; the replica learns about the ballot by its own
+            // means. The endpoint has already handled tails and reports.
             endpoint::Event::Stopped(_)
             | endpoint::Event::Told { .. }
             | endpoint::Event::Introduced(_)
@@ -669,7 +667,7 @@ impl Packets {
         }
     }
 
-    /// A message to this node alone; `group` is its sender's channel to the group.
+    /// Handles a message to this node alone; `group` is its sender's channel to the group.
     fn on_message(&mut self, group: ChannelName, message: &[u8], now: Time) {
         let Some((behind, frame)) = split(message) else {
             return;
@@ -707,8 +705,8 @@ impl Packets {
         }
     }
 
-    /// [rate-2] Whose losses count for the group's rate, and who keeps what it hears there
-    /// ([pkt-7]).
+    /// [rate-2] Sets the receivers whose losses count for the group's rate, and the acceptors that
+    /// retain datagrams ([pkt-7]).
     fn listen_to_receivers(&mut self) {
         let receivers = self.links.values().filter(|link| link.group.is_up());
         let receivers: Vec<NodeId> = receivers.map(|link| link.member.node).collect();
@@ -732,5 +730,5 @@ fn resolve(to: To, all: Option<To>) -> Option<To> {
     }
 }
 
-/// Longest frame that goes by packets: the plane puts a number before it.
+/// Maximum size of a frame sent by packets, less than a message because the plane adds a prefix.
 pub const FRAME_BYTES_MAX: usize = crate::limits::MESSAGE_BYTES_MAX - BEHIND_BYTES;

@@ -1,8 +1,8 @@
 //! Predicts the cost of a path: the time of a proposal from its sender to its last receiver, by a
 //! model of a link and of a processor that both have a queue.
 //!
-//! The constants are measured on the reference machine (`docs/performance.md`); they decide between
-//! paths, and promise nothing.
+//! The constants were measured on the reference machine (`docs/performance.md`). They are only used
+//! to choose between paths, and promise nothing.
 
 /// Upper bound of a prediction.
 const LONGEST_NS: f64 = 3.6e12;
@@ -10,18 +10,18 @@ const LONGEST_NS: f64 = 3.6e12;
 /// Carrier of frames for several nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Carrier {
-    /// By each node's connection.
+    /// Each node's connection.
     Connections,
-    /// By datagrams, to each node alone.
+    /// Datagrams to each node separately.
     Each,
-    /// By datagrams, once: to the group's address.
+    /// One datagram, to the group's address.
     Group,
-    /// By datagrams, once: from node to node ([chain-1]).
+    /// One datagram, forwarded from node to node ([chain-1]).
     Chain,
 }
 
 impl Carrier {
-    /// As operators know it.
+    /// Returns the name shown to operators.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Connections => "tcp",
@@ -35,53 +35,53 @@ impl Carrier {
 /// Recent traffic to several nodes, and the link under it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Demand {
-    /// Frames for several nodes, each second.
+    /// Frames for several nodes per second.
     pub frames_s: f64,
-    /// Their mean length in bytes.
+    /// Mean length of those frames, in bytes.
     pub frame_bytes: f64,
-    /// To so many nodes.
+    /// Number of nodes that a frame is for.
     pub receivers: u32,
-    /// Those of them that receive one datagram sent to all.
+    /// Number of those nodes that receive a datagram sent to all.
     pub hearing: u32,
-    /// Speed of the own link, in bytes per second.
+    /// Speed of this node's link, in bytes per second.
     pub link_bytes_s: f64,
-    /// Payload of a datagram.
+    /// Payload of a datagram, in bytes.
     pub payload_bytes: f64,
-    /// The longest round trip to one of them, in microseconds.
+    /// Longest round trip to a receiver, in microseconds.
     pub rtt_us: f64,
     /// Share of datagrams lost at a receiver, from 0 to 1.
     pub loss: f64,
 }
 
-/// A queue is never taken for fuller than that.
+/// Maximum utilization assumed for a queue.
 const BUSY_MAX: f64 = 0.98;
-/// Ethernet, its gap, IP and UDP or TCP around a packet.
+/// Overhead of a packet: Ethernet, its gap, IP and UDP or TCP.
 const AROUND_BYTES: f64 = 66.0;
 /// Header of a datagram.
 const HEADER_BYTES: f64 = 44.0;
-/// Payload of TCP's packets on Ethernet.
+/// Payload of a TCP packet on Ethernet.
 const SEGMENT_BYTES: f64 = 1448.0;
-/// A call of the kernel, in microseconds, and what each byte adds.
+/// Cost of a system call in microseconds, and of each byte in it.
 const CALL_US: f64 = 5.0;
 const BYTE_US: f64 = 0.0005;
-/// A datagram in a run, as its sender has it.
+/// Cost of a datagram in a run, at its sender.
 const DATAGRAM_US: f64 = 1.1;
-/// Share of its rate that a chain leaves for votes and repairs of the forwarding nodes.
+/// Share of its rate that a chain uses; the rest is for votes and repairs of the forwarding nodes.
 const CHAIN_SHARE: f64 = 0.93;
-/// Delay of a lost TCP packet, besides a round trip.
+/// Delay of a lost TCP packet, in addition to a round trip.
 const TCP_REPAIR_US: f64 = 3_000.0;
-/// And a datagram: the grace before it is asked for.
+/// Delay of a lost datagram: the grace period before it is requested.
 const REPAIR_US: f64 = 400.0;
 /// Mathis, Semke, Mahdavi and Ott, The macroscopic behavior of the TCP congestion avoidance
 /// algorithm, 1997: its rate at a loss p is 1.22 segments per round trip and root of p.
 const MATHIS: f64 = 1.22;
 
-/// Nanoseconds until the last of the receivers has a frame.
+/// Returns the nanoseconds until the last receiver has a frame.
 pub fn latency_ns(carrier: Carrier, demand: &Demand) -> u64 {
     let Demand { frames_s, frame_bytes, rtt_us, loss, .. } = *demand;
     let receivers = f64::from(demand.receivers.max(1));
     let once = matches!(carrier, Carrier::Group | Carrier::Chain);
-    // Those who do not hear it get it alone.
+    // Nodes that do not receive the group get copies of their own.
     let copies = match once {
         true if demand.hearing >= 2 => {
             1.0 + receivers - f64::from(demand.hearing.min(demand.receivers))
@@ -106,7 +106,7 @@ pub fn latency_ns(carrier: Carrier, demand: &Demand) -> u64 {
     };
     let service_us = link_us.max(work_us).max(held_us);
     let busy = (frames_s * service_us / 1e6).clamp(0.0, BUSY_MAX);
-    // Who hands on has begun to send before the whole frame came.
+    // A node forwards the first packets before the whole frame has arrived.
     let hops = match carrier {
         Carrier::Chain => receivers * (rtt_us / 2.0 + one_us / packets),
         _ => rtt_us / 2.0,
@@ -125,7 +125,7 @@ mod tests {
 
     const ALL: [Carrier; 4] = [Carrier::Connections, Carrier::Each, Carrier::Group, Carrier::Chain];
 
-    /// Four receivers on 100 Mbit/s, all of which hear the group.
+    /// Four receivers on 100 Mbit/s, all of which receive the group.
     const SEGMENT: Demand = Demand {
         frames_s: 1_000.0,
         frame_bytes: 8_400.0,
@@ -142,25 +142,26 @@ mod tests {
         ALL.into_iter().min_by_key(cost).unwrap()
     }
 
-    /// Returns whether [plane-3] would switch from one to the other.
+    /// Returns whether [plane-3] would switch from one carrier to the other.
     fn is_worth_it(from: Carrier, to: Carrier, demand: &Demand) -> bool {
         latency_ns(from, demand) * 100 >= latency_ns(to, demand) * 120
     }
 
-    /// A full link: what leaves once has room for all of it, and the others for a quarter.
+    /// On a full link, frames sent once fit, and separate copies take four times the space.
     #[test]
     fn what_fills_the_link_leaves_once() {
         assert_eq!(best(&SEGMENT), Carrier::Group);
         assert!(is_worth_it(Carrier::Connections, Carrier::Group, &SEGMENT));
         assert!(is_worth_it(Carrier::Connections, Carrier::Chain, &SEGMENT));
-        // At the rate that TCP is held to, too: the choice does not depend on what was chosen.
+        // The result is the same at the rate to which TCP is limited, so it does not depend on the
+        // current path.
         let held = Demand { frames_s: 355.0, ..SEGMENT };
         assert!(is_worth_it(Carrier::Connections, Carrier::Group, &held));
         assert!(is_worth_it(Carrier::Connections, Carrier::Chain, &held));
         assert!(!is_worth_it(Carrier::Group, Carrier::Connections, &held));
     }
 
-    /// Few and small frames on a fast link: nothing is worth a change, whatever it is now.
+    /// Few and small frames on a fast link justify no change, whatever the current path.
     #[test]
     fn idle_links_change_nothing() {
         let idle = Demand {
@@ -176,7 +177,7 @@ mod tests {
                 assert!(!is_worth_it(from, to, &idle), "{from:?} to {to:?}");
             }
         }
-        // A chain's hops are not worth it for that.
+        // They do not justify the hops of a chain.
         assert!(is_worth_it(Carrier::Chain, Carrier::Connections, &idle));
     }
 
@@ -188,7 +189,7 @@ mod tests {
         assert!(latency_ns(Carrier::Group, &SEGMENT) < latency_ns(Carrier::Group, &deaf));
     }
 
-    /// Loss on a long path holds TCP back more than datagrams.
+    /// Loss on a long path slows TCP down more than datagrams.
     #[test]
     fn loss_holds_connections_back() {
         let lossy = Demand {
@@ -202,7 +203,7 @@ mod tests {
         assert!(is_worth_it(Carrier::Connections, Carrier::Each, &lossy));
     }
 
-    /// Whatever is measured, a prediction is a number.
+    /// A prediction is a number for any measurements.
     #[test]
     fn predictions_of_extremes_are_numbers() {
         for frames_s in [0.0, 1e9] {

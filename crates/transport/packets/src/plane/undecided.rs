@@ -1,11 +1,11 @@
-//! Which messages of a channel may be asked for again: proposals that are not decided, and all
-//! behind them ([pkt-8]).
+//! Messages of a channel that may be requested again: undecided proposals, and everything after
+//! them ([pkt-8]).
 
 use std::collections::VecDeque;
 
 use quorate_core::slot::Slot;
 
-/// Proposals that were sent and are not decided, in the order of their numbers.
+/// Undecided proposals that were sent, in the order of their numbers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Undecided(VecDeque<Proposal>);
 
@@ -15,11 +15,12 @@ struct Proposal {
     to: Slot,
 }
 
-/// More than that are not remembered one by one: the newest stands for all behind it.
+/// Maximum number of proposals recorded separately; beyond that, the newest entry covers all later
+/// ones.
 const PROPOSALS_MAX: usize = 4096;
 
 impl Undecided {
-    /// A proposal of slots below `to` left with this number.
+    /// Records that a proposal of slots below `to` was sent with this number.
     pub(crate) fn sent(&mut self, first: u64, to: Slot) {
         let full = self.0.len() >= PROPOSALS_MAX;
         match self.0.back_mut().filter(|_| full) {
@@ -28,8 +29,8 @@ impl Undecided {
         }
     }
 
-    /// Slots below are decided and announced. Messages below the number that comes back may go;
-    /// `next` is that of the next one.
+    /// Removes proposals whose slots are decided and announced. Returns the number below which
+    /// messages may be dropped; `next` is the number of the next message.
     pub(crate) fn decided(&mut self, decided_to: Slot, next: u64) -> u64 {
         while self.0.front().is_some_and(|front| front.to <= decided_to) {
             self.0.pop_front();
@@ -37,7 +38,7 @@ impl Undecided {
         self.0.front().map_or(next, |front| front.first)
     }
 
-    /// Drops everything: the proposer leads no more.
+    /// Drops everything, because the proposer no longer leads.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }

@@ -1,8 +1,8 @@
-//! A token bucket: so many bytes per second, and so many at once.
+//! A token bucket, with a rate in bytes per second and a burst in bytes.
 
 use quorate_core::time::Time;
 
-/// Bytes that may leave.
+/// Tokens for bytes that may be sent.
 #[derive(Clone, Debug)]
 pub struct Bucket {
     rate_bytes_s: u64,
@@ -15,12 +15,12 @@ pub struct Bucket {
 const MILLION: u64 = 1_000_000;
 
 impl Bucket {
-    /// Full at `now`.
+    /// Creates a bucket that is full at `now`.
     pub const fn new(rate_bytes_s: u64, burst_bytes: u64, now: Time) -> Self {
         Self { rate_bytes_s, burst_bytes, level: burst_bytes.saturating_mul(MILLION), at: now }
     }
 
-    /// From now on another rate.
+    /// Sets the rate from now on.
     pub fn set_rate(&mut self, rate_bytes_s: u64, now: Time) {
         self.fill(now);
         self.rate_bytes_s = rate_bytes_s;
@@ -33,13 +33,13 @@ impl Bucket {
         self.at = self.at.max(now);
     }
 
-    /// Bytes that may leave now.
+    /// Returns the number of bytes that may be sent now.
     pub fn level(&mut self, now: Time) -> usize {
         self.fill(now);
         usize::try_from(self.level / MILLION).unwrap_or(usize::MAX)
     }
 
-    /// Takes these bytes, if there are as many.
+    /// Takes this many bytes; returns false, and takes none, if there are fewer.
     pub fn take(&mut self, bytes: usize, now: Time) -> bool {
         let enough = self.level(now) >= bytes;
         if enough {
@@ -48,14 +48,14 @@ impl Bucket {
         enough
     }
 
-    /// Puts these bytes back: they did not leave.
+    /// Returns bytes that were not sent.
     pub fn give_back(&mut self, bytes: usize) {
         let full = self.burst_bytes.saturating_mul(MILLION);
         let back = (bytes as u64).saturating_mul(MILLION);
         self.level = self.level.saturating_add(back).min(full);
     }
 
-    /// When there are this many bytes, or a full bucket.
+    /// Returns when this many bytes are available, or the bucket is full.
     pub fn due(&self, bytes: usize) -> Time {
         let wanted = (bytes as u64).min(self.burst_bytes).saturating_mul(MILLION);
         let missing = wanted.saturating_sub(self.level);

@@ -1,4 +1,4 @@
-//! Which packets were lost at several receivers: the sign of a link that is too full ([rate-2]).
+//! Packets lost at several receivers: the sign of an overloaded link ([rate-2]).
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -7,26 +7,26 @@ use std::{
 
 use quorate_core::{node_id::NodeId, time::Time};
 
-/// Receivers that are told apart.
+/// Maximum number of receivers that are distinguished.
 const RECEIVERS_MAX: u32 = u128::BITS;
-/// Bound on remembered lost packets.
+/// Maximum number of lost packets remembered.
 const LOST_MAX: usize = 8192;
-/// Moments at which the next number was noted.
+/// Maximum number of times at which the next number was recorded.
 const MOMENTS_MAX: usize = 1024;
 /// Loss is counted in millionths.
 pub(crate) const MILLION: u64 = 1_000_000;
 
-/// Losses on one channel, as receivers report them.
+/// Losses on one channel, as reported by receivers.
 #[derive(Clone, Debug, Default)]
 pub struct Losses {
     receivers: BTreeMap<NodeId, Receiver>,
     /// Receivers that lost a packet: a bit per receiver.
     lost: BTreeMap<u64, u128>,
-    /// At each moment, the next number: packets below were sent before.
+    /// Times with the next number then: packets with lower numbers were sent before.
     moments: VecDeque<(Time, u64)>,
-    /// Young packets that enough receivers lost, in this period.
+    /// Young packets in this period that enough receivers lost.
     common: u64,
-    /// The next number now, and when the period began.
+    /// The next number now; `period_from` is the next number when the period began.
     next: u64,
     period_from: u64,
 }
@@ -34,25 +34,25 @@ pub struct Losses {
 #[derive(Clone, Copy, Debug)]
 struct Receiver {
     bit: u32,
-    /// As in its last report; `None`: there was none.
+    /// Count in the receiver's last report, if there was one.
     lost: Option<u64>,
-    /// In this period.
+    /// Losses in this period.
     lost_now: u64,
 }
 
 /// Observations of a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Period {
-    /// Packets of which the loss was common.
+    /// Packets whose loss was common to enough receivers.
     pub common: u64,
-    /// Packets that were sent, counted once for each receiver.
+    /// Packets sent, counted once for each receiver.
     pub judged: u64,
-    /// Those of them that were reported as lost at first. A silent receiver lost nothing.
+    /// Those reported as lost in the first transmission. A silent receiver lost nothing.
     pub lost: u64,
 }
 
 impl Losses {
-    /// Sets the receivers whose losses count. Those that stay keep their counts.
+    /// Sets the receivers whose losses count. Receivers already in the set keep their counts.
     pub fn listen_to(&mut self, receivers: &[NodeId]) {
         self.receivers.retain(|node, _| receivers.contains(node));
         for &node in receivers.iter().take(RECEIVERS_MAX as usize) {
@@ -70,7 +70,7 @@ impl Losses {
         }
     }
 
-    /// The next number at this moment.
+    /// Records the next number at this time.
     pub fn sent(&mut self, next: u64, now: Time) {
         self.next = next;
         if self.moments.back().is_some_and(|(_, last)| *last == next) {
@@ -82,13 +82,13 @@ impl Losses {
         self.moments.push_back((now, next));
     }
 
-    /// Numbers from this one on were not sent, after all.
+    /// Withdraws numbers from this one on, which were not sent after all.
     pub fn take_back(&mut self, next: u64) {
         self.next = next.max(self.period_from).min(self.next);
         self.moments.retain(|(_, noted)| *noted <= next);
     }
 
-    /// The first number that was sent within this time.
+    /// Returns the first number that was sent within this time.
     fn young_from(&self, now: Time, young_us: u64) -> u64 {
         let old = |(at, _): &&(Time, u64)| now.since_us(*at) > young_us;
         self.moments.iter().take_while(old).last().map_or(0, |(_, next)| *next)
@@ -103,7 +103,8 @@ impl Losses {
         }
         let so_far = self.sums();
         let expected = 3 * n * so_far.lost.min(so_far.judged) / so_far.judged.max(1) + 1;
-        // What all lost is common, however much is lost: where the link drops a third, 3·n·p̂ is n.
+        // A loss at all receivers is common, however much is lost: where the link drops a third,
+        // 3·n·p̂ is n.
         2.max(n.div_ceil(4)).max(expected).min(n)
     }
 
@@ -115,8 +116,8 @@ impl Losses {
         }
     }
 
-    /// A receiver reports. What was sent longer than `young_us` ago tells nothing of the link as it
-    /// is. A count that goes back, as behind a restart, is a new beginning.
+    /// Handles a receiver's report. Packets sent longer than `young_us` ago do not reflect the
+    /// current link. A count that decreases, as after a restart, starts a new count.
     pub fn report(
         &mut self,
         from: NodeId,
@@ -159,7 +160,7 @@ impl Losses {
         }
     }
 
-    /// Ends a period.
+    /// Ends a period, and returns its observations.
     pub fn take(&mut self) -> Period {
         let period = self.sums();
         self.common = 0;
@@ -186,7 +187,7 @@ mod tests {
         losses
     }
 
-    /// [rate-2] How many must have lost a packet, by the number of receivers.
+    /// [rate-2] Number of receivers that must lose a packet, by the number of receivers.
     #[test]
     fn a_loss_is_common_when_enough_receivers_have_it() {
         for (receivers, needed) in [(1, 1), (2, 2), (8, 2), (9, 3), (25, 7)] {
@@ -201,7 +202,7 @@ mod tests {
         }
     }
 
-    /// [rate-2] At 5 % loss by chance two of 25 often miss the same packet; eight do not.
+    /// [rate-2] At 5 % random loss, two of 25 often miss the same packet; eight do not.
     #[test]
     fn loss_by_chance_raises_the_threshold() {
         let mut losses = heard(25);
@@ -218,7 +219,7 @@ mod tests {
         assert_eq!((period.lost, period.judged), (25_000, 25_000));
     }
 
-    /// Datagrams returned by a full socket are not judged, and count from their later sending.
+    /// Datagrams returned by a full socket are not counted until they are sent again.
     #[test]
     fn what_was_taken_back_was_not_sent() {
         let mut losses = heard(2);
@@ -233,7 +234,7 @@ mod tests {
         assert_eq!(losses.take().common, 1, "it is young");
     }
 
-    /// [rate-2] What was sent four round trips ago says nothing of the link as it is.
+    /// [rate-2] Packets sent four round trips ago do not reflect the current link.
     #[test]
     fn old_packets_do_not_count() {
         let mut losses = Losses::default();
@@ -256,7 +257,7 @@ mod tests {
             losses.sent(number, Time(number));
         }
         assert_eq!(losses.moments.len(), MOMENTS_MAX);
-        // A new receiver does not inherit what its predecessor lost.
+        // A new receiver does not inherit its predecessor's losses.
         losses.listen_to(&[NodeId(2), NodeId(3)]);
         assert!(losses.lost.values().all(|who| *who == 0));
     }

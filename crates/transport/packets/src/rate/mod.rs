@@ -1,7 +1,7 @@
-//! Rate: how fast packets may leave ([rate-1], [rate-2]).
+//! Rate control: how fast packets may be sent ([rate-1], [rate-2]).
 //!
-//! [`bucket`] turns a rate into moments, [`pacer`] moves the rate, and [`losses`] tells it which
-//! losses were common to several receivers.
+//! [`bucket`] turns a rate into send times, [`pacer`] adjusts the rate, and [`losses`] determines
+//! which losses were common to several receivers.
 
 pub mod bucket;
 pub mod losses;

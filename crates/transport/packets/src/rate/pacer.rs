@@ -1,5 +1,5 @@
-//! The rate of a channel: up by steps, down on common loss, and back if that changed nothing
-//! ([rate-2]).
+//! The rate of a channel: increased in steps, lowered on common loss, and restored if that changed
+//! nothing ([rate-2]).
 
 use quorate_core::time::Time;
 
@@ -14,17 +14,17 @@ const PERIOD_US: u64 = 10_000;
 const UP_PERCENT: u64 = 102;
 /// Common loss takes 15 %.
 const DOWN_PERCENT: u64 = 85;
-/// No channel is paced below this part of the link.
+/// Divisor of the link's speed that yields the minimum rate.
 const FLOOR_DIVISOR: u64 = 100;
-/// Never more than 97 % of the link.
+/// Maximum rate: 97 % of the link.
 const CAP_PERCENT: u64 = 97;
-/// Burst that may leave at once, in microseconds of the rate.
+/// Burst, in microseconds of the rate.
 const BURST_US: u64 = 500;
-/// And at least this, so that a kernel gets more than one datagram in a call.
+/// Minimum burst, so that a system call gets more than one datagram.
 const BURST_BYTES_MIN: u64 = 64 << 10;
-/// No loss above is taken for one that no rate changes: with more there is a trial again and again.
+/// Maximum loss accepted as independent of the rate; a higher loss causes repeated trials.
 const BASELINE_PPM_MAX: u64 = 400_000;
-/// A baseline that is not reached falls by this part of the difference in a period.
+/// Divisor of the difference by which a baseline above the current loss falls in each period.
 const BASELINE_FADE: u64 = 64;
 
 /// Rate control of a channel.
@@ -34,17 +34,17 @@ pub struct Pacer {
     rate_bytes_s: u64,
     bucket: Bucket,
     period_end: Time,
-    /// Own queue drops in this period.
+    /// The node's own queue dropped datagrams in this period.
     dropped: bool,
-    /// Loss that lowering the rate did not change: no sign of a full link. In millionths per
-    /// receiver.
+    /// Loss that lowering the rate did not change, so it does not indicate a full link. In
+    /// millionths per receiver.
     baseline_ppm: u64,
     recent: Recent,
     trial: Option<Trial>,
 }
 
 impl Pacer {
-    /// Begins at half of the link.
+    /// Creates a pacer that begins at half of the link's speed.
     pub fn new(link_bytes_s: u64, now: Time) -> Self {
         let rate = link_bytes_s / 2;
         Self {
@@ -59,7 +59,7 @@ impl Pacer {
         }
     }
 
-    /// The link is another one, or shared with others.
+    /// Sets the link's speed, because the link changed or is shared.
     pub const fn set_link(&mut self, bytes_s: u64) {
         self.link_bytes_s = bytes_s;
     }
@@ -69,51 +69,51 @@ impl Pacer {
         self.recent.ppm()
     }
 
-    /// The rate.
+    /// Returns the rate, in bytes per second.
     pub const fn rate_bytes_s(&self) -> u64 {
         self.rate_bytes_s
     }
 
-    /// Bytes that may leave in this time, no more than may leave at once.
+    /// Returns the number of bytes that may be sent in this time, at most a burst.
     pub fn bytes_in(&self, us: u64) -> usize {
         let bytes = self.rate_bytes_s.saturating_mul(us) / 1_000_000;
         let at_once = burst(self.rate_bytes_s);
         usize::try_from(bytes.min(at_once)).unwrap_or(usize::MAX)
     }
 
-    /// Bytes that may leave now.
+    /// Returns the number of bytes that may be sent now.
     pub fn level(&mut self, now: Time) -> usize {
         self.bucket.level(now)
     }
 
-    /// These bytes left.
+    /// Records that these bytes were sent.
     pub fn sent(&mut self, bytes: usize, now: Time) {
-        // A single datagram may be longer than what is left.
+        // A single datagram may be longer than the remaining budget.
         let left = self.bucket.level(now);
         self.bucket.take(bytes.min(left), now);
     }
 
-    /// These bytes did not leave, after all.
+    /// Returns bytes that were not sent after all.
     pub fn take_back(&mut self, bytes: usize) {
         self.bucket.give_back(bytes);
     }
 
-    /// When this many bytes may leave.
+    /// Returns when this many bytes may be sent.
     pub fn due(&self, bytes: usize) -> Time {
         self.bucket.due(bytes)
     }
 
-    /// The kernel or the device had no room for a datagram of this node.
+    /// Records that the kernel or the device had no space for a datagram of this node.
     pub const fn own_drop(&mut self) {
         self.dropped = true;
     }
 
-    /// When the rate moves next.
+    /// Returns when the rate is adjusted next.
     pub const fn period_end(&self) -> Time {
         self.period_end
     }
 
-    /// Moves the rate if a period is over; `observed` says what was lost in it.
+    /// Adjusts the rate if a period is over; `observed` returns the losses of the period.
     pub fn poll(&mut self, now: Time, observed: impl FnOnce() -> Period) {
         if now < self.period_end {
             return;
@@ -135,7 +135,7 @@ impl Pacer {
             self.trial = None;
             return lower;
         }
-        // What is lost at every rate gets less when its cause is gone.
+        // Loss that does not depend on the rate decreases when its cause is gone.
         let loss = self.recent.ppm();
         let below = self.baseline_ppm.saturating_sub(loss);
         self.baseline_ppm -= below.div_ceil(BASELINE_FADE);
@@ -184,11 +184,11 @@ mod tests {
     struct World {
         /// Capacity of the common link.
         bottleneck_bytes_s: u64,
-        /// Lost by chance at each receiver, in millionths.
+        /// Random loss at each receiver, in millionths.
         chance_ppm: Vec<u64>,
     }
 
-    /// The rate after `seconds`, as a mean over the second half.
+    /// Returns the mean rate over the second half of `seconds`.
     fn mean_rate(world: &World, seed: u64, seconds: u64) -> u64 {
         let mut dice = Dice::new(seed);
         let nodes: Vec<NodeId> = (1..).take(world.chance_ppm.len()).map(NodeId).collect();
@@ -233,7 +233,8 @@ mod tests {
         }
     }
 
-    /// [rate-2] Loss by chance, alike at all, is no reason to lower: it would stop the group.
+    /// [rate-2] Random loss, alike at all receivers, does not lower the rate: that would stop the
+    /// group.
     #[test]
     fn loss_by_chance_does_not_lower_the_rate() {
         for (receivers, ppm) in [(1, 10_000), (2, 50_000), (25, 10_000), (25, 50_000)] {
@@ -242,7 +243,7 @@ mod tests {
         }
     }
 
-    /// [rate-2] A single loser lowers nothing: it is moved out of the way.
+    /// [rate-2] A single receiver with losses lowers nothing: it is taken out of the group.
     #[test]
     fn one_bad_receiver_does_not_lower_the_rate() {
         let mut chance_ppm = vec![0; 5];
@@ -251,9 +252,9 @@ mod tests {
         check(&world, 95..=97);
     }
 
-    /// [rate-2] A link that is too full lowers it, however much too full it is, and with loss by
-    /// chance too. At 8 % of the link a period has seven packets: the estimate is rough, and so is
-    /// the rate.
+    /// [rate-2] An overloaded link lowers the rate, however overloaded it is, and with random loss
+    /// too. At 8 % of the link a period has seven packets: the estimate is rough, and so is the
+    /// rate.
     #[test]
     fn a_full_link_lowers_the_rate() {
         for (part, expected, ppm) in [(50, 40..=55, 0), (8, 5..=16, 0), (50, 40..=60, 5_000)] {
@@ -267,8 +268,7 @@ mod tests {
         }
     }
 
-    /// [rate-2] A trial that changed nothing gives the rate back as it was; one that helped does
-    /// not.
+    /// [rate-2] A trial that changed nothing restores the rate exactly; one that helped does not.
     #[test]
     fn what_was_lowered_in_vain_is_restored() {
         for (lost_below, restored) in [(50, true), (0, false)] {
@@ -284,7 +284,8 @@ mod tests {
         }
     }
 
-    /// [rate-2] Up by 2 % a period to 97 %; down by 15 % at once when the own queue drops.
+    /// [rate-2] The rate rises by 2 % per period up to 97 %, and falls by 15 % at once when the
+    /// node's own queue drops.
     #[test]
     fn the_rate_moves_by_its_steps() {
         let mut pacer = Pacer::new(1_000_000, Time(0));

@@ -1,24 +1,24 @@
-//! Tries whether a lower rate reduces losses: is the link too full, or does it just lose packets
+//! Tests whether a lower rate reduces losses: is the link overloaded, or does it just lose packets
 //! ([rate-2])?
 
 use crate::rate::losses::{MILLION, Period};
 
-/// Periods until what was lowered shows in the reports.
+/// Periods until a lower rate shows in the reports.
 const WAITS_MIN: u32 = 2;
-/// A trial that has seen too little by then is given up: the rate is restored.
+/// Maximum number of periods of a trial; if it has seen too little by then, the rate is restored.
 const WAITS_MAX: u32 = 100;
-/// Most steps down of one trial.
+/// Maximum number of steps down in one trial.
 const STEPS_MAX: u32 = 12;
-/// Losses that are expected before anything is said.
+/// Minimum number of expected losses before a trial is decided.
 const EXPECTED_MIN: u64 = 6;
-/// And before that nothing changed is said of losses that are a little fewer.
+/// Minimum number of expected losses before a slight decrease counts as no change.
 const EXPECTED_ENOUGH: u64 = 36;
-/// Fraction of a loss, for sums that fade.
+/// Units per loss, for sums that decay.
 const SCALE: u64 = 256;
-/// A sum fades by this part in a period.
+/// Divisor of the part by which a sum decays in a period.
 const FADE: u64 = 16;
 
-/// Recent losses; older periods fade.
+/// Recent losses; older periods decay.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Recent {
     lost: u64,
@@ -35,7 +35,7 @@ impl Recent {
         self.judged = faded(self.judged, period.judged);
     }
 
-    /// Mean loss of a receiver, in millionths.
+    /// Returns the mean loss of a receiver, in millionths.
     pub(crate) fn ppm(self) -> u64 {
         let lost = u128::from(self.lost) * u128::from(MILLION);
         let ppm = lost / u128::from(self.judged.max(1));
@@ -52,13 +52,13 @@ impl Recent {
     }
 }
 
-/// The rate is being lowered, and it is not known yet whether that helps.
+/// A test of a lower rate whose effect is not known yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trial {
-    /// The rate before.
+    /// The rate before the trial.
     pub(crate) restore_bytes_s: u64,
     before_ppm: u64,
-    /// Steps down that are left.
+    /// Remaining steps down.
     steps: u32,
     /// Periods since the last step.
     waited: u32,
@@ -72,16 +72,16 @@ pub(crate) struct Trial {
 pub(crate) enum Next {
     Lower,
     Wait,
-    /// Losses fell by a third: the link was too full.
+    /// Losses fell by a third: the link was overloaded.
     Helped,
     /// No effect: this much is lost at any rate.
     InVain(u64),
 }
 
 impl Trial {
-    /// A link that is the cause of this loss loses half of it behind so many steps of
-    /// `down_percent`: one, unless the loss is large. Fewer would show a third at best, and a link
-    /// that is much too full would be taken for a bad one.
+    /// Creates a trial with enough steps of `down_percent` that a link which causes this loss would
+    /// lose only half of it: one step, unless the loss is large. Fewer steps would reduce it by a
+    /// third at best, and a severely overloaded link would be taken for a lossy one.
     pub(crate) fn new(restore_bytes_s: u64, before_ppm: u64, down_percent: u64) -> Self {
         let before = before_ppm.min(MILLION);
         let (passed, wanted) = (MILLION - before, MILLION - before / 2);
@@ -101,7 +101,7 @@ impl Trial {
         }
     }
 
-    /// One more period is over.
+    /// Ends a period, and returns the next action.
     pub(crate) fn next(&mut self, period: Period) -> Next {
         if self.steps > 0 {
             self.steps -= 1;
@@ -116,7 +116,7 @@ impl Trial {
         let expected = self.judged.saturating_mul(self.before_ppm) / MILLION;
         let fewer = expected.saturating_sub(self.lost);
         let after = self.lost.saturating_mul(MILLION) / self.judged.max(1);
-        // Two standard deviations; few losses are fewer by chance.
+        // Two standard deviations: small counts decrease by chance.
         let surely = fewer.saturating_mul(fewer) >= 4 * expected;
         if expected >= EXPECTED_MIN && 3 * fewer >= expected && surely {
             return Next::Helped;
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(seen, [1, 1, 3, 11, 12]);
     }
 
-    /// [rate-2] A third less is the mark, and nothing is said of too few losses.
+    /// [rate-2] The threshold is a third less, and nothing is decided from too few losses.
     #[test]
     fn a_trial_ends_when_enough_was_seen() {
         let after = |lost, judged| {
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(waited.count(), 100);
     }
 
-    /// [rate-2] Chance around a baseline is not above it.
+    /// [rate-2] Random variation around a baseline is not above it.
     #[test]
     fn what_is_lost_by_chance_is_not_above_the_baseline() {
         let mut recent = Recent::default();

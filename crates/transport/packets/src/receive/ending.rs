@@ -1,12 +1,12 @@
-//! Ends numbers of a channel: delivered, or given up with the message that they are part of.
+//! Finishes numbers of a channel: delivered, or given up with the message that they are part of.
 
 use std::ops::Range;
 
 use crate::receive::{Delivery, Happened, Inbound, Quota, waiting::Waiting};
 
 impl Inbound {
-    /// [pkt-4] Room for a message that begins at `first`. What comes last goes first, and never
-    /// anything of another sender.
+    /// [pkt-4] Reserves quota for a message that begins at `first`. Gives up messages from the
+    /// newest on, and never a message of another sender. Returns false if that does not suffice.
     pub(super) fn make_room(
         &mut self,
         first: u64,
@@ -28,7 +28,7 @@ impl Inbound {
         }
     }
 
-    /// A message is whole.
+    /// Handles a completed message.
     pub(super) fn complete(
         &mut self,
         message: Range<u64>,
@@ -48,7 +48,7 @@ impl Inbound {
         self.advance(quota, happened);
     }
 
-    /// Moves the floor, and delivers what it reaches.
+    /// Advances the floor, and delivers messages that it reaches.
     fn advance(&mut self, quota: &mut Quota, happened: &mut Vec<Happened>) {
         loop {
             if let Some(end) = self.finished.take_first(self.floor) {
@@ -62,7 +62,7 @@ impl Inbound {
         }
     }
 
-    /// One of these may take others with it: they are parts of one message.
+    /// Gives up these ranges. One of them may include others, which are parts of the same message.
     pub(super) fn give_up_all(
         &mut self,
         ranges: Vec<Range<u64>>,

@@ -1,5 +1,5 @@
-//! Missing numbers, and when to ask for them: grace, one request per range, doubling, then no more
-//! ([pkt-7]).
+//! Missing numbers, and when to request them: a grace period, one request per range, doubling
+//! intervals, then none ([pkt-7]).
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -8,11 +8,11 @@ use quorate_core::time::Time;
 /// Waiting times for missing numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// Before the first request.
+    /// Wait before the first request.
     pub grace_us: u64,
-    /// After it; each further request waits twice as long as the one before.
+    /// Wait after the first request; doubles after each further request.
     pub first_us: u64,
-    /// Requests before a range is given up.
+    /// Number of requests before a range is given up.
     pub tries_max: u32,
 }
 
@@ -24,21 +24,21 @@ pub struct Gaps(BTreeMap<u64, Gap>);
 struct Gap {
     end: u64,
     due: Time,
-    /// Requests so far.
+    /// Number of requests made.
     tries: u32,
 }
 
 /// Action for a range that is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// Ask; these are requests so far.
+    /// Request the range; with the number of earlier requests.
     Ask(Range<u64>, u32),
-    /// All requests were in vain.
+    /// Give the range up after all requests were in vain.
     GiveUp(Range<u64>),
 }
 
 impl Gaps {
-    /// These numbers are missing; nothing of them was.
+    /// Adds missing numbers, none of which were missing before.
     pub fn open(&mut self, range: Range<u64>, now: Time, patience: &Patience) {
         if !range.is_empty() {
             let gap = Gap { end: range.end, due: now.plus_us(patience.grace_us), tries: 0 };
@@ -46,7 +46,7 @@ impl Gaps {
         }
     }
 
-    /// These are not missing any more, those of them that were. The rest keeps its time.
+    /// Removes numbers that are no longer missing. The rest of their ranges keep their times.
     pub fn close(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -73,7 +73,7 @@ impl Gaps {
         before.is_some_and(|(_, gap)| number < gap.end)
     }
 
-    /// The missing ones among these.
+    /// Returns the missing numbers in this range.
     pub fn within(&self, range: &Range<u64>) -> Vec<Range<u64>> {
         let before = self.0.range(..range.start).next_back();
         let inside = self.0.range(range.start..range.end.max(range.start));
@@ -82,8 +82,9 @@ impl Gaps {
         cut.filter(|cut| !cut.is_empty()).collect()
     }
 
-    /// Makes ranges due at once if `too_few` says so of the requests made: a node replied that it
-    /// does not have them, or another node needs them too. At least one request counts as made.
+    /// Makes ranges due at once if `too_few` is true for their number of requests: a node replied
+    /// that it does not have them, or another node needs them too. At least one request counts as
+    /// made.
     pub fn hurry(&mut self, range: &Range<u64>, too_few: impl Fn(u32) -> bool, now: Time) {
         for part in self.within(range) {
             let gap = self.0.range(..=part.start).next_back();
@@ -122,12 +123,12 @@ impl Gaps {
         due
     }
 
-    /// When something is due.
+    /// Returns when the next range is due.
     pub fn next_due(&self) -> Option<Time> {
         self.0.values().map(|gap| gap.due).min()
     }
 
-    /// The first range.
+    /// Returns the first range.
     pub fn first(&self) -> Option<Range<u64>> {
         let first = self.0.first_key_value();
         first.map(|(&start, gap)| start..gap.end)
@@ -141,7 +142,7 @@ impl Gaps {
         self.0.is_empty()
     }
 
-    /// The ranges, in order.
+    /// Returns the ranges, in order.
     pub fn iter(&self) -> impl Iterator<Item = Range<u64>> + '_ {
         self.0.iter().map(|(&start, gap)| start..gap.end)
     }
@@ -182,7 +183,7 @@ mod tests {
         );
     }
 
-    /// Numbers that arrive within the grace are never asked for; the rest keeps its time.
+    /// Numbers that arrive within the grace period are never requested; the rest keep their times.
     #[test]
     fn what_was_overtaken_only_is_not_asked_for() {
         let mut gaps = Gaps::default();

@@ -1,4 +1,4 @@
-//! One channel of one sender: every message once, or given up by its numbers.
+//! Receives one channel of one sender: every message once, or given up by its numbers.
 
 use std::{collections::BTreeMap, mem, ops::Range};
 
@@ -18,21 +18,21 @@ use crate::{
     trust::gate::WINDOW_NUMBERS,
 };
 
-/// When a message is given to the caller.
+/// Order in which messages are delivered to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// After all messages with smaller numbers, except those given up.
+    /// Each message after all with lower numbers, except those given up.
     InOrder,
-    /// As soon as it is whole.
+    /// Each message as soon as it is complete.
     AsCompleted,
 }
 
 /// Event of a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Happened {
-    /// A message, once.
+    /// A message, delivered once.
     Message {
-        /// Its numbers.
+        /// Sequence numbers of the message.
         numbers: Range<u64>,
         /// The bytes that were sent.
         bytes: Vec<u8>,
@@ -41,15 +41,17 @@ pub enum Happened {
     GivenUp(Range<u64>),
 }
 
-/// The state of a channel. Each number from `floor` to `top` is finished, missing, in a message
-/// that waits for its turn, or a part of one that lacks others.
+/// State of a channel.
+///
+/// Invariant: each number from `floor` to `top` is finished, missing, in a complete message that
+/// waits for its turn, or part of an incomplete message.
 pub struct Inbound {
     pub(super) delivery: Delivery,
-    /// All numbers below are delivered or given up.
+    /// All lower numbers are delivered or given up.
     pub(super) floor: u64,
     /// One past the highest number known to be sent.
     pub(super) top: u64,
-    /// Delivered or given up, from `floor` on.
+    /// Numbers from `floor` on that are delivered or given up.
     pub(super) finished: Spans,
     pub(super) gaps: Gaps,
     pub(super) partials: BTreeMap<u64, Partial>,
@@ -58,15 +60,16 @@ pub struct Inbound {
     jitter_us: u64,
     dice: Dice,
     gaps_max: usize,
-    /// Numbers that were asked for, ever, and those that no report told yet.
+    /// Count of numbers ever requested, and those that have not been reported yet.
     lost: u64,
     missed: Vec<Range<u64>>,
-    /// Parts that contradict others: their sender, or a segment without keys, is faulty.
+    /// Count of parts that contradict others: their sender, or a segment without keys, is faulty.
     misfits: u64,
 }
 
 impl Inbound {
-    /// From this number on: what the handshake named. The dice spread requests in time.
+    /// Creates a channel that begins with the number named by the handshake. The dice spread
+    /// requests in time.
     pub fn new(from: u64, delivery: Delivery, limits: &Limits, dice: Dice) -> Self {
         let mut inbound = Self {
             delivery,
@@ -92,20 +95,20 @@ impl Inbound {
         inbound
     }
 
-    /// [pkt-7] The first request waits a round trip and a quarter. All of them together wait at
-    /// least T_giveup: with 5 tries, 31 times the first wait.
+    /// [pkt-7] Sets the round-trip time. The first request waits a round trip and a quarter. All
+    /// requests together wait at least T_giveup: with 5 tries, 31 times the first wait.
     pub fn set_rtt(&mut self, rtt_us: u64, limits: &Limits) {
         let waits = (1 << limits.tries_max.min(20)) - 1;
         let share = limits.giveup_us.div_ceil(waits);
         self.patience.first_us = share.max(rtt_us.saturating_mul(5) / 4).max(1);
     }
 
-    /// Sets the grace for overtaken packets, which are not asked for.
+    /// Sets the grace period for overtaken packets, during which they are not requested.
     pub const fn set_grace(&mut self, grace_us: u64) {
         self.patience.grace_us = grace_us;
     }
 
-    /// [gap-2] All numbers below are delivered or given up.
+    /// [gap-2] Returns the number below which all are delivered or given up.
     pub const fn done_to(&self) -> u64 {
         self.floor
     }
@@ -120,17 +123,17 @@ impl Inbound {
         number >= self.top || self.gaps.has(number)
     }
 
-    /// The numbers among these that are known to be missing.
+    /// Returns the numbers in this range that are known to be missing.
     pub fn missing(&self, range: &Range<u64>) -> Vec<Range<u64>> {
         self.gaps.within(range)
     }
 
-    /// Numbers that had to be asked for since the channel was opened.
+    /// Returns the count of numbers that had to be requested since the channel was opened.
     pub const fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Parts that contradicted others.
+    /// Returns the count of parts that contradicted others.
     pub const fn misfits(&self) -> u64 {
         self.misfits
     }
@@ -145,7 +148,7 @@ impl Inbound {
         mem::take(&mut self.missed)
     }
 
-    /// The sender says that everything below `next` was sent ([told-2]).
+    /// Handles the sender's announcement that everything below `next` was sent ([told-2]).
     pub fn on_tail(
         &mut self,
         next: u64,
@@ -159,7 +162,7 @@ impl Inbound {
         }
     }
 
-    /// One part of a message, from whom it may come.
+    /// Handles one part of a message, received from any node.
     pub fn receive(
         &mut self,
         (number, index, count): (u64, u16, u16),
@@ -192,7 +195,7 @@ impl Inbound {
         self.bound_gaps(quota, happened);
     }
 
-    /// Handles a node's reply that it does not have these any more. If that was the owner, they are
+    /// Handles a node's reply that it no longer has these numbers. If that was the owner, they are
     /// given up; otherwise the next node is asked.
     pub fn on_gone(
         &mut self,
@@ -206,15 +209,15 @@ impl Inbound {
             let missing = self.gaps.within(range);
             self.give_up_all(missing, quota, happened);
         } else {
-            // Every other request goes to an acceptor, the first one too: it is the one that has an
-            // answer.
+            // Requests alternate between acceptors and the owner, beginning with an acceptor: after
+            // an odd number of them, this reply answers the last one.
             self.gaps.hurry(range, |tries| tries % 2 == 1, now);
             self.bound_gaps(quota, happened);
         }
     }
 
-    /// Asks the owner for these at once, unless that was done, because another node wants them from
-    /// this one.
+    /// Requests these numbers from the owner at once, unless that was done, because another node
+    /// needs them from this one.
     pub fn hurry(
         &mut self,
         range: &Range<u64>,
@@ -226,12 +229,12 @@ impl Inbound {
         self.bound_gaps(quota, happened);
     }
 
-    /// When something is due.
+    /// Returns when the next request is due.
     pub fn next_due(&self) -> Option<Time> {
         self.gaps.next_due()
     }
 
-    /// Returns the ranges to ask for now, with the number of requests made.
+    /// Returns the ranges to request now, with the number of requests made.
     pub fn poll(
         &mut self,
         now: Time,
@@ -256,7 +259,7 @@ impl Inbound {
         asks
     }
 
-    /// Gives back what this channel holds.
+    /// Releases the quota that this channel uses.
     pub fn close(self, quota: &mut Quota) {
         for partial in self.partials.values() {
             quota.give(1, partial.held_bytes());
@@ -264,7 +267,8 @@ impl Inbound {
         quota.give(0, self.waiting.cost());
     }
 
-    /// Everything below `number` was sent. What lies further back than the window is given up.
+    /// Handles the information that everything below `number` was sent. Numbers that fall out of
+    /// the window are given up.
     fn reach(&mut self, number: u64, now: Time, quota: &mut Quota, happened: &mut Vec<Happened>) {
         let from = mem::replace(&mut self.top, number);
         let patience = Patience {
@@ -274,8 +278,8 @@ impl Inbound {
         self.gaps.open(from..number, now, &patience);
         let oldest = number.saturating_add(1).saturating_sub(WINDOW_NUMBERS);
         while self.floor < oldest {
-            // The floor is missing, or a part of a message that lacks others: else it would be
-            // higher.
+            // The number at the floor is missing, or part of an incomplete message; otherwise the
+            // floor would be higher.
             let missing = self.gaps.within(&(self.floor..oldest));
             let missing = missing.into_iter().next().filter(|gap| gap.start == self.floor);
             self.give_up(missing.unwrap_or(self.floor..self.floor + 1), quota, happened);
@@ -290,12 +294,12 @@ impl Inbound {
         }
     }
 
-    /// A part of it is given up, or was before the handshake.
+    /// Returns whether a part of the message was given up, or preceded the handshake.
     fn is_lost(&self, message: &Range<u64>) -> bool {
         message.start < self.floor || self.finished.meets(message.clone())
     }
 
-    /// Returns whether it overlaps a message that was cut differently.
+    /// Returns whether it overlaps a message that was split differently.
     fn collides(&self, message: &Range<u64>, count: u16) -> bool {
         let partial = self.partials.range(..message.end).next_back();
         let partial = partial.is_some_and(|(&first, partial)| {

@@ -1,4 +1,5 @@
-//! Tests of one inbound channel: in any order, with losses and under bounds, against what was sent.
+//! Tests of one inbound channel: in any order, with losses and within bounds, compared with what
+//! was sent.
 
 use std::ops::Range;
 
@@ -8,7 +9,7 @@ use quorate_core::time::Time;
 use super::{Delivery, Happened, Inbound};
 use crate::{limits::Limits, receive::Quota, spans::Spans};
 
-/// A channel with its quota, and what became known so far.
+/// A channel with its quota, and the events that it produced.
 struct Channel {
     inbound: Inbound,
     quota: Quota,
@@ -33,7 +34,7 @@ impl Channel {
         inbound.check(quota);
     }
 
-    /// All requests that are due, as ranges, until nothing is due any more.
+    /// Returns all requests, as ranges, until nothing is due any more.
     fn wait_for_all(&mut self) -> Vec<(Range<u64>, u32)> {
         let mut asks = Vec::new();
         while let Some(due) = self.inbound.next_due() {
@@ -78,14 +79,14 @@ fn in_order_waits_and_as_completed_does_not() {
             Delivery::AsCompleted => assert_eq!((at_once, rest), (late, first)),
         }
         assert_eq!((channel.inbound.done_to(), channel.quota.bytes()), (5, 0));
-        // Whatever comes again is late.
+        // Any repetition is too late.
         channel.receive(3, 0, 2, b"c");
         assert!(channel.take().is_empty());
     }
 }
 
-/// [pkt-4] [told-2] A message of which a part is given up is given up whole, by name; nothing of it
-/// is held.
+/// [pkt-4] [told-2] If a part of a message is given up, the whole message is, by name, and no part
+/// of it is held.
 #[test]
 fn what_is_given_up_is_named_whole() {
     let mut channel = Channel::new(Delivery::InOrder, &limits());
@@ -98,13 +99,13 @@ fn what_is_given_up_is_named_whole() {
     assert!(asks.iter().zip(0..).all(|((range, tries), n)| (range, *tries) == (&(2..3), n)));
     assert_eq!(channel.take(), [Happened::GivenUp(1..4), message(4..5, b"b")]);
     assert_eq!((channel.quota.partials(), channel.quota.bytes()), (0, 0));
-    // Parts that come now belong to nothing.
+    // Parts that arrive now are ignored.
     channel.receive(2, 1, 3, b"aa");
     assert!(channel.take().is_empty());
     assert_eq!(channel.inbound.lost(), 1);
 }
 
-/// A part behind the end of what was given up belongs to it; so does one from before the handshake.
+/// A part after the end of a given-up range belongs to it; so does one from before the handshake.
 #[test]
 fn the_rest_of_what_is_given_up_is_given_up() {
     let mut channel = Channel::new(Delivery::AsCompleted, &limits());
@@ -136,8 +137,8 @@ fn a_tail_shows_what_nothing_follows() {
     assert_eq!(asks[..2], [(1..2, 0), (3..4, 0)]);
 }
 
-/// [pkt-7] Whichever other node wants it, the owner is asked once out of turn; a node that replied
-/// *gone* is not waited for, and its repeated reply changes nothing.
+/// [pkt-7] However many other nodes need a packet, the owner is asked once out of turn. A node that
+/// replied *gone* is not waited for, and its repeated reply changes nothing.
 #[test]
 fn others_hurry_a_request_once() {
     let mut channel = Channel::new(Delivery::InOrder, &limits());
@@ -158,7 +159,7 @@ fn others_hurry_a_request_once() {
         inbound.on_gone(&(1..2), false, Time(now), quota, happened);
         inbound.poll(Time(now), quota, happened)
     };
-    // Within the grace no node was asked.
+    // Within the grace period no node was asked.
     assert_eq!(gone_elsewhere(10), []);
     assert_eq!(gone_elsewhere(400), [(1..2, 0)]);
     assert_eq!(gone_elsewhere(401), [(1..2, 1)]);
@@ -166,7 +167,8 @@ fn others_hurry_a_request_once() {
     assert!(channel.take().is_empty());
 }
 
-/// [pkt-4] 256 messages that lack parts, and so many bytes: what comes last goes first.
+/// [pkt-4] Both the 256 incomplete messages and their bytes are bounded; the newest message is
+/// given up first.
 #[test]
 fn a_sender_fills_its_quota_and_no_more() {
     let mut channel = Channel::new(Delivery::AsCompleted, &limits());
@@ -189,19 +191,19 @@ fn a_sender_fills_its_quota_and_no_more() {
     let mut channel = Channel::new(Delivery::InOrder, &small);
     channel.receive(11, 0, 1, &[1; 500]);
     channel.receive(12, 0, 1, &[2; 500]);
-    // Two do not fit, as each has its price: the later one is given up.
+    // Two do not fit, with the overhead of each: the later one is given up.
     assert_eq!(channel.take(), [Happened::GivenUp(12..13)]);
     // An older message evicts a newer one.
     channel.receive(2, 1, 3, &[3; 300]);
     assert_eq!(channel.take(), [Happened::GivenUp(11..12)]);
-    // One that never fits is given up by its name.
+    // A message that can never fit is given up by its name.
     channel.receive(4, 0, 9, &[3; 300]);
     assert_eq!(channel.take(), [Happened::GivenUp(4..5)]);
     channel.inbound.close(&mut channel.quota);
     assert_eq!((channel.quota.partials(), channel.quota.bytes()), (0, 0));
 }
 
-/// One number far ahead costs a bounded amount of work, and what is skipped is named.
+/// A jump in numbers costs a bounded amount of work, and the skipped numbers are reported.
 #[test]
 fn a_leap_is_bounded() {
     let mut channel = Channel::new(Delivery::InOrder, &limits());
@@ -225,7 +227,8 @@ fn a_tail_at_the_end_of_numbers_is_bounded() {
     assert_eq!(channel.take(), [Happened::GivenUp(1..u64::MAX - 65_536)]);
 }
 
-/// A segment without keys, or a faulty sender: parts that contradict one another end as given up.
+/// Parts that contradict one another, from a faulty sender or on a segment without keys, are given
+/// up.
 #[test]
 fn parts_that_contradict_one_another_are_given_up() {
     let mut channel = Channel::new(Delivery::AsCompleted, &limits());
@@ -239,8 +242,8 @@ fn parts_that_contradict_one_another_are_given_up() {
     assert_eq!(channel.inbound.misfits(), 2);
 }
 
-/// Random messages in random order, some parts never: all others once, bit for bit, and the lost
-/// ones named.
+/// Random messages arrive in random order, some parts never: the lost messages are named, and all
+/// others delivered once, bit for bit.
 #[test]
 fn everything_once_or_given_up() {
     for seed in 0..300 {
@@ -263,7 +266,7 @@ fn everything_once_or_given_up() {
             sent.push((next..next + u64::from(count), bytes));
             next += u64::from(count);
         }
-        // Near one another, some twice, some never.
+        // Close to one another, some twice, some never.
         for at in 0..parts.len() {
             let with = (at + dice.index(6)).min(parts.len() - 1);
             parts.swap(at, with);

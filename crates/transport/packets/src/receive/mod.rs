@@ -1,9 +1,8 @@
-//! Receiving: what came on one channel of one sender, put together again, and what is missing of
-//! it.
+//! Receiving: reassembles the messages on one channel of one sender, and tracks what is missing.
 //!
-//! `partial` is one message that lacks parts, [`quota`] what a sender may fill, [`gaps`] when to
-//! ask for what is missing, `waiting` keeps what comes too early, and [`inbound`] joins them;
-//! `ending` is how its numbers end.
+//! `partial` is one incomplete message, [`quota`] bounds a sender's memory, [`gaps`] schedules
+//! requests for missing numbers, `waiting` holds messages that are too early, and [`inbound`] joins
+//! them; `ending` finishes numbers.
 
 mod ending;
 pub mod gaps;

@@ -1,20 +1,20 @@
-//! One message that lacks parts. It is not held: nothing is voted for or answered by it ([pkt-4]).
+//! One incomplete message. It counts as not received: no vote or reply is based on it ([pkt-4]).
 
 use std::ops::Range;
 
 use crate::limits::MESSAGE_BYTES_MAX;
 
-/// Parts that came, in any order.
+/// Parts received, in any order.
 pub(crate) struct Partial {
     count: u16,
     /// A bit per part.
     have: Vec<u64>,
     missing: u16,
-    /// The length of every part but the last, once one of them came.
+    /// Length of every part but the last, once one of them was received.
     part_bytes: usize,
     /// All parts at their places, once that length is known.
     bytes: Vec<u8>,
-    /// The last part, until then; its length afterwards.
+    /// The last part, until the length of the others is known; `last_bytes` is its length.
     last: Option<Vec<u8>>,
     last_bytes: usize,
 }
@@ -64,7 +64,7 @@ impl Partial {
         Ok(all - self.last.as_ref().map_or(0, Vec::len))
     }
 
-    /// Takes a part that [`Self::needs`] agreed to.
+    /// Adds a part that [`Self::needs`] accepted.
     pub(crate) fn add(&mut self, index: u16, part: &[u8]) {
         let is_last = index + 1 == self.count;
         if is_last {
@@ -94,7 +94,7 @@ impl Partial {
         self.have[usize::from(index / 64)] & 1 << (index % 64) != 0
     }
 
-    /// Bytes that it holds: what was agreed to so far.
+    /// Returns the number of bytes allocated.
     pub(crate) fn held_bytes(&self) -> usize {
         self.bytes.len() + self.last.as_ref().map_or(0, Vec::len)
     }
@@ -103,7 +103,7 @@ impl Partial {
         self.missing == 0
     }
 
-    /// The message, which is whole.
+    /// Returns the complete message.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         assert!(self.is_whole(), "{} parts are missing", self.missing);
         let before_last = self.part_bytes * (usize::from(self.count) - 1);
@@ -111,7 +111,7 @@ impl Partial {
         self.bytes
     }
 
-    /// The numbers of a message of this many parts.
+    /// Returns the numbers of this message.
     pub(crate) fn numbers(&self, first: u64) -> Range<u64> {
         first..first + u64::from(self.count)
     }
@@ -130,7 +130,7 @@ mod tests {
         (message, parts)
     }
 
-    /// [pkt-4] In any order, it is the message; what is held is what was agreed to.
+    /// [pkt-4] Parts in any order make the message; the memory used is what the quota was charged.
     #[test]
     fn parts_in_any_order_make_the_message() {
         for seed in 0..200 {

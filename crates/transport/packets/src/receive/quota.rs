@@ -1,8 +1,9 @@
-//! The memory that one sender may fill: it cannot evict another's messages ([pkt-4]).
+//! The memory that one sender may use: it cannot evict another's messages ([pkt-4]).
 
 use crate::limits::Limits;
 
-/// Messages that lack parts or wait for their turn, of one sender on all of its channels.
+/// Usage by one sender's messages that are incomplete or wait for their turn, over all of its
+/// channels.
 #[derive(Clone, Debug)]
 pub struct Quota {
     partials: usize,
@@ -12,7 +13,7 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// Nothing is used.
+    /// Creates an unused quota.
     pub const fn new(limits: &Limits) -> Self {
         Self {
             partials: 0,
@@ -22,7 +23,8 @@ impl Quota {
         }
     }
 
-    /// Room for so many messages that lack parts, and these bytes; whether there is.
+    /// Reserves space for this many incomplete messages, and these bytes; returns whether it was
+    /// available.
     pub(crate) const fn take(&mut self, partials: usize, bytes: usize) -> bool {
         let fits =
             self.partials + partials <= self.partials_max && bytes <= self.bytes_max - self.bytes;
@@ -33,7 +35,7 @@ impl Quota {
         fits
     }
 
-    /// Gives back.
+    /// Releases space.
     pub(crate) fn give(&mut self, partials: usize, bytes: usize) {
         let all = self.partials >= partials && self.bytes >= bytes;
         assert!(all, "what is given back was taken");
@@ -41,12 +43,12 @@ impl Quota {
         self.bytes -= bytes;
     }
 
-    /// Messages that lack parts.
+    /// Returns the number of incomplete messages.
     pub const fn partials(&self) -> usize {
         self.partials
     }
 
-    /// Bytes in use.
+    /// Returns the number of bytes in use.
     pub const fn bytes(&self) -> usize {
         self.bytes
     }

@@ -1,4 +1,4 @@
-//! Whole messages that wait for their turn, behind something that is missing.
+//! Complete messages that wait for their turn, because earlier ones are missing.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -7,7 +7,7 @@ use crate::receive::quota::Quota;
 /// Overhead of a waiting message, in bytes.
 const PRICE_BYTES: usize = 128;
 
-/// By their first number.
+/// Waiting messages, by their first number.
 #[derive(Default)]
 pub(crate) struct Waiting(BTreeMap<u64, (u64, Vec<u8>)>);
 
@@ -17,30 +17,30 @@ impl Waiting {
         bytes.len() + PRICE_BYTES
     }
 
-    /// Its price was taken from the quota.
+    /// Adds a message whose cost was taken from the quota.
     pub(crate) fn add(&mut self, numbers: &Range<u64>, bytes: Vec<u8>) {
         self.0.insert(numbers.start, (numbers.end, bytes));
     }
 
-    /// The message that begins here; its price goes back.
+    /// Removes and returns the message that begins here, and releases its cost.
     pub(crate) fn take(&mut self, first: u64, quota: &mut Quota) -> Option<(Range<u64>, Vec<u8>)> {
         let (end, bytes) = self.0.remove(&first)?;
         quota.give(0, Self::price(&bytes));
         Some((first..end, bytes))
     }
 
-    /// The last message that has any of these numbers.
+    /// Returns the last message that overlaps this range.
     pub(crate) fn within(&self, range: &Range<u64>) -> Option<Range<u64>> {
         let (&first, &(end, _)) = self.0.range(..range.end).next_back()?;
         (end > range.start).then_some(first..end)
     }
 
-    /// The first number of the last message.
+    /// Returns the first number of the last message.
     pub(crate) fn last(&self) -> Option<u64> {
         self.0.last_key_value().map(|(first, _)| *first)
     }
 
-    /// Returns the cost of all of them.
+    /// Returns the cost of all waiting messages.
     pub(crate) fn cost(&self) -> usize {
         self.0.values().map(|(_, bytes)| Self::price(bytes)).sum()
     }

@@ -1,25 +1,25 @@
-//! Requests to the owner of a channel: one asker gets a repair, several get it by the group
-//! ([pkt-7]).
+//! Requests to the owner of a channel: one requester gets a repair, several get it through the
+//! group ([pkt-7]).
 
 use std::collections::BTreeMap;
 
 use quorate_core::{node_id::NodeId, time::Time};
 
-/// Packets that are remembered as asked for; the oldest makes room.
+/// Maximum number of requested packets remembered; the oldest is dropped for a new one.
 const ASKED_MAX: usize = 4096;
 
-/// Answer to a NAK for one packet.
+/// Response to a NAK for one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// A repair, to the node that asks.
     One,
     /// The datagram once more, to the group.
     Group,
-    /// Nothing: it is on its way.
+    /// Nothing: the datagram is on its way.
     Silence,
 }
 
-/// The packets of a channel that were asked for a short while ago.
+/// Recently requested packets of a channel.
 #[derive(Clone, Debug, Default)]
 pub struct Asked(BTreeMap<u64, Entry>);
 
@@ -27,13 +27,14 @@ pub struct Asked(BTreeMap<u64, Entry>);
 struct Entry {
     by: NodeId,
     at: Time,
-    /// When the group got it once more.
+    /// Time at which the packet was repeated to the group.
     to_group: Option<Time>,
 }
 
 impl Asked {
-    /// [pkt-7] Two different nodes ask for one packet: the group gets it once, then there is
-    /// silence about it for a round trip. A node that asks again gets a repair again.
+    /// [pkt-7] Decides how to respond to a request. If two different nodes ask for one packet, the
+    /// group gets it once, and further requests are ignored for a round trip. A node that asks
+    /// again gets a repair again.
     pub fn judge(&mut self, number: u64, by: NodeId, now: Time, rtt_us: u64) -> Verdict {
         let fresh = Entry { by, at: now, to_group: None };
         let Some(entry) = self.0.get_mut(&number) else {
@@ -56,7 +57,7 @@ impl Asked {
         Verdict::Group
     }
 
-    /// The repair could not be sent: it counts as not asked for.
+    /// Forgets a request whose repair could not be sent.
     pub fn undo(&mut self, number: u64) {
         self.0.remove(&number);
     }
@@ -73,14 +74,14 @@ impl Asked {
     }
 }
 
-/// NAKs that are this many round trips apart are not of one loss.
+/// NAKs at least this many round trips apart are for different losses.
 const REMEMBERED_RTTS: u64 = 4;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// [pkt-7] One re-multicast, silence for a round trip, then repairs again.
+    /// [pkt-7] One re-multicast, no response for a round trip, then repairs again.
     #[test]
     fn two_nodes_get_one_datagram_by_the_group() {
         let mut asked = Asked::default();
@@ -92,7 +93,7 @@ mod tests {
         assert_eq!(judge(2, 119), Verdict::Silence);
         assert_eq!(judge(2, 120), Verdict::One);
         assert_eq!(judge(3, 121), Verdict::Group);
-        // Long after, it is another loss.
+        // Much later, it is another loss.
         assert_eq!(asked.judge(9, NodeId(2), Time(1_000), 100), Verdict::One);
         assert_eq!(asked.judge(9, NodeId(3), Time(1_400), 100), Verdict::One);
     }

@@ -1,7 +1,7 @@
-//! Sending: what leaves on one channel, and what is known of who lacks it.
+//! Sending: outgoing datagrams of one channel, and requests for lost ones.
 //!
-//! [`outbound`] numbers, cuts and keeps; [`tail`] says when there is nothing more; [`asked`] judges
-//! who asks the owner of a channel for a packet.
+//! [`outbound`] numbers, splits and retains messages; [`tail`] announces the end of a silent
+//! channel; [`asked`] decides how to respond to requests for packets.
 
 pub mod asked;
 pub mod outbound;

@@ -1,5 +1,5 @@
-//! One channel of this node: numbers messages, cuts them into datagrams, keeps those until they may
-//! go.
+//! One channel of this node: numbers messages, splits them into datagrams, and retains those until
+//! they may be dropped.
 
 use quorate_core::node_id::Member;
 
@@ -18,40 +18,40 @@ pub struct Outbound {
     buffer: Buffer,
     /// Number of the next datagram.
     next: u64,
-    /// Datagrams below were given to the caller.
+    /// Datagrams with lower numbers were passed to the caller.
     sent_to: u64,
-    /// Datagrams below may be freed.
+    /// Datagrams with lower numbers may be freed.
     released_to: u64,
-    /// Bytes of datagrams that may not be freed.
+    /// Size of the datagrams that may not be freed.
     held_bytes: usize,
     held_bytes_max: usize,
     datagram_bytes: usize,
 }
 
-/// A message that has its numbers.
+/// Numbers of a queued message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// The number of its first datagram, which names it.
+    /// Number of the message's first datagram, which names the message.
     pub first: u64,
-    /// The number behind that of its last one.
+    /// Number after that of its last datagram.
     pub end: u64,
 }
 
-/// Why a message is not taken.
+/// The reason that a message is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cannot {
-    /// Longer than [`MESSAGE_BYTES_MAX`], of more parts than can be numbered, or more than the
-    /// buffer holds.
+    /// Longer than [`MESSAGE_BYTES_MAX`], more parts than can be numbered, or larger than the
+    /// buffer.
     TooLong,
     /// Undecided messages fill the window ([rate-1]): the caller has to wait.
     Full,
-    /// The channel is no more: a higher ballot's leader was heard ([rate-3]).
+    /// The channel has stopped: a frame of a higher ballot's leader arrived ([rate-3]).
     Stopped,
 }
 
 impl Outbound {
-    /// A channel whose datagrams have this sender, boot, group, channel and audience.
-    /// Its first datagram has the number `next`.
+    /// Creates a channel whose datagrams have this sender, boot, group, channel and audience. Its
+    /// first datagram has the number `next`.
     pub(crate) fn new(template: Header, to: Option<Member>, next: u64, limits: &Limits) -> Self {
         let buffer_bytes = match to {
             Some(_) => limits.one_buffer_bytes,
@@ -72,22 +72,22 @@ impl Outbound {
         }
     }
 
-    /// Bytes that are left until what is not decided fills the window ([rate-1]).
+    /// Returns the number of bytes left until undecided messages fill the window ([rate-1]).
     pub const fn room(&self) -> usize {
         self.held_bytes_max.saturating_sub(self.held_bytes)
     }
 
-    /// The number of the next datagram.
+    /// Returns the number of the next datagram.
     pub const fn next(&self) -> u64 {
         self.next
     }
 
-    /// Datagrams below were sent.
+    /// Returns the number below which all datagrams were sent.
     pub const fn sent_to(&self) -> u64 {
         self.sent_to
     }
 
-    /// The one node that this channel is for.
+    /// Returns the receiver, if the channel is for one node.
     pub const fn to(&self) -> Option<Member> {
         self.to
     }
@@ -97,7 +97,7 @@ impl Outbound {
         self.sent_to < self.next
     }
 
-    /// Bytes of datagrams that were not sent, or the bound if there are more.
+    /// Returns the size of unsent datagrams, or the bound if they have more.
     pub fn unsent_bytes_within(&self, bound: usize) -> usize {
         let mut bytes = 0;
         for number in self.sent_to..self.next {
@@ -109,9 +109,9 @@ impl Outbound {
         bytes
     }
 
-    /// Cuts a message into datagrams, numbers and seals them ([pkt-1], [pkt-4]). It is taken whole
-    /// or not at all. A message that finds the window empty is taken whatever its length. `message`
-    /// is given in pieces.
+    /// Splits a message into datagrams, numbers and seals them ([pkt-1], [pkt-4]). It is accepted
+    /// whole or not at all. A message that finds the window empty is accepted whatever its length.
+    /// `message` is passed in pieces.
     pub fn push(&mut self, message: &[&[u8]], key: KeyId, seal: &Seal) -> Result<Sent, Cannot> {
         let length: usize = message.iter().map(|piece| piece.len()).sum();
         let parts = length.div_ceil(self.payload_bytes).max(1);
@@ -156,8 +156,8 @@ impl Outbound {
         Ok(Sent { first, end })
     }
 
-    /// The next datagrams that one call of the kernel can send, at most `bytes_max`, or one
-    /// datagram. They count as sent.
+    /// Returns the next datagrams that one system call can send: at most `bytes_max` bytes, or a
+    /// single datagram. They count as sent.
     pub fn take(&mut self, bytes_max: usize) -> Option<Run<'_>> {
         if !self.has_unsent() {
             return None;
@@ -169,8 +169,8 @@ impl Outbound {
         Some(run)
     }
 
-    /// Datagrams from this one on did not leave, after all: they are given out again. They were the
-    /// last to be taken.
+    /// Withdraws datagrams from this one on, which were the last to be taken and did not leave.
+    /// They are returned again by the next [`Self::take`].
     pub fn take_back(&mut self, number: u64) {
         let sent = self.released_to..=self.sent_to;
         assert!(sent.contains(&number), "taken, and not decided");
@@ -188,7 +188,7 @@ impl Outbound {
         }
     }
 
-    /// A datagram that was sent, if it is still here.
+    /// Returns a datagram that was sent, if it is still retained.
     pub fn datagram(&self, number: u64) -> Option<&[u8]> {
         let sent = number < self.sent_to;
         sent.then(|| self.buffer.datagram(number)).flatten()
@@ -219,13 +219,13 @@ impl Outbound {
         }
     }
 
-    /// The longest datagram.
+    /// Returns the maximum length of a datagram.
     pub const fn datagram_bytes(&self) -> usize {
         self.datagram_bytes
     }
 }
 
-/// Unread rest of a message given in pieces.
+/// Unread rest of a message passed in pieces.
 struct Pieces<'a> {
     rest: &'a [u8],
     later: std::slice::Iter<'a, &'a [u8]>,
@@ -236,7 +236,7 @@ impl<'a> Pieces<'a> {
         Self { rest: &[], later: message.iter() }
     }
 
-    /// Copies the next bytes; as many as are asked for are there.
+    /// Fills the buffer with the next bytes; there must be enough.
     fn fill(&mut self, mut into: &mut [u8]) {
         while !into.is_empty() {
             let count = self.rest.len().min(into.len());
@@ -251,9 +251,9 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// Datagrams that the kernel cuts out of one buffer.
+/// Maximum number of datagrams that the kernel splits out of one buffer.
 const SEGMENTS_MAX: u64 = 64;
-/// Bytes of one call: what UDP can carry before it is cut.
+/// Maximum number of bytes in one call: what UDP can carry before it is split.
 const CALL_BYTES_MAX: usize = 65_000;
 
 #[cfg(test)]
@@ -300,7 +300,7 @@ mod tests {
     }
 
     /// [rate-1] [pkt-8] Undecided messages fill the window, however much was sent; released ones
-    /// make space, and stay for repairs as long as it is not needed.
+    /// free space, and stay for repairs as long as it is not needed.
     #[test]
     fn what_is_undecided_fills_the_window() {
         let mut sender = Sender::new(100_000);
@@ -318,7 +318,7 @@ mod tests {
         }
         assert_eq!(sender.push(1000), Err(Cannot::Full));
         assert!(sender.outbound.datagram(1).is_some());
-        // What was not sent is not released.
+        // Unsent messages are not released.
         sender.outbound.release_to(u64::MAX);
         assert_eq!(sender.outbound.room(), 50_000 - 10 * 1044);
         for _ in 0..5 {
@@ -331,8 +331,8 @@ mod tests {
         assert!(sender.outbound.datagram(1).is_none());
     }
 
-    /// [pkt-8] Many small datagrams use up the numbers before the bytes: what is not decided stays
-    /// all the same.
+    /// [pkt-8] Many small datagrams use up the numbers before the bytes; undecided ones are still
+    /// retained.
     #[test]
     fn what_is_undecided_is_not_freed_for_its_number() {
         let mut sender = Sender::new(1 << 20);
@@ -357,7 +357,7 @@ mod tests {
         let again = sender.outbound.take(usize::MAX).unwrap();
         assert_eq!(again.numbers, 4..9);
         assert_eq!(again.bytes, &whole[3 * 1472..]);
-        // Nothing of it was released meanwhile.
+        // None were released in between.
         sender.outbound.take_back(4);
         sender.outbound.release_to(u64::MAX);
         assert!(sender.outbound.has_unsent());
@@ -376,7 +376,7 @@ mod tests {
         assert_eq!((sender.outbound.sent_to(), sender.outbound.next()), (4, 4));
         assert!((1..4).all(|number| sender.outbound.datagram(number).is_some()));
         assert!(!sender.outbound.has_unsent() && sender.outbound.datagram(4).is_none());
-        // Between two messages, and where nothing is left, all goes.
+        // Between two messages, and when nothing is left, everything is withdrawn.
         assert_eq!(sender.push(10).unwrap(), Sent { first: 4, end: 5 });
         sender.outbound.take_back_unsent();
         sender.outbound.take_back_unsent();
@@ -385,7 +385,7 @@ mod tests {
         assert_eq!(sender.outbound.room(), 50_000);
     }
 
-    /// [pkt-4] Too long for ever is not the same as full.
+    /// [pkt-4] A message that can never fit is too long, which differs from a full window.
     #[test]
     fn what_never_fits_is_too_long() {
         let mut sender = Sender::new(100_000);

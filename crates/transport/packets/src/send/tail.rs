@@ -1,33 +1,34 @@
-//! When a tail packet goes out: says how far a channel went when nothing follows ([told-2]).
+//! Schedules tail packets, which announce the end of a channel when nothing follows ([told-2]).
 
 use quorate_core::time::Time;
 
-/// Wakes after 0.5, 1, 2, 4 … ms of silence, until heartbeats say the same.
+/// Timer that fires after 0.5, 1, 2, 4 … ms of silence, until heartbeats take over.
 #[derive(Clone, Debug)]
 pub struct TailTimer {
     first_us: u64,
     last_us: u64,
-    /// The wait before the next tail, and when it is over; `None`: heartbeats do it.
+    /// The wait before the next tail, and its end; `None` if heartbeats take over.
     wait: Option<(u64, Time)>,
 }
 
 impl TailTimer {
-    /// Creates one that waits `first_us` at first, and never `heartbeat_us` or longer.
+    /// Creates a timer that waits `first_us` at first, and always less than `heartbeat_us`.
     pub const fn new(first_us: u64, heartbeat_us: u64) -> Self {
         Self { first_us, last_us: heartbeat_us, wait: None }
     }
 
-    /// There is news that a lost datagram could hide: something was sent, or more is decided.
+    /// Restarts the timer after news that a lost datagram could hide: something was sent, or more
+    /// is decided.
     pub const fn restart(&mut self, now: Time) {
         self.wait = Some((self.first_us, now.plus_us(self.first_us)));
     }
 
-    /// When the next tail goes out.
+    /// Returns when the next tail is due.
     pub fn due(&self) -> Option<Time> {
         self.wait.map(|(_, due)| due)
     }
 
-    /// Returns whether a tail goes out now; the next one then waits twice as long.
+    /// Returns whether a tail is due now; the next one then waits twice as long.
     pub fn poll(&mut self, now: Time) -> bool {
         let Some((wait, due)) = self.wait else {
             return false;
@@ -40,7 +41,7 @@ impl TailTimer {
         true
     }
 
-    /// Nothing is to be told any more.
+    /// Stops the timer.
     pub const fn stop(&mut self) {
         self.wait = None;
     }
@@ -50,7 +51,7 @@ impl TailTimer {
 mod tests {
     use super::*;
 
-    /// [told-2] 0.5, 1, 2, 4, 8 and 16 ms, then the heartbeat's.
+    /// [told-2] 0.5, 1, 2, 4, 8 and 16 ms, then the heartbeat's interval.
     #[test]
     fn tails_double_until_the_heartbeat() {
         let mut timer = TailTimer::new(500, 20_000);

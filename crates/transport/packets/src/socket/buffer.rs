@@ -4,32 +4,33 @@ use std::io;
 
 use rustix::{fd::AsFd, net::sockopt};
 
-/// A receiver may be away from its socket for this long: a busy machine runs something else.
+/// Time for which a receiver may not read its socket because a busy machine runs something else.
 const AWAY_US: u64 = 2_000;
 
 /// Size of a socket's receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffered {
-    /// Bytes that it keeps.
+    /// Actual size, in bytes.
     pub bytes: usize,
-    /// Bytes that were wanted.
+    /// Requested size, in bytes.
     pub wanted: usize,
 }
 
 impl Buffered {
-    /// Asks for a receive buffer of this size: beyond net.core.rmem_max where that is allowed, else
-    /// up to it.
+    /// Requests a receive buffer of this size: beyond net.core.rmem_max where that is allowed,
+    /// otherwise up to it.
     pub fn receive(socket: impl AsFd, wanted: usize) -> io::Result<Self> {
         let socket = socket.as_fd();
         if sockopt::set_socket_recv_buffer_size_force(socket, wanted).is_err() {
             sockopt::set_socket_recv_buffer_size(socket, wanted)?;
         }
-        // The kernel says twice of what it was asked for: it counts its own costs.
+        // The kernel reports twice the requested size, to include its own overhead.
         let bytes = sockopt::socket_recv_buffer_size(socket)? / 2;
         Ok(Self { bytes, wanted })
     }
 
-    /// Returns the rate that fills it while its receiver is away, in bytes per second ([rate-1]).
+    /// Returns the rate that fills the buffer while its receiver is away, in bytes per second
+    /// ([rate-1]).
     pub const fn fills_bytes_s(self) -> u64 {
         (self.bytes as u64).saturating_mul(1_000_000 / AWAY_US)
     }

@@ -1,4 +1,4 @@
-//! An interface of this machine, by its name.
+//! A network interface of this machine, by its name.
 
 use std::{
     fs, io,
@@ -10,23 +10,23 @@ use rustix::{fd::AsFd, net::netdevice::name_to_index};
 
 use crate::socket::Failed;
 
-/// Longest name: IFNAMSIZ without its zero.
+/// Maximum length of a name: IFNAMSIZ without its zero.
 const NAME_BYTES_MAX: usize = 15;
 
 /// Interface on which a group is joined and sent to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// As the system calls it.
+    /// System name of the interface.
     pub name: String,
     pub(crate) index: u32,
-    /// Longest packet that leaves there, IP included, if the system says.
+    /// Maximum length of an outgoing packet, IP included, if the system reports it.
     pub mtu: Option<usize>,
-    /// Its speed in megabits per second; those that have none say nothing, or -1.
+    /// Speed in megabits per second, if the interface has one; others report nothing, or -1.
     pub megabits: Option<u64>,
 }
 
 impl Interface {
-    /// The one of this name; any socket will do to ask.
+    /// Looks up an interface by name. `socket` is only used for the ioctl.
     pub fn named(name: &str, socket: impl AsFd) -> Result<Self, Failed> {
         let failed = |source| Failed::Interface { name: name.to_owned(), source };
         let plain = !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.contains('/');
@@ -42,8 +42,8 @@ impl Interface {
         })
     }
 
-    /// A group as it is reached there: those of IPv6 that go no further than a link have no meaning
-    /// without it.
+    /// Adds the interface to a group's address: link-local groups of IPv6 have no meaning without
+    /// it.
     pub fn scoped(&self, group: SocketAddr) -> SocketAddr {
         match group {
             SocketAddr::V4(_) => group,
@@ -55,7 +55,8 @@ impl Interface {
     }
 }
 
-/// Which interface has this address: `addresses` is what the kernel says in `/proc/net/if_inet6`.
+/// Returns the name of the interface that has this address. `addresses` is the contents of
+/// `/proc/net/if_inet6`.
 pub fn having(address: Ipv6Addr, addresses: &str) -> Option<&str> {
     let has = |line: &&str| {
         let digits = line.split_ascii_whitespace().next().unwrap_or_default();
@@ -75,8 +76,8 @@ pub fn towards(address: Ipv4Addr, routes: &str) -> Option<&str> {
         let mut words = str::split_whitespace(line);
         let name = words.next()?;
         let mut number = |at| u32::from_str_radix(words.nth(at)?, 16).ok();
-        // Destination; after gateway, flags, count, uses and metric the mask. Both as the machine
-        // keeps them.
+        // Destination; after gateway, flags, count, uses and metric the mask. Both are in the
+        // machine's byte order.
         let (destination, mask) = (number(0)?, number(5)?);
         let address = u32::from_ne_bytes(address.octets());
         (address & mask == destination).then(|| (mask.count_ones(), name))

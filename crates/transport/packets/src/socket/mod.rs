@@ -1,14 +1,14 @@
-//! UDP sockets for an endpoint: many datagrams in a call, multicast on one interface, nothing cut
-//! by IP.
+//! UDP sockets for an endpoint: many datagrams in a call, multicast on one interface, no IP
+//! fragmentation.
 //!
-//! [`udp`] is a socket, [`interface`] where a group is joined, [`buffer`] how much the kernel
-//! keeps. They know nothing of what datagrams say, and no clock. [`reach`] is for `quorate doctor`:
-//! does a group reach anybody?
+//! [`udp`] is a socket, [`interface`] the interface on which a group is joined, [`buffer`] the size
+//! of the kernel's buffer. They do not interpret datagrams, and have no clock. [`reach`] is for
+//! `quorate doctor`: it tests whether a group reaches its members.
 //!
-//! Segmentation (UDP_SEGMENT), coalescing (UDP_GRO), `recvmmsg` and the ban of fragments are
-//! `quinn-udp`'s: it keeps the control messages, which `rustix` does not have, and falls back where
-//! a device cannot cut. What it does not do, multicast and buffers above the usual bound, is done
-//! with `rustix`.
+//! Segmentation (UDP_SEGMENT), coalescing (UDP_GRO), `recvmmsg` and the ban on fragments come from
+//! `quinn-udp`: it handles the control messages, which `rustix` does not have, and falls back where
+//! a device cannot segment. Multicast and buffers above the usual bound, which it does not support,
+//! use `rustix`.
 
 pub mod buffer;
 pub mod interface;
@@ -21,24 +21,24 @@ pub use buffer::Buffered;
 pub use interface::Interface;
 pub use udp::{BATCH, Sent, Udp};
 
-/// Why there is no socket.
+/// The reason that a socket cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {
     /// No such interface.
     #[error("there is no interface {name}: {source}")]
     Interface {
-        /// As it was given.
+        /// Name as passed in.
         name: String,
         source: io::Error,
     },
     /// The address is in use, or not this machine's.
     #[error("cannot listen for datagrams at {address}: {source}")]
     Bind {
-        /// Where.
+        /// The local address.
         address: SocketAddr,
         source: io::Error,
     },
-    /// The address is no group.
+    /// The address is not a multicast group.
     #[error(
         "{0} is no multicast group: they are 224.0.0.0 to 239.255.255.255, and those of ff00::/8"
     )]
@@ -48,25 +48,23 @@ pub enum Failed {
         "cannot join {group} on {interface}: {source}; net.ipv4.igmp_max_memberships bounds the groups"
     )]
     Join {
-        /// Which group.
         group: SocketAddr,
-        /// On which interface.
+        /// Name of the interface.
         interface: String,
         source: io::Error,
     },
-    /// Nothing can be sent there.
+    /// Sending to the group is not possible.
     #[error("cannot send to {group} from {interface}: {source}")]
     Send {
-        /// Which group.
         group: SocketAddr,
-        /// From which interface.
+        /// Name of the interface.
         interface: String,
         source: io::Error,
     },
-    /// An option is missing.
+    /// A socket option is missing.
     #[error("the system lacks {option} for datagrams: {source}")]
     Option {
-        /// Which.
+        /// Name of the option.
         option: &'static str,
         source: io::Error,
     },

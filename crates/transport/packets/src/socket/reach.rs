@@ -1,7 +1,7 @@
 //! Tests whether a group reaches its members: numbered datagrams, sent and counted.
 //!
-//! Not a plane, and no part of one: the counts show whether switches and firewalls let a group
-//! through. All sizes are fixed: a listener holds [`SENDERS_MAX`] senders, and a bit for each of
+//! Not a plane, and not part of one: the counts show whether switches and firewalls let a group
+//! through. All sizes are fixed: a listener records [`SENDERS_MAX`] senders, and a bit for each of
 //! their datagrams. The clock is the caller's.
 
 use std::{
@@ -21,34 +21,35 @@ use rustix::{
 
 use crate::socket::{Failed, Interface};
 
-/// Most datagrams of one sender.
+/// Maximum number of datagrams of one sender.
 pub const COUNT_MAX: u32 = 1000;
-/// Most senders that a listener tells apart.
+/// Maximum number of senders that a listener distinguishes.
 pub const SENDERS_MAX: usize = 64;
-/// From one datagram to the next: slower than any buffer fills.
+/// Interval between datagrams: slower than any buffer fills.
 const PACE: Duration = Duration::from_micros(200);
-/// After the end was asked for, what is still on its way may come until nothing came for this long.
+/// After the end was requested, datagrams in flight are counted until none has arrived for this
+/// long.
 const QUIET: Duration = Duration::from_millis(100);
 /// First bytes of each datagram.
 const MAGIC: &[u8; 8] = b"quorate?";
-/// Bytes of a datagram: the magic, a token, who sends, which one it is.
+/// Length of a datagram: the magic, a token, the sender, and its number.
 pub const BYTES: usize = 24;
 
-/// Why an address is no group to try.
+/// The reason that an address cannot be tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadGroup {
-    /// Not of this kind.
+    /// Not a multicast group of IPv4 with a port.
     #[error("it is no multicast group of IPv4: they are 224.0.1.0 to 239.255.255.255, with a port")]
     NoGroup,
-    /// Routers and hosts speak of their own affairs there.
+    /// Address range reserved for routing protocols.
     #[error("224.0.0.0 to 224.0.0.255 belong to routing protocols")]
     Reserved,
-    /// Port 0 reaches no one.
+    /// Port 0 is not valid.
     #[error("port 0 is no port")]
     NoPort,
 }
 
-/// `ADDRESS:PORT` of a group that may be tried.
+/// Parses `ADDRESS:PORT` of a group that may be tested.
 pub fn group(text: &str) -> Result<SocketAddrV4, BadGroup> {
     let group: SocketAddrV4 = text.trim().parse().map_err(|_| BadGroup::NoGroup)?;
     match group.ip().octets() {
@@ -62,15 +63,15 @@ pub fn group(text: &str) -> Result<SocketAddrV4, BadGroup> {
 /// Counts of one sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heard {
-    /// As it called itself.
+    /// Sender's number in its datagrams.
     pub sender: u32,
-    /// Different datagrams.
+    /// Number of distinct datagrams.
     pub count: u32,
-    /// Datagrams that came once more.
+    /// Number of repeated datagrams.
     pub repeated: u32,
 }
 
-/// Counts what comes with its token.
+/// Socket that counts the datagrams with its token.
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,
@@ -79,12 +80,13 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Joins the group on this interface. From now on the kernel keeps what comes.
+    /// Joins the group on this interface. From now on the kernel buffers arriving datagrams.
     pub fn join(group: SocketAddrV4, interface: &str, token: u64) -> Result<Self, Failed> {
         let socket = open(group.into())?;
         let interface = Interface::named(interface, &socket)?;
         sockopt::set_socket_reuseaddr(&socket, true).map_err(option("SO_REUSEADDR"))?;
-        // Bound to the group, it hears nothing that is for other addresses of the port.
+        // Bound to the group, the socket does not receive datagrams for other addresses of the
+        // port.
         net::bind(&socket, &group)
             .map_err(|error| Failed::Bind { address: group.into(), source: error.into() })?;
         let any = Ipv4Addr::UNSPECIFIED;
@@ -102,7 +104,8 @@ impl Listener {
         &self.interface
     }
 
-    /// Counts while `left` says that there is time left, or until `end` is set and no more comes.
+    /// Counts datagrams while `left` returns a remaining time, or until `end` is set and no more
+    /// arrive.
     pub fn listen(
         &mut self,
         mut left: impl FnMut() -> Duration,
@@ -115,7 +118,7 @@ impl Listener {
             }
             let ending = end.load(Ordering::Acquire);
             if !self.readable_within(left.min(QUIET))? {
-                // Nothing came since before the look at `end`.
+                // None has arrived since before `end` was checked.
                 if ending {
                     return Ok(());
                 }
@@ -145,9 +148,10 @@ impl Listener {
         }
     }
 
-    /// Some of what waits: the moment is looked at again soon, however much comes.
+    /// Counts some of the waiting datagrams, so that the caller checks the time again soon, however
+    /// many arrive.
     fn take(&mut self) -> io::Result<()> {
-        // One byte more than fits: what is longer is not ours.
+        // One byte more than our datagrams have: longer ones are not ours.
         let mut datagram = [0; BYTES + 1];
         for _ in 0..64 {
             match net::recv(&self.socket, &mut datagram, RecvFlags::TRUNC) {
@@ -161,9 +165,9 @@ impl Listener {
     }
 }
 
-/// Sends datagrams 0 to `count` − 1 to the group, from this interface and no further than its
-/// segment; this machine hears them too. `pause` waits after each, so that no buffer fills. How
-/// many the kernel took.
+/// Sends datagrams 0 to `count` − 1 to the group, from this interface and only to its segment; this
+/// machine receives them too. `pause` waits after each, so that no buffer fills. Returns how many
+/// the kernel accepted.
 pub fn send(
     group: SocketAddrV4,
     interface: &str,
@@ -184,7 +188,7 @@ pub fn send(
         let datagram = datagram(token, sender, number);
         match net::sendto(&socket, &datagram, SendFlags::empty(), &group) {
             Ok(_) => sent += 1,
-            // No room in the device: as good as lost.
+            // No space in the device: treat it as lost.
             Err(Errno::AGAIN | Errno::NOBUFS) => {}
             Err(error) => {
                 return Err(Failed::Send {
@@ -215,7 +219,7 @@ impl AsFd for Listener {
     }
 }
 
-/// The datagram of this number.
+/// Returns the datagram with this number.
 pub fn datagram(token: u64, sender: u32, number: u32) -> [u8; BYTES] {
     let mut bytes = [0; BYTES];
     bytes[..8].copy_from_slice(MAGIC);
@@ -225,7 +229,7 @@ pub fn datagram(token: u64, sender: u32, number: u32) -> [u8; BYTES] {
     bytes
 }
 
-/// Which datagrams came.
+/// Counts of datagrams received.
 #[derive(Debug)]
 pub struct Counts {
     token: u64,
@@ -240,12 +244,12 @@ struct OfSender {
 }
 
 impl Counts {
-    /// None yet; those with this token will be counted.
+    /// Creates empty counts of the datagrams with this token.
     pub const fn new(token: u64) -> Self {
         Self { token, senders: BTreeMap::new(), foreign: 0 }
     }
 
-    /// Whatever a stranger sends is counted, and no more.
+    /// Counts a datagram. One from a stranger only increases the count of foreign ones.
     pub fn note(&mut self, datagram: &[u8]) {
         if self.note_own(datagram).is_none() {
             self.foreign = self.foreign.saturating_add(1);
@@ -274,7 +278,7 @@ impl Counts {
         Some(())
     }
 
-    /// By sender.
+    /// Returns the counts, by sender.
     pub fn heard(&self) -> Vec<Heard> {
         let of = |(sender, of): (&u32, &OfSender)| Heard {
             sender: *sender,
@@ -332,7 +336,7 @@ mod tests {
         assert_eq!(counts.heard(), [heard(1, 1, 0), heard(2, 5, 1)]);
     }
 
-    /// A sender that knows the token cannot make it grow.
+    /// A sender that knows the token cannot make the counts grow beyond their bound.
     #[test]
     fn senders_beyond_the_bound_are_not_kept() {
         let mut counts = Counts::new(7);

@@ -1,4 +1,4 @@
-//! A UDP socket: a run of datagrams in one call, many arrivals in one.
+//! A UDP socket that sends a run of datagrams in one call, and receives many in one.
 
 use std::{
     io::{self, IoSliceMut},
@@ -17,12 +17,12 @@ use crate::{
     socket::{Buffered, Failed, Interface},
 };
 
-/// Buffers of one call that receives; each takes what the kernel joined of one sender. A call that
-/// gives fewer datagrams left none behind.
+/// Number of buffers of one receive call; each takes the datagrams that the kernel coalesced from
+/// one sender. A call that returns fewer has received all waiting datagrams.
 pub const BATCH: usize = 8;
 /// Loopback interface.
 const LOOPBACK: &str = "lo";
-/// Longest of these.
+/// Maximum size of coalesced datagrams.
 const JOINED_BYTES_MAX: usize = 65_536;
 
 /// A socket that does not block.
@@ -37,18 +37,21 @@ pub struct Udp {
 /// Outcome of sending a run of datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// The kernel has all of them.
+    /// The kernel accepted all of them.
     All,
-    /// This many had no room in the device: as good as lost, and a sign to slow down ([rate-2]).
+    /// There was no space in the device for this many. Treat them as lost, and slow down
+    /// ([rate-2]).
     Dropped(usize),
-    /// The socket is full behind this many: the others did not leave, and may when it has room.
+    /// The socket is full after this many: the rest did not leave, and may be sent when it has
+    /// space.
     Blocked(usize),
-    /// Longer than the path takes: nothing is cut ([pkt-4]). Smaller ones are needed.
+    /// Longer than the path supports: nothing is fragmented ([pkt-4]). Smaller datagrams are
+    /// needed.
     TooLong,
 }
 
 impl Udp {
-    /// A socket for single nodes, and for sending to groups.
+    /// Opens a socket for single nodes, and for sending to groups.
     pub fn bind(address: SocketAddr, receive_bytes: usize) -> Result<Self, Failed> {
         let socket = open(address)?;
         net::bind(&socket, &address)
@@ -56,7 +59,8 @@ impl Udp {
         Self::over(socket, receive_bytes)
     }
 
-    /// A socket that hears one group on one interface. Several processes of a machine may.
+    /// Opens a socket that receives one group on one interface. Several processes of a machine may
+    /// do so.
     pub fn join(group: SocketAddr, interface: &str, receive_bytes: usize) -> Result<Self, Failed> {
         if !group.ip().is_multicast() {
             return Err(Failed::NoGroup(group));
@@ -65,7 +69,8 @@ impl Udp {
         let interface = Interface::named(interface, &socket)?;
         let option = |option| move |error: Errno| lacking(option, error);
         sockopt::set_socket_reuseaddr(&socket, true).map_err(option("SO_REUSEADDR"))?;
-        // Bound to the group, it hears nothing that is for other addresses of the port.
+        // Bound to the group, the socket does not receive datagrams for other addresses of the
+        // port.
         net::bind(&socket, &interface.scoped(group))
             .map_err(|error| Failed::Bind { address: group, source: error.into() })?;
         let (any, index) = (Ipv4Addr::UNSPECIFIED, interface.index);
@@ -83,12 +88,12 @@ impl Udp {
         Self::over(socket, receive_bytes)
     }
 
-    /// From now on what is sent to a group leaves at this interface, goes no further than its
-    /// segment, and comes back to other sockets of this machine.
+    /// Sends to groups through this interface from now on, limited to its segment. On the loopback
+    /// interface, other sockets of this machine receive the datagrams, too.
     pub fn send_groups_at(&self, interface: &str) -> Result<Interface, Failed> {
         let interface = Interface::named(interface, &self.socket)?;
-        // Other processes of this machine hear it at loopback only: elsewhere a sender would take
-        // in all that it sends.
+        // Other processes of this machine receive it on the loopback interface only: elsewhere a
+        // sender would receive everything that it sends.
         let loops = interface.name == LOOPBACK;
         let (socket, index) = (&self.socket, interface.index);
         if self.local.is_ipv6() {
@@ -116,7 +121,7 @@ impl Udp {
         let state = UdpSocketState::new((&socket).into());
         let state = state.map_err(option("IP_MTU_DISCOVER or IP_PKTINFO"))?;
         if state.may_fragment() {
-            // [pkt-4] A datagram that IP cuts is lost with each of its parts.
+            // [pkt-4] A datagram that IP fragments is lost with any one of its fragments.
             let source = io::ErrorKind::Unsupported.into();
             return Err(option("IP_MTU_DISCOVER")(source));
         }
@@ -135,19 +140,20 @@ impl Udp {
         self.buffered
     }
 
-    /// Datagrams that the kernel cuts out of one call; 1 if it cuts none.
+    /// Returns the number of datagrams that the kernel splits out of one call; 1 if it does not
+    /// split.
     pub fn segments_max(&self) -> usize {
         self.state.max_gso_segments()
     }
 
-    /// Sends datagrams that lie one behind the other, all of one length but for the last, which may
-    /// be shorter. A device that cannot cut them gets them one by one.
+    /// Sends datagrams that are stored back to back, all of one length except the last, which may
+    /// be shorter. If the device cannot split them, they are sent one by one.
     pub fn send(&self, to: SocketAddr, bytes: &[u8], segment_bytes: usize) -> io::Result<Sent> {
         let segment_bytes = segment_bytes.max(1);
         let mut rest = bytes;
         let (mut dropped, mut left) = (0, 0);
         while !rest.is_empty() {
-            // What is cut is one packet of IP until then.
+            // Until it is split, the run is a single IP packet.
             let fit = (DATAGRAM_BYTES_MAX / segment_bytes).max(1);
             let at_once = self.state.max_gso_segments().clamp(1, fit) * segment_bytes;
             let (now, later) = rest.split_at(rest.len().min(at_once));
@@ -161,7 +167,7 @@ impl Udp {
             };
             match self.state.try_send((&self.socket).into(), &transmit) {
                 Ok(()) => {}
-                // Now it is known that the device cannot: the same bytes again, one by one.
+                // The device turned out not to support it: send the same bytes again, one by one.
                 Err(_) if segments > 1 && self.state.max_gso_segments() == 1 => continue,
                 Err(error) => match Errno::from_io_error(&error) {
                     Some(Errno::MSGSIZE) => return Ok(Sent::TooLong),
@@ -176,8 +182,8 @@ impl Udp {
         Ok(if dropped == 0 { Sent::All } else { Sent::Dropped(dropped) })
     }
 
-    /// Takes what arrived, as much as one call gives: each datagram, with its source, goes to
-    /// `take`. How many there were; none: nothing waits.
+    /// Receives as much as one call returns; passes each datagram with its source to `take`.
+    /// Returns the number of datagrams; 0 if none are waiting.
     pub fn receive(&mut self, mut take: impl FnMut(SocketAddr, &[u8])) -> io::Result<usize> {
         let mut metas = [RecvMeta::default(); BATCH];
         let mut chunks = self.arrivals.chunks_mut(JOINED_BYTES_MAX);
@@ -187,7 +193,7 @@ impl Udp {
         let messages = match received {
             Ok(messages) => messages,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
-            // What an earlier datagram met at its destination; nothing is wrong here.
+            // An ICMP error about an earlier datagram; this socket works.
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(0),
             Err(error) => return Err(error),
         };

@@ -1,4 +1,5 @@
-//! The gate: takes a datagram only from a peer, boot and channel that a handshake named, and once.
+//! The gate: accepts a datagram only from a peer, boot and channel that a handshake named, and only
+//! once.
 
 use std::collections::BTreeMap;
 
@@ -15,53 +16,51 @@ use crate::{
     },
 };
 
-/// Numbers of a data channel that are remembered: more than a buffer of 64 MiB has in full
+/// Numbers of a data channel that are remembered: more than a buffer of 64 MiB holds in full
 /// datagrams.
 pub const WINDOW_NUMBERS: u64 = 1 << 16;
-/// The same for the control channel, which has no repairs.
+/// Numbers of the control channel that are remembered; it has no repairs.
 const CONTROL_NUMBERS: u64 = 1 << 12;
 
 /// A peer's introduction by a handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Introduction {
-    /// Who.
     pub member: Member,
-    /// In which boot.
+    /// Boot of the peer.
     pub boot: u32,
-    /// Channels that this node may listen to; at most [`CHANNELS_MAX`] count.
+    /// Channels that this node may listen to; only the first [`CHANNELS_MAX`] count.
     pub channels: Vec<Opening>,
 }
 
 /// Outcome of an introduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Introduced {
-    /// The peer, or this boot of it, is new: whatever was held of an older one is void.
+    /// The peer, or this boot of it, is new: all state of an older one is void.
     New,
-    /// Nothing, but for channels that were not known. Numbers and windows go on.
+    /// The peer was already known; new channels were added. Numbers and windows continue.
     Known,
-    /// Not taken: of an older boot or incarnation than one that was heard of.
+    /// Refused: of an older boot or incarnation than a known one.
     Older,
-    /// Not taken: there are [`PEERS_MAX`].
+    /// Refused: there are already [`PEERS_MAX`].
     Full,
 }
 
-/// A datagram that may be believed.
+/// A datagram that passed all checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admitted<'a> {
-    /// Its header.
     pub header: Header,
     pub body: Body<'a>,
-    /// It answers a challenge, which introduces its sender.
+    /// Set if the datagram answers a challenge, which introduces its sender.
     pub introduced: Option<Introduction>,
 }
 
-/// Which datagrams are taken.
+/// Decides which datagrams are accepted.
 pub struct Gate {
     me: Member,
     group: Group,
     hint: u32,
     keys: Keys,
-    /// The members that a configuration or handshake named: only they may ask for an introduction.
+    /// Members named by a configuration or handshake: only they may ask for an introduction.
     members: BTreeMap<NodeId, Incarnation>,
     peers: BTreeMap<NodeId, Peer>,
     /// Nonces that wait for an answer.
@@ -75,7 +74,7 @@ struct Peer {
     channels: BTreeMap<u8, Heard>,
 }
 
-/// A channel that is listened to.
+/// A channel that this node listens to.
 struct Heard {
     to_one: bool,
     window: Window,
@@ -102,12 +101,11 @@ impl Gate {
         &self.refusals
     }
 
-    /// The keys.
     pub const fn keys(&self) -> &Keys {
         &self.keys
     }
 
-    /// Changes the keys. Windows and numbers go on ([pkt-3]).
+    /// Changes the keys. Windows and numbers continue ([pkt-3]).
     pub fn rekey<T>(&mut self, change: impl FnOnce(&mut Keys) -> T) -> T {
         let done = change(&mut self.keys);
         for peer in self.peers.values_mut() {
@@ -119,12 +117,12 @@ impl Gate {
         done
     }
 
-    /// The boot of a peer that was introduced.
+    /// Returns the boot of an introduced peer.
     pub fn boot_of(&self, node: NodeId) -> Option<u32> {
         self.peers.get(&node).map(|peer| peer.boot)
     }
 
-    /// Returns the introduced member of this id.
+    /// Returns the introduced member with this id.
     pub fn peer(&self, node: NodeId) -> Option<Member> {
         self.peers.get(&node).map(|peer| peer.member)
     }
@@ -135,7 +133,8 @@ impl Gate {
         peer.is_some_and(|peer| peer.channels.contains_key(&channel))
     }
 
-    /// The incarnation of a node that may ask, introduced or not.
+    /// Returns a node that may ask for an introduction, with its incarnation, whether or not it is
+    /// introduced.
     pub fn member(&self, node: NodeId) -> Option<Member> {
         let incarnation = *self.members.get(&node)?;
         Some(Member { node, incarnation })
@@ -149,7 +148,7 @@ impl Gate {
         self.challenges.retain(|node, _| members.contains_key(node));
     }
 
-    /// [pkt-2] What a handshake of this boot of both named.
+    /// [pkt-2] Records a peer's introduction, from a handshake of the current boots of both nodes.
     pub fn introduce(&mut self, introduction: &Introduction) -> Introduced {
         let Introduction { member, boot, .. } = *introduction;
         let known = self.peers.get(&member.node);
@@ -185,28 +184,28 @@ impl Gate {
         outcome
     }
 
-    /// Nothing of this node is taken any more.
+    /// Stops accepting datagrams of this node.
     pub fn part(&mut self, node: NodeId) {
         self.peers.remove(&node);
         self.challenges.remove(&node);
     }
 
-    /// [pkt-2] A peer that no connection introduces shall answer this nonce, which is drawn anew
-    /// each time.
+    /// [pkt-2] Sets the nonce that a peer without a connection must answer; it is drawn anew each
+    /// time.
     pub fn challenge(&mut self, node: NodeId, nonce: u64) {
         if self.members.contains_key(&node) {
             self.challenges.insert(node, nonce);
         }
     }
 
-    /// Judges a datagram as it came.
+    /// Checks a datagram as it arrived.
     pub fn admit<'a>(&mut self, datagram: &'a [u8]) -> Result<Admitted<'a>, Refusal> {
         let judged = self.judge(datagram);
         judged.inspect_err(|refusal| self.refusals.count(*refusal))
     }
 
-    /// Judges the original that a repair carries. `wanted` says whether a number is missing: an
-    /// original that was dropped for lack of room was seen, and is taken again ([pkt-5]).
+    /// Checks the original that a repair carries. `wanted` returns whether a number is missing: an
+    /// original that was dropped for lack of space was seen, but is accepted again ([pkt-5]).
     pub fn admit_repaired<'a>(
         &mut self,
         original: &'a [u8],
@@ -226,7 +225,7 @@ impl Gate {
         let me = self.me;
         let heard = self.heard(&header)?;
         heard.window.check(header.number)?;
-        // [pkt-2] Nothing changes before the tag was found right.
+        // [pkt-2] Nothing changes before the tag was verified.
         heard.check_tag(&header, tag, datagram, me)?;
         heard.window.mark(header.number);
         let body = Body::read(header.kind, payload)?;
@@ -264,11 +263,11 @@ impl Gate {
         Ok((header, tag, payload))
     }
 
-    /// The channel that a datagram claims, if a handshake named it.
+    /// Returns the channel that a datagram claims, if a handshake named it.
     fn heard(&mut self, header: &Header) -> Result<&mut Heard, Refusal> {
         let peer = self.peers.get_mut(&header.sender).ok_or(Refusal::Stranger)?;
         if header.boot != peer.boot {
-            // [pkt-2] The boot of the handshake counts; that of a datagram makes nothing known.
+            // [pkt-2] The boot of the handshake counts; a datagram cannot announce a new one.
             let older = header.boot < peer.boot;
             return Err(if older { Refusal::OldBoot } else { Refusal::Boot });
         }
@@ -280,8 +279,9 @@ impl Gate {
         Ok(heard)
     }
 
-    /// A probe, or an answer to one, of a boot that no handshake named. It is believed by its tag,
-    /// and an answer by the nonce that was drawn here; a repeated probe costs an answer, no more.
+    /// Checks a probe, or an answer to one, of a boot that no handshake named. It is trusted
+    /// because of its tag, and an answer because of the nonce that was drawn here; a repeated probe
+    /// costs an answer, no more.
     fn judge_stranger<'a>(
         &mut self,
         header: Header,

@@ -1,10 +1,10 @@
-//! The keys of datagrams: two are accepted, one is sent with ([pkt-3]).
+//! The keys of datagrams: two are accepted, one is used for sending ([pkt-3]).
 
 use std::{collections::BTreeMap, fmt};
 
 use quorate_core::node_id::NodeId;
 
-/// Most peers at a time.
+/// Maximum number of peers at a time.
 pub const PEERS_MAX: usize = 256;
 
 /// A key of 256 bits.
@@ -12,7 +12,6 @@ pub const PEERS_MAX: usize = 256;
 pub struct Key([u8; 32]);
 
 impl Key {
-    /// Creates a key from these bytes.
     pub const fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
@@ -34,38 +33,39 @@ pub type KeyId = u8;
 
 /// The keys of a node.
 ///
-/// A new key is added on every node; each names it to the others by TCP. Who has heard that from
-/// every member sends with it; the older one is accepted until it is dropped.
+/// A new key is added on every node, and each node announces it to the others by TCP. A node that
+/// has received the announcement from every member sends with the new key; the older one is
+/// accepted until it is dropped.
 #[derive(Clone, Debug, Default)]
 pub struct Keys {
-    /// In the order in which they came; at most two. None: datagrams carry a checksum.
+    /// In the order in which they were added; at most two. Empty: datagrams carry a checksum.
     held: Vec<(KeyId, Key)>,
-    /// Sent with.
+    /// Key used for sending.
     current: KeyId,
-    /// The newest key that each node named.
+    /// The newest key that each node announced.
     named: BTreeMap<NodeId, KeyId>,
 }
 
-/// A key that cannot be added.
+/// The reason that a key cannot be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadKey {
     /// Number 0 means that there is no key.
     Zero,
-    /// The number is in use by a key that is held.
+    /// The number belongs to a key that is already in use.
     Taken,
     /// The node runs without keys: datagrams of its peers would be dropped.
     Unkeyed,
-    /// Two keys are held, and the older one is still sent with.
+    /// There are two keys, and the older one is still used for sending.
     Busy,
 }
 
 impl Keys {
-    /// Without a key.
+    /// Creates an empty set of keys.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// With one key, at start.
+    /// Creates a set with one key, at start.
     pub fn one(id: KeyId, key: Key) -> Result<Self, BadKey> {
         if id == 0 {
             return Err(BadKey::Zero);
@@ -73,7 +73,7 @@ impl Keys {
         Ok(Self { held: vec![(id, key)], current: id, named: BTreeMap::new() })
     }
 
-    /// Takes one more key. The older of two makes room if it is not sent with any more.
+    /// Adds a key. Replaces the older of two keys, if it is no longer used for sending.
     pub fn add(&mut self, id: KeyId, key: Key) -> Result<(), BadKey> {
         if id == 0 {
             return Err(BadKey::Zero);
@@ -94,22 +94,22 @@ impl Keys {
         Ok(())
     }
 
-    /// Keys that this is not said of are accepted no more, but for the one that is sent with.
+    /// Drops keys for which `wanted` is false, except the one used for sending.
     pub fn keep(&mut self, wanted: impl Fn(KeyId) -> bool) {
         let current = self.current;
         self.held.retain(|(id, _)| *id == current || wanted(*id));
     }
 
-    /// A node said by TCP which key is its newest. Of more nodes than there can be peers nothing is
-    /// kept.
+    /// Records the newest key that a node announced by TCP. Ignores nodes beyond the maximum number
+    /// of peers.
     pub fn named(&mut self, node: NodeId, id: KeyId) {
         if self.named.len() < PEERS_MAX || self.named.contains_key(&node) {
             self.named.insert(node, id);
         }
     }
 
-    /// Sends with the newest key if all of these nodes have named it. Whether that changed
-    /// something.
+    /// Switches to the newest key if all of these nodes have announced it. Returns whether that
+    /// changed anything.
     pub fn switch(&mut self, members: &[NodeId]) -> bool {
         let newest = self.newest();
         let all = members.iter().all(|node| self.named.get(node) == Some(&newest));
@@ -125,13 +125,13 @@ impl Keys {
         self.held.last().map_or(0, |(id, _)| *id)
     }
 
-    /// The key that is sent with, and its number.
+    /// Returns the key used for sending, and its number.
     pub fn current(&self) -> (KeyId, Option<&Key>) {
         let held = self.held.iter().find(|(id, _)| *id == self.current);
         held.map_or((0, None), |(id, key)| (*id, Some(key)))
     }
 
-    /// All that are accepted: number 0 without a key if there is none.
+    /// Returns all accepted keys; number 0 without a key if there are none.
     pub(crate) fn accepted(&self) -> impl Iterator<Item = (KeyId, Option<&Key>)> {
         let none = self.held.is_empty().then_some((0, None));
         let held = self.held.iter().map(|(id, key)| (*id, Some(key)));

@@ -1,8 +1,7 @@
-//! Trust: which datagrams are taken ([pkt-2], [pkt-3]).
+//! Trust: which datagrams are accepted ([pkt-2], [pkt-3]).
 //!
-//! [`seal`] makes tags, [`keys`] says with which key, [`window`] tells repeated numbers, and
-//! [`gate`] joins them: what it admits is from a known peer in a known boot, for this node, and
-//! new.
+//! [`seal`] makes tags, [`keys`] selects the key, [`window`] detects repeated numbers, and [`gate`]
+//! joins them: what it admits is from a known peer in a known boot, for this node, and new.
 
 pub mod gate;
 pub mod keys;

@@ -1,5 +1,5 @@
-//! Why datagrams are not taken, counted by reason: health is all zeros but for what gets lost
-//! anyway.
+//! Reasons for refusing datagrams, each with a count. On a healthy network all counts are zero,
+//! except for ordinary losses.
 
 use crate::{
     counted::{Counted, Reason},
@@ -7,23 +7,23 @@ use crate::{
     trust::window::NotNew,
 };
 
-/// Why a datagram is not taken.
+/// The reason that a datagram is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Refusal {
-    /// No datagram of this protocol.
+    /// Not a datagram of this protocol.
     Malformed,
     /// Another version of the layout.
     Version,
-    /// Of another group, or another generation of this one.
+    /// From another group, or another generation of this one.
     Group,
-    /// This node's own, returned by the group's loop or replayed.
+    /// This node's own datagram, returned by the group's loop or replayed.
     Own,
     /// From a node that no handshake has introduced.
     Stranger,
-    /// Of an older boot of its sender.
+    /// From an older boot of its sender.
     OldBoot,
-    /// Of another boot than the handshake named; nothing in it is believed.
+    /// From another boot than the handshake named; nothing in it is trusted.
     Boot,
     /// On a channel that the handshake did not name, or for the wrong audience.
     Channel,
@@ -31,20 +31,19 @@ pub enum Refusal {
     Key,
     /// The tag is wrong: changed in transit, forged, or for another node.
     Tag,
-    /// Its number is below that of the handshake.
+    /// The number is below that of the handshake.
     Before,
-    /// Too far behind the newest number of its channel.
+    /// The number is too far below the newest one of its channel.
     Old,
-    /// Its number was seen.
+    /// The number was already seen.
     Repeated,
-    /// A repair of what is not missing.
+    /// A repair of a datagram that is not missing.
     Unwanted,
-    /// An answer to a probe that this node did not send, or was answered.
+    /// An answer to a probe that this node did not send, or that was already answered.
     Unasked,
 }
 
 impl Refusal {
-    /// All of them.
     pub const ALL: [Self; 15] = [
         Self::Malformed,
         Self::Version,
@@ -63,7 +62,7 @@ impl Refusal {
         Self::Unasked,
     ];
 
-    /// For metrics.
+    /// Returns the name used in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Malformed => "malformed",

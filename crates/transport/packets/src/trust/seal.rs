@@ -7,22 +7,23 @@ use crate::{
     trust::keys::Key,
 };
 
-/// Tells subkeys from whatever else may be derived of a key one day.
+/// Distinguishes these subkeys from others that may be derived from the same key later.
 const SUBKEY: &[u8] = b"quorate datagram subkey 1";
 
-/// Which group, in which of its generations: one that was forced or restored is another ([pkt-2]).
+/// Identity of a group in one of its generations: a group that was forced or restored is another
+/// one ([pkt-2]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Group {
     /// Cluster id.
     pub cluster: u128,
-    /// Within the cluster.
+    /// Number of the group within the cluster.
     pub group: u64,
     /// Generation of the group.
     pub generation: u32,
 }
 
 impl Group {
-    /// Returns the part of the group's id that headers carry.
+    /// Returns the part of the group's id that headers contain.
     pub fn hint(&self) -> u32 {
         let digest = blake3::hash(&self.bytes());
         let [a, b, c, d, ..] = *digest.as_bytes();
@@ -38,17 +39,16 @@ impl Group {
     }
 }
 
-/// Context of a seal: everything without a field in the header goes into the tag by it, so no two
-/// channels share a sequence of tags, whatever a restored disk repeats.
+/// Context of a seal: everything without a field in the header that the tag covers, so that no two
+/// channels share a sequence of tags, even if a restored disk repeats numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Which group.
     pub group: Group,
     /// The sender, incarnation included.
     pub sender: Member,
-    /// In which boot.
+    /// Boot of the sender.
     pub boot: u32,
-    /// On which channel.
+    /// Number of the channel.
     pub channel: u8,
 }
 
@@ -64,17 +64,17 @@ impl Place {
     }
 }
 
-/// Makes the tags of one channel.
+/// Computes the tags of one channel.
 #[derive(Clone)]
 pub enum Seal {
     /// 128 bits of BLAKE3 under the subkey of this place.
     Keyed([u8; 32]),
-    /// A CRC-32C that was begun with the place: against accidents, not against people.
+    /// A CRC-32C that starts with the place: protects against accidents, not against attackers.
     Sum(u32),
 }
 
 impl Seal {
-    /// For datagrams of this place, with this key if there is one.
+    /// Creates a seal for datagrams of this place, with this key if there is one.
     pub fn new(key: Option<&Key>, place: &Place) -> Self {
         match key {
             Some(key) => {
@@ -86,8 +86,8 @@ impl Seal {
         }
     }
 
-    /// The tag of a datagram, whatever stands in its tag's place. `to` is the destination of one
-    /// for one node: it is in no field ([pkt-2]).
+    /// Returns the tag of a datagram, ignoring its current tag. `to` is the destination if it is
+    /// for one node, which no field contains ([pkt-2]).
     pub fn tag(&self, datagram: &[u8], to: Option<Member>) -> [u8; TAG_BYTES] {
         let (head, payload) = (&datagram[..TAG_AT], &datagram[TAG_AT + TAG_BYTES..]);
         let mut to_bytes = [0; 8];
@@ -112,13 +112,13 @@ impl Seal {
         tag
     }
 
-    /// Puts the tag into a datagram.
+    /// Writes the tag into a datagram.
     pub fn seal(&self, datagram: &mut [u8], to: Option<Member>) {
         let tag = self.tag(datagram, to);
         datagram[TAG_AT..TAG_AT + TAG_BYTES].copy_from_slice(&tag);
     }
 
-    /// Returns whether the tag is right; takes equally long wherever it is wrong.
+    /// Returns whether the tag is right, in constant time.
     pub fn holds(&self, datagram: &[u8], tag: [u8; TAG_BYTES], to: Option<Member>) -> bool {
         let right = self.tag(datagram, to);
         u128::from_le_bytes(right) ^ u128::from_le_bytes(tag) == 0
@@ -136,7 +136,7 @@ mod tests {
         Place { group, sender: Member::first(1), boot: 3, channel: 1 }
     }
 
-    /// [pkt-3] Whatever names a channel changes its tags; so does the destination.
+    /// [pkt-3] Everything that names a channel changes its tags; so does the destination.
     #[test]
     fn every_part_of_the_place_is_in_the_tag() {
         let key = Key::new([9; 32]);

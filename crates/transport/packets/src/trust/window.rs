@@ -1,24 +1,24 @@
-//! Which numbers of a channel were seen: tells a repeated datagram from a new one ([pkt-2]).
+//! Numbers of a channel that were seen: distinguishes repeated datagrams from new ones ([pkt-2]).
 
 /// The last numbers of a channel, as a bitmap.
 #[derive(Clone, Debug)]
 pub struct Window {
-    /// One bit per number, at its place modulo the window.
+    /// One bit per number, at the number modulo the window.
     seen: Vec<u64>,
-    /// Nothing below is taken: the number of the handshake.
+    /// The number of the handshake. Lower numbers are refused.
     floor: u64,
-    /// One above the highest number seen; the window lies below it.
+    /// One above the highest number seen; the window is below it.
     top: u64,
 }
 
-/// Why a number is not taken.
+/// The reason that a number is not new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotNew {
-    /// Below what the handshake named.
+    /// Below the number of the handshake.
     Before,
     /// Too old to know whether it was seen.
     Old,
-    /// Seen.
+    /// Already seen.
     Seen,
 }
 
@@ -40,7 +40,7 @@ impl Window {
         (word, 1 << (bit % 64))
     }
 
-    /// Checks whether this number may be taken. Changes nothing: the tag is verified first.
+    /// Checks whether this number is new. Changes nothing: the tag is verified first.
     pub fn check(&self, number: u64) -> Result<(), NotNew> {
         if number < self.floor {
             return Err(NotNew::Before);
@@ -56,13 +56,13 @@ impl Window {
         if seen { Err(NotNew::Seen) } else { Ok(()) }
     }
 
-    /// From now on this number was seen. Only for datagrams whose tag holds.
+    /// Marks this number as seen. Only for datagrams whose tag was verified.
     pub fn mark(&mut self, number: u64) {
         if number < self.floor || self.top.saturating_sub(number) > self.numbers() {
             return;
         }
         if number >= self.top {
-            // What comes into the window was not seen yet.
+            // Numbers that enter the window have not been seen yet.
             if number - self.top >= self.numbers() {
                 self.seen.fill(0);
             } else {
@@ -86,8 +86,8 @@ mod tests {
 
     use super::*;
 
-    /// [pkt-2] Against a plain set: nothing twice, nothing below the handshake, nothing from beyond
-    /// the window, and everything else once.
+    /// [pkt-2] Compared with a plain set: no number twice, none below the handshake, none from
+    /// beyond the window, and every other one once.
     #[test]
     fn a_window_takes_each_number_once() {
         for seed in 0..100 {

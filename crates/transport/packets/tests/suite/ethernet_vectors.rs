@@ -19,7 +19,7 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// One block per frame: the header field by field, the datagram, the padding.
+/// Describes a frame in one block: the header field by field, the datagram, the padding.
 fn describe(name: &str, bytes: &[u8]) -> String {
     let datagram = frame::read(bytes, ETHER_TYPE).unwrap().datagram;
     let mut text = format!("{name}\n");

@@ -1,12 +1,12 @@
-//! A group over networks that lose, repeat, reorder, delay, cut and change: everything once, bit
-//! for bit, or given up by name ([pkt-4] [pkt-5] [pkt-7] [told-2]).
+//! A group over networks that lose, repeat, reorder, delay, truncate and change datagrams:
+//! everything arrives once, bit for bit, or is given up by name ([pkt-4] [pkt-5] [pkt-7] [told-2]).
 
 use crate::world::{CHANNEL, Faults, World, name};
 use quorate_core::dice::Dice;
 use quorate_core::{node_id::NodeId, time::Time};
 use quorate_packets::{endpoint::Event, rate::Bucket, receive::Delivery};
 
-/// Some messages at random moments, from one or two nodes at once; then silence until all is
+/// Sends some messages at random times, from one or two nodes at once; then waits until all is
 /// settled.
 fn traffic(world: &mut World, dice: &mut Dice, senders: &[u32], messages: u64) {
     for _ in 0..messages {
@@ -25,7 +25,7 @@ fn traffic(world: &mut World, dice: &mut Dice, senders: &[u32], messages: u64) {
     world.run();
 }
 
-/// Swarm: each seed has other faults, from none to a third of everything.
+/// Swarm test: each seed has other faults, from none to a third of all datagrams.
 #[test]
 fn everything_arrives_once_or_is_given_up_by_name() {
     for seed in 0..120 {
@@ -44,7 +44,7 @@ fn everything_arrives_once_or_is_given_up_by_name() {
         };
         let senders: &[u32] = if dice.chance(1, 3) { &[1, 2] } else { &[1] };
         traffic(&mut world, &mut dice, senders, 60);
-        // The last tail may be lost; the heartbeat says the same.
+        // The last tail may be lost; the heartbeat has the same information.
         world.faults = Faults::default();
         world.heartbeats();
         world.run();
@@ -61,7 +61,8 @@ fn everything_arrives_once_or_is_given_up_by_name() {
     }
 }
 
-/// At 5 % loss nothing is given up: five requests, of which the first goes to an acceptor.
+/// At 5 % loss nothing is given up: there are five requests, the first of which goes to an
+/// acceptor.
 #[test]
 fn ordinary_loss_is_repaired() {
     for seed in 0..30 {
@@ -78,8 +79,8 @@ fn ordinary_loss_is_repaired() {
     }
 }
 
-/// Without a fault nothing is asked for, repaired or refused, but the sender's own datagrams that
-/// come back.
+/// Without faults nothing is requested, repaired or refused, except the sender's own datagrams that
+/// loop back.
 #[test]
 fn a_sound_network_costs_nothing() {
     let mut world = World::new(4, Delivery::InOrder, 1);
@@ -91,11 +92,12 @@ fn a_sound_network_costs_nothing() {
     assert_eq!(world.to_one, 0);
 }
 
-/// [pkt-5] [pkt-7] Any node that has it repairs it: the leader is cut off behind its multicast.
+/// [pkt-5] [pkt-7] Any node that has a datagram repairs it: the leader is cut off after its
+/// multicast.
 #[test]
 fn an_acceptor_repairs_what_the_leader_cannot() {
     let mut world = World::new(4, Delivery::InOrder, 1);
-    // Node 2 hears nothing of the leader but tails that come later; no node reaches the leader.
+    // Node 2 receives nothing from the leader but later tails; no node reaches the leader.
     world.cut_links = vec![(1, 2), (2, 1), (3, 1), (4, 1)];
     for _ in 0..20 {
         world.send(1, 3000);
@@ -109,13 +111,13 @@ fn an_acceptor_repairs_what_the_leader_cannot() {
     assert!(world.to_one > 40);
 }
 
-/// [pkt-7] A repairer that lacks it, too, asks once itself and passes on what comes.
+/// [pkt-7] A repairer that lacks the datagram, too, asks once itself and passes on what arrives.
 #[test]
 fn a_repairer_that_lacks_it_asks_itself() {
     let mut world = World::with(3, 1, |node| {
         let mut settings = crate::world::settings(node, 1, Delivery::InOrder);
         match node {
-            // It would ask late by itself.
+            // By itself it would ask late.
             2 => settings.limits.reorder_grace_us = 1_000_000,
             // One request reaches node 2, which has nothing yet; the other one is for the leader.
             3 => settings.limits.tries_max = 2,
@@ -135,7 +137,7 @@ fn a_repairer_that_lacks_it_asks_itself() {
     assert!(world.now < Time(100_000));
 }
 
-/// [pkt-7] Two NAKs from different nodes for one packet: the group gets it once more.
+/// [pkt-7] After two NAKs from different nodes for one packet, the group gets it once more.
 #[test]
 fn what_two_ask_for_is_multicast_again() {
     let mut world = World::with(4, 1, |node| {
@@ -161,12 +163,12 @@ fn what_two_ask_for_is_multicast_again() {
     // The second message, the first one again, and tails.
     let tails = world.events[&2].iter().filter(|event| matches!(event, Event::Told { .. }));
     assert_eq!(world.to_group - before, 2 + tails.count());
-    // One report of each loser, one NAK of each, one repair for who came first.
+    // One report and one NAK from each loser, one repair for the first.
     assert_eq!(world.to_one, 3 + 3 + 1);
 }
 
-/// [pkt-8] No node is waited for: what was decided goes when room is needed, and a peer that asks
-/// for it is told.
+/// [pkt-8] The sender waits for no node: decided datagrams are dropped when space is needed, and a
+/// peer that asks for them is notified.
 #[test]
 fn what_went_is_said_to_be_gone() {
     let mut world = World::with(2, 1, |node| {
@@ -189,12 +191,12 @@ fn what_went_is_said_to_be_gone() {
     world.run();
     let over = world.judge(2, 1, true);
     assert!((150..300).contains(&over.len()), "{}", over.len());
-    // Told, not waited for: no five requests.
+    // Notified at once: no five requests.
     let first = world.events[&2].iter().find(|event| matches!(event, Event::GivenUp { .. }));
     assert!(first.is_some() && world.now.since_us(began) < 100_000);
 }
 
-/// The sender's rate behind a second of as much as it takes, in percent of its link.
+/// Returns the sender's rate after a second at full load, in percent of its link.
 fn rate_percent(receivers: u32, arrange: impl Fn(&mut World)) -> u64 {
     const LINK: u64 = 12_500_000;
     let mut world = World::with(receivers + 1, 1, |node| {
@@ -206,7 +208,7 @@ fn rate_percent(receivers: u32, arrange: impl Fn(&mut World)) -> u64 {
     world.node(1).set_receivers(CHANNEL, &ids);
     arrange(&mut world);
     for _ in 0..500 {
-        // More than the link takes in two milliseconds.
+        // More than the link transfers in two milliseconds.
         while world.nodes[&1].room(CHANNEL) > 2_000_000 {
             world.send(1, 8192);
         }
@@ -220,7 +222,8 @@ fn rate_percent(receivers: u32, arrange: impl Fn(&mut World)) -> u64 {
     world.nodes[&1].rate_bytes_s(CHANNEL).unwrap() * 100 / LINK
 }
 
-/// [rate-2] What all lose lowers the rate to what the link carries; what one loses does not.
+/// [rate-2] A loss at all receivers lowers the rate to what the link can carry; a loss at one does
+/// not.
 #[test]
 fn the_rate_follows_the_link_and_not_a_loser() {
     let sound = rate_percent(4, |_| ());

@@ -21,7 +21,7 @@ use quorate_packets::{
 };
 use quorate_wire::{Frame, encode, header::proposed_to};
 
-/// What the network does to a datagram, of 1000.
+/// Network faults, per 1000 datagrams.
 #[derive(Clone, Copy, Default)]
 struct Weather {
     lost: u64,
@@ -29,7 +29,7 @@ struct Weather {
     late: u64,
 }
 
-/// Nodes 1 to n, and what is in flight between them.
+/// Nodes 1 to n, and the datagrams in flight between them.
 struct World {
     now: u64,
     planes: BTreeMap<u32, Packets>,
@@ -37,9 +37,9 @@ struct World {
     next: u64,
     dice: Dice,
     weather: Weather,
-    /// Who does not hear the group.
+    /// Nodes that do not receive the group.
     deaf: BTreeSet<u32>,
-    /// Nothing arrives between these two.
+    /// Pairs of nodes between which nothing arrives.
     cut: BTreeSet<(u32, u32)>,
     got: BTreeMap<(u32, u32), Vec<Vec<u8>>>,
     ups: BTreeMap<u32, Vec<(u32, bool, bool)>>,
@@ -51,7 +51,7 @@ fn plane(node: u32, boot: u32, reach: Reach, now: Time) -> Packets {
     plane_on(node, boot, (reach, false), Limits::of_mtu(1500), now)
 }
 
-/// Chooses on a link of 100 Mbit/s.
+/// Returns a plane that chooses its path, on a link of 100 Mbit/s.
 fn choosing_plane(node: u32, now: Time) -> Packets {
     let limits = Limits { link_bytes_s: 12_500_000, ..Limits::of_mtu(1500) };
     plane_on(node, 1, (Reach::Group, true), limits, now)
@@ -91,7 +91,7 @@ impl World {
         Self::of(planes.collect(), weather, seed)
     }
 
-    /// Of nodes that choose.
+    /// Creates a world of nodes that choose their paths.
     fn choosing(nodes: u32, weather: Weather, seed: u64) -> Self {
         let planes = (1..=nodes).map(|node| (node, choosing_plane(node, Time(1))));
         Self::of(planes.collect(), weather, seed)
@@ -133,7 +133,7 @@ impl World {
         assert!(self.plane(one).introduce(&said[1], now));
     }
 
-    /// Everything that nodes have to send flies.
+    /// Puts everything that nodes have to send in flight.
     fn flush(&mut self) {
         let Self {
             planes,
@@ -199,7 +199,7 @@ impl World {
         }
     }
 
-    /// Goes on for so many microseconds.
+    /// Runs for this many microseconds.
     fn run(&mut self, us: u64) {
         let end = self.now + us;
         self.flush();
@@ -259,7 +259,7 @@ fn slot_of(frame: &[u8]) -> u64 {
     proposed_to(frame).unwrap().0 - 1
 }
 
-/// [plane-1] Nothing goes by packets before both directions were probed, nor after they fall
+/// [plane-1] Nothing is sent by packets until both directions have been probed, nor after they fall
 /// silent.
 #[test]
 fn a_way_is_up_when_probes_come_back_and_down_when_they_do_not() {
@@ -287,8 +287,8 @@ fn a_way_is_up_when_probes_come_back_and_down_when_they_do_not() {
     assert_eq!(world.got(1, 2), [&b"now"[..], b"again"]);
 }
 
-/// [gap-2] A heartbeat overtakes proposals that wait for their pace. They are not missing: no node
-/// asks for them, and it is given out behind them all the same.
+/// [gap-2] A heartbeat overtakes proposals that wait for pacing. They are not missing: no node
+/// requests them, and the heartbeat is still delivered after them.
 #[test]
 fn what_waits_for_its_pace_is_not_missing() {
     let mut world = World::new(3, Reach::Group, Weather::default(), 1);
@@ -309,8 +309,8 @@ fn what_waits_for_its_pace_is_not_missing() {
     }
 }
 
-/// [rate-3] [gap-2] A leader that hears of a higher ballot gives the numbers back of what has not
-/// left. What it sent to one node behind those waits no longer than until it says so.
+/// [rate-3] [gap-2] A leader that learns of a higher ballot withdraws the numbers of what it has
+/// not sent. Messages to one node that follow them wait only until the leader's next message.
 #[test]
 fn what_was_taken_back_holds_nothing_up() {
     let mut world = World::new(3, Reach::Group, Weather::default(), 1);
@@ -335,7 +335,7 @@ fn what_was_taken_back_holds_nothing_up() {
     assert!(got.len() < 20, "it was stopped");
     let alone: Vec<_> = got.iter().filter(|frame| frame.len() == 6).collect();
     assert_eq!(alone, [b"before", b"behind", b"behind", b"behind"]);
-    // Its numbers are used again, and order is kept.
+    // Its numbers are reused, and order is kept.
     let now = Time(world.now);
     world.plane(1).decided(ballot(3), Slot(1), now);
     assert_eq!(world.send(1, &[2, 3], &proposal(30, 50_000)), [2, 3]);
@@ -346,8 +346,8 @@ fn what_was_taken_back_holds_nothing_up() {
     assert_eq!(got[got.len() - 1], b"behind");
 }
 
-/// [learn-1] [pkt-7] Who votes keeps for others what it hears, and is asked for it; a learner
-/// neither keeps nor is asked, until it votes.
+/// [learn-1] [pkt-7] A voter retains what it receives for others, and is asked for it; a learner
+/// neither retains nor is asked, until it votes.
 #[test]
 fn learners_keep_nothing_for_others() {
     let rain = Weather { lost: 30, ..Weather::default() };
@@ -373,9 +373,9 @@ fn learners_keep_nothing_for_others() {
     assert!(repaired_by_the_last(&[1, 2, 3, 4]) > 0);
 }
 
-/// [gap-2] Frames come once and whole, those to the group and those to one node each in order, and
-/// the latter behind everything that the group got before them, whatever happens to datagrams; what
-/// is given up leaves a gap, and nothing else.
+/// [gap-2] Frames arrive once and whole, those to the group and those to one node each in order,
+/// and the latter after everything that was sent to the group before them, whatever happens to
+/// datagrams. What is given up leaves a gap, and no other trace.
 #[test]
 fn frames_arrive_in_order_and_once_whatever_the_network_does() {
     for (seed, lost, at_least) in [(1, 0, 400), (2, 10, 400), (3, 50, 395), (4, 150, 330)] {
@@ -394,7 +394,7 @@ fn frames_arrive_in_order_and_once_whatever_the_network_does() {
         }
         world.run(100_000);
         for (node, sent) in sent {
-            // Those of the group reach each node that hears it: also frames that were for others.
+            // Frames to the group reach every node that receives it, including frames for others.
             let mut got = world.got(1, node).iter();
             let missing = sent.iter().filter(|frame| !got.clone().any(|one| one == *frame)).count();
             assert!(
@@ -430,22 +430,21 @@ fn frames_arrive_in_order_and_once_whatever_the_network_does() {
     }
 }
 
-/// [gap-2] That something sent to one node alone is given up says nothing of what the group got
-/// before it.
+/// [gap-2] Giving up a message to one node proves nothing about what the group got before it.
 #[test]
 fn what_was_given_up_of_one_channel_frees_nothing_of_another() {
     let mut world = World::new(3, Reach::Group, Weather::default(), 1);
     world.run(200_000);
     (0..10).for_each(|_| assert_eq!(world.send(1, &[2], b"before"), [2]));
     world.run(1000);
-    // Lost, and asked for in vain.
+    // Lost, and requested in vain.
     world.cut = [(1, 2)].into();
     world.send(1, &[2], b"lost");
     world.flush();
     world.cut = [(2, 1), (2, 3), (3, 2)].into();
     world.send(1, &[2], b"behind it");
     world.run(3000);
-    // Later the group's is lost, too, and something sent to node 2 waits for it.
+    // Later the group's is lost, too, and a message to node 2 waits for it.
     world.cut.insert((1, 2));
     assert_eq!(world.send(1, &[2, 3], b"group"), [2, 3]);
     world.flush();
@@ -458,7 +457,7 @@ fn what_was_given_up_of_one_channel_frees_nothing_of_another() {
     assert_eq!(world.got(1, 2)[11..], [&b"group"[..], b"waits"]);
 }
 
-/// A node that does not hear the group is reached at its own address.
+/// A node that does not receive the group is reached at its own address.
 #[test]
 fn the_group_is_used_for_those_who_hear_it() {
     let mut world = World::new(4, Reach::Group, Weather::default(), 1);
@@ -472,14 +471,15 @@ fn the_group_is_used_for_those_who_hear_it() {
         assert_eq!(world.send(1, &[2, 3, 4], &frame), [2, 3, 4]);
         expected.push(frame);
     }
-    // Before a tail or a probe is due: three datagrams for each frame, for all who hear.
+    // Before a tail or a probe is due: three datagrams for each frame, for all that receive the
+    // group.
     world.flush();
     assert_eq!(world.sent_to_group - before, 19 * 3);
     world.run(5000);
     for node in 2..=4 {
         assert_eq!(world.got(1, node), expected);
     }
-    // A single hearer gets it alone.
+    // A single receiver of the group gets it separately.
     let before = world.sent_to_group;
     world.run(50_000);
     let quiet = world.sent_to_group - before;
@@ -499,8 +499,8 @@ fn the_group_is_used_for_those_who_hear_it() {
     assert_eq!(world.got(1, 3).last(), Some(&frame));
 }
 
-/// [chain-1] What is for all leaves its sender once, comes to all in order, and is handed on
-/// by the others, to one node each.
+/// [chain-1] A frame for all leaves its sender once, reaches all in order, and is forwarded by the
+/// others, to one node each.
 #[test]
 fn along_a_chain_each_node_sends_what_is_for_all_once() {
     let mut world = World::new(5, Reach::Chain, Weather::default(), 1);
@@ -532,15 +532,15 @@ fn along_a_chain_each_node_sends_what_is_for_all_once() {
     }
 }
 
-/// [chain-1] A node that hands nothing on is passed by: first all behind it are reached alone, then
-/// it is the last.
+/// [chain-1] A node that forwards nothing is bypassed: at first all after it are reached
+/// separately, then it becomes the last.
 #[test]
 fn a_node_that_hands_nothing_on_becomes_the_last() {
     let mut world = World::new(4, Reach::Chain, Weather::default(), 1);
     world.run(200_000);
     let hears = |world: &mut World, node| world.plane(1).link(NodeId(node)).unwrap().group.is_up();
     assert!((2..=4).all(|node| hears(&mut world, node)));
-    // 2 still answers all, but nothing of it reaches 3.
+    // 2 still answers all nodes, but nothing from it reaches 3.
     world.cut.insert((2, 3));
     let mut slot = 0;
     let mut say = |world: &mut World| {
@@ -551,7 +551,7 @@ fn a_node_that_hands_nothing_on_becomes_the_last() {
         say(&mut world);
         world.run(100_000);
     }
-    // 2 and 3 are at the end, 4 in front, and each node hears what is for all again.
+    // 2 and 3 are at the end, 4 is first, and each node receives frames for all again.
     assert!((2..=4).all(|node| hears(&mut world, node)));
     let before = world.plane(1).counters().frames_to_one;
     for _ in 0..20 {
@@ -560,14 +560,14 @@ fn a_node_that_hands_nothing_on_becomes_the_last() {
     world.run(100_000);
     assert_eq!(world.plane(1).counters().frames_to_one, before);
     for node in 2..=4 {
-        // Alone, they do not wait for what the group got before.
+        // Frames sent separately do not wait for what the group got before.
         let slots: BTreeSet<u64> = world.got(1, node).iter().map(|frame| slot_of(frame)).collect();
         assert_eq!(slots, (1..=slot).collect(), "to node {node}");
     }
 }
 
-/// [chain-1] Who goes leaves no hole: its successor is handed to by its predecessor at once, and
-/// asks for what it missed.
+/// [chain-1] A node that leaves causes no gap: its predecessor forwards to its successor at once,
+/// which requests what it missed.
 #[test]
 fn a_node_that_goes_is_left_out_at_once() {
     let mut world = World::new(4, Reach::Chain, Weather::default(), 1);
@@ -589,7 +589,7 @@ fn a_node_that_goes_is_left_out_at_once() {
     assert_eq!(world.ups[&1].iter().filter(|(_, _, up)| !up).count(), 0);
 }
 
-/// What goes to more nodes than a set has comes in parts: the group gets it once.
+/// A frame for more nodes than a set holds is sent in several calls, but the group gets it once.
 #[test]
 fn parts_of_one_send_are_one_message_to_the_group() {
     let mut world = World::new(5, Reach::Group, Weather::default(), 1);
@@ -604,14 +604,14 @@ fn parts_of_one_send_are_one_message_to_the_group() {
     for node in 2..=5 {
         assert_eq!(world.got(1, node).len(), 1);
     }
-    // Said again later, it is another message.
+    // Sent again later, it is another message.
     assert_eq!(world.send(1, &[2, 3], &frame), [2, 3]);
     world.run(1000);
     assert_eq!(world.got(1, 5).len(), 2);
 }
 
-/// [pkt-1] A process that starts again is met anew: nothing of before reaches it, and nothing of
-/// its former life is taken.
+/// [pkt-1] A process that restarts is introduced again: it receives nothing from before, and
+/// nothing from its former life is accepted.
 #[test]
 fn who_starts_again_gets_nothing_of_before() {
     let mut world = World::new(3, Reach::Group, Weather::default(), 1);
@@ -634,8 +634,8 @@ fn who_starts_again_gets_nothing_of_before() {
     assert_eq!(world.got(1, 2), [&b"to both"[..], b"to one"]);
 }
 
-/// [pkt-1] A connection that breaks and comes back begins nothing anew: what still flies of before
-/// it is not taken for what is sent behind it.
+/// [pkt-1] A connection that breaks and returns resets no numbers: datagrams in flight from before
+/// are not taken for later ones.
 #[test]
 fn what_flies_from_before_a_connection_is_not_taken() {
     let mut world = World::new(2, Reach::Group, Weather::default(), 1);
@@ -661,7 +661,7 @@ fn what_flies_from_before_a_connection_is_not_taken() {
     assert_eq!(world.got(1, 2), [&b"before"[..], b"behind"]);
 }
 
-/// [rate-1] What is not decided fills the window; what is decided makes room.
+/// [rate-1] Undecided messages fill the window; decided ones free space.
 #[test]
 fn a_full_window_takes_nothing_until_something_is_decided() {
     let mut world = World::new(2, Reach::Each, Weather::default(), 1);
@@ -681,21 +681,21 @@ fn a_full_window_takes_nothing_until_something_is_decided() {
     assert_eq!(world.send(1, &[2], &proposal(91, 1 << 20)), [2]);
 }
 
-/// Frames that no plane of packets takes, and ones that are empty.
+/// Frames that exceed the limit of any plane of packets, and empty ones.
 #[test]
 fn frames_of_every_length_are_taken_or_refused() {
     let mut world = World::new(2, Reach::Each, Weather::default(), 1);
     world.run(1000);
     assert_eq!(world.send(1, &[2], b""), [2]);
     assert_eq!(world.send(1, &[2], &[1]), [2]);
-    // Its parts have to lie in the circle of a channel to one node.
+    // The parts must fit into the ring buffer of a channel to one node.
     assert!(world.send(1, &[2], &vec![0; 17 << 20]).is_empty());
     assert!(world.send(1, &[3], b"never").is_empty());
     world.run(1000);
     assert_eq!(world.got(1, 2), [&b""[..], &[1]]);
 }
 
-/// A socket without room ends a turn; what it did not take is asked for again.
+/// A socket without space ends a turn; datagrams that it did not accept are requested again.
 #[test]
 fn a_full_socket_loses_datagrams_and_nothing_else() {
     let mut world = World::new(2, Reach::Each, Weather::default(), 1);
@@ -710,8 +710,8 @@ fn a_full_socket_loses_datagrams_and_nothing_else() {
     assert_eq!(world.got(1, 2).len(), 9);
 }
 
-/// Sends so many proposals of 8 KiB from node 1 to the others each second, for so many seconds.
-/// What the plane did not take goes by connections.
+/// Sends `per_second` proposals of 8 KiB from node 1 to the others, for `seconds`. Those that the
+/// plane does not accept go by connections.
 fn offer(world: &mut World, per_second: u64, seconds: u64) {
     let others: Vec<u32> = (2..=world.planes.len() as u32).collect();
     for _ in 0..per_second * seconds {
@@ -723,8 +723,8 @@ fn offer(world: &mut World, per_second: u64, seconds: u64) {
     }
 }
 
-/// [plane-3] Frames go by connections until it pays to send them once for all; a group that falls
-/// silent is left for a chain at once, and nothing is changed back and forth.
+/// [plane-3] Frames go by connections until sending them once to all is cheaper. A group that falls
+/// silent is replaced by a chain at once, without oscillation.
 #[test]
 fn the_way_is_chosen_by_load_and_by_who_hears() {
     let mut world = World::choosing(5, Weather::default(), 1);
@@ -736,23 +736,23 @@ fn the_way_is_chosen_by_load_and_by_who_hears() {
     assert_eq!(world.plane(1).counters().changes, 1);
     let why = world.plane(1).why().unwrap();
     assert!(why.starts_with("auto: multicast for 3"), "{why}");
-    // A switch forgets who listens.
+    // A switch resets which nodes receive the group.
     world.deaf = (1..=5).collect();
     offer(&mut world, 350, 6);
     assert_eq!(world.plane(1).carrier(), Carrier::Chain);
     let changes = world.plane(1).counters().changes;
     assert!(changes <= 3, "by way of what works, to the chain: {changes}");
-    // Along the chain all is well: the group is not tried again for nothing.
+    // The chain works, so the group is not tried again needlessly.
     offer(&mut world, 350, 10);
     assert_eq!(world.plane(1).carrier(), Carrier::Chain);
     assert_eq!(world.plane(1).counters().changes, changes);
-    // A node that chose nothing for all still answers, and is heard.
+    // A node that never chose a path for all still answers, and is received.
     assert_eq!(world.plane(3).carrier(), Carrier::Connections);
     assert_eq!(world.plane(3).counters().changes, 0);
 }
 
-/// [plane-2] [plane-3] Whatever way is taken, and however often it changes: what a plane took
-/// comes.
+/// [plane-2] [plane-3] Whatever path is used, and however often it changes, everything that a plane
+/// accepted arrives.
 #[test]
 fn changes_of_the_way_lose_nothing() {
     const ALL: [Carrier; 4] = [Carrier::Connections, Carrier::Each, Carrier::Group, Carrier::Chain];
@@ -783,8 +783,8 @@ fn changes_of_the_way_lose_nothing() {
     }
 }
 
-/// [chain-1] Who was in a chain that ended hands nothing on: what the group's address carries would
-/// come twice.
+/// [chain-1] A node of a chain that ended forwards nothing: frames sent to the group's address
+/// would arrive twice.
 #[test]
 fn a_chain_that_ended_is_told_so() {
     let mut world = World::choosing(4, Weather::default(), 1);
@@ -810,7 +810,7 @@ fn a_chain_that_ended_is_told_so() {
     assert_eq!(world.got(1, 3).len(), 19);
 }
 
-/// [rate-4] What is for all fills a socket again and again; heartbeats to one leave all the same.
+/// [rate-4] Frames for all fill a socket repeatedly; heartbeats to single nodes are still sent.
 #[test]
 fn a_full_socket_takes_what_is_for_one_first() {
     let mut world = World::new(3, Reach::Group, Weather::default(), 1);

@@ -1,5 +1,5 @@
-//! Endpoints over real sockets: loopback, unicast and multicast; without a network that allows it,
-//! a skip that is printed with its reason.
+//! Endpoints over real sockets: loopback, unicast and multicast. Without a network that allows it,
+//! a skip is printed with its reason.
 
 use std::{
     fs,
@@ -29,14 +29,14 @@ fn any_port() -> SocketAddr {
     SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))
 }
 
-/// Says what is not tested, and why; with `QUORATE_NO_SKIPS=true` everything must be there.
+/// Prints what is not tested, and why; with `QUORATE_NO_SKIPS=true` nothing may be skipped.
 fn skip(what: &str, why: &str) {
     let all = std::env::var("QUORATE_NO_SKIPS").is_ok_and(|value| value == "true");
     assert!(!all, "{what} is not tested: {why}");
     eprintln!("skipped: {what}: {why}");
 }
 
-/// Waits until something can be read, or some milliseconds are over.
+/// Waits until a socket is readable, or some milliseconds have passed.
 fn wait(sockets: &[&Udp], ms: i64) {
     let mut polled: Vec<_> =
         sockets.iter().map(|socket| PollFd::new(*socket, PollFlags::IN)).collect();
@@ -57,7 +57,7 @@ fn receive_all(socket: &mut Udp, wanted: usize) -> Vec<Vec<u8>> {
 }
 
 /// A run of datagrams is one call, and arrives as the same datagrams, bit for bit, wherever it was
-/// cut.
+/// split.
 #[test]
 fn a_run_arrives_as_its_datagrams() {
     let mut to = Udp::bind(any_port(), RECEIVE_BYTES).unwrap();
@@ -74,7 +74,7 @@ fn a_run_arrives_as_its_datagrams() {
     assert_eq!(to.receive(|_, _| unreachable!("nothing was sent")).unwrap(), 0);
 }
 
-/// [pkt-4] IP cuts nothing: what is too long is refused where it is sent.
+/// [pkt-4] IP fragments nothing: a datagram that is too long is refused by its sender.
 #[test]
 fn nothing_is_cut_by_ip() {
     let socket = Udp::bind(any_port(), RECEIVE_BYTES).unwrap();
@@ -84,7 +84,7 @@ fn nothing_is_cut_by_ip() {
     assert_eq!(sent, Sent::TooLong);
 }
 
-/// Beyond net.core.rmem_max where that is allowed, else up to it.
+/// Beyond net.core.rmem_max where that is allowed, otherwise up to it.
 #[test]
 fn a_receive_buffer_is_as_large_as_may_be() {
     let wanted = 64 << 20;
@@ -172,7 +172,7 @@ impl Node {
         }
     }
 
-    /// One turn: what arrived, what is due, what may leave.
+    /// Runs one turn: arrivals, work that is due, and sending.
     fn turn(&mut self, now: Time, address: impl Fn(To) -> SocketAddr) {
         let Self { endpoint, socket, group, messages } = self;
         let mut handle = |_, datagram: &[u8]| {
@@ -217,7 +217,7 @@ fn introduce_all(nodes: &mut [Node]) {
     }
 }
 
-/// Turns until all of `receivers` have this many messages.
+/// Runs turns until all receivers have this many messages.
 #[allow(clippy::disallowed_methods, reason = "the clock is the caller's, which is this test")]
 fn run(nodes: &mut [Node], group: SocketAddr, wanted: usize) {
     let began = Instant::now();
@@ -272,7 +272,7 @@ fn messages_cross_loopback_by_unicast() {
 #[test]
 fn messages_cross_loopback_by_multicast() {
     let mut nodes: Vec<Node> = (1..=3).map(|id| Node::new(id, 1500, Time(0))).collect();
-    // A port of its own: groups of other tests on this machine are not heard.
+    // A port of its own, so that groups of other tests on this machine are not received.
     let port = nodes[0].socket.local().port();
     let group = SocketAddr::from(([239, 255, 77, 77], port));
     for node in &mut nodes {
@@ -308,7 +308,7 @@ fn messages_cross_loopback_by_multicast() {
     assert!(nodes[1..].iter().all(|node| node.messages == all));
 }
 
-/// Two listen, two send; each hears of both all that was sent, and only with its token.
+/// Of two senders, two listeners count everything that was sent with their token, and nothing else.
 #[test]
 fn what_is_sent_to_a_group_is_counted_by_each_listener() {
     use std::{sync::atomic::AtomicBool, time::Duration};
@@ -331,7 +331,7 @@ fn what_is_sent_to_a_group_is_counted_by_each_listener() {
         assert_eq!(sent.unwrap(), 20);
     }
     let heard = |sender| Heard { sender, count: 20, repeated: 0 };
-    // The end was asked for already: what waits is counted all the same.
+    // The end was already requested: waiting datagrams are still counted.
     let (end, left) = (AtomicBool::new(true), || Duration::from_secs(60));
     for listener in [&mut one, &mut other] {
         listener.listen(left, &end).unwrap();

@@ -17,7 +17,8 @@ use quorate_packets::{
     trust::{Key, Keys, Place, Refusal, Seal},
 };
 
-/// Traffic of every kind: messages, tails, NAKs, repairs, reports, probes and answers.
+/// Returns a world with traffic of every kind: messages, tails, NAKs, repairs, reports, probes and
+/// answers.
 fn busy_world(seed: u64) -> World {
     let mut world = World::new(4, Delivery::AsCompleted, seed);
     world.faults = Faults { lost: 150, ..Faults::default() };
@@ -41,7 +42,7 @@ fn kinds(world: &World) -> Vec<Kind> {
     kinds
 }
 
-/// What an endpoint shows of itself.
+/// Returns the visible state of an endpoint.
 fn shown(node: &Endpoint) -> (Vec<Option<u64>>, Vec<Option<Time>>, Option<Time>) {
     let owners = 1..=4;
     let done = owners.clone().map(|owner| node.done_to(name(owner, 1)));
@@ -49,7 +50,7 @@ fn shown(node: &Endpoint) -> (Vec<Option<u64>>, Vec<Option<Time>>, Option<Time>)
     (done.collect(), alive.collect(), node.next_due())
 }
 
-/// One flipped bit in any byte of any kind of datagram: nothing happens, and it is counted.
+/// A flipped bit in any byte of any kind of datagram has no effect, and is counted.
 #[test]
 fn a_changed_byte_is_refused() {
     let mut world = busy_world(1);
@@ -80,13 +81,12 @@ fn a_changed_byte_is_refused() {
     assert!(tried > 1000);
 }
 
-/// [pkt-2] Whatever was heard is refused when it comes again: no message, no answer, no sign of
-/// life.
+/// [pkt-2] A repeated datagram is refused: no message, no answer, no sign of life.
 #[test]
 fn repeated_datagrams_do_nothing() {
     let mut world = busy_world(2);
     let recorded = std::mem::take(&mut world.recorded);
-    // Once, so that what was lost on its way came at least once; then again.
+    // Once, so that lost datagrams arrive at least once; then again.
     for (to, bytes) in &recorded {
         let _ = world.node(*to).handle(bytes, Time(3_000_000));
     }
@@ -103,7 +103,8 @@ fn repeated_datagrams_do_nothing() {
     }
 }
 
-/// [pkt-2] What is for one node is for no other; what is for the group is not for who sent it.
+/// [pkt-2] A datagram for one node is refused by every other; one for the group is refused by its
+/// sender.
 #[test]
 fn a_datagram_for_another_node_is_refused() {
     let world = &mut busy_world(3);
@@ -115,7 +116,7 @@ fn a_datagram_for_another_node_is_refused() {
         for other in others {
             let refusal = world.node(other).handle(&bytes, Time(3_000_000)).unwrap_err();
             let own = NodeId(other) == header.sender;
-            // A number that was seen is refused before its tag is looked at.
+            // A number that was seen is refused before its tag is checked.
             let seen_before = [Refusal::Repeated, Refusal::Before];
             let expected = if own { Refusal::Own } else { Refusal::Tag };
             assert!(refusal == expected || seen_before.contains(&refusal), "{refusal:?}");
@@ -125,7 +126,8 @@ fn a_datagram_for_another_node_is_refused() {
     assert!(seen.contains(&Refusal::Tag) && seen.contains(&Refusal::Own));
 }
 
-/// [pkt-1] [pkt-2] Datagrams of an older boot of the sender, and of before this node's own restart.
+/// [pkt-1] [pkt-2] Datagrams from an older boot of the sender, and from before this node's own
+/// restart, are refused.
 #[test]
 fn older_boots_are_refused() {
     let mut world = World::new(3, Delivery::InOrder, 4);
@@ -133,7 +135,7 @@ fn older_boots_are_refused() {
     world.run_to(Time(100_000));
     let old = std::mem::take(&mut world.recorded);
 
-    // Node 2 restarts: it has forgotten what it saw, and takes nothing from before its handshake.
+    // Node 2 restarts: it has forgotten what it saw, and accepts nothing from before its handshake.
     let introductions: Vec<_> =
         [1, 3].map(|from| world.nodes[&from].introduction(NodeId(2))).into();
     *world.node(2) = Endpoint::new(settings(2, 2, Delivery::InOrder), world.now);
@@ -144,11 +146,11 @@ fn older_boots_are_refused() {
         assert_eq!(world.node(2).handle(bytes, Time(200_000)), Err(Refusal::Before));
     }
 
-    // Node 1 restarts: who shook hands with its new boot takes nothing of the old one.
+    // Node 1 restarts: a node that has seen its new boot accepts nothing of the old one.
     *world.node(1) = Endpoint::new(settings(1, 2, Delivery::InOrder), world.now);
     world.node(1).open(CHANNEL, None, Time(0)).unwrap();
     let introduction = world.nodes[&1].introduction(NodeId(3));
-    // Until then, its new boot is not believed either.
+    // Until then, its new boot is not trusted either.
     world.node(1).send(CHANNEL, &[1; 10]).unwrap();
     let bytes = world.node(1).take_data(CHANNEL, Time(200_000)).unwrap().1.bytes.to_vec();
     assert_eq!(world.node(3).handle(&bytes, Time(200_000)), Err(Refusal::Boot));
@@ -159,14 +161,14 @@ fn older_boots_are_refused() {
     }
     assert_eq!(world.node(3).handle(&bytes, Time(200_000)), Ok(()));
     assert!(matches!(&world.node(3).take_events()[..], [Event::Message { .. }]));
-    // The old handshake cannot bring the old boot back.
+    // The old handshake cannot restore the old boot.
     let older = world.nodes[&2].introduction(NodeId(3));
     let older = quorate_packets::trust::Introduction { member: Member::first(1), boot: 1, ..older };
     world.node(3).introduce(&older);
     assert_eq!(world.nodes[&3].done_to(name(1, 2)), Some(2));
 }
 
-/// [pkt-2] Other groups, generations, incarnations and strangers.
+/// [pkt-2] Datagrams of other groups, generations and incarnations, and of strangers, are refused.
 #[test]
 fn foreign_datagrams_are_refused_by_reason() {
     let mut world = World::new(3, Delivery::InOrder, 5);
@@ -189,7 +191,7 @@ fn foreign_datagrams_are_refused_by_reason() {
     assert_eq!(datagram_of(&|_| ()), Ok(()));
 }
 
-/// What node `from` could send to node `to` on its control channel.
+/// Returns a datagram that node `from` could send to node `to` on its control channel.
 fn control(from: u32, to: u32, number: u64, body: &Body<'_>) -> Vec<u8> {
     let header = Header {
         kind: body.kind(),
@@ -216,8 +218,8 @@ fn control(from: u32, to: u32, number: u64, body: &Body<'_>) -> Vec<u8> {
     bytes
 }
 
-/// [pkt-5] [gap-4] A repair is taken if it is an original that is missing, once, and is no sign of
-/// life of the node that made the original.
+/// [pkt-5] [gap-4] A repair is accepted once if it is a missing original, and does not prove that
+/// the original's sender is alive.
 #[test]
 fn a_repair_is_an_original_that_is_missing() {
     let mut world = World::new(3, Delivery::InOrder, 10);
@@ -232,13 +234,13 @@ fn a_repair_is_an_original_that_is_missing() {
     node.handle(&originals[1], Time(5)).unwrap();
     assert!(node.take_events().is_empty());
     let repair = |number, original: &[u8]| control(2, 3, number, &Body::Repair(original));
-    // It came, and waits for its turn.
+    // It has arrived, and waits for its turn.
     assert_eq!(node.handle(&repair(100, &originals[1]), Time(6)), Err(Refusal::Unwanted));
     // Not as its owner sealed it.
     let mut changed = originals[0].clone();
     changed[60] ^= 1;
     assert_eq!(node.handle(&repair(101, &changed), Time(6)), Err(Refusal::Tag));
-    // No original of a message.
+    // Not an original of a message.
     let nested = repair(1, &originals[0]);
     assert_eq!(node.handle(&repair(102, &nested), Time(6)), Err(Refusal::Unwanted));
     assert!(node.take_events().is_empty());
@@ -253,8 +255,8 @@ fn a_repair_is_an_original_that_is_missing() {
     assert_eq!(node.alive(NodeId(1)), Some(Time(5)));
 }
 
-/// [chain-1] A node hands on what is for the group, bit for bit, each number once, to who follows
-/// it in the newest chain that the datagrams' own sender has laid, and to none by an older one.
+/// [chain-1] A node forwards datagrams for the group, bit for bit, each number once, to its
+/// successor in the newest chain set up by their own sender, and never along an older one.
 #[test]
 fn what_is_for_all_is_handed_on_once_along_the_newest_chain() {
     let mut world = World::new(4, Delivery::InOrder, 13);
@@ -281,27 +283,27 @@ fn what_is_for_all_is_handed_on_once_along_the_newest_chain() {
     assert_eq!(hears(&chain(1, 100, 7, &[3, 4, 2])), []);
     assert_eq!(hears(&originals[1]), [To::Node(NodeId(4))]);
     assert_eq!(hears(&originals[1]), [], "again");
-    // An older one, and that of another node.
+    // An older chain, and that of another node.
     hears(&chain(1, 101, 6, &[3, 2, 4]));
     hears(&chain(2, 102, 9, &[3, 1]));
     assert_eq!(hears(&originals[2]), [To::Node(NodeId(4))]);
     hears(&chain(1, 103, 8, &[4, 3, 2]));
     assert_eq!(hears(&originals[3]), [To::Node(NodeId(2))]);
-    // The last one hands nothing on, nor does a node that is in none; and none hands back.
+    // Neither the last node nor one outside of the chain forwards, and none forwards back.
     hears(&chain(1, 104, 9, &[2, 4, 3]));
     assert_eq!(hears(&originals[4]), []);
     hears(&chain(1, 105, 10, &[3, 1]));
     assert_eq!(hears(&originals[5]), []);
 }
 
-/// [pkt-1] Who asks for packets of an older boot, or of a channel that there is not, hears that
-/// they are gone.
+/// [pkt-1] A request for packets of an older boot, or of an unknown channel, is answered with
+/// *gone*.
 #[test]
 fn packets_of_an_older_boot_are_gone() {
     let mut world = World::new(3, Delivery::InOrder, 11);
     world.send(1, 100);
     world.run_to(Time(100_000));
-    // Node 1 as its own packets' owner, and as a keeper of node 2's.
+    // Node 1 as its own packets' owner, and as a repairer of node 2's.
     for (number, owner, boot, channel) in [(100, 1, 0, 1), (101, 1, 1, 9), (102, 2, 0, 1)] {
         let of = quorate_packets::body::ChannelName { owner: NodeId(owner), boot, channel };
         let numbers = Numbers { of, ranges: vec![1..4; 1] };
@@ -315,7 +317,8 @@ fn packets_of_an_older_boot_are_gone() {
     }
 }
 
-/// [pkt-1] What another node has not may be had elsewhere; what the owner has no more is given up.
+/// [pkt-1] Packets that another node does not have may be available elsewhere; those that the owner
+/// no longer has are given up.
 #[test]
 fn only_the_owner_gives_packets_up() {
     let mut world = World::new(3, Delivery::InOrder, 12);
@@ -331,8 +334,8 @@ fn only_the_owner_gives_packets_up() {
     assert_eq!(node.take_events(), [Event::GivenUp { of, numbers }]);
 }
 
-/// [pkt-3] Keys are exchanged under traffic: nothing is refused, nothing is lost, repairs of what
-/// the old key sealed are taken.
+/// [pkt-3] Keys are exchanged under traffic: nothing is refused or lost, and repairs sealed with
+/// the old key are accepted.
 #[test]
 fn keys_change_under_traffic() {
     let mut world = World::new(3, Delivery::InOrder, 6);
@@ -372,14 +375,14 @@ fn keys_change_under_traffic() {
 #[test]
 fn one_sender_cannot_evict_what_another_sent() {
     let mut world = World::new(3, Delivery::AsCompleted, 7);
-    // The new leader's message lacks a part.
+    // A part of the new leader's message is missing.
     world.send(2, 3000);
     world.collect();
     let parts = std::mem::take(&mut world.recorded);
     let parts: Vec<_> = parts.into_iter().filter(|(to, _)| *to == 3).collect();
     world.node(3).handle(&parts[0].1, Time(0)).unwrap();
     world.node(3).handle(&parts[2].1, Time(0)).unwrap();
-    // The old one sends the first part of many.
+    // The old leader sends the first part of many messages.
     for _ in 0..600 {
         world.send(1, 3000);
     }
@@ -402,7 +405,7 @@ fn one_sender_cannot_evict_what_another_sent() {
     assert!(matches!(&events[..], [Event::Message { of, .. }] if of.owner == NodeId(2)));
 }
 
-/// [pkt-2] Peers that share nothing but the group: the answer to a fresh nonce introduces them.
+/// [pkt-2] Two peers that share nothing but the group are introduced by an answer to a fresh nonce.
 #[test]
 fn a_challenge_introduces_who_answers_it() {
     let members: Vec<Member> = (1..=3).map(Member::first).collect();
@@ -421,7 +424,7 @@ fn a_challenge_introduces_who_answers_it() {
         assert_eq!(answer.to, To::Node(NodeId(2)));
         answer.bytes
     };
-    // A node that was not allowed is not asked.
+    // A node that was not allowed is not probed.
     two.probe(NodeId(1), 1, Time(0));
     assert!(two.take_control().is_empty());
     two.allow(&members);
@@ -429,7 +432,7 @@ fn a_challenge_introduces_who_answers_it() {
     let stale = answer_to(&mut one, &probe);
     let probe = ask(&mut two, 2);
     let fresh = answer_to(&mut one, &probe);
-    // Who has the group's name and no key can neither ask nor answer.
+    // A node that knows the group's name but no key can neither ask nor answer.
     for (node, datagram) in [(&mut one, &probe), (&mut two, &fresh)] {
         for at in [8, 16, 44, datagram.len() - 1] {
             let mut changed = datagram.clone();
@@ -439,7 +442,7 @@ fn a_challenge_introduces_who_answers_it() {
             assert!(node.take_control().is_empty() && node.take_events().is_empty());
         }
     }
-    // Only the answer to the nonce that waits counts, and once.
+    // Only an answer to the outstanding nonce counts, and only once.
     assert_eq!(two.handle(&stale, Time(2)), Err(Refusal::Unasked));
     one.send(CHANNEL, b"before").unwrap();
     let before = one.take_data(CHANNEL, Time(2)).unwrap().1.bytes.to_vec();
@@ -455,8 +458,8 @@ fn a_challenge_introduces_who_answers_it() {
     assert_eq!(two.handle(&stale, Time(10)), Err(Refusal::Before));
 }
 
-/// [rate-3] Who hears the leader of a higher ballot on the group stops, and what was not sent never
-/// is.
+/// [rate-3] A node that receives a higher ballot's leader on the group stops, and drops what it has
+/// not sent.
 #[test]
 fn an_older_leader_stops() {
     let ballot = |round, node| Ballot { era: Era(0), round, node: NodeId(node) };
@@ -466,7 +469,7 @@ fn an_older_leader_stops() {
     world.send(1, 100);
     world.run_to(Time(50_000));
     world.node(2).tell(CHANNEL, ballot(2, 2), Slot(1), Time(50_000));
-    // Queued, and not sent when the other leader is heard.
+    // Queued, and not sent when the other leader is received.
     for _ in 0..3 {
         world.node(1).send(CHANNEL, &[0; 1000]).unwrap();
     }
@@ -479,14 +482,14 @@ fn an_older_leader_stops() {
     assert!(world.node(1).take_data(CHANNEL, Time(70_000)).is_none());
     assert_eq!(world.node(1).next_number(CHANNEL), Some(2));
     assert_eq!(world.node(1).send(CHANNEL, b"x"), Err(Cannot::Stopped));
-    // A ballot between does not start it again; its next own one does.
+    // A ballot in between does not restart it; its own next one does.
     world.node(1).tell(CHANNEL, ballot(1, 3), Slot(1), Time(70_000));
     assert_eq!(world.node(1).send(CHANNEL, b"x"), Err(Cannot::Stopped));
     world.node(1).tell(CHANNEL, ballot(3, 1), Slot(1), Time(70_000));
     assert_eq!(world.node(1).send(CHANNEL, b"x").map(|sent| sent.first), Ok(2));
 }
 
-/// A segment without keys: the checksum finds accidents.
+/// On a segment without keys, the checksum detects accidents.
 #[test]
 fn without_keys_accidents_are_found() {
     let mut world = World::with(3, 9, |node| {

@@ -18,7 +18,7 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// One block per datagram: what it says, the header field by field, the payload.
+/// Describes a datagram in one block: its contents, the header field by field, the payload.
 fn describe(name: &str, datagram: &[u8]) -> String {
     let (header, _, payload) = Header::read(datagram).unwrap();
     let body = Body::read(header.kind, payload).unwrap();
@@ -49,7 +49,7 @@ fn datagrams_have_their_golden_bytes() {
     assert_eq!(seen.len(), Kind::ALL.len(), "each kind has a sample");
 }
 
-/// The tables in the spec are those of the code.
+/// The tables in the spec match the code.
 #[test]
 fn the_spec_shows_the_header_as_it_is() {
     let spec = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../docs/spec/packets.md");

@@ -1,4 +1,4 @@
-//! The tests of `quorate-tls` that stand outside of it: one program, a module for each subject.
+//! Integration tests of `quorate-tls`: one program, with a module for each subject.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 

@@ -1,4 +1,5 @@
-//! Which handshakes succeed; and bytes arrive intact, however the network cuts them.
+//! Handshakes succeed only with the right certificates, and bytes arrive intact however the network
+//! splits them.
 
 use std::{
     fs,
@@ -14,7 +15,7 @@ use quorate_tls::{
     session::{Session, Taken},
 };
 
-/// An authority in this folder, and what node 1, node 2 and a client need.
+/// Creates an authority in this folder, and the files for node 1, node 2 and a client.
 fn cluster(folder: &Path, name: &str) {
     authority::init(folder, name, 30, false).expect("works");
     for node in [1, 2] {
@@ -27,7 +28,8 @@ fn trust(folder: &Path) -> Trust {
     Trust::load(Files::in_folder(folder)).expect("works")
 }
 
-/// Carries what one side has for the other, so many bytes at a time; what that one takes of it.
+/// Transfers one side's output to the other in steps of `step` bytes, and collects what that side
+/// decrypts. Returns whether there was any output.
 fn carry(from: &mut Session, to: &mut Session, step: usize, got: &mut Vec<u8>) -> bool {
     let mut bytes = Vec::new();
     from.flush(&mut bytes).expect("works");
@@ -41,7 +43,7 @@ fn carry(from: &mut Session, to: &mut Session, step: usize, got: &mut Vec<u8>) -
     !bytes.is_empty()
 }
 
-/// Until neither has anything to say.
+/// Exchanges output until neither side has any. Returns the bytes decrypted on each side.
 fn converse(one: &mut Session, other: &mut Session, step: usize) -> (Vec<u8>, Vec<u8>) {
     let (mut at_one, mut at_other) = (Vec::new(), Vec::new());
     loop {
@@ -53,7 +55,7 @@ fn converse(one: &mut Session, other: &mut Session, step: usize) -> (Vec<u8>, Ve
     }
 }
 
-/// Why the handshake failed, at whichever side found it first.
+/// Returns why the handshake failed, from the side that noticed first.
 fn refused(mut dials: Session, mut listens: Session) -> String {
     converse(&mut dials, &mut listens, usize::MAX);
     assert!(!listens.is_established(), "the one who came is let in");
@@ -97,7 +99,7 @@ fn bytes_arrive_as_they_were_given() {
             got.extend(converse(&mut dials, &mut listens, step).1);
         }
         assert!(got == bytes, "in steps of {step}");
-        // The other direction, after the last word of this one.
+        // The other direction still works after this one has ended.
         dials.finish();
         assert_eq!(dials.seal(b"more"), 0);
         converse(&mut dials, &mut listens, step);
@@ -137,19 +139,19 @@ fn nobody_else_is_let_in_as_a_peer() {
     cluster(&at("a"), "orders");
     cluster(&at("b"), "orders");
     let node = trust(&at("a/node-1"));
-    // Another authority that calls its cluster the same.
+    // Another authority whose cluster has the same name.
     let stranger = trust(&at("b/node-2"));
     refused(stranger.peer_out(Some(1)), node.peer_in());
-    // It trusts this cluster's authority, and has a certificate of its own.
+    // It trusts this cluster's authority, but its own certificate is from the other one.
     fs::copy(at("a/ca.crt"), at("b/node-2/ca.crt")).unwrap();
     let refusal = refused(trust(&at("b/node-2")).peer_out(Some(1)), node.peer_in());
     assert!(refusal.starts_with("invalid peer certificate"), "{refusal}");
-    // A client of the cluster is no node, whatever its certificate is used as.
+    // A client of the cluster is not a node, whatever its certificate is used for.
     fs::copy(at("a/ca.crt"), at("a/client-ann/ca.crt")).unwrap();
     let mut files = Files::in_folder(&at("a/node-2"));
     (files.server_cert, files.server_key) =
         (at("a/client-ann/client.crt"), at("a/client-ann/client.key"));
-    // Its key with the node's certificate does not pass for the node.
+    // Its key does not match the node's certificate.
     files.key = at("a/client-ann/client.key");
     let error = Trust::load(files.clone()).unwrap_err();
     assert!(error.to_string().contains("client.key"), "{error}");
@@ -161,7 +163,7 @@ fn another_cluster_of_the_same_authority_is_a_stranger() {
     let at = |name: &str| folder.path().join(name);
     cluster(&at("a"), "orders");
     cluster(&at("b"), "stock");
-    // One company, one authority for both: the names alone differ.
+    // One company uses one authority for both, so only the names differ.
     let node = trust(&at("a/node-1"));
     for file in ["ca.crt", "ca.key"] {
         fs::copy(at("b").join(file), at("c").join(file)).unwrap_or_else(|_| {
@@ -191,12 +193,12 @@ fn clients_are_let_in_by_their_authority_and_named() {
     // A host that the node's certificate does not name.
     let refusal = refused(dial(&ann, "10.1.2.3"), node.client_in());
     assert!(refusal.contains("alert") || refusal.contains("name"), "{refusal}");
-    // A node is let in, too, as what it is.
+    // A node is accepted too, and identified as a node.
     let two = ClientTrust::load(&ClientFiles::in_folder(&at("a/node-2"))).unwrap();
     let (mut dials, mut listens) = (dial(&two, "127.0.0.1"), node.client_in());
     converse(&mut dials, &mut listens, 100);
     assert_eq!((listens.who(), listens.node()), (Who::Node(2), Some(2)));
-    // A client of the same name of another authority.
+    // A client with the same name, from another authority.
     cluster(&at("b"), "orders");
     fs::copy(at("a/clients-ca.crt"), at("b/client-ann/clients-ca.crt")).unwrap();
     let other = ClientTrust::load(&ClientFiles::in_folder(&at("b/client-ann"))).unwrap();
@@ -209,7 +211,7 @@ fn an_expired_certificate_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     cluster(&at("a"), "orders");
-    // It ends with the second in which it was made.
+    // It expires in the second in which it is created.
     authority::client(&at("a"), "ann", 0, true).unwrap();
     let made = SystemTime::now();
     while made.elapsed().unwrap_or_default() < Duration::from_millis(1100) {
@@ -234,16 +236,16 @@ fn authorities_are_exchanged_while_both_are_trusted() {
     assert!(!one.reload().unwrap(), "nothing has changed");
     let before = one.expiries();
     authority::init(&at("a"), "orders", 60, true).unwrap();
-    // Node 1 is certified anew; node 2 does not know the new authority yet.
+    // Node 1 gets a new certificate; node 2 does not know the new authority yet.
     authority::node(&at("a"), 1, &["127.0.0.1".to_owned()], 60, true).unwrap();
     assert!(one.reload().unwrap());
     assert_ne!(one.expiries(), before);
     assert!(!meets(&one, &two));
-    // It hears of it, and keeps the certificate of the old one.
+    // Node 2 learns the new authority, and keeps its certificate from the old one.
     fs::copy(at("a/ca.crt"), at("a/node-2/ca.crt")).unwrap();
     assert!(two.reload().unwrap());
     assert!(meets(&one, &two) && meets(&two, &one));
-    // Nonsense in a file changes nothing.
+    // An invalid file changes nothing.
     fs::write(at("a/node-2/ca.crt"), "nonsense").unwrap();
     let error = two.reload().unwrap_err();
     assert!(error.to_string().contains("ca.crt: it contains no certificate"), "{error}");
@@ -269,13 +271,13 @@ fn nonsense_on_the_network_ends_a_session_with_a_reason() {
     }
 }
 
-/// Any byte of a conversation that was changed on its way ends it, and nothing wrong arrives.
+/// Changing any byte in transit ends the connection, and no wrong bytes arrive.
 #[test]
 fn what_was_changed_on_its_way_is_not_taken() {
     let folder = tempfile::tempdir().unwrap();
     cluster(folder.path(), "orders");
     let (one, two) = (trust(&folder.path().join("node-1")), trust(&folder.path().join("node-2")));
-    // The first bytes, a type and a version, are of no meaning to this version.
+    // The first bytes, a type and a version, have no meaning in this version of TLS.
     for at in 3..80 {
         let (mut dials, mut listens) = (two.peer_out(Some(1)), one.peer_in());
         converse(&mut dials, &mut listens, usize::MAX);
@@ -293,7 +295,7 @@ fn what_was_changed_on_its_way_is_not_taken() {
     }
 }
 
-/// Bytes of strangers, near and far from valid: none gets in by them, and nothing breaks.
+/// Bytes from strangers, more or less valid, neither get anyone accepted nor break anything.
 #[test]
 fn hostile_bytes_at_any_point_of_a_handshake_break_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -337,7 +339,7 @@ fn hostile_bytes_at_any_point_of_a_handshake_break_nothing() {
                 }
             }
         }
-        // Who is let in is who it says, whatever became of the bytes.
+        // An accepted peer is the node it claims to be, whatever happened to the bytes.
         match listens.is_established() {
             true => {
                 met += 1;
@@ -349,7 +351,7 @@ fn hostile_bytes_at_any_point_of_a_handshake_break_nothing() {
     assert!(met > 50 && refused > 300, "{met} met, {refused} did not");
 }
 
-/// Damaged files are refused with a reason, or are as good as before.
+/// Damaged files are refused with a reason, or make no difference.
 #[test]
 fn damaged_files_break_nothing() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! Two CPUs in the same cell, and an owner that fences meanwhile: what the reference need not know.
+//! Two CPUs in the same cell, and an owner that fences meanwhile: concurrency that the reference
+//! does not have.
 
 use std::{
     collections::BTreeMap,
@@ -29,8 +30,8 @@ fn tapped(device: &mut Device, form: Form) -> Vec<(u64, u64)> {
     seen
 }
 
-/// [offload-6] Two values for each slot, by two threads at once: one is voted for, and both learn
-/// which.
+/// [offload-6] Two threads propose different values for each slot at once: one gets the vote, and
+/// both learn which.
 #[test]
 fn a_slot_has_one_vote_whoever_asks_at_once() {
     let Some(device) = ready(Role::Acceptor, CELLS) else {
@@ -39,7 +40,7 @@ fn a_slot_has_one_vote_whoever_asks_at_once() {
     let device = Mutex::new(device);
     let mut device = device.into_inner().unwrap();
     let taps = Mutex::new(Vec::new());
-    // The tap is shorter than all votes: in rounds.
+    // The tap is too short for all votes at once.
     for round in 0..SLOTS / 2_000 {
         let begin = Barrier::new(2);
         let slots = round * 2_000..(round + 1) * 2_000;
@@ -75,7 +76,8 @@ fn a_slot_has_one_vote_whoever_asks_at_once() {
     eprintln!("{firsts} of {SLOTS} votes went to the first thread");
 }
 
-/// [offload-8] An owner fences while votes are cast: any vote that was received is read out.
+/// [offload-8] An owner fences while votes are cast: every vote that was sent can be read
+/// afterwards.
 #[test]
 fn no_vote_is_cast_behind_a_fence() {
     let Some(device) = ready(Role::Acceptor, CELLS) else {
@@ -118,8 +120,8 @@ fn no_vote_is_cast_behind_a_fence() {
     }
 }
 
-/// [offload-14] [offload-10] Two threads submit: every slot is assigned once. Two count votes: each
-/// is decided once.
+/// [offload-14] [offload-10] Two threads submit: every slot is assigned once. Two threads count
+/// votes: each slot is decided once.
 #[test]
 fn slots_are_given_out_once_and_decided_once() {
     let Some(mut device) = ready(Role::Coordinator, CELLS) else {
@@ -166,7 +168,8 @@ fn slots_are_given_out_once_and_decided_once() {
     assert!(decided.into_iter().eq(given));
 }
 
-/// [offload-12] Submits race with a stop: what left is in its cell, and `next` is beyond it.
+/// [offload-12] Submits race with a stop: every proposal sent is in its cell, and `next` is beyond
+/// it.
 #[test]
 fn what_left_before_a_stop_is_read() {
     let Some(device) = ready(Role::Coordinator, CELLS) else {
@@ -204,7 +207,7 @@ fn what_left_before_a_stop_is_read() {
     });
 }
 
-/// A full tap loses no vote: it is counted, and the cell has it ([offload-14]).
+/// [offload-14] A full tap loses no vote: it is counted, and its cell has it.
 #[test]
 fn what_the_tap_has_no_room_for_is_counted_and_kept() {
     let Some(mut device) = ready(Role::Acceptor, CELLS) else {

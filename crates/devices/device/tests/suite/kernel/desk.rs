@@ -1,4 +1,4 @@
-//! Common setup of the tests: a device that is loaded, and frames for it.
+//! Common setup of the tests: a loaded device, and frames for it.
 
 use std::env;
 
@@ -32,7 +32,7 @@ pub(crate) fn settings(cells: u32) -> Settings {
     Settings { cells, tap: 1 << 20, ..Settings::of(setup, &route, &route, &route).unwrap() }
 }
 
-/// `None`, in print, where programs may not be loaded.
+/// Loads a device; prints a notice and returns `None` where programs may not be loaded.
 pub(crate) fn load(role: Role, settings: &Settings) -> Option<Device> {
     match Device::load(role, settings) {
         Ok(device) => Some(device),
@@ -50,7 +50,7 @@ pub(crate) fn number(counter: u64) -> Number {
     Number { device_boot: BOOT, owner_boot: 1, counter }
 }
 
-/// Armed or started, from slot 0 on.
+/// Loads a device and arms or starts it, from slot 0 on.
 pub(crate) fn ready(role: Role, cells: u32) -> Option<Device> {
     let device = load(role, &settings(cells))?;
     for program in programs(role) {
@@ -71,7 +71,7 @@ pub(crate) const fn programs(role: Role) -> &'static [Program] {
     }
 }
 
-/// Calls of a device that has one program.
+/// Returns the calls of a device with one program.
 pub(crate) fn of(device: &Device) -> Calls<'_> {
     device.calls(programs(device.role())[0])
 }
@@ -84,7 +84,7 @@ pub(crate) fn start() -> Start {
     Start { ballot: BALLOT, first: 0, limit: u64::MAX, quorum: 2, members: 3, hint: false }
 }
 
-/// Returns bytes that distinguish values.
+/// Returns bytes that identify a value.
 pub(crate) fn room(value: u64) -> [u8; ROOM] {
     let mut room = [0; ROOM];
     for chunk in room.as_chunks_mut::<8>().0 {
@@ -123,7 +123,7 @@ pub(crate) fn frame(form: Form, header: &Header) -> Vec<u8> {
     form.write(&mut buffer, &from, &to, header, &room).unwrap().to_vec()
 }
 
-/// Header and room of a frame.
+/// Splits a frame into header and value field.
 pub(crate) fn parse(form: Form, frame: &[u8]) -> (Header, &[u8]) {
     let header: &[u8; HEADER_BYTES] = frame[form.header_at()..].first_chunk().unwrap();
     (Header::read(header).unwrap(), &frame[form.room_at()..])

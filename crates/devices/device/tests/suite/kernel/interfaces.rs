@@ -1,5 +1,5 @@
-//! Real interfaces: three hosts and a client on a bridge, owners that are killed, hooks, and what
-//! becomes of interfaces.
+//! Tests at real interfaces: three hosts and a client on a bridge, killed owners, hooks, and
+//! removed interfaces.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,16 +20,16 @@ use crate::kernel::{
 };
 
 const VALUES: u64 = 10_000;
-/// More than all values, so that every cell can be compared.
+/// More than the number of values, so that every cell can be compared.
 pub(crate) const CELLS: u32 = 1 << 14;
-/// Most pending requests of a client.
+/// Maximum number of outstanding requests of a client.
 const OUTSTANDING: u64 = 32;
 
 pub(crate) fn open(host: u8, cells: u32, hooks: &[Hook]) -> Result<(Host, Before), Failed> {
     at(host, || Host::open(&settings(host, cells), INTERFACE, hooks, Form::Raw))
 }
 
-/// Both programs know who they are, and the acceptor votes.
+/// Opens a device, sets the boot of both programs and arms the acceptor.
 pub(crate) fn armed(host: u8, hooks: &[Hook]) -> Host {
     let (device, before) = open(host, CELLS, hooks).unwrap();
     assert!(matches!(before, Before::Nothing));
@@ -43,7 +43,7 @@ pub(crate) fn armed(host: u8, hooks: &[Hook]) -> Host {
     device
 }
 
-/// Deliveries of an owner: decisions in the order of slots, though they arrive in that of votes.
+/// Decisions that an owner delivers in slot order, although they arrive in the order of votes.
 #[derive(Default)]
 struct Delivered {
     values: Vec<u64>,
@@ -72,7 +72,7 @@ impl Delivered {
     }
 }
 
-/// Values from outside are decided by devices alone, and every owner finds them in its tap.
+/// Devices alone decide values from outside, and every owner finds the decisions in its tap.
 fn ten_thousand(hooks: &[Hook]) {
     let _passing = lay(3);
     let mut hosts: Vec<Host> = (1..=3).map(|host| armed(host, hooks)).collect();
@@ -151,7 +151,7 @@ fn ten_thousand_values_by_tc() {
     });
 }
 
-/// Requests of an owner enter by its port, and frames for others leave by its socket.
+/// An owner's requests enter through its port, and frames for the network leave through its socket.
 #[test]
 fn an_owner_drives_its_device_by_frames() {
     alone("interfaces::an_owner_drives_its_device_by_frames", || {
@@ -169,8 +169,8 @@ fn an_owner_drives_its_device_by_frames() {
         };
         let (own, tick, ask) =
             (frames(Type::Submit, 0), frames(Type::Tick, 8), frames(Type::Ask, 8));
-        // An owner's own value, and the same again: the group receives both, and the own acceptor
-        // votes once.
+        // A value of the owner, and its proposal again: the group receives both, and the host's own
+        // acceptor votes once.
         host.put(Program::Coordinator, &own);
         host.put(Program::Coordinator, &tick);
         for _ in 0..2 {
@@ -190,8 +190,8 @@ fn an_owner_drives_its_device_by_frames() {
             [(coordinator, Came::Inside, Type::Done), (acceptor, Came::Inside, Type::Phase2b)]
         );
         host.close().unwrap();
-        // What others say that looks like an owner's answers does not reach the owner; a refusal
-        // does.
+        // Frames from the network that look like answers to the owner do not reach it, except a
+        // refusal.
         let mut host = armed(1, &Hook::ALL);
         for kind in [Type::Done, Type::Cell, Type::Refused] {
             client.send(1, &Header { kind, ..submit(1) });
@@ -199,8 +199,8 @@ fn an_owner_drives_its_device_by_frames() {
         assert_eq!(host.take(&mut frame), Some((acceptor, Came::Network)));
         assert_eq!(parse(Form::Raw, &frame).0.kind, Type::Refused);
         assert_eq!(host.take(&mut frame), None);
-        // [offload-21] Neither do an own address nor an own boot make it the device's word; its
-        // vote is.
+        // [offload-21] A frame from the network with the device's own address is not taken for the
+        // device's decision or refusal. The vote that it causes is the device's.
         for kind in [Type::Decided, Type::Refused] {
             client.claim(1, &Header { kind, ..submit(1) });
             assert_eq!(host.take(&mut frame), Some((acceptor, Came::Network)));
@@ -212,14 +212,14 @@ fn an_owner_drives_its_device_by_frames() {
     });
 }
 
-/// An owner is killed: its device votes on. The next owner finds it, fences it, and reads every
+/// A killed owner's device continues to vote. The next owner finds it, fences it, and reads every
 /// vote.
 #[test]
 fn the_next_owner_finds_what_a_killed_one_left() {
     const NAME: &str = "interfaces::the_next_owner_finds_what_a_killed_one_left";
     alone(NAME, || {
         if word().is_some() {
-            // The owner that is killed; this process is at its machine already.
+            // The owner that is killed later. This process is already on its machine.
             let (host, _) =
                 Host::open(&settings(1, CELLS), INTERFACE, &[Hook::Native], Form::Raw).unwrap();
             let acceptor = host.device().calls(Program::Acceptor);
@@ -237,7 +237,7 @@ fn the_next_owner_finds_what_a_killed_one_left() {
         let said = BufReader::new(killed.0.stdout.take().unwrap());
         let mut lines = said.lines().map(Result::unwrap);
         assert!(lines.any(|line| line == "armed"));
-        // As long as it lives, no other process may.
+        // While the owner is alive, no other process may open the device.
         let Err(Failed::Owned { interface }) = open(1, CELLS, &[Hook::Native]) else {
             panic!("two owners");
         };
@@ -267,14 +267,14 @@ fn the_next_owner_finds_what_a_killed_one_left() {
             let expected = (slot < 100).then(|| descriptor(slot));
             assert_eq!(held.map(|held| held.value), expected);
         }
-        // Its tap still has what the killed owner did not take.
+        // The tap still has the frames that the killed owner did not read.
         let mut frame = Vec::new();
         for slot in 0..100 {
             let voted = (Program::Acceptor, Came::Asked);
             assert_eq!(host.take(&mut frame), Some(voted));
             assert_eq!(parse(Form::Raw, &frame).0.slot, slot);
         }
-        // With other settings it is another device: the old one, armed again, is ended, and can
+        // With other settings it is another device: the old one is armed again, is ended, and can
         // still be read.
         let acceptor = host.device().calls(Program::Acceptor);
         acceptor.arm(number(3), arm()).unwrap();
@@ -308,7 +308,7 @@ fn what_an_interface_does_is_seen() {
             ip(&format!("-n n{number} link set {INTERFACE} up")).unwrap();
             assert_eq!(host.health(), Health::Well);
         }
-        // A program of another process: reported, and no later hook is taken in its place.
+        // A program of another process is reported, and a later hook is not used instead.
         at(CLIENT, || {
             let _theirs = quorate_device::xdp::Passing::attach(INTERFACE).unwrap();
             let opened = Host::open(&settings(9, 64), INTERFACE, &Hook::ALL, Form::Raw);
@@ -325,7 +325,8 @@ fn what_an_interface_does_is_seen() {
     });
 }
 
-/// One vote is enough where the ballot is the device's: frames for others are not processed inside.
+/// A host whose proposals go to another group does not process them itself: its own acceptor does
+/// not vote.
 #[test]
 fn a_host_that_speaks_to_others_alone_does_not_hear_itself() {
     let mut told = settings(1, 64);

@@ -1,4 +1,5 @@
-//! Devices in this machine's kernel; skipped in print where programs may not be loaded.
+//! Devices in this machine's kernel. Prints a notice and skips tests where programs may not be
+//! loaded.
 
 mod at_once;
 mod desk;

@@ -1,4 +1,4 @@
-//! Calls of an owner, one by one: the answers and the refusals.
+//! An owner's calls, one by one: answers and refusals.
 
 use quorate_device::xdp::{Entry, Failed, Fate, Role, control::Arm};
 use quorate_offload::{Form, Number, PackedBallot, Reason, State, Type};
@@ -25,11 +25,11 @@ fn an_acceptor_is_armed_fenced_and_read_out() {
     assert_eq!(refused(of(&device).begin(BOOT + 1)), Reason::Boot);
     let state = of(&device).arm(number(1), Arm { floor: 10, ..arm() }).unwrap();
     assert_eq!((state.ballot, state.position, state.floor), (BALLOT, 2, 10));
-    // [offload-17] Ordered, and only for this boot.
+    // [offload-17] Calls must be ordered, and of this boot.
     assert_eq!(refused(of(&device).arm(number(1), arm())), Reason::Order);
     let other = Number { device_boot: 1, ..number(9) };
     assert_eq!(refused(of(&device).fence(other)), Reason::Boot);
-    // Only the owner asks.
+    // Only the owner may send calls.
     let mut call = phase2a(0, 1);
     call.kind = Type::Fence;
     let mut bytes = frame(Form::Raw, &call);

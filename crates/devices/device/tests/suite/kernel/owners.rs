@@ -1,4 +1,4 @@
-//! Ownership of devices at an interface, and the fate of those whose owners are gone.
+//! Ownership of devices at an interface, and the fate of devices whose owners are gone.
 
 use std::process::Command;
 
@@ -16,12 +16,11 @@ use crate::kernel::{
     wires::{Client, GROUP, INTERFACE, alone, at, lay},
 };
 
-/// Group of the settings of all hosts.
+/// Group of all hosts.
 const OURS: u32 = 5;
 
-/// [offload-9] A node that was killed comes back without a device, or with another: what it left is
-/// ended all the same, by who is at none of its interfaces; where the owner lives nothing is
-/// touched.
+/// [offload-9] A killed node may return without a device or with another one: its orphaned device
+/// is ended by a process at another interface, and devices with live owners are not touched.
 #[test]
 fn what_killed_owners_left_is_ended_from_anywhere() {
     alone("owners::what_killed_owners_left_is_ended_from_anywhere", || {
@@ -42,7 +41,7 @@ fn what_killed_owners_left_is_ended_from_anywhere() {
         assert_eq!(ended.len(), 1);
         assert!(!ended[0].exists());
         assert!(end_orphans(OURS).unwrap().is_empty());
-        // The one that lives answers, and it alone.
+        // Only the device with a live owner answers.
         client.send(1, &phase2a(3, 3));
         assert!(votes(2, 3));
         assert!(client.hear_at_once().is_none());
@@ -51,20 +50,21 @@ fn what_killed_owners_left_is_ended_from_anywhere() {
     });
 }
 
-/// Two containers that share the network of their machine, and not its file systems.
+/// An interface has one owner, also among containers that share the machine's network but not its
+/// file systems.
 #[test]
 fn an_interface_has_one_owner_whatever_files_it_sees() {
     alone("owners::an_interface_has_one_owner_whatever_files_it_sees", || {
         let _passing = lay(1);
         let host = armed(1, &[Hook::Traffic]);
-        // Another instance of the kernel's file system, in which no pin is.
+        // Mounts another instance of the BPF file system, which has no pins.
         let mounted = Command::new("mount").args(["-t", "bpf", "bpf", FILE_SYSTEM]).status();
         assert!(mounted.unwrap().success());
         let second = open(1, CELLS, &[Hook::Traffic]);
         assert!(matches!(second, Err(Failed::Owned { interface }) if interface == INTERFACE));
         let mut thread = at(1, || Packet::open(INTERFACE, &[Mac(GROUP.mac)]).unwrap());
         assert!(matches!(at(1, || thread.claim(OURS)), Err(NotOurs::Taken)));
-        // Threads of other groups receive other frames.
+        // Other groups' devices in threads receive other frames.
         assert!(at(1, || thread.claim(OURS + 1)).is_ok());
         drop(host);
         assert!(open(1, CELLS, &[Hook::Traffic]).is_ok());

@@ -1,4 +1,4 @@
-//! Frames of VLANs: what the kernel took a tag off is not for a device at the interface itself.
+//! VLANs: a frame from which the kernel removed a tag is not for a device at the interface itself.
 
 use quorate_device::{Packet, Wire as _, wire::Arrived, xdp::Hook};
 use quorate_offload::{Form, Reason, Type, port::Device as _};
@@ -10,8 +10,8 @@ use crate::kernel::{
     wires::{CLIENT, Client, DECISIONS, GROUP, INTERFACE, alone, at, lay, vlan},
 };
 
-/// [offload-16] The kernel takes tags off before tc: a frame of a VLAN is passed on and counted,
-/// wherever its tag was, and nothing is answered into that VLAN.
+/// [offload-16] The kernel removes tags before tc: a VLAN's frame is passed on and counted,
+/// wherever its tag was, and is never answered on that VLAN.
 #[test]
 fn frames_of_a_vlan_are_not_obeyed_by_tc() {
     alone("vlans::frames_of_a_vlan_are_not_obeyed_by_tc", || {
@@ -19,8 +19,8 @@ fn frames_of_a_vlan_are_not_obeyed_by_tc() {
         let mut host = armed(1, &[Hook::Traffic]);
         let client = Client::new();
         let before = host.device().counters().unwrap();
-        // By an interface of that VLAN, whose tag is outside the frame; in the frame itself; with a
-        // priority alone.
+        // Sent from a VLAN interface, with the tag outside the frame; with the tag in the frame;
+        // with a priority tag only.
         if vlan(CLIENT, "tagged", 5) {
             Client::on("tagged").send(1, &phase2a(0, 1));
         } else {
@@ -41,8 +41,8 @@ fn frames_of_a_vlan_are_not_obeyed_by_tc() {
     });
 }
 
-/// The same of a device that is a thread, and whose socket learns that the kernel takes tags off:
-/// of a VLAN that the host has an interface of, of one that it has not, and of a priority alone.
+/// A device in a thread ignores VLAN frames, by the socket's notice of removed tags: of a VLAN that
+/// the host has an interface for, of one that it has not, and with a priority tag only.
 #[test]
 fn frames_of_a_vlan_are_not_obeyed_by_a_thread() {
     alone("vlans::frames_of_a_vlan_are_not_obeyed_by_a_thread", || {

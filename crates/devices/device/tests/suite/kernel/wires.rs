@@ -1,4 +1,4 @@
-//! A network for one test: machines that are network namespaces, a bridge between them, and a
+//! Network of one test: machines, which are network namespaces, a bridge between them, and a
 //! client.
 
 use std::{
@@ -21,27 +21,27 @@ use rustix::thread::{
 
 use crate::kernel::desk::{ROOM, address, room};
 
-/// Set in the process of one test that is in a namespace.
+/// Set in the process of a single test inside its namespaces.
 const INSIDE: &str = "QUORATE_XDP_INSIDE";
-/// The interface that each machine has.
+/// Name of each machine's interface.
 pub(crate) const INTERFACE: &str = "wire";
-/// The group of all hosts.
+/// Multicast group of all hosts.
 pub(crate) const GROUP: Address =
     Address { mac: [3, 0, 0, 0, 0, 0x55], ip: [239, 0, 0, 0x55], port: 47_100 };
-/// Destination of decisions: clients are in it, too.
+/// Destination of decisions: a multicast group that includes clients.
 pub(crate) const DECISIONS: Address =
     Address { mac: [3, 0, 0, 0, 0, 0x56], ip: [239, 0, 0, 0x56], port: 47_100 };
-/// The client's number; hosts are 1, 2, 3.
+/// Number of the client; hosts are 1, 2 and 3.
 pub(crate) const CLIENT: u8 = 9;
 
-/// Says what is not tested, and why; with `QUORATE_NO_SKIPS=true` everything must be there.
+/// Prints what is not tested and why; with `QUORATE_NO_SKIPS=true` that is a failure.
 pub(crate) fn skip(what: &str, why: &str) {
     let all = env::var("QUORATE_NO_SKIPS").is_ok_and(|value| value == "true");
     assert!(!all, "{what} is not tested: {why}");
     eprintln!("skipped: {what}: {why}");
 }
 
-/// Runs a test, of this name, in a process and namespaces of its own.
+/// Runs the test of this name in a process and namespaces of its own.
 pub(crate) fn alone(name: &str, test: fn()) {
     static MISSING: OnceLock<Option<String>> = OnceLock::new();
     if namespace::is_inside(INSIDE) {
@@ -68,7 +68,7 @@ pub(crate) fn alone(name: &str, test: fn()) {
         .unwrap();
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said);
-    // A name that no test has would be a success, too.
+    // A name without a test would also be a success.
     let ran = output.status.success() && said.contains("1 passed");
     assert!(ran, "{name}: {}\n{said}", output.status);
 }
@@ -82,8 +82,8 @@ fn may_not_load() -> Option<String> {
     failed.map(|failed| failed.to_string())
 }
 
-/// A bridge keeps the order of what one processor sends, so this thread, and all that it starts,
-/// stays on one.
+/// Pins this thread, and all that it starts, to one processor: a bridge preserves order only per
+/// processor.
 fn stay_here() {
     let allowed = sched_getaffinity(None).unwrap();
     let first = (0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu));
@@ -114,7 +114,7 @@ fn wire(machine: u8) -> Passing {
     Passing::attach(&format!("p{machine}")).unwrap()
 }
 
-/// An interface of a VLAN at a machine's own; whether this kernel has such.
+/// Adds a VLAN interface to a machine; returns whether the kernel supports it.
 pub(crate) fn vlan(machine: u8, name: &str, id: u16) -> bool {
     let made =
         ip(&format!("-n n{machine} link add link {INTERFACE} name {name} type vlan id {id}"));
@@ -126,7 +126,7 @@ pub(crate) fn vlan(machine: u8, name: &str, id: u16) -> bool {
     true
 }
 
-/// Does something as a machine; what is opened there stays there.
+/// Runs a closure on a machine. Descriptors opened there stay on that machine.
 pub(crate) fn at<T: Send>(machine: u8, does: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| {
         let there = scope.spawn(|| {
@@ -139,8 +139,8 @@ pub(crate) fn at<T: Send>(machine: u8, does: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// Returns the command that runs this test once more as another process, at a machine, with a word
-/// that selects its task.
+/// Returns the command that runs this test again in another process, on a machine, with a word that
+/// selects its task.
 pub(crate) fn again(name: &str, machine: u8, word: &str) -> Command {
     let mut command = namespace::inside(machine.into());
     command
@@ -170,7 +170,7 @@ pub(crate) fn settings(host: u8, cells: u32) -> Settings {
     Settings { cells, tap: 1 << 22, ..Settings::of(setup, &route, &route, &decisions).unwrap() }
 }
 
-/// Client that submits from outside.
+/// Client that submits values from outside.
 pub(crate) struct Client(Raw);
 
 impl Client {
@@ -178,7 +178,7 @@ impl Client {
         Self::on(INTERFACE)
     }
 
-    /// On another interface than the one that all machines have.
+    /// Creates a client on another interface than the usual one.
     pub(crate) fn on(interface: &str) -> Self {
         let hears = Hears::EtherType(ETHER_TYPE);
         let socket = at(CLIENT, || Raw::open(interface, hears, Some(Mac(DECISIONS.mac))).unwrap());
@@ -190,12 +190,12 @@ impl Client {
         self.send_from(&address(CLIENT), &address(host), header);
     }
 
-    /// To all, as if this host had sent it: also to that one.
+    /// Sends to the group, which includes that host, with this host's address as the source.
     pub(crate) fn claim(&self, host: u8, header: &Header) {
         self.send_from(&address(host), &GROUP, header);
     }
 
-    /// With a tag in the frame.
+    /// Sends a frame with a VLAN tag.
     pub(crate) fn send_tagged(&self, host: u8, vlan: u16, header: &Header) {
         let mut buffer = vec![0; 200];
         let room = room(header.value.counter);
@@ -214,7 +214,7 @@ impl Client {
         assert!(self.0.send(frame.unwrap()).unwrap(), "no room on the wire");
     }
 
-    /// A frame that is there.
+    /// Returns a pending frame, if there is one.
     pub(crate) fn hear_at_once(&self) -> Option<(Header, Vec<u8>)> {
         let mut buffer = [0; 200];
         let frame = self.0.try_receive(&mut buffer).unwrap()?;
@@ -222,7 +222,7 @@ impl Client {
         Some((header, room.to_vec()))
     }
 
-    /// The next frame, if one comes within some seconds.
+    /// Waits some seconds for the next frame.
     pub(crate) fn hear(&self) -> Option<(Header, Vec<u8>)> {
         let mut buffer = [0; 200];
         let frame = self.0.receive(&mut buffer).unwrap()?;
@@ -231,12 +231,12 @@ impl Client {
     }
 }
 
-/// A process that does not outlive its test.
+/// A child process that does not outlive its test.
 pub(crate) struct Another(pub(crate) Child);
 
 impl Drop for Another {
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may already have ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

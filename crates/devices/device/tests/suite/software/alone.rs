@@ -1,4 +1,4 @@
-//! One device: its thread, and what its handle promises.
+//! A single device: its thread, and the guarantees of its handle.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ fn start(wake: Arc<dyn Fn() + Send + Sync>) -> Software {
     Software::start(settings(own(), udp::all_hosts(47_100)), wire, wake).unwrap()
 }
 
-/// The thread is joined: nothing of it is left.
+/// Dropping a device joins its thread.
 #[test]
 fn a_device_that_is_dropped_ends_its_thread() {
     let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(|| ());
@@ -31,7 +31,7 @@ fn a_device_that_is_dropped_ends_its_thread() {
     }
 }
 
-/// A drain calls the owner when it is over.
+/// The device wakes the owner when a drain has completed.
 #[test]
 fn a_drain_is_over_and_says_so() {
     let (rings, hears) = std::sync::mpsc::channel();
@@ -47,12 +47,12 @@ fn a_drain_is_over_and_says_so() {
     }
 }
 
-/// A thread that died has no drain that is over.
+/// If the thread died, a drain never completes.
 #[test]
 fn a_device_whose_thread_died_is_not_drained() {
     let mut device = start(Arc::new(|| panic!("the owner's wake-up fails: this is a test")));
     device.drain();
-    // The first one is over before the owner is called, the next never.
+    // The first drain completes before the owner is woken, the next one never.
     let mut died = false;
     for _ in 0..1_000_000 {
         device.drain();

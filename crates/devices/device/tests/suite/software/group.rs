@@ -1,4 +1,4 @@
-//! Three devices and their owners: one test thread is the reactor of all.
+//! Three devices and their owners, all driven by the test's thread.
 
 use std::{
     sync::{Arc, Condvar, Mutex},
@@ -20,7 +20,7 @@ pub(crate) const CELLS: u32 = 64;
 pub(crate) const ROOM: usize = 64;
 pub(crate) const BALLOT: Ballot = Ballot { era: Era(0), round: 1, node: NodeId(1) };
 
-/// One node's part.
+/// Device and owner of one node.
 pub(crate) struct Node {
     pub(crate) device: Software,
     pub(crate) owner: Owner,
@@ -48,7 +48,7 @@ pub(crate) fn settings(own: Address, all: Address) -> Settings {
     }
 }
 
-/// Patient: other tests run, too.
+/// Generous time limits, since other tests run in parallel.
 pub(crate) const PACE: Pace =
     Pace { answer_us: 20_000, tries: 500, late_us: 0, slot_us: 3_000, probe_us: 20_000 };
 
@@ -92,7 +92,7 @@ impl Group {
         Time(u64::try_from(self.began.elapsed().as_micros()).unwrap())
     }
 
-    /// Every owner has its turn.
+    /// Runs one turn of every owner.
     pub(crate) fn turn(&mut self) {
         let now = self.now();
         for node in &mut self.nodes {
@@ -100,7 +100,7 @@ impl Group {
         }
     }
 
-    /// Until a device calls, or an owner's time has come.
+    /// Waits until a device wakes its owner, or an owner's time has come.
     pub(crate) fn wait(&self) {
         let due = self.nodes.iter().filter_map(|node| node.owner.wake_at()).min();
         let now = self.now();
@@ -111,9 +111,9 @@ impl Group {
         *rung = false;
     }
 
-    /// Turns until something is found.
+    /// Runs turns until `what` returns a result.
     pub(crate) fn until<T>(&mut self, mut what: impl FnMut(&mut Self) -> Option<T>) -> T {
-        // Far more than any test needs; one that hangs says so.
+        // Far more turns than any test needs: a hanging test fails instead.
         for _ in 0..20_000 {
             self.turn();
             for node in &self.nodes {
@@ -135,7 +135,7 @@ impl Group {
         Some(found)
     }
 
-    /// All armed, the first one leads.
+    /// Arms all acceptors; the first node leads.
     pub(crate) fn begin(&mut self) {
         for (position, node) in (0..).zip(&mut self.nodes) {
             node.owner.fence();
@@ -179,7 +179,7 @@ impl Group {
                 }
             }
             let to = (floor..).find(|slot| !decided.contains(slot)).unwrap();
-            // Exchange between replicas over TCP.
+            // Replicas do this over TCP.
             for node in &mut group.nodes {
                 node.owner.raise_floor(Slot(to), Slot(to + u64::from(CELLS)));
             }
@@ -202,7 +202,7 @@ pub(crate) fn owner_settings() -> quorate_offload::owner::Settings {
     quorate_offload::owner::Settings { owner_boot: 1, device_boot: 5, window: 32, pace: PACE }
 }
 
-/// Every value has its slot; of those that were submitted again, some have two.
+/// Checks that every value has a slot; resubmitted ones may have two.
 pub(crate) fn check_all(given: &[Held], values: u64) {
     let numbers: std::collections::BTreeSet<u64> = given.iter().map(number).collect();
     assert!(numbers.into_iter().eq(0..values));

@@ -1,4 +1,4 @@
-//! Devices of a group as threads, with their owners, over memory and over UDP.
+//! Devices of a group in threads, with their owners, over memory and UDP.
 
 mod alone;
 mod group;

@@ -1,4 +1,4 @@
-//! Over a network in memory that loses, repeats and reorders.
+//! Devices over an in-memory network that loses, duplicates and reorders frames.
 
 use quorate_core::slot::Slot;
 use quorate_device::{Network, Settings, udp};
@@ -7,7 +7,7 @@ use quorate_offload::{Reason, port::Device as _};
 
 use crate::software::group::{CELLS, Group, batch, check_all, number, settings};
 
-/// Three members; `change`: what is special about their devices.
+/// Creates a group with this many members; `change` modifies the settings of their devices.
 fn group(network: &Network, members: u8, change: impl Fn(&mut Settings)) -> Group {
     let members = (1..=members).map(|last| {
         let own = udp::address(format!("10.0.0.{last}:47100").parse().unwrap());
@@ -24,7 +24,7 @@ fn a_thousand_values_are_given_out_and_decided() {
     group.begin();
     let given = group.decide(1000);
     check_all(&given, 1000);
-    // A coordinator's count reaches the owners of others.
+    // A coordinator's decisions also reach the owners of other devices.
     let last = given[given.len() - 1].slot;
     for node in 1..3 {
         let told = |event: &Event| matches!(event, Event::Decided { slot, .. } if *slot == last);
@@ -32,7 +32,7 @@ fn a_thousand_values_are_given_out_and_decided() {
     }
 }
 
-/// [offload-19] Proposals and votes are lost; ticks bring them again.
+/// [offload-19] Ticks retransmit lost proposals and votes.
 #[test]
 fn ticks_repair_what_the_network_loses() {
     for seed in 0..4 {
@@ -43,7 +43,7 @@ fn ticks_repair_what_the_network_loses() {
     }
 }
 
-/// [offload-14] The tap has no room: it is counted, and cells are read instead.
+/// [offload-14] Frames that do not fit into the tap are counted, and their cells are read instead.
 #[test]
 fn what_the_queue_lost_is_read_from_cells() {
     let mut group = group(&Network::new(1, 0, 0, 0), 3, |settings| settings.tap_frames = 4);
@@ -59,7 +59,7 @@ fn what_the_queue_lost_is_read_from_cells() {
         group.nodes[0].owner.submit(value, &bytes).unwrap();
     }
     group.turn();
-    // No owner takes frames until all values were voted for.
+    // Owners read no frames until all values have votes.
     while done(&group).iter().zip(&before).any(|(now, before)| now - before < values) {
         std::thread::yield_now();
     }
@@ -85,7 +85,8 @@ fn what_the_queue_lost_is_read_from_cells() {
     assert!(group.nodes[0].owner.counts().lost > 0);
 }
 
-/// [offload-8] [offload-12] What a device holds comes back, and it does nothing more.
+/// [offload-8] [offload-12] After a fence the owner reads the device's contents, and the device
+/// does nothing more.
 #[test]
 fn fences_and_take_backs_end_what_threads_do() {
     let mut group = group(&Network::new(3, 5, 5, 10), 3, |_| {});
@@ -131,7 +132,7 @@ fn fences_and_take_backs_end_what_threads_do() {
     }
 }
 
-/// [offload-9]
+/// [offload-9] A device that forgot everything is reported as lost.
 #[test]
 fn a_device_that_forgets_is_lost() {
     let mut group = group(&Network::new(3, 0, 0, 0), 3, |_| {});
@@ -144,7 +145,7 @@ fn a_device_that_forgets_is_lost() {
     assert_eq!(group.nodes[1].owner.lost(), Some(Loss::Boot { found: 0 }));
 }
 
-/// A group of one: everything stays inside.
+/// In a group of one, all frames stay inside the device.
 #[test]
 fn a_device_alone_votes_for_its_own_proposals() {
     let mut group = group(&Network::new(3, 100, 0, 0), 1, |_| {});

@@ -1,4 +1,4 @@
-//! Over datagrams on 127.0.0.1.
+//! Devices over UDP on 127.0.0.1.
 
 use std::net::{SocketAddr, UdpSocket};
 
@@ -7,7 +7,7 @@ use quorate_offload::owner::Event;
 
 use crate::software::group::{Group, batch, check_all, settings};
 
-/// Members that do not know each other yet; who they are.
+/// Creates devices without members; returns also their lists and all addresses.
 fn group() -> (Group, Vec<Members>, Vec<std::net::SocketAddrV4>) {
     let bound: Vec<(Members, Udp)> = (0..3)
         .map(|_| {
@@ -38,7 +38,7 @@ fn a_thousand_values_are_given_out_and_decided() {
     check_all(&group.decide(1000), 1000);
 }
 
-/// The list of members is set while devices work: what was proposed before is repeated.
+/// The list of members may be set while devices work: earlier proposals are retransmitted.
 #[test]
 fn members_may_be_told_later() {
     let (mut group, members, all) = group();
@@ -50,11 +50,11 @@ fn members_may_be_told_later() {
     members.iter().for_each(|list| list.set(all.clone()));
     group
         .until(|group| group.find(0, |event| matches!(event, Event::Decided { .. }).then_some(())));
-    // A follower is notified, too.
+    // A follower learns of votes too.
     group.until(|group| group.find(1, |event| matches!(event, Event::Voted(_)).then_some(())));
 }
 
-/// Datagrams of strangers, of any length.
+/// Datagrams of strangers, of any length, are dropped.
 #[test]
 fn what_strangers_send_is_dropped() {
     let (mut group, members, all) = group();

@@ -1,5 +1,5 @@
-//! A device behind a bad port: frames are lost, repeated and reordered both ways, steps go on after
-//! a fence was answered until a drain is over, power goes. The programs are the reference.
+//! A device with a faulty port: frames are lost, repeated and reordered both ways, steps continue
+//! after a fence was answered until a drain is over, power fails. The programs are the reference.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -26,7 +26,7 @@ pub(crate) struct Trouble {
     pub(crate) holes: u64,
 }
 
-/// Both programs, the acceptors of two other members, and everything on its way between them.
+/// Both programs, the acceptors of two other members, and all frames in flight between them.
 pub(crate) struct Bad {
     pub(crate) dice: Dice,
     pub(crate) trouble: Trouble,
@@ -38,9 +38,9 @@ pub(crate) struct Bad {
     network: Vec<Vec<u8>>,
     outward: Vec<(Program, Came, Vec<u8>)>,
     ready: VecDeque<(Program, Came, Vec<u8>)>,
-    /// Fences that were answered, while steps that began before go on.
+    /// Fences that were answered while earlier steps continue.
     late: BTreeMap<Program, Vec<u8>>,
-    /// The highest number that each program received.
+    /// Highest number that each program received.
     last: BTreeMap<Program, (u32, u64)>,
     draining: bool,
     /// Value assigned to each slot, in each ballot.
@@ -85,7 +85,7 @@ impl Bad {
         }
     }
 
-    /// The other members are armed by owners that need not be here.
+    /// Arms the other members, on behalf of owners that are not simulated.
     pub(crate) fn arm_others(&mut self, ballot: PackedBallot) {
         self.calls += 2;
         let counter = self.calls;
@@ -98,7 +98,7 @@ impl Bad {
         }
     }
 
-    /// Their floors follow.
+    /// Raises the floors of the other members.
     pub(crate) fn raise_others(&mut self, floor: u64) {
         self.calls += 1;
         let counter = self.calls;
@@ -109,7 +109,7 @@ impl Bad {
         }
     }
 
-    /// The own acceptor votes, for a proposal that came straight to it.
+    /// Makes the device's acceptor vote, for a proposal sent directly to it.
     pub(crate) fn vote(&mut self, ballot: PackedBallot, slot: u64, number: u64) {
         let bytes = number.to_be_bytes();
         let value = Descriptor {
@@ -123,12 +123,12 @@ impl Bad {
         self.propose(ballot, slot, value, &bytes);
     }
 
-    /// The same for any descriptor.
+    /// Makes the device's acceptor vote for any descriptor.
     pub(crate) fn vote_for(&mut self, ballot: PackedBallot, slot: u64, value: Descriptor) {
         self.propose(ballot, slot, value, &[]);
     }
 
-    /// Submits another node's value to the own coordinator.
+    /// Submits another node's value to the device's coordinator.
     pub(crate) fn submit(&mut self, value: Descriptor) {
         let header = Header::submit(GROUP, value, 0);
         let mut buffer = vec![0; 200];
@@ -149,12 +149,13 @@ impl Bad {
         self.run(Program::Acceptor, Port::Network, &frame, false);
     }
 
-    /// A frame for the owner that no program made.
+    /// Delivers a frame to the owner that no program sent.
     pub(crate) fn say(&mut self, program: Program, came: Came, frame: Vec<u8>) {
         self.ready.push_back((program, came, frame));
     }
 
-    /// Everything is forgotten; what was on its way in or out of the box is, or is not.
+    /// Cuts the power: everything is forgotten, and frames on their way to the device are lost;
+    /// those that have left it may still arrive.
     pub(crate) fn power_goes(&mut self) {
         self.acceptor.forget();
         self.coordinator.forget();
@@ -163,7 +164,7 @@ impl Bad {
         self.last.clear();
     }
 
-    /// The first slot from here on that no quorum voted for.
+    /// Returns the first slot from here on that no quorum voted for.
     pub(crate) fn decided_to(&self, ballot: PackedBallot, from: u64) -> u64 {
         let chosen = |slot| {
             let votes = self.votes.get(&(ballot.0, slot));
@@ -182,7 +183,7 @@ impl Bad {
         !self.ready.is_empty()
     }
 
-    /// One thing happens.
+    /// Performs one random action.
     pub(crate) fn step(&mut self) {
         match self.dice.below(10) {
             0..3 => self.carry_in(),
@@ -191,7 +192,7 @@ impl Bad {
             _ if self.draining && self.dice.chance(1, 3) => {
                 self.draining = false;
                 self.end_steps();
-                // What was answered before a drain was over does not come after it.
+                // Answers sent before a drain was over do not arrive after it.
                 while !self.outward.is_empty() {
                     self.carry_out();
                 }
@@ -203,14 +204,14 @@ impl Bad {
         }
     }
 
-    /// Steps that saw a program armed end, and it is disarmed for good.
+    /// Ends the steps that saw a program armed; from then on it is disarmed.
     fn end_steps(&mut self) {
         for (program, fence) in core::mem::take(&mut self.late) {
             self.run(program, Port::Owner, &fence, true);
         }
     }
 
-    /// Any frame of a list, delivered once, twice, or not.
+    /// Picks a random frame of a list, delivered once, twice, or never.
     fn draw<T: Clone>(dice: &mut Dice, trouble: Trouble, list: &mut Vec<T>) -> Option<T> {
         if list.is_empty() {
             return None;
@@ -262,14 +263,14 @@ impl Bad {
             self.late.insert(program, frame);
             return;
         }
-        // An owner that does not wait for the drain: its call is carried out when its turn is.
+        // The owner does not wait for the drain: its call is carried out in turn.
         if let Some(fence) = self.late.remove(&program) {
             self.run(program, Port::Owner, &fence, true);
         }
         self.run(program, Port::Owner, &frame, false);
     }
 
-    /// A fence is answered while steps go on that began before it.
+    /// Answers a fence while steps continue that began before it.
     fn answer_early(&mut self, program: Program, asked: &Header) {
         let state = match program {
             Program::Acceptor => self.acceptor.state(),
@@ -318,7 +319,7 @@ impl Bad {
         }
     }
 
-    /// One step of an own program, and where what it sends goes.
+    /// Runs one step of one of the device's programs, and distributes the frames that it sends.
     fn run(&mut self, program: Program, from: Port, frame: &[u8], silent: bool) {
         let mut buffer = vec![0; FRAMES_MAX * frame.len()];
         let mut out = Out::new(&mut buffer);
@@ -327,7 +328,7 @@ impl Bad {
             Program::Coordinator => self.coordinator.step(from, frame, &mut out),
         };
         let asked = read(frame);
-        // Frames of an own program are processed inside.
+        // Frames of the device's own programs are processed internally.
         let came = match from {
             Port::Network if frame[11] != OWN => Came::Asked,
             Port::Network | Port::Owner => Came::Inside,
@@ -394,7 +395,7 @@ impl Device for Bad {
             form: Form::Udp,
             own: address(OWN),
             owner: address(OWNER),
-            // Of all, this is the one that a test asks.
+            // One address suffices for these tests.
             all_hosts: address(OWN),
         }
     }

@@ -39,12 +39,13 @@ fn arming_reaches_armed() {
         world.arm(1, 3);
         let state = world.device.acceptor.state();
         assert_eq!((state.ballot, state.floor), (packed(1), 3));
-        // Again: the answer to an answer that was lost on TCP.
+        // Again: a retry after an answer lost on TCP.
         world.arm(1, 3);
     });
 }
 
-/// [offload-8] Exactly what the device voted for, whatever the tap lost; and it votes no more.
+/// [offload-8] A fence returns exactly the device's votes, whatever the tap lost; and the device
+/// votes no more.
 #[test]
 fn a_fence_returns_exactly_the_acceptors_cells() {
     let voted = std::cell::Cell::new(0);
@@ -63,7 +64,7 @@ fn a_fence_returns_exactly_the_acceptors_cells() {
             let raised = floor + world.device.dice.below(4);
             world.owner.raise_floor(Slot(raised), Slot(0));
             world.owner.fence();
-            // At once armed again: not before the fence is over.
+            // Armed again at once, but only after the fence is over.
             world.owner.arm(ballot(round + 10), 0, Slot(floor));
             let (of, votes) = world.until(|world| {
                 world.find(|event| match event {
@@ -89,8 +90,7 @@ fn a_fence_returns_exactly_the_acceptors_cells() {
             world.owner.fence();
             world.owner.stop();
             assert_eq!(world.fenced(), (Some(ballot(round + 10)), Vec::new()), "seed {seed}");
-            // Nothing that is still on its way arms it again ([offload-17]), and nothing is voted
-            // for.
+            // No frame still in flight arms it again ([offload-17]), and it casts no votes.
             world.steps(300);
             world.until(|world| (!world.device.is_busy()).then_some(()));
             assert_eq!(world.device.acceptor.state().ballot, PackedBallot::NONE, "seed {seed}");
@@ -103,7 +103,7 @@ fn a_fence_returns_exactly_the_acceptors_cells() {
     assert!(voted.get() > 1_000, "{} votes are too few to tell", voted.get());
 }
 
-/// [offload-8] Votes lie behind holes; the cells of an older ballot are not among them.
+/// [offload-8] Votes after holes are read; the cells of an older ballot are not among them.
 #[test]
 fn what_is_behind_a_hole_is_read_too() {
     seeds(300, |seed| {
@@ -123,7 +123,7 @@ fn what_is_behind_a_hole_is_read_too() {
     });
 }
 
-/// Votes stay in their ballot: votes fenced before are reported again.
+/// Votes stay in their ballot: those fenced before are reported again.
 #[test]
 fn armed_again_in_its_ballot_it_has_its_older_votes() {
     let mut world = World::new(1, Trouble::default());
@@ -154,7 +154,7 @@ fn a_fence_ends_an_arm_that_was_not_sent() {
     });
 }
 
-/// An election without a device that was armed costs nothing.
+/// An election without an armed device costs no calls.
 #[test]
 fn a_second_fence_asks_nothing() {
     let mut world = World::new(1, Trouble::default());
@@ -167,8 +167,8 @@ fn a_second_fence_asks_nothing() {
     assert_eq!(world.owner.counts().calls, calls);
 }
 
-/// [offload-10] Where votes are hints they are not read out; the device is disarmed all the same,
-/// whatever is lost. Who wants them read out meanwhile gets them.
+/// [offload-10] Votes that are hints are not read out, but the device is disarmed, whatever is
+/// lost. A fence requested meanwhile that needs them gets them.
 #[test]
 fn a_fence_without_reading_out_disarms_all_the_same() {
     seeds(500, |seed| {
@@ -193,7 +193,7 @@ fn a_fence_without_reading_out_disarms_all_the_same() {
         let expected = if after_all { &read[..] } else { &[] };
         assert_eq!(numbers(&votes), expected, "seed {seed}");
         assert_eq!(world.device.acceptor.state().ballot, PackedBallot::NONE);
-        // Votes that were not read out still can be, as long as no owner armed it again.
+        // Votes that were not read out still can be, as long as no owner arms it again.
         world.owner.fence();
         let (of, votes) = world.fenced();
         let of_before = (!after_all && !read.is_empty()).then_some(ballot(20));
@@ -204,7 +204,7 @@ fn a_fence_without_reading_out_disarms_all_the_same() {
     });
 }
 
-/// [offload-9] A process that starts again fences first, and receives what the process before left.
+/// [offload-9] A process that restarts fences first, and receives the votes of its predecessor.
 #[test]
 fn a_process_that_starts_again_finds_the_votes_of_the_one_before() {
     seeds(300, |seed| {
@@ -221,7 +221,7 @@ fn a_process_that_starts_again_finds_the_votes_of_the_one_before() {
     });
 }
 
-/// Votes that the tap lost are read, also the last ones, once something is known to be lost.
+/// Votes lost by the tap are read, including the last ones once a loss is known.
 #[test]
 fn what_the_tap_lost_is_read() {
     seeds(300, |seed| {
@@ -240,7 +240,8 @@ fn what_the_tap_lost_is_read() {
     });
 }
 
-/// [offload-14] Seldom while values are in flight, at once when none is.
+/// [offload-14] Floors are raised rarely while values are in flight, and at once when there are
+/// none.
 #[test]
 fn floors_are_raised() {
     seeds(300, |seed| {
@@ -251,7 +252,7 @@ fn floors_are_raised() {
     });
 }
 
-/// A reactor that says the same in every turn is not kept awake by it.
+/// Repeating the same request in every turn does not keep a reactor awake.
 #[test]
 fn an_idle_owner_sleeps() {
     let mut world = World::new(1, Trouble::default());
@@ -277,7 +278,7 @@ fn what_fits_into_no_frame_is_refused() {
         world.until(|world| world.find(|event| (*event == refused).then_some(())));
     }
     world.arm(2, 5);
-    // Another ballot needs a fence; a lower one, or a lower floor, is the device's to refuse.
+    // Another ballot needs a fence; the device itself refuses a lower one, or a lower floor.
     for (of, floor, reason, fence) in [
         (ballot(3), 5, Reason::Armed, false),
         (ballot(1), 5, Reason::Ballot, true),

@@ -1,4 +1,4 @@
-//! Frames and addresses of the group that the tests play.
+//! Frames and addresses of the simulated group.
 
 use quorate_offload::{Address, Cell, Cells, Form, Header, Setup, header::HEADER_BYTES};
 
@@ -15,7 +15,7 @@ pub(crate) fn address(last: u8) -> Address {
     Address { mac: [2, 0, 0, 0, 0, last], ip: [10, 0, 0, last], port: 47_100 }
 }
 
-/// Returns the station of the acceptor of a position.
+/// Returns the station of the acceptor at a position.
 pub(crate) fn station(position: u8) -> u8 {
     if position == 0 { OWN } else { 10 + position }
 }
@@ -44,7 +44,7 @@ pub(crate) fn read(frame: &[u8]) -> Header {
     Header::read(header).unwrap()
 }
 
-/// A frame of the device to its owner.
+/// Encodes a frame of the device to its owner.
 pub(crate) fn write(header: &Header, room: &[u8]) -> Vec<u8> {
     let mut buffer = vec![0; 200];
     let frame = Form::Udp.write(&mut buffer, &address(OWN), &address(OWNER), header, room);

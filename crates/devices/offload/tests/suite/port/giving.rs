@@ -39,7 +39,7 @@ impl Leader {
         Self { round, first, floor: first, given: Vec::new() }
     }
 
-    /// Takes the events, and raises the floor to what is decided.
+    /// Handles the events, and raises the floor to the end of the decided slots.
     fn hear(&mut self, world: &mut World) {
         for event in world
             .events
@@ -61,7 +61,7 @@ impl Leader {
             }
         }
         let decided = world.device.decided_to(packed(self.round), self.floor);
-        // A decision may be known otherwise before the slot is reported as assigned.
+        // A decision may be known by other means before the slot is reported as assigned.
         if decided > self.floor && world.device.dice.chance(1, 20) {
             self.floor = decided;
             world.device.raise_others(decided);
@@ -77,7 +77,8 @@ impl Leader {
     }
 }
 
-/// Three laps of a ring; also with ticks, since proposals and votes are lost.
+/// Every value gets a slot in order, over three laps of a ring, also with ticks, since proposals
+/// and votes are lost.
 #[test]
 fn every_value_is_given_a_slot_in_order() {
     let (ticks, more) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
@@ -96,7 +97,7 @@ fn every_value_is_given_a_slot_in_order() {
                 }
             }
             let all = submitted == 24 && world.owner.waiting() == 0;
-            // All decided, too: nothing stays behind.
+            // All are decided, too.
             let next = world.device.coordinator.next();
             let decided = world.device.decided_to(packed(1), 4);
             (all && decided == next && leader.given.len() as u64 == next - 4).then_some(())
@@ -114,7 +115,8 @@ fn every_value_is_given_a_slot_in_order() {
     println!("{} ticks, {} values twice", ticks.get(), more.get());
 }
 
-/// [offload-15] What another member offers has a slot as what the leader submits has, or is lost.
+/// [offload-15] A value that another member offers is assigned a slot like the leader's own, or
+/// lost.
 #[test]
 fn what_others_offer_is_given_a_slot() {
     seeds(200, |seed| {
@@ -133,7 +135,8 @@ fn what_others_offer_is_given_a_slot() {
     });
 }
 
-/// [offload-12] All of it, holes included, and nothing is assigned after it.
+/// [offload-12] A withdrawal returns all assigned slots, holes included, and none is assigned after
+/// it.
 #[test]
 fn taken_back_is_exactly_what_was_given_out() {
     let (given_late, empty) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
@@ -162,7 +165,7 @@ fn taken_back_is_exactly_what_was_given_out() {
                     _ => None,
                 })
             });
-            // It was asked for before the start was sent.
+            // It was requested before the start was sent.
             let nothing = || (ballot(round), Slot(first), Vec::new(), Vec::new());
             let (of, next, late, holes) = taken_back.unwrap_or_else(nothing);
             world.steps(200);
@@ -175,7 +178,7 @@ fn taken_back_is_exactly_what_was_given_out() {
             told.extend(holes.iter().map(|slot| (slot.0, None)));
             assert_eq!(told, truth, "seed {seed}");
             assert_eq!((of, next.0), (ballot(round), first + truth.len() as u64), "seed {seed}");
-            // Assigned values wait no more, and the rest is the leader's again.
+            // Assigned values no longer wait, and the rest are returned to the leader.
             let rest: Vec<u64> = world
                 .owner
                 .withdraw()
@@ -200,7 +203,7 @@ fn taken_back_is_exactly_what_was_given_out() {
     assert!(given_late.get() > 500 && empty.get() > 100, "{given_late:?} {empty:?}");
 }
 
-/// Stepping down reads nothing; a start after it waits for its end.
+/// Stepping down reads nothing; a later start waits for its end.
 #[test]
 fn a_stop_ends_a_start_and_a_take_back() {
     seeds(500, |seed| {
@@ -224,7 +227,8 @@ fn a_stop_ends_a_start_and_a_take_back() {
     });
 }
 
-/// [offload-14] Full is back-pressure: what waits is seen, and goes on when there is room.
+/// [offload-14] A full ring is back-pressure: waiting values are visible, and sent when there is
+/// space.
 #[test]
 fn a_full_ring_keeps_values_waiting() {
     seeds(300, |seed| {
@@ -246,7 +250,7 @@ fn a_full_ring_keeps_values_waiting() {
     });
 }
 
-/// [offload-18] The reported slot was loaded after the question.
+/// [offload-18] The reported slot was loaded after the query.
 #[test]
 fn a_read_gets_a_slot_that_is_not_older_than_its_question() {
     seeds(500, |seed| {

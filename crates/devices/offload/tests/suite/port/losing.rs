@@ -1,4 +1,4 @@
-//! A device that forgot, lies, or is not there: never a silent success.
+//! A device that lost its memory, lies, or does not answer: never a silent success.
 
 use quorate_core::dice::Dice;
 use quorate_core::{slot::Slot, time::Time, value::Value};
@@ -15,8 +15,8 @@ use crate::port::{
     world::{DEVICE_BOOT, World, ballot, batch, packed, settings, trouble},
 };
 
-/// [offload-9] Whenever power goes, the end is `Lost`; and the votes reported before are all of
-/// them.
+/// [offload-9] Whenever power fails, the outcome is `Lost`; and the votes reported before are
+/// complete.
 #[test]
 fn a_device_that_forgets_is_lost() {
     seeds(1_500, |seed| {
@@ -43,7 +43,7 @@ fn a_device_that_forgets_is_lost() {
         let given = world.device.coordinator.next();
         world.device.power_goes();
         let told_before = world.events.len();
-        // A later wish finds it, if nothing before does.
+        // A later request detects it, if nothing before does.
         world.steps(50);
         world.owner.fence();
         world.owner.take_back();
@@ -57,7 +57,7 @@ fn a_device_that_forgets_is_lost() {
         for event in world.events.drain(told_before..) {
             match event {
                 Event::Fenced { votes: told, .. } => {
-                    // Everything was read, and the boot looked at, before.
+                    // Everything was read, and the boot checked, before.
                     let told: Vec<_> = told
                         .iter()
                         .map(|vote| {
@@ -84,7 +84,7 @@ fn a_device_that_forgets_is_lost() {
             "seed {seed}: {:?}",
             world.owner.lost()
         );
-        // It is the last word.
+        // It is the last event.
         world.events.clear();
         world.owner.arm(ballot(9), 0, Slot(1));
         world.steps(100);
@@ -92,7 +92,7 @@ fn a_device_that_forgets_is_lost() {
     });
 }
 
-/// A device that another owner gave another boot.
+/// A device that has another boot from another owner is lost.
 #[test]
 fn a_device_of_another_boot_is_lost() {
     let mut world = World::new(3, Trouble::default());
@@ -100,7 +100,7 @@ fn a_device_of_another_boot_is_lost() {
     assert_eq!(world.lost(), Loss::Boot { found: 8 });
 }
 
-/// [offload-17] A process that is not the last one any more.
+/// [offload-17] An owner that was replaced by a later process gives up.
 #[test]
 fn an_owner_that_was_replaced_gives_up() {
     let mut world = World::new(3, Trouble::default());
@@ -114,7 +114,7 @@ fn an_owner_that_was_replaced_gives_up() {
     assert!(matches!(world.lost(), Loss::OtherOwner | Loss::Contradiction));
 }
 
-/// A port that nothing comes out of.
+/// A port that never returns a frame.
 struct Dead(Shape);
 
 impl Device for Dead {
@@ -135,7 +135,8 @@ impl Device for Dead {
     }
 }
 
-/// [offload-9] After being late for as long as it was to be waited for: not at all, or 320 ms more.
+/// [offload-9] A device is lost after it was late for the configured time: at once, or 320 ms
+/// later.
 #[test]
 fn a_device_that_does_not_answer_is_late_and_then_lost() {
     for (late_us, lost_ms) in [(0, 60..62), (320_000, 379..383)] {
@@ -154,8 +155,8 @@ fn a_device_that_does_not_answer_is_late_and_then_lost() {
     }
 }
 
-/// [offload-9], [offload-8] One that stands still and goes on has forgotten nothing: its owner says
-/// that it is late, promises nothing meanwhile, and reads out all votes when it answers.
+/// [offload-9], [offload-8] A device that stops and continues has kept its memory: its owner
+/// reports that it is late, promises nothing meanwhile, and reads out all votes when it answers.
 #[test]
 fn a_device_that_is_late_is_read_out_when_it_answers() {
     seeds(200, |seed| {
@@ -188,10 +189,10 @@ fn a_device_that_is_late_is_read_out_when_it_answers() {
     });
 }
 
-/// A value that is none.
+/// A descriptor that is not a valid value.
 const NONE: Descriptor = Descriptor { kind: 2, length: 8, crc: 1, ..Descriptor::NONE };
 
-/// [offload-21] A value that is none was voted for: a no-op, by the tap and behind a fence.
+/// [offload-21] A vote for an invalid value is a no-op, both from the tap and after a fence.
 #[test]
 fn a_vote_for_what_is_no_value_is_one_for_a_no_op() {
     seeds(100, |seed| {
@@ -210,8 +211,8 @@ fn a_vote_for_what_is_no_value_is_one_for_a_no_op() {
     });
 }
 
-/// [offload-21] The same at the coordinator: assigned, decided, and the slots after it follow;
-/// withdrawn, too.
+/// [offload-21] A slot assigned to an invalid value is a no-op at the coordinator: assigned,
+/// decided, followed by later slots, and withdrawn.
 #[test]
 fn a_slot_given_to_what_is_no_value_is_a_no_op() {
     seeds(200, |seed| {
@@ -245,8 +246,8 @@ fn a_slot_given_to_what_is_no_value_is_a_no_op() {
     });
 }
 
-/// [offload-21] Frames that came from the network, whatever address, boot and number they name: no
-/// loss, and no answer. The own votes and slots are what they were.
+/// [offload-21] Frames from the network cause no loss and answer no call, whatever address, boot
+/// and number they name. The device's votes and slots stay unchanged.
 #[test]
 fn nothing_from_the_network_is_the_devices_word() {
     seeds(200, |seed| {
@@ -282,8 +283,8 @@ fn nothing_from_the_network_is_the_devices_word() {
                 world.steps(3);
             }
         }
-        // Another device's proposal in this ballot, which the own acceptor votes for: no
-        // coordinator here assigned that slot to it.
+        // Another device's proposal in this ballot, which this acceptor votes for: no coordinator
+        // here assigned that slot to it.
         world.device.vote_for(packed(1), 8, NONE);
         world.steps(300);
         world.owner.take_back();
@@ -298,7 +299,7 @@ fn nothing_from_the_network_is_the_devices_word() {
             _ => None,
         });
         let all: Vec<Held> = told.chain(given).collect();
-        // One that was submitted again may have two.
+        // A value that was submitted again may have two slots.
         assert!(next >= Slot(7), "seed {seed}");
         let slots = all.iter().map(|held| held.slot.0);
         assert!(slots.eq(1..next.0), "seed {seed}");
@@ -308,7 +309,8 @@ fn nothing_from_the_network_is_the_devices_word() {
     });
 }
 
-/// Any frame off the port, whole and of the right boot or not, at any time: an answer, or nothing.
+/// Any frame from the port, valid or not, of the right boot or not, at any time, is an answer or is
+/// ignored.
 #[test]
 fn hostile_frames_do_not_panic() {
     seeds(400, |seed| {

@@ -7,7 +7,7 @@ mod giving;
 mod losing;
 mod world;
 
-/// Runs of each property; a number that fails says which to run alone.
+/// Runs a property with this many seeds; a failing seed is printed, to be run alone.
 fn seeds(count: u64, run: impl Fn(u64)) {
     match std::env::var("SEED") {
         Ok(seed) => run(seed.parse().expect("a number")),

@@ -1,4 +1,4 @@
-//! An owner and its bad device: time passes, requests are made, events are kept.
+//! An owner and its faulty device: advances time, makes requests, collects events.
 
 use quorate_core::{
     ballot::{Ballot, Era},
@@ -16,7 +16,7 @@ use crate::port::{
 };
 
 pub(crate) const DEVICE_BOOT: u32 = 7;
-/// Limit of steps in a run; most take a tenth.
+/// Maximum number of steps in a run; most take a tenth.
 const STEPS_MAX: u64 = 60_000;
 
 pub(crate) struct World {
@@ -50,7 +50,7 @@ pub(crate) fn settings(owner_boot: u32) -> Settings {
     }
 }
 
-/// Returns batches that distinguish numbers.
+/// Returns a batch that identifies its number.
 pub(crate) fn batch(number: u64) -> (Value, Vec<u8>) {
     let bytes = number.to_be_bytes().to_vec();
     let name = BatchName {
@@ -63,7 +63,7 @@ pub(crate) fn batch(number: u64) -> (Value, Vec<u8>) {
     (Value::Batch(name), bytes)
 }
 
-/// A port that loses, repeats and reorders as much as this seed has it; every fourth is calm.
+/// Returns the faults of the port for this seed; every fourth seed has none.
 pub(crate) fn trouble(seed: u64) -> Trouble {
     Trouble {
         lost: [0, 5, 15, 30][usize::try_from(seed % 4).unwrap()],
@@ -84,8 +84,7 @@ impl World {
         }
     }
 
-    /// A little time passes. The owner has its turn when there is a frame, or it said that it wants
-    /// one.
+    /// Advances time a little. The owner has its turn when there is a frame, or when it is due.
     pub(crate) fn step(&mut self) {
         self.now = self.now.plus_us(self.device.dice.below(60));
         self.device.step();
@@ -114,7 +113,7 @@ impl World {
         panic!("seed {}: it does not come: {:?}", self.seed, self.events.last());
     }
 
-    /// The first event of a kind that was not seen yet; those before it stay.
+    /// Removes and returns the first matching event; earlier ones stay.
     pub(crate) fn find<T>(&mut self, what: impl Fn(&Event) -> Option<T>) -> Option<T> {
         let (at, found) =
             self.events.iter().enumerate().find_map(|(at, event)| Some((at, what(event)?)))?;
@@ -140,7 +139,7 @@ impl World {
         })
     }
 
-    /// Own acceptor armed, the others too.
+    /// Arms the device's acceptor, and the others.
     pub(crate) fn arm(&mut self, round: u32, floor: u64) {
         self.device.arm_others(packed(round));
         self.owner.arm(ballot(round), 0, Slot(floor));

@@ -1,4 +1,4 @@
-//! Votes: where they are cast, where not, and that they stay.
+//! Votes: when they are cast, when not, and that they are kept.
 
 use quorate_offload::{
     Acceptor, PackedBallot, Port, Reason, Routes, Type, Verdict, acceptor::Arm, header::REPEAT,
@@ -55,8 +55,8 @@ fn a_vote_is_stored_sent_and_tapped() {
     assert_eq!((cell.value, bytes), (value(1), &room(1)[..]));
 }
 
-/// [offload-6] A second value for a slot of this ballot does not overwrite the first, as in a
-/// published switch it does.
+/// [offload-6] A second value for a slot of this ballot does not overwrite the first, as it does in
+/// a published switch.
 #[test]
 fn a_slot_is_voted_for_once_in_a_ballot() {
     let mut acceptor = armed();
@@ -78,7 +78,7 @@ fn votes_are_of_exactly_the_armed_ballot() {
     }
 }
 
-/// [offload-6] [offload-14] Window edges, also where floor + N is no number.
+/// [offload-6] [offload-14] Votes are within the window, also where floor + N overflows.
 #[test]
 fn votes_are_within_the_window() {
     let mut acceptor = armed();
@@ -95,7 +95,7 @@ fn votes_are_within_the_window() {
     }
 }
 
-/// A cell is used again only when its slot is below the floor.
+/// A cell is reused only when its slot is below the floor.
 #[test]
 fn a_vote_stays_until_the_floor_passes_it() {
     let mut acceptor = armed();
@@ -108,7 +108,8 @@ fn a_vote_stays_until_the_floor_passes_it() {
     assert_eq!(refused(&mut acceptor, BALLOT, 10), Reason::Floor);
 }
 
-/// [offload-8] Fenced: no vote any more, every vote can be read, holes are seen as holes.
+/// [offload-8] A fenced device casts no votes, every vote can be read, and holes are recognized as
+/// holes.
 #[test]
 fn a_fenced_device_is_read_out() {
     let mut acceptor = armed();
@@ -158,7 +159,8 @@ fn phase_1a_promises_nothing() {
     assert_eq!(sent[0].header.reason, Reason::Disarmed as u8);
 }
 
-/// [offload-17] A late *arm* after its fence, and one that was refused for another reason before.
+/// [offload-17] A delayed *arm* is refused after its fence, and so is a call whose number was used
+/// by a refused one.
 #[test]
 fn late_control_is_refused() {
     let mut acceptor = armed();
@@ -176,7 +178,7 @@ fn late_control_is_refused() {
     acceptor.arm(newer, record(BALLOT, 10)).unwrap();
 }
 
-/// [offload-9] Who lost its memory does not obey what was meant for who it was.
+/// [offload-9] A device that lost its memory does not obey calls for its former boot.
 #[test]
 fn a_device_of_another_boot_does_not_arm() {
     let mut acceptor = armed();
@@ -193,8 +195,8 @@ fn a_device_of_another_boot_does_not_arm() {
     assert_eq!(refused(&mut acceptor, BALLOT, 12), Reason::Disarmed);
 }
 
-/// [offload-5] One ballot is one position; another ballot needs a fence first; none is below the
-/// last.
+/// [offload-5] One ballot has one position; another ballot needs a fence first; a lower one is
+/// refused.
 #[test]
 fn records_change_only_while_drained() {
     let mut acceptor = armed();
@@ -208,8 +210,8 @@ fn records_change_only_while_drained() {
     acceptor.arm(number(8), record(BALLOT + 1, 11)).unwrap();
 }
 
-/// Armed again in the same ballot, by an owner that was restarted: its votes bind it. In a higher
-/// one they do not.
+/// Votes bind a device that is armed again in the same ballot, by an owner that was restarted. In a
+/// higher ballot they do not.
 #[test]
 fn votes_outlive_a_fence_in_their_ballot() {
     let mut acceptor = armed();
@@ -237,7 +239,7 @@ fn votes_go_along_every_route() {
     assert_eq!(to, [many, vec![address(OWNER)]].concat());
 }
 
-/// The same by frames, on the owner's port only.
+/// Control calls as frames are accepted on the owner's port only.
 #[test]
 fn frames_of_control() {
     let mut acceptor = Acceptor::new(setup(), routes(FIRST_ROUTE), cells(CELLS));
@@ -250,7 +252,7 @@ fn frames_of_control() {
     };
     let refused = ask(&mut acceptor, &arm);
     assert_eq!(refused.header.reason, Reason::Boot as u8);
-    // Not to where the call claims to be from.
+    // Not to the source that the call claims.
     assert_eq!((refused.port, refused.to), (Port::Owner, address(OWNER)));
     assert_eq!(ask(&mut acceptor, &boot).header.kind, Type::Done);
     assert!(send(&mut acceptor, &arm, &room(0)).is_empty());

@@ -36,7 +36,7 @@ fn started() -> Coordinator<'static> {
     coordinator
 }
 
-/// Submits a value; the slot that it got, or why none.
+/// Submits a value; returns its slot, or the reason of the refusal.
 fn propose(coordinator: &mut Coordinator<'_>, number: u64) -> Result<u64, Reason> {
     let sent = send(coordinator, &submit(number), &room(number));
     let [sent] = <[Sent; 1]>::try_from(sent).unwrap();
@@ -50,7 +50,7 @@ fn propose(coordinator: &mut Coordinator<'_>, number: u64) -> Result<u64, Reason
     Ok(sent.header.slot)
 }
 
-/// A vote goes in; the decision, if it was the last that was missing.
+/// Sends a vote; returns the decision, if this vote completed it.
 fn vote(coordinator: &mut Coordinator<'_>, vote: &Header) -> Option<Header> {
     let sent = send(coordinator, vote, &room(vote.value.counter));
     let [decision, tapped] = <[Sent; 2]>::try_from(sent).ok()?;
@@ -108,8 +108,8 @@ fn a_quorum_decides_once() {
     assert_eq!(coordinator.counted(Reason::Stale), 1);
 }
 
-/// [offload-10] Exactly this ballot, exactly this slot, a position of the configuration, the same
-/// value.
+/// [offload-10] Only votes of exactly this ballot and slot, for the same value, from a position of
+/// the configuration, count.
 #[test]
 fn votes_for_something_else_are_not_counted() {
     let mut coordinator = started();
@@ -141,8 +141,8 @@ fn in_a_durable_group_a_decision_is_a_hint() {
     assert_eq!(decision.flags, COORDINATOR | HINT);
 }
 
-/// [offload-12] Stopped: nothing is assigned or counted, and everything can be read; a hole never
-/// left.
+/// [offload-12] A stopped coordinator assigns and counts nothing, and everything can be read; the
+/// value of a hole never left.
 #[test]
 fn what_was_proposed_is_taken_back() {
     let mut coordinator = started();
@@ -165,7 +165,8 @@ fn what_was_proposed_is_taken_back() {
     assert_eq!((state.header.voted, state.header.ballot.0), (12, 0));
 }
 
-/// [offload-12] Withdrawn and started again in its ballot: never with a slot that was assigned.
+/// [offload-12] A coordinator that is withdrawn and started again in its ballot never assigns the
+/// same slot twice.
 #[test]
 fn a_start_never_goes_back() {
     let mut coordinator = started();
@@ -181,13 +182,13 @@ fn a_start_never_goes_back() {
         assert_eq!(coordinator.start(number(counter), start), Err(Reason::Range));
     }
     coordinator.start(number(50), record(BALLOT, 11)).unwrap();
-    // A vote for what the start before gave out does not count here.
+    // A vote for a slot assigned by the previous start does not count here.
     assert_eq!(vote(&mut coordinator, &phase2b(BALLOT, 10, 1, 0)), None);
     assert_eq!(vote(&mut coordinator, &phase2b(BALLOT, 10, 1, 1)), None);
     assert_eq!(propose(&mut coordinator, 2), Ok(11));
 }
 
-/// A higher ballot may begin lower: cells of an older ballot are no votes.
+/// A higher ballot may begin lower: cells of an older ballot do not count as votes.
 #[test]
 fn cells_of_an_older_ballot_count_for_nothing() {
     let mut coordinator = started();
@@ -208,7 +209,7 @@ fn cells_of_an_older_ballot_count_for_nothing() {
     );
 }
 
-/// [offload-19] The owner names a slot; it goes out as it did the first time.
+/// [offload-19] The owner names a slot, which is proposed again unchanged.
 #[test]
 fn a_tick_proposes_again() {
     let mut coordinator = started();
@@ -229,7 +230,7 @@ fn a_tick_proposes_again() {
     assert_eq!(ask(&mut coordinator, &tick(10)).header.reason, Reason::Disarmed as u8);
 }
 
-/// [offload-9] [offload-17] As for acceptors.
+/// [offload-9] [offload-17] A coordinator that lost its memory does not continue, like an acceptor.
 #[test]
 fn a_coordinator_that_forgot_does_not_go_on() {
     let mut coordinator = started();
@@ -260,7 +261,7 @@ fn frames_of_control() {
     assert_eq!(ask(&mut coordinator, &floor).header.slot, 11);
     let stopped = ask(&mut coordinator, &of_coordinator(call(Type::Fence, 3)));
     assert_eq!((stopped.header.ballot.0, stopped.header.voted), (0, 11));
-    // More members than a narrower field has are not cut to some that fit.
+    // More members than a narrower field could hold are not truncated to a valid number.
     (start.value.counter, start.value.origin) = (4, 256 + 3);
     (start.slot, start.voted) = (11, 12);
     assert_eq!(ask(&mut coordinator, &start).header.reason, Reason::Range as u8);

@@ -1,4 +1,4 @@
-//! A desk for a device: frames are made, go in, and what comes out is read.
+//! Test bench for a device: encodes frames, passes them in, and decodes those that come out.
 
 use quorate_offload::{
     Acceptor, Address, Cell, Cells, Coordinator, Descriptor, Form, Header, Host, Learner, Number,
@@ -17,7 +17,7 @@ pub(crate) fn address(last: u8) -> Address {
     Address { mac: [2, 0, 0, 0, 0, last], ip: [10, 0, 0, last], port: 47_100 }
 }
 
-/// Sender, unless a test says otherwise.
+/// Sender, unless a test specifies another.
 pub(crate) const CLIENT: u8 = 9;
 /// The device.
 pub(crate) const OWN: u8 = 1;
@@ -40,7 +40,7 @@ pub(crate) fn routes(last: u8) -> Routes {
     Routes::of(&[address(last)]).unwrap()
 }
 
-/// The group of stations that the device is in.
+/// Group of stations to which the device belongs.
 pub(crate) fn heard() -> Address {
     Address { mac: setup().heard, ip: [239, 0, 0, 0x55], ..address(0) }
 }
@@ -54,7 +54,7 @@ pub(crate) fn cells(count: u64) -> Cells<'static> {
     )
 }
 
-/// Anything that takes frames.
+/// A program that processes frames.
 pub(crate) trait Program {
     fn step(&mut self, from: Port, frame: &[u8], out: &mut Out<'_>) -> Verdict;
     fn counted(&self, reason: Reason) -> u64;
@@ -97,7 +97,7 @@ pub(crate) struct Sent {
     pub(crate) room: Vec<u8>,
 }
 
-/// Sums and lengths of what is sent are always right.
+/// Decodes a frame that was sent; its sums and lengths must be right.
 pub(crate) fn take_apart(port: Port, frame: &[u8]) -> Sent {
     let form = Form::of(frame, address(0).port).unwrap();
     let header: &[u8; HEADER_BYTES] = frame[form.header_at()..].first_chunk().unwrap();
@@ -138,14 +138,14 @@ pub(crate) fn frame(form: Form, header: &Header, room: &[u8]) -> Vec<u8> {
     frame_from(&address(CLIENT), form, header, room)
 }
 
-/// The frame of a header goes in from the network; what comes out.
+/// Sends a frame from the network; returns the frames that come out.
 pub(crate) fn send(program: &mut impl Program, header: &Header, room: &[u8]) -> Vec<Sent> {
     let (verdict, sent) = step(program, Port::Network, &frame(Form::Udp, header, room));
     assert_eq!(verdict, Verdict::Taken, "{header:?}");
     sent
 }
 
-/// The same from the owner.
+/// Sends a frame from the owner; returns the answer.
 pub(crate) fn ask(program: &mut impl Program, header: &Header) -> Sent {
     let bytes = frame(Form::Udp, header, &[0; ROOM]);
     let (verdict, sent) = step(program, Port::Owner, &bytes);
@@ -194,7 +194,7 @@ pub(crate) fn number(counter: u64) -> Number {
     Number { device_boot: BOOT, owner_boot: 1, counter }
 }
 
-/// A call of control as a frame.
+/// Returns a control call as a frame.
 pub(crate) fn call(kind: Type, counter: u64) -> Header {
     let mut header = plain(kind);
     header.boot = BOOT;
@@ -203,7 +203,7 @@ pub(crate) fn call(kind: Type, counter: u64) -> Header {
     header
 }
 
-/// The same for a coordinator.
+/// Turns a call into one for a coordinator.
 pub(crate) fn of_coordinator(header: Header) -> Header {
     Header { flags: header.flags | COORDINATOR, ..header }
 }

@@ -17,7 +17,7 @@ use crate::programs::desk::*;
 
 const BALLOT: u64 = 0x0001_0203_0405_0607;
 
-/// Bytes of each field.
+/// Size of each field, in bytes.
 const FIELDS: [(&str, usize); 15] = [
     ("magic", 1),
     ("type", 1),
@@ -109,7 +109,7 @@ fn votes(acceptor: &Acceptor<'_>) -> Vec<u64> {
     (0..CELLS).filter(voted).collect()
 }
 
-/// A frame in both forms, changed; what is made of it, and that it is not voted for.
+/// Checks the reason for refusing a changed frame, and that it causes no vote.
 fn check(form: Form, bytes: &[u8], expected: Reason) {
     let mut acceptor = acceptor();
     let (verdict, sent) = step(&mut acceptor, Port::Network, bytes);
@@ -118,7 +118,7 @@ fn check(form: Form, bytes: &[u8], expected: Reason) {
     assert!(sent.is_empty() && votes(&acceptor).is_empty());
 }
 
-/// [offload-16] What changed on its way votes for nothing: any bit behind the addresses, in either
+/// [offload-16] A frame changed in transit causes no vote: any bit after the addresses, in either
 /// form.
 #[test]
 fn no_bit_of_a_frame_may_change() {
@@ -129,7 +129,7 @@ fn no_bit_of_a_frame_may_change() {
             bytes[bit / 8] ^= 0x80 >> (bit % 8);
             let mut acceptor = acceptor();
             let (_, sent) = step(&mut acceptor, Port::Network, &bytes);
-            // The sender's hardware address: nothing but the link's own check covers it.
+            // The sender's hardware address is covered only by the link's own check.
             let source = (48..96).contains(&bit);
             assert_eq!(sent.is_empty(), !source, "{form:?} bit {bit}");
             assert_eq!(votes(&acceptor).is_empty(), !source, "{form:?} bit {bit}");
@@ -137,7 +137,7 @@ fn no_bit_of_a_frame_may_change() {
     }
 }
 
-/// [offload-16] Every length is that of the group's frames.
+/// [offload-16] Every length other than that of the group's frames is refused.
 #[test]
 fn every_other_length_is_refused() {
     for form in [Form::Udp, Form::Raw] {
@@ -148,7 +148,7 @@ fn every_other_length_is_refused() {
         for more in [1, 8, 1400] {
             check(form, &[&whole[..], &vec![0; more]].concat(), Reason::Length);
         }
-        // Another room, all lengths and sums right.
+        // A value area of another size, with all lengths and sums right.
         for other in [0, 24, 40, 1408] {
             let bytes = frame(form, &phase2a(BALLOT, 3, 1), &vec![7; other]);
             check(form, &bytes, Reason::Length);
@@ -191,7 +191,7 @@ fn what_is_no_frame_of_the_group_passes() {
     ] {
         check(Form::Udp, &changed(at, to), expected);
     }
-    // For the group of stations that is listened to: it is ours.
+    // The group of stations that the device listens to is accepted.
     let mut acceptor = acceptor();
     let heard = changed(0, &setup().heard);
     assert_eq!(step(&mut acceptor, Port::Network, &heard).1.len(), 2);
@@ -209,8 +209,8 @@ fn what_is_no_frame_of_the_group_passes() {
     check(Form::Raw, &torn, Reason::Checksum);
 }
 
-/// A sum that lies in a frame whose checksum is right: a stored value would be sent with a wrong
-/// one.
+/// A wrong value sum in a frame with a right checksum is refused: a stored value would be sent with
+/// a wrong one.
 #[test]
 fn a_sum_that_lies_is_refused() {
     let mut bytes = frame(Form::Udp, &phase2a(BALLOT, 3, 1), &room(1));
@@ -252,7 +252,8 @@ fn fields_without_meaning_are_zero() {
     }
 }
 
-/// A refusal goes to one station, or is not sent: a sender in the name of a group gets no answer.
+/// A refusal goes to a single station, or is not sent: a sender in the name of a group gets no
+/// answer.
 #[test]
 fn refusals_go_to_single_stations() {
     let lower = phase2a(BALLOT - 1, 3, 1);
@@ -264,7 +265,7 @@ fn refusals_go_to_single_stations() {
     }
 }
 
-/// One slot in either form is one cell, and the answer has the form of the question.
+/// A slot in either form is the same cell, and the answer has the form of the request.
 #[test]
 fn both_forms_reach_the_same_cells() {
     let mut acceptor = acceptor();

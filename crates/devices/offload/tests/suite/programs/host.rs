@@ -1,4 +1,4 @@
-//! Both programs at one interface: frames processed inside, and frames that leave all the same.
+//! Both programs at one interface: frames processed internally, and frames that leave nevertheless.
 
 use quorate_core::dice::Dice;
 use quorate_offload::{
@@ -9,7 +9,7 @@ use quorate_offload::{
 use crate::programs::desk::*;
 
 const BALLOT: u64 = 3;
-/// Position of the own acceptor.
+/// Position of the host's acceptor.
 const OWN_POSITION: u8 = 2;
 
 fn host(to: &Routes) -> Host<'static> {
@@ -42,7 +42,7 @@ fn start(host: &mut Host<'_>, counter: u64, quorum: u8) -> Type {
     ask(host, &header).header.kind
 }
 
-/// Armed and started, two of three decide.
+/// Returns a host that is armed and started; two of three decide.
 fn ready() -> Host<'static> {
     let mut host = in_group();
     begin(&mut host);
@@ -71,7 +71,7 @@ fn the_own_acceptor_votes_and_its_vote_counts() {
     assert_eq!((vote.header.value, &vote.room[..]), (value(5), &room(5)[..]));
     assert_eq!(host.acceptor().vote(0).unwrap().0.value, value(5));
     assert_eq!(host.coordinator().proposal(0).unwrap().0.voters, 1 << OWN_POSITION);
-    // One more is enough, and the decision leaves as ever.
+    // One more vote is enough, and the decision leaves as usual.
     let sent = send(&mut host, &phase2b(BALLOT, 0, 5, 0), &room(5));
     assert_eq!(said(&sent), [(Port::Network, Type::Decided), OWNER_DECIDED]);
 }
@@ -109,8 +109,8 @@ fn a_tick_asks_the_own_acceptor_too() {
     assert_eq!(host.coordinator().counters().of(Reason::Stale), 1);
 }
 
-/// A decision completed by the own vote is made inside: the proposal leaves, and the owner is
-/// notified of the decision.
+/// A decision completed by the host's own vote is made internally: the proposal leaves, and the
+/// owner is notified of the decision.
 #[test]
 fn a_decision_by_the_own_vote_is_for_the_owner() {
     let mut host = in_group();
@@ -120,7 +120,7 @@ fn a_decision_by_the_own_vote_is_for_the_owner() {
     let sent = send(&mut host, &submit(5), &room(5));
     assert_eq!(said(&sent), [NETWORK_2A, OWNER_2B, OWNER_DECIDED]);
     assert_eq!((sent[2].header.value, &sent[2].room[..]), (value(5), &room(5)[..]));
-    // The same, where the proposal comes back from outside.
+    // The same, when the proposal returns from outside.
     let mut host = in_group();
     begin(&mut host);
     assert_eq!(start(&mut host, 1, 1), Type::Done);
@@ -130,7 +130,7 @@ fn a_decision_by_the_own_vote_is_for_the_owner() {
     assert_eq!(said(&sent), [NETWORK_2B, OWNER_2B, OWNER_DECIDED]);
 }
 
-/// [count-1] The own acceptor was asked for another value in that slot before: both are seen, and
+/// [count-1] The host's acceptor already voted for another value in that slot: both are seen, and
 /// none is counted.
 #[test]
 fn a_conflict_inside_is_an_alarm() {
@@ -167,7 +167,7 @@ fn what_neither_takes_goes_on() {
     assert_eq!(host.coordinator().counters().of(Reason::Other), 0);
 }
 
-/// Two programs apart, and a wire between them that gives each what the other says to the group.
+/// Two separate programs, and a wire that passes each one's group messages to the other.
 struct Apart {
     coordinator: Coordinator<'static>,
     acceptor: Acceptor<'static>,

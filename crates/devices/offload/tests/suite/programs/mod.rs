@@ -1,4 +1,5 @@
-//! Coordinator, acceptor and learner, seen from outside: each rule that one device can break.
+//! Coordinator, acceptor and learner, tested from outside: each rule that a single device can
+//! break.
 
 mod acceptor;
 mod coordinator;

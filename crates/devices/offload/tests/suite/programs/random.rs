@@ -13,18 +13,18 @@ use crate::programs::desk::*;
 const RUNS: u64 = 300;
 const STEPS: u64 = 400;
 
-/// Model of an acceptor, as short as possible.
+/// Minimal model of an acceptor.
 #[derive(Default)]
 struct Votes {
     armed: Option<u64>,
     last: u64,
     floor: u64,
-    /// Never forgotten here: ballot, slot, value.
+    /// Votes by ballot and slot; never forgotten.
     cast: BTreeMap<(u64, u64), u64>,
 }
 
 impl Votes {
-    /// The value that is voted for, or why none.
+    /// Returns the value that is voted for, or the reason of the refusal.
     fn ask(&mut self, ballot: u64, slot: u64, value: u64) -> Result<u64, Reason> {
         match self.armed {
             None => Err(Reason::Disarmed),
@@ -89,7 +89,7 @@ fn an_acceptor_votes_as_the_model_does() {
                 3 | 4 => {
                     let held = acceptor.vote(slot);
                     let held = held.map(|(cell, _)| (cell.ballot.0, cell.value.counter));
-                    // A cell below the floor may hold another slot by now.
+                    // A cell below the floor may store another slot by now.
                     if slot >= model.floor || held.is_some() {
                         assert_eq!(held, model.newest(slot), "seed {seed}");
                     }
@@ -124,7 +124,7 @@ struct Proposals {
     next: u64,
     floor: u64,
     limit: u64,
-    /// By ballot and slot: value, who voted, whether it is decided.
+    /// By ballot and slot: value, voters, whether it is decided.
     made: BTreeMap<(u64, u64), (u64, BTreeSet<u8>, bool)>,
 }
 

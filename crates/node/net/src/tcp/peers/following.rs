@@ -1,8 +1,8 @@
 //! Changes of the set of peers while the node runs: the group's table lists them, and a node with
 //! the cluster's id may connect before this node learns of it ([member-3]).
 //!
-//! A hello proves nothing, so the peers outside the table are bounded, and one that says nothing
-//! makes room for the next. Votes are another matter: the configuration decides which of them
+//! A hello proves nothing, so the number of peers outside the table is bounded, and a silent one is
+//! disconnected to admit the next. Votes are not affected: the configuration decides which of them
 //! count.
 
 use quorate_core::{level::Level, node_id::NodeId};
@@ -12,7 +12,7 @@ use super::{Peers, journal::News, stage::Stage, table::Was};
 use crate::{cx::PeerCx, host::Now, sources::LinkId};
 
 impl Peers {
-    /// Takes over the group's table, and its level, if they have changed.
+    /// Adopts the group's table and its level, if they have changed.
     pub(crate) fn follow(&mut self, cx: &mut PeerCx<'_>) {
         self.follow_level(cx);
         let Some(table) = cx.host.take_table() else {
@@ -28,8 +28,8 @@ impl Peers {
         }
     }
 
-    /// [level-7] Notifies and disconnects each peer that does not support the level that the group
-    /// uses from now on.
+    /// [level-7] Notifies and disconnects each peer that does not support the level now used by the
+    /// group.
     fn follow_level(&mut self, cx: &mut PeerCx<'_>) {
         let levels = cx.host.levels();
         if levels == std::mem::replace(&mut self.levels, levels) {
@@ -47,7 +47,8 @@ impl Peers {
         }
     }
 
-    /// Peers that do not support what this node speaks from now on.
+    /// Returns the connected peers, with their newest levels, that do not support the level now
+    /// used.
     fn too_old(&self) -> Vec<(NodeId, Level)> {
         let peers = self.table.up().filter_map(|node| {
             let (_, id) = self.table.open_lanes(node).next()?;
@@ -59,15 +60,15 @@ impl Peers {
         peers.filter(|(_, newest)| *newest < self.levels.lowest).collect()
     }
 
-    /// Notifies and disconnects removed nodes that have had their time.
+    /// Notifies and disconnects removed nodes whose time is up.
     pub(super) fn part(&mut self, cx: &mut PeerCx<'_>) {
         for node in self.table.parting(cx.now.time) {
             self.send_away(node, cx);
         }
     }
 
-    /// Makes room for this node: a guest that says nothing is closed. Returns whether there is
-    /// room.
+    /// Ensures that this node has a table entry or can get one, disconnecting a silent guest if
+    /// necessary. Returns whether it can.
     pub(super) fn make_room(&mut self, node: NodeId, cx: &mut PeerCx<'_>) -> bool {
         if self.table.has(node) {
             return true;
@@ -80,14 +81,14 @@ impl Peers {
         !self.table.is_full()
     }
 
-    /// Returns a guest whose connections received nothing lately, the oldest first.
+    /// Returns the oldest guest whose connections received nothing recently.
     pub(super) fn idle_guest(&self, now: Now) -> Option<NodeId> {
         let mut guests = self.table.guests();
         guests.find(|guest| self.living_boot(*guest, now).is_none())
     }
 
-    /// Ends all connections with a node that the group's table does not have. A removed one is
-    /// notified of that.
+    /// Closes all connections with a node outside the group's table. A removed node is notified
+    /// first.
     fn send_away(&mut self, node: NodeId, cx: &mut PeerCx<'_>) {
         if self.table.is_removed(node) {
             let reason = format!("node {node} was removed from the cluster");
@@ -100,7 +101,7 @@ impl Peers {
         self.table.forget_guest(node);
     }
 
-    /// Ends all connections with a node, and sends it the reason.
+    /// Closes all connections with a node and sends it the reason.
     fn part_with(&mut self, node: NodeId, code: RefusalCode, reason: &str, cx: &mut PeerCx<'_>) {
         let open: Vec<_> = self.table.open_lanes(node).collect();
         for (lane, id) in open {

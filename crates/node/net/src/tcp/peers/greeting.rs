@@ -1,4 +1,4 @@
-//! Handshake of peer connections: which side greets, what each says, and which are refused.
+//! Handshake of peer connections: the greeting of either side, its answer, and refusals.
 
 use quorate_core::{level::Levels, node_id::NodeId, time::Time};
 use quorate_wire::{Founding, Frame, Hello, Join, Lane, NO_CLUSTER, RefusalCode};
@@ -64,8 +64,8 @@ impl Peers {
         Verdict::GoOn
     }
 
-    /// Returns whether a greeter in this node's name has its certificate; refuses it otherwise. A
-    /// node that asks for an id has none yet, and any node of the cluster may do so.
+    /// Returns whether a greeter has the certificate of the node it claims to be; otherwise refuses
+    /// it. A node that requests an id has none yet, and any node's certificate will do.
     fn proves(&mut self, id: LinkId, node: NodeId, cx: &mut PeerCx<'_>) -> bool {
         let session = self.links.get(id).and_then(|link| link.socket().session());
         let Some(session) = session else {
@@ -83,7 +83,7 @@ impl Peers {
         false
     }
 
-    /// Handles the answer to our hello.
+    /// Handles the answer to this node's hello.
     pub(super) fn on_answer(
         &mut self,
         id: LinkId,
@@ -127,7 +127,7 @@ impl Peers {
                         self.journal.complain(node, NO_CLUSTER_YET);
                     }
                     RefusalCode::ForeignCluster => self.on_foreign(node, cx.now),
-                    // It knocks, and this node dials it anyway.
+                    // A knock; this node will dial the greeter anyway.
                     RefusalCode::Unexpected => {}
                     _ => {
                         let what = format!("refused a peer ({code:?}): {reason}");
@@ -139,7 +139,7 @@ impl Peers {
         }
     }
 
-    /// Answers a node without a cluster that asks what was founded.
+    /// Answers a node without a cluster that requests the founding record.
     fn on_join(&mut self, id: LinkId, join: Join, cx: &mut PeerCx<'_>) {
         match cx.host.admit(join) {
             Ok(founded) => {
@@ -163,7 +163,7 @@ impl Peers {
         }
     }
 
-    /// [lie-3] Answers a node that starts and asks what this one remembers of its log.
+    /// [lie-3] Answers a starting node that requests this node's memory of its log.
     fn on_recall(&mut self, id: LinkId, cluster: u128, node: NodeId, cx: &mut PeerCx<'_>) {
         if cluster != self.identity.cluster {
             self.stats.refusals += 1;
@@ -206,13 +206,13 @@ impl Peers {
         }
     }
 
-    /// Handles a dial that was refused.
+    /// Handles a refusal by the dialled node.
     fn on_refused(&mut self, node: NodeId, code: RefusalCode, reason: &str, cx: &mut PeerCx<'_>) {
         match code {
             RefusalCode::ForeignCluster => self.on_foreign(node, cx.now),
             RefusalCode::Starting => self.journal.not_yet(node, reason),
             RefusalCode::Removed => self.on_removed(node, cx),
-            // The answer to a knock: all is well.
+            // The expected answer to a knock.
             RefusalCode::Unexpected if node > self.identity.member.node => {}
             _ => {
                 let what = format!("refused by the peer ({code:?}): {reason}");
@@ -221,8 +221,8 @@ impl Peers {
         }
     }
 
-    /// Handles a peer's claim that this node was removed. The listener at one address may be any
-    /// process: the word of more than half of the peers counts, and of two at least.
+    /// Handles a peer's claim that this node was removed. Any process may listen at a peer's
+    /// address, so the claim needs more than half of the peers, and at least two.
     pub(super) fn on_removed(&mut self, by: NodeId, cx: &mut PeerCx<'_>) {
         self.journal.removed(by);
         let peers = self.table.others();
@@ -237,10 +237,10 @@ impl Peers {
     /// Handles a node with a known id that belongs to another cluster, or to none.
     fn on_foreign(&mut self, node: NodeId, now: Now) {
         let journal = &mut self.journal;
-        // What is kept about a node is bounded: strangers, and guests, choose their names.
+        // Known nodes bound the amount of state; strangers and guests choose their names.
         match self.table.listed(node) {
             None => journal.complain(node, "a node of another cluster wanted to connect"),
-            // The peer itself is here.
+            // The peer itself is connected.
             Some(_) if self.table.is_up(node) => {
                 journal.complain(node, "a node of another cluster greeted in its name");
             }
@@ -268,7 +268,7 @@ impl Peers {
     }
 
     /// Sends one last frame. The connection stays until the other side has read it and closed, or
-    /// the deadline: closing at once could destroy the frame on its way.
+    /// until the deadline: closing at once could discard the frame in transit.
     fn farewell(&mut self, id: LinkId, frame: &Frame<'_>, now: Now) {
         self.say(id, frame);
         let deadline = now.time.plus_ms(self.limits.farewell_ms);

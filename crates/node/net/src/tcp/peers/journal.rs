@@ -1,4 +1,4 @@
-//! Log lines about peers for the operator: each once, or a few times in a while.
+//! Log lines about peers for the operator, each logged once or rate-limited.
 
 use std::collections::BTreeSet;
 
@@ -10,24 +10,24 @@ use quorate_core::{
 use super::link::CLOSED;
 use crate::{complaints::Complaints, limiter::Limiter, tcp::foreign::Foreign};
 
-/// Window in which connects and disconnects of a peer are logged a few times.
+/// Window of the rate limit for connects and disconnects of a peer, in milliseconds.
 const TELL_EVERY_MS: u64 = 10_000;
 const TELL_BURST: u32 = 6;
-/// Hint for two clusters at one list of addresses.
+/// Hint for two clusters with overlapping addresses.
 const OTHER_CLUSTER: &str = "one of the two was founded with an empty folder, or the address belongs to another \
      cluster; they exchange no data. Bring back the folder, or correct the list";
 
 /// Hint for a removed node.
 const REMOVED: &str = "stop it; it may join again with an empty folder and a new id";
 
-/// The lines, and what was said already.
+/// Writer of the log lines, and what it has logged already.
 #[derive(Debug)]
 pub(super) struct Journal {
     me: NodeId,
     complaints: Complaints,
     news: Limiter<NodeId, News>,
     foreign: Foreign,
-    /// Peers that say that this node was removed.
+    /// Peers that claim that this node was removed.
     removed_by: BTreeSet<NodeId>,
 }
 
@@ -56,7 +56,7 @@ impl Journal {
         }
     }
 
-    /// Logs a stranger that sent a malformed frame.
+    /// Logs a malformed frame from an unknown sender.
     pub(super) fn complain_of_stranger(&mut self, remote: &str, what: &str) {
         if self.complaints.is_new(remote, what) {
             tracing::warn!(%remote, "closed a peer connection: {what}");
@@ -76,15 +76,15 @@ impl Journal {
         }
     }
 
-    /// Logs that a known node says that it belongs to another cluster.
+    /// Logs that a known node claims to belong to another cluster.
     pub(super) fn foreign(&mut self, node: NodeId, address: &str, now: Time) {
         if self.foreign.seen(node, now) {
             tracing::error!(peer = node.0, %address, "the peer belongs to another cluster: {OTHER_CLUSTER}");
         }
     }
 
-    /// Logs that a peer says that this node was removed. Only nodes that have a place here may be
-    /// given.
+    /// Logs a peer's claim that this node was removed. Call it only for nodes in the table of
+    /// peers.
     pub(super) fn removed(&mut self, by: NodeId) {
         if self.removed_by.is_empty() {
             tracing::error!(peer = by.0, "this node was removed from the cluster: {REMOVED}");
@@ -92,12 +92,12 @@ impl Journal {
         self.removed_by.insert(by);
     }
 
-    /// Returns whether this peer said so, and did not admit this node since.
+    /// Returns whether this peer claimed that this node was removed, and has not admitted it since.
     pub(super) fn is_removed_by(&self, by: NodeId) -> bool {
         self.removed_by.contains(&by)
     }
 
-    /// Forgets the complaints about a node that is fine.
+    /// Forgets the problems of a node that is now connected.
     pub(super) fn settle(&mut self, node: NodeId) {
         self.removed_by.remove(&node);
         self.complaints.settle(&about(node));
@@ -114,15 +114,15 @@ impl Journal {
         }
     }
 
-    /// Logs the lines that were held back and are due.
+    /// Logs the delayed lines that are due.
     pub(super) fn on_time(&mut self, now: Time) {
         while let Some((news, left_out)) = self.news.next_due(now) {
             self.write(&news, left_out);
         }
     }
 
-    /// Returns the problems that need an operator's attention now. `address` maps a node to its
-    /// address.
+    /// Returns the problems that need an operator's attention now. `address` returns the address of
+    /// a node.
     pub(super) fn notices<'a>(
         &self,
         now: Time,
@@ -146,7 +146,7 @@ impl Journal {
             News::Came { member, boot } => {
                 tracing::info!(node, peer = %member, boot, left_out, "peer connected");
             }
-            // What an ordinary restart looks like from here.
+            // An ordinary restart of a peer looks like this.
             News::Went { node: peer, why } if why.starts_with(CLOSED) => {
                 tracing::info!(node, peer = peer.0, left_out, "peer disconnected: {why}");
             }

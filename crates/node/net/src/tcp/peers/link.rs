@@ -1,5 +1,5 @@
-//! Connections: each with its socket, its buffers and how far it has come; the queues of all of
-//! them.
+//! Connections with peers: each with its socket, its buffers and its stage; and the queues of all
+//! connections.
 
 use std::{collections::VecDeque, io};
 
@@ -19,16 +19,16 @@ use crate::{
     },
 };
 
-/// Prefix of the cause when the other side closed the connection.
+/// Prefix of the reason when the other side closed the connection.
 pub(super) const CLOSED: &str = "connection closed";
 
-/// All connections with peers and strangers.
+/// All connections with peers and unknown callers.
 #[derive(Debug)]
 pub(super) struct Links {
     links: SlotMap<LinkId, Link>,
     /// Connections with new output.
     dirty: Vec<LinkId>,
-    /// Connections that wait for their share of the network.
+    /// Connections that wait for their share of the bandwidth.
     paused: Vec<LinkId>,
     /// Connections whose stage has a deadline, oldest first.
     transient: VecDeque<LinkId>,
@@ -44,13 +44,13 @@ pub(super) struct Link {
     stage: Stage,
     interest: Interest,
     dirty: bool,
-    /// The connection waits for its share of the network: nothing is written meanwhile.
+    /// The connection waits for its share of the bandwidth; nothing is written meanwhile.
     paused: bool,
-    /// When the last frame came by it, once it is in use.
+    /// Time of the last received frame, once the connection is in use.
     heard: Option<Time>,
     /// The greeter, while the connection waits to be admitted.
     greeter: Option<Box<Greeter>>,
-    /// Why it ends, once it does, if that is not this node's own wish.
+    /// Reason why the connection ends, unless this node chose to close it.
     lost: Option<String>,
 }
 
@@ -64,7 +64,7 @@ impl Links {
         }
     }
 
-    /// Takes a connection into the table.
+    /// Adds a connection to the table.
     pub(super) fn adopt(
         &mut self,
         socket: Socket,
@@ -104,7 +104,7 @@ impl Links {
         self.links.get(id).map(|link| link.stage)
     }
 
-    /// Takes a connection out of the table. It is closed when what is returned is dropped.
+    /// Removes a connection from the table. Dropping the returned link closes it.
     pub(super) fn remove(&mut self, id: LinkId, sources: &mut Sources) -> Option<Link> {
         let link = self.links.remove(id)?;
         sources.remove(link.token);
@@ -128,8 +128,8 @@ impl Links {
         !self.dirty.is_empty()
     }
 
-    /// Takes the connections with new output; while a socket is full, its readiness is awaited
-    /// instead.
+    /// Takes the connections with new output, except those whose socket is full or that wait for
+    /// their share.
     pub(super) fn take_dirty(&mut self) -> Vec<LinkId> {
         let mut dirty = std::mem::take(&mut self.dirty);
         dirty.retain(|id| {
@@ -142,7 +142,7 @@ impl Links {
         dirty
     }
 
-    /// Makes the connection wait for its share of the network.
+    /// Makes a connection wait for its share of the bandwidth.
     pub(super) fn pause(&mut self, id: LinkId) {
         if let Some(link) = self.links.get_mut(id)
             && !link.paused
@@ -157,7 +157,7 @@ impl Links {
         !self.paused.is_empty()
     }
 
-    /// Takes all connections that wait for their share; none is paused any more.
+    /// Takes all connections that wait for their share, and unpauses them.
     pub(super) fn take_paused(&mut self) -> Vec<LinkId> {
         let paused = std::mem::take(&mut self.paused);
         for id in &paused {
@@ -176,7 +176,8 @@ impl Links {
         }
     }
 
-    /// Returns the oldest stranger's connection, if there are more than `max`.
+    /// Returns the oldest connection without an admitted peer, if there are more than `max` of
+    /// them.
     pub(super) fn surplus_stranger(&self, max: usize) -> Option<LinkId> {
         let is_stranger = |id: &LinkId| self.stage(*id).is_some_and(Stage::is_stranger);
         let mut strangers = self.transient.iter().copied().filter(is_stranger);
@@ -184,7 +185,8 @@ impl Links {
         (1 + strangers.count() > max).then_some(oldest)
     }
 
-    /// Forgets the deadlines of those that have come through. Whether any is left.
+    /// Forgets the connections whose stage no longer has a deadline. Returns whether any with one
+    /// is left.
     pub(super) fn settle(&mut self) -> bool {
         let links = &self.links;
         self.transient.retain(|id| {
@@ -194,13 +196,13 @@ impl Links {
         !self.transient.is_empty()
     }
 
-    /// Returns the connections whose stage has taken too long.
+    /// Returns the connections whose stage has passed its deadline.
     pub(super) fn late(&self, now: Time) -> Vec<LinkId> {
         let ids = self.transient.iter().copied();
         ids.filter(|id| self.is_late(*id, now)).collect()
     }
 
-    /// Returns whether the connection's stage has taken too long.
+    /// Returns whether the connection's stage has passed its deadline.
     pub(super) fn is_late(&self, id: LinkId, now: Time) -> bool {
         let deadline = self.stage(id).and_then(Stage::deadline);
         deadline.is_some_and(|deadline| deadline <= now)
@@ -232,17 +234,17 @@ impl Link {
         &self.socket
     }
 
-    /// Bytes that wait to leave.
+    /// Returns the number of unsent bytes.
     pub(super) fn unsent(&self) -> usize {
         self.outbox.len()
     }
 
-    /// Notes that a frame of its peer arrived by datagrams: the peer lives.
+    /// Records that a frame of the peer arrived by datagram, which shows that the peer is alive.
     pub(super) const fn hear(&mut self, now: Time) {
         self.heard = Some(now);
     }
 
-    /// Returns the peer at its other end, once it is in use.
+    /// Returns the connected peer, once the connection is in use.
     pub(super) const fn member(&self) -> Option<Member> {
         match self.stage {
             Stage::Open { member, .. } => Some(member),
@@ -250,7 +252,7 @@ impl Link {
         }
     }
 
-    /// Returns when the last frame was received by it, once it is in use.
+    /// Returns the time of the last received frame, once the connection is in use.
     pub(super) const fn heard(&self) -> Option<Time> {
         self.heard
     }
@@ -271,17 +273,17 @@ impl Link {
         self.greeter.take().map(|greeter| *greeter)
     }
 
-    /// Notes why it is about to end.
+    /// Sets the reason why the connection is about to end.
     pub(super) fn lose(&mut self, why: String) {
         self.lost = Some(why);
     }
 
-    /// Returns why it ended, if that was not this node's own wish.
+    /// Returns the reason why the connection ended, unless this node chose to close it.
     pub(super) fn lost(&self) -> Option<&str> {
         self.lost.as_deref()
     }
 
-    /// Makes one read of at most `limit` bytes, or of what is missing of a long frame.
+    /// Makes one read, of at most `limit` bytes or of the rest of a long frame.
     pub(super) fn read(&mut self, limit: usize) -> Moved {
         let moved = self.inbox.read(&mut self.socket, limit);
         self.note_end(moved)
@@ -292,8 +294,8 @@ impl Link {
         self.inbox.reads_on() || self.socket.holds_more()
     }
 
-    /// Returns whether to read although the turn's share is used up: the poller does not know of
-    /// buffered data.
+    /// Returns whether to read although the limit of the turn is used up: the poller does not know
+    /// of buffered data.
     pub(super) fn holds_more(&self) -> bool {
         self.socket.holds_more()
     }
@@ -304,13 +306,13 @@ impl Link {
         self.socket.has_unsent() || (waits && self.socket.is_established())
     }
 
-    /// Lends the received bytes, so that they can be read while this table is used; see
+    /// Takes the input buffer, so that it can be parsed while this table is used; return it with
     /// [`Self::give_back`].
     pub(super) fn lend_inbox(&mut self) -> Inbox {
         std::mem::take(&mut self.inbox)
     }
 
-    /// Returns the rest of the received bytes; `heard` if a frame was among them.
+    /// Returns the input buffer; `heard` is set if it contained a frame.
     pub(super) fn give_back(&mut self, inbox: Inbox, heard: Option<Time>) {
         self.inbox = inbox;
         if matches!(self.stage, Stage::Open { .. }) && heard.is_some() {
@@ -331,7 +333,8 @@ impl Link {
         Some(self.note_end(moved))
     }
 
-    /// Watches the socket for what can be done now. The last frame of one that leaves ends it.
+    /// Registers the socket for the events that are of use now. After the last frame of a
+    /// connection that is being closed, ends the output.
     pub(super) fn watch(&mut self, sources: &Sources) -> io::Result<()> {
         if self.outbox.is_empty() && matches!(self.stage, Stage::Leaving { .. }) {
             self.socket.finish_writing();
@@ -354,8 +357,8 @@ impl Link {
     }
 }
 
-/// Returns why a connection ended. The system of a process that stops with bytes unread resets its
-/// connections: that is no failure of the network, either.
+/// Describes why a connection ended. A process that stops with unread input resets its connections,
+/// so a reset counts as a close and not as a failure of the network.
 fn why_ended(failure: Option<Errno>) -> String {
     match failure {
         None => CLOSED.to_owned(),

@@ -1,4 +1,5 @@
-//! All peers with their connections: dials, queues, and notifies the host of connected peers.
+//! All peers with their connections: dials peers, queues frames, and notifies the host of connects
+//! and disconnects.
 
 mod following;
 mod greeting;
@@ -56,10 +57,10 @@ use crate::{
     stats::Stats,
 };
 
-/// Bytes of one read from a connection before its greeting.
+/// Maximum bytes of one read from a connection before it is admitted.
 const STRANGER_READ_BYTES: usize = 4 << 10;
 
-/// The peers, and the plane that the replica speaks through.
+/// The peers, and the plane by which the replica sends to them.
 #[derive(Debug)]
 pub(crate) struct Peers {
     identity: Identity,
@@ -70,13 +71,13 @@ pub(crate) struct Peers {
     table: Table,
     links: Links,
     journal: Journal,
-    /// Datagrams in addition to the connections, if there are any.
+    /// Datagrams in addition to the connections, if configured.
     packets: Option<PacketSide>,
-    /// Share of the network left to connections by datagrams.
+    /// Share of the bandwidth left to connections by datagrams.
     share: Option<Share>,
-    /// Identities that peers have to prove, and this node to them.
+    /// Certificates for authentication between this node and its peers.
     trust: Option<Trust>,
-    /// Memory for long frames.
+    /// Buffers for long frames.
     bodies: BlockPool,
     pub(crate) stats: Stats,
 }
@@ -108,7 +109,7 @@ impl Peers {
         }
     }
 
-    /// Takes what waits at the listener.
+    /// Accepts the connections waiting at the listener.
     pub(crate) fn accept(
         &mut self,
         listener: impl std::os::fd::AsFd,
@@ -119,7 +120,8 @@ impl Peers {
             let stage = Stage::Stranger { deadline };
             let socket = socket.secured(self.trust.as_ref().map(Trust::peer_in));
             self.adopt(socket, stage, Interest::READ, cx.sources);
-            // Strangers cannot lock peers out: the oldest makes room.
+            // Strangers cannot lock peers out: the oldest connection is closed to admit the new
+            // one.
             if let Some(oldest) = self.links.surplus_stranger(self.limits.strangers_max) {
                 self.close(oldest, cx);
             }
@@ -127,7 +129,7 @@ impl Peers {
         Ok(Accepted::All)
     }
 
-    /// Handles readiness of one of the connections.
+    /// Handles readiness of a peer connection.
     pub(crate) fn on_ready(&mut self, id: LinkId, ready: Ready, cx: &mut PeerCx<'_>) {
         let Some(stage) = self.links.stage(id) else {
             return;
@@ -149,7 +151,7 @@ impl Peers {
         }
     }
 
-    /// Sends what waits: one write per connection.
+    /// Sends all queued output: one write per connection.
     pub(crate) fn flush(&mut self, cx: &mut PeerCx<'_>) {
         self.flush_datagrams(cx);
         while self.links.has_unsent() {
@@ -164,7 +166,7 @@ impl Peers {
         self.links.has_unsent()
     }
 
-    /// Does everything that is due: expired waits, dials.
+    /// Does the work that is due: timeouts, dials.
     pub(crate) fn on_time(&mut self, cx: &mut PeerCx<'_>) {
         self.journal.on_time(cx.now.time);
         self.datagrams_on_time(cx);
@@ -180,7 +182,7 @@ impl Peers {
         }
     }
 
-    /// Returns when [`Self::on_time`] has something to do.
+    /// Returns when [`Self::on_time`] has work next.
     pub(crate) fn next_time(&self) -> Option<Time> {
         let times = [
             self.links.next_deadline(),
@@ -192,7 +194,7 @@ impl Peers {
         times.into_iter().flatten().min()
     }
 
-    /// Handles the outcome of a look-up.
+    /// Handles the result of a name look-up.
     pub(crate) fn on_resolved(&mut self, resolved: Resolved, now: Now) {
         let Resolved { node, name, addresses } = resolved;
         let (addresses, why) = match addresses {
@@ -205,7 +207,7 @@ impl Peers {
         }
     }
 
-    /// Returns the addresses of the connected peers, as far as they are literal IPv4.
+    /// Returns the addresses of connected peers that are literal IPv4 addresses.
     pub(crate) fn literal_addresses(&self) -> impl Iterator<Item = SocketAddrV4> + '_ {
         self.table.up_addresses().filter_map(|text| text.parse().ok())
     }
@@ -225,7 +227,7 @@ impl Peers {
         match tuned.and_then(|()| self.links.adopt(socket, stage, interest, sources)) {
             Ok(id) => Some(id),
             Err(error) => {
-                // A connection that died at once, or no memory: either way it is dropped here.
+                // The connection broke at once, or memory ran out; in either case it is dropped.
                 tracing::debug!(%error, "a peer connection could not be set up");
                 None
             }
@@ -239,7 +241,7 @@ impl Peers {
         self.settle_newcomers(cx);
         for id in self.links.late(cx.now.time) {
             match self.links.stage(id) {
-                // It is that one's to dial.
+                // Dialling is that node's task.
                 Some(Stage::Dialling { node, .. } | Stage::Greeting { node, .. })
                     if node > self.identity.member.node => {}
                 Some(Stage::Dialling { node, .. }) => {
@@ -288,7 +290,7 @@ impl Peers {
         self.unreachable(node, why);
     }
 
-    /// Says so, unless it is that node's to dial.
+    /// Logs an unreachable node, unless dialling is that node's task.
     fn unreachable(&mut self, node: NodeId, why: &str) {
         if node < self.identity.member.node {
             let address = self.table.address(node).unwrap_or_default();
@@ -349,12 +351,13 @@ impl Peers {
         }
     }
 
-    /// Uses up the whole frames that have come.
+    /// Handles the complete frames that have arrived.
     fn on_bytes(&mut self, id: LinkId, cx: &mut PeerCx<'_>) {
         let Some(link) = self.links.get_mut(id) else {
             return;
         };
-        // Lent out, so that the host may speak through `self` while it reads the frame in place.
+        // Taken out of the table, so that the host may send through `self` while it reads the frame
+        // in place.
         let mut inbox = link.lend_inbox();
         let mut heard = None;
         while let Some(stage) = self.links.stage(id) {
@@ -403,8 +406,7 @@ impl Peers {
                 let remote = self.links.get(id).map(|link| link.socket().remote_host());
                 self.journal
                     .complain_of_stranger(&remote.unwrap_or_default(), &malformed.to_string());
-                // A sender with another version of our format is notified of it; others would not
-                // understand.
+                // Only a sender with another version of this format understands a refusal.
                 if matches!(malformed, Malformed::Format(_)) {
                     let me = self.identity.member.node;
                     let reason = format!("node {me}: {malformed}");
@@ -436,7 +438,8 @@ impl Peers {
         self.watch(id, cx);
     }
 
-    /// Watches the socket for what can be done now; `false` if that ended the connection.
+    /// Registers the socket for the events that are of use now; returns `false` if that failed and
+    /// the connection is closed.
     fn watch(&mut self, id: LinkId, cx: &mut PeerCx<'_>) -> bool {
         let Some(link) = self.links.get_mut(id) else {
             return false;
@@ -508,26 +511,26 @@ impl Peers {
         Verdict::Close
     }
 
-    /// Says something outside of the protocol.
+    /// Queues a frame outside the consensus protocol.
     fn say(&mut self, id: LinkId, frame: &Frame<'_>) {
         match encode_parts(self.identity.member, frame) {
             Ok(encoded) => {
                 let body = Body::Bytes(&encoded.body);
                 self.links.queue(id, &encoded.header, body);
             }
-            // The texts of this node are too long for a frame: its own configuration.
+            // The addresses of this node, which it was configured with, are too long for a frame.
             Err(error) => tracing::error!(%error, "cannot send a greeting"),
         }
     }
 
-    // Beginning and end.
+    // Opening and closing.
 
-    /// Takes the connection into use. A second one for the lane replaces the first; a newer process
-    /// replaces all of an older one. Returns `false` if there is no room for it any more.
+    /// Puts a connection into use. It replaces an older one of the same lane, and all those of an
+    /// older process. Returns `false` if there is no table entry for it any more.
     fn open(&mut self, id: LinkId, greeter: Greeter, cx: &mut PeerCx<'_>) -> bool {
         let Greeter { member, boot, levels, lane, client, admin, stream } = greeter;
         let node = member.node;
-        // [level-7] It may have waited while the level was raised.
+        // [level-7] The level may have been raised while it waited.
         if levels.newest < self.levels.lowest || !self.make_room(node, cx) {
             return false;
         }
@@ -541,7 +544,7 @@ impl Peers {
             return false;
         };
         link.set_stage(Stage::Open { member, boot, levels, lane });
-        // What ended above may have been all that kept it.
+        // The connections closed above may have been the only reason for the entry.
         self.table.take_in(node);
         let address = self.table.address(node).unwrap_or_default().to_owned();
         self.table.opened(node, lane, id);
@@ -559,7 +562,7 @@ impl Peers {
         true
     }
 
-    /// Ends a connection and what it stood for.
+    /// Closes a connection and updates the state of its peer.
     fn close(&mut self, id: LinkId, cx: &mut PeerCx<'_>) {
         let Some(link) = self.links.remove(id, cx.sources) else {
             return;
@@ -607,14 +610,14 @@ const fn is_for_the_host(frame: &Frame<'_>) -> bool {
     }
 }
 
-/// Why a frame cannot be queued.
+/// Reasons why a frame cannot be queued.
 enum NoRoom {
     NotConnected,
     Full,
 }
 
 impl Peers {
-    /// Returns the link that takes a frame of this length for a peer.
+    /// Returns the connection to a peer if it can queue a frame of this length.
     fn link_with_room(&self, to: NodeId, lane: Lane, bytes: usize) -> Result<LinkId, NoRoom> {
         let open = self.table.open(to, lane);
         let link = open.and_then(|id| Some((id, self.links.get(id)?)));

@@ -1,10 +1,10 @@
-//! Connections in the name of a peer that is connected already.
+//! Connections that claim to be a peer that is already connected.
 //!
-//! A hello proves nothing: anyone who knows the cluster's id can say one. So a connection that
-//! lives is not given up for one that only said hello: the newcomer waits until it has sent a
-//! frame, or until the other one has been silent for as long as a handshake may take. A machine
-//! that lost power and is back does one or the other within that time; who holds a hello does
-//! neither.
+//! A hello proves nothing: anyone who knows the cluster's id can send one. So a live connection is
+//! not replaced by one that only sent a hello. The newcomer waits until it has sent a frame, or
+//! until the other connection has been silent for the time of a handshake. A machine that is back
+//! after a power loss satisfies one of these within that time; an attacker who replays a hello
+//! satisfies neither.
 
 use quorate_core::node_id::NodeId;
 use quorate_replica::plane::Received;
@@ -18,14 +18,14 @@ use super::{
 use crate::{cx::PeerCx, host::Now, sources::LinkId};
 
 impl Peers {
-    /// Returns whether a frame was received by this connection lately.
+    /// Returns whether a frame arrived on this connection recently.
     fn lives(&self, id: LinkId, now: Now) -> bool {
         let heard = self.links.get(id).and_then(Link::heard);
         heard.is_some_and(|at| now.time.since_us(at) < self.limits.handshake_ms * 1000)
     }
 
-    /// Returns the connections in use that living ones of this process would end: that of its lane,
-    /// and all of older processes.
+    /// Returns the connections that one of this process would replace: that of its lane, and all
+    /// those of older processes.
     pub(super) fn replaced_by(
         &self,
         node: NodeId,
@@ -39,7 +39,7 @@ impl Peers {
         })
     }
 
-    /// Returns the process start of the living connections with this peer.
+    /// Returns the newest boot number among the live connections with this peer.
     pub(super) fn living_boot(&self, node: NodeId, now: Now) -> Option<u32> {
         let open = self.table.open_lanes(node).map(|(_, id)| id);
         let boots =
@@ -50,7 +50,7 @@ impl Peers {
         boots.max()
     }
 
-    /// Returns whether a greeter would end a living connection.
+    /// Returns whether a greeter would replace a live connection.
     pub(super) fn must_wait(&self, greeter: &Greeter, now: Now) -> bool {
         self.replaced_by(greeter.member.node, greeter.lane, greeter.boot)
             .any(|id| self.lives(id, now))
@@ -64,7 +64,7 @@ impl Peers {
         }
     }
 
-    /// Handles the first frame of a newcomer: the connection is used from now on.
+    /// Handles the first frame of a newcomer, which puts the connection into use.
     pub(super) fn on_newcomer_frame(
         &mut self,
         id: LinkId,
@@ -91,8 +91,8 @@ impl Peers {
         self.on_peer_frame(id, member, lane, received, cx)
     }
 
-    /// Returns whether a newcomer's input is the beginning of a frame longer than a greeting; if
-    /// so, the connection is used from now on.
+    /// Returns whether a newcomer's input starts a frame longer than a greeting, and if so puts the
+    /// connection into use.
     pub(super) fn begins_long_frame(
         &mut self,
         id: LinkId,
@@ -109,7 +109,7 @@ impl Peers {
         self.links.get(id)?.greeter()
     }
 
-    /// Replaces the others by the newcomer's connection; not if a newer process is alive.
+    /// Replaces the peer's connections by the newcomer's, unless a newer process is alive.
     fn take_in(&mut self, id: LinkId, cx: &mut PeerCx<'_>) -> bool {
         let Some(node) = self.greeter(id).map(|greeter| greeter.member.node) else {
             return false;
@@ -124,7 +124,7 @@ impl Peers {
         self.open(id, greeter, cx)
     }
 
-    /// Admits the newcomers that have no living connection to wait for any more, and closes those
+    /// Admits the newcomers that no longer have a live connection to wait for, and closes those
     /// that sent nothing in time.
     pub(super) fn settle_newcomers(&mut self, cx: &mut PeerCx<'_>) {
         for id in self.links.newcomers() {

@@ -1,5 +1,5 @@
-//! Tasks of connections for datagrams: they carry the introductions, and the frames that do not go
-//! by datagrams.
+//! Use of connections by the plane of packets: they carry the introductions, and the frames that do
+//! not go by datagram.
 
 use quorate_core::node_id::{Member, NodeId};
 use quorate_packets::plane::Event;
@@ -57,7 +57,7 @@ impl Peers {
         }
     }
 
-    /// Datagrams arrived, or there is room for more.
+    /// Handles received datagrams, or free space for sending more.
     pub(crate) fn on_datagrams(
         &mut self,
         hears: Hears,
@@ -71,13 +71,13 @@ impl Peers {
         let unblocked = if write { packets.unblock(cx.sources) } else { Ok(()) };
         let received = if read { packets.receive(hears, cx.now.time, stats) } else { Ok(()) };
         if let Err(error) = unblocked.and(received) {
-            // An interface that is down, for example: probes show that nothing arrives.
+            // The interface is down, for example: probes show that nothing arrives.
             tracing::debug!(%error, "datagrams cannot be read");
         }
         self.take_datagram_events(cx);
     }
 
-    /// Does what is due about datagrams.
+    /// Does the work of the plane of packets that is due.
     pub(super) fn datagrams_on_time(&mut self, cx: &mut PeerCx<'_>) {
         if let Some(packets) = &mut self.packets {
             packets.on_time(cx.now.time);
@@ -85,7 +85,7 @@ impl Peers {
         }
     }
 
-    /// Sends the datagrams that may leave.
+    /// Sends the datagrams that the rate limit allows.
     pub(super) fn flush_datagrams(&mut self, cx: &PeerCx<'_>) {
         let Self { packets, stats, .. } = self;
         let Some(packets) = packets else {
@@ -129,8 +129,8 @@ impl Peers {
         packets.map_or(Way::Tcp, |packets| packets.way(by_group))
     }
 
-    /// Handles a frame that came whole. Its tag has named its sender, and the frame must name the
-    /// same one.
+    /// Handles a complete frame from datagrams. Their tag identified the sender, and the frame must
+    /// name the same one.
     fn on_datagram_frame(&mut self, from: Member, bytes: &[u8], cx: &mut PeerCx<'_>) {
         let decoded = decode(bytes, BODY_BYTES_MAX);
         let link = self.table.open(from.node, Lane::Control);
@@ -154,18 +154,18 @@ impl Peers {
         cx.host.frame(&mut cx.now.turn(self), Lane::Control, received);
     }
 
-    /// Returns how frames to a peer travel.
+    /// Returns the transport of frames to a peer.
     pub(crate) fn plane_of(&self, node: NodeId) -> PeerPlane {
         let packets = self.packets.as_ref();
         packets.and_then(|packets| packets.status(node)).unwrap_or_default()
     }
 
-    /// Returns how frames for several peers travel, and why, if that is chosen.
+    /// Returns the reason for the current transport to several peers, if it is chosen at run time.
     pub(crate) fn choice(&self) -> Option<String> {
         self.packets.as_ref().and_then(PacketSide::choice)
     }
 
-    /// Handles a change of the file of keys.
+    /// Handles a change of the key file.
     pub(crate) fn rekey(&mut self, file: &KeyFile, now: Now) {
         let Some(packets) = &mut self.packets else {
             return;
@@ -189,7 +189,7 @@ impl Peers {
         }
     }
 
-    /// Appends what is counted of datagrams that were not taken.
+    /// Appends the counters of refused datagrams.
     pub(crate) fn datagram_metrics(&self, out: &mut String) {
         if let Some(packets) = &self.packets {
             packets.metrics(out);

@@ -1,5 +1,5 @@
-//! Connections sharing a link with datagrams: as long as frames go by datagrams, connections keep
-//! to what these leave ([rate-4]).
+//! Bandwidth shared by connections and datagrams: while frames go by datagram, connections use only
+//! what datagrams leave ([rate-4]).
 
 use quorate_core::{node_id::NodeId, time::Time};
 use quorate_wire::Lane;
@@ -12,7 +12,8 @@ use crate::{
 };
 
 impl Peers {
-    /// Bytes that may be written to this connection now. Handshakes do not wait.
+    /// Returns the number of bytes that may be written to this connection now. Handshakes are not
+    /// limited.
     pub(super) fn write_limit(&mut self, id: LinkId, now: Time) -> usize {
         let open = matches!(self.links.stage(id), Some(Stage::Open { .. }));
         match (&mut self.share, &self.packets) {
@@ -24,14 +25,14 @@ impl Peers {
         }
     }
 
-    /// Notes that these bytes were written.
+    /// Records that these bytes were written.
     pub(super) fn took_share(&mut self, bytes: usize, now: Time) {
         if let Some(share) = &mut self.share {
             share.took(bytes, now);
         }
     }
 
-    /// Defers the output of this connection until there is a share again.
+    /// Defers the output of this connection until bandwidth is available again.
     pub(super) fn wait_for_share(&mut self, id: LinkId, cx: &mut PeerCx<'_>) {
         if self.links.get(id).is_some_and(|link| link.unsent() > 0) {
             self.links.pause(id);
@@ -39,13 +40,13 @@ impl Peers {
         }
     }
 
-    /// Returns when connections that waited for their share go on.
+    /// Returns when connections that wait for their share may write again.
     pub(super) fn next_share(&self) -> Option<Time> {
         let waits = self.links.has_paused();
         self.share.as_ref().filter(|_| waits).map(Share::due)
     }
 
-    /// Writes what waited, if it is time.
+    /// Writes to the waiting connections, if it is time.
     pub(super) fn go_on(&mut self, cx: &mut PeerCx<'_>) {
         if self.next_share().is_some_and(|at| at <= cx.now.time) {
             for id in self.links.take_paused() {
@@ -54,8 +55,8 @@ impl Peers {
         }
     }
 
-    /// Returns the limit of the queue for a peer on this lane, as far as datagrams matter: a peer
-    /// that they do not reach, while they reach others, gets a short queue.
+    /// Returns the datagram-related limit of the queue for a peer on this lane: a peer that
+    /// datagrams do not reach, while they reach others, gets a short queue.
     pub(super) fn queue_max(&self, to: NodeId, lane: Lane) -> usize {
         let side = self.packets.as_ref().filter(|_| lane == Lane::Control);
         let passed_over = side.is_some_and(|side| side.reaches_any() && !side.reaches(to));

@@ -1,4 +1,4 @@
-//! Stage of a connection, what a greeter asks, and what a frame does to the connection.
+//! Stages of a connection, the request of a greeter, and the effect of a frame on the connection.
 
 use quorate_core::{
     level::Levels,
@@ -10,22 +10,22 @@ use quorate_wire::{Hello, Lane};
 /// Stage of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Stage {
-    /// Dialled; not yet connected.
+    /// Dialled, but not connected yet.
     Dialling { node: NodeId, lane: Lane, deadline: Time },
-    /// Connected; our hello is out.
+    /// Connected; this node's hello is sent.
     Greeting { node: NodeId, lane: Lane, deadline: Time },
-    /// Accepted; nothing said yet.
+    /// Accepted; no greeting received yet.
     Stranger { deadline: Time },
-    /// Greeted, in the name of a peer whose connection lives.
+    /// Greeted, in the name of a peer with a live connection.
     Newcomer { deadline: Time },
-    /// Its last frame is on the way; what still comes is discarded.
+    /// The last frame is being sent; further input is discarded.
     Leaving { deadline: Time },
     /// In use.
     Open { member: Member, boot: u32, levels: Levels, lane: Lane },
 }
 
 impl Stage {
-    /// Returns when it has taken too long.
+    /// Returns the deadline of the stage.
     pub(super) const fn deadline(self) -> Option<Time> {
         match self {
             Self::Dialling { deadline, .. }
@@ -37,12 +37,12 @@ impl Stage {
         }
     }
 
-    /// Returns whether its other side is no peer yet, or never will be.
+    /// Returns whether the other side is not an admitted peer.
     pub(super) const fn is_stranger(self) -> bool {
         matches!(self, Self::Stranger { .. } | Self::Newcomer { .. } | Self::Leaving { .. })
     }
 
-    /// Returns the node and the lane that it serves, or is to serve.
+    /// Returns the node and the lane that the connection serves or will serve.
     pub(super) const fn lane(self) -> Option<(NodeId, Lane)> {
         match self {
             Self::Dialling { node, lane, .. } | Self::Greeting { node, lane, .. } => {
@@ -54,7 +54,7 @@ impl Stage {
     }
 }
 
-/// Effect of a frame on the connection that it was received by.
+/// Effect of a frame on its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     GoOn,
@@ -66,7 +66,7 @@ pub(super) enum Verdict {
 pub(super) struct Greeter {
     pub(super) member: Member,
     pub(super) boot: u32,
-    /// Levels that it supports.
+    /// Levels that the greeter supports.
     pub(super) levels: Levels,
     pub(super) lane: Lane,
     pub(super) client: String,

@@ -1,4 +1,4 @@
-//! The table of peers: who is known and where, which connection each lane has, and when to dial.
+//! The table of peers: their addresses, the connection of each lane, and when to dial.
 
 use std::{collections::BTreeSet, net::SocketAddr};
 
@@ -9,14 +9,14 @@ use quorate_wire::Lane;
 
 use crate::{identity::PeerAddress, limits::Limits, sources::LinkId};
 
-/// Most other nodes that there can be.
+/// Maximum number of other nodes.
 const OTHERS_MAX: usize = NODES_MAX - 1;
 
 /// All peers.
 #[derive(Debug)]
 pub(super) struct Table {
     me: NodeId,
-    /// In a fixed order.
+    /// All peers, in a fixed order.
     peers: Vec<Peer>,
     removed: BTreeSet<NodeId>,
     retry_min_ms: u64,
@@ -31,7 +31,7 @@ pub(super) struct Table {
 struct Peer {
     node: NodeId,
     standing: Standing,
-    /// Its address; empty if unknown.
+    /// Address for peers; empty if unknown.
     address: String,
     resolved: Vec<SocketAddr>,
     resolving: bool,
@@ -39,19 +39,19 @@ struct Peer {
     up: bool,
 }
 
-/// Standing of a node.
+/// Standing of a peer in the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    /// The group's table has it.
+    /// The group's table lists it.
     Known,
-    /// A node that connected and has the cluster's id ([member-3]); it is forgotten when it
+    /// Connected with the cluster's id, but not listed ([member-3]); it is forgotten when it
     /// disconnects.
     Guest,
-    /// Removed, and disconnected at this time: by then it should have learned what was decided.
+    /// Removed, to be disconnected at this time; until then it can learn what was decided.
     Parting(Time),
 }
 
-/// One lane towards it.
+/// State of one lane to a peer.
 #[derive(Debug, Default)]
 struct LaneState {
     /// The connection in use.
@@ -62,23 +62,23 @@ struct LaneState {
     retry_ms: u64,
 }
 
-/// Need of a lane without a connection.
+/// Next step for a lane without a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Need {
-    /// A connection to this address.
+    /// Dial this address.
     Dial(SocketAddr),
-    /// The addresses of this name.
+    /// Look up the addresses of this name.
     LookUp(String),
 }
 
-/// Role that an ended connection had for its lane.
+/// Former role of a closed connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Was {
-    /// The one in use.
+    /// It was in use.
     Open,
-    /// A dial in progress.
+    /// It was a dial in progress.
     Attempt,
-    /// Another has taken its place.
+    /// Another connection had replaced it.
     Replaced,
 }
 
@@ -100,15 +100,15 @@ impl Table {
         table
     }
 
-    /// Adopts the group's table. A connection in use stays until it breaks, whatever its address;
-    /// returned are the dials in progress whose target is gone.
+    /// Adopts the group's table. A connection in use stays until it breaks, whatever its address.
+    /// Returns the dials in progress whose target has changed.
     pub(super) fn follow(&mut self, told: &PeerTable, now: Time) -> Vec<LinkId> {
         self.removed = told.removed.iter().copied().collect();
         let part_at = now.plus_ms(self.parting_ms);
         let mut obsolete = Vec::new();
         for peer in &mut self.peers {
             let known = told.peers.iter().find(|(node, _)| *node == peer.node);
-            // Where it listens may not be known there.
+            // The group's table may lack its address.
             let stays = |address: &String| address.is_empty() || *address == peer.address;
             let moved = known.is_none_or(|(_, address)| !stays(address));
             match (known, peer.standing) {
@@ -159,31 +159,31 @@ impl Table {
         self.peer(node).is_some()
     }
 
-    /// Returns whether the table has as many others as allowed.
+    /// Returns whether the table has the maximum number of peers.
     pub(super) fn is_full(&self) -> bool {
         self.peers.len() >= OTHERS_MAX
     }
 
-    /// Returns whether the table has more than allowed.
+    /// Returns whether the table has more than the maximum number of peers.
     pub(super) fn is_overfull(&self) -> bool {
         self.peers.len() > OTHERS_MAX
     }
 
-    /// Adds a node that the group's table does not have, until it disconnects.
+    /// Adds a node as a guest if it is not in the table.
     pub(super) fn take_in(&mut self, node: NodeId) {
         if !self.has(node) {
             self.peers.push(Peer::new(node, Standing::Guest));
         }
     }
 
-    /// Returns the nodes present here but absent from the group's table, the oldest first.
+    /// Returns the peers that the group's table does not list, oldest first.
     pub(super) fn guests(&self) -> impl Iterator<Item = NodeId> {
         let guests = self.peers.iter();
         let guests = guests.filter(|peer| peer.standing != Standing::Known);
         guests.map(|peer| peer.node)
     }
 
-    /// Frees the place of a node that is no peer any more, and has no connection in use.
+    /// Removes a peer that the group's table does not list and that has no connection in use.
     pub(super) fn forget_guest(&mut self, node: NodeId) {
         let gone = |peer: &Peer| {
             peer.node == node && peer.standing != Standing::Known && !peer.is_in_use()
@@ -191,19 +191,19 @@ impl Table {
         self.peers.retain(|peer| !gone(peer));
     }
 
-    /// Returns whether the node's id is spent ([member-1]).
+    /// Returns whether the node's id was removed from the group, never to be reused ([member-1]).
     pub(super) fn is_removed(&self, node: NodeId) -> bool {
         self.removed.contains(&node)
     }
 
-    /// Returns the removed nodes that have had their time.
+    /// Returns the removed nodes whose time is up.
     pub(super) fn parting(&self, now: Time) -> Vec<NodeId> {
         let due = self.peers.iter();
         let due = due.filter(|peer| matches!(peer.standing, Standing::Parting(at) if at <= now));
         due.map(|peer| peer.node).collect()
     }
 
-    /// Returns when the next removed node has had its time.
+    /// Returns when the next removed node's time is up.
     pub(super) fn next_parting(&self) -> Option<Time> {
         let partings = self.peers.iter().filter_map(|peer| match peer.standing {
             Standing::Parting(at) => Some(at),
@@ -212,7 +212,7 @@ impl Table {
         partings.min()
     }
 
-    /// Returns the others, in a fixed order.
+    /// Returns all peers, in a fixed order.
     pub(super) fn others(&self) -> impl Iterator<Item = NodeId> + use<> {
         let nodes: Vec<NodeId> = self.peers.iter().map(|peer| peer.node).collect();
         nodes.into_iter()
@@ -223,7 +223,7 @@ impl Table {
         self.peer(node).map(|peer| peer.address.as_str())
     }
 
-    /// Returns the node's address, if the group's table has it.
+    /// Returns the node's address, if the group's table lists the node.
     pub(super) fn listed(&self, node: NodeId) -> Option<&str> {
         let peer = self.peer(node);
         let peer = peer.filter(|peer| peer.standing == Standing::Known);
@@ -241,7 +241,7 @@ impl Table {
         up.map(|peer| peer.node)
     }
 
-    /// Marks the node as connected or disconnected. Returns whether it was connected before.
+    /// Marks the node as connected or disconnected. Returns whether it was connected.
     pub(super) fn set_up(&mut self, node: NodeId, up: bool) -> bool {
         let peer = self.peer_mut(node);
         peer.is_some_and(|peer| std::mem::replace(&mut peer.up, up))
@@ -252,15 +252,16 @@ impl Table {
         self.peer(node)?.lanes[lane.index()].open
     }
 
-    /// Returns the connections in use of any lane of this node.
+    /// Returns the connections in use by the lanes of this node.
     pub(super) fn open_lanes(&self, node: NodeId) -> impl Iterator<Item = (Lane, LinkId)> {
         let lanes = move |lane| Some((lane, self.open(node, lane)?));
         Lane::ALL.into_iter().filter_map(lanes)
     }
 
-    /// Returns what a lane needs now, if anything: the node with the higher id dials. The other one
-    /// only knocks now and then while it is not dialled: it is refused in any case, but learns
-    /// whether it was removed. A name is looked up once at a time, until [`Self::resolved`].
+    /// Returns the next step of a lane, if one is due. The node with the higher id dials. The other
+    /// one, while it is not dialled, only knocks from time to time: it is refused in any case, but
+    /// learns whether it was removed. Only one look-up of a name runs at a time, until
+    /// [`Self::resolved`].
     pub(super) fn need(&mut self, node: NodeId, lane: Lane, now: Time) -> Option<Need> {
         let me = self.me;
         let peer = self.peer_mut(node)?;
@@ -283,8 +284,8 @@ impl Table {
         }
     }
 
-    /// Handles the end of a look-up of this name, with these addresses or with none. Returns
-    /// whether the node is known, and still there.
+    /// Handles the result of looking up this name. Returns whether the node is known and still has
+    /// this name.
     pub(super) fn resolved(
         &mut self,
         node: NodeId,
@@ -304,14 +305,14 @@ impl Table {
         true
     }
 
-    /// Notes that a dial of this lane is in progress.
+    /// Records a dial in progress on this lane.
     pub(super) fn dialling(&mut self, node: NodeId, lane: Lane, link: LinkId) {
         if let Some(peer) = self.peer_mut(node) {
             peer.lanes[lane.index()].attempt = Some(link);
         }
     }
 
-    /// This connection is the lane's from now on.
+    /// Sets the connection in use by this lane.
     pub(super) fn opened(&mut self, node: NodeId, lane: Lane, link: LinkId) {
         let Some(peer) = self.peer_mut(node) else {
             return;
@@ -324,7 +325,8 @@ impl Table {
         }
     }
 
-    /// Notes that a connection ended; the next dial waits. Returns `None` if the node is not known.
+    /// Records that a connection was closed; the next dial is delayed. Returns `None` if the node
+    /// is unknown.
     pub(super) fn closed(
         &mut self,
         node: NodeId,
@@ -346,7 +348,7 @@ impl Table {
         Some(was)
     }
 
-    /// Delays the next attempt on this lane: longer each time, and not in step with other nodes.
+    /// Delays the next dial on this lane: longer each time, and with jitter.
     pub(super) fn back_off(&mut self, node: NodeId, lane: Lane, now: Time) {
         let (min, max) = if node > self.me {
             (self.knock_ms, self.knock_ms)
@@ -397,7 +399,7 @@ impl Peer {
         }
     }
 
-    /// Sets a new address: worth an attempt at once.
+    /// Sets a new address and makes the next dial due at once.
     fn move_to(&mut self, address: &str, now: Time) {
         address.clone_into(&mut self.address);
         self.resolved.clear();
@@ -407,7 +409,7 @@ impl Peer {
         }
     }
 
-    /// Returns whether `me` is the side that dials for this lane.
+    /// Returns whether `me` is to dial this lane.
     fn is_dialled(&self, me: NodeId, lane: Lane) -> bool {
         self.standing == Standing::Known
             && !self.address.is_empty()
@@ -525,7 +527,7 @@ mod tests {
         assert_eq!(table.open(node, Lane::Bulk), Some(used), "it stays");
     }
 
-    /// Addresses looked up before the node moved are ignored.
+    /// The result of a look-up that began before the node moved is ignored.
     #[test]
     fn the_addresses_of_a_former_name_are_not_taken() {
         let mut table = table();
@@ -552,20 +554,22 @@ mod tests {
         let at = table.next_parting().unwrap();
         assert_eq!(at, NOW.plus_ms(Limits::default().parting_ms));
         assert_eq!(table.parting(at), [NodeId(1)]);
-        // A repeated table does not give it more time.
+        // A repeated table does not extend its time.
         table.follow(&told(&next, &[1]), NOW.plus_ms(1));
         assert_eq!(table.next_parting(), Some(at));
         table.closed(NodeId(1), Lane::Control, used, NOW);
         assert_eq!(table.need(NodeId(1), Lane::Control, at), None, "not dialled");
         table.forget_guest(NodeId(1));
         assert!(!table.has(NodeId(1)));
-        // A removed node without a connection is gone at once, and the node itself is no peer.
+        // A removed node without a connection is dropped at once, and the node itself is not a
+        // peer.
         table.follow(&told(&[(3, ""), (4, "127.0.0.1:4")], &[1, 2]), NOW);
         assert_eq!(table.others().collect::<Vec<_>>(), [NodeId(4)]);
         assert_eq!(table.next_parting(), None);
     }
 
-    /// The other node dials. A node that has waited for it for long asks why it does not.
+    /// The other node is to dial. A node that has waited long enough knocks to learn why it does
+    /// not.
     #[test]
     fn a_node_with_a_higher_id_is_only_knocked_at() {
         let mut table = table();

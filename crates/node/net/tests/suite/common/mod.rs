@@ -1,4 +1,4 @@
-//! A fake host behind a real reactor on loopback, and raw sockets to annoy it with.
+//! A fake host behind a real reactor on loopback, and raw sockets to disturb it with.
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
@@ -48,12 +48,12 @@ use quorate_wire::{
     encode_parts,
 };
 
-/// Longer than anything here takes; only a failing test waits that long.
+/// Upper bound on the time of any step; only a failing test waits that long.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
 pub(crate) const CLUSTER: u128 = 0x0123_4567_89ab_cdef;
 
-/// Event seen by the fake.
+/// Event seen by the fake host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     Up(NodeId, u32),
@@ -65,7 +65,7 @@ pub(crate) enum Event {
     Stop,
 }
 
-/// Task for the fake in its next `poll`.
+/// Task for the fake host in its next `poll`.
 pub(crate) enum Task {
     /// Send these bytes in a `Forward`.
     Forward(NodeId, Lane, Vec<u8>),
@@ -73,7 +73,7 @@ pub(crate) enum Task {
     Share(Vec<NodeId>, Payload),
     /// Send a `ReadRequest` with this id.
     Ask(NodeId, u64),
-    /// The same, and run this in the `submit` of the same turn.
+    /// Send a `ReadRequest` with this id, and run the closure in the `submit` of the same turn.
     AskThen(NodeId, u64, OnSubmit),
     EndTransfer(Result<NodeId, Refusal>),
     EndProbe(Probed),
@@ -81,23 +81,23 @@ pub(crate) enum Task {
     EndGroup(u64, Result<Answer, Denied>),
 }
 
-/// Called once, in `submit`.
+/// Closure called once, in `submit`.
 pub(crate) type OnSubmit = Box<dyn FnOnce() + Send>;
 
-/// The state that test and fake share.
+/// State shared by the test and the fake host.
 #[derive(Default)]
 pub(crate) struct World {
     pub(crate) events: Vec<Event>,
     pub(crate) tasks: VecDeque<Task>,
-    /// `outgoing` said yes, or no, to this node.
+    /// Number of frames to each node that the plane accepted.
     pub(crate) taken: BTreeMap<NodeId, u64>,
     pub(crate) lost: BTreeMap<NodeId, u64>,
     pub(crate) clients: BTreeSet<u64>,
-    /// By which doors clients came, in their order.
+    /// Doors by which clients connected, in order.
     pub(crate) doors: Vec<Door>,
-    /// Clients that have sent the last byte, and the number of bytes used then.
+    /// Clients that half-closed their connection, with the number of bytes consumed by then.
     pub(crate) half_closed: Vec<(u64, usize)>,
-    /// While set, clients are not ready.
+    /// While set, the front accepts no input.
     pub(crate) hold: bool,
     /// Pressure that the host reports.
     pub(crate) pressure: Option<Pressure>,
@@ -112,7 +112,7 @@ pub(crate) struct World {
     pub(crate) probes: usize,
     pub(crate) snapshots: Vec<Option<Slot>>,
     pub(crate) asked: Vec<(u64, Ask, bool)>,
-    /// Passed to the reactor in the next turn.
+    /// Table passed to the reactor in the next turn.
     pub(crate) table: Option<PeerTable>,
     /// The group uses the newest level.
     pub(crate) raised: bool,
@@ -129,13 +129,13 @@ impl Shared {
         self.world.lock().unwrap()
     }
 
-    /// Changes the world, and makes the reactor look.
+    /// Changes the state and wakes the reactor.
     pub(crate) fn change(&self, change: impl FnOnce(&mut World)) {
         change(&mut self.lock());
         let _ = (&self.wake).write(&[1]);
     }
 
-    /// Waits until the world looks like this.
+    /// Waits until the state satisfies a condition.
     pub(crate) fn wait(&self, what: &str, mut holds: impl FnMut(&World) -> bool) {
         let world = self.lock();
         let (world, timeout) =
@@ -159,7 +159,7 @@ impl Shared {
     }
 }
 
-/// Echoes lines to clients; does to peers what the test says.
+/// The fake host: echoes lines to clients, and performs the tasks of the test with peers.
 pub(crate) struct Fake {
     member: Member,
     shared: Arc<Shared>,
@@ -169,7 +169,7 @@ pub(crate) struct Fake {
     outcomes: VecDeque<Outcome>,
 }
 
-/// The protocol of the clients: lines.
+/// The fake front, whose protocol is lines.
 pub(crate) struct Lines {
     shared: Arc<Shared>,
     outputs: BTreeMap<u64, Vec<u8>>,
@@ -178,14 +178,14 @@ pub(crate) struct Lines {
     dirty: VecDeque<u64>,
 }
 
-/// A batch that names these bytes.
+/// Returns a batch value that names these bytes.
 pub(crate) fn batch(bytes: &[u8]) -> Value {
     let length = u32::try_from(bytes.len()).unwrap();
     Value::Batch(BatchName { length, checksum: checksum(bytes), ..BatchName::default() })
 }
 
 impl Fake {
-    /// Returns the peers that were connected, as a status lists them.
+    /// Returns the peers that were connected, as listed in a status.
     fn known(&self) -> Vec<Peer> {
         let peer = |peer: &PeerUp| Peer {
             member: peer.member,
@@ -207,7 +207,7 @@ impl Fake {
         self.count(plane.send(NodeSet::one(to), lane, &encoded.header, body), &[to]);
     }
 
-    /// Sends a batch to several by reference.
+    /// Sends a batch to several peers by reference.
     fn share(&self, to: &[NodeId], payload: &Payload, plane: &mut dyn Plane) {
         let frame = Frame::Forward { value: batch(payload), bytes: payload };
         let encoded = encode_parts(self.member, &frame).unwrap();
@@ -414,7 +414,7 @@ impl ClientSide for Fake {
     }
 
     fn front_and_requests(&mut self, _: Now) -> (&mut Lines, impl Requests) {
-        // A front without a replica asks nothing.
+        // A front without a replica makes no requests.
         (&mut self.front, Asked::busy())
     }
 
@@ -566,7 +566,7 @@ impl Host for Fake {
     }
 }
 
-/// Parameters of a node's start; the defaults suit most tests.
+/// Parameters for starting a node; the defaults suit most tests.
 pub(crate) struct Start {
     pub(crate) node: u32,
     pub(crate) boot: u32,
@@ -607,7 +607,7 @@ impl Start {
     }
 }
 
-/// A node with its ports.
+/// A node that is bound to its ports but not running.
 pub(crate) struct Bound {
     start: Start,
     pub(crate) listeners: Listeners,
@@ -678,7 +678,7 @@ impl Node {
         patient(TcpStream::connect(&self.client).unwrap())
     }
 
-    /// Stops, and waits for the end.
+    /// Stops the node and waits for its end.
     pub(crate) fn stop(mut self) {
         self.handle.stop();
         self.thread.take().unwrap().join().unwrap();
@@ -688,7 +688,7 @@ impl Node {
         self.thread.take().unwrap().join().unwrap();
     }
 
-    /// Waits until the metrics look like this.
+    /// Waits until the metrics satisfy a condition.
     pub(crate) fn wait_stats(&self, what: &str, holds: impl Fn(&quorate_net::Stats) -> bool) {
         let start = Instant::now();
         while !holds(&self.handle.metrics().unwrap().stats) {
@@ -704,7 +704,7 @@ impl Drop for Node {
     }
 }
 
-/// Node 1 alone, with these further nodes known but not there.
+/// Starts node 1 alone, with these further nodes known but not running.
 pub(crate) fn lone(limits: Limits, others: &[u32]) -> Node {
     let bound = Start { limits, ..Start::node(1) }.bind();
     let mut peers = vec![bound.peer_address()];
@@ -714,14 +714,14 @@ pub(crate) fn lone(limits: Limits, others: &[u32]) -> Node {
     bound.run(&peers)
 }
 
-/// Fails instead of hanging.
+/// Sets timeouts, so that a test fails instead of hanging.
 pub(crate) fn patient(stream: TcpStream) -> TcpStream {
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
     stream.set_write_timeout(Some(DEADLINE)).unwrap();
     stream
 }
 
-/// A hello of this node to node 1.
+/// Returns a hello from this node to node 1.
 pub(crate) fn hello(node: u32) -> Hello<'static> {
     Hello {
         levels: Levels::SUPPORTED,
@@ -751,7 +751,7 @@ impl Raw {
         Self { stream, bytes: Vec::new() }
     }
 
-    /// Connected, with the handshake done.
+    /// Connects and completes the handshake.
     pub(crate) fn greet(node: &Node, hello: Hello<'_>) -> Self {
         let mut raw = Self::connect(node);
         raw.say(&hello);
@@ -769,7 +769,7 @@ impl Raw {
         self.stream.write_all(&bytes).unwrap();
     }
 
-    /// The next frame, in short; `end` if the connection was closed.
+    /// Returns the next frame in short form; `end` if the connection was closed.
     pub(crate) fn answer(&mut self) -> String {
         let mut chunk = [0; 65536];
         loop {

@@ -1,4 +1,4 @@
-//! Events of the replica.
+//! Handling of the replica's events.
 
 use quorate_access::Role;
 use quorate_core::value::StreamName;
@@ -18,7 +18,7 @@ use crate::streams::{
 };
 
 impl Connection {
-    /// A request of this connection ended; it was answered under `tag`.
+    /// Handles the answer to the request with this tag.
     pub(crate) fn answered(&mut self, tag: StreamTag, event: StreamEvent<'_>, cx: &mut Cx<'_>) {
         match &self.state {
             State::Reading(reading) => {
@@ -31,7 +31,7 @@ impl Connection {
                 self.closed(piece, event, cx);
             }
             State::Asked(asked, _) if *asked == tag => self.on_answer(event, cx),
-            // It was for something that is over.
+            // The answer belongs to a request that is over.
             _ => {}
         }
     }
@@ -69,7 +69,7 @@ impl Connection {
                 self.state = State::Listing(after);
                 self.list(cx);
             }
-            // An answer to another question: the outcome is unknown.
+            // The answer is of the wrong kind, so the outcome is unknown.
             _ => self.refuse(Failure::Unknown),
         }
     }
@@ -106,14 +106,14 @@ impl Connection {
     /// Records that all bytes before this position are durable.
     pub(crate) fn durable(&mut self, position: u64, cx: &mut Cx<'_>) {
         if let State::Writing(writing) = &mut self.state {
-            // A client relies on it that positions never go back.
+            // Clients rely on positions that never decrease.
             writing.is_untold |= position > writing.durable;
             writing.durable = writing.durable.max(position);
         }
         self.look_for_room(cx);
     }
 
-    /// Checks for space for untaken input, and returns its size.
+    /// Checks for space for input that was not consumed, and returns its size.
     pub(crate) fn look_for_room(&mut self, cx: &mut Cx<'_>) -> usize {
         let State::Writing(writing) = &mut self.state else {
             return 0;
@@ -141,11 +141,11 @@ impl Connection {
             cx.forget(tag);
         }
         self.say(&Answer::Ended { position });
-        // This answers a close that was accepted.
+        // This also answers a close in flight.
         self.become_idle(closing.is_none());
     }
 
-    /// Continues after space became free in the output.
+    /// Continues after output was sent.
     pub(crate) fn feed(&mut self, cx: &mut Cx<'_>) {
         self.hungry = false;
         match &self.state {
@@ -213,7 +213,8 @@ impl Connection {
         self.step(next, cx);
     }
 
-    /// Handles bytes read: requests those that are missing after them, and sends the next ones.
+    /// Handles the bytes of a read: requests those still missing after them, and sends those that
+    /// are next.
     fn fetched(&mut self, number: usize, bytes: &Blocks, cx: &mut Cx<'_>) {
         let State::Reading(reading) = &mut self.state else {
             return;
@@ -230,7 +231,7 @@ impl Connection {
         self.go_on(cx);
     }
 
-    /// Requests bytes as long as there is space.
+    /// Requests bytes while there is space.
     fn go_on(&mut self, cx: &mut Cx<'_>) {
         if let Err(refusal) = cx.check(&self.login, Role::Reader) {
             return self.refuse(refusal);
@@ -285,7 +286,7 @@ fn ask_to_read(
     cx.ask(Owner::Connection(id), |streams, tag| streams.read(tag, &reading.name, from, bytes))
 }
 
-/// Converts the information to its wire form.
+/// Converts a stream's description to its wire form.
 fn shown(info: &Info) -> wire::Info<'_> {
     wire::Info {
         id: info.id,

@@ -14,16 +14,16 @@ use crate::streams::{
     shared::{Cx, Owner},
 };
 
-/// Fewer bytes are copied: memory for them alone, or a read for their frame's end alone, costs
-/// more.
+/// Minimum bytes of a direct read; fewer are copied, because separate memory, or a read for the end
+/// of a frame, costs more.
 const INTAKE_BYTES_MIN: usize = 16 << 10;
-/// Maximum bytes of one read: others wait meanwhile.
+/// Maximum bytes of one direct read, because other clients wait meanwhile.
 const INTAKE_BYTES_MAX: usize = 256 << 10;
-/// After data frames of this length another one is expected.
+/// Length of a data frame after which another long one is expected.
 const BULK_BYTES_MIN: usize = 128 << 10;
 
 impl Connection {
-    /// Takes frames from `bytes` while it is their turn; returns the number of bytes used.
+    /// Consumes frames from `bytes` while they are allowed; returns the number of bytes consumed.
     pub(crate) fn receive(&mut self, bytes: &[u8], cx: &mut Cx<'_>) -> usize {
         let mut used = 0;
         while !self.ending && used < bytes.len() {
@@ -32,13 +32,13 @@ impl Connection {
                 more => used += more,
             }
         }
-        // Nothing is parsed after garbage.
+        // Input after a malformed frame is ignored.
         if self.ending { bytes.len() } else { used }
     }
 
-    /// Handles readable bytes: those of a long data frame are read to where they are kept. Between
-    /// two such frames the head of the next is read by itself, otherwise the bytes after it would
-    /// be copied.
+    /// Handles readable input. The bytes of a long data frame are read directly into the store.
+    /// Between two such frames the next head is read alone; otherwise the bytes after it would have
+    /// to be copied.
     pub(crate) fn intake(
         &mut self,
         cx: &mut Cx<'_>,
@@ -67,8 +67,8 @@ impl Connection {
         Intake::Done
     }
 
-    /// Takes one frame, or a part of a data frame; returns the number of bytes used, 0 to be called
-    /// again with the same bytes.
+    /// Consumes one frame, or a part of a data frame. Returns the number of bytes consumed; 0 means
+    /// that it must be called again with the same bytes.
     fn take(&mut self, bytes: &[u8], cx: &mut Cx<'_>) -> usize {
         if self.data_left > 0 {
             return self.data(&bytes[..bytes.len().min(self.data_left)], cx);
@@ -97,7 +97,7 @@ impl Connection {
     fn frame(&mut self, bytes: &[u8], cx: &mut Cx<'_>) -> Result<usize, Malformed> {
         match head(bytes)? {
             Found::NeedMore(_) => Ok(0),
-            // Data is used on arrival.
+            // Data is consumed as it arrives.
             Found::Frame(head, _) if head.is_data() => {
                 match &self.state {
                     State::Writing(_) | State::Idle { ended: true } => {
@@ -118,7 +118,7 @@ impl Connection {
         }
     }
 
-    /// The next bytes of the frame of data.
+    /// Stores the next bytes of the data frame; returns the number consumed.
     fn data(&mut self, bytes: &[u8], cx: &mut Cx<'_>) -> usize {
         if matches!(self.state, State::Writing(_))
             && let Err(refusal) = cx.check(&self.login, Role::Writer)
@@ -139,7 +139,7 @@ impl Connection {
                 }
                 taken
             }
-            // Void: the piece ended.
+            // The piece was ended, so the data is void.
             _ => bytes.len(),
         };
         self.data_left -= taken;
@@ -188,7 +188,7 @@ impl Connection {
         }
     }
 
-    /// Something that is answered by itself.
+    /// Handles a request that gets a single response.
     fn request(&mut self, ask: Ask<'_>, cx: &mut Cx<'_>) {
         if let Err(refusal) = self.begin(ask, cx) {
             self.refuse(refusal);
@@ -245,7 +245,7 @@ impl Connection {
     }
 }
 
-/// The role that may ask for this.
+/// Returns the role that a request needs.
 const fn needs(ask: &Ask<'_>) -> Role {
     match ask {
         Ask::Stat { .. }
@@ -262,7 +262,7 @@ const fn needs(ask: &Ask<'_>) -> Role {
     }
 }
 
-/// Parses the stream name after which a list begins; none if it begins at the first stream.
+/// Parses the stream name after which a list begins; `None` begins at the first stream.
 fn behind(after: &str) -> Result<Option<Name>, BadName> {
     if after.is_empty() {
         return Ok(None);

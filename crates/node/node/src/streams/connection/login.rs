@@ -1,5 +1,4 @@
-//! Login of a client. Its password is checked by another thread; further input waits until that is
-//! done.
+//! Login of a client. Another thread checks its password; further input waits for the verdict.
 
 use quorate_access::{Claimed, NotChecked};
 use quorate_replica::front::Failure;
@@ -9,7 +8,7 @@ use super::{Connection, State};
 use crate::streams::{refusal::Refusal, shared::Cx};
 
 impl Connection {
-    /// Has a password checked.
+    /// Starts the check of a password.
     pub(super) fn log_in(&mut self, name: &str, password: Password<'_>, cx: &mut Cx<'_>) {
         let Some(users) = cx.requests.users() else {
             return self.refuse(Failure::NoQuorum);
@@ -47,7 +46,7 @@ impl Connection {
         }
     }
 
-    /// Ends the connection: a client that guesses has to reconnect for each guess.
+    /// Ends the connection, so that a client must reconnect for each guess.
     fn wrong(&mut self, cx: &mut Cx<'_>) {
         cx.shared.wrong_passwords += 1;
         self.end(Refusal::wrong_password(), cx);

@@ -1,36 +1,36 @@
-//! Output queue of a client, in order: frames, and bytes of streams from the memory that they were
-//! read into.
+//! Output queue of a client, in order: frames, and stream bytes shared with the memory into which
+//! they were read.
 
 use std::{collections::VecDeque, ops::Range};
 
 use quorate_log::disk::Blocks;
 use quorate_wire::streams::{Answer, BYTES_MAX, bytes_head};
 
-/// Fewer bytes are copied: another call costs the kernel about as much, and a reference keeps alive
-/// more than these.
+/// Minimum length of shared bytes; fewer are copied. Another system call costs about as much, and a
+/// reference retains more memory than these bytes.
 const SHARED_BYTES_MIN: usize = 4 << 10;
 
 /// Pending output.
 #[derive(Debug, Default)]
 pub(super) struct Output {
     frames: Vec<u8>,
-    /// Parts after those frames.
+    /// Parts after the leading frames.
     parts: VecDeque<Part>,
-    /// Bytes of all parts.
+    /// Total bytes of all parts.
     parts_bytes: usize,
 }
 
-/// Bytes of a stream, whose head precedes them in the queue, and the frames after them.
+/// Stream bytes, whose head precedes them in the queue, and the frames after them.
 #[derive(Debug)]
 struct Part {
     bytes: Blocks,
-    /// Range of these bytes still to be sent.
+    /// Range of the stream bytes that is not sent yet.
     left: Range<usize>,
     frames: Vec<u8>,
 }
 
 impl Output {
-    /// Returns the pending bytes.
+    /// Returns the number of unsent bytes.
     pub(super) fn len(&self) -> usize {
         self.frames.len() + self.parts_bytes
     }
@@ -39,12 +39,12 @@ impl Output {
         self.frames.is_empty() && self.parts_bytes == 0
     }
 
-    /// Memory that this keeps alive.
+    /// Returns the memory retained by the queue.
     pub(super) const fn held_bytes(&self) -> usize {
         self.frames.capacity() + self.parts_bytes
     }
 
-    /// Releases memory that is not needed while nothing is to be sent.
+    /// Releases unused memory while the queue is empty, except for `bytes`.
     pub(super) fn shrink_to(&mut self, bytes: usize) {
         self.frames.shrink_to(bytes);
     }
@@ -53,7 +53,7 @@ impl Output {
         self.append(|frames| answer.encode(frames));
     }
 
-    /// Frames of these bytes of a stream, the first of which has this position.
+    /// Appends stream bytes as data frames; the first byte has this position.
     pub(super) fn say_bytes(&mut self, mut position: u64, bytes: &Blocks) {
         let mut from = 0;
         while from < bytes.len() {
@@ -90,7 +90,7 @@ impl Output {
         }
     }
 
-    /// Returns the next contiguous bytes.
+    /// Returns the next contiguous bytes to send.
     pub(super) fn next(&self) -> &[u8] {
         match self.parts.front() {
             Some(part) if self.frames.is_empty() => &part.bytes[part.left.clone()],
@@ -98,7 +98,7 @@ impl Output {
         }
     }
 
-    /// Removes this number of bytes of [`Self::next`], which were sent.
+    /// Removes sent bytes from the front of [`Self::next`].
     pub(super) fn sent(&mut self, count: usize) {
         if !self.frames.is_empty() {
             self.frames.drain(..count);
@@ -130,7 +130,7 @@ mod tests {
         BlockPool::new(0, 0).copy(&bytes)
     }
 
-    /// Returns the output as sent in pieces of at most `most` bytes.
+    /// Returns the whole output, as sent in parts of at most `most` bytes.
     fn sent(output: &mut Output, most: usize) -> Vec<u8> {
         let mut all = Vec::new();
         while !output.is_empty() {

@@ -1,4 +1,4 @@
-//! Invariants for any bytes that `quorate restore` is given.
+//! Invariants that hold for any bytes given to `quorate restore`.
 
 use std::{fs, path::Path};
 
@@ -11,13 +11,13 @@ use quorate_node::{
 use quorate_replica::backup::{Bad, Checked, NewGroup, check as check_backup};
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Bytes of a header before the store's name, and where in it the size and the checksum of the
-/// stream are.
+/// Bytes of a header before the name of the store; and the offset in it of the stream's size and
+/// checksum.
 const HEADER: usize = 70;
 const STREAM: std::ops::Range<usize> = 45..69;
 const SUM: usize = 4;
 
-/// Checks the bytes as they are, and with every checksum and length corrected.
+/// Checks the bytes unchanged, and with every checksum and length corrected.
 pub(crate) fn check(bytes: &[u8]) {
     read(bytes);
     read(&sealed(bytes));
@@ -43,7 +43,7 @@ fn read(bytes: &[u8]) {
     let Ok(group) = NewGroup::of(&checked, 99, "here:1") else {
         return;
     };
-    // A valid backup is restored, as the node in its header.
+    // A valid backup is restored as the node in its header.
     let memory = Path::new("/dev/shm");
     let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
     let folder = folder.expect("a folder of our own");
@@ -55,7 +55,7 @@ fn read(bytes: &[u8]) {
     assert_eq!(identity.founding().cluster, 99);
     assert_eq!(identity.founding().node, group.node);
     drop(identity);
-    // A second one into the same folder changes nothing.
+    // A second restore into the same folder changes nothing.
     let before = names(&data);
     assert!(restoring::restore(&data, bytes, &checked, &group, 5).is_err());
     assert_eq!(names(&data), before);
@@ -68,7 +68,7 @@ fn names(folder: &Path) -> Vec<std::ffi::OsString> {
     names
 }
 
-/// Returns the same header and contents as the encoder would have written them.
+/// Returns the same header and contents in the encoder's form.
 pub(crate) fn sealed(bytes: &[u8]) -> Vec<u8> {
     let length = match bytes.get(10..12) {
         Some(length) => usize::from(u16::from_be_bytes([length[0], length[1]])),

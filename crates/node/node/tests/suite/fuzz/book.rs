@@ -1,4 +1,4 @@
-//! Invariants for any bytes that the address book may have, the file `peers`.
+//! Invariants that hold for any contents of the address book, the file `peers`.
 
 use std::{fs, path::Path};
 
@@ -8,9 +8,9 @@ use quorate_node::{
     identity::{AddressBook, Expected, Founding, Identity},
 };
 
-/// Checks the bytes as they are, and with the checksum at the end corrected.
+/// Checks the bytes unchanged, and with the checksum at the end corrected.
 pub(crate) fn check(bytes: &[u8]) {
-    // In memory where there is such a place: saving syncs.
+    // In memory if possible, because saving syncs.
     let memory = Path::new("/dev/shm");
     let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
     let folder = folder.expect("a folder of our own");
@@ -31,7 +31,7 @@ pub(crate) fn check(bytes: &[u8]) {
 
 fn open(folder: &Path) -> Identity<LockedFolder> {
     let home = LockedFolder::open(folder).expect("it is there");
-    // It is a hint: the node starts with any content.
+    // The book is a hint: the node starts with any contents.
     Identity::open(home, &Expected::default()).expect("a book never stops a start")
 }
 
@@ -47,7 +47,7 @@ fn read(folder: &Path, bytes: &[u8]) {
         }
         None => assert_eq!(book.check(), Ok(())),
     }
-    // The book is unchanged by writing and reading it.
+    // Writing and reading leaves the book unchanged.
     identity.set_book(book.clone());
     identity.save_book().expect("a folder of our own");
     drop(identity);
@@ -55,8 +55,8 @@ fn read(folder: &Path, bytes: &[u8]) {
     assert_eq!((again.book(), again.book_lost()), (&book, None));
 }
 
-/// Returns the text before the last line that begins with `checksum`, with the correct checksum
-/// line.
+/// Returns the text before the last line that begins with `checksum`, followed by the correct
+/// checksum line.
 fn sealed(bytes: &[u8]) -> Vec<u8> {
     let mark = b"checksum ";
     let at = bytes.windows(mark.len()).rposition(|window| window == mark);

@@ -1,4 +1,4 @@
-//! Invariants for any bytes that an identity file may have.
+//! Invariants that hold for any contents of an identity file.
 
 use std::{fs, path::Path};
 
@@ -7,9 +7,9 @@ use quorate_node::{
     identity::{Expected, Identity, IdentityError},
 };
 
-/// Checks the bytes as they are, and with the checksum at the end corrected.
+/// Checks the bytes unchanged, and with the checksum at the end corrected.
 pub(crate) fn check(bytes: &[u8]) {
-    // In memory where there is such a place: saving syncs.
+    // In memory if possible, because saving syncs.
     let memory = Path::new("/dev/shm");
     let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
     let folder = folder.expect("a folder of our own");
@@ -26,7 +26,7 @@ fn read(folder: &Path, bytes: &[u8]) {
     let peeked = LockedFolder::peek(folder);
     let mut identity = match open(folder) {
         Ok(identity) => identity,
-        // A removed node does not start; its founding can still be read.
+        // A removed node does not start, but its founding record can still be read.
         Err(error @ IdentityError::Removed { .. }) => {
             assert!(peeked.is_ok() && !error.hint().is_empty());
             return;
@@ -39,7 +39,7 @@ fn read(folder: &Path, bytes: &[u8]) {
     };
     let (founding, boot) = (identity.founding().clone(), identity.boot());
     assert_eq!(peeked.as_ref(), Ok(&founding), "both readers say the same");
-    // The next start counts, and the identity is unchanged by writing and reading it.
+    // The next start is counted, and writing and reading leaves the identity unchanged.
     let last = identity.begin_boot();
     assert_eq!(last.is_err(), boot == u32::MAX, "{last:?}");
     let (incarnation, admitted) = (identity.incarnation(), identity.admitted().clone());
@@ -50,8 +50,8 @@ fn read(folder: &Path, bytes: &[u8]) {
     assert_eq!((again.incarnation(), again.admitted()), (incarnation, &admitted));
 }
 
-/// Returns the text before the last line that begins with `checksum`, with the correct checksum
-/// line.
+/// Returns the text before the last line that begins with `checksum`, followed by the correct
+/// checksum line.
 fn sealed(bytes: &[u8]) -> Vec<u8> {
     let mark = b"checksum ";
     let at = bytes.windows(mark.len()).rposition(|window| window == mark);

@@ -76,8 +76,8 @@ fn book() -> AddressBook {
     }
 }
 
-/// Nodes of a group that others founded, on terms of its own: joining, joined, leasing, and
-/// removed.
+/// Returns identities of nodes in a group founded by others, on unusual terms: joining, joined,
+/// leasing, and removed.
 fn joined() -> Vec<Seed> {
     let folder = tempfile::tempdir().expect("a folder");
     let member = |node| (NodeId(node), format!("10.0.0.{node}:7451"));
@@ -156,7 +156,7 @@ fn backups() -> Vec<Seed> {
             seeds.push(Seed { name, bytes });
         }
     }
-    // An empty file, and one with the wrong content.
+    // An empty file, and one with the wrong contents.
     for (name, stream) in [("empty", &b""[..]), ("no-snapshot", b"whatever this may be")] {
         let (bytes, _) = file_of(&header_of(stream), stream, 5);
         let name = name.to_owned();
@@ -170,14 +170,15 @@ fn no_bytes_of_a_book_stop_a_node() {
     driver::run("book", &books(), 5_000, book::check);
 }
 
-/// Resealing, as done after mutations, leaves a valid file unchanged.
+/// Resealing, as done after mutations, leaves a valid backup unchanged.
 #[test]
 fn a_whole_backup_is_sealed_already() {
     let whole = backups().into_iter().filter(|seed| !seed.name.ends_with("-cut"));
     let mut flipped = 0;
     for Seed { name, bytes } in whole {
         assert!(backup::sealed(&bytes) == bytes, "{name}");
-        // A flipped bit of the contents is accepted, where a checksum alone would have detected it.
+        // A resealed backup with a flipped bit in its contents is accepted, although the checksum
+        // alone would have detected the change.
         let mut damaged = bytes.clone();
         let last = damaged.len() - 41;
         damaged[last] ^= 1;

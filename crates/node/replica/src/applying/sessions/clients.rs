@@ -1,4 +1,4 @@
-//! Client sessions: each numbers single commands and keeps their replies ([session-2]).
+//! Client sessions: each numbers single commands and stores their replies ([session-2]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,26 +10,26 @@ use crate::{
     outcome::{Sequenced, SessionId},
 };
 
-/// Most sequences open per client session ([session-2]).
+/// Maximum number of open sequences per client session ([session-2]).
 pub const OPEN_SEQUENCES_MAX: u64 = 64;
 /// Overhead of a stored reply beyond its bytes.
 const REPLY_OVERHEAD_BYTES: usize = 64;
 
-/// Tells repeated registrations apart from new ones: origin, boot, number.
+/// Origin, boot and number of a registration: tells a repeated one from a new one.
 pub(super) type Request = (NodeId, u32, u64);
 
 /// Verdict on a client's numbered command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict<'a> {
-    /// Execute, and report the reply with [`super::Sessions::executed`].
+    /// Not executed yet: execute it, and report the reply with [`super::Sessions::executed`].
     Execute,
-    /// Executed before; this was the reply.
+    /// Executed before, with this reply.
     Stored(&'a [u8]),
-    /// Executed before, reply forgotten.
+    /// Executed before; the reply is no longer stored.
     Forgotten,
-    /// More sequences open than a session may have.
+    /// The session already has the maximum number of open sequences.
     Full,
-    /// No such session ([session-4]).
+    /// The session does not exist ([session-4]).
     Unknown,
 }
 
@@ -37,9 +37,10 @@ pub(crate) enum Verdict<'a> {
 pub(super) struct ClientSession {
     pub(super) request: Request,
     pub(super) last_slot: u64,
-    /// Sequences below are executed, or the client said that it needs them no more.
+    /// Lowest open sequence: those below are executed, or the client has acknowledged them.
     pub(super) low: u64,
-    /// Executed at or above `low`; `None` when the reply was too much to keep.
+    /// Executed sequences at or above `low`, with their replies; `None` if the reply was too large
+    /// to store.
     pub(super) done: BTreeMap<u64, Option<Vec<u8>>>,
 }
 
@@ -63,12 +64,12 @@ impl ClientSession {
     }
 }
 
-/// All clients' sessions.
+/// Sessions of all clients.
 #[derive(Clone, Debug)]
 pub(super) struct ClientSessions {
-    /// Most sessions kept.
+    /// Maximum number of sessions.
     max: usize,
-    /// Most bytes of replies kept.
+    /// Maximum size of all stored replies, in bytes.
     reply_bytes_max: usize,
     table: BTreeMap<SessionId, ClientSession>,
     by_request: BTreeMap<Request, SessionId>,
@@ -99,19 +100,19 @@ impl ClientSessions {
         self.make_room(id, changed);
     }
 
-    /// Returns the session that this registration began, while it lives.
+    /// Returns the session that this registration began, if it still exists.
     pub(super) fn registered(&self, request: Request) -> Option<SessionId> {
         self.by_request.get(&request).copied()
     }
 
-    /// Returns boot and number of the last registration by this origin whose session lives.
+    /// Returns boot and number of this origin's last registration whose session still exists.
     pub(super) fn last(&self, origin: NodeId) -> Option<(u32, u64)> {
         let all = (origin, 0, 0)..=(origin, u32::MAX, u64::MAX);
         let ((_, boot, number), _) = self.by_request.range(all).next_back()?;
         Some((*boot, *number))
     }
 
-    /// Judges a client's numbered command, decided in `slot` ([session-2]).
+    /// Returns the verdict on a client's numbered command, decided in `slot` ([session-2]).
     pub(super) fn verdict(
         &mut self,
         slot: Slot,
@@ -162,7 +163,7 @@ impl ClientSessions {
         }
     }
 
-    /// Stores the reply to a command that [`Self::verdict`] let through.
+    /// Stores the reply to a command that [`Self::verdict`] allowed.
     pub(super) fn executed(&mut self, at: Sequenced, reply: &[u8], changed: &mut BTreeSet<Key>) {
         let Some(session) = self.table.get_mut(&at.session) else {
             return;
@@ -174,8 +175,8 @@ impl ClientSessions {
         self.make_room(at.session, changed);
     }
 
-    /// [session-3] Makes room in a full table: drops the sessions with the oldest last slot; if the
-    /// newest one alone is too much, its oldest replies.
+    /// [session-3] Makes space in a full table: drops the sessions with the oldest last slot. If
+    /// the newest session alone is too large, drops its oldest replies.
     fn make_room(&mut self, newest: SessionId, changed: &mut BTreeSet<Key>) {
         while self.table.len() > self.max || self.reply_bytes > self.reply_bytes_max {
             let oldest = self.by_age.iter().map(|(_, id)| *id).find(|id| *id != newest);
@@ -202,7 +203,7 @@ impl ClientSessions {
         }
     }
 
-    /// Ends the session with this id, if it is one of these.
+    /// Ends the client session with this id, if it exists.
     pub(super) fn remove(&mut self, id: SessionId, changed: &mut BTreeSet<Key>) {
         let Some(session) = self.table.remove(&id) else {
             return;
@@ -216,15 +217,15 @@ impl ClientSessions {
         }
     }
 
-    /// Adopts a session as a persistent service kept it, without its replies.
+    /// Adds a session restored from a persistent service, without its replies.
     pub(super) fn adopt(&mut self, id: SessionId, session: ClientSession) {
         self.by_request.insert(session.request, id);
         self.by_age.insert((session.last_slot, id));
         self.table.insert(id, session);
     }
 
-    /// Adopts a reply as a persistent service kept it, of a session that was adopted. `None`:
-    /// unreadable.
+    /// Adds a reply restored from a persistent service to its session, which was added before.
+    /// `None`: unreadable.
     pub(super) fn adopt_reply(&mut self, id: SessionId, sequence: u64, value: &[u8]) -> Option<()> {
         let reply = decode_reply(value)?;
         let session = self.table.get_mut(&id)?;
@@ -242,7 +243,7 @@ impl ClientSessions {
         Some(encode_reply(reply.as_deref()))
     }
 
-    /// Sessions, then replies.
+    /// Returns the keys of all sessions, then those of all replies.
     pub(super) fn keys(&self) -> impl Iterator<Item = Key> {
         let clients = self.table.keys().map(|id| Key::Client(*id));
         let replies = self.table.iter().flat_map(|(id, session)| {

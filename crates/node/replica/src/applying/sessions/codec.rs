@@ -1,4 +1,4 @@
-//! Sessions as bytes: how a persistent service keeps the table, and how it is compared between
+//! Encoding of sessions: for the metadata of a persistent service, and for comparisons between
 //! nodes.
 
 use std::fmt;
@@ -7,7 +7,7 @@ use quorate_core::node_id::NodeId;
 
 use crate::{fields::Fields, outcome::SessionId};
 
-/// Keys under which a persistent service keeps the table.
+/// Keys under which a persistent service stores the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Key {
     Node(NodeId),
@@ -30,7 +30,7 @@ impl fmt::Display for Unreadable {
 impl std::error::Error for Unreadable {}
 
 impl Key {
-    /// Encodes the key, big-endian, so that keys sort as what they name.
+    /// Encodes the key, big-endian, so that encoded keys sort like the numbers in them.
     pub(super) fn encode(self) -> Vec<u8> {
         let mut key = Vec::with_capacity(21);
         match self {

@@ -1,7 +1,7 @@
 //! Node sessions: each numbers the batches of one process start of one node.
 //!
-//! Batches execute in the order of their numbers or not at all, so what an origin accepted executes
-//! once, in the order in which it was accepted, whatever was repeated or overtaken on the way.
+//! Batches execute in the order of their numbers or not at all. So whatever an origin accepted
+//! executes once, in the order of acceptance, even if messages are repeated or overtake each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,16 +10,16 @@ use quorate_core::{node_id::NodeId, slot::Slot, value::BatchName};
 use super::codec::Key;
 use crate::{fields::Fields, proposing::batch::Header};
 
-/// Whether a batch is executed, and why not.
+/// Verdict on a batch: executed now, or the reason why not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// The next batch of its origin.
+    /// Next batch of its origin, to be executed now.
     Now,
-    /// Executed before.
+    /// Batch that was executed before.
     Past,
-    /// An earlier one of its origin is missing; the origin sends both again.
+    /// Batch before which an earlier one of its origin is missing; the origin sends both again.
     Early,
-    /// Its session is unknown: it is never executed, in no slot ([session-4]).
+    /// Batch of an unknown session: never executed, in any slot ([session-4]).
     Never,
 }
 
@@ -58,7 +58,7 @@ impl NodeSession {
 /// The newest session of each node.
 #[derive(Clone, Debug)]
 pub(super) struct NodeSessions {
-    /// Most sessions kept.
+    /// Maximum number of sessions.
     max: usize,
     table: BTreeMap<NodeId, NodeSession>,
 }
@@ -76,9 +76,9 @@ impl NodeSessions {
         number: u64,
         changed: &mut BTreeSet<Key>,
     ) {
-        // A newer one fences the older: batches that an earlier start of this node left in flight
-        // are not executed any more. Their clients got "unknown", or disconnected with that
-        // process.
+        // A newer session fences the older one: batches that an earlier start of this node left in
+        // flight are not executed any more. Their clients received "unknown", or were disconnected
+        // when that process ended.
         if self.table.get(&origin).is_some_and(|held| (held.boot, held.number) >= (boot, number)) {
             return;
         }
@@ -94,7 +94,7 @@ impl NodeSessions {
         }
     }
 
-    /// Ends the session with this id, if it is one of these.
+    /// Ends the node session with this id, if it exists.
     pub(super) fn expire(&mut self, slot: u64, changed: &mut BTreeSet<Key>) {
         let node = self.table.iter().find(|(_, session)| session.slot == slot);
         if let Some((&node, _)) = node {
@@ -103,8 +103,8 @@ impl NodeSessions {
         }
     }
 
-    /// Returns whether a batch of this name, decided in `slot`, is executed. If so it counts as
-    /// executed from here on.
+    /// Returns whether a batch of this name, decided in `slot`, is to be executed. If so, marks it
+    /// as executed.
     pub(super) fn take_turn(
         &mut self,
         slot: Slot,
@@ -150,13 +150,13 @@ impl NodeSessions {
         Some((session.boot, session.number))
     }
 
-    /// Returns the id of a start's session, and the number that is next in it.
+    /// Returns the id of the session of this start of an origin, and the next number in it.
     pub(super) fn stand(&self, origin: NodeId, boot: u32) -> Option<(u64, u64)> {
         let session = self.table.get(&origin)?;
         (session.boot == boot).then_some((session.slot, session.next))
     }
 
-    /// Adopts a session as a persistent service kept it.
+    /// Adds a session restored from a persistent service.
     pub(super) fn adopt(&mut self, node: NodeId, session: NodeSession) {
         self.table.insert(node, session);
     }

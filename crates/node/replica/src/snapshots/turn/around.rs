@@ -1,4 +1,4 @@
-//! The parts of a replica that snapshots read and act on in one turn.
+//! Parts of a replica that snapshots use in one turn.
 
 use quorate_core::time::Time;
 use quorate_log::{Log, disk::Disk};
@@ -9,10 +9,10 @@ use crate::{
     service::StateMachine, storing::Storing,
 };
 
-/// Delay of a retry if something cannot be read or taken at the moment.
+/// Delay of a retry in milliseconds, if something cannot be read or accepted at the moment.
 pub(super) const SHORT_MS: u64 = 100;
 
-/// The parts, borrowed for the turn.
+/// Parts of the replica, borrowed for a turn.
 pub(crate) struct Around<'a, 'o, D: Disk, S> {
     pub(crate) now: Time,
     pub(crate) storing: &'a mut Storing<D>,

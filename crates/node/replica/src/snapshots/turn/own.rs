@@ -1,5 +1,5 @@
-//! The snapshot of this node's own state, and the start of its log: due work is begun, and counts
-//! once the base of the log records it.
+//! Snapshots of this node's own state, and the start of its log: starts due work, whose result
+//! counts once the base of the log references it.
 
 use quorate_core::{input::Input, slot::Slot};
 use quorate_log::disk::Disk;
@@ -14,7 +14,7 @@ use super::{
 use crate::{observing::events::Event, service::StateMachine};
 
 impl Snapshots {
-    /// Applies the content of the base, which is durable.
+    /// Applies the content of the log's base, which is now durable.
     pub(super) fn on_rebased<D: Disk, S: StateMachine>(
         &mut self,
         start: Slot,
@@ -46,7 +46,7 @@ impl Snapshots {
         around.catching_up.begins_at(start, around.protocol);
     }
 
-    /// Makes this the base of the log.
+    /// Replaces the base of the log.
     pub(super) fn rebase<D: Disk, S: StateMachine>(
         &mut self,
         start: Slot,
@@ -64,8 +64,9 @@ impl Snapshots {
         self.switch = Some(Switch { start, note, install, trims });
     }
 
-    /// [trim-1] Makes the log begin where this auxiliary requested, without a replacement of
-    /// earlier slots. Void if it begins there anyhow.
+    /// [trim-1] Moves the start of the log to the slot that the core requested for this auxiliary,
+    /// without a replacement of earlier slots. Has no effect if the log already begins there or
+    /// later.
     fn begin_hollow<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
         let Some(start) = self.forget.take() else {
             return;
@@ -79,7 +80,7 @@ impl Snapshots {
         self.switch = Some(Switch { start, note, install: None, trims: true });
     }
 
-    /// Ends the snapshot that was written completely.
+    /// Handles a snapshot that was written completely.
     pub(super) fn end_job<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
         if self.switch.is_some() {
             return;
@@ -104,7 +105,7 @@ impl Snapshots {
         }
     }
 
-    /// Ends a snapshot that failed at the disk or at the service.
+    /// Abandons a snapshot that failed at the disk or the service.
     pub(super) fn fail_job<D: Disk, S: StateMachine>(
         &mut self,
         why: String,
@@ -125,7 +126,7 @@ impl Snapshots {
         }
     }
 
-    /// Abandons the snapshot that is being taken: another one is due when it can be begun.
+    /// Abandons the snapshot that is being taken; another one is due as soon as it can be started.
     fn give_up_taking<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
         if let Some(job) = self.job.take_if(|job| matches!(job, Job::Taking(_))) {
             self.give_up(job, around);
@@ -146,13 +147,13 @@ impl Snapshots {
         }
     }
 
-    /// Begins due work: a snapshot, or a new start of the log.
+    /// Starts due work: a snapshot, or a new start of the log.
     pub(super) fn decide<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
         if around.log().rebase_failure().is_none() {
             self.asking.goes_on();
         }
         if self.switch.is_some() {
-            // It goes on when the disk lets it, which operators that ask should not wait for.
+            // The switch continues when the disk allows it, but operators should not wait for that.
             if let Some(error) = around.log().rebase_failure().cloned()
                 && self.asking.is_in_vain(around.now)
             {
@@ -176,8 +177,8 @@ impl Snapshots {
         let synced = around.applying.service_mut().synced_to();
         self.syncing_to = self.syncing_to.min(applied_to);
         let size = self.own.map_or(0, |own| own.bytes);
-        // [snap-6] The slots that a start would apply again count, not the written ones; and a sync
-        // costs no more where there is a snapshot for peers.
+        // [snap-6] The slots that a restart would apply again count, not the written ones. A sync
+        // costs the same whether or not there is a snapshot for peers.
         let (covered, cost) = match synced {
             Some(synced) => (synced.max(self.syncing_to), 0),
             None => (self.own.map_or(Slot(0), |own| own.at), size),
@@ -192,9 +193,9 @@ impl Snapshots {
         }
         let wanted = [self.wanted, self.asking.wanted()];
         let asked = wanted.into_iter().flatten().any(|at| at <= applied_to);
-        // [snap-4] A peer that receives this node's snapshot would have to start over with another,
-        // and a peer that learns from the log would need one again. A peer that makes progress has
-        // some room above the bound to finish in.
+        // [snap-4] A peer that receives this node's snapshot would have to start over with another
+        // one, and a peer that learns from the log would need one again. A peer that makes progress
+        // may finish even if the log exceeds its limit for a while.
         let now = around.now;
         let (roomy, moving) = match used {
             _ if used <= self.options.log_bytes_max => (true, true),
@@ -204,8 +205,8 @@ impl Snapshots {
             (roomy && self.serving.uses(&own)) || (moving && self.serving.moves(now, &own))
         });
         if sends {
-            // Nor does one that was begun earlier use the rate limit, and then replace the one that
-            // is being sent.
+            // A snapshot that was started before must not use up the rate limit either, and then
+            // replace the one that is being sent.
             self.give_up_taking(around);
         } else if asked || (due && synced.is_none()) {
             self.begin_taking(around);
@@ -226,19 +227,20 @@ impl Snapshots {
             false => None,
         });
         let own = kept.fold(own, Slot::min);
-        // [trim-2] The bytes of streams are in the log until the store has them.
+        // [trim-2] The log retains the bytes of streams until the store has them.
         self.streams_wanted_to = Some(own).filter(|own| *own > self.streams_kept_to);
         let own = own.min(self.streams_kept_to);
         let held = around.protocol.node().held();
-        // A log that lost its end may know less than the snapshot; it learns again.
+        // A log that lost its end may have decided less than the snapshot contains; the core learns
+        // it again.
         let decided_to = around.protocol.node().decided_to();
         let node = around.protocol.node();
-        // [trim-1] With an auxiliary engaged, full replicas may be no quorum for as long as one is
-        // absent.
+        // [trim-1] With an active auxiliary, full replicas may lack a quorum for as long as one of
+        // them is absent.
         let apart = node.configuration().members().iter().any(|m| m.auxiliary);
         let to = trim_to(own, held, used, apart, &self.options).min(decided_to);
         if to > start && around.log().freed_by(to) > 0 {
-            // A snapshot below it would be of no use to anybody.
+            // A snapshot below the start of the log is useless.
             let snapshot = self.own.filter(|own| own.at >= to);
             self.rebase(to, snapshot, None, around);
         }
@@ -249,7 +251,7 @@ impl Snapshots {
         around: &mut Around<'_, '_, D, S>,
     ) {
         if self.fetching.needed().is_none() {
-            // An earlier process began with it, and it is not needed any more.
+            // An earlier process started to receive a snapshot that is no longer needed.
             self.give_up_receiving(around);
         }
         let ready = self.job.is_none()
@@ -287,7 +289,7 @@ impl Snapshots {
         if taking.is_imaged() || !taking.writer.has_room() {
             return;
         }
-        // A service that is behind because of its image does not wait longer for it.
+        // A service that is behind because of its image is not delayed further by the rate limit.
         if !self.allowance.may(around.now) && around.applying.service_takes() {
             self.go_on_at = self.allowance.wake_at();
             return;
@@ -296,14 +298,14 @@ impl Snapshots {
         match taking.step(around.applying.service_mut(), disk) {
             Ok(bytes) => {
                 self.allowance.spend(bytes);
-                // One step a turn, so that no turn is held up by a snapshot.
+                // One step per turn, so that a snapshot does not hold up a turn.
                 self.go_on_at = Some(around.now);
             }
             Err(_) => self.fail_job("the service could not be read".to_owned(), around),
         }
     }
 
-    /// Handles damage of this node's snapshot: it takes another one, or needs a peer's.
+    /// Handles damage of this node's snapshot: the node takes another one, or needs a peer's.
     pub(super) fn lose_own<D: Disk, S: StateMachine>(
         &mut self,
         lost: Manifest,

@@ -1,4 +1,4 @@
-//! The service is rebuilt, once the replacement of its files is here.
+//! Renewal of the service, once a snapshot that replaces its files is available.
 
 use quorate_core::{slot::Slot, time::Time};
 use quorate_log::disk::Disk;
@@ -10,7 +10,8 @@ use super::{
 use crate::{observing::events::Event, service::StateMachine};
 
 impl Snapshots {
-    /// Starts a renewal: a scrub found files of the service damaged; the log begins here.
+    /// Starts a renewal after a scrub found damaged files of the service; `start` is the present
+    /// start of the log.
     pub(crate) fn renew(&mut self, now: Time, start: Slot) {
         if !self.renewal.is_under_way() {
             let until = now.plus_ms(PATIENCE_MS);
@@ -22,14 +23,14 @@ impl Snapshots {
         self.renewal
     }
 
-    /// Prolongs the renewal: a peer's snapshot makes progress.
+    /// Extends the time limit of the renewal, since a peer's snapshot makes progress.
     pub(in crate::snapshots) fn renewal_moves(&mut self, now: Time) {
         if let Renewal::Wanted { until, .. } = &mut self.renewal {
             *until = now.plus_ms(PATIENCE_MS);
         }
     }
 
-    /// Returns whether a snapshot is to be fetched for it.
+    /// Returns whether a snapshot must be fetched for the renewal.
     pub(in crate::snapshots) fn lacks_replacement(&self, start: Slot) -> bool {
         matches!(self.renewal, Renewal::Wanted { .. })
             && self.switch.is_none()
@@ -42,13 +43,14 @@ impl Snapshots {
         self.switch.is_none() && self.own.is_some_and(|own| own.at >= start)
     }
 
-    /// Returns whether everything is here, and only this node's leadership is in the way.
+    /// Returns whether everything is available and the renewal waits only until this node does not
+    /// lead.
     pub(crate) fn waits_to_follow(&self, start: Slot) -> bool {
         matches!(self.renewal, Renewal::Wanted { .. }) && self.has_replacement(start)
     }
 
-    /// Continues the renewal. Before anything is trimmed: the snapshot that arrived in this turn
-    /// counts only with the log after it.
+    /// Continues the renewal. Called before the log is trimmed, since a snapshot that arrived in
+    /// this turn is useful only with the log after it.
     pub(super) fn go_on_renewing<D: Disk, S: StateMachine>(
         &mut self,
         around: &mut Around<'_, '_, D, S>,
@@ -62,13 +64,13 @@ impl Snapshots {
             Renewal::Wanted { .. } => {
                 let failed = around.applying.service().has_failed();
                 let busy = self.job.is_some() || self.loading.is_some() || self.spoiled || failed;
-                // A leader hands over first, for it would serve nothing during the renewal.
+                // A leader hands over first, since it would serve nothing during the renewal.
                 if busy || around.protocol.leads() || !self.has_replacement(start) {
                     return;
                 }
                 self.renewal = match around.applying.service_mut().renew() {
                     Ok(()) => Renewal::Loading,
-                    // It was let go of just now, to be opened again.
+                    // The service closed its files just now, to open them again.
                     Err(_) if around.applying.service().has_failed() => return,
                     Err(why) => {
                         around.observing.tell(Event::SnapshotFailed { why });

@@ -1,4 +1,4 @@
-//! Scrub of this node's snapshot, a chunk at a time.
+//! Scrub of this node's snapshot, one chunk at a time.
 
 use quorate_log::disk::Disk;
 
@@ -11,22 +11,22 @@ use super::{
 };
 use crate::service::StateMachine;
 
-/// State of a chunk.
+/// Result of reading a chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Scrubbed {
-    /// The chunk is sound; its number of bytes.
+    /// The chunk is intact; its number of bytes.
     Sound(u64),
     /// The chunk could not be read now.
     NotNow,
-    /// The chunk is damaged, for this reason; the whole snapshot is useless, and is dropped.
+    /// The chunk is damaged, for this reason. The whole snapshot is useless, and is dropped.
     Damaged(String),
     /// The snapshot is no longer this node's.
     Gone,
 }
 
 impl Snapshots {
-    /// Reads the chunk that holds this place of this node's snapshot. `false`: there is none, or
-    /// that is its end.
+    /// Starts reading the chunk at this offset of this node's snapshot. Returns `false` if there is
+    /// no snapshot, or it ends there.
     pub(crate) fn scrub<D: Disk>(&mut self, offset: u64, disk: &mut D) -> bool {
         if self.reads.count(|purpose| purpose == Purpose::Scrub) > 0 || self.scrubbed.is_some() {
             return true;
@@ -38,19 +38,18 @@ impl Snapshots {
         true
     }
 
-    /// Takes the result.
+    /// Takes the result of the last chunk.
     pub(crate) fn take_scrubbed(&mut self) -> Option<Scrubbed> {
         self.scrubbed.take()
     }
 
-    /// Returns whether this node lacks a snapshot that it is taking in place of a damaged one.
+    /// Returns whether this node still lacks a snapshot that replaces a damaged one.
     pub(crate) fn lacks(&self) -> bool {
         self.own.is_none() && (self.wanted.is_some() || self.job.is_some() || self.switch.is_some())
     }
 
-    /// Rewrites the base of the log as it should be, since the file was damaged. Returns `false`
-    /// for an auxiliary that has forgotten earlier slots, for which this cannot be done, as its
-    /// base has another content.
+    /// Rewrites the base of the log, whose file was damaged. Returns `false` for an auxiliary that
+    /// has forgotten earlier slots: its base has other content, so this is impossible.
     pub(crate) fn restate_base<D: Disk, S: StateMachine>(
         &mut self,
         around: &mut Around<'_, '_, D, S>,
@@ -58,7 +57,7 @@ impl Snapshots {
         if around.protocol.node().is_hollow() {
             return false;
         }
-        // One that is on its way will be sound.
+        // A new base that is being written will be intact.
         if self.switch.is_none() {
             let start = around.log().start();
             self.rebase(start, self.own, None, around);

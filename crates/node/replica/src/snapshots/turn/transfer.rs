@@ -1,5 +1,5 @@
-//! Snapshots on their way between nodes: a peer's that is received, and the own one that peers are
-//! sent.
+//! Transfers of snapshots between nodes: receives a peer's snapshot, and sends this node's snapshot
+//! to peers.
 
 use quorate_core::{node_id::NodeId, node_set::NodeSet, slot::Slot};
 use quorate_log::disk::Disk;
@@ -17,17 +17,17 @@ use super::{
 };
 use crate::{observing::events::Event, outbox::RETRY_MS, service::StateMachine};
 
-/// Bytes of a snapshot that is being received are named to the disk by this.
+/// Token of the disk operation that stores the state of the transfer.
 const KEEP_TOKEN: u64 = 0;
 
 impl Snapshots {
-    /// Asks peers for a snapshot, if one is needed.
+    /// Requests a snapshot from peers, if one is needed.
     pub(super) fn fetch<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
         let start = around.log().start();
         let applied_to = around.applying.applied_to();
         let loads = self.loading.is_some() || self.can_load(start, applied_to, false, None);
-        // [aux-4] An auxiliary needs no state of its own, until its log is too large for want of
-        // one.
+        // [aux-4] An auxiliary needs no state of its own, unless its log has grown too large
+        // without one.
         let small = around.log().used_bytes() <= self.options.log_bytes_max;
         let spared = around.protocol.node().is_auxiliary() && small;
         if applied_to < start && !loads && !spared && self.switch.is_none() {
@@ -35,7 +35,7 @@ impl Snapshots {
         }
         let renews = self.lacks_replacement(start) && !around.protocol.node().is_auxiliary();
         if renews {
-            // With the log that is here any is good enough.
+            // Any snapshot is recent enough that continues with this node's log.
             self.fetching.need(start);
         }
         let decided_to = around.protocol.node().decided_to();
@@ -47,11 +47,11 @@ impl Snapshots {
             && !lost
             && !renews
         {
-            // It learned the missing slots in another way.
+            // This node learned the missing slots in another way.
             self.fetching.stop();
             self.give_up_receiving(around);
         }
-        // Data received by an earlier process that is not needed after all.
+        // Drops data received by an earlier process that is not needed after all.
         if self.fetching.needed().is_none() && around.now >= self.resume_until {
             self.give_up_receiving(around);
         }
@@ -66,7 +66,8 @@ impl Snapshots {
         if self.resuming.is_some() || around.now < self.not_before {
             return;
         }
-        // Who asks is sent a window, so the disk has to be done with most of the last one.
+        // Each request makes the peer send a window, so the disk must have written most of the
+        // previous one.
         if self.job.as_ref().is_some_and(|job| !job.writer().has_room()) {
             return;
         }
@@ -89,7 +90,7 @@ impl Snapshots {
         }
     }
 
-    /// Starts receiving this snapshot.
+    /// Starts receiving this snapshot, unless it is being received already.
     pub(super) fn receive<D: Disk, S: StateMachine>(
         &mut self,
         target: Target,
@@ -133,7 +134,8 @@ impl Snapshots {
         }
     }
 
-    /// Ends the transfer of a complete snapshot: it is this node's own from the switch on.
+    /// Handles a snapshot that was received completely: it becomes this node's own once the base of
+    /// the log references it.
     pub(super) fn end_receiving<D: Disk, S: StateMachine>(
         &mut self,
         around: &mut Around<'_, '_, D, S>,
@@ -147,14 +149,14 @@ impl Snapshots {
             Some(Err(wrong)) => self.refuse(wrong.0, around),
             Some(Ok((manifest, header))) => {
                 let node = around.protocol.node();
-                // [snap-2] Beyond the slots decided here it is the service's alone.
+                // [snap-2] Slots above those decided here may be known only to the service.
                 let unknown = header.at > node.decided_to();
-                // [disk-8] Nor are the slots needed that the log has lost below.
+                // [disk-8] The snapshot also replaces slots that the log has lost.
                 let lost = around.catching_up.lost_value();
-                // [trim-1] A node that has forgotten the slots below its log takes any.
+                // [trim-1] A node that has forgotten the slots below its log accepts any snapshot.
                 let unknown = unknown || node.is_hollow();
                 let ahead = unknown || lost.is_some_and(|(lost, _)| lost < header.at);
-                // The core may not know yet that an auxiliary's log begins later now.
+                // The core may not know yet that the log of this auxiliary now begins later.
                 let below = unknown && header.at < around.storing.log().start();
                 if below || (unknown && !node.may_install(header.at, &header.eras)) {
                     return self.refuse("it contradicts what is known here", around);
@@ -188,7 +190,7 @@ impl Snapshots {
         }
     }
 
-    /// Drops the transfer in progress, if any: it is not needed.
+    /// Drops the transfer in progress, if any, since it is not needed.
     pub(super) fn give_up_receiving<D: Disk, S: StateMachine>(
         &mut self,
         around: &mut Around<'_, '_, D, S>,
@@ -237,7 +239,7 @@ impl Snapshots {
         }
     }
 
-    /// Ends the check of the data received by an earlier process.
+    /// Ends the check of the data received by an earlier process, and continues that transfer.
     pub(super) fn resumed<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
         let Some(mut receiving) = self.resuming.take() else {
             return;
@@ -254,7 +256,7 @@ impl Snapshots {
         self.job = Some(Job::Receiving(receiving));
     }
 
-    /// Sends peers the bytes that they requested, each in turn.
+    /// Sends peers the bytes that they requested, round-robin.
     pub(super) fn serve<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
         let Some(own) = self.own else { return };
         let serves = |purpose| matches!(purpose, Purpose::Serve(_));
@@ -270,7 +272,7 @@ impl Snapshots {
             let room = blocks(own.layout.content_bytes());
             let before = self.reads.count(|purpose| purpose == Purpose::Serve(to));
             if before > 0 && !around.out.fits(to, Lane::Bulk, room * (before + 1)) {
-                // The reads in flight have priority.
+                // The reads in flight take precedence.
                 return;
             }
             if !around.out.has_room(to, Lane::Bulk, room) {
@@ -316,7 +318,7 @@ impl Snapshots {
     }
 }
 
-/// Returns the answer to a peer that needs a snapshot.
+/// Returns the reply to a peer that needs a snapshot.
 pub(crate) fn offer_frame(offer: Offer, log_start: Slot) -> Frame<'static> {
     Frame::SnapshotOffer {
         at: offer.at,

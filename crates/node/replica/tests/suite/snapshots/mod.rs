@@ -1,5 +1,5 @@
-//! Snapshots in whole clusters: a restart from one and the log's tail, a peer's for a node that was
-//! away, damage, interruptions, and peers that lie.
+//! Snapshots in whole clusters: a restart from a snapshot and the rest of the log, a peer's
+//! snapshot for a node that was away, damage, interruptions, and peers that lie.
 
 mod power_cuts;
 mod scrub;
@@ -28,10 +28,10 @@ use shelf::{Kept, Shelf, Shelves};
 const NODES: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
 const CHUNK: u32 = BLOCK as u32;
 const SEGMENT_BYTES: u64 = 128 << 10;
-/// Bytes of a page.
+/// Length of a page in bytes.
 const PAGE: usize = 900;
 
-/// Creates a group with small files, where a snapshot is due after that many bytes of log.
+/// Creates a running group with small files and these snapshot options.
 fn shelves_with(snapshots: SnapshotOptions, seed: u64) -> Shelves {
     let mut cluster = shelves_at_rest(3, snapshots, seed);
     for node in NODES {
@@ -41,7 +41,7 @@ fn shelves_with(snapshots: SnapshotOptions, seed: u64) -> Shelves {
     cluster
 }
 
-/// Creates such a cluster of `count` nodes, none of which runs.
+/// Creates a cluster of `count` stopped nodes with small files and these snapshot options.
 fn shelves_at_rest(count: u32, snapshots: SnapshotOptions, seed: u64) -> Shelves {
     let mut options = Shelves::options(count, Class::Durable);
     options.client_timeout_ms = 60_000;
@@ -51,7 +51,7 @@ fn shelves_at_rest(count: u32, snapshots: SnapshotOptions, seed: u64) -> Shelves
     cluster
 }
 
-/// Options of a log that is not kept for absent nodes.
+/// Returns options with which the log is trimmed even if nodes are away.
 fn small() -> SnapshotOptions {
     let mut options = SnapshotOptions::default();
     options.log_bytes_min = 96 << 10;
@@ -88,7 +88,7 @@ fn fill(cluster: &mut Shelves, node: NodeId, pages: u64) {
     }
 }
 
-/// Writes pages through a node, each of which gets a slot.
+/// Writes pages through a node, each of which gets a slot of its own.
 fn fill_slots(cluster: &mut Shelves, node: NodeId, pages: u64) {
     for count in 0..pages {
         let tag = cluster.write(node, &page(count));
@@ -120,7 +120,8 @@ fn state(cluster: &Shelves, node: NodeId) -> (Slot, Shelf, quorate_replica::serv
     (replica.applied_to(), shelf, replica.sessions())
 }
 
-/// Checks that all running nodes have applied the same, sessions and digest of history included.
+/// Checks that all running nodes have the same applied state, including sessions and the digest of
+/// history.
 fn level(cluster: &mut Shelves) {
     let equal = |cluster: &mut Shelves| {
         let running: Vec<_> = NODES.into_iter().filter(|node| cluster.runs(*node)).collect();
@@ -143,7 +144,7 @@ fn level(cluster: &mut Shelves) {
         }
         panic!("nodes do not converge");
     }
-    // Claims are exchanged: none contradicts.
+    // The nodes exchange claims, none of which contradicts another.
     cluster.run_ms(3_000);
     for node in NODES.into_iter().filter(|node| cluster.runs(*node)) {
         assert_eq!(cluster.replica(node).counters().alarms, 0, "node {node}");
@@ -156,7 +157,7 @@ fn follower(cluster: &mut Shelves) -> NodeId {
     NODES.into_iter().find(|node| *node != leader).unwrap()
 }
 
-/// [snap-1] [trim-1] What is below the beginning of the log is in the snapshot, and nowhere else.
+/// [snap-1] [trim-1] Everything below the start of the log is in the snapshot, and nowhere else.
 #[test]
 fn a_node_starts_from_its_snapshot_and_the_tail_of_its_log() {
     for seed in 0..4 {
@@ -182,7 +183,7 @@ fn a_node_starts_from_its_snapshot_and_the_tail_of_its_log() {
             assert_eq!(counters.snapshots_installed, 0, "node {node}");
             let (_, shelf, sessions) = state(&cluster, node);
             assert_eq!(shelf, before.1);
-            // The sessions of clients are all there; nodes' own may have been renewed.
+            // All sessions of clients exist; those of nodes may have been renewed.
             assert!(sessions.len() >= before.2.len());
         }
         fill(&mut cluster, leader, 30);
@@ -190,12 +191,12 @@ fn a_node_starts_from_its_snapshot_and_the_tail_of_its_log() {
     }
 }
 
-/// [snap-6] A node that is killed again and again in the middle of its replay keeps its progress:
-/// each time less is left to replay.
+/// [snap-6] A node that is killed repeatedly in the middle of its replay retains its progress: each
+/// time less is left to replay.
 #[test]
 fn a_crash_loop_shortens_the_next_start() {
     let mut snapshots = SnapshotOptions::default();
-    // A small snapshot at first; by its size none is due again.
+    // A small snapshot at first; by its size no further one is due.
     (snapshots.ratio, snapshots.log_bytes_min) = (100_000, 96 << 10);
     let mut options = Shelves::options(3, Class::Durable);
     options.snapshots = snapshots.in_files_of(CHUNK, 4);
@@ -206,7 +207,7 @@ fn a_crash_loop_shortens_the_next_start() {
     level(&mut cluster);
     let decided_to = cluster.replica(node).node().decided_to();
     let mut left = u64::MAX;
-    // A slot a turn, each of which is read from the disk.
+    // One slot per turn, each of which is read from the disk.
     cluster.set_slow(node, true);
     for life in 0..4 {
         cluster.crash(node);
@@ -222,7 +223,7 @@ fn a_crash_loop_shortens_the_next_start() {
     level(&mut cluster);
 }
 
-/// [snap-6] The same for a service on a disk: it is asked to sync as it goes on, not at the
+/// [snap-6] A service on a disk is asked to sync while the log is replayed, but not at the
 /// beginning, and not twice for the same position.
 #[test]
 fn a_service_on_a_disk_is_synced_while_it_replays() {
@@ -248,8 +249,8 @@ fn a_service_on_a_disk_is_synced_while_it_replays() {
     assert!(asked.is_sorted_by(|one, next| one < next), "{asked:?}");
 }
 
-/// A disk that takes a snapshot's files, but not the log's new base: the operator gets an error,
-/// and the node goes on by itself once the disk does.
+/// If a disk accepts a snapshot's files but not the log's new base, the operator gets an error, and
+/// the node continues by itself once the disk recovers.
 #[test]
 fn an_operator_is_told_if_the_base_cannot_be_replaced() {
     let mut cluster = shelves_with(SnapshotOptions::default(), 3);
@@ -278,8 +279,8 @@ fn an_operator_is_told_if_the_base_cannot_be_replaced() {
     assert!(named, "it goes on when the disk does");
 }
 
-/// Returns a follower that was away until the others' logs begin after its own end, not healed yet.
-/// With the leader and the third node.
+/// Returns a follower that was away until the others' logs begin after its own end, and is still
+/// cut off, together with the leader and the third node.
 fn left_behind(cluster: &mut Shelves) -> (NodeId, NodeId, NodeId) {
     let away = follower(cluster);
     let leader = led(cluster);
@@ -290,7 +291,7 @@ fn left_behind(cluster: &mut Shelves) -> (NodeId, NodeId, NodeId) {
     (away, leader, third)
 }
 
-/// [snap-2] Clients with earlier requests learn how these ended.
+/// [snap-2] Clients with earlier requests learn the outcome of these.
 #[test]
 fn a_follower_that_was_away_too_long_gets_a_snapshot_and_no_request_hangs() {
     let mut unknown = 0;
@@ -300,21 +301,21 @@ fn a_follower_that_was_away_too_long_gets_a_snapshot_and_no_request_hangs() {
         let leader = led(&mut cluster);
         let first = cluster.write(away, &page(1));
         done(&mut cluster, away, first);
-        // Both reach the leader, and its answers are lost.
+        // Both requests reach the leader, and its answers are lost.
         let taken = |cluster: &Shelves| cluster.replica(leader).counters().forwards_taken;
         let before = taken(&cluster);
         let (session, write) = (cluster.register(away), cluster.write(away, &page(2)));
         assert!(cluster.run_until(1_000, |cluster| taken(cluster) > before));
         assert_eq!(cluster.outcome(away, write), None);
         cluster.isolate(away, true);
-        // Never sent.
+        // This request is never sent.
         let late = cluster.write(away, &page(3));
         cluster.run_ms(50);
         let behind = cluster.replica(away).node().decided_to();
         let others: Vec<NodeId> = NODES.into_iter().filter(|node| *node != away).collect();
         fill_until_trimmed(&mut cluster, leader, &others, behind);
         cluster.isolate(away, false);
-        // Executed, with a reply that is not known here, unless it arrived just before.
+        // The write was executed. Its reply is not known here, unless it arrived just before.
         let ended = done(&mut cluster, away, write);
         let is_unknown = ended == Outcome::Failed(Failure::Unknown);
         assert!(is_unknown || matches!(ended, Outcome::Written(_)), "{ended:?}");
@@ -326,7 +327,7 @@ fn a_follower_that_was_away_too_long_gets_a_snapshot_and_no_request_hangs() {
         assert_eq!((counters.snapshots_installed, counters.snapshots_loaded), (1, 1));
         fill(&mut cluster, away, 30);
         level(&mut cluster);
-        // It starts from the installed snapshot.
+        // The node starts from the installed snapshot.
         cluster.crash(away);
         cluster.start(away);
         level(&mut cluster);
@@ -356,7 +357,7 @@ fn a_transfer_goes_on_after_the_receiver_has_restarted() {
         assert!(far, "{:?}", cluster.replica(away).counters());
         let before = received(&cluster, away);
         assert_eq!(cluster.replica(away).counters().snapshots_installed, 0);
-        // A power cut loses everything that was not flushed; the end of a process does not.
+        // A power cut loses everything that was not flushed; the end of the process alone does not.
         let process_only = seed % 2 == 0;
         match process_only {
             true => cluster.kill(away),
@@ -373,8 +374,8 @@ fn a_transfer_goes_on_after_the_receiver_has_restarted() {
     }
 }
 
-/// A node that receives a snapshot reports its progress, and not that it is at the first slot of
-/// thousands, and stays there.
+/// A node that receives a snapshot reports the transfer's progress, instead of seeming stuck at its
+/// first slot.
 #[test]
 fn a_node_says_how_far_its_snapshot_is() {
     let mut cluster = shelves_with(slow(), 1);
@@ -420,7 +421,8 @@ fn a_transfer_goes_on_after_the_source_has_restarted() {
     }
 }
 
-/// While the others are writing all the time, and would take new snapshots faster than one is sent.
+/// A slow transfer completes although the others are writing all the time, and would take new
+/// snapshots faster than one is sent.
 #[test]
 fn a_slow_transfer_ends_although_there_is_much_to_write() {
     let mut options = slow();
@@ -446,9 +448,9 @@ fn a_slow_transfer_ends_although_there_is_much_to_write() {
     level(&mut cluster);
 }
 
-/// [snap-4] While a snapshot is sent, the logs of all nodes grow above their bound, and so often
-/// that no snapshot would ever arrive if each transfer took the next one then. The log after the
-/// snapshot is there when it has arrived.
+/// [snap-4] While a snapshot is sent, the logs of all nodes exceed their bound again and again. If
+/// each transfer then switched to the next snapshot, none would ever complete. When the snapshot
+/// has arrived, the log after it still exists.
 #[test]
 fn a_transfer_that_moves_is_not_started_over() {
     for seed in 0..4 {
@@ -471,7 +473,7 @@ fn a_transfer_that_moves_is_not_started_over() {
             for node in [leader, third] {
                 most = most.max(cluster.replica(node).log().used_bytes());
             }
-            // It learned from the log after the snapshot.
+            // The node learned from the log after the snapshot.
             let decided_to = cluster.replica(leader).node().decided_to();
             let near = cluster.replica(away).applied_to().0 + 20 > decided_to.0;
             if counters.snapshots_installed > 0 && near {
@@ -490,14 +492,14 @@ fn a_transfer_that_moves_is_not_started_over() {
     }
 }
 
-/// A snapshot that is being taken while a node needs the last one would share the rate limit, and
-/// then replace it.
+/// A snapshot that is being taken while a node needs the last one would use up the rate limit, and
+/// then replace that one.
 #[test]
 fn a_snapshot_that_is_being_taken_gives_way_to_one_that_is_sent() {
     for seed in 0..4 {
         let mut cluster = shelves_with(slow(), seed);
         let (away, leader, third) = left_behind(&mut cluster);
-        // More than is moved in one step.
+        // The snapshot is larger than one step.
         fill(&mut cluster, leader, 97);
         for node in [leader, third] {
             cluster.replica_mut(node).snapshot_now(None);
@@ -515,7 +517,7 @@ fn a_snapshot_that_is_being_taken_gives_way_to_one_that_is_sent() {
         let counters = cluster.replica(away).counters();
         assert_eq!(counters.snapshots_installed, 1, "seed {seed}");
         assert_eq!(counters.snapshot_bytes_received, last.bytes, "seed {seed}");
-        // Operators that asked for it get it after that.
+        // Operators that requested a snapshot get it afterwards.
         let taken = cluster.run_until(60_000, |cluster| {
             let nodes = [leader, third].into_iter();
             let mut answers = nodes.map(|node| cluster.replica_mut(node).take_snapshot_answer());
@@ -558,7 +560,7 @@ fn a_snapshot_that_rotted_is_noticed_at_the_start_and_a_peers_taken() {
     }
 }
 
-/// The damaged snapshot is stored next to a log that has everything.
+/// The damaged snapshot is not needed if the log still has everything.
 #[test]
 fn a_snapshot_that_rotted_is_not_needed_if_the_log_is_whole() {
     let mut options = small();
@@ -567,7 +569,7 @@ fn a_snapshot_that_rotted_is_not_needed_if_the_log_is_whole() {
     let ill = follower(&mut cluster);
     let leader = led(&mut cluster);
     let absent = NODES.into_iter().find(|node| ![ill, leader].contains(node)).unwrap();
-    // Nothing is trimmed while it is away.
+    // Nothing is trimmed while a node is away.
     cluster.crash(absent);
     fill(&mut cluster, leader, 400);
     level(&mut cluster);
@@ -596,7 +598,7 @@ fn a_snapshot_that_rotted_is_not_sent_but_another_one_taken() {
     }
 }
 
-/// Returns the bytes of a node's snapshot, as stored in its parts.
+/// Returns the slot and the stream of a node's snapshot, as stored in its parts.
 fn stream(cluster: &Shelves, node: NodeId) -> (Slot, Vec<u8>) {
     let Snapshot { at, bytes } = cluster.replica(node).snapshot().unwrap();
     let mut disk = cluster.disk(node).clone();
@@ -616,7 +618,7 @@ fn stream(cluster: &Shelves, node: NodeId) -> (Slot, Vec<u8>) {
     (at, stream)
 }
 
-/// [snap-1] The order depends on nothing but the state.
+/// [snap-1] The order of the items depends only on the state.
 #[test]
 fn snapshots_at_equal_slots_are_equal_byte_for_byte() {
     let mut cluster = shelves_with(small(), 5);
@@ -684,7 +686,7 @@ fn parts(cluster: &Shelves, node: NodeId) -> usize {
     disk.files(Family::Snapshot).unwrap().len()
 }
 
-/// Requests of one node do not affect others: no other snapshot waits for them.
+/// Requests of one node do not affect others: other snapshots do not wait for them.
 #[test]
 fn absurd_questions_are_answered_and_forgotten() {
     let mut cluster = shelves_with(small(), 1);
@@ -709,7 +711,7 @@ fn absurd_questions_are_answered_and_forgotten() {
     level(&mut cluster);
 }
 
-/// No part of it was requested.
+/// Offers and pieces that this node has not requested are ignored.
 #[test]
 fn offers_and_pieces_that_nobody_asked_for_change_nothing() {
     let mut cluster = shelves_with(small(), 1);
@@ -728,7 +730,7 @@ fn offers_and_pieces_that_nobody_asked_for_change_nothing() {
     level(&mut cluster);
 }
 
-/// One peer lies, again and again, and always has the best offer; the other is honest.
+/// One peer lies repeatedly and always has the best offer; the other is honest.
 #[test]
 fn a_peer_that_lies_does_not_keep_a_node_from_an_honest_one() {
     let lies = [
@@ -744,11 +746,11 @@ fn a_peer_that_lies_does_not_keep_a_node_from_an_honest_one() {
         let mut cluster = shelves_with(small(), seed as u64);
         let (away, leader, liar) = left_behind(&mut cluster);
         cluster.isolate(away, false);
-        // The liar says nothing else.
+        // The liar sends nothing else.
         cluster.set_cut(away, liar, true);
         let mut most = 0;
         for round in 0..400 {
-            // Whenever it chooses, that is there.
+            // The liar's offer is always available when this node chooses a peer.
             for _ in 0..10 {
                 tell(&mut cluster, away, liar.0, offer(at, 7, bytes));
                 cluster.run_ms(2);
@@ -770,7 +772,7 @@ fn a_peer_that_lies_does_not_keep_a_node_from_an_honest_one() {
     }
 }
 
-/// Offers to an earlier process are not trusted either.
+/// Offers made to an earlier process are not trusted either.
 #[test]
 fn a_node_that_was_offered_too_much_starts_again() {
     let mut cluster = shelves_with(small(), 2);
@@ -785,11 +787,11 @@ fn a_node_that_was_offered_too_much_starts_again() {
     level(&mut cluster);
 }
 
-/// Every item of it is well formed, and the data differ.
+/// Every item of the snapshot is well formed, but the data differs from the offer.
 #[test]
 fn a_snapshot_that_is_not_what_was_offered_is_not_installed() {
     let mut cluster = shelves_with(small(), 4);
-    // The last item, which nothing overwrites.
+    // The last item, which no later command overwrites.
     let through = led(&mut cluster);
     let last = cluster.write(through, &[200; PAGE]);
     done(&mut cluster, through, last);

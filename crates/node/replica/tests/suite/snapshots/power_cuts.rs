@@ -1,6 +1,6 @@
-//! Power cuts while a snapshot is taken, named, received or installed, or while the log is trimmed:
-//! at every moment of a run, with every possible outcome of the operations in flight ([disk-3],
-//! [snap-2], [trim-3]).
+//! Power cuts while a snapshot is taken, referenced, received or installed, or while the log is
+//! trimmed: at every moment of a run, with every possible outcome of the operations in flight
+//! ([disk-3], [snap-2], [trim-3]).
 
 use quorate_core::{node_id::NodeId, slot::Slot};
 use quorate_log::disk::{EveryFate, Family, MemoryDisk, PendingKind};
@@ -12,10 +12,10 @@ use super::{
     shelves_at_rest, shelves_with, small, start_of,
 };
 
-/// Pages are written in this order, again and again.
+/// Number of pages, which are written in order, again and again.
 const PAGES: u64 = 60;
-/// Maximum of outcomes of one crash that are tried one after the other. If there are more, since
-/// much is in flight, this many are drawn at random.
+/// Maximum number of outcomes of one crash that are all tried. If more are possible, this many are
+/// drawn at random.
 const FATES_MAX: usize = 60;
 
 /// Returns the shelf after this many commands.
@@ -35,7 +35,7 @@ fn contents(cluster: &Shelves, node: NodeId) -> Shelf {
     shelf
 }
 
-/// Operations that were in flight at crashes.
+/// Number of crashes, and of operations that were in flight at them.
 #[derive(Debug, Default)]
 struct Seen {
     crashes: u64,
@@ -45,7 +45,8 @@ struct Seen {
 }
 
 impl Seen {
-    /// Returns whether an operation is in flight that is not the log's everyday work.
+    /// Counts operations in flight other than the log's usual writes; returns whether there are
+    /// any.
     fn look(&mut self, disk: &MemoryDisk) -> bool {
         let pending = disk.pending();
         let flies = |kind| pending.iter().any(|pending| pending.kind == kind);
@@ -59,9 +60,9 @@ impl Seen {
     }
 }
 
-/// Cuts the power now, with all outcomes. `again` is a group in which nothing runs, with `disk` in
-/// place of this node's; whatever is left, it starts, twice, with the state after a number of
-/// commands, no fewer than `known`.
+/// Cuts the power now, with every outcome. `again` is a stopped group with `disk` in place of this
+/// node's. Whatever is left on the disk, the node starts twice, with the state after some number of
+/// commands that is not below `known`.
 fn power_cut(
     seen: &mut Seen,
     node: NodeId,
@@ -107,7 +108,7 @@ fn power_cut(
     }
 }
 
-/// Creates a group of one, which alone has the state that it acknowledged.
+/// Creates a group of one, whose only node has the acknowledged state.
 fn alone() -> Shelves {
     shelves_at_rest(1, small(), 1)
 }

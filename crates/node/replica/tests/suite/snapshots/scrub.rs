@@ -1,5 +1,5 @@
-//! A node that reads all its data finds the damage of its disk, has it repaired by the others, and
-//! serves nothing wrong in that time: for the log and for snapshots, one node at a time.
+//! A node that scrubs its data finds damage of its disk, has the others repair it, and serves
+//! nothing wrong meanwhile: for the log and for snapshots, one node at a time.
 
 use quorate_log::{Log, LogOptions, disk::Position};
 use quorate_replica::scrubbing::report::{Fate, Kind, ScrubStatus};
@@ -9,7 +9,7 @@ use super::*;
 const N2: NodeId = NodeId(2);
 const FAST: Option<u64> = Some(1 << 30);
 
-/// Reads everything, and waits until all that can be repaired is.
+/// Scrubs all data, and waits until everything that can be repaired is.
 fn scrub(cluster: &mut Shelves, node: NodeId) -> ScrubStatus {
     begin(cluster, node, FAST);
     let ended = cluster.run_until(60_000, |cluster| {
@@ -28,7 +28,7 @@ fn begin(cluster: &mut Shelves, node: NodeId, pace: Option<u64>) {
     cluster.run_ms(1);
 }
 
-/// Blocks of the log that were written to, in order, but for the newest.
+/// Returns the blocks of the log that were written, in order, without the newest.
 fn log_blocks(cluster: &Shelves, node: NodeId) -> Vec<Position> {
     let mut blocks = cluster.disk(node).written_blocks();
     blocks.retain(|at| at.file.family == Family::Log);
@@ -79,11 +79,11 @@ fn a_whole_node_is_read_and_nothing_is_found() {
     }
 }
 
-/// Spoils one of these blocks.
+/// Damages one of these blocks.
 type Spoil = fn(&Shelves, &[Position], usize);
 
-/// [scrub-1] [scrub-2] Flipped bits, lost, torn and misdirected writes: each is noticed while the
-/// node runs, the lost data is fetched from the others, and the next start needs no peers.
+/// [scrub-1] [scrub-2] Flipped bits, and lost, torn and misdirected writes are noticed while the
+/// node runs. The lost data is fetched from the others, and the next start needs no peers.
 #[test]
 fn whatever_a_disk_does_to_a_log_is_found_and_repaired() {
     let wrongs: [(&str, Spoil); 4] = [
@@ -122,7 +122,7 @@ fn whatever_a_disk_does_to_a_log_is_found_and_repaired() {
         assert!(counters.slots_lost > 0 && counters.slots_lost == counters.slots_repaired);
         level(&mut cluster);
 
-        // Once more: it lies there still, and nothing that is needed.
+        // A second scrub finds the damage again, but the data there is no longer needed.
         let again = scrub(&mut cluster, N2);
         assert_eq!(again.count(Fate::Superseded), again.found.len(), "{what}: {again:?}");
         assert_eq!(cluster.replica(N2).counters(), counters, "{what}");
@@ -142,9 +142,8 @@ fn whatever_a_disk_does_to_a_log_is_found_and_repaired() {
     }
 }
 
-/// [scrub-1] [volatile-1] A value with a vote but without a decision cannot be fetched. If the only
-/// record of it is damaged, a scrub does not hide that: the next start knows that votes are
-/// forgotten.
+/// [scrub-1] [volatile-1] A value with a vote but without a decision cannot be fetched. If its only
+/// record is damaged, a scrub must not hide that: the next start finds that votes are forgotten.
 #[test]
 fn a_damaged_vote_is_not_quietly_forgotten() {
     let mut cluster = forgetful(5);
@@ -154,7 +153,7 @@ fn a_damaged_vote_is_not_quietly_forgotten() {
     let voter = follower(&mut cluster);
     let before = cluster.disk(voter).written_blocks();
     let decided_to = cluster.replica(voter).node().decided_to();
-    // It votes, and no other node learns of it.
+    // The node votes, and no other node learns of it.
     cluster.write(leader, &page(1));
     let voted = |cluster: &mut Shelves| {
         let blocks = cluster.disk(voter).written_blocks();
@@ -185,7 +184,7 @@ fn a_damaged_vote_is_not_quietly_forgotten() {
     let (_, recovery) = Log::open(cluster.disk(voter).attach(), options).unwrap();
     let damage = recovery.damage.expect("the damage is seen");
     assert!(damage.forgotten, "{damage:?}");
-    // It returns as a new member.
+    // The node returns as a new member.
     cluster.forget_votes(voter);
     cluster.start(voter);
     cluster.isolate(voter, false);
@@ -196,8 +195,8 @@ fn a_damaged_vote_is_not_quietly_forgotten() {
     assert!(level, "{:?}", cluster.replica(voter).error());
 }
 
-/// A snapshot of which a chunk is damaged is no use as a whole: another one takes its place, before
-/// anybody needs it.
+/// A snapshot with a damaged chunk is useless as a whole: another one replaces it before any node
+/// needs it.
 #[test]
 fn a_damaged_snapshot_gives_way_to_another_one() {
     for seed in 0..3 {
@@ -214,7 +213,7 @@ fn a_damaged_snapshot_gives_way_to_another_one() {
         assert_eq!((found.kind, found.fate), (Kind::Snapshot, Fate::Repaired));
         assert!(found.what.contains("offset 0"), "{}", found.what);
         assert_eq!(scrub(&mut cluster, ill).found.len(), 0);
-        // It starts from it, without anybody.
+        // The node starts from the new snapshot, without peers.
         let before = state(&cluster, ill).1;
         cluster.crash(ill);
         cluster.isolate(ill, true);
@@ -228,7 +227,7 @@ fn a_damaged_snapshot_gives_way_to_another_one() {
     }
 }
 
-/// In a group of one no peer has the lost values: the sound values around them are served still,
+/// In a group of one no peer has the lost values. The intact values around them are still served,
 /// and the node reports the missing ones.
 #[test]
 fn alone_a_node_loses_only_what_is_damaged() {
@@ -252,7 +251,7 @@ fn alone_a_node_loses_only_what_is_damaged() {
     assert!((1..=3).contains(&lost), "{lost}");
 }
 
-/// [scrub-6] A scrub is no faster than it may be; and faster if an operator says so.
+/// [scrub-6] A scrub does not exceed its rate, which an operator may increase.
 #[test]
 fn a_scrub_keeps_its_pace() {
     let mut cluster = forgetful(6);
@@ -262,7 +261,7 @@ fn a_scrub_keeps_its_pace() {
     let all = cluster.replica(N2).log().written_bytes();
     let pace = 64 << 10;
     assert!(all > 5 * pace, "{all}");
-    // Less than the least is the least.
+    // Rates below the minimum are raised to it.
     begin(&mut cluster, N2, Some(1));
     let mut read = 0;
     for second in 1..=4 {
@@ -277,8 +276,8 @@ fn a_scrub_keeps_its_pace() {
     assert_eq!((status.now, status.bytes[Kind::Log as usize] >= all), (None, true));
 }
 
-/// [scrub-6] What it has not asked about yet may be trimmed: the log refuses reads below its start,
-/// and nothing there is of use to anybody.
+/// [scrub-6] Slots that a scrub has not checked yet may be trimmed meanwhile. The log refuses reads
+/// below its start, and nothing there is needed.
 #[test]
 fn a_scrub_of_slots_that_are_trimmed_meanwhile_ends() {
     let mut cluster = shelves_with(small(), 7);
@@ -290,7 +289,7 @@ fn a_scrub_of_slots_that_are_trimmed_meanwhile_ends() {
         assert!(cluster.disk(N2).rot(blocks[at], 8 * 700));
     }
     let all = cluster.replica(N2).node().decided_to();
-    // So slow that it rests for a while after the first piece.
+    // So slow that the scrub pauses after the first read.
     begin(&mut cluster, N2, Some(1));
     let found = |cluster: &mut Shelves| !cluster.replica(N2).scrub_status().found.is_empty();
     assert!(cluster.run_until(10_000, found));
@@ -308,7 +307,7 @@ fn a_scrub_of_slots_that_are_trimmed_meanwhile_ends() {
     level(&mut cluster);
 }
 
-/// A node scrubs at its interval, from one scrub to the next, also across starts.
+/// A node scrubs at its interval, counted from the end of the last scrub, also across restarts.
 #[test]
 fn a_node_scrubs_by_itself_when_it_is_time() {
     let mut cluster = shelves_at_rest(3, small(), 9);

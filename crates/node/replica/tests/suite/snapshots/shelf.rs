@@ -1,4 +1,4 @@
-//! A service with pages that are replaced one at a time, kept in memory alone.
+//! A service with pages that are replaced one at a time, stored only in memory.
 
 use std::{
     cell::RefCell,
@@ -12,25 +12,25 @@ use quorate_replica::{
     testing::Cluster,
 };
 
-/// The latest text under each of a few names, and how many commands there were.
+/// The latest text under each of a few names, and the number of commands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shelf {
     pub(crate) pages: BTreeMap<u8, Vec<u8>>,
     pub(crate) commands: u64,
     pub(crate) image: Option<VecDeque<Vec<u8>>>,
-    /// Health from now on; well if it is not set.
+    /// Health to report, if not always well.
     pub(crate) health: Option<Rc<RefCell<Health>>>,
-    /// Store of its position, if that outlives its process.
+    /// Storage for the service's position, if it is to survive the process.
     pub(crate) kept: Option<Rc<RefCell<Kept>>>,
 }
 
-/// The position of a service and the metadata that belong to it.
+/// Position of a service, with its metadata.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kept {
     pub(crate) at: Slot,
-    /// Position that survives a loss of power, if it is another one.
+    /// Position that survives a loss of power, if it differs.
     pub(crate) synced: Option<Slot>,
-    /// Positions at which it was asked to sync.
+    /// Positions at which the service was asked to sync.
     pub(crate) asked: Vec<Slot>,
     pub(crate) meta: BTreeMap<Vec<u8>, Vec<u8>>,
 }

@@ -32,7 +32,7 @@ fn name() -> Name {
     "s".parse().unwrap()
 }
 
-/// Returns the byte at a position, so that any mix-up shows.
+/// Returns the byte at a position, chosen so that mixed-up positions show.
 fn byte(position: u64) -> u8 {
     let [a, b, c, ..] = position.to_le_bytes();
     a ^ b.wrapping_mul(7) ^ c.wrapping_mul(31)
@@ -67,13 +67,12 @@ fn follower(group: &mut Group) -> NodeId {
     ALL.into_iter().find(|node| *node != leader).unwrap()
 }
 
-/// A client that writes a stream whose bytes are those of [`byte`], through one node after the
-/// other.
+/// A client that writes a stream with the bytes of [`byte`], through one node after another.
 struct Client {
     token: u128,
     how: How,
     at: Option<(NodeId, StreamName)>,
-    /// Position in the named stream of the piece's byte 0.
+    /// Position of the piece's first byte in the named stream.
     first: u64,
     given: u64,
     acknowledged: u64,
@@ -93,7 +92,7 @@ impl Client {
         }
     }
 
-    /// Takes the events of the node.
+    /// Processes the events of the node.
     fn listen(&mut self, group: &mut Group, node: NodeId) {
         for heard in group.heard(node) {
             match heard {
@@ -134,7 +133,7 @@ impl Client {
         }
     }
 
-    /// Opens the stream through this node, and goes on at the exact position.
+    /// Opens the stream through this node, and continues at the exact position.
     fn open(&mut self, group: &mut Group, node: NodeId) {
         let opened = group.run_until(60_000, |group| {
             if !group.runs(node) {
@@ -159,7 +158,7 @@ impl Client {
         self.how = How::Continue;
     }
 
-    /// Gives the bytes that there is room for, up to this position.
+    /// Puts as many bytes as are allowed, up to this position.
     fn give(&mut self, group: &mut Group, to: u64) {
         let Some((node, piece)) = self.at else {
             return;
@@ -169,8 +168,8 @@ impl Client {
         self.given += taken as u64;
     }
 
-    /// Writes up to this position, and waits until that is acknowledged; on as many pieces as it
-    /// takes.
+    /// Writes up to this position, and waits until that is acknowledged, with as many pieces as
+    /// necessary.
     fn write_to(&mut self, group: &mut Group, to: u64, through: NodeId) {
         let done = group.run_until(120_000, |group| {
             if let Some((node, _)) = self.at {
@@ -200,7 +199,7 @@ impl Client {
     }
 }
 
-/// Reads the stream from a node, to where it ends there.
+/// Reads the stream from a node, up to its end there.
 fn read(group: &mut Group, node: NodeId, from: u64) -> Result<Vec<u8>, Nowhere> {
     let mut reader = Client::new(0);
     let mut read = Vec::new();
@@ -258,7 +257,7 @@ fn what_is_acknowledged_is_on_every_node() {
     }
 }
 
-/// [stream-5] Any node owns; commands and streams share one log.
+/// [stream-5] Any node may own a piece; commands and streams share one log.
 #[test]
 fn leader_and_follower_own_streams_beside_commands() {
     let mut group = group(Class::Durable, 2);
@@ -285,8 +284,7 @@ fn second_writer_is_refused_or_takes_over() {
     assert!(matches!(second.try_open(&mut group, two), Heard::Refused(_, Denied::Exists)));
     second.how = How::Append;
     assert!(matches!(second.try_open(&mut group, two), Heard::Refused(_, Denied::InUse)));
-    // Bytes that are in flight when the other takes over are kept or not, and no writer gets a
-    // wrong answer.
+    // Bytes in flight at the takeover are kept or not, and no writer gets a wrong answer.
     first.give(&mut group, 60_000);
     second.how = How::Takeover;
     second.given = 60_000;
@@ -305,8 +303,8 @@ fn second_writer_is_refused_or_takes_over() {
     check_all(&mut group, 80_000);
 }
 
-/// A leader that is not the owner dies: the piece goes on, for bytes are not bound to ballots
-/// ([stream-3]).
+/// If a leader that is not the owner dies, the piece continues, since bytes are not bound to
+/// ballots ([stream-3]).
 #[test]
 fn piece_outlives_a_leader() {
     for seed in 0..10 {
@@ -327,8 +325,8 @@ fn piece_outlives_a_leader() {
     }
 }
 
-/// The inherited part of a stream is one run at a new leader, longer than any log write has room
-/// for.
+/// A new leader proposes the inherited part of a stream as one run, which is longer than a log
+/// write.
 #[test]
 fn inherited_runs_are_recorded_in_parts() {
     for seed in 0..5 {
@@ -358,7 +356,8 @@ fn inherited_runs_are_recorded_in_parts() {
     }
 }
 
-/// The owner dies: the client goes on through another node, exactly where the decided bytes end.
+/// When the owner dies, the client continues through another node, exactly where the decided bytes
+/// end.
 #[test]
 fn client_of_a_dead_owner_continues_elsewhere() {
     for seed in 0..10 {
@@ -378,7 +377,7 @@ fn client_of_a_dead_owner_continues_elsewhere() {
     }
 }
 
-/// [stream-6] The owner does not return: the leader closes its open streams.
+/// [stream-6] If the owner does not return, the leader closes its open streams.
 #[test]
 fn stream_of_a_lost_owner_is_closed() {
     let mut group = group(Class::Durable, 4);
@@ -400,7 +399,7 @@ fn stream_of_a_lost_owner_is_closed() {
     assert_eq!(second.given, 50_000);
 }
 
-/// [stream-5] The same when its next process starts immediately.
+/// [stream-5] The streams of an owner are closed even if its next process starts immediately.
 #[test]
 fn owner_that_came_back_is_another_one() {
     let mut group = group(Class::Durable, 5);
@@ -416,7 +415,7 @@ fn owner_that_came_back_is_another_one() {
     }));
 }
 
-/// [disk-5] Power cuts of all nodes at once: acknowledged bytes survive.
+/// [disk-5] Acknowledged bytes survive power cuts of all nodes at once.
 #[test]
 fn nothing_acknowledged_is_lost_when_all_lose_power() {
     for seed in 0..10 {
@@ -427,7 +426,7 @@ fn nothing_acknowledged_is_lost_when_all_lose_power() {
             client.write_to(&mut group, round * 100_000, owner);
             client.give(&mut group, round * 100_000 + 70_000);
             let before = client.acknowledged;
-            // At any moment, or as soon as some of it is acknowledged.
+            // At any moment, or as soon as some bytes are acknowledged.
             let patience_ms = if seed < 5 { seed } else { 5000 };
             group.run_until(patience_ms, |group| {
                 client.listen(group, owner);
@@ -447,7 +446,7 @@ fn nothing_acknowledged_is_lost_when_all_lose_power() {
     }
 }
 
-/// [catch-1] Who was away gets the bytes, from memory or from logs.
+/// [catch-1] A node that was away gets the bytes from memory or from logs.
 #[test]
 fn follower_that_was_away_gets_the_bytes() {
     let mut group = group(Class::Durable, 6);
@@ -463,12 +462,13 @@ fn follower_that_was_away_gets_the_bytes() {
     check_all(&mut group, 2_100_000);
 }
 
-/// Creates a group whose node 1 has a service that the test controls.
+/// Creates a group in which the test controls the service of node 1.
 fn ailing(seed: u64) -> (Group, Rc<RefCell<Health>>) {
     ailing_and_keeping(seed, None)
 }
 
-/// Creates the same; the service keeps its position there, if it is to outlive its process.
+/// Creates a group in which the test controls the service of node 1, and `kept`, if set, preserves
+/// that service's position when its process ends.
 fn ailing_and_keeping(seed: u64, kept: Option<Rc<RefCell<Kept>>>) -> (Group, Rc<RefCell<Health>>) {
     let mut options = options(Class::Durable);
     // The state that the service loses is replayed from the log.
@@ -519,8 +519,8 @@ fn piece_outlives_the_state_of_the_service() {
     }
 }
 
-/// [stream-6] The same, and the service goes on from a snapshot in which the piece was not open
-/// yet: it is not lost, and no client is notified of an end.
+/// [stream-6] The owner's service continues from a snapshot in which the piece was not open yet:
+/// the piece is not lost, and no client is notified of an end.
 #[test]
 fn piece_outlives_a_snapshot_from_before_it_was_opened() {
     let mut options = options(Class::Durable);
@@ -547,9 +547,9 @@ fn piece_outlives_a_snapshot_from_before_it_was_opened() {
     check_all(&mut group, 500_000);
 }
 
-/// [disk-8] A log loses content that the service has applied. Its bytes are not needed then, so it
-/// is learned again without them. When the service loses its state, too, they are needed, and peers
-/// are asked for them.
+/// [disk-8] A log loses content that the service has applied. The bytes are not needed then, so the
+/// content is learned again without them. When the service loses its state, too, they are needed,
+/// and fetched from peers.
 #[test]
 fn content_learned_again_without_bytes_is_fetched_when_the_service_loses_its_state() {
     let kept = Rc::new(RefCell::new(Kept::default()));
@@ -582,7 +582,7 @@ fn content_learned_again_without_bytes_is_fetched_when_the_service_loses_its_sta
     check_all(&mut group, 300_000);
 }
 
-/// A node that learns and cannot apply has the bytes in its log first.
+/// A node that learns but cannot apply has the bytes in its log first.
 #[test]
 fn bytes_that_are_learned_are_recorded_while_the_service_is_stuck() {
     let (mut group, health) = ailing(7);
@@ -602,7 +602,7 @@ fn bytes_that_are_learned_are_recorded_while_the_service_is_stuck() {
     check_all(&mut group, 300_000);
 }
 
-/// Frames are lost on all ways.
+/// Streams make progress although frames are lost on all links.
 #[test]
 fn lost_frames_are_made_good() {
     for seed in 0..5 {
@@ -617,8 +617,8 @@ fn lost_frames_are_made_good() {
     }
 }
 
-/// [trim-2], [snap-5] The log is trimmed below the end of the store; a node that was away then gets
-/// a snapshot, and the bytes by position. Until they are here it holds nothing for others.
+/// [trim-2], [snap-5] The log is trimmed below the end of the store. A node that was away then gets
+/// a snapshot, and the bytes by position. Until it has them, it does not count as having them.
 #[test]
 fn bytes_outlive_the_log() {
     let mut options = options(Class::Durable);
@@ -654,7 +654,7 @@ fn bytes_outlive_the_log() {
     check_all(&mut group, 3_100_000);
 }
 
-/// [trim-2] The leader asks, by its clock; every node forgets the same.
+/// [trim-2] The leader proposes trims by its clock, and every node drops the same bytes.
 #[test]
 fn streams_are_kept_as_long_and_as_large_as_they_are_to_be() {
     let mut group = group(Class::Durable, 9);
@@ -708,7 +708,7 @@ fn trimmed_and_removed_bytes_are_not_there() {
     }));
 }
 
-/// Keeps a replica's frames.
+/// Stores a replica's frames.
 #[derive(Default)]
 struct Said(Vec<u8>);
 
@@ -731,8 +731,8 @@ impl Plane for Said {
 }
 
 /// [aux-5] A full replica states for future slots that closed streams, and positions below the next
-/// one, need no bytes; not for slots that it has applied, in which the same content was appended,
-/// nor for content that may still arrive.
+/// one, need no bytes. It does not for slots that it has applied, in which the same content was
+/// appended, nor for content that may still arrive.
 #[test]
 fn a_full_replica_says_what_is_needless_and_no_more() {
     let mut group = group(Class::Durable, 5);
@@ -756,7 +756,7 @@ fn a_full_replica_says_what_is_needless_and_no_more() {
         }
     };
     let applied = group.replica(node).applied_to();
-    // In this slot it would have the position.
+    // Content with this position in this slot.
     let content = |slot: Slot, position: u64| Value::Content { stream, offset: slot.0 - position };
     let later = applied.plus(1000);
     assert_eq!(asks(&mut group, content(later, 10_000), later), None);
@@ -774,8 +774,8 @@ fn a_full_replica_says_what_is_needless_and_no_more() {
     assert_eq!(asks(&mut group, content(before, 9_999), before), None);
 }
 
-/// [stream-8] A writer whose bytes are not decided waits; its node reports it, after a while, and
-/// for no longer than that lasts.
+/// [stream-8] A writer whose bytes are not decided waits. Its node reports that after a while, and
+/// only as long as it lasts.
 #[test]
 fn what_clients_gave_and_nobody_decides_is_told() {
     let mut group = group(Class::Durable, 6);

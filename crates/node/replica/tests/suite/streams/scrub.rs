@@ -1,5 +1,5 @@
-//! Bytes of streams that rotted where they are not read are found by a scrub, and fetched from the
-//! others.
+//! A scrub finds damaged bytes of streams that are not read, and they are fetched from the other
+//! nodes.
 
 use quorate_replica::scrubbing::report::{Fate, Kind, ScrubStatus};
 
@@ -20,7 +20,7 @@ fn scrub(group: &mut Group, node: NodeId) -> ScrubStatus {
 }
 
 /// [scrub-2] [scrub-3] Flipped bits and a lost file, on one node after the other: nothing wrong is
-/// served, and all is there again in the end.
+/// served, and all bytes are restored in the end.
 #[test]
 fn rotten_chunks_are_found_and_fetched_again() {
     let mut group = group(Class::Durable, 7);
@@ -50,7 +50,7 @@ fn rotten_chunks_are_found_and_fetched_again() {
         check_all(&mut group, 700_000);
         assert_eq!(scrub(&mut group, ill).found.len(), 0);
     }
-    // And they are where the next start finds them.
+    // The next start finds the bytes, too.
     for node in ALL {
         group.crash(node);
     }
@@ -60,8 +60,7 @@ fn rotten_chunks_are_found_and_fetched_again() {
     check_all(&mut group, 700_000);
 }
 
-/// No peer has the bytes: they are reported and not served, and the node comes to rest all the
-/// same.
+/// No peer has the bytes: they are reported and not served, and the node still becomes idle.
 #[test]
 fn alone_a_node_names_what_rotted_and_serves_the_rest() {
     let one = NodeId(1);

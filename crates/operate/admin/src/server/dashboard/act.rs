@@ -1,9 +1,9 @@
-//! `POST /act`: what a button of the page asks for, done here or handed on to the node that is to
-//! do it.
+//! `POST /act`: runs a button's request on this node, or forwards it to the node that must execute
+//! it.
 //!
-//! A page may only speak to the node that it came from, and what changes the group is for its
-//! leader. What is handed on is one of a few questions that this node understands itself; whether
-//! the one who asks may is decided here, by roles that are the same there.
+//! A page may only talk to the node that served it, but changes of the group must go to the leader.
+//! Only a few known requests are forwarded. This node authorises the caller, by the same roles as
+//! the target.
 
 use std::{sync::Arc, time::Duration};
 
@@ -31,12 +31,12 @@ use crate::{
     view::{SnapshotRequest, TransferRequest},
 };
 
-/// Questions that are with another node at the same time.
+/// Maximum number of requests in flight to other nodes.
 const HANDED_ON_MAX: usize = 4;
-/// Longer than any of them takes there.
+/// Timeout of a forwarded request; longer than any of them takes.
 const WAIT: Duration = Duration::from_secs(15);
 
-/// Requests in flight to other nodes.
+/// Limit on the requests in flight to other nodes.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Acts(Arc<Semaphore>);
 
@@ -50,7 +50,7 @@ impl Default for Acts {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ActRequest {
-    /// The node that executes it.
+    /// Node that executes the action.
     node: u32,
     act: Act,
 }
@@ -67,13 +67,14 @@ enum Act {
     Snapshot(SnapshotRequest),
 }
 
-/// The answer is that of the page for programs.
+/// Executes or forwards the action; the response is that of the forwarded path.
 pub(super) async fn act(
     State(admin): State<Admin>,
     Extension(asker): Extension<Asker>,
     Body(request): Body<ActRequest>,
 ) -> Result<Response, Failure> {
-    // Another node would see this one's certificate, which may do everything.
+    // Checked here, because another node would see this node's certificate, which may do
+    // everything.
     let needs = match &request.act {
         Act::Transfer(_) | Act::Snapshot(_) => Role::Operator,
         Act::Members(asked) => members_need(asked),

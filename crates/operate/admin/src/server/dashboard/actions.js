@@ -1,5 +1,4 @@
-// What can be done to the cluster: each is explained first, in a dialog, and its outcome is shown there. Whether it may
-// be done is for the server to say.
+// Operator actions. A dialog explains each one first and shows its outcome. The server decides whether it is allowed.
 import { $, make, mark, text } from "./elements.js";
 import { bytes, count } from "./units.js";
 
@@ -36,7 +35,8 @@ async function priority(node) {
 
 const field = (label, control) => make("label", {}, label, control);
 
-// Each: title, what it does, how it is confirmed; `look` shows more before, `run` does it and says what came of it.
+// Each action has a title, an explanation and a label for its button. `look` returns a preview; `run` executes the
+// action and returns its outcome.
 const ACTIONS = {
   lead: (node, now) => ({
     title: `Make node ${node} lead`, role: "operator", confirm: "Hand over",
@@ -118,7 +118,7 @@ function planned(answer) {
   }
 }
 
-// `now` gives the cluster as it is then.
+// `now` returns the current state of the cluster.
 export async function open(name, node, now) {
   const dialog = $("dialog"), confirm = $("d-confirm"), result = $("d-result");
   const action = ACTIONS[name](node, now);

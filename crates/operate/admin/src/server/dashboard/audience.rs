@@ -1,4 +1,4 @@
-//! Watching pages: a bounded number, each of which gets every document that it has space for.
+//! Open dashboard pages: a bounded number, each with a small buffer of documents.
 
 use std::{
     collections::BTreeMap,
@@ -10,15 +10,14 @@ use std::{
 use axum::body::Bytes;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-/// Pages that watch one node at a time.
+/// Maximum number of pages served by one node.
 pub(super) const WATCHERS_MAX: usize = 16;
-/// A page comes again by itself after so long; one that is gone without a word has its place for no
-/// longer.
+/// Time after which a page must reconnect; it also bounds how long a vanished page counts.
 const LIFE: Duration = Duration::from_secs(600);
-/// Documents that wait for a page; it misses those for which there is no room.
+/// Documents buffered per page; further ones are dropped.
 const WAITING_MAX: usize = 2;
 
-/// The watching pages, and whether data is gathered for them.
+/// Open pages, and whether data is gathered for them.
 #[derive(Clone, Debug, Default)]
 pub(in super::super) struct Audience(Arc<Mutex<Table>>);
 
@@ -33,15 +32,15 @@ struct Table {
 struct Watcher {
     until: Instant,
     documents: Sender<io::Result<Bytes>>,
-    /// Its connection lasts as long as this.
+    /// Keeps the connection alive while this watcher exists.
     _lasts: Arc<()>,
 }
 
-/// A place among those who watch.
+/// A new page's subscription.
 pub(super) struct Joined {
     pub(super) documents: Receiver<io::Result<Bytes>>,
     pub(super) lasts: Weak<()>,
-    /// No task gathers yet.
+    /// No gathering task is running; the caller must start one.
     pub(super) is_first: bool,
 }
 
@@ -57,7 +56,7 @@ impl Audience {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `None`: all places are taken.
+    /// Adds a page; `None` if the limit is reached.
     pub(super) fn join(&self) -> Option<Joined> {
         let mut table = self.table();
         table.forget_who_is_gone();
@@ -75,8 +74,8 @@ impl Audience {
         Some(Joined { documents, lasts: weak, is_first })
     }
 
-    /// Returns the number of watching pages. Without any, the gathering task is to end: the next
-    /// page starts another.
+    /// Returns the number of open pages. If there are none, the gathering task must end; the next
+    /// page starts a new one.
     pub(super) fn count_or_end(&self) -> Option<usize> {
         let mut table = self.table();
         table.forget_who_is_gone();
@@ -84,15 +83,15 @@ impl Audience {
         table.gathered_for.then_some(table.watching.len())
     }
 
-    /// Shows all of them this.
+    /// Sends a document to all pages.
     pub(super) fn show(&self, document: &Bytes) {
         for watcher in self.table().watching.values() {
-            // Who is slow sees the next one.
+            // A slow page skips this document.
             let _ = watcher.documents.try_send(Ok(document.clone()));
         }
     }
 
-    /// Returns whether a task gathers.
+    /// Returns whether a gathering task is running.
     #[cfg(test)]
     pub(super) fn is_gathered_for(&self) -> bool {
         self.table().gathered_for

@@ -1,4 +1,4 @@
-// The cluster as one document shows it: who leads, who is there, and what only two documents together say.
+// State of the cluster from one document, its leader and members, and rates from two documents.
 import { merge, since, spread } from "./latency.js";
 
 const STALE_MS = 3500;
@@ -7,12 +7,12 @@ export function read(document, before) {
   const nodes = document.nodes.map(node => ({ ...node, isStale: node.age_ms === null || node.age_ms > STALE_MS || node.is_starting }));
   const fresh = nodes.filter(node => !node.isStale);
   const higher = (a, b) => a.era - b.era || a.round - b.round || a.node - b.node;
-  // Whom the highest ballot names; a leader that fell may still believe in itself.
+  // The leader named by the highest ballot; a deposed leader may not know it yet.
   const claims = fresh.filter(node => node.view.leader !== null).sort((a, b) => higher(b.view.ballot, a.view.ballot));
   const leader = claims[0]?.view.leader ?? null;
   const leading = fresh.find(node => node.node === leader) ?? null;
   const here = nodes.find(node => node.node === document.here) ?? nodes[0];
-  // Who knows most of the others.
+  // The node that knows most about its peers.
   const teller = leading ?? fresh.find(node => node.node === document.here) ?? fresh[0] ?? here;
   const members = teller?.view?.members ?? [];
   const now = { atMs: document.at_ms, here: document.here, watchers: document.watchers, nodes, leader, leading, teller, members, tuning: document.tuning };
@@ -32,14 +32,14 @@ function rates(now, before) {
     if (node.isStale || !old?.view || old.isStale) continue;
     const [was, is] = [old.view.traffic, node.view.traffic];
     const seconds = (heardMs(now, node) - heardMs(before, old)) / 1000;
-    // Counters that went back are another process's.
+    // Counters that decreased belong to a new process.
     const added = since(is.latencies, was.latencies);
     if (is.applied < was.applied || added === null || seconds < 0.2) continue;
     known = true;
     latencies.push(added);
     if (node.node === now.leader) commands = (is.applied - was.applied) / seconds;
   }
-  // Whose answer was late is counted with the next document.
+  // A node whose answer was late is counted with the next document.
   const carried = now.leader === null ? 0 : before.rates.commands;
   if (!known) return { ...none, commands: now.leading ? carried : null };
   return { commands: commands ?? carried, ...spread(merge(latencies)) };

@@ -1,4 +1,4 @@
-// Throughput and latency of the last minutes, with the moments at which leadership changed.
+// Throughput and latency of the last minutes, with the changes of leader.
 import { $, attribute, draw, text } from "./elements.js";
 import { merge, spread } from "./latency.js";
 import { clock, count, micros } from "./units.js";
@@ -14,7 +14,7 @@ export function take(now) {
   if (samples.length > SAMPLES_MAX) samples.shift();
 }
 
-// What the nodes remember of the time before this page was open, second by second by their clocks.
+// Adds the nodes' histories from before this page was opened, second by second by their clocks.
 export function remember(histories) {
   const seconds = new Map();
   for (const { node, samples } of histories) {
@@ -24,7 +24,7 @@ export function remember(histories) {
       seconds.get(second).push({ node, ...sample });
     }
   }
-  // The first document alone says nothing of a rate.
+  // A single document has no rate.
   if (samples[0]?.commands === null) samples.shift();
   const first = samples[0]?.atMs ?? Infinity;
   const older = [...seconds].sort(([a], [b]) => a - b).map(([second, said]) => {
@@ -38,13 +38,13 @@ export function remember(histories) {
   samples.unshift(...older);
 }
 
-// The next round number: 1, 2 or 5 and zeros.
+// Rounds up to 1, 2 or 5 times a power of ten.
 function round(value) {
   const unit = 10 ** Math.floor(Math.log10(value));
   return [1, 2, 5, 10].find(step => step * unit >= value) * unit;
 }
 
-// The first name is that of the line that is filled below; the top is that of all.
+// `names[0]` is the line with a filled area. All lines share one scale.
 function curve(id, names, said) {
   const svg = $(id), { width, height } = svg.getBoundingClientRect();
   if (!width) return;
@@ -73,7 +73,7 @@ function curve(id, names, said) {
   attribute(svg, "aria-label", `${id === "c-rate" ? "Commands per second" : "Latency, median and 99th percentile"}: ${words.join("; ")}`);
 }
 
-// Where nothing is known there is no line.
+// Splits a line where values are unknown.
 function runs(name) {
   const runs = [[]];
   for (const sample of samples) {

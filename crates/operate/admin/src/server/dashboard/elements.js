@@ -1,4 +1,5 @@
-// Elements of the page. Only what changed is touched: focus stays, and a screen reader hears what is new.
+// Elements of the page. Only changed elements are updated, so focus stays and a screen reader announces only what is
+// new.
 const SVG = "http://www.w3.org/2000/svg";
 
 export const $ = id => document.getElementById(id);
@@ -30,7 +31,8 @@ export function draw(name, attributes = {}, ...inside) {
   return element;
 }
 
-// Has `parent` hold one child for each item, known by its key, in this order; `create` makes one, `fill` writes into it.
+// Gives `parent` one child for each item, identified by its key, in this order. `create` makes a child, `fill` updates
+// it.
 export function each(parent, items, key, create, fill) {
   const known = new Map([...parent.children].map(child => [child.dataset.key, child]));
   items.forEach((item, at) => {
@@ -47,13 +49,13 @@ export function each(parent, items, key, create, fill) {
   for (const child of known.values()) child.remove();
 }
 
-// Lines of text, each with what it is.
+// Fills a list with lines of text, each with its kind.
 export function lines(list, items) {
   each(list, items.map((item, at) => ({ at, ...item })), item => item.at, () => make("li"),
     (li, item) => { text(li, item.text); mark(li, "is", item.is); });
 }
 
-// A row of a table that can become a card: a head, and cells that carry the names of their columns.
+// Makes a table row that can turn into a card: a head, and cells that carry the names of their columns.
 export function row(table, head) {
   const names = [...table.tHead.rows[0].cells].map(cell => cell.textContent);
   const tr = make("tr", { role: "row" }, make("th", { role: "rowheader", scope: "row" }, head));

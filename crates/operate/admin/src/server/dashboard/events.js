@@ -1,7 +1,7 @@
-// What the node sends once a second, for as long as the page is open: it asks again whenever the answer ends.
+// Stream of documents, one a second while the page is open. Reconnects whenever the stream ends.
 const SILENCE_MS = 4000, AGAIN_MS = 1000;
 
-// `show` gets each document, `lost` why there is none.
+// Calls `show` with each document, and `lost` with the reason when the stream ends.
 export async function listen(show, lost) {
   for (;;) {
     const ended = new AbortController();
@@ -31,7 +31,7 @@ export async function listen(show, lost) {
   }
 }
 
-// What the nodes remember of the minutes before.
+// Returns the nodes' histories of the last minutes.
 export async function remembered() {
   const answer = await fetch("/history/all");
   return answer.ok ? answer.json() : [];

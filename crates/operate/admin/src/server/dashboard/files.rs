@@ -1,6 +1,6 @@
-//! The files of the page, as they are in this folder.
+//! The dashboard's files, compiled in from this folder.
 
-/// One of them.
+/// A static file.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct File {
     pub(super) path: &'static str,
@@ -21,10 +21,10 @@ macro_rules! script {
     };
 }
 
-/// The colours of every page for people.
+/// Colours of all web pages.
 pub(in super::super) const COLOURS: File = file!("/page/colours.css", "text/css", "colours.css");
 
-/// All of them.
+/// All files of the dashboard.
 pub(super) const ALL: &[File] = &[
     file!("/", "text/html", "index.html"),
     COLOURS,

@@ -1,8 +1,8 @@
-//! Data of the page, gathered once a second for all watching pages: this node's status, and the
-//! others' from their admin addresses.
+//! Gathers the dashboard's data once a second for all open pages: this node's status, and that of
+//! the other nodes from their admin addresses.
 //!
-//! A node that does not answer delays no other: it is asked again when the last request is over,
-//! and its last answer is shown with its age.
+//! A slow node delays no other. It is queried again once its pending request ends, and its last
+//! status is shown with its age.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,23 +27,23 @@ use crate::{
     view::{Answer, MemberView, NodeView, ProgressView},
 };
 
-/// Between two documents.
+/// Interval between documents.
 const PAUSE: Duration = Duration::from_secs(1);
-/// A document waits so long for answers; what comes later is in the next one.
+/// Longest time that a document waits for responses; later ones go into the next document.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// A node has so long to answer.
+/// Timeout of a request to a node.
 const WAIT: Duration = Duration::from_millis(2500);
-/// Nodes that are asked at the same time.
+/// Maximum number of nodes queried at the same time.
 pub(in super::super) const ASKED_MAX: usize = 16;
 
-/// State of a node.
+/// State of a node, as gathered.
 #[derive(Clone, Debug, Default)]
 struct Heard {
-    /// Its last answer, and when.
+    /// Last status, and when it arrived.
     said: Option<(Instant, Box<NodeView>)>,
-    /// Why there is nothing newer.
+    /// Reason why the last request got no status.
     trouble: Option<String>,
-    /// It answers, and does not run yet.
+    /// The node responds but is still starting.
     is_starting: bool,
     progress: Option<ProgressView>,
     /// A request is in flight.
@@ -68,7 +68,7 @@ impl Heard {
     }
 }
 
-/// State of all nodes.
+/// Gathered state of all nodes.
 #[derive(Clone, Debug, Default)]
 struct Ears(Arc<Mutex<BTreeMap<u32, Heard>>>);
 
@@ -78,34 +78,34 @@ impl Ears {
     }
 }
 
-/// One document: everything that the page shows.
+/// Everything that the dashboard shows at one moment.
 #[derive(Serialize)]
 struct Document<'a> {
-    /// Milliseconds since 1970, by this node's clock.
+    /// This node's clock, in milliseconds of Unix time.
     at_ms: u64,
-    /// The answering node.
+    /// Id of this node.
     here: u32,
-    /// Pages that watch this node.
+    /// Open pages that watch this node.
     watchers: usize,
-    /// In order of ids.
+    /// Nodes, sorted by id.
     nodes: Vec<NodeDocument<'a>>,
     /// The leader's tuner; null if unknown.
     tuning: Option<&'a TuningView>,
 }
 
-/// A node, as far as it was heard of.
+/// A node's state in the document.
 #[derive(Serialize)]
 struct NodeDocument<'a> {
     node: u32,
-    /// Address of its own page, if known.
+    /// Admin address, which serves its own dashboard; null if unknown.
     admin: Option<&'a str>,
-    /// Since it said what follows.
+    /// Age of `view`, in milliseconds.
     age_ms: Option<u64>,
-    /// Its last answer.
+    /// Last status received.
     view: Option<&'a NodeView>,
-    /// Why there is nothing newer.
+    /// Reason why the last request got no status.
     trouble: Option<&'a str>,
-    /// It answers, and does not run yet.
+    /// The node responds but is still starting.
     is_starting: bool,
     progress: Option<&'a ProgressView>,
 }
@@ -130,7 +130,7 @@ fn ms(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Gathers as long as a page watches.
+/// Gathers and publishes documents while a page is open.
 pub(super) async fn gather(admin: Admin) {
     let ears = Ears::default();
     let places = Arc::new(Semaphore::new(ASKED_MAX));
@@ -147,7 +147,7 @@ pub(super) async fn gather(admin: Admin) {
         let leader = leader(&ears);
         let told = tuning_of(&admin, leader, &members);
         let all = async { while asked.join_next().await.is_some() {} };
-        // Those who are late go on without this set.
+        // Late responses go into the next document.
         let _ = timeout(PATIENCE, all).await;
         asked.detach_all();
         tuning = timeout(PATIENCE, told).await.unwrap_or(tuning);
@@ -155,7 +155,7 @@ pub(super) async fn gather(admin: Admin) {
     }
 }
 
-/// Records this node's own status; returns the members that it knows.
+/// Records this node's own status; returns the members that it lists.
 async fn hear_own(admin: &Admin, ears: &Ears) -> Vec<MemberView> {
     let here = admin.node().map_or(0, |node| node.0);
     let answer = match admin.status().await {
@@ -176,7 +176,7 @@ async fn hear_own(admin: &Admin, ears: &Ears) -> Vec<MemberView> {
     members
 }
 
-/// Asks the nodes that have answered the last request.
+/// Queries all other members that have no request in flight.
 fn ask_others(
     admin: &Admin,
     members: &[MemberView],
@@ -219,7 +219,7 @@ fn ask_others(
     asked
 }
 
-/// Returns the leader of the highest ballot.
+/// Returns the leader of the highest ballot reported.
 fn leader(ears: &Ears) -> Option<u32> {
     let heard = ears.lock();
     let views = heard.values().filter_map(|heard| heard.said.as_ref());
@@ -227,7 +227,7 @@ fn leader(ears: &Ears) -> Option<u32> {
     claims.max().map(|(_, leader)| leader)
 }
 
-/// Returns the leader's tuner status. Predictions of other settings are left to `quorate tune`.
+/// Returns the leader's tuner status without the predictions, which only `quorate tune` shows.
 async fn tuning_of(
     admin: &Admin,
     leader: Option<u32>,
@@ -246,7 +246,7 @@ async fn tuning_of(
     Some(TuningView { grid: Vec::new(), ..view })
 }
 
-/// As an event of a server: one line, and an empty one.
+/// Formats a server-sent event: one line of data and an empty line.
 fn document(
     admin: &Admin,
     members: &[MemberView],

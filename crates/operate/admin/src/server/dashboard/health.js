@@ -1,8 +1,9 @@
-// Whether there is a quorum, how many failures it bears, and what to do: the banner, and the pill beside the title.
+// Health: whether there is a quorum, how many failures it tolerates, and what to do. Shown as the banner and the pill
+// next to the title.
 import { $, each, make, mark, text } from "./elements.js";
 import { span } from "./units.js";
 
-// What an election and a write need, by the rule in force.
+// Returns the weight that an election and a write need under the current quorum rule.
 function rule(text, all) {
   const flexible = /^flexible:(\d+),(\d+)$/.exec(text ?? "");
   if (flexible) return { elect: Number(flexible[1]), write: Number(flexible[2]) };
@@ -10,7 +11,8 @@ function rule(text, all) {
   return { elect: majority, write: majority };
 }
 
-// Who may vote now: members that the leader reaches, or, without one, that answer this page's node.
+// Finds the members able to vote: those that the leader reaches or, without a leader, those that answer this page's
+// node.
 export function standing(now) {
   const voters = now.members.filter(member => member.weight > 0);
   const lives = member => {
@@ -70,7 +72,7 @@ function pill(now, lost) {
   return ["good", "serves"];
 }
 
-// `lost`: why there is no newer document, null if there is one; `sinceMs`: for how long.
+// `lost` is the reason why there is no newer document, or null; `sinceMs` is the age of the last one.
 export function show(now, lost, sinceMs) {
   each($("banners"), banners(now, lost, sinceMs), banner => banner.key,
     () => make("p", { class: "banner" }, make("b"), make("span")),

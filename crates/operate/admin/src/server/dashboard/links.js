@@ -1,4 +1,4 @@
-// Round trips between all pairs, as a matrix: a row is who measured, a column to whom.
+// Matrix of round trips: a row is the measuring node, a column its peer.
 import { $, each, make, mark, text } from "./elements.js";
 import { micros } from "./units.js";
 

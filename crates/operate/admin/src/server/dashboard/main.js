@@ -1,4 +1,4 @@
-// Shows each document that comes, and how old the last one is when none comes.
+// Shows each document that arrives, and the age of the last one when none arrives.
 import { $, text } from "./elements.js";
 import { listen, remembered } from "./events.js";
 import { read } from "./cluster.js";
@@ -34,10 +34,10 @@ function draw() {
   const view = now.teller?.view, { alive, voters } = health.standing(now);
   text($("here"), `at node ${now.here}`);
   if (view) text($("cluster"), `Cluster ${view.cluster}, ${view.durability}, store ${view.store}`);
-  text($("f-leader"), now.leader === null ? "nobody" : `node ${now.leader}`);
+  text($("f-leader"), now.leader === null ? "none" : `node ${now.leader}`);
   text($("f-voters"), voters.length ? `${alive.length} of ${voters.length}` : "–");
   text($("f-era"), view ? count(view.era) : "–");
-  text($("foot"), view ? `Version ${view.version}. Gathered by node ${now.here} once a second, for ${now.watchers === 1 ? "this page" : `${now.watchers} pages`}; not at all while no page is open.` : "");
+  text($("foot"), view ? `Version ${view.version}. Updated by node ${now.here} once a second for ${now.watchers === 1 ? "this page" : `${now.watchers} open pages`}; paused while no page is open.` : "");
   document.title = `${$("status").textContent}: Quorate at node ${now.here}`;
 }
 

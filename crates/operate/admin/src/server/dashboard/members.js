@@ -1,4 +1,4 @@
-// Who there is: role, how far behind, by which plane, the disk; and what can be done with each.
+// Members: role, lag, plane and disk, and the actions for each.
 import { $, attribute, each, lines, make, mark, row, text } from "./elements.js";
 import { ballot, bytes, count, micros, span } from "./units.js";
 
@@ -29,7 +29,7 @@ function plane(member) {
   return [way + (rtt === null ? "" : `, ${micros(rtt)}`), [frames && frames !== "packet" ? `by ${frames}` : "", why ?? ""].filter(Boolean).join("; ")];
 }
 
-// The scrub that goes on, or the last one.
+// Describes the scrub in progress, or the last one.
 function scrubbed(scrub) {
   if (!scrub) return "";
   const found = scrub.found.length + scrub.more, damaged = found ? `, ${count(found)} damaged` : "";

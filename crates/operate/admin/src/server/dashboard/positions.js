@@ -1,4 +1,5 @@
-// Where each node is in the log: what it holds, applied and knows to be decided, its snapshot, and where its log begins.
+// Log positions of each node: what it holds, has applied and knows to be decided, its snapshot, and the start of its
+// log.
 import { $, attribute, draw, each, make, row, text } from "./elements.js";
 import { bytes, count } from "./units.js";
 

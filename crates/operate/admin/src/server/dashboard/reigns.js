@@ -1,4 +1,4 @@
-// Who led: a strip of the last changes, and a list of them, as this page's node saw it.
+// Past leaders, as seen by this page's node: a strip of recent changes and a list of them.
 import { $, attribute, draw, each, make, mark, text } from "./elements.js";
 import { ballot, clock, span } from "./units.js";
 
@@ -13,7 +13,7 @@ export function show(now) {
   strip(now, reigns);
   const listed = reigns.slice(-LISTED).reverse();
   const words = reign => reign.leader === null ? "no leader" : `node ${reign.leader} leads, ballot ${ballot(reign.ballot)}`;
-  // Rounding must not make another event of the same one.
+  // The key is rounded coarsely, so that a change keeps its key from one document to the next.
   each($("reigns"), listed, reign => `${Math.round(reign.atMs / 2000)}-${reign.leader}-${ballot(reign.ballot)}`,
     () => make("li", {}, make("time"), make("span")),
     (li, reign) => { mark(li, "is", reign.leader === null ? "bad" : null); if (!li.children[0].textContent) text(li.children[0], clock(reign.atMs)); text(li.children[1], words(reign)); });
@@ -22,7 +22,7 @@ export function show(now) {
 function strip(now, reigns) {
   const svg = $("c-reigns"), { width, height } = svg.getBoundingClientRect();
   if (!width || !reigns.length) return svg.replaceChildren();
-  // The last minutes count: one unit less for each time that it is as long ago.
+  // Logarithmic scale: the most recent minutes get the most space.
   const age = atMs => Math.log1p(Math.max(0, now.atMs - atMs) / 1000);
   const oldest = Math.max(age(reigns[0].atMs), 1);
   const x = atMs => width * (1 - age(atMs) / oldest);

@@ -1,9 +1,9 @@
-// Dark or light: as the system says, unless somebody switched. Runs before anything is drawn.
+// Dark or light theme: the system's unless the user has chosen one. Runs before anything is drawn.
 "use strict";
 {
   const root = document.documentElement;
   const KEY = "quorate-colours";
-  // A browser may keep nothing.
+  // The browser may refuse storage.
   const kept = () => { try { return localStorage.getItem(KEY) ?? ""; } catch { return ""; } };
   const show = theme => { if (theme) root.dataset.theme = theme; else delete root.dataset.theme; };
   show(kept());

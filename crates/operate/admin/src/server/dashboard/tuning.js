@@ -1,4 +1,4 @@
-// What the leader chose by itself, and why; and what travels to nodes that are not level.
+// Settings that the leader chose, with its reasons, and the transfers to nodes that are catching up.
 import { $, each, lines, make, text } from "./elements.js";
 import { bytes, count, micros, span } from "./units.js";
 

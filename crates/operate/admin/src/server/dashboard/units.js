@@ -1,4 +1,4 @@
-// Numbers for people.
+// Formats numbers for people.
 export const count = number => number.toLocaleString("en");
 
 export function bytes(number) {

@@ -1,5 +1,5 @@
 /*
- * What paxos.conf says of addresses.
+ * Addresses from paxos.conf.
  */
 #ifndef _EVPAXOS_CONFIG_H_
 #define _EVPAXOS_CONFIG_H_
@@ -12,11 +12,12 @@ extern "C" {
 
 struct evpaxos_config;
 
-/* Reads the file, and sets paxos_config. Null if it cannot be used: a line says which line, and why. */
+/* Reads the file and sets paxos_config. Null if the file is invalid: a log line has the number of the line, and the
+ * reason. */
 struct evpaxos_config *evpaxos_config_read(const char *path);
 void evpaxos_config_free(struct evpaxos_config *config);
 
-/* An id that the file does not have gives zeros. */
+/* Return an address, all zeros for an id that is not in the file. */
 struct sockaddr_in evpaxos_proposer_address(struct evpaxos_config *config, int i);
 int evpaxos_proposer_listen_port(struct evpaxos_config *config, int i);
 int evpaxos_acceptor_count(struct evpaxos_config *config);

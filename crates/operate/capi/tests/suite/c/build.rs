@@ -1,4 +1,4 @@
-//! Compiles an example with `cc`, against what the install script installs.
+//! Compiles an example with `cc`, against the files that the install script installs.
 
 use std::{
     env, fs,
@@ -9,13 +9,13 @@ use std::{
 
 use tempfile::TempDir;
 
-/// An example, as a program.
+/// A compiled example.
 pub(crate) struct Built {
     program: PathBuf,
     _folder: TempDir,
 }
 
-/// Says what is not tested, and why; with `QUORATE_NO_SKIPS=true` everything must be there.
+/// Prints why something is not tested; with `QUORATE_NO_SKIPS=true` that is a failure.
 pub(crate) fn skip(why: &str) {
     let all = env::var("QUORATE_NO_SKIPS").is_ok_and(|value| value == "true");
     assert!(!all, "QUORATE_NO_SKIPS=true, and {why}");
@@ -32,7 +32,8 @@ fn libraries() -> PathBuf {
     own.parent().expect("a folder").to_owned()
 }
 
-/// Installs once for all tests; `None`: said already why not.
+/// Installs the library once for all tests; returns `None`, after printing why, if that is
+/// impossible.
 fn installed() -> Option<&'static Path> {
     static INSTALLED: OnceLock<Option<PathBuf>> = OnceLock::new();
     let installed = INSTALLED.get_or_init(|| {
@@ -40,7 +41,8 @@ fn installed() -> Option<&'static Path> {
             skip("there is no cc");
             return None;
         }
-        // The libraries are large: each run replaces those of the one before.
+        // In a fixed folder, since the libraries are large: each run replaces those of the previous
+        // one.
         let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("prefix");
         let mut install = Command::new(here("install"));
         install.arg("--prefix").arg(&prefix).arg("--from").arg(libraries());
@@ -92,7 +94,7 @@ pub(crate) fn is_cxx(header: &str) -> bool {
 }
 
 impl Built {
-    /// The example of this name, for LibPaxos3's interface.
+    /// Compiles the example of this name against LibPaxos3's interface.
     pub(crate) fn of_libpaxos(name: &str) -> Option<Self> {
         if !has_libevent() {
             skip("libevent's headers are not there (libevent-dev)");
@@ -103,12 +105,12 @@ impl Built {
         Self::compiled(name, &["-I", include, "-levpaxos", "-levent"])
     }
 
-    /// The example of this name. `None`: there is no `cc`.
+    /// Compiles the example of this name; returns `None` without a C compiler.
     pub(crate) fn of(name: &str) -> Option<Self> {
         Self::compiled(name, &["-lquorate"])
     }
 
-    /// The same with the library in it, as `pkg-config --static` would have it.
+    /// Compiles the example of this name with the static library, as with `pkg-config --static`.
     pub(crate) fn with_library(name: &str) -> Option<Self> {
         let pc = fs::read_to_string(installed()?.join("lib/pkgconfig/quorate.pc"));
         let pc = pc.expect("installed");
@@ -153,17 +155,17 @@ impl Built {
         Some(Self { program, _folder: folder })
     }
 
-    /// Its file.
+    /// Returns the path of the program.
     pub(crate) fn program(&self) -> &Path {
         &self.program
     }
 
-    /// A process of it.
+    /// Returns a command that runs the program.
     pub(crate) fn command(&self) -> Command {
         Command::new(&self.program)
     }
 
-    /// Runs it to its end; what it wrote.
+    /// Runs the program to its end; returns its output.
     pub(crate) fn run(&self, arguments: &[&str]) -> String {
         let output = self.command().args(arguments).output().expect("runs");
         let (out, err) = (&output.stdout, &output.stderr);

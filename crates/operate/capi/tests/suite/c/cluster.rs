@@ -1,4 +1,4 @@
-//! A cluster of the replicated table in C.
+//! A cluster of the replicated table written in C.
 
 use std::{
     path::PathBuf,
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::c::{build::Built, program::Program};
 
-/// Processes, one for each node; nodes are counted from 0 here.
+/// Processes, one per node; nodes are counted from 0 here.
 pub(crate) struct Cluster<'a> {
     built: &'a Built,
     folder: TempDir,
@@ -19,7 +19,7 @@ pub(crate) struct Cluster<'a> {
     nodes: Vec<Option<Program>>,
 }
 
-/// The number in an answer `ok NUMBER`.
+/// Returns the number in an answer `ok NUMBER`.
 pub(crate) fn number(answer: &str) -> u64 {
     let number = answer.strip_prefix("ok ").and_then(|number| number.parse().ok());
     number.unwrap_or_else(|| panic!("not ok: {answer}"))
@@ -36,7 +36,7 @@ impl<'a> Cluster<'a> {
         Self::new(built, count, Vec::new())
     }
 
-    /// The same, and programs can attach.
+    /// Starts nodes to which programs can attach.
     pub(crate) fn listening(built: &'a Built, count: usize) -> Self {
         Self::new(built, count, ports(count))
     }
@@ -70,8 +70,8 @@ impl<'a> Cluster<'a> {
         self.nodes[node].as_mut().expect("runs")
     }
 
-    /// Sends a line to a node; returns its answer. A request that no node serves right now, as
-    /// around an election or a start, is repeated.
+    /// Sends a line to a node and returns its answer. Retries a request that no node can serve at
+    /// the moment, as during an election or a start.
     pub(crate) fn ask(&mut self, node: usize, line: &str) -> String {
         let node = self.node(node);
         let until = Instant::now() + Duration::from_secs(60);
@@ -90,7 +90,7 @@ impl<'a> Cluster<'a> {
         self.nodes[node] = None;
     }
 
-    /// Starts a node that does not run, and does not wait for it.
+    /// Restarts a node that does not run, without waiting for it.
     pub(crate) fn restart_later(&mut self, node: usize) {
         let data = self.data(node);
         let (number, data) = ((node + 1).to_string(), data.to_str().expect("a name"));
@@ -110,7 +110,7 @@ impl<'a> Cluster<'a> {
         self.wait_up(node);
     }
 
-    /// Ends all of them well.
+    /// Ends all nodes cleanly.
     pub(crate) fn quit(&mut self) {
         self.nodes.iter_mut().flatten().for_each(|node| node.write("quit"));
         for node in self.nodes.iter_mut().flatten() {

@@ -1,5 +1,5 @@
-//! LibPaxos3's interface and its wire: programs for it, and what its clients and learners say byte
-//! by byte.
+//! LibPaxos3's interface and wire format: programs that use the interface, and byte streams of its
+//! clients and learners.
 
 use std::{
     collections::BTreeMap,
@@ -19,18 +19,18 @@ use tempfile::TempDir;
 use crate::c::{build::Built, program::Program};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Added to the ports of acceptors.
+/// Offsets added to the ports of acceptors.
 const PEERS: u16 = 1000;
 const ATTACHED: u16 = 2000;
 
-/// A folder with a configuration whose ports are free.
+/// A folder with a configuration of free ports.
 struct Group {
     folder: TempDir,
     acceptors: Vec<u16>,
     proposers: Vec<u16>,
 }
 
-/// Ports with their two neighbours above, all free at the moment.
+/// Returns ports that are free at the moment, as are the two ports derived from each.
 fn free_ports(count: usize) -> Vec<u16> {
     let mut ports = Vec::new();
     let mut kept = Vec::new();
@@ -81,7 +81,7 @@ impl Group {
         Program::start(built, &arguments)
     }
 
-    /// The same, and what it says on standard error.
+    /// Starts a program; also returns the lines that it writes to standard error.
     fn overheard(&self, built: &Built, arguments: &[&str]) -> (Program, Receiver<String>) {
         let conf = self.conf();
         let conf = conf.to_str().expect("a name");
@@ -99,8 +99,8 @@ impl Group {
     }
 }
 
-/// The roles as processes of their own: acceptors, a proposer, a learner, clients. An acceptor is
-/// killed and comes back; every learner learns the same.
+/// The roles work as processes of their own: acceptors, a proposer, a learner, clients. An acceptor
+/// is killed and restarted; every learner learns the same values.
 #[test]
 fn acceptors_proposers_and_learners_work_as_processes() {
     let Some(built) = Built::of_libpaxos("paxos_roles") else {
@@ -131,7 +131,7 @@ fn acceptors_proposers_and_learners_work_as_processes() {
     values.sort_unstable();
     values.dedup();
     assert_eq!(values.len(), 900, "each once");
-    // A learner goes on where it says.
+    // A learner resumes after the instance that it names.
     let mut rest = group.started(&built, &["learner", "CONF", "890"]);
     assert_eq!(rest.line(), learned[890]);
     for program in proposers.iter_mut().chain([&mut learner, &mut late, &mut acceptors[0]]) {
@@ -140,7 +140,8 @@ fn acceptors_proposers_and_learners_work_as_processes() {
     }
 }
 
-/// Replicas: all are killed, come back with what they delivered, and forget what they are told to.
+/// All replicas are killed; they restart with the values that they delivered, and forget trimmed
+/// instances.
 #[test]
 fn replicas_restart_and_trim() {
     let Some(built) = Built::of_libpaxos("paxos_roles") else {
@@ -175,7 +176,7 @@ fn replicas_restart_and_trim() {
     }
 }
 
-/// LibPaxos3's sample client, a closed loop, started this often with each number of outstanding
+/// Runs LibPaxos3's sample client, a closed loop, this often with each number of outstanding
 /// values.
 fn closed_loops(times: usize) {
     let Some(built) = Built::of_libpaxos("paxos_roles") else {
@@ -191,8 +192,8 @@ fn closed_loops(times: usize) {
             let mut client = group.start(&built, &client);
             let said = client.line_within(Duration::from_secs(20));
             assert_eq!(said.as_deref(), Some("learned 40"), "{name}");
-            // A learner that does not catch up hears nothing of before; the replicas hear
-            // everything.
+            // A learner that does not catch up receives no earlier values; the replicas receive
+            // all.
             for replica in &mut replicas {
                 (1..=40).for_each(|more| {
                     let line = replica.line();
@@ -216,8 +217,8 @@ fn closed_loops_run_to_their_end_a_hundred_times() {
     closed_loops(100);
 }
 
-/// A learner that begins after a trim begins with the first instance that is left, and says so. One
-/// that asks for an instance that is gone gets nothing.
+/// A learner that starts after a trim begins with the first retained instance and reports that. A
+/// request for a trimmed instance gets no answer.
 #[test]
 fn a_learner_begins_with_the_first_instance_that_is_held() {
     let Some(built) = Built::of_libpaxos("paxos_roles") else {
@@ -255,7 +256,7 @@ fn a_learner_begins_with_the_first_instance_that_is_held() {
     replica.write("submit last");
     assert_eq!(replica.line(), "10 last");
     assert_eq!(learner.line_within(Duration::from_millis(300)), None);
-    // The replica itself, when it comes back.
+    // The replica itself, after a restart.
     replica.terminate();
     assert!(replica.wait(PATIENCE).success());
     let (mut replica, said) = group.overheard(&built, &["replica", "0", "CONF"]);
@@ -265,8 +266,8 @@ fn a_learner_begins_with_the_first_instance_that_is_held() {
     assert!(line.starts_with("instances 1 to 5 were trimmed"), "{line}");
 }
 
-/// `trash-files yes`: a group whose processes are all started anew begins with instance 1, whatever
-/// its backend. One that is started alone is refused, and keeps its files.
+/// With `trash-files yes`, a group of which all processes are restarted begins with instance 1,
+/// whatever its backend. A single restarted process is refused, and keeps its files.
 #[test]
 fn trashed_files_begin_a_new_group() {
     let Some(built) = Built::of_libpaxos("paxos_roles") else {
@@ -286,7 +287,7 @@ fn trashed_files_begin_a_new_group() {
         for replica in &mut replicas {
             assert_eq!(replica.line(), "1 old");
         }
-        // Alone: a part of the old group, without its memory, is no part of it.
+        // Restarted alone, without its memory, it must not join the old group.
         for id in ["1", "0"] {
             let own: usize = id.parse().expect("a number");
             end(&mut replicas[own]);
@@ -307,7 +308,7 @@ fn trashed_files_begin_a_new_group() {
         for replica in &mut replicas {
             assert_eq!(replica.line(), "1 new");
         }
-        // Without it they remember.
+        // Without the option they keep their memory.
         replicas.iter_mut().for_each(end);
         fs::write(group.conf(), &text).expect("written");
         let mut replicas = ["0", "1", "2"].map(replica);
@@ -319,10 +320,10 @@ fn trashed_files_begin_a_new_group() {
     }
 }
 
-/// Hears of a vote: instance, acceptor, ballot, value.
+/// Callback for a vote: instance, acceptor, ballot, value.
 type Hears<'a> = dyn FnMut(u32, u32, u32, &[u8]) + 'a;
 
-/// A connection of LibPaxos3's own code, as far as bytes go.
+/// A connection that behaves like LibPaxos3's own code, on the byte level.
 struct Foreign {
     socket: TcpStream,
     heard: Vec<u8>,
@@ -345,7 +346,7 @@ impl Foreign {
         self.socket.write_all(bytes).expect("sent");
     }
 
-    /// Takes what was sent. `false`: the connection is over.
+    /// Reads what was sent. Returns `false` if the connection has ended.
     fn hear(&mut self, each: &mut Hears<'_>) -> bool {
         let mut piece = [0; 4096];
         match self.socket.read(&mut piece) {
@@ -366,7 +367,7 @@ impl Foreign {
         true
     }
 
-    /// Which of two instances is sent first, each being asked for.
+    /// Requests two instances; returns the one that is sent first.
     fn first_of(&mut self, one: u32, other: u32) -> u32 {
         for iid in [one, other] {
             self.say(&Message::Repeat { from: iid, to: iid });
@@ -392,8 +393,8 @@ impl Foreign {
     }
 }
 
-/// Learns as LibPaxos3's learner does: a value of an instance that a majority of acceptors accepted
-/// in one ballot; asks for what it lacks.
+/// Learns as LibPaxos3's learner does: the values of instances that a majority of acceptors
+/// accepted in one ballot. Requests missing instances.
 fn learn(acceptors: &mut [Foreign], wanted: u32) -> Vec<Vec<u8>> {
     let mut votes: BTreeMap<u32, BTreeMap<u32, (u32, Vec<u8>)>> = BTreeMap::new();
     let mut learned: Vec<Vec<u8>> = Vec::new();
@@ -423,8 +424,8 @@ fn learn(acceptors: &mut [Foreign], wanted: u32) -> Vec<Vec<u8>> {
     learned
 }
 
-/// Frames of an unmodified client and learner of LibPaxos3, by hand: MessagePack of old and new
-/// versions, in fragments, of all lengths.
+/// Handcrafted frames of an unmodified client and learner of LibPaxos3 are understood: MessagePack
+/// of old and new versions, in fragments, of all lengths.
 #[test]
 fn the_wire_of_libpaxos_is_understood() {
     let Some(built) = Built::of_libpaxos("paxos_roles") else {
@@ -437,7 +438,7 @@ fn the_wire_of_libpaxos_is_understood() {
     let large = vec![b'l'; 300_000];
     let long = [b'm'; 200];
     let mut values: Vec<&[u8]> = vec![b"raw", b"", b"str 8", &long, &large, b"bin 8"];
-    // Each is learned before the next is sent: the order is theirs then.
+    // Each value is learned before the next is sent, which determines their order.
     let sent: [Vec<u8>; 6] = [
         b"\x92\x08\xa3raw".to_vec(),
         b"\x92\x08\xa0".to_vec(),
@@ -449,13 +450,13 @@ fn the_wire_of_libpaxos_is_understood() {
     let mut learners: Vec<Foreign> =
         group.acceptors.iter().map(|port| Foreign::connect(*port)).collect();
     for (at, bytes) in (1..).zip(&sent) {
-        // In two pieces.
+        // In two fragments.
         let (first, second) = bytes.split_at(bytes.len() / 2);
         client.write(first);
         client.write(second);
         assert_eq!(learn(&mut learners, at), values[..at as usize]);
     }
-    // Many at once, behind each other.
+    // Many messages in a single write.
     let mut bytes = Vec::new();
     for _ in 0..500 {
         Message::ClientValue { value: b"many" }.encode(&mut bytes);
@@ -469,18 +470,18 @@ fn the_wire_of_libpaxos_is_understood() {
     client.say(&Message::ClientValue { value: b"last" });
     values.push(b"last");
     assert_eq!(learn(&mut two, 507), values);
-    // A trim: all acceptors forget, and answer nothing of before.
+    // After a trim all acceptors forget, and no longer answer for earlier instances.
     two[0].say(&Message::Trim { iid: 506 });
     let mut learner = group.started(&built, &["learner", "CONF", "506"]);
     assert_eq!(learner.line(), "507 last");
-    // The trim takes its way meanwhile.
+    // Wait until the trim is applied.
     let mut foreign = Foreign::connect(group.acceptors[0]);
     let until = Instant::now() + PATIENCE;
     while foreign.first_of(506, 507) != 507 {
         foreign = Foreign::connect(group.acceptors[0]);
         assert!(Instant::now() < until, "506 was the last to be forgotten");
     }
-    // A proposer of LibPaxos3 is no part of this group, and who makes no sense neither.
+    // A proposer of LibPaxos3 is refused, and so are invalid messages.
     for bytes in [
         &b"\x93\x00\x01\x01"[..],
         b"\x94\x02\x01\x01\xa1x",
@@ -497,8 +498,8 @@ fn the_wire_of_libpaxos_is_understood() {
     assert_eq!(learner.line(), "508 still");
 }
 
-/// A learner that reads nothing is sent no more than it has room for, and gets the rest when it
-/// asks.
+/// A learner that does not read is sent no more than its buffer limit, and gets the rest on
+/// request.
 #[test]
 fn a_learner_that_reads_nothing_holds_up_nobody() {
     let Some(built) = Built::of_libpaxos("paxos_roles") else {
@@ -518,7 +519,7 @@ fn a_learner_that_reads_nothing_holds_up_nobody() {
     assert!(learned.iter().all(|learned| *learned == value));
 }
 
-/// Values without space wait for a trim, in their order, and each arrives once.
+/// Values without space wait for a trim, in order, and each arrives once.
 #[test]
 fn values_wait_for_room() {
     let Some(built) = Built::of_libpaxos("paxos_roles") else {
@@ -528,7 +529,7 @@ fn values_wait_for_room() {
     let group = Group::new("replica", 1, 0, more);
     let mut replica = group.started(&built, &["replica", "0", "CONF"]);
     let mut client = Foreign::connect(group.acceptors[0]);
-    // More than may wait: the client is not read any more, and read again.
+    // More than the limit of waiting values: the client is paused, and later read again.
     for number in 0..1400 {
         client.say(&Message::ClientValue { value: format!("{number}").as_bytes() });
     }
@@ -543,7 +544,7 @@ fn values_wait_for_room() {
     assert_eq!(values, (0..1400).collect::<Vec<_>>(), "each once");
 }
 
-/// An acceptor that runs already, or whose folder does, does not run twice.
+/// An acceptor cannot run twice, nor two acceptors in one folder.
 #[test]
 fn an_acceptor_does_not_run_twice() {
     let Some(built) = Built::of_libpaxos("paxos_roles") else {
@@ -559,7 +560,8 @@ fn an_acceptor_does_not_run_twice() {
     assert_eq!(refused.line(), "not started");
 }
 
-/// In memory: who stops well and comes back goes on; the others did not wait.
+/// In memory, an acceptor that was stopped cleanly resumes after a restart, and the others did not
+/// wait for it.
 #[test]
 fn acceptors_in_memory_come_back() {
     let Some(built) = Built::of_libpaxos("paxos_roles") else {
@@ -583,7 +585,7 @@ fn acceptors_in_memory_come_back() {
     replicas[2] = replica("2");
     assert_eq!([replicas[2].line(), replicas[2].line()], [first, second]);
     submit(&mut replicas, 2);
-    // Killed without warning: it learns, and the group goes on.
+    // One that was killed learns again, and the group continues meanwhile.
     replicas[0].kill();
     submit(&mut replicas[1..], 0);
     replicas[0] = replica("0");

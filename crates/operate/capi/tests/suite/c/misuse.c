@@ -1,5 +1,5 @@
 /*
- * Everything that a program can do wrong with the interface, short of giving pointers to nowhere.
+ * All misuse of the interface that a program is capable of, except invalid pointers.
  *
  *   misuse DATA
  */
@@ -76,7 +76,7 @@ NEVER(code != QUORATE_OK && code != QUORATE_IN_USE && code != QUORATE_STOPPED &&
     return NULL;
 }
 
-/* Every thread of the library keeps all signals from itself. */
+/* Checks that every thread of the library blocks signals. */
 static void look_at_threads(void)
 {
     int looked = 0;
@@ -93,7 +93,7 @@ static void look_at_threads(void)
                 looked++;
         if (status != NULL)
             fclose(status);
-        /* One that has ended meanwhile has no mask, and no place any more. */
+        /* A thread that has ended meanwhile has no mask, and no entry any more. */
         if (access(path, F_OK) != 0)
             continue;
         if ((blocked >> (SIGPIPE - 1) & 1) == 0 || (blocked >> (SIGTERM - 1) & 1) == 0) {
@@ -138,12 +138,12 @@ int main(int arguments_count, char **arguments)
     quorate_options_free(NULL);
     NEVER(strcmp(quorate_code_name(12345), "no code of quorate.h") != 0);
 
-    /* A folder that cannot be. */
+    /* An impossible folder. */
     WANT(quorate_options_set(options, "data", "/dev/null/nowhere"), QUORATE_OK);
     WANT(quorate_start(options, &node), QUORATE_REFUSED);
     NEVER(quorate_last_error()->code != QUORATE_REFUSED || quorate_last_error()->detail[0] == 0);
 
-    /* A node alone, small. */
+    /* A single node with small limits. */
     WANT(quorate_options_set(options, "data", arguments[1]), QUORATE_OK);
     WANT(quorate_options_set(options, "value-max", "1000"), QUORATE_OK);
     WANT(quorate_options_set(options, "held-max", "8000"), QUORATE_OK);
@@ -178,7 +178,7 @@ int main(int arguments_count, char **arguments)
     WANT(quorate_fd(node, &fd), QUORATE_OK);
     WANT(quorate_fd(node, NULL), QUORATE_INVALID);
 
-    /* Without a callback. */
+    /* Delivery without a callback. */
     WANT(quorate_next(node, 0, &slot, buffer, sizeof buffer, &length), QUORATE_INVALID);
     WANT(quorate_deliver_from(node, 1, NULL, NULL), QUORATE_OK);
     WANT(quorate_next(node, 10000, NULL, buffer, sizeof buffer, &length), QUORATE_INVALID);
@@ -193,17 +193,17 @@ int main(int arguments_count, char **arguments)
     WANT(quorate_recover(node, 2), QUORATE_OK);
     WANT(quorate_next(node, 10000, &slot, large, sizeof large, &length), QUORATE_OK);
     NEVER(slot != 2);
-    WANT(quorate_recover(node, 1000), QUORATE_OK); /* it may come */
+    WANT(quorate_recover(node, 1000), QUORATE_OK); /* the slot may be assigned later */
     WANT(quorate_next(node, 0, &slot, large, sizeof large, &length), QUORATE_TIMEOUT);
 
-    /* Not now, and again. */
+    /* Delivery is paused, then continued. */
     WANT(quorate_deliver_from(node, 1, deliver, NULL), QUORATE_OK);
     WANT(quorate_next(node, 0, &slot, large, sizeof large, &length), QUORATE_IN_USE);
     not_now = 1;
     int code;
     do
         code = quorate_dispatch(node, 10000, 0, &events);
-    while (code == QUORATE_OK && events > 0); /* a completion may be there */
+    while (code == QUORATE_OK && events > 0); /* a completion may be pending */
     WANT(code, QUORATE_OK);
     NEVER(seen != 0);
     not_now = 0;
@@ -211,7 +211,7 @@ int main(int arguments_count, char **arguments)
         WANT(quorate_dispatch(node, 10000, 0, &events), QUORATE_OK);
     WANT(quorate_dispatch(node, 0, 0, &events), QUORATE_TIMEOUT);
 
-    /* Full, and trimmed. */
+    /* The limit of retained values, and a trim. */
     calls = 0;
     do
         code = quorate_submit_wait(node, value, 1000, 10000, &slot);
@@ -231,7 +231,7 @@ int main(int arguments_count, char **arguments)
     WANT(quorate_status(node, 2000, buffer, sizeof buffer, &length), QUORATE_SIZE);
     NEVER(length <= sizeof buffer);
 
-    /* Closed while another thread waits, and while submits are open. */
+    /* Closed while another thread waits, and with open submits. */
     pthread_t thread;
     pthread_create(&thread, NULL, wait_for_value, NULL);
     calls = 0;

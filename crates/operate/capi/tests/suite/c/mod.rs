@@ -1,4 +1,4 @@
-//! Programs in C, compiled with `cc` against the header and run as processes of their own.
+//! Programs in C, compiled with `cc` against the header and run in processes of their own.
 
 mod build;
 mod cluster;
@@ -19,7 +19,7 @@ fn the_first_program_runs() {
     runs_twice(&built);
 }
 
-/// The library is in the program: nothing of it is looked for when that starts.
+/// A statically linked program runs without the shared library.
 #[test]
 fn the_first_program_runs_with_the_library_in_it() {
     let Some(built) = Built::with_library("first") else {
@@ -37,18 +37,18 @@ fn runs_twice(built: &Built) {
     let output = built.run(&[folder]);
     let mut lines: Vec<&str> = output.lines().collect();
     lines.sort_unstable();
-    // The page has the same lines, in an order of its own.
+    // The documentation shows the same lines, in another order.
     let page = include_str!("../../../../../../docs/libquorate.md");
     let printed = page.split("```\n").find(|block| block.starts_with("delivered 1: one\n"));
     let mut expected: Vec<&str> = printed.expect("a block of output").lines().collect();
     expected.sort_unstable();
     assert_eq!(lines, expected);
-    // Again: the three of before are delivered first.
+    // In a second run the three earlier values are delivered first.
     let output = built.run(&[folder]);
     assert!(output.contains("delivered 1: "), "{output}");
 }
 
-/// The headers are for C++, too.
+/// The headers can be included from C++.
 #[test]
 fn the_headers_are_taken_by_cxx() {
     let Some(_) = Built::of("first") else { return };
@@ -60,8 +60,8 @@ fn the_headers_are_taken_by_cxx() {
     }
 }
 
-/// Three replicas of a table: any node takes a write, every node reads it, two go on without the
-/// third, which is killed without warning and comes back.
+/// Three replicas of a table: every node accepts writes and serves reads; two continue without the
+/// third, which is killed and restarted.
 #[test]
 fn a_table_in_c_survives_the_death_of_a_replica() {
     let Some(built) = Built::of("kv") else { return };
@@ -77,11 +77,11 @@ fn a_table_in_c_survives_the_death_of_a_replica() {
     cluster.restart(2);
     assert_eq!(cluster.ask(2, "get key49"), "value 49");
     assert_eq!(cluster.ask(2, "count"), "count 51");
-    // The table is built anew from the values that are held.
+    // The table is rebuilt from the retained values.
     assert_eq!(cluster.ask(2, "again"), "ok");
     assert_eq!(cluster.ask(2, "get colour"), "value red");
-    // All save what they have; then it may be forgotten, and a killed replica goes on with what it
-    // saved.
+    // All replicas save their tables; then the values may be trimmed, and a killed replica resumes
+    // from its saved table.
     let saved: Vec<u64> = (0..3).map(|node| number(&cluster.ask(node, "save"))).collect();
     assert!(saved.iter().all(|at| *at > slot + 50), "{saved:?}");
     let least = saved.iter().min().expect("three");
@@ -93,7 +93,7 @@ fn a_table_in_c_survives_the_death_of_a_replica() {
     assert_eq!(cluster.ask(0, "get colour"), "value blue");
     assert_eq!(cluster.ask(0, "count"), "count 51");
     assert!(cluster.ask(0, "status").contains(&format!("\"first\":{least}")));
-    // All at once: durable means that.
+    // Durable values survive a crash of all nodes at once.
     (0..3).for_each(|node| cluster.kill(node));
     (0..3).for_each(|node| cluster.restart_later(node));
     (0..3).for_each(|node| cluster.wait_up(node));
@@ -102,8 +102,7 @@ fn a_table_in_c_survives_the_death_of_a_replica() {
     cluster.quit();
 }
 
-/// A replica that lost its saved table is told that what it wants is forgotten, and does not make
-/// one up.
+/// A replica that lost its saved table gets an error that the values it needs were trimmed.
 #[test]
 fn a_replica_that_is_behind_what_is_held_is_told() {
     let Some(built) = Built::of("kv") else { return };
@@ -116,8 +115,8 @@ fn a_replica_that_is_behind_what_is_held_is_told() {
     cluster.quit();
 }
 
-/// Attached programs while the nodes that they are attached to die one after the other: each value
-/// comes once.
+/// An attached program receives each value once, although the nodes that it is attached to are
+/// killed one after another.
 #[test]
 fn an_attached_program_loses_and_repeats_nothing_when_nodes_die() {
     let (Some(kv), Some(load)) = (Built::of("kv"), Built::of("load")) else {
@@ -144,8 +143,8 @@ fn an_attached_program_loses_and_repeats_nothing_when_nodes_die() {
     cluster.quit();
 }
 
-/// Misuse by a C program is an error, and no crash: `misuse.c` does it, and reports where the
-/// library failed it.
+/// Misuse by a C program causes errors, not crashes: `misuse.c` reports wrong reactions of the
+/// library.
 #[test]
 fn misuse_is_an_error() {
     let Some(built) = Built::of("misuse") else {

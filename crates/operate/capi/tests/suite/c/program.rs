@@ -1,4 +1,4 @@
-//! A process that is talked to by lines.
+//! A process controlled by lines of text.
 
 use std::{
     io::{BufRead as _, BufReader, Read, Write as _},
@@ -10,7 +10,7 @@ use std::{
 
 use crate::c::build::Built;
 
-/// Nothing here takes so long.
+/// Generous time limit.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 fn lines(output: impl Read + Send + 'static) -> Receiver<String> {
@@ -21,7 +21,7 @@ fn lines(output: impl Read + Send + 'static) -> Receiver<String> {
     lines
 }
 
-/// A process; killed when it is dropped.
+/// A process, which is killed when dropped.
 pub(crate) struct Program {
     child: Child,
     input: ChildStdin,
@@ -29,12 +29,12 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Starts it.
+    /// Starts the program.
     pub(crate) fn start(built: &Built, arguments: &[&str]) -> Self {
         Self::spawn(built.command().args(arguments))
     }
 
-    /// Starts it; what it says on standard error, too.
+    /// Starts the program; also returns the lines that it writes to standard error.
     pub(crate) fn overheard(built: &Built, arguments: &[&str]) -> (Self, Receiver<String>) {
         let mut command = built.command();
         let mut program = Self::spawn(command.args(arguments).stderr(Stdio::piped()));
@@ -50,12 +50,12 @@ impl Program {
         Self { child, input, lines }
     }
 
-    /// The next line that it writes, if one comes.
+    /// Returns the next line of its output; `None` on timeout.
     pub(crate) fn line_within(&mut self, patience: Duration) -> Option<String> {
         self.lines.recv_timeout(patience).ok()
     }
 
-    /// The next line that it writes.
+    /// Returns the next line of its output; panics on timeout.
     pub(crate) fn line(&mut self) -> String {
         match self.lines.recv_timeout(PATIENCE) {
             Ok(line) => line,
@@ -63,27 +63,27 @@ impl Program {
         }
     }
 
-    /// Writes a line.
+    /// Writes a line to its input.
     pub(crate) fn write(&mut self, line: &str) {
         writeln!(self.input, "{line}").expect("it reads");
     }
 
-    /// Ends it without warning.
+    /// Kills the process without warning.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("killed");
         self.child.wait().expect("ended");
     }
 
-    /// Asks it to end.
+    /// Sends SIGTERM.
     pub(crate) fn terminate(&mut self) {
         let id = i32::try_from(self.child.id()).ok();
         let id = id.and_then(rustix::process::Pid::from_raw).expect("a process");
         rustix::process::kill_process(id, rustix::process::Signal::TERM).expect("asked");
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the process.
     pub(crate) fn wait(&mut self, patience: Duration) -> ExitStatus {
-        // Its output ends with it.
+        // Its output ends when the process does.
         while self.lines.recv_timeout(patience).is_ok() {}
         self.child.wait().expect("ended")
     }

@@ -1,4 +1,5 @@
-//! Properties that hold for any bytes taken for frames, commands, replies and images of values.
+//! Properties of the decoders for arbitrary bytes: frames, commands, replies, and snapshots of
+//! values.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +13,8 @@ use quorate_capi::{
 
 const FRAME_BYTES_MAX: usize = 4096;
 
-/// Decodes them as everything; what makes sense is written again as it was, and values keep their
-/// order.
+/// Decodes the bytes in every format. Valid items are encoded to the same bytes again, and values
+/// keep their order.
 pub(crate) fn check(bytes: &[u8]) {
     let mut rest = bytes;
     let mut frame = Vec::new();
@@ -51,7 +52,7 @@ pub(crate) fn check(bytes: &[u8]) {
     execute(bytes);
 }
 
-/// The bytes as commands, each behind its length; then as items of an image.
+/// Executes the bytes as length-prefixed commands; then loads them as items of a snapshot.
 fn execute(bytes: &[u8]) {
     let mut log = Retained::default();
     let mut items = Vec::new();

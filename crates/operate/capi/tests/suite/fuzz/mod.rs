@@ -1,4 +1,4 @@
-//! Hostile bytes: from a program, from a node, from the log, from a snapshot.
+//! Hostile bytes from a program, from a node, from the log, and from a snapshot.
 
 mod check;
 mod libpaxos;
@@ -11,7 +11,7 @@ use quorate_capi::{
     values::command::{Command, Reply, Values, WhenFull},
 };
 
-/// Two of them.
+/// Two encoded values.
 const VALUES: &[u8] = b"\x05\0\0\0value\0\0\0\0";
 
 fn seeds() -> Vec<Seed> {

@@ -1,4 +1,4 @@
-//! Programs that are attached to a node.
+//! Programs attached to a node.
 
 use std::time::{Duration, Instant};
 
@@ -58,15 +58,15 @@ fn an_attached_program_does_all_that_a_node_does() {
     node.close().expect("ends well");
 }
 
-/// Values from now on: those that were submitted before are not among them, and all that this
-/// handle submits afterwards are, however soon.
+/// Delivery from the end excludes values submitted before, and includes all that this handle
+/// submits afterwards, however soon.
 #[test]
 fn what_is_submitted_behind_the_end_is_delivered() {
     let folder = tempfile::tempdir().expect("a folder");
     let node = start(folder.path(), &[("listen", "127.0.0.1:0")]);
     let mut last = 0;
     for _ in 0..50 {
-        // It is not attached yet when it asks.
+        // The program requests the end before it is attached.
         let program = attach(&address(&node), &[("start-wait-ms", "0")]);
         program.deliver_from(Cursor::End).expect("the end");
         node.deliver_from(Cursor::End).expect("the end");
@@ -77,7 +77,7 @@ fn what_is_submitted_behind_the_end_is_delivered() {
         last = slot;
         program.close().expect("ends");
     }
-    // A node that has just started: its own values follow what it knew.
+    // On a node that has just started, its own values follow those that it knew.
     node.close().expect("ends well");
     for _ in 0..5 {
         let node = start(folder.path(), &[("start-wait-ms", "0")]);
@@ -95,7 +95,7 @@ fn what_is_submitted_behind_the_end_is_delivered() {
     }
 }
 
-/// Values from now on: those that anybody was told of before are not among them.
+/// Delivery from the end excludes values that were acknowledged to any program before.
 #[test]
 fn delivery_can_begin_at_the_end() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -107,8 +107,7 @@ fn delivery_can_begin_at_the_end() {
     node.deliver_from(Cursor::End).expect("the end");
     program.deliver_from(Cursor::End).expect("the end");
     assert!(is_quiet(&node));
-    // The time of the cluster's answer is not visible, so the first value delivered is one of
-    // these.
+    // The time of the cluster's answer is unknown, so the first delivered value is any of these.
     let mut last = submit(&node, b"after").expect("in a slot");
     let until = Instant::now() + PATIENCE;
     while is_quiet(&program) {
@@ -123,7 +122,8 @@ fn delivery_can_begin_at_the_end() {
     }
 }
 
-/// A program that reads nothing for long delays no other, and gets all in order when it reads.
+/// A program that does not read for a long time delays no other program, and receives all values in
+/// order when it reads.
 #[test]
 fn a_slow_program_holds_up_nobody() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -135,12 +135,12 @@ fn a_slow_program_holds_up_nobody() {
         assert_eq!(submit(&other, &vec![1; 100_000]), Ok(slot));
         assert_eq!(next(&other).expect("held").0, slot);
     }
-    // Its own requests are answered in addition to the unread values.
+    // Its own requests are answered despite the unread values.
     assert_eq!(submit(&slow, b"mine"), Ok(201));
     for slot in 1..=201 {
         assert_eq!(next(&slow).expect("held").0, slot);
     }
-    // What is trimmed before it came is told.
+    // Values trimmed before they were delivered are reported.
     slow.deliver_from(Cursor::At(1)).expect("attached");
     assert_eq!(next(&slow).expect("held").0, 1);
     other.trim_and_wait(200, PATIENCE).expect("trimmed");
@@ -158,7 +158,7 @@ fn a_slow_program_holds_up_nobody() {
     assert!(last < 50, "no more was in flight than a window: {last}");
 }
 
-/// A program outlives the node that it is attached to, and a restart of it.
+/// An attached program survives the end and the restart of its node.
 #[test]
 fn an_attached_program_waits_for_its_node() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! Handles as a program has them, from Rust: restart, slow readers, bounds, strangers.
+//! Handles as used by programs, tested from Rust: restarts, slow readers, limits, strangers.
 
 mod attached;
 mod strangers;
@@ -18,7 +18,7 @@ use quorate_capi::{
     values::{machine::Values, shared::Shared},
 };
 
-/// Nothing here takes so long.
+/// Generous time limit.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn options(folder: &Path, more: &[(&str, &str)]) -> Options {
@@ -38,7 +38,7 @@ fn submit(handle: &Handle, value: &[u8]) -> Result<u64, Failed> {
     handle.submit_and_wait(value, PATIENCE)
 }
 
-/// The next value, or why there is none.
+/// Returns the next value, or the error if there is none.
 fn next(handle: &Handle) -> Result<(u64, Arc<[u8]>), Failed> {
     let turn = handle.turn().expect("no other turn");
     let until = Instant::now() + PATIENCE;
@@ -56,7 +56,8 @@ fn next(handle: &Handle) -> Result<(u64, Arc<[u8]>), Failed> {
     }
 }
 
-/// Returns whether there is no value now; a thread that waits for a completion is woken.
+/// Returns whether no value is available now. Fails if the descriptor is not readable again for
+/// pending completions.
 fn is_quiet(handle: &Handle) -> bool {
     let turn = handle.turn().expect("no other turn");
     turn.hush();
@@ -94,7 +95,7 @@ fn after_a_restart_nothing_is_shown_that_was_trimmed() {
     }
 }
 
-/// A snapshot is the values that are held, and a node starts with it.
+/// A snapshot contains the retained values, and a node starts from it.
 #[test]
 fn a_node_starts_with_a_snapshot_of_its_values() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -115,7 +116,7 @@ fn a_node_starts_with_a_snapshot_of_its_values() {
         command.encode()
     };
     let (node, _) = begin();
-    // As earlier versions wrote it, and as this one does.
+    // Appends in the format of earlier versions, and of this one.
     node.execute(append(b"one")).expect("executed");
     let mut values = Vec::new();
     for value in [&b""[..], b"three"] {
@@ -169,7 +170,7 @@ fn who_forgets_the_oldest_never_waits_and_tells_who_is_slow() {
     assert_eq!(failed.code, Code::Size);
 }
 
-/// Untaken completions are bounded, and all arrive.
+/// Completions that are not taken are bounded, and all arrive.
 #[test]
 fn open_submits_are_bounded() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -184,7 +185,7 @@ fn open_submits_are_bounded() {
             Err(failed) => break failed,
         }
         if taken % 1000 == 0 {
-            // The node has them all by then, so no queue of its own is full.
+            // The node has handled all of them by then, so its own queue is not full.
             node.sync(PATIENCE).expect("answered");
         }
     };
@@ -203,13 +204,13 @@ fn open_submits_are_bounded() {
     assert_eq!(slots, (1..=taken as u64).collect::<Vec<_>>());
 }
 
-/// Values submitted before any could be sent: those of one bundle are in consecutive slots.
+/// Values submitted before any could be sent form one bundle, and are in consecutive slots.
 #[test]
 fn values_of_one_bundle_stand_one_behind_the_other() {
     let folder = tempfile::tempdir().expect("a folder");
     let node = start(folder.path(), &[("held-max", "10000"), ("value-max", "3000")]);
     let (tell, told) = channel();
-    // Within a callback all are gathered until it is over.
+    // Values submitted within a callback are gathered until it ends.
     let turn = node.turn().expect("no other turn");
     for number in 0..4_u8 {
         let tell = tell.clone();
@@ -243,7 +244,7 @@ fn values_of_one_bundle_stand_one_behind_the_other() {
     assert_eq!(submit(&node, b"again"), Ok(4));
 }
 
-/// Held values can be inspected during delivery.
+/// Retained values can be read independently of delivery.
 #[test]
 fn a_node_shows_what_it_holds() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -256,7 +257,7 @@ fn a_node_shows_what_it_holds() {
     assert_eq!(node.peek(3).expect_err("not yet").code, Code::Timeout);
 }
 
-/// A program may move the cursor within a delivery; delivery continues there.
+/// A program may set another position of delivery within a callback; delivery continues there.
 #[test]
 fn a_program_goes_elsewhere_while_it_is_delivered_a_value() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -278,7 +279,7 @@ fn a_program_goes_elsewhere_while_it_is_delivered_a_value() {
     assert_eq!(passed, [2, 1, 2, 3]);
 }
 
-/// A node that waits for its founder can be asked, says so, and can be closed.
+/// A node that waits for its founder answers calls, reports its state, and can be closed.
 #[test]
 fn a_node_that_starts_says_so_and_can_be_closed() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -297,7 +298,7 @@ fn a_node_that_starts_says_so_and_can_be_closed() {
     assert_eq!(ready.code, Code::Timeout);
     node.close().expect("ends");
     assert_eq!(submit(&node, b"x").expect_err("closed").code, Code::Stopped);
-    // Also for a thread whose events another one took: it would wait to its deadline otherwise.
+    // A thread whose event another thread has taken returns too, before its deadline.
     let turn = node.turn().expect("no other turn");
     turn.hush();
     assert!(matches!(turn.next_event(false), Event::Nothing));
@@ -309,7 +310,7 @@ fn a_node_that_starts_says_so_and_can_be_closed() {
     assert_eq!(failed.code, Code::Timeout);
 }
 
-/// The folder of another service is none of ours, and the other way round.
+/// A folder of another service is refused, in both directions.
 #[test]
 fn a_folder_of_another_service_is_refused() {
     struct Other;

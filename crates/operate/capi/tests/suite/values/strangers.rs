@@ -1,4 +1,4 @@
-//! Strangers at the port for programs, and strange servers in place of a node.
+//! Strangers on the port for programs, and impostors in place of a node.
 
 use std::{
     io::{ErrorKind, Read as _, Write as _},
@@ -71,14 +71,14 @@ fn strangers_are_shown_out_and_nobody_else_notices() {
         stranger.set_read_timeout(Some(PATIENCE / 10)).expect("set");
         stranger.write_all(&bytes).expect("sent");
         let mut heard = Vec::new();
-        // Its end, by a reset perhaps.
+        // The end of the connection may be a reset.
         let mut some = (&stranger).take(100);
         if let Err(error) = some.read_to_end(&mut heard) {
             assert_eq!(error.kind(), ErrorKind::ConnectionReset, "it is kept");
         }
         assert!(heard.len() < 100, "no more than a greeting");
     }
-    // Who goes in the middle of a frame.
+    // A client that disconnects in the middle of a frame.
     let mut stranger = TcpStream::connect(&at).expect("listens");
     stranger.write_all(&after_hello(&[50, 0, 0, 0, 2, 1])).expect("sent");
     stranger.shutdown(Shutdown::Both).expect("gone");
@@ -120,13 +120,14 @@ fn no_more_programs_attach_than_may() {
     third.read_to_end(&mut heard).expect("shown out");
     assert_eq!(heard, b"");
     first.close().expect("ends well");
-    // Its place is free once the node has noticed.
+    // Its capacity is free once the node has noticed its end.
     let again = attach(&at, &[]);
     assert_eq!(submit(&again, b"x"), Ok(1));
     assert_eq!(submit(&second, b"y"), Ok(2));
 }
 
-/// Greets, with this cluster, says what it is told to, and waits for the end.
+/// Runs a server that greets with this cluster, sends prepared answers, and waits for the end of
+/// the connection.
 fn impostor(cluster: u128, version: u8, answers: &[Answer<'_>]) -> String {
     let port = TcpListener::bind("127.0.0.1:0").expect("a port");
     let at = port.local_addr().expect("bound").to_string();
@@ -147,7 +148,7 @@ fn impostor(cluster: u128, version: u8, answers: &[Answer<'_>]) -> String {
 fn nodes_of_another_cluster_or_version_are_refused() {
     let own = impostor(7, VERSION, &[]);
     let other = impostor(8, VERSION, &[]);
-    // The first one does not answer, so the other is tried.
+    // The first node does not answer, so the other one is tried.
     let program = attach(&format!("{own},{other}"), &[("request-ms", "300")]);
     program.deliver_from(Cursor::Oldest).expect("attached");
     let (tell, told) = std::sync::mpsc::channel();

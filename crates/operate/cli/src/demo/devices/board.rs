@@ -1,4 +1,4 @@
-//! State shown on the demo's page, and the actions its buttons request.
+//! State shown on the demo's page, and the requests of its buttons.
 
 use std::{
     collections::VecDeque,
@@ -24,58 +24,58 @@ use super::{
     parts::{self, Part, Parts, Wanted, Works},
 };
 
-/// Interval of looks at a node.
+/// Interval of polling a node.
 const LOOK: Duration = Duration::from_millis(150);
-/// A node that does not answer by then is asked again.
+/// Timeout of a request to a node.
 const QUESTION: Duration = Duration::from_millis(300);
-/// Older reports of a node are not shown as its present state.
+/// Age up to which a node's status is shown as current.
 const FRESH: Duration = Duration::from_millis(1500);
-/// Time limit for a key operation of the page.
+/// Timeout of a key operation from the page.
 const KEY_DEADLINE: Duration = Duration::from_secs(4);
-/// Most bytes of a key and of a value typed by a user.
+/// Maximum length of a key in bytes; the limit for values follows.
 const KEY_BYTES_MAX: usize = 100;
 const VALUE_BYTES_MAX: usize = 1000;
-/// Most events kept, the latest ones.
+/// Number of events shown.
 const EVENTS: usize = 40;
 
 /// Request of a button.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, tag = "ask", rename_all = "snake_case")]
 pub(super) enum Ask {
-    /// Takes a part away.
+    /// Fails a part.
     Fail {
-        /// Which.
+        /// Part to fail.
         part: Part,
-        /// Whose.
+        /// Node of the part.
         node: u32,
     },
-    /// Brings it back.
+    /// Restores a part.
     Restore {
-        /// Which.
+        /// Part to restore.
         part: Part,
-        /// Whose.
+        /// Node of the part.
         node: u32,
     },
     /// Makes a node the leader.
     Lead {
-        /// Which.
+        /// New leader.
         node: u32,
     },
     /// Writes a key.
     Set {
-        /// The key.
+        /// Key to write.
         key: String,
         /// The value to write.
         value: String,
     },
     /// Reads a key.
     Get {
-        /// The key.
+        /// Key to read.
         key: String,
     },
 }
 
-/// Actions for the stage, done in order.
+/// An action that the demo executes in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Act {
     Fail(Part, u32),
@@ -86,11 +86,11 @@ pub(super) enum Act {
 /// Reply to a button.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Told {
-    /// Message for the user.
+    /// Message for the viewer.
     said: String,
     /// Value of the key that was read; null if absent.
     value: Option<String>,
-    /// Duration of the key operation.
+    /// Duration of the key operation in microseconds.
     us: u64,
 }
 
@@ -99,23 +99,23 @@ pub(super) struct Told {
 #[serde(rename_all = "snake_case")]
 pub(super) enum Phase {
     Running,
-    /// All is restored, and compared.
+    /// Restoring all parts and comparing the nodes.
     Ending,
     Over,
 }
 
-/// Effect of an event on the group.
+/// Kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Kind {
-    /// A part went.
+    /// A part failed.
     Fail,
-    /// A part came back.
+    /// A part was restored.
     Restore,
     Note,
 }
 
-/// Something that happened.
+/// An event shown on the page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Event {
     number: u64,
@@ -124,7 +124,7 @@ struct Event {
     text: String,
 }
 
-/// State written by the stage and shown on the page.
+/// State written by the demo's main thread.
 #[derive(Debug)]
 pub(super) struct Stage {
     pub(super) phase: Phase,
@@ -132,19 +132,19 @@ pub(super) struct Stage {
     pub(super) busy: Option<String>,
     pub(super) works: [Works; 3],
     pub(super) failures: u64,
-    /// Acknowledged writes lost, as the comparison at the end found.
+    /// Acknowledged writes lost, according to the final comparison.
     pub(super) lost_at_end: Option<u64>,
     events: VecDeque<Event>,
     said: u64,
 }
 
-/// Content of the page.
+/// State of the page.
 #[derive(Serialize)]
 pub(super) struct Shown {
     phase: Phase,
     busy: Option<String>,
     elapsed_ms: u64,
-    /// Nodes have networks of their own; otherwise why not.
+    /// Nodes have their own networks; otherwise `why_not` gives the reason.
     own_networks: bool,
     why_not: Option<String>,
     failures: u64,
@@ -155,13 +155,13 @@ pub(super) struct Shown {
     events: Vec<Event>,
 }
 
-/// A node, as it reports itself and as the stage set it up.
+/// A node with its reported state and its working parts.
 #[derive(Serialize)]
 struct Node {
     node: u32,
     wanted: Wanted,
     works: Works,
-    /// Has answered lately; the fields below are from that answer.
+    /// The node responded recently; the following fields are from that response.
     answers: bool,
     role: Option<String>,
     ballot: Option<String>,
@@ -173,7 +173,7 @@ struct Node {
     error: Option<String>,
 }
 
-/// A device, as its node says.
+/// A device as reported by its node.
 #[derive(Serialize)]
 struct Device {
     kind: String,
@@ -201,10 +201,10 @@ impl Device {
     }
 }
 
-/// Last report of a node.
+/// Last status of a node, and when it arrived.
 type Said = Option<(Instant, Box<NodeView>)>;
 
-/// State shared by the thread that acts, those that poll nodes, and the page's server.
+/// State shared by the main thread, the polling threads and the page's server.
 pub(super) struct Board {
     started: Instant,
     own_networks: bool,
@@ -216,9 +216,9 @@ pub(super) struct Board {
     load: Arc<load::Seen>,
     acts: SyncSender<Act>,
     over: AtomicBool,
-    /// A viewer has seen the end.
+    /// A viewer has seen the result.
     seen_over: AtomicBool,
-    /// Last time the page was shown.
+    /// Time of the last request for the page's state.
     looked: Mutex<Option<Instant>>,
 }
 
@@ -255,7 +255,7 @@ impl Board {
         }
     }
 
-    /// Looks at these nodes until the end.
+    /// Starts a thread per node that polls its status until the end.
     pub(super) fn watch(self: &Arc<Self>, admins: Vec<String>) {
         for (at, admin) in admins.into_iter().enumerate().take(self.said.len()) {
             let board = Arc::clone(self);
@@ -274,7 +274,7 @@ impl Board {
         lock(&self.stage)
     }
 
-    /// Adds to what happened.
+    /// Adds an event.
     pub(super) fn say(&self, kind: Kind, text: &str) {
         let ms = self.elapsed_ms();
         let mut stage = self.stage();
@@ -286,7 +286,7 @@ impl Board {
         }
     }
 
-    /// Returns the leader named by the highest ballot among the nodes that answer.
+    /// Returns the leader in the highest ballot reported recently, if its node runs.
     pub(super) fn leader(&self) -> Option<u32> {
         let works = self.stage().works;
         let views = self.said.iter().filter_map(fresh);
@@ -296,7 +296,7 @@ impl Board {
         all.any(|(node, works)| *node == leader && works.node).then_some(leader)
     }
 
-    /// Stops polling, once the page has shown the end if it is being watched.
+    /// Stops polling. If the page is being viewed, waits until it has shown the result.
     pub(super) fn end(&self, patience: Duration) {
         self.over.store(true, Ordering::SeqCst);
         let until = Instant::now() + patience;
@@ -332,7 +332,7 @@ impl Board {
         }
     }
 
-    /// Gives the stage something to do.
+    /// Queues an action unless it is impossible now.
     fn act(&self, act: Act) -> Result<Told, Refused> {
         let leader = self.leader();
         let stage = self.stage();
@@ -355,7 +355,7 @@ impl Board {
         }
     }
 
-    /// Runs a command from the page through any node.
+    /// Runs a client command through any node; returns the reply and its duration in microseconds.
     fn key(
         &self,
         command: impl FnOnce(&mut Client) -> Result<Reply, Error>,
@@ -430,7 +430,7 @@ impl page::Board for Board {
     }
 }
 
-/// Checks that a user may use this key in this way.
+/// Checks a key and a value entered on the page.
 fn check(key: &str, value: &str) -> Result<(), Refused> {
     let why = match () {
         () if key.is_empty() => "a key has at least one character".to_owned(),

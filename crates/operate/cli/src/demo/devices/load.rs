@@ -1,8 +1,9 @@
-//! Clients of the demo with devices: writes with increasing numbers, their latency, and a check
-//! that none is lost.
+//! Clients of the demo with devices: they write increasing numbers, measure latency, and check that
+//! no acknowledged write is lost.
 //!
 //! Each writer has one write in flight, so that batches fit into the frames of devices. A writer
-//! cycles through its keys: memory and store stay small however long the demo is watched.
+//! cycles through a fixed set of keys, so that memory and store stay small however long the demo
+//! runs.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -17,28 +18,27 @@ use std::{
 use quorate_client::{Client, Error, Options, Reply};
 use serde::Serialize;
 
-/// Keys of each writer.
+/// Keys per writer.
 const KEYS: usize = 64;
-/// Prefix of the writers' keys; only they write those.
+/// Key prefix reserved for the writers.
 pub(super) const PREFIX: &str = "load:";
-/// Longer than any failover takes.
+/// Deadline of a write, longer than any failover.
 const DEADLINE: Duration = Duration::from_secs(20);
-/// Time without a reply after which a writer asks another node.
+/// Time without a reply after which a writer tries another node.
 const ATTEMPT: Duration = Duration::from_millis(300);
-/// Pause before a retry after a failure.
+/// Pause before a retry after an error.
 const REST: Duration = Duration::from_millis(20);
-/// Interval of the reader's looks.
+/// Interval between two reads.
 const LOOK: Duration = Duration::from_millis(10);
-/// A point of the curves.
+/// Length of one point of the curves.
 const WINDOW_MS: u64 = 500;
-/// The last minute.
+/// Number of points, a minute in total.
 const WINDOWS: usize = 120;
-/// Windows that the present figures are made of.
+/// Number of points averaged for the current figures.
 const PRESENT: usize = 4;
-/// Writes of a window whose time is kept: more than any cluster here does.
+/// Maximum number of latencies recorded per point, more than these clusters reach.
 const TIMES_MAX: usize = 1 << 16;
-/// Writes of unknown outcome that are remembered; there is one for each writer whose deadline
-/// passed.
+/// Maximum number of recorded writes with an unknown outcome. Each one cost its writer a deadline.
 const DOUBTFUL_MAX: usize = 1 << 16;
 
 /// Running clients.
@@ -47,31 +47,31 @@ pub(super) struct Load {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Results of the clients.
+/// Observations shared by the clients.
 pub(super) struct Seen {
     stop: AtomicBool,
-    /// Number of times clients had to return to their first node.
+    /// Counter of requests that clients return to their first node.
     homeward: AtomicU64,
     started: Instant,
-    /// The number that was acknowledged last, for each key of each writer; 0 before the first.
+    /// Last acknowledged number for each key of each writer; 0 before the first.
     numbers: Vec<[AtomicU64; KEYS]>,
     acknowledged: AtomicU64,
     /// Time of the last acknowledgement, in microseconds since the start.
     last_us: AtomicU64,
-    /// Reads that were compared with what had been acknowledged, and those that had less.
+    /// Number of reads compared with acknowledged writes; `lost` counts those that were older.
     checked: AtomicU64,
     lost: AtomicU64,
-    /// Writes that may have been executed, or may yet be: writer and number.
+    /// Writes of unknown outcome, as pairs of writer and number.
     doubtful: Mutex<BTreeSet<(usize, u64)>>,
     windows: Mutex<Windows>,
     failure: Mutex<Option<Failure>>,
 }
 
-/// An interruption of writes.
+/// A failure whose effect on writes is being measured.
 #[derive(Clone, Copy)]
 struct Failure {
     from_us: u64,
-    /// Writes sent earlier say nothing about the time after the failure.
+    /// End of the failing action; earlier writes do not count.
     done_us: u64,
     first_us: Option<u64>,
 }
@@ -89,12 +89,12 @@ pub(super) struct Figures {
     p50_us: u64,
     p99_us: u64,
     window_ms: u64,
-    /// Index of the last point's window.
+    /// Index of the last point.
     window: u64,
     points: Vec<Point>,
 }
 
-/// Writes in a window, and how long they took; no time if there was none.
+/// Number and latencies of the writes in one window; no latency if there were none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 struct Point {
     writes: u64,
@@ -102,21 +102,21 @@ struct Point {
     p99_us: Option<u64>,
 }
 
-/// The last minute, in windows.
+/// Points of the last minute.
 #[derive(Debug, Default)]
 struct Windows {
-    /// Number of the window that is open.
+    /// Index of the current window.
     open: u64,
     times: Vec<u64>,
-    /// Times of the last few that are closed, the youngest last.
+    /// Latencies of the last few completed windows, newest last.
     recent: VecDeque<Vec<u64>>,
     points: VecDeque<Point>,
 }
 
 impl Windows {
-    /// Closes all windows before this one.
+    /// Completes all windows before this one.
     fn go_to(&mut self, window: u64) {
-        // A machine that slept has no points of that time.
+        // After a suspend, the missed time has no points.
         self.open = self.open.max(window.saturating_sub(WINDOWS as u64));
         while self.open < window {
             let mut times = std::mem::take(&mut self.times);
@@ -145,7 +145,7 @@ impl Windows {
         }
     }
 
-    /// Writes per second, and their times in the middle and of the slowest in a hundred.
+    /// Returns writes per second, and median and 99th percentile of latency in microseconds.
     fn present(&self) -> (u64, u64, u64) {
         let mut times: Vec<u64> = self.recent.iter().flatten().copied().collect();
         times.sort_unstable();
@@ -177,7 +177,7 @@ impl Load {
         Self { seen, threads }
     }
 
-    /// Ends the clients; what they sent before still gets its reply.
+    /// Stops the clients after they have received outstanding replies.
     pub(super) fn finish(self) -> Arc<Seen> {
         self.seen.stop.store(true, Ordering::SeqCst);
         for thread in self.threads {
@@ -230,7 +230,7 @@ impl Seen {
         self.stop.load(Ordering::SeqCst)
     }
 
-    /// Something is back: clients that left it go back to it, each to a node of its own.
+    /// Makes the clients return to their first nodes after a part was restored.
     pub(super) fn go_home(&self) {
         self.homeward.fetch_add(1, Ordering::SeqCst);
     }
@@ -257,8 +257,7 @@ impl Seen {
         }
     }
 
-    /// Runs an action that fails or restores something, and measures the interruption of writes
-    /// from then on.
+    /// Runs an action that fails something, and measures the interruption of writes that it causes.
     pub(super) fn while_failing<T>(&self, fail: impl FnOnce() -> T) -> T {
         let from_us = self.now_us();
         let result = fail();
@@ -266,7 +265,7 @@ impl Seen {
         result
     }
 
-    /// Returns the length of the interruption; once only.
+    /// Returns the length of the interruption once it is over, and clears it.
     pub(super) fn stood_still(&self) -> Option<Duration> {
         let mut failure = lock(&self.failure);
         let first = failure.as_ref()?.first_us?;
@@ -290,7 +289,7 @@ impl Seen {
         }
     }
 
-    /// Records a write of unknown outcome, which was not acknowledged.
+    /// Records a write of unknown outcome.
     fn doubt(&self, writer: usize, number: u64) {
         let mut doubtful = lock(&self.doubtful);
         if doubtful.len() < DOUBTFUL_MAX {
@@ -298,15 +297,15 @@ impl Seen {
         }
     }
 
-    /// Returns whether a value is the acknowledged one or newer.
+    /// Returns whether a value is the acknowledged one, a newer one, or one of unknown outcome.
     fn is_kept(&self, writer: usize, acknowledged: u64, value: Option<&[u8]>) -> bool {
         let found =
             value.and_then(|value| std::str::from_utf8(value).ok()?.parse().ok()).unwrap_or(0);
         found >= acknowledged || lock(&self.doubtful).contains(&(writer, found))
     }
 
-    /// Counts the keys that a node does not have as they were acknowledged. `stale`: from its own
-    /// state, without asking the leader. The writers have ended.
+    /// Counts the keys for which a node lacks the acknowledged value. `stale` reads the node's own
+    /// state without asking the leader. The writers must have ended.
     pub(super) fn missing(&self, address: &str, stale: bool) -> Result<u64, Error> {
         let options = Options { stale_reads: stale, ..Options::default() };
         let mut client = Client::new(&[address], options);
@@ -370,7 +369,7 @@ fn write(writer: usize, addresses: &[String], seen: &Seen) {
     }
 }
 
-/// Reads what was acknowledged, a key after the other.
+/// Reads all keys in turn and compares them with the acknowledged values.
 fn read(addresses: &[String], seen: &Seen) {
     let mut client = Client::new(addresses, options());
     let all = seen.numbers.len() * KEYS;
@@ -410,7 +409,7 @@ mod tests {
         let expected =
             [point(3, Some(20), Some(20)), point(0, None, None), point(1, Some(5), Some(5))];
         assert_eq!(windows.points, expected);
-        // Four writes in a second and a half.
+        // Four writes in one and a half seconds.
         assert_eq!(windows.present(), (2, 10, 20));
         windows.go_to(10_000_000);
         assert_eq!((windows.points.len(), windows.open), (WINDOWS, 10_000_000));
@@ -437,8 +436,8 @@ mod tests {
         assert!(seen.is_kept(0, 0, None), "nothing was promised");
     }
 
-    /// The interruption lasts from the beginning of the failure to the first write that was sent
-    /// after it.
+    /// An interruption lasts from the start of the failure to the first acknowledgement of a write
+    /// sent after it.
     #[test]
     fn what_was_sent_before_a_failure_says_nothing_of_it() {
         let seen = Seen::new(1);

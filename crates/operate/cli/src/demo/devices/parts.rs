@@ -1,4 +1,4 @@
-//! Parts of the demo's group: each node's device, and how each part is failed and restored.
+//! Parts of the demo's group: each node's device, and how parts are failed and restored.
 
 use std::{
     fs, io,
@@ -13,39 +13,39 @@ use quorate_testbed::{
 };
 use serde::{Deserialize, Serialize};
 
-/// The node with what stands for hardware.
+/// Node with simulated hardware.
 pub(super) const BOX: u32 = 1;
 pub(super) const ALL: [u32; 3] = [BOX, 2, 3];
 
-/// The demo's own network, or loopback, has no strangers.
+/// Trusts the plane, since only the demo uses its network or loopback.
 const TRUSTED: &str = "--plane-trusted";
 
 /// Kind of device that a node gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Wanted {
-    /// A box of our programs for switches, which stands for hardware.
+    /// External processes that run our switch programs and simulate hardware.
     Box,
     /// Programs in the kernel.
     Kernel,
-    /// A thread, where programs in the kernel are not possible.
+    /// A thread, used where kernel programs are not possible.
     Thread,
     Nothing,
 }
 
-/// A part that can fail on its own.
+/// A part that can fail independently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Part {
-    /// The process of a node, and all that goes with it.
+    /// The node's process, with everything in it.
     Node,
-    /// The programs of its box.
+    /// The node's external device processes.
     Device,
     /// The node's network interface.
     Interface,
 }
 
-/// Working parts of a node; `None` if it has no such part.
+/// State of a node's parts; `None` if it has no such part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Works {
     pub(super) node: bool,
@@ -63,19 +63,19 @@ impl Works {
     }
 }
 
-/// Three nodes on one machine.
+/// The parts of three nodes on one machine.
 #[derive(Debug)]
 pub(super) struct Parts {
-    /// Present if nodes have machines of their own.
+    /// Present if each node has its own network.
     network: Option<Network>,
-    /// File that keeps the box from starting.
+    /// File whose existence keeps the device processes from starting.
     down: PathBuf,
     wanted: [Wanted; 3],
     works: [Works; 3],
 }
 
 impl Parts {
-    /// Prepares the nodes, node 1 first; each in a network of its own, or all on loopback.
+    /// Prepares the nodes, node 1 first, each in its own network or all on loopback.
     pub(super) fn new(
         program: &Path,
         folder: &Path,
@@ -121,12 +121,12 @@ impl Parts {
         self.works
     }
 
-    /// Why this cannot be done to a part as things stand.
+    /// Returns why a part cannot be failed or restored now; `None` if it can.
     pub(super) fn obstacle(&self, part: Part, node: u32, fail: bool) -> Option<String> {
         obstacle(self.works, part, node, fail)
     }
 
-    /// Takes a part away.
+    /// Fails a part.
     pub(super) fn fail(&mut self, nodes: &mut Nodes, part: Part, node: u32) -> io::Result<()> {
         match part {
             Part::Node => nodes.kill(&[node])?,
@@ -140,7 +140,8 @@ impl Parts {
         Ok(())
     }
 
-    /// Brings it back. A node comes with its box and its network, as a machine that is switched on.
+    /// Restores a part. A restored node also gets its device processes and network back, like a
+    /// machine that is switched on.
     pub(super) fn restore(&mut self, nodes: &mut Nodes, part: Part, node: u32) -> io::Result<()> {
         match part {
             Part::Node => {
@@ -157,7 +158,7 @@ impl Parts {
             },
             Part::Interface => {
                 self.network()?.heal()?;
-                // That is for all of them; the others' are taken again.
+                // That healed all interfaces; shut down again those that should be.
                 let cut = |other: &u32| *other != node && self.present(part, *other) == Some(false);
                 let others: Vec<u32> = ALL.into_iter().filter(cut).collect();
                 self.network()?.take_down(&others)?;
@@ -167,7 +168,7 @@ impl Parts {
         Ok(())
     }
 
-    /// Brings back all that was taken away.
+    /// Restores all failed parts.
     pub(super) fn restore_all(&mut self, nodes: &mut Nodes) -> io::Result<()> {
         for part in [Part::Node, Part::Interface, Part::Device] {
             for node in ALL {
@@ -179,7 +180,7 @@ impl Parts {
         Ok(())
     }
 
-    /// Records that a node's process ended unasked.
+    /// Records that a node's process ended unexpectedly.
     pub(super) fn ended(&mut self, node: u32) {
         self.set(Part::Node, node, false);
     }
@@ -206,7 +207,7 @@ impl Parts {
     }
 }
 
-/// Why this cannot be done to a part, where these work.
+/// Returns why a part cannot be failed or restored in this state; `None` if it can.
 pub(super) fn obstacle(all: [Works; 3], part: Part, node: u32, fail: bool) -> Option<String> {
     let Some((_, works)) = ALL.into_iter().zip(all).find(|(one, _)| *one == node) else {
         return Some(format!("there is no node {node}"));
@@ -226,8 +227,8 @@ pub(super) fn obstacle(all: [Works; 3], part: Part, node: u32, fail: bool) -> Op
     }
 }
 
-/// A box of our programs for switches, as `--device p4` has it, that stays down as long as there is
-/// a file. The folder gets the script that looks.
+/// Returns a device of external processes that run our switch programs, like `--device p4`, and do
+/// not start while the file `down` exists. Writes the script that checks this.
 fn boxed(program: &Path, folder: &Path, down: &Path) -> io::Result<String> {
     let script = folder.join("box.sh");
     let text = format!(

@@ -1,4 +1,4 @@
-//! The picture of a cluster in health, in trouble, and at the edges of what can be seen.
+//! Pictures of healthy and troubled clusters, and of extreme values.
 
 use std::time::Duration;
 
@@ -90,7 +90,7 @@ fn drawn(cluster: &ClusterView, rates: &Rates) -> String {
     picture.draw()
 }
 
-/// A cluster with everything in flight that can be at once.
+/// Returns a cluster in which everything possible is in progress.
 fn busy() -> (ClusterView, Rates, UnderwayView) {
     let look = |at: u64| {
         let mut leader = view(1, 10_000 + at);
@@ -173,7 +173,7 @@ plan 88: remove node 5
         waits: node 2 is to lead on";
     assert_eq!(picture.draw(), expected);
 
-    // Steps of another plan are not this one's.
+    // Steps of another plan are not shown.
     let other = UnderwayView { id: 87, ..steps.clone() };
     picture.steps = Some(&other);
     assert!(!picture.draw().contains("next:"));
@@ -182,7 +182,7 @@ plan 88: remove node 5
     assert!(picture.draw().contains("next: node 2: + 1 (the last step)"));
 }
 
-/// Colours add only control sequences between the same characters.
+/// Colours add only control sequences and leave the text unchanged.
 #[test]
 fn colours_change_nothing_else() {
     let (cluster, rates, steps) = busy();
@@ -210,7 +210,7 @@ fn an_auxiliary_that_is_needed_looks_different() {
     assert!(drawn.contains("\n● 2  auxiliary, engaged  "), "{drawn}");
 }
 
-/// A cluster that has decided nothing and has no bytes and no leader can be drawn.
+/// A cluster without decisions, bytes or leader can be drawn.
 #[test]
 fn nothing_at_all_can_be_drawn() {
     let mut lone = view(1, 0);
@@ -225,7 +225,7 @@ cluster ab (durable, store lsm, era 4): no leader
 
 ● 1  candidate  ████████████████████████  0    log 0 B from 0";
     assert_eq!(drawn(&lone, &rates), expected);
-    // No time passed: no rate is known, and nothing is divided by it.
+    // Without elapsed time no rate is known, and there is no division by zero.
     rates.look(&lone, Duration::ZERO);
     assert!(drawn(&lone, &rates).contains("0 slots decided, 0/s ▁\n"));
     let empty = ClusterView::new(Vec::new());
@@ -247,7 +247,7 @@ fn seven_nodes_that_are_all_gone_have_a_line_each() {
     assert_eq!(lines[16], "        no node answers at h:7: refused");
 }
 
-/// Numbers at the ends of what they can be.
+/// The largest possible numbers fit.
 #[test]
 fn the_largest_numbers_fit() {
     let mut leader = view(1, u64::MAX);
@@ -281,7 +281,7 @@ fn a_bar_is_full_and_empty_only_at_its_ends() {
     assert_eq!(bar(0, 0), "░".repeat(BAR));
 }
 
-/// A restart and a change of leader begin new counters.
+/// Counters start again after a restart or a change of leader.
 #[test]
 fn a_counter_that_goes_back_is_another_ones() {
     let look = |leader: u32, applied: u64, sent: u64| {

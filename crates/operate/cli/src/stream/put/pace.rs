@@ -1,14 +1,14 @@
-//! Limit of bytes per second, evenly spread.
+//! Rate limit in bytes per second, spread evenly.
 
 use std::{
     thread,
     time::{Duration, Instant},
 };
 
-/// Least turns per second, where the bytes suffice.
+/// Minimum number of writes per second at rates that allow it.
 const TURNS: u64 = 20;
 
-/// Time at which the next bytes may be sent.
+/// Rate limiter with the time of the next write.
 #[derive(Debug)]
 pub(super) struct Pace {
     bytes_per_second: Option<u64>,
@@ -20,7 +20,7 @@ impl Pace {
         Self { bytes_per_second, due: Instant::now() }
     }
 
-    /// Returns the number of bytes that may be sent at once.
+    /// Returns how many bytes may be sent at once.
     pub(super) fn most(&self, piece: usize) -> usize {
         match self.bytes_per_second {
             None => piece,
@@ -30,7 +30,7 @@ impl Pace {
         }
     }
 
-    /// Accounts for bytes sent; returns when the next may be sent. Unused allowance is lost.
+    /// Sleeps until more may be sent after `bytes`. Unused allowance is lost.
     pub(super) fn spend(&mut self, bytes: usize) {
         let wait = self.after(bytes, Instant::now());
         thread::sleep(wait);

@@ -1,5 +1,4 @@
-//! Source of a put: a file or standard input, and a check whether a stream begins with the same
-//! bytes.
+//! Source of a put: a file or standard input, and its comparison with an existing stream.
 
 use std::{
     fmt,
@@ -10,24 +9,24 @@ use std::{
     path::Path,
 };
 
-use quorate_client::stream::{Info, Options, StreamReader};
+use quorate_client::stream::{Info, StreamReader};
 
 use crate::{
     output::{Exit, Problem},
-    stream::problem,
+    stream::{options, problem},
 };
 
-/// Source of bytes.
+/// Source of the bytes to write.
 #[derive(Debug)]
 pub(super) struct Source {
     name: String,
     file: File,
-    /// Length, if it is a regular file and not a pipe.
+    /// Length of a regular file; `None` for pipes and standard input.
     length: Option<u64>,
 }
 
 impl Source {
-    /// `-` is standard input, which is read without a buffer of its own.
+    /// Opens the source. `-` is standard input, which is read without buffering.
     pub(super) fn open(path: &Path) -> Result<Self, Problem> {
         let stdin = path.as_os_str() == "-";
         let name = match stdin {
@@ -55,12 +54,12 @@ impl Source {
         self.length.is_some()
     }
 
-    /// Returns the length at the time it was opened.
+    /// Returns the length at the time of opening.
     pub(super) const fn length(&self) -> Option<u64> {
         self.length
     }
 
-    /// Goes on from there.
+    /// Continues reading at this position.
     pub(super) fn seek(&mut self, position: u64) -> Result<(), Problem> {
         let sought = self.file.seek(SeekFrom::Start(position));
         let sought = sought.map_err(|error| Problem::io(format_args!("seek in {self}"), &error));
@@ -80,7 +79,7 @@ impl fmt::Display for Source {
     }
 }
 
-/// Compares these positions of a stream with those of the file.
+/// Compares a range of a stream with the same range of the file.
 pub(super) fn compare(
     nodes: &[String],
     info: &Info,
@@ -100,8 +99,7 @@ pub(super) fn compare(
         return Err(Problem::new(Exit::Failed, "differs", what)
             .hint("this is another file, or it was changed: use another stream name"));
     }
-    let mut reader =
-        StreamReader::new(nodes, name, Options::default()).from(range.start).to(range.end);
+    let mut reader = StreamReader::new(nodes, name, options()).from(range.start).to(range.end);
     let mut own = Vec::new();
     loop {
         let at = reader.position();
@@ -121,7 +119,7 @@ pub(super) fn compare(
         let count = bytes.len();
         reader.consume(count);
     }
-    // It was there when it was asked for.
+    // The range existed when it was requested.
     match reader.position() == range.end {
         true => Ok(()),
         false => Err(differs(reader.position())),

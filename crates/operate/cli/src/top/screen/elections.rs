@@ -1,4 +1,5 @@
-//! Leaders and events: a strip of the last changes, a list of them, and those seen since the start.
+//! View of leaders and events: a strip of the latest leadership changes, a list of them, and the
+//! events since the start.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use super::{
     parts::{ballot, marked, since},
 };
 
-/// Changes of leadership that are listed.
+/// Number of leadership changes listed.
 const LISTED: usize = 12;
 
 pub(super) fn lines(now: &Now<'_>, history: &History, canvas: Canvas) -> Vec<Line<'static>> {
@@ -60,9 +61,8 @@ pub(super) fn lines(now: &Now<'_>, history: &History, canvas: Canvas) -> Vec<Lin
     lines
 }
 
-/// Draws a leader's number where its time begins, and a line for as long as it led; × where there
-/// was no leader. Recent minutes get most space: the scale of time shrinks in proportion to its
-/// age.
+/// Draws a strip with a leader's id where its term begins and a line for its duration; × where
+/// there was no leader. The time scale is logarithmic, so that recent minutes get most space.
 fn strip(reigns: &[(ReignView, Duration)], cells: usize) -> String {
     let far = |ago: Duration| ago.as_secs_f64().ln_1p();
     let oldest = far(reigns[0].1).max(1.0);
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(strip.chars().count(), 40);
         assert!(strip.starts_with("2──"), "{strip}");
         assert!(strip.contains("1────"), "{strip}");
-        // Where two begin in the same cell, the later one is seen.
+        // Of two terms that begin in the same cell the later one is visible.
         assert!(super::strip(&reigns, 1).chars().count() == 1);
         assert_eq!(super::strip(&reigns, 0), "");
     }

@@ -1,10 +1,10 @@
-//! Meanings of keys and signs.
+//! Help on keys and symbols.
 
 use ratatui::text::{Line, Span};
 
 use super::{super::text::padded, Canvas, paint::plain, parts::paragraph};
 
-/// Each with what it does.
+/// Keys and their actions.
 const KEYS: [(&str, &str); 11] = [
     ("1 … 5", "overview, members, links, elections, tuning"),
     ("Tab, ⇧Tab", "next view, previous view"),

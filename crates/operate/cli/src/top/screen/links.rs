@@ -1,5 +1,5 @@
-//! Round trips between all pairs, as a matrix: a row is the measuring node, a column the measured
-//! one.
+//! View of round-trip times between all pairs of nodes, as a matrix: a row per measuring node, a
+//! column per measured node.
 
 use quorate_admin::units::micros;
 use quorate_admin::view::MemberView;
@@ -16,7 +16,7 @@ use super::{
     parts::{marked, paragraph},
 };
 
-/// A cell: how it is, and in what words; the shorter ones where there is no room.
+/// A cell: its severity, and its text in a long and a short form.
 struct Cell {
     is: Option<Is>,
     long: String,
@@ -105,7 +105,7 @@ pub(super) fn lines(now: &Now<'_>, canvas: Canvas) -> Vec<Line<'static>> {
     lines
 }
 
-/// Why a way is not the one that was wanted.
+/// Returns the reasons why preferred planes are not used.
 fn reasons(now: &Now<'_>) -> Vec<String> {
     let fresh = now.nodes.iter().filter_map(Node::fresh);
     let all = fresh.flat_map(|view| {

@@ -1,4 +1,4 @@
-//! Members of the cluster: a row for each, and all details of the selected one.
+//! View of the members: a row for each, and all details of the selected one.
 
 use quorate_admin::{
     units::{bytes, micros, rate, span},
@@ -47,7 +47,7 @@ const COLUMNS: [Column; 18] = [
     left("version", 14, 12),
 ];
 
-/// A row for each.
+/// Formats a table with a row per member.
 pub(super) fn table(
     app: &App,
     now: &Now<'_>,
@@ -69,7 +69,7 @@ pub(super) fn table(
     parts::table(&COLUMNS, &rows, canvas.cells, canvas.paint)
 }
 
-/// Returns the severity of that state.
+/// Returns the severity of a node's state.
 fn judged(state: &str) -> Is {
     match state {
         "serves" => Is::Good,
@@ -99,7 +99,7 @@ fn row(node: &Node<'_>, now: &Now<'_>, history: &History, canvas: Canvas) -> Vec
     let leads = Some(node.node) == now.leader;
     let name = format!("{}{}", if leads { "★" } else { "" }, node.node);
     let role = match (leads, view) {
-        // The node that the others follow leads, whatever its last report says.
+        // The node that others follow is the leader, whatever its own last status says.
         (true, _) => "leader".to_owned(),
         (false, Some(view)) => view.role.clone(),
         (false, None) => now.member(node.node).map_or_else(String::new, |m| m.role.clone()),
@@ -162,7 +162,7 @@ fn plane(member: &MemberView) -> String {
     }
 }
 
-/// The rows, and show details of the selected node.
+/// Formats the table and the details of the selected node.
 pub(super) fn lines(
     app: &App,
     now: &Now<'_>,
@@ -175,7 +175,7 @@ pub(super) fn lines(
     let Some(node) = selected.and_then(|node| now.node(node)) else {
         return lines;
     };
-    // What is selected stays in sight, and there is room for the rest of it.
+    // Keep the selected row visible, and leave space for its details.
     let room = (canvas.high / 2).max(3);
     if lines.len() > room {
         let place = order.iter().position(|id| *id == node.node).unwrap_or(0);

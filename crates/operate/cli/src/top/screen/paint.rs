@@ -1,4 +1,4 @@
-//! Styles: colours where wanted, and never as the only sign.
+//! Styles. Colours are optional, and never the only sign.
 
 use ratatui::{
     style::{Color, Modifier, Style},
@@ -7,7 +7,7 @@ use ratatui::{
 
 use super::super::health::Is;
 
-/// Colours are used.
+/// Styles, with colours if they are enabled.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Paint {
     pub(in super::super) colours: bool,
@@ -46,13 +46,13 @@ impl Paint {
         Style::new().add_modifier(Modifier::REVERSED)
     }
 
-    /// Styles the heading of a section.
+    /// Formats the heading of a section.
     pub(super) fn heading(self, text: &str) -> Line<'static> {
         Line::styled(text.to_owned(), self.bold())
     }
 }
 
-/// Says without a colour what the colour says.
+/// Returns a symbol with the same meaning as the colour.
 pub(super) const fn mark(is: Is) -> &'static str {
     match is {
         Is::Good => "●",
@@ -62,7 +62,7 @@ pub(super) const fn mark(is: Is) -> &'static str {
     }
 }
 
-/// A line without a style.
+/// Creates a line without a style.
 pub(super) fn plain(text: impl Into<String>) -> Line<'static> {
     Line::from(Span::raw(text.into()))
 }

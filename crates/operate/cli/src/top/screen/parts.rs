@@ -1,4 +1,4 @@
-//! Parts of views: tables that fit, charts, notes on nodes, readable numbers.
+//! Parts of views: tables, charts, notes about nodes, readable numbers.
 
 use std::time::Instant;
 
@@ -17,24 +17,24 @@ use super::{
     paint::{Paint, plain},
 };
 
-/// A column.
+/// A table column.
 pub(super) struct Column {
     pub(super) name: &'static str,
-    /// Numbers are at the right.
+    /// Align to the right, for numbers.
     pub(super) at_right: bool,
-    /// Columns with the highest rank are dropped first when space is short; 0 stays.
+    /// Rank in dropping columns when space is short, highest first; 0 is never dropped.
     pub(super) rank: u8,
-    /// Cells at most.
+    /// Maximum width.
     pub(super) widest: usize,
 }
 
-/// A row: its cells, and how they look.
+/// A table row: styled cells.
 pub(super) struct Row {
     pub(super) cells: Vec<(String, Style)>,
     pub(super) is_chosen: bool,
 }
 
-/// The head and the rows, in as many columns as there is room for.
+/// Formats a table with as many columns as fit.
 pub(super) fn table(
     columns: &[Column],
     rows: &[Row],
@@ -48,7 +48,7 @@ pub(super) fn table(
         .map(|(at, column)| {
             let said = rows.iter().map(|row| width(&row.cells[at].0));
             let said = said.max().unwrap_or(0);
-            // A column without content is not needed.
+            // Drop columns without content.
             match said {
                 0 => 0,
                 said => said.max(width(column.name)).min(column.widest),
@@ -81,7 +81,7 @@ pub(super) fn table(
     std::iter::once(head).chain(rows).collect()
 }
 
-/// Columns of blocks, the newest at the right; where nothing is known there is nothing.
+/// Draws a chart of block characters, newest value on the right; unknown values are blank.
 pub(super) fn chart(
     values: &[Option<f64>],
     cells: usize,
@@ -93,7 +93,7 @@ pub(super) fn chart(
     let most = shown.iter().flatten().copied().fold(0.0, f64::max);
     let filled = |value: &Option<f64>| match value {
         None => 0,
-        // What is known is seen, though it is nothing.
+        // A known value is visible even if it is zero.
         Some(_) if most <= 0.0 => 1,
         Some(value) => ((value / most * (high * 8) as f64).round() as usize).max(1),
     };
@@ -108,7 +108,7 @@ pub(super) fn chart(
         .collect()
 }
 
-/// `name  what`, with what is too long on lines of its own, below its beginning.
+/// Formats `name  what`, wrapping long text below its beginning.
 pub(super) fn field(name: &str, what: &str, cells: usize, paint: Paint) -> Vec<Line<'static>> {
     const NAME: usize = 11;
     let lines = wrapped(what, cells.saturating_sub(NAME).max(1));
@@ -122,12 +122,12 @@ pub(super) fn field(name: &str, what: &str, cells: usize, paint: Paint) -> Vec<L
         .collect()
 }
 
-/// A text on as many lines as it takes.
+/// Wraps a text.
 pub(super) fn paragraph(text: &str, cells: usize) -> Vec<Line<'static>> {
     wrapped(text, cells).into_iter().map(plain).collect()
 }
 
-/// Formats text after a mark, which shows its severity.
+/// Formats a text after a symbol for its severity.
 pub(super) fn marked(mark: &str, text: &str, cells: usize, style: Style) -> Vec<Line<'static>> {
     let lines = wrapped(text, cells.saturating_sub(2).max(1));
     let lines = lines.into_iter().enumerate();
@@ -143,7 +143,7 @@ pub(super) fn ballot(ballot: BallotView) -> String {
     format!("{}.{}.{}", ballot.era, ballot.round, ballot.node)
 }
 
-/// Lists the notes of one node, without its name.
+/// Formats the notes about one node, without its name.
 pub(super) fn of_node(node: &Node<'_>) -> Vec<(Is, String)> {
     let mut said = Vec::new();
     if let Some(progress) = node.progress {
@@ -176,7 +176,7 @@ fn of_view(view: &NodeView) -> Vec<(Is, String)> {
     said
 }
 
-/// Formats the time elapsed since then.
+/// Formats the time elapsed since `then`.
 pub(super) fn since(at: Instant, then: Instant) -> String {
     quorate_admin::units::span(at.saturating_duration_since(then).as_secs())
 }

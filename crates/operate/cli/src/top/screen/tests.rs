@@ -1,4 +1,4 @@
-//! Rendered content on screens of three sizes.
+//! Contents drawn on screens of three sizes.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ const LARGE: (u16, u16) = (200, 60);
 const SIZES: [(u16, u16); 3] = [SMALL, USUAL, LARGE];
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A cluster that is watched since a moment.
+/// A cluster watched for some time.
 struct Screen {
     app: App,
     began: Instant,
@@ -32,8 +32,8 @@ struct Screen {
 }
 
 impl Screen {
-    /// Nodes have answered twice, with two seconds between; `change` may change an answer, or take
-    /// it away.
+    /// Creates a cluster whose nodes have responded twice, two seconds apart; `change` may modify
+    /// or remove the second response.
     fn new(change: impl Fn(NodeView) -> Option<NodeView>) -> Self {
         let began = Instant::now();
         let mut screen = Self { app: App::new(SECOND), began, at: began };
@@ -70,13 +70,13 @@ impl Screen {
         self.app.wish(wish, self.at);
     }
 
-    /// Lines, each as wide as the screen.
+    /// Draws the screen and returns its lines.
     fn seen(&mut self, size: (u16, u16)) -> Vec<String> {
         let (lines, _) = self.drawn(size, false);
         lines
     }
 
-    /// The same, and whether there is any colour.
+    /// Draws the screen and returns its lines, and whether any cell is coloured.
     fn drawn(&mut self, (wide, high): (u16, u16), colours: bool) -> (Vec<String>, bool) {
         let mut terminal = Terminal::new(TestBackend::new(wide, high)).unwrap();
         let mut scroll_max = 0;
@@ -95,7 +95,7 @@ impl Screen {
     }
 }
 
-/// Checks that one of the lines has all of these.
+/// Checks that one line contains all of these parts.
 #[track_caller]
 fn assert_line(lines: &[String], parts: &[&str]) {
     let found = lines.iter().any(|line| parts.iter().all(|part| line.contains(part)));
@@ -126,7 +126,7 @@ fn a_healthy_cluster_is_seen_at_every_size() {
     assert_line(&lines, &["commands/s", "12 k"]);
     assert_line(&lines, &["latency", "832 µs", "p99 895 µs"]);
     assert_line(&lines, &["batches", "64 KiB x 4: 64 KiB x 4 is the least latency"]);
-    // Less room has fewer columns, and more has all.
+    // A smaller screen has fewer columns, a larger one has all.
     let lines = screen.seen(SMALL);
     assert_line(&lines, &["node", "role", "state", "behind"]);
     assert_nowhere(&lines, "applied");
@@ -174,14 +174,14 @@ fn the_banner_says_what_to_do_one_failure_before_standstill() {
 #[test]
 fn what_is_old_has_its_age() {
     let mut screen = Screen::new(|view| (view.node != 3).then_some(view));
-    // Two nodes go on to answer.
+    // Two nodes still respond.
     screen.at += 10 * SECOND;
     screen.hear(|view| (view.node != 3).then_some(view));
     for size in SIZES {
         assert_line(&screen.seen(size), &["✕", "3", "stale, 12 s old"]);
     }
     assert_line(&screen.seen(USUAL), &["✕ node 3: no node answers at admin:3: refused"]);
-    // Then no node does.
+    // Then no node responds.
     screen.at += 30 * SECOND;
     for size in SIZES {
         let lines = screen.seen(size);
@@ -223,7 +223,7 @@ fn every_view_has_its_own_and_one_node_has_everything() {
             stopped: None,
         };
         let lasts = |days: i64| Validity { begins_unix_s: 0, ends_unix_s: days * 86_400 };
-        // The node says itself what is wrong with them.
+        // The node itself reports what is wrong with its certificates.
         view.certificates = vec![
             CertificateView::at("node", lasts(8), 3 * 86_400),
             CertificateView::at("server", lasts(2), 3 * 86_400),
@@ -360,8 +360,8 @@ fn a_pause_is_seen() {
     }
 }
 
-/// Whatever nodes say, and however little room there is, nothing reaches the terminal that it would
-/// obey.
+/// Texts of hostile nodes contain no control sequences when they reach the terminal, at any screen
+/// size.
 #[test]
 fn hostile_nodes_draw_text_only() {
     let evil = "\x1b[2J\x1b]0;owned\x07\r\n\u{9b}31m\u{202e}漢字\u{301}".repeat(200);
@@ -402,8 +402,7 @@ fn hostile_nodes_draw_text_only() {
     }
 }
 
-/// No size is too small, though not all are readable: every size that a window can have while it is
-/// resized.
+/// Every size that a window can have while it is resized can be drawn, even if it is unreadable.
 #[test]
 fn no_size_is_too_small() {
     let mut screen = Screen::new(|view| (view.node != 2).then_some(view));

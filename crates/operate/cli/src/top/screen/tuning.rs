@@ -1,4 +1,4 @@
-//! Automatic choices of the leader, and their reasons.
+//! View of the leader's automatic choices and their reasons.
 
 use quorate_admin::units::{micros, rate};
 

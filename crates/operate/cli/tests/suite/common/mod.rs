@@ -1,4 +1,4 @@
-//! A cluster of real processes for a test: short to set up, gone when dropped.
+//! A cluster of real processes for a test: quickly set up, and removed on drop.
 
 #![allow(dead_code)] // Each test uses its part of it.
 
@@ -22,8 +22,8 @@ use quorate_testbed::{
 pub(crate) use rustix::process::Signal;
 use serde_json::Value as Json;
 
-/// The binary under test. Cargo names it to the tests of its own package alone; for those of
-/// `quorate-tools` it lies in the same folder, where `cargo test` of the workspace builds both.
+/// Returns the binary under test. Cargo sets its path only for tests of its own package; for those
+/// of `quorate-tools` it is in the same folder, because `cargo test` of the workspace builds both.
 pub(crate) fn program() -> PathBuf {
     let own = option_env!("CARGO_BIN_EXE_quorate").map(PathBuf::from);
     let program = own.unwrap_or_else(|| {
@@ -36,7 +36,7 @@ pub(crate) fn program() -> PathBuf {
     program
 }
 
-/// Runs a command of the binary to its end.
+/// Runs a command of the binary to completion.
 pub(crate) fn quorate(arguments: &[&str]) -> Output {
     run(&program(), arguments)
 }
@@ -51,7 +51,7 @@ fn run(program: &Path, arguments: &[&str]) -> Output {
     command.args(arguments).output().unwrap()
 }
 
-/// Exit code, and standard output as JSON.
+/// Runs a command; returns the exit code, and standard output as JSON.
 pub(crate) fn quorate_json(arguments: &[&str]) -> (i32, Json) {
     let output = quorate(arguments);
     let text = String::from_utf8(output.stdout).unwrap();
@@ -59,19 +59,19 @@ pub(crate) fn quorate_json(arguments: &[&str]) -> (i32, Json) {
     (output.status.code().unwrap(), json)
 }
 
-/// Waits for a condition; says what was waited for if it does not come.
+/// Waits for a condition; on timeout panics with what was awaited.
 pub(crate) fn wait_for<T>(what: &str, condition: impl FnMut() -> Option<T>) -> T {
     wait::at_most(PATIENCE, what, condition).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Waits for a condition that may take three times as long.
+/// Waits three times as long for a condition.
 pub(crate) fn wait_long_for<T>(what: &str, condition: impl FnMut() -> Option<T>) -> T {
     wait::at_most(3 * PATIENCE, what, condition).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The first run of a bench of which every row had a reply in every repetition. The disk of a
-/// shared machine may stand still for longer than a whole repetition in these tests: then a row is
-/// no result, rightly, and says nothing about the bench.
+/// Returns the first run of a bench in which every row had a reply in every repetition. The disk of
+/// a shared machine may stall for longer than one of these short repetitions; the row is then
+/// correctly invalid, but the bench is not at fault.
 pub(crate) fn once_answered(mut run: impl FnMut() -> (i32, Json)) -> (i32, Json) {
     wait_for("a run in which the machine stood still nowhere", || {
         let (code, document) = run();
@@ -79,26 +79,25 @@ pub(crate) fn once_answered(mut run: impl FnMut() -> (i32, Json)) -> (i32, Json)
     })
 }
 
-/// Returns whether a row has no result because nothing at all came back in time, and for no other
-/// reason.
+/// Returns whether a row is invalid only because no reply arrived in time.
 fn is_silent(document: &Json) -> bool {
     let rows = document["rows"].as_array();
     let silent: Json = ["a repetition without any reply"].into();
     rows.is_some_and(|rows| rows.iter().any(|row| row["why_not"] == silent))
 }
 
-/// Nodes in one folder.
+/// Running nodes with their data in one folder.
 pub(crate) struct Cluster {
     pub(crate) nodes: Nodes,
 }
 
 impl Cluster {
-    /// Starts `nodes` nodes with these flags for all of them, and waits until all serve.
+    /// Starts nodes with these flags and waits until all serve.
     pub(crate) fn start(nodes: u32, flags: &[&str]) -> Self {
         Self::start_program(&program(), nodes, flags)
     }
 
-    /// Starts a cluster with another binary, or a program that starts it.
+    /// Starts a cluster with another binary, or with a program that runs it.
     pub(crate) fn start_program(program: &Path, nodes: u32, flags: &[&str]) -> Self {
         let nodes = Nodes::on_loopback(program, "quorate-test-", nodes, flags);
         let nodes = nodes.unwrap_or_else(|error| panic!("{error}"));
@@ -115,14 +114,14 @@ impl Cluster {
         self.nodes.node(id).unwrap()
     }
 
-    /// Returns a node's status, if it answers.
+    /// Returns a node's status, if it responds.
     pub(crate) fn status(&self, id: u32) -> Option<Json> {
         let admin = self.nodes.admin_addresses().swap_remove(id as usize - 1);
         let body = answer(&admin, "/status", PATIENCE)?;
         Some(serde_json::from_str(&body).unwrap())
     }
 
-    /// Returns the leader according to most of the nodes.
+    /// Returns the leader reported by a majority of the nodes.
     pub(crate) fn leader(&self) -> u32 {
         self.nodes.leader().unwrap()
     }
@@ -131,20 +130,20 @@ impl Cluster {
         self.nodes.client_addresses()
     }
 
-    /// A client that begins at node `id` and may go on to the others.
+    /// Returns a client that starts at node `id` and may switch to other nodes.
     pub(crate) fn client_from(&self, id: u32) -> Client {
         let mut addresses = self.clients();
         addresses.rotate_left(id as usize - 1);
         Client::new(&addresses, patient())
     }
 
-    /// A client of one node only.
+    /// Returns a client of one node only.
     pub(crate) fn client_of(&self, id: u32) -> Client {
         let address = self.clients().swap_remove(id as usize - 1);
         Client::new(&[address], patient())
     }
 
-    /// SIGKILL for all of them before any is waited for.
+    /// Sends SIGKILL to all nodes before waiting for any of them.
     pub(crate) fn kill_all_at_once(&mut self) {
         self.nodes.kill(&self.nodes.ids()).unwrap();
     }
@@ -154,13 +153,13 @@ impl Cluster {
         restarted.unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// All nodes have the same contents at the same position.
+    /// Waits until all nodes have the same contents at the same position.
     pub(crate) fn wait_until_equal(&self) {
         self.nodes.wait_until_equal().unwrap();
     }
 }
 
-/// Prints the nodes' log lines when a test fails.
+/// Prints the nodes' log lines if a test fails.
 impl Drop for Cluster {
     fn drop(&mut self) {
         if thread::panicking() {
@@ -184,13 +183,13 @@ pub(crate) fn wait_end(node: &mut NodeProcess) -> ExitStatus {
     node.wait_end().unwrap()
 }
 
-/// Status code and body.
+/// Sends a request; returns status code and body.
 pub(crate) fn http(address: &str, path: &str) -> Option<(u16, String)> {
     let response = quorate_admin::client::get(address, path, PATIENCE).ok()?;
     Some((response.status, response.body))
 }
 
-/// A node alone with this folder; all ports are free ones.
+/// Returns the spec of a single node in this folder, with free ports.
 pub(crate) fn single(data: &Path, flags: &[&str]) -> Spec {
     let ports = [
         "--client",
@@ -212,19 +211,19 @@ pub(crate) fn single(data: &Path, flags: &[&str]) -> Spec {
     }
 }
 
-/// Replaces the value of a flag that the node has already.
+/// Replaces the value of a flag that the spec contains.
 pub(crate) fn with(mut spec: Spec, flag: &str, value: &str) -> Spec {
     let at = spec.flags.iter().position(|known| known == flag).unwrap();
     value.clone_into(&mut spec.flags[at + 1]);
     spec
 }
 
-/// A port that was free just now.
+/// Returns a port that was free a moment ago.
 pub(crate) fn free_port() -> u16 {
     process::free_port().unwrap()
 }
 
-/// Starts it and expects it to end at once: exit code and standard error.
+/// Starts a node that should end at once; returns its exit code and standard error.
 pub(crate) fn refused(spec: &Spec) -> (i32, String) {
     let mut arguments = vec!["start", "--data", spec.data.to_str().unwrap()];
     arguments.extend(spec.flags.iter().map(String::as_str));
@@ -233,7 +232,7 @@ pub(crate) fn refused(spec: &Spec) -> (i32, String) {
     (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
 }
 
-/// Processes with a path in this folder among their arguments.
+/// Returns the processes with a path in this folder among their arguments.
 pub(crate) fn processes_in(folder: &Path) -> Vec<u32> {
     let folder = folder.to_str().unwrap();
     let all = fs::read_dir("/proc").unwrap().filter_map(|entry| {

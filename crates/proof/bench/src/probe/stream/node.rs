@@ -1,4 +1,4 @@
-//! One node of the bare program: one thread that never waits for one socket or write alone.
+//! One node of the bare stream program: a single thread that never blocks on one socket or write.
 
 use std::{
     collections::VecDeque,
@@ -18,20 +18,20 @@ use rustix::event::{PollFd, PollFlags, poll};
 use super::UNIT_BYTES;
 use crate::probe::part::{dial, serve_one};
 
-/// Bytes of the file that is written over and over.
+/// Size of the data file, which is overwritten repeatedly.
 const DATA_BYTES: u64 = 256 << 20;
-/// And of the one with the records.
+/// Size of the records file.
 const RECORDS_BYTES: u64 = 16 << 20;
 const DATA: FileId = FileId::new(Family::Stream, 1);
 const RECORDS: FileId = FileId::new(Family::Log, 1);
-/// Units that are on their way at most.
+/// Maximum units in flight.
 const UNITS_MAX: usize = 64;
-/// While fewer units are being written, what there is is written: waiting for more would gain
-/// nothing.
+/// Number of writes in flight below which a partial unit is written: waiting for more bytes would
+/// gain nothing.
 const WRITES_MIN: usize = 2;
-/// Units up to this size are in their record, and so need no write of their own.
+/// Maximum size of a unit that its record contains, so that it needs no write of its own.
 const RIDING_MAX: usize = BLOCK - 160;
-/// Bytes of a count.
+/// Length of a count.
 const COUNT_BYTES: usize = 4;
 
 /// Serves one client until it is done. Without a folder nothing is written.
@@ -46,16 +46,16 @@ struct Node {
     client: TcpStream,
     follower: Option<Follower>,
     files: Option<Files>,
-    /// The unit being filled.
+    /// Unit being filled.
     unit: Option<Unit>,
     units: Units,
     /// Bytes reported to the client.
     said: u64,
-    /// The client sends no more.
+    /// The client has finished sending.
     ended: bool,
 }
 
-/// Bytes on their way in, and on to the follower.
+/// Bytes being received and forwarded to the follower.
 struct Unit {
     buffer: Buffer,
     have: usize,
@@ -100,8 +100,8 @@ impl Node {
         }
     }
 
-    /// Takes what the client sends, and sends it on; a whole unit, or what there is if the disk has
-    /// nothing to do, is written.
+    /// Receives bytes from the client and forwards them. Writes the unit once it is full, or
+    /// earlier if the disk is idle.
     fn take(&mut self) -> io::Result<bool> {
         if self.unit.is_none() {
             if self.ended || self.units.open() >= UNITS_MAX {
@@ -179,7 +179,7 @@ impl Node {
         Ok(moved)
     }
 
-    /// Says what became durable, here and at the follower.
+    /// Reports bytes that became durable here and at the follower.
     fn say(&mut self) -> io::Result<bool> {
         let there = self.follower.as_ref().map(|follower| follower.durable);
         let durable = there.map_or(self.units.durable, |there| there.min(self.units.durable));
@@ -190,13 +190,13 @@ impl Node {
         match attempt(self.client.write(&count.to_le_bytes()))? {
             Some(COUNT_BYTES) => self.said += u64::from(count),
             Some(_) => return Err(io::Error::other("half a count")),
-            // The client does not listen; it will.
+            // The client's socket is full; it will read later.
             None => return Ok(false),
         }
         Ok(true)
     }
 
-    /// Until something can go on.
+    /// Waits until any source is ready.
     fn wait(&self) -> io::Result<()> {
         let mut sources = Vec::with_capacity(3);
         let takes = self.unit.as_ref().map(|unit| unit.have < UNIT_BYTES);
@@ -220,16 +220,16 @@ impl Node {
     }
 }
 
-/// Which units are durable here; they may become so in any order.
+/// Tracks which units are durable here; they become so in any order.
 #[derive(Debug, Default)]
 struct Units {
-    /// Bytes of each that is not, or that is behind such a one; and whether it is.
+    /// Size of each unit from the first non-durable one on, and whether it is durable.
     open: VecDeque<(usize, bool)>,
-    /// The number of the first of them.
+    /// Number of the first unit in `open`.
     first: u64,
-    /// Bytes in all units.
+    /// Bytes of all units.
     taken: u64,
-    /// All bytes below are durable.
+    /// End of the durable prefix.
     durable: u64,
 }
 
@@ -255,12 +255,12 @@ impl Units {
     }
 }
 
-/// The next node.
+/// Connection to the follower.
 struct Follower {
     socket: TcpStream,
-    /// Part of a count.
+    /// Incomplete count.
     partial: Vec<u8>,
-    /// All bytes below are durable there.
+    /// End of the follower's durable prefix.
     durable: u64,
 }
 
@@ -287,7 +287,7 @@ impl Follower {
     }
 }
 
-/// Both files, and where the next write goes.
+/// Both files with their next write positions.
 struct Files {
     disk: FileDisk,
     data_at: u64,
@@ -295,10 +295,10 @@ struct Files {
 }
 
 impl Files {
-    /// Makes both, written and on the disk.
+    /// Creates both files, filled and flushed.
     fn create(folder: &Path, flush: Duration) -> io::Result<Self> {
         let buffers = Buffers {
-            // Each unit has one, and its record another.
+            // Two buffers per unit: its data and its record.
             count: 2 * u16::try_from(UNITS_MAX).expect("few"),
             bytes: UNIT_BYTES,
         };
@@ -327,7 +327,7 @@ impl Files {
         }
     }
 
-    /// Writes a unit; blocks are written whole. A small one is its own record.
+    /// Writes a unit in whole blocks. A small unit is contained in its record.
     fn write(&mut self, number: u64, buffer: Buffer, bytes: usize) {
         if bytes <= RIDING_MAX {
             return self.record(number, buffer);
@@ -341,7 +341,8 @@ impl Files {
         self.disk.start_write(number, at, buffer.into(), bytes, Durability::Flushed);
     }
 
-    /// The record of a unit follows its data. The number of a unit whose record is durable.
+    /// Handles a completed write: a unit's data is followed by its record. Returns the number of a
+    /// unit whose record is durable.
     fn completed(&mut self, completed: Completed) -> io::Result<Option<u64>> {
         let Completed::Written { token, file, output, result, .. } = completed else {
             return Ok(None);
@@ -365,7 +366,7 @@ impl Files {
     }
 }
 
-/// `None` if it would block.
+/// Returns `None` if the operation would block.
 fn attempt(result: io::Result<usize>) -> io::Result<Option<usize>> {
     match result {
         Ok(count) => Ok(Some(count)),
@@ -395,7 +396,7 @@ mod tests {
         assert_eq!((units.durable, units.taken, units.open()), (60, 65, 1));
     }
 
-    /// The other end of a connection to a node, which serves it in a thread of its own.
+    /// Returns a connection to a node that serves it in a thread of its own.
     fn played() -> (TcpStream, TcpListener) {
         let clients = TcpListener::bind("127.0.0.1:0").unwrap();
         let followers = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -410,7 +411,7 @@ mod tests {
         (client, followers)
     }
 
-    /// The leader forgets what it takes, so all that is missing is the follower's word.
+    /// The leader discards what it receives, so only the follower's count is missing.
     #[test]
     fn nothing_counts_before_the_follower_has_it() {
         let (mut client, followers) = played();
@@ -429,8 +430,8 @@ mod tests {
         assert_eq!(client.read(&mut count).unwrap(), 0, "that was all");
     }
 
-    /// Writes a unit of this size; returns the results of its writes, and the beginning of its file
-    /// of that family.
+    /// Writes a unit of this size; returns the results of its writes, and the beginning of the file
+    /// of this family.
     fn write(bytes: usize, family: Family, file: FileId) -> (Vec<Option<u64>>, Vec<u8>) {
         let folder = tempfile::tempdir().unwrap();
         let mut files = Files::create(folder.path(), Duration::ZERO).unwrap();
@@ -450,7 +451,7 @@ mod tests {
         (seen, written)
     }
 
-    /// A unit is done with its record, and that is written when the data is.
+    /// A unit is done when its record is, which is written after its data.
     #[test]
     fn the_record_follows_the_data() {
         let (seen, written) = write(RIDING_MAX + 1, Family::Stream, DATA);

@@ -1,5 +1,5 @@
-//! Bare echoes on an emulated segment: a server in the namespace of the first node, a client in
-//! that of the second.
+//! Bare echoes on an emulated segment: the server in the first node's namespace, the client in the
+//! second's.
 
 use std::{
     fs::File,
@@ -23,7 +23,7 @@ use crate::{
     repetition::{GENERATOR, Repetition, RoleUsage},
 };
 
-/// Namespace of the server.
+/// Number and name of the server's namespace.
 const SERVER: (u32, &str) = (1, "server");
 const CLIENT: u32 = 2;
 
@@ -37,11 +37,11 @@ pub(in super::super) struct Load {
     pub(in super::super) time: Duration,
 }
 
-/// Measures a repetition, with a server of its own.
+/// Measures a repetition with a server of its own.
 pub(in super::super) fn measure(load: &Load) -> Result<Repetition, Problem> {
     let failed = |error: io::Error| Problem::io("measure an echo", &error);
-    // Frames that XDP sends back at one end of a pair are dropped at the other unless it was
-    // prepared.
+    // Frames that XDP returns at one end of a veth pair are dropped at the other end unless it is
+    // prepared for them.
     let passing = (load.way.hook == Some(Hook::Native))
         .then(|| Passing::attach(&format!("p{}", SERVER.0)))
         .transpose();
@@ -96,14 +96,14 @@ fn client(server: u32, asking: &Asking) -> io::Result<Repetition> {
         let own = usages.iter().map(|(_, usage)| usage.cpu_s()).sum();
         let machines = after.machine.zip(before.machine);
         repetition.foreign_cpu = machines.map(|(now, then)| now.foreign_share(then, own));
-        // Looking took time in which nothing was sent.
+        // Nothing was sent while the counters were read.
         let measured = (after.begun - before.ended).as_nanos();
         repetition.samples.measured = u64::try_from(measured).unwrap_or(u64::MAX);
     }
     Ok(repetition)
 }
 
-/// Usage up to a moment.
+/// Resource usage up to a moment.
 struct Look {
     begun: Instant,
     server: Usage,

@@ -27,10 +27,10 @@ use crate::{
 };
 
 const KIB: u64 = 1024;
-/// Time that senders continue after the receivers' count, unless they are ended before.
+/// Time that senders continue after the receivers' count, unless they are ended earlier.
 const SENDING_MORE: Duration = Duration::from_secs(30);
 
-/// A bare program. It ends when this is dropped.
+/// A running bare program, which ends when this is dropped.
 pub(super) struct Bare {
     child: Child,
     said: BufReader<ChildStdout>,
@@ -49,7 +49,7 @@ impl Bare {
             .args(["bench", "part", part, PEERS])
             .arg(time.as_millis().to_string())
             .args(flags)
-            // It watches this pipe: should this process be killed, it ends, too.
+            // The program watches this pipe and ends too if this process is killed.
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -61,7 +61,7 @@ impl Bare {
         Ok(Self { child, said: BufReader::new(said) })
     }
 
-    /// Its next line; a program that ended has none.
+    /// Returns the program's next line; fails if it has ended.
     pub(super) fn line(&mut self) -> io::Result<String> {
         let mut line = String::new();
         self.said.read_line(&mut line)?;
@@ -73,7 +73,7 @@ impl Bare {
         self.child.id()
     }
 
-    /// Waits until it says this.
+    /// Waits until the program prints this word.
     fn wait_for(&mut self, word: &str) -> io::Result<()> {
         if self.line()? == word {
             return Ok(());
@@ -109,8 +109,8 @@ pub(in super::super) fn measure(receivers: u32, time: Duration) -> Result<f64, P
 }
 
 impl Network {
-    /// Makes the switch what these are to find: it passes groups to receivers only, and keeps as
-    /// much as is wanted.
+    /// Configures the switch for these programs: multicast reaches only receivers, and queues have
+    /// the requested size.
     pub(in super::super) fn arrange(&self, asked: &Asked) -> Result<(), Problem> {
         let failed = |error| Problem::io("arrange the segment", &error);
         let Emulated::Lan(lan) = self.kind else {
@@ -126,7 +126,7 @@ impl Network {
         Ok(())
     }
 
-    /// Lets them send and receive once, after a warm-up and for some time.
+    /// Runs the senders and receivers once, with a warm-up and a measured time.
     pub(in super::super) fn carry(
         &self,
         asked: &Asked,
@@ -140,7 +140,7 @@ impl Network {
     }
 }
 
-/// The first nodes send, the following ones receive; `rate` is one sender's.
+/// Runs senders in the first nodes and receivers in the following ones; `rate` is per sender.
 fn carry(asked: &Asked, rate: Option<u64>, times: [Duration; 2]) -> Result<Found, Problem> {
     let failed = |error: io::Error| Problem::io("measure the segment", &error);
     let [warmup, time] = times;
@@ -173,7 +173,7 @@ fn carry(asked: &Asked, rate: Option<u64>, times: [Duration; 2]) -> Result<Found
     for receiver in &mut receivers {
         let said = receiver.line().map_err(failed)?;
         heard.push(said.parse().map_err(failed)?);
-        // All others still send, or receive.
+        // All other programs are still sending or receiving.
         after = after.or_else(|| Some(Look::now(&sending, &hearing)));
     }
     let after = after.unwrap_or_else(|| Look::now(&sending, &hearing));
@@ -205,7 +205,7 @@ fn sender_flags(
     flags
 }
 
-/// Usage up to a moment.
+/// Resource usage up to a moment.
 struct Look {
     at: Instant,
     senders_cpu_s: f64,

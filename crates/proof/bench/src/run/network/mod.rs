@@ -1,10 +1,10 @@
-//! Nodes of our own with an emulated network between them, in namespaces of this process.
+//! Nodes with an emulated network between them, in namespaces of this process.
 //!
-//! The command runs itself again in a network and a mount namespace of its own. They, and all that
-//! is in them, are gone with its last process, however it ends: nothing outside is ever touched.
-//! Inside, each node has a namespace with two ways out: `eth0`, as fast as the machine, for clients
-//! and operators, and `peers`, for its peers: a device of the relay (`wan`), or a link to a switch
-//! (`lan`).
+//! The command runs itself again in its own network and mount namespaces. These disappear, with
+//! everything in them, when their last process ends, however it ends: nothing outside is ever
+//! changed. Inside, each node has a namespace with two interfaces: `eth0`, as fast as the machine,
+//! for clients and operators, and `peers`, for its peers: a device of the relay (`wan`), or a link
+//! to a switch (`lan`).
 
 pub(super) mod echo;
 pub(super) mod lan;
@@ -26,14 +26,15 @@ use crate::{
     problem::{Kind, Problem},
 };
 
-/// Set in the process that runs in its own namespaces.
+/// Environment variable set in the process that runs in its own namespaces.
 const INSIDE: &str = "QUORATE_BENCH_INSIDE";
-/// Flags of nodes whose peers are far: timeouts of a few round trips, and of full queues.
+/// Flags of nodes with distant peers: timeouts of several round trips, plus the delay of full
+/// queues.
 const FAR: [&str; 6] =
     ["--heartbeat-ms", "100", "--election-ms", "1500-3000", "--client-timeout-ms", "60000"];
 
-/// Enters namespaces of our own, and returns `None`; otherwise why there can be none here, which is
-/// an error where nothing may be skipped.
+/// Runs the command in its own namespaces and returns `None` there. Otherwise returns the reason
+/// why this is impossible, which is an error if `no_skips` is set.
 pub fn enter(no_skips: bool) -> Result<Option<String>, Problem> {
     if namespace::is_inside(INSIDE) {
         return Ok(None);
@@ -47,9 +48,9 @@ pub fn enter(no_skips: bool) -> Result<Option<String>, Problem> {
     Err(Problem::io("unshare", &namespace::enter(INSIDE)))
 }
 
-/// Why there can be no namespaces here, if so.
+/// Returns the reason why namespaces are unavailable, if they are.
 fn missing() -> Option<String> {
-    // Names in the trial's own namespaces, which are gone with it.
+    // These names are in the trial's own namespaces, which disappear with it.
     let trial = "ip netns add x && ip link add v1 type veth peer name eth0 netns x && \
                  ip tuntap add dev t1 mode tun && nsenter --net=/run/netns/x true";
     let why = namespace::missing(trial)?;
@@ -59,20 +60,20 @@ fn missing() -> Option<String> {
     ))
 }
 
-/// Namespaces of the nodes 1, 2, 3 …, and what is between them.
+/// Namespaces of nodes 1, 2, 3 …, and the network between them.
 #[derive(Debug)]
 pub(super) struct Network {
     kind: Emulated,
-    /// Namespaces.
+    /// Number of namespaces.
     nodes: u32,
     /// Relay of a wide-area network.
     relay: Option<Relay>,
-    /// Packets of a link do not overtake each other.
+    /// Packets on a link stay in order.
     ordered: bool,
 }
 
 impl Network {
-    /// Makes it, for as many nodes; this process must be inside.
+    /// Creates the network for this many nodes; this process must be inside its own namespaces.
     pub(super) fn new(kind: Emulated, nodes: u32) -> Result<Self, Problem> {
         Self::make(kind, nodes).map_err(|error| {
             let what = format_args!("make an emulated network: {error}");
@@ -92,7 +93,7 @@ impl Network {
                 "link set lo up".to_owned(),
                 format!("addr add {}/32 peer {HOST}/32 dev eth0", near(node)),
                 "link set eth0 up".to_owned(),
-                // Who joins asks operators' addresses.
+                // A joining node contacts admin addresses.
                 format!("route add {}/24 via {HOST} dev eth0", near(0)),
             ];
             for words in lines {
@@ -106,23 +107,23 @@ impl Network {
         Ok(Self { kind, nodes, relay, ordered })
     }
 
-    /// Describes it in a report.
+    /// Describes the network for a report.
     pub(super) fn note(&self) -> String {
         let overtake = "; packets may overtake each other: only root may keep them in order";
         format!("{}{}", self.kind, if self.ordered { "" } else { overtake })
     }
 
-    /// Returns whether messages take so long that everything else has to wait for them.
+    /// Returns whether messages take so long that timeouts must be longer everywhere.
     pub(super) const fn is_far(&self) -> bool {
         matches!(self.kind, Emulated::Wan(_))
     }
 
-    /// Returns the packets accepted and dropped by the links until now, if that is counted.
+    /// Returns the packets accepted and dropped by the links so far, if counted.
     pub(super) fn counts(&self) -> Option<Counts> {
         self.relay.as_ref().map(Relay::counts)
     }
 
-    /// Reduces a node's link to this percentage, where it has one of its own.
+    /// Reduces a node's link to this percentage, if it has a link of its own.
     pub(super) fn narrow(&self, node: u32, percent: u64) -> io::Result<()> {
         match self.kind {
             Emulated::Lan(lan) => segment::narrow(lan, node, percent),
@@ -130,7 +131,7 @@ impl Network {
         }
     }
 
-    /// Gives this process an interface of this name at the nodes' switch, where they have one.
+    /// Creates an interface with this name for this process at the nodes' switch, if there is one.
     pub(super) fn join(&self, interface: &str) -> io::Result<()> {
         match self.kind {
             Emulated::Lan(_) => segment::join(interface),
@@ -155,7 +156,7 @@ impl Network {
             .collect()
     }
 
-    /// Returns the specifications of these nodes as learners, once there is a cluster to join.
+    /// Returns the specifications of learners that join an existing cluster.
     pub(super) fn learners(
         &self,
         (program, folder): (&Path, &Path),
@@ -173,11 +174,11 @@ impl Network {
             .collect()
     }
 
-    /// Returns the nodes' flags for it.
+    /// Returns the node flags that suit the network.
     fn flags(&self) -> Vec<String> {
         match self.kind {
             Emulated::Wan(_) => FAR.map(str::to_owned).to_vec(),
-            // The links are slower than their devices say.
+            // Links are slower than their devices report.
             Emulated::Lan(lan) => vec!["--plane-speed".to_owned(), lan.megabits().to_string()],
         }
     }
@@ -194,15 +195,15 @@ fn places(node: u32) -> Places {
     }
 }
 
-/// Address of this end of the fast ways.
+/// Address of this process on the fast `eth0` links.
 const HOST: Ipv4Addr = Ipv4Addr::new(10, 213, 78, 254);
 
-/// A node's address for clients and operators.
+/// Returns a node's address for clients and operators.
 fn near(node: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(HOST.to_bits() - 254 + node)
 }
 
-/// A node's address for its peers.
+/// Returns a node's address for its peers.
 fn far(node: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(HOST.to_bits() + 2 + node)
 }

@@ -1,4 +1,4 @@
-//! Long and narrow links between each two nodes, by way of the relay.
+//! Slow links with long delays between each two nodes, emulated by the relay.
 
 use std::{io, net::SocketAddr, process::Stdio};
 
@@ -19,9 +19,9 @@ use crate::{
     wan::{Measured, Profile},
 };
 
-/// Ports of the probe of the links.
+/// Port of the link probe.
 const PROBE_PORT: u16 = 7460;
-/// TCP's congestion control: the one that is in every kernel, and allowed in every namespace.
+/// TCP congestion control that every kernel has and every namespace permits.
 const CONGESTION_CONTROL: &str = "reno";
 
 /// Gives each namespace a device of the relay.
@@ -49,7 +49,7 @@ impl Network {
         let mut server = inside(2)
             .arg(&program)
             .args(["bench", "part", "wan-server", &address])
-            // It watches this pipe: should this process be killed, it ends, too.
+            // The program watches this pipe and ends too if this process is killed.
             .stdin(Stdio::piped())
             .spawn()
             .map_err(failed)?;

@@ -1,5 +1,5 @@
-//! Properties that hold for any bytes that a client of the log service may send, and for any answer
-//! to the question of what a server is.
+//! Properties that hold for arbitrary bytes from a client of the log service, and for arbitrary
+//! replies to the query of a server's properties.
 
 use quorate_bench::{introduction, log_service::FrameFront};
 use quorate_replica::{
@@ -9,12 +9,12 @@ use quorate_replica::{
 };
 use quorate_wire::frame_clients::{Name, Stand};
 
-/// Most bytes of a command.
+/// Maximum length of a command.
 pub(crate) const COMMAND_BYTES_MAX: usize = 1000;
 
 const CLIENT: ConnectionId = ConnectionId(1);
 
-/// A replica that accepts everything, and executes on request.
+/// A replica that accepts everything and executes it on request.
 #[derive(Default)]
 struct Replica {
     taken: Vec<(Tag, Vec<u8>)>,
@@ -84,7 +84,7 @@ impl FrameClients for Replica {
     }
 }
 
-/// Result of a stream.
+/// Result of a byte stream.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) commands: Vec<Vec<u8>>,
@@ -92,7 +92,8 @@ pub(crate) struct Seen {
     pub(crate) ended: bool,
 }
 
-/// The first byte says in how large pieces the others arrive; what they mean does not depend on it.
+/// Checks arbitrary input. The first byte selects the sizes in which the rest arrives, which must
+/// not affect the meaning.
 pub(crate) fn check(bytes: &[u8]) {
     let Some((piece, stream)) = bytes.split_first() else {
         return;
@@ -105,7 +106,7 @@ pub(crate) fn check(bytes: &[u8]) {
     answer(stream, piece);
 }
 
-/// Feeds the front as the reactor does: what was not used comes again.
+/// Feeds the front as the reactor does: unused bytes are passed again.
 pub(crate) fn serve<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Seen {
     let (mut front, mut replica) = (FrameFront::new("0.1.0", "durable"), Replica::default());
     let (mut seen, mut held) = (Seen::default(), Vec::new());
@@ -133,7 +134,8 @@ pub(crate) fn serve<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Seen {
     seen
 }
 
-/// The interpretation of a part is not revoked when more arrives, and is fit to be shown.
+/// Checks a server's reply: the interpretation of a prefix never changes when more arrives, and is
+/// safe to display.
 fn answer(stream: &[u8], piece: usize) {
     let mut known = None;
     for end in (piece..stream.len()).step_by(piece).chain([stream.len()]) {

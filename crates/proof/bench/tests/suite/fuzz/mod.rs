@@ -9,7 +9,7 @@ use quorate_bench::{
 };
 use quorate_wire::frame_clients::{Name, Request};
 
-/// A name, the length of the pieces, and what is sent.
+/// Returns seeds, each with a name, the length of its pieces, and the bytes sent.
 fn seeds() -> Vec<Seed> {
     let mut commands = Vec::new();
     for command in [&b"x"[..], b"", &[7; 300]] {
@@ -62,7 +62,7 @@ fn no_bytes_of_a_client_or_a_stranger_break_the_frames() {
     driver::run("frames", &seeds(), 20_000, check::check);
 }
 
-/// The seeds are what they claim to be.
+/// The seeds reach the code paths that they are named for.
 #[test]
 fn seeds_reach_the_whole_front() {
     let seen = |name: &str| {

@@ -1,5 +1,4 @@
-//! Properties that hold for any bytes taken for vectors: reference and switch stay equal, whatever
-//! arrives.
+//! Properties that hold for arbitrary bytes taken as vectors: reference and switch behave the same.
 
 use std::cell::RefCell;
 
@@ -10,7 +9,7 @@ use quorate_conformance::{
     vectors::{read_answer, read_event, write_answer, write_event},
 };
 
-/// Longest streams: cases of the directed set, which begin after a loss of power.
+/// Returns the cases of the directed set, which begin after a power loss.
 #[allow(dead_code, reason = "the fuzz target has the corpus")]
 pub(crate) fn seeds() -> Vec<crate::driver::Seed> {
     let mut seeds = Vec::new();
@@ -38,7 +37,7 @@ fn pair(program: Program) -> Pair {
 }
 
 thread_local! {
-    /// Kept, since a reference's memory is never given back; power goes before each stream.
+    /// Reused, since a reference leaks its memory; each stream begins with a power loss.
     static DEVICES: RefCell<[Pair; 2]> = RefCell::new(Program::APART.map(pair));
 }
 

@@ -16,7 +16,7 @@ fn hash() -> Password {
     Password::Hash(HASH.to_owned())
 }
 
-/// Packs a table, and commands after it.
+/// Packs a table, and commands to execute on it.
 fn packed(table: &[Command], commands: &[Command]) -> Vec<u8> {
     let mut users = Users::default();
     for command in table {
@@ -70,7 +70,7 @@ fn no_bytes_of_a_table_of_users_break_the_rules() {
     driver::run("users", &seeds(), 40_000, tables::check);
 }
 
-/// Else the mutations would be of something that is refused at once.
+/// Otherwise the mutations would start from something that is refused at once.
 #[test]
 fn the_seeds_are_read() {
     for seed in seeds() {

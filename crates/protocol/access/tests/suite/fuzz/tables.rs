@@ -1,22 +1,22 @@
-//! Invariants for any bytes that a snapshot or the log holds of users.
+//! Invariants for any bytes about users in a snapshot or the log.
 
 use quorate_access::{Command, Role, Users, Who, command};
 
-/// The first byte is the length of the table that is read first, in units of this many bytes;
-/// commands follow, each after a byte with its length.
+/// The first byte is the length of the table, in units of this many bytes. Commands follow the
+/// table, each preceded by a byte with its length.
 pub(crate) const UNIT: usize = 4;
 
-/// Checks a table from a snapshot, and commands of the log after it.
+/// Checks a table from a snapshot, and commands from the log that follow it.
 pub(crate) fn check(bytes: &[u8]) {
     let Some((&units, rest)) = bytes.split_first() else {
         return;
     };
     let (table, commands) = rest.split_at(rest.len().min(usize::from(units) * UNIT));
-    // Padded up to a whole unit.
+    // The table is padded to a whole unit.
     let end = table.iter().rposition(|byte| *byte != PAD).map_or(0, |last| last + 1);
     let mut users = Users::default();
     if let Some(read) = Users::decode(&table[..end]) {
-        // [snap-1] Equal tables, equal bytes.
+        // [snap-1] Equal tables yield equal bytes.
         assert_eq!(read.encode(), &table[..end]);
         users = read;
     }
@@ -24,7 +24,7 @@ pub(crate) fn check(bytes: &[u8]) {
     execute(&mut users, commands);
 }
 
-/// No table and no name ends with it.
+/// Padding byte; no table and no name ends with it.
 pub(crate) const PAD: u8 = 0xff;
 
 fn execute(users: &mut Users, mut commands: &[u8]) {
@@ -37,7 +37,7 @@ fn execute(users: &mut Users, mut commands: &[u8]) {
         }
         match users.execute(bytes) {
             Ok(()) => can_be_changed(users),
-            // [access-3] What is refused has changed nothing.
+            // [access-3] A refused command changes nothing.
             Err(denied) => {
                 assert_eq!(users.encode(), before);
                 assert!(!denied.to_string().is_empty());
@@ -47,8 +47,8 @@ fn execute(users: &mut Users, mut commands: &[u8]) {
     }
 }
 
-/// [access-3] Checks that any caller may change an open table, and in any other at least one user
-/// may.
+/// [access-3] Checks that every caller may change an open table, and that at least one user may
+/// change any other.
 fn can_be_changed(users: &Users) {
     let admin = |(name, _): (&quorate_access::Name, &quorate_access::User)| {
         let by_certificate = users.role(&Who::Client(name.to_string()), None);
@@ -56,6 +56,6 @@ fn can_be_changed(users: &Users) {
         by_certificate.max(by_password) == Some(Role::Admin)
     };
     assert!(users.is_open() || users.iter().any(admin));
-    // [access-1] No caller is a node by a name.
+    // [access-1] No name makes a caller a node.
     assert!(users.is_open() || users.role(&Who::Anonymous, Some("")).is_none());
 }

@@ -1,4 +1,4 @@
-//! A handful of production nodes, a clock and a post office, driven by one-line commands.
+//! A few production nodes, a clock and a message queue, driven by one-line commands.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,33 +24,34 @@ use quorate_core::{
     value::{BatchName, Value},
 };
 
-/// A message on its way.
+/// A message in transit.
 struct Letter {
     from: Member,
     to: NodeId,
     message: Message,
 }
 
-/// One node with its disk, its bytes, and what it decided.
+/// A node with its disk, its bytes, and the values it decided.
 struct Actor {
     node: Option<Node>,
     member: Member,
-    /// All records of all its lives, and how many of them are on the disk.
+    /// All records of all its processes, and how many of them are on disk.
     records: Vec<(Record, HardState)>,
     persisted: usize,
-    /// Records of earlier lives: the core counts from zero again with each start.
+    /// Number of records of earlier processes: the core counts from zero again after each start.
     base: usize,
     bytes: BTreeSet<Value>,
     decided: Vec<(SlotRange, Value)>,
-    /// Start of its log, and the eras there: of the founding, or of a snapshot.
+    /// Start of its log, and the eras there: the founding ones, or those of a snapshot.
     log_start: Slot,
     eras: Eras,
-    /// Nothing stands for what is below its log's start; where it wants that to begin.
+    /// No snapshot covers the slots below the start of its log; `forget` is the start that it
+    /// requested.
     hollow: bool,
     forget: Option<Slot>,
 }
 
-/// Everything on stage.
+/// All nodes, messages and connections of a story.
 pub(crate) struct Stage {
     now: Time,
     founding: Configuration,
@@ -60,7 +61,7 @@ pub(crate) struct Stage {
     effects: Effects,
     thrifty: bool,
     route: Route,
-    /// When each node last asked to be woken.
+    /// The time at which each node last asked to be woken.
     wakes: BTreeMap<NodeId, Time>,
 }
 
@@ -133,7 +134,7 @@ fn kind(message: &Message) -> &'static str {
     }
 }
 
-/// `3,2`
+/// Parses a flexible rule such as `3,2`.
 fn flexible(word: &str) -> QuorumRule {
     let (phase1, phase2) = word.split_once(',').expect("two thresholds");
     QuorumRule::Flexible {
@@ -147,19 +148,19 @@ fn node_id(word: &str) -> NodeId {
 }
 
 impl Stage {
-    /// Runs one command; returns the lines that it brought about.
+    /// Runs one command and returns its output lines.
     pub(crate) fn run(&mut self, line: &str) -> String {
         let words: Vec<&str> = line.split_whitespace().collect();
         let mut out = String::new();
         match words.as_slice() {
-            // nodes 1 2:2 3 4a [durable|volatile] [flexible:3,2] [thrifty] [ring] — 4 is an
-            // auxiliary; founding members with weights; all start, all connected
+            // nodes 1 2:2 3 4a [durable|volatile] [flexible:3,2] [thrifty] [ring] — founding
+            // members with weights, 4 as an auxiliary; all start and are connected
             ["nodes", rest @ ..] => self.nodes(rest),
-            // join 4 — a node that is no member starts, knowing the founding configuration
+            // join 4 — starts a node that is not a member and knows the founding configuration
             ["join", node] => self.join(node_id(node), &mut out),
-            // timeout 1 — time goes on to the moment that the node asked to be woken at
+            // timeout 1 — advances the time to the moment at which the node asked to be woken
             ["timeout", node] => self.timeout(node_id(node), &mut out),
-            // beats 1 9 — nine heartbeats of leader 1 and their answers; nothing else arrives
+            // beats 1 9 — delivers nine heartbeats of leader 1 and their replies, and nothing else
             ["beats", node, count] => {
                 let (node, quiet) = (node_id(node), &mut String::new());
                 for _ in 0..count.parse().expect("a number") {
@@ -168,8 +169,8 @@ impl Stage {
                     self.deliver(&format!("*->{node}"), &["heartbeat-reply"], quiet);
                 }
             }
-            // reads 1 40 10 — this many times: this many milliseconds pass, the node reads, is
-            // woken if it is due, and receives the answers to its heartbeats
+            // reads 1 40 10 — 40 times: 10 ms pass, the node reads, is woken if due, and receives
+            // the replies to its heartbeats
             ["reads", node, count, ms] => {
                 let (node, quiet) = (node_id(node), &mut String::new());
                 for read in 0..count.parse().expect("a number") {
@@ -183,7 +184,7 @@ impl Stage {
                 }
             }
             // route 1 2 3 — votes reach the node, when it leads, through nodes 2 and 3; without
-            // those: directly
+            // those, directly
             ["route", node, through @ ..] => {
                 let through = through.iter().map(|word| Member::first(node_id(word).0));
                 let wish = match through.collect::<Vec<_>>() {
@@ -192,24 +193,26 @@ impl Stage {
                 };
                 self.step(node_id(node), Input::Route(wish), &mut out);
             }
-            // elect 1 — the same until it leads, with everything delivered and persisted
+            // elect 1 — timeouts of the node until it leads, with everything delivered and
+            // persisted
             ["elect", node] => self.elect(node_id(node), &mut out),
-            // propose 1 x — a value by any name; `no-op*5` for a range
+            // propose 1 x — proposes a value of any name; `no-op*5` for a range
             ["propose", node, name] => self.propose(node_id(node), name, &mut out),
-            // change 1 +4 | -4 | *2 | /2 | !4 | a4 | f4 | q3,2 [era 0] — a reconfiguration of the
-            // node's era, or of another; `!` removes, `a` makes an auxiliary, `f` a full replica,
-            // `q` a flexible rule
+            // change 1 +4 | -4 | *2 | /2 | !4 | a4 | f4 | q3,2 [era 0] — proposes a reconfiguration
+            // of the node's era, or of another; `!` removes, `a` makes an auxiliary, `f` a full
+            // replica, `q` a flexible rule
             ["change", node, change] => self.change(node_id(node), change, None, &mut out),
             ["change", node, change, "era", era] => {
                 let era = Era(era.parse().expect("an era"));
                 self.change(node_id(node), change, Some(era), &mut out);
             }
-            // trim 1 7 — its own snapshot stands for everything below slot 7: the log starts there
+            // trim 1 7 — a snapshot of the node's own covers everything below slot 7, where the log
+            // now starts
             ["trim", node, slot] => {
                 let slot = Slot(slot.parse().expect("a slot"));
                 self.trim(node_id(node), slot, &mut out);
             }
-            // forget 3 — the auxiliary's log begins where it asked for
+            // forget 3 — starts the auxiliary's log where it requested
             ["forget", node] => {
                 let node = node_id(node);
                 let actor = self.actors.get_mut(&node).expect("on stage");
@@ -222,34 +225,35 @@ impl Stage {
                 actor.hollow = true;
                 self.step(node, Input::Forgotten(to), &mut out);
             }
-            // install 3 1 — the first gets the snapshot that stands below the log of the second
+            // install 3 1 — installs on node 3 the snapshot that covers the slots below node 1's
+            // log
             ["install", node, from] => self.install(node_id(node), node_id(from), &mut out),
-            // held — what each node knows that the others hold
+            // held — prints what each node knows about the slots that the others hold
             ["held"] => {
                 for (id, actor) in &self.actors {
                     let held = actor.node.as_ref().map(Node::held).unwrap_or_default();
                     let _ = writeln!(out, "{id}: all {}, quorum {}", held.all, held.quorum);
                 }
             }
-            // persist 1 — all its records are on stable storage
+            // persist 1 — puts all records of the node on stable storage
             ["persist", node] => self.persist(node_id(node), &mut out),
-            // deliver 1->2 [kind] — in order; `*` stands for all nodes
+            // deliver 1->2 [kind] — delivers messages in order; `*` stands for all nodes
             ["deliver", route, kinds @ ..] => self.deliver(route, kinds, &mut out),
             // drop 1->2 [kind]
             ["drop", route, kinds @ ..] => {
                 let lost = self.take(route, kinds);
                 let _ = writeln!(out, "lost: {}", lost.len());
             }
-            // bytes 2 x — the node finds the bytes of a value
+            // bytes 2 x — gives the node the bytes of a value
             ["bytes", node, name] => self.bytes(node_id(node), name, &mut out),
             // stabilize [quietly] — deliver and persist everything until nothing happens
             ["stabilize"] => self.stabilize(&mut out),
             ["stabilize", "quietly"] => self.stabilize(&mut String::new()),
-            // crash 1 / restart 1 [forgetful] — memory is lost, what was persisted stays
+            // crash 1 / restart 1 [forgetful] — loses the memory, but not what was persisted
             ["crash", node] => self.crash(node_id(node)),
             ["restart", node] => self.restart(node_id(node), false, &mut out),
             ["restart", node, "forgetful"] => self.restart(node_id(node), true, &mut out),
-            // rot 1 5 — the records on slot 5 cannot be read any more; the next start finds out
+            // rot 1 5 — makes the records of slot 5 unreadable; the next start finds out
             ["rot", node, slot] => {
                 let slot = Slot(slot.parse().expect("a slot"));
                 let actor = self.actors.get_mut(&node_id(node)).expect("on stage");
@@ -257,25 +261,24 @@ impl Stage {
                     if let Record::Vote { range, .. } | Record::Decided { range, .. } = record
                         && range.contains(slot)
                     {
-                        // What the batch restates is in the headers of others as well.
+                        // The restated hard state is also in the headers of other log writes.
                         let ballot = Ballot::ZERO;
                         *record = Record::Round { ballot };
                     }
                 }
             }
-            // missing 1 5 / missing 1 — what stands in slot 5 cannot be read back in this process;
-            // it can be again
+            // missing 1 5 / missing 1 — slot 5 cannot be read back in this process; it can again
             ["missing", node, slot @ ..] => {
                 let first = slot.first().map(|slot| Slot(slot.parse().expect("a slot")));
                 let actor = self.actors.get_mut(&node_id(node)).expect("on stage");
                 actor.decided.retain(|(range, _)| Some(range.from) != first);
                 self.step(node_id(node), Input::Missing(first), &mut out);
             }
-            // lacking 1 / lacking 1 no — bytes of streams are not here; they are again
+            // lacking 1 / lacking 1 no — bytes of streams are missing; they are present again
             ["lacking", node, no @ ..] => {
                 self.step(node_id(node), Input::Lacking(no.is_empty()), &mut out);
             }
-            // nowhere 1 — all nodes were asked for it, and none had it
+            // nowhere 1 — all nodes were asked for the missing value, and none had it
             ["nowhere", node] => self.step(node_id(node), Input::FoundNowhere, &mut out),
             // disk-fails 1
             ["disk-fails", node] => self.step(node_id(node), Input::StorageFailed, &mut out),
@@ -291,7 +294,7 @@ impl Stage {
                 };
                 self.step(node_id(node), Input::Fitness(fitness), &mut out);
             }
-            // read 1 7 — a read by any number
+            // read 1 7 — starts a read with any number
             ["read", node, token] => {
                 let token = ReadToken(token.parse().expect("a number"));
                 self.step(node_id(node), Input::Read(token), &mut out);
@@ -311,11 +314,11 @@ impl Stage {
             }
             // forge 2->1 2b BALLOT 1..3 check — a vote with a wrong sum
             ["forge", route, "2b"] => self.forge(route, &mut out),
-            // late 2 0.1.1 2 — "decided to 2" of an old leader arrives
+            // late 2 0.1.1 2 — delivers "decided to 2" of an old leader
             ["late", node, ballot, slot] => self.late(node_id(node), ballot, slot, &mut out),
-            // state [1] — one line per node
+            // state [1] — prints one line per node
             ["state"] => self.state(&mut out),
-            // decided — the decided log of every node
+            // decided — prints the decided log of every node
             ["decided"] => self.show_decided(&mut out),
             _ => panic!("unknown command: {line}"),
         }
@@ -327,7 +330,7 @@ impl Stage {
         Options {
             member,
             heartbeat_ms: 20,
-            // Equal bounds: no dice. Lower ids are more impatient.
+            // Equal bounds make timeouts deterministic; lower ids have shorter ones.
             election_min_ms: 100 + 10 * node,
             election_max_ms: 100 + 10 * node,
             inflight_max: 16,
@@ -390,7 +393,7 @@ impl Stage {
         self.letters.retain(|letter| letter.to != node);
     }
 
-    /// Recovers as quorate-log does: the last record of a slot wins.
+    /// Recovers a node as quorate-log does: the last record of a slot wins.
     fn recover(&self, actor: &Actor) -> (Recovered, Vec<(SlotRange, Value)>) {
         let mut slots: BTreeMap<u64, (Option<Ballot>, Value)> = BTreeMap::new();
         let mut hard = Recovered::founded(self.founding.clone()).hard;
@@ -440,7 +443,8 @@ impl Stage {
     fn restart(&mut self, node: NodeId, forgetful: bool, out: &mut String) {
         let actor = self.actors.get_mut(&node).expect("on stage");
         if forgetful {
-            // [volatile-1] The node may have forgotten votes: it restarts under a new incarnation.
+            // [volatile-1] The node may have forgotten votes, so it restarts under a new
+            // incarnation.
             actor.member.incarnation.0 += 1;
         }
         let member = actor.member;
@@ -497,7 +501,7 @@ impl Stage {
         self.step(node, Input::Propose { value, slots }, out);
     }
 
-    /// The decided values of a node from its log's start to `to`, and the eras there.
+    /// Returns the decided values of a node from its log's start to `to`, and the eras there.
     fn eras_at(&self, node: NodeId, to: Slot) -> Eras {
         let actor = &self.actors[&node];
         let slots = actor.decided.iter().map(|(range, value)| (range.from, *value));
@@ -505,7 +509,7 @@ impl Stage {
         replay(actor.eras.clone(), &below)
     }
 
-    /// The durable switch: a snapshot stands for what is below.
+    /// Switches the log durably to start at `to`, where a snapshot covers the slots below.
     fn rebase(&mut self, node: NodeId, to: Slot, eras: Eras) {
         let actor = self.actors.get_mut(&node).expect("on stage");
         actor.log_start = to;
@@ -664,7 +668,7 @@ impl Stage {
                     self.wakes.insert(node, *at);
                 }
                 Effect::Send { to, message } => {
-                    // One letter and one line each.
+                    // One message and one line for each receiver.
                     for to in to.iter() {
                         let message = message.clone();
                         let _ =

@@ -1,6 +1,6 @@
-//! The only source of chance of a run.
+//! The only source of randomness in a run.
 
-/// Dice for quantities that are not whole.
+/// A generator of fractional quantities.
 #[derive(Clone, Debug)]
 pub(crate) struct Dice(quorate_core::dice::Dice);
 
@@ -13,7 +13,7 @@ impl Dice {
         self.0.word()
     }
 
-    /// In 0..1.
+    /// Draws a number in 0..1.
     pub(crate) fn part(&mut self) -> f64 {
         (self.word() >> 11) as f64 / (1u64 << 53) as f64
     }
@@ -22,7 +22,7 @@ impl Dice {
         from + (to - from) * self.part()
     }
 
-    /// Evenly in the logarithm.
+    /// Draws a number, evenly distributed in its logarithm.
     pub(crate) fn scale(&mut self, from: f64, to: f64) -> f64 {
         from * (to / from).powf(self.part())
     }
@@ -31,7 +31,7 @@ impl Dice {
         self.part() < probability
     }
 
-    /// An exponentially distributed time.
+    /// Draws an exponentially distributed time.
     pub(crate) fn interval(&mut self, mean: f64) -> f64 {
         -mean * (1.0 - self.part()).ln()
     }

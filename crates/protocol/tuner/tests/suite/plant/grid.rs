@@ -1,11 +1,11 @@
-//! The exhaustive grid: every (batch, window), fixed, in the same plant.
+//! The exhaustive grid: every (batch, window) as a fixed setting, in the same plant.
 
 use crate::plant::{
     plant::{Measured, Plant, Policy},
     scenario::Scenario,
 };
 
-/// Fixed values.
+/// A fixed setting: batch size and window.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fixed(pub(crate) usize, pub(crate) usize);
 
@@ -28,7 +28,7 @@ pub(crate) const COARSE: Axes = Axes {
     windows: &[1, 2, 4, 8, 16, 64],
 };
 
-/// Every step of the tuner's own ladder, nearly.
+/// Nearly every step of the tuner's own grid.
 pub(crate) const FULL: Axes = Axes {
     batches: &[
         2 << 10,
@@ -49,7 +49,7 @@ pub(crate) struct Grid {
     pub(crate) points: Vec<(Fixed, Measured)>,
 }
 
-/// Returns the spans to warm up and to measure.
+/// Returns the warm-up time, the maximum measuring time, and the number of batches to measure.
 pub(crate) fn spans(scenario: &Scenario) -> (u64, u64, u64) {
     let trip = ((scenario.round_trip_ms + scenario.flush_ms) * 1e6) as u64;
     (5 * trip + 3_000_000, 20 * trip + 4_000_000_000, 1_500)

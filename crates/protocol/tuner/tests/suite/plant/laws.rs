@@ -1,8 +1,8 @@
-//! Costs in the plant: laws of its own, richer than the controller's model.
+//! Costs in the plant: its own laws, richer than the controller's model.
 //!
-//! Turns of a reactor that take in all that waits, batches whose bytes cost more the less they fit
-//! into caches, links with a bounded buffer that drops the excess, disks that merge flushes; all of
-//! it with jitter. Times are in nanoseconds, sizes in bytes.
+//! Turns of a reactor that accept everything that waits; batches whose bytes cost more the less
+//! they fit into caches; links with a bounded buffer that drops the excess; disks that merge
+//! flushes; all of it with jitter. Times are in nanoseconds, sizes in bytes.
 
 use std::collections::VecDeque;
 
@@ -11,23 +11,25 @@ use crate::plant::dice::Dice;
 /// Costs on the leader's and the followers' processors.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Processor {
-    /// All times below are multiplied with it.
+    /// Factor for all times below.
     pub(crate) slowness: f64,
 }
 
 impl Processor {
-    /// A turn of the reactor; `woken` from sleep.
+    /// Returns the cost of a turn of the reactor; `woken` from sleep.
     pub(crate) fn turn(self, woken: bool) -> f64 {
         self.slowness * if woken { 4_000.0 } else { 1_200.0 }
     }
 
-    /// Reads and parses commands. What has gathered beyond the second-level cache is cold.
+    /// Returns the cost of reading and parsing commands. Bytes gathered beyond the second-level
+    /// cache are cold.
     pub(crate) fn take(self, commands: f64, bytes: f64, gathered: f64) -> f64 {
         let cold = 1.0 + (gathered / 1e6).min(2.0) * 0.1;
         self.slowness * (commands * 220.0 + bytes * 0.12 * cold)
     }
 
-    /// Numbers, checks and copies a batch once, and once more for each peer.
+    /// Returns the cost of numbering, checking and copying a batch once, and once more for each
+    /// peer.
     pub(crate) fn batch(self, bytes: f64, peers: f64, in_flight: f64, in_flight_bytes: f64) -> f64 {
         let cold = 1.0 + (bytes / 400e3).powf(1.3).min(3.0) + (in_flight_bytes / 4e6).min(1.0);
         let queue = 60.0 * in_flight;
@@ -35,25 +37,25 @@ impl Processor {
             * (3_500.0 + queue + bytes * 0.08 * cold + peers * (2_200.0 + bytes * 0.10 * cold))
     }
 
-    /// A vote, at the leader.
+    /// Returns the cost of a vote at the leader.
     pub(crate) fn vote(self) -> f64 {
         self.slowness * 1_300.0
     }
 
-    /// Executes, and answers.
+    /// Returns the cost of applying and replying.
     pub(crate) fn apply(self, commands: f64, bytes: f64) -> f64 {
-        // Sorting and allocating grow faster than the batch.
+        // The cost of sorting and allocating grows faster than the batch.
         let superlinear = 1.0 + 0.02 * (commands + 1.0).log2();
         self.slowness * (commands * 330.0 * superlinear + bytes * 0.05)
     }
 
-    /// A proposal, at a follower.
+    /// Returns the cost of a proposal at a follower.
     pub(crate) fn receive(self, bytes: f64) -> f64 {
         self.slowness * (2_600.0 + bytes * 0.14)
     }
 }
 
-/// Other programs, interrupts, frequency: what a turn takes more than it should.
+/// Returns the cost of a turn with the influence of other programs, interrupts and clock frequency.
 pub(crate) fn jitter(dice: &mut Dice, cost: f64) -> u64 {
     let preempted = if dice.chance(0.0004) { dice.between(20e3, 200e3) } else { 0.0 };
     (cost * dice.between(0.85, 1.2) + preempted) as u64
@@ -62,13 +64,13 @@ pub(crate) fn jitter(dice: &mut Dice, cost: f64) -> u64 {
 /// A link with a rate, a bounded buffer and a delay.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
-    /// Bytes per nanosecond; infinite for none.
+    /// Bytes per nanosecond; infinite for no limit.
     pub(crate) rate: f64,
-    /// Capacity of its queue. The excess is lost, and sent again after a time-out.
+    /// Capacity of its queue. The excess is lost, and resent after a timeout.
     pub(crate) buffer: f64,
     pub(crate) one_way: f64,
     free_at: f64,
-    /// The link waits for a time-out until then.
+    /// The link waits for a timeout until this time.
     recovers_at: f64,
     last: u64,
 }
@@ -78,12 +80,12 @@ impl Link {
         Self { rate, buffer, one_way, free_at: 0.0, recovers_at: 0.0, last: 0 }
     }
 
-    /// Occupies the link without anybody waiting for the other end.
+    /// Occupies the link without an arrival at the other end.
     pub(crate) fn occupy(&mut self, now: u64, bytes: f64) {
         self.free_at = self.free_at.max(now as f64) + bytes / self.rate;
     }
 
-    /// When the message is at the other end, all of it. Order is kept.
+    /// Returns the time at which the whole message arrives at the other end. Order is kept.
     pub(crate) fn send(&mut self, now: u64, bytes: f64, dice: &mut Dice) -> u64 {
         let start = self.free_at.max(now as f64);
         let mut again = 0.0;
@@ -92,8 +94,8 @@ impl Link {
             let waiting = (start - now as f64) * self.rate;
             let overflow = (waiting + bytes - self.buffer).clamp(0.0, bytes);
             if overflow > 0.0 {
-                // Lost at the far end of the buffer: it takes its time on the link once more, and
-                // the first one of a burst waits for the time-out, with the link idle for half.
+                // Lost at the end of the buffer: it occupies the link once more, and the first of a
+                // burst waits for the timeout, with the link idle for half of it.
                 again = overflow * 0.9;
                 if self.recovers_at < now as f64 {
                     late = 200e6 + 2.0 * self.one_way;
@@ -127,7 +129,7 @@ pub(crate) struct Flushed {
     pub(crate) bytes: f64,
 }
 
-/// A log on a disk: group commit with two writes in flight, flushes that merge.
+/// A log on a disk: group commit with two writes in flight, and flushes that merge.
 #[derive(Clone, Debug)]
 pub(crate) struct Disk {
     /// Duration of one flush.
@@ -141,7 +143,7 @@ pub(crate) struct Disk {
     pub(crate) durable_to: u64,
 }
 
-/// As the log does it: writes in flight, bytes per write.
+/// As in the log: writes in flight, and bytes per write.
 const DEPTH: usize = 2;
 const WRITE_MAX: f64 = 1048576.0;
 
@@ -158,12 +160,12 @@ impl Disk {
         }
     }
 
-    /// A record of the slot before `to`.
+    /// Queues a record of the slot before `to`.
     pub(crate) fn append(&mut self, to: u64, bytes: f64) {
         self.records.push_back((to, bytes));
     }
 
-    /// Starts a write if one may start; when its bytes are in the device.
+    /// Starts a write if possible. Returns the time at which its bytes are in the device.
     pub(crate) fn submit(&mut self, now: u64) -> Option<u64> {
         if self.writes.len() >= DEPTH {
             return None;
@@ -181,7 +183,7 @@ impl Disk {
         Some(self.free_at as u64)
     }
 
-    /// Bytes arrived in the device; when the flush that this starts will end.
+    /// Records that bytes arrived in the device. Returns the end of the flush that this starts.
     pub(crate) fn written(&mut self, now: u64, dice: &mut Dice) -> Option<u64> {
         if let Some(write) = self.writes.iter_mut().find(|write| !write.in_device) {
             write.in_device = true;
@@ -203,7 +205,7 @@ impl Disk {
         Some(now + took as u64)
     }
 
-    /// A flush ended: what it made durable, and when the next one will end.
+    /// Ends a flush: passes on the writes it made durable, and returns the end of the next one.
     pub(crate) fn flushed(
         &mut self,
         now: u64,

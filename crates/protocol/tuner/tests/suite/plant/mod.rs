@@ -1,8 +1,7 @@
-//! The tuner against a plant: a cluster in virtual time that follows laws of its own.
+//! The tuner against a plant: a cluster in virtual time with its own laws.
 //!
 //! `cargo test -p quorate-tuner --test plant -- --ignored --nocapture` prints every scenario with
-//! what the controller reaches in it (`ONLY=name` shows one with all its changes, `SEED=n` draws
-//! others).
+//! the controller's result (`ONLY=name` shows one with all its changes, `SEED=n` draws others).
 
 #![allow(clippy::print_stdout, reason = "a test that shows what it measured")]
 
@@ -23,12 +22,12 @@ use crate::plant::{
     scenario::Scenario,
 };
 
-/// The scenarios of the tests that the seed chose, and how many.
+/// Seed of the drawn scenarios, and their number.
 const SEED: u64 = 7;
 const DRAWN: usize = 40;
 
-/// 95 % of the best of all 110 points of the grid, and 90 % of what the fixed default does from the
-/// first moment on.
+/// Checks for at least 95 % of the best of all 110 grid points, and 90 % of the fixed default's
+/// throughput from the start.
 fn check(scenarios: &[Scenario], exceptions: &[(&str, f64)]) {
     let mut wrong = Vec::new();
     for scenario in scenarios {
@@ -42,7 +41,7 @@ fn check(scenarios: &[Scenario], exceptions: &[(&str, f64)]) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// By hand: loopback, SSD, disk, thin links, high round-trip times, the paper's network.
+/// Hand-picked: loopback, SSD, disk, thin links, high round-trip times, the paper's network.
 #[test]
 fn chosen_scenarios_reach_95_percent_of_the_best_of_the_grid() {
     check(&scenario::chosen(), &[]);
@@ -51,11 +50,11 @@ fn chosen_scenarios_reach_95_percent_of_the_best_of_the_grid() {
 #[test]
 fn scenarios_drawn_by_seed_reach_95_percent_of_the_best_of_the_grid() {
     let exceptions = [
-        // Closed loops that began as one lump, and stay one with every large bound. What a search
-        // has once spread does not come wholly together again where the round-trip time is high.
+        // Closed loops that started as one group, and remain one with every large bound. With a
+        // high round-trip time, clients spread by a search do not fully regroup.
         ("drawn 20:", 0.94),
         ("drawn 25:", 0.94),
-        // 71 Mbit/s, 50 ms: three large batches fill it a little better than 24 small ones.
+        // 71 Mbit/s, 50 ms: three large batches fill it slightly better than 24 small ones.
         ("drawn 32:", 0.93),
     ];
     check(&scenario::drawn(SEED, DRAWN), &exceptions);

@@ -9,21 +9,21 @@ use crate::plant::{
     tuned::Tuned,
 };
 
-/// Returns the time allowed for convergence: 2 s, or 20 round trips.
+/// Returns the time allowed for convergence: 2 s, or 20 round trips if that is longer.
 pub(crate) fn convergence_ns(scenario: &Scenario) -> u64 {
     2_000_000_000.max((scenario.round_trip_ms * 20e6) as u64)
 }
 
-/// Batches that are counted when it has found its setting, and how long at most.
+/// Number of batches to measure after convergence, and the minimum and maximum time for that.
 const BATCHES: u64 = 1_500;
 const LATE: (u64, u64) = (2_000_000_000, 20_000_000_000);
 
 pub(crate) struct Outcome {
     best: (Fixed, f64),
-    /// Throughput while it searched, over the default's from the same start.
+    /// Throughput while searching, divided by that of the default from the same start.
     pub(crate) of_default: f64,
     early: f64,
-    /// Throughput afterwards, over the best of the grid.
+    /// Throughput after convergence, divided by the best of the grid.
     pub(crate) late: f64,
     pub(crate) plant: Plant<Tuned>,
 }

@@ -13,24 +13,24 @@ use crate::plant::{
     scenario::{Demand, Scenario},
 };
 
-/// Decides the size of batches and their number in flight from the events that the reactor of a
+/// Decides the size of batches and their number in flight, from the events that the reactor of a
 /// real node would report to the tuner.
 pub(crate) trait Policy {
-    /// Bytes of a batch, and batches in flight.
+    /// Returns the batch size in bytes and the window.
     fn setting(&self) -> (usize, usize);
-    /// At the end of each turn.
+    /// Handles the end of a turn.
     fn turn(&mut self, _turn: &Turn) {}
-    /// A proposal went to a follower.
+    /// Handles a proposal sent to a follower.
     fn sent(&mut self, _now: u64, _peer: usize, _slot: u64, _bytes: usize) {}
-    /// A follower voted for everything below `_to`.
+    /// Handles a follower's vote for everything below `_to`.
     fn voted(&mut self, _now: u64, _peer: usize, _to: u64) {}
-    /// A heartbeat went to a follower.
+    /// Handles a heartbeat sent to a follower.
     fn asked(&mut self, _now: u64, _peer: usize) {}
-    /// A follower answered a heartbeat.
+    /// Handles a follower's reply to a heartbeat.
     fn answered(&mut self, _now: u64, _peer: usize) {}
-    /// The leader's disk finished a write.
+    /// Handles a completed write of the leader's disk.
     fn flushed(&mut self, _began: u64, _now: u64, _bytes: usize) {}
-    /// A batch was applied and answered.
+    /// Handles a batch that was applied and answered.
     fn done(&mut self, _now: u64, _done: &Done) {}
 }
 
@@ -39,20 +39,20 @@ pub(crate) trait Policy {
 pub(crate) struct Turn {
     pub(crate) began: u64,
     pub(crate) ended: u64,
-    /// The reactor would have woken by then in any case.
+    /// Latest time at which the reactor would have woken.
     pub(crate) wake_by: u64,
     pub(crate) taken: u32,
     pub(crate) taken_bytes: usize,
     pub(crate) batches: u32,
     pub(crate) batch_bytes: usize,
     pub(crate) batch_commands: u32,
-    /// Gathered when it ended.
+    /// Commands that wait for a batch at the end of the turn.
     pub(crate) waiting: u32,
     pub(crate) waiting_bytes: usize,
     pub(crate) in_flight: usize,
 }
 
-/// A batch that ended.
+/// A completed batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done {
     pub(crate) accepted_first: u64,
@@ -62,10 +62,10 @@ pub(crate) struct Done {
     pub(crate) bytes: usize,
 }
 
-/// A batch of the product: its header, and what each command adds.
+/// Size of a batch's header as in the product, and of the overhead per command.
 const HEADER: usize = 17;
 const ENTRY: usize = 5;
-/// Bytes read from sockets in one turn, and bytes that may wait for a batch.
+/// Maximum bytes read from sockets in one turn, and maximum bytes that wait for a batch.
 const TURN_BYTES: usize = 2 << 20;
 const PENDING_BYTES: usize = 32 << 20;
 const HEARTBEAT: u64 = 20_000_000;
@@ -78,7 +78,7 @@ enum Event {
     Open,
     LeaderEnd,
     LeaderWake,
-    /// A wait took too long.
+    /// The maximum wait for more commands has elapsed.
     Late,
     Reach {
         to: usize,
@@ -120,7 +120,7 @@ struct Follower {
     pings: u32,
     flushed: bool,
     voted_to: u64,
-    /// Taken in this turn: to be written at its end.
+    /// Proposals received in this turn, to be written at its end.
     taken: Vec<(u64, usize)>,
     pongs: u32,
 }
@@ -131,17 +131,17 @@ pub(crate) struct Measured {
     pub(crate) commands: u64,
     pub(crate) batches: u64,
     pub(crate) ns: u64,
-    /// From acceptance to the reply, and for how many.
+    /// Latencies from acceptance to reply, each with its number of commands.
     latencies: Vec<(u64, u32)>,
 }
 
 impl Measured {
-    /// Commands per second.
+    /// Returns the throughput in commands per second.
     pub(crate) fn throughput(&self) -> f64 {
         self.commands as f64 * 1e9 / self.ns.max(1) as f64
     }
 
-    /// Two spans of time as one.
+    /// Adds the measurements of another span.
     pub(crate) fn add(&mut self, other: Self) {
         self.commands += other.commands;
         self.batches += other.batches;
@@ -149,7 +149,7 @@ impl Measured {
         self.latencies.extend(other.latencies);
     }
 
-    /// A percentile of the latency in milliseconds.
+    /// Returns a percentile of the latency in milliseconds.
     pub(crate) fn latency_ms(&self, part: f64) -> f64 {
         let mut sorted = self.latencies.clone();
         sorted.sort_unstable();
@@ -180,7 +180,7 @@ pub(crate) struct Plant<P> {
     // The leader.
     busy: bool,
     heartbeat_at: u64,
-    /// A pause lasts until then: no turn begins before.
+    /// End of a pause; no turn begins before it.
     frozen_to: u64,
     inbox: VecDeque<(u32, u64)>,
     votes: Vec<u64>,
@@ -192,7 +192,7 @@ pub(crate) struct Plant<P> {
     waiting: u32,
     in_flight: VecDeque<InFlight>,
     flights_bytes: usize,
-    /// As a node of the product has it.
+    /// Anticipation as in a node of the product.
     anticipation: Anticipation,
     next_slot: u64,
     turn: Turn,
@@ -255,7 +255,7 @@ impl<P: Policy> Plant<P> {
         plant
     }
 
-    /// Links, processors and disks as the scenario says; what is in flight stays.
+    /// Sets up links, processors and disks for the scenario; anything in flight stays.
     fn build(&mut self) {
         let s = &self.scenario;
         let rate = s.mbit * 125e3 / 1e9;
@@ -275,7 +275,7 @@ impl<P: Policy> Plant<P> {
         }
     }
 
-    /// From now on the world is another one. The demand stays a closed or an open one.
+    /// Switches to another scenario. The demand stays closed or open.
     pub(crate) fn change(&mut self, scenario: &Scenario) {
         let before = self.scenario.demand;
         self.scenario = Scenario { nodes: self.scenario.nodes, ..scenario.clone() };
@@ -296,7 +296,7 @@ impl<P: Policy> Plant<P> {
         }
     }
 
-    /// The leader's process stands still for `ns`.
+    /// Pauses the leader's process for `ns`.
     pub(crate) fn pause(&mut self, ns: u64) {
         self.frozen_to = self.now + ns;
     }
@@ -306,7 +306,7 @@ impl<P: Policy> Plant<P> {
         self.events.push(Reverse((at, self.number, event)));
     }
 
-    /// Runs to this time, or until `batches` ended; says what happened.
+    /// Runs until this time, or until `batches` have completed. Returns the measurements.
     pub(crate) fn run(&mut self, to: u64, batches: u64) -> Measured {
         self.measured = Measured::default();
         self.measured_from = self.now;
@@ -371,7 +371,7 @@ impl<P: Policy> Plant<P> {
         }
     }
 
-    /// A paused process sees what came meanwhile when it goes on.
+    /// Reports a vote; a paused process sees it when it continues.
     fn policy_voted(&mut self, from: usize, to: u64) {
         let now = self.now.max(self.frozen_to);
         self.policy.voted(now, from, to);
@@ -381,7 +381,7 @@ impl<P: Policy> Plant<P> {
         let Demand::Open(rate) = self.scenario.demand else {
             return;
         };
-        // Bursts of a few: clients' packets, not single commands.
+        // Small bursts: clients send packets, not single commands.
         let mean = (rate * 20e-6).clamp(1.0, 64.0);
         let count = self.dice.interval(mean).ceil().clamp(1.0, 400.0);
         let next = self.now + self.dice.interval(count / rate * 1e9).max(1.0) as u64;
@@ -617,7 +617,7 @@ impl<P: Policy> Plant<P> {
         let Demand::Closed(_) = self.scenario.demand else {
             return;
         };
-        // They are different clients: the replies come back in a few groups.
+        // Different clients: their next commands arrive in a few groups.
         let groups = (1 + done.commands / 16).min(4);
         let mut left = done.commands;
         for group in 0..groups {
@@ -651,7 +651,7 @@ impl<P: Policy> Plant<P> {
         let mut cost = self.processor.turn(woken);
         while let Some((slot, bytes, commands)) = follower.proposals.pop_front() {
             cost += self.processor.receive(bytes as f64);
-            // A follower applies the same commands, later, and answers no client.
+            // A follower applies the same commands later, without replying to clients.
             cost += self.processor.apply(f64::from(commands), bytes as f64) * 0.7;
             follower.taken.push((slot + 1, bytes));
         }

@@ -1,10 +1,10 @@
-//! Properties that hold for any stream of samples, however strange.
+//! Properties that hold for any stream of samples, however odd.
 
 use quorate_tuner::{Bounds, Change, Done, Moment, Setting, Settings, Tuner, Turn};
 
 use crate::plant::{dice::Dice, plant::Plant, scenario, tuned::Tuned};
 
-/// Samples without sense, with times that jump: bounds hold, nothing panics.
+/// Feeds meaningless samples with jumping times; the bounds must hold, and nothing may panic.
 fn nonsense(seed: u64, settings: Settings) -> Vec<Change> {
     let mut dice = Dice::new(seed);
     let mut tuner = Tuner::new(settings);
@@ -91,7 +91,7 @@ fn bounds_hold_for_any_samples_and_equal_samples_give_equal_decisions() {
     }
 }
 
-/// Bounds of zero are taken for one: a setting of nothing would stop a replica.
+/// Bounds of zero count as one: an empty batch or window would stop a replica.
 #[test]
 fn a_window_or_batch_of_nothing_is_impossible() {
     let mut settings = Settings::new(3);
@@ -99,7 +99,7 @@ fn a_window_or_batch_of_nothing_is_impossible() {
     assert_eq!(Tuner::new(settings).setting(), Setting { batch_bytes: 1, window: 1 });
 }
 
-/// In a world that does not change, it comes to rest; nothing waits forever.
+/// In a constant environment the tuner converges, and no command waits forever.
 #[test]
 fn it_comes_to_rest_and_nobody_starves() {
     for scenario in scenario::drawn(99, 12) {

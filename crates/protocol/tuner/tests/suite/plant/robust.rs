@@ -26,7 +26,8 @@ fn quiet(
     Scenario::new(name, round_trip_ms, mbit, flush_ms, size, outstanding)
 }
 
-/// From one world to another: 90 % of the best there, after the time to converge.
+/// After a change of environment, the tuner reaches 90 % of the best there within the time to
+/// converge.
 #[test]
 fn finds_its_setting_again_after_a_step_change() {
     let any = f64::INFINITY;
@@ -70,8 +71,9 @@ fn finds_its_setting_again_after_a_step_change() {
 
 const STEP_LEAST: f64 = 0.90;
 
-/// From one command at a time, where a setting as small as can be is as good as any other, to many:
-/// no more of them come through that setting, so that it is the wrong one shows in what waits.
+/// The load changes from one command at a time, where the smallest setting is as good as any, to
+/// many. The small setting does not let more of them through, so only the waiting commands show
+/// that it is wrong.
 #[test]
 fn a_crowd_finds_room() {
     let any = f64::INFINITY;
@@ -92,8 +94,8 @@ fn a_crowd_finds_room() {
     }
 }
 
-/// Open load up to four times the most that any fixed setting can do: throughput stays within 5 %
-/// of that most, and what waits is bounded.
+/// Under an open load of up to four times the maximum of any fixed setting, throughput stays within
+/// 5 % of that maximum, and the waiting commands are bounded.
 #[test]
 fn throughput_does_not_fall_under_overload() {
     let any = f64::INFINITY;
@@ -118,8 +120,8 @@ fn throughput_does_not_fall_under_overload() {
     }
 }
 
-/// Open load that the machine takes with ease: there is nothing to gain, so the search must not
-/// make many commands wait long. Under the default hardly any does.
+/// Under an open load that the machine handles easily, there is nothing to gain, so the search must
+/// not make many commands wait long. Under the default hardly any does.
 #[test]
 fn a_load_with_room_to_spare_is_not_disturbed() {
     let any = f64::INFINITY;
@@ -169,8 +171,8 @@ fn a_load_with_room_to_spare_is_not_disturbed() {
 }
 
 /// Returns the estimates right after each of thirty disturbances, when their samples would be
-/// fresh. Disturbances come as often as to a process with a share of one processor: an outlier in
-/// every dozen samples is no outlier.
+/// fresh. Disturbances are as frequent as for a process with a share of one processor, since one
+/// outlier in every dozen samples would not stand out.
 fn estimated(disturb: impl Fn(&mut Plant<Tuned>, u64)) -> Vec<Parameters> {
     let scenario = quiet("pauses", 2.0, f64::INFINITY, 1.0, 1024, 100);
     let mut settings = Settings::new(3);
@@ -190,11 +192,11 @@ fn estimated(disturb: impl Fn(&mut Plant<Tuned>, u64)) -> Vec<Parameters> {
     (0..30).map(behind).collect()
 }
 
-/// The estimates first: that a disturbance was noticed is worth nothing by itself.
+/// Checks the estimates first, because merely detecting a disturbance is worth nothing.
 fn assert_like_undisturbed(disturbed: &[Parameters], least_stalls: u64) {
     let calm = estimated(|_, _| {});
     for (number, (calm, seen)) in calm.iter().zip(disturbed).enumerate() {
-        // Behind a pause turns are larger, and dearer or cheaper per command: that is no poison.
+        // After a pause, turns are larger, and cost more or less per command; that is legitimate.
         for (name, most, calm, seen) in [
             ("round trip", 0.25, calm.round_trip_ns, seen.round_trip_ns),
             ("flush", 0.25, calm.flush_ns, seen.flush_ns),
@@ -218,9 +220,9 @@ const fn pause_ns(number: u64) -> u64 {
     100_000_000 + 40_000_000 * (number % 7)
 }
 
-/// The process stands still at times, for as long as it likes. What is estimated does not move,
-/// nor does the setting go anywhere bad. Without the guard, the least and the slopes survive, but
-/// the flush, the wall time and the processor do not.
+/// With pauses of any length, neither the estimates nor the setting change for the worse. Without
+/// the guard, the minimum and the slopes survive, but the flush, the batch duration and the
+/// processor times do not.
 #[test]
 fn paused_process_does_not_poison_the_estimates() {
     let between_turns = estimated(|plant, number| plant.pause(pause_ns(number)));
@@ -235,7 +237,8 @@ fn turn_that_is_interrupted_does_not_poison_the_estimates() {
     assert_like_undisturbed(&within_turns, 25);
 }
 
-/// A virtual machine that was moved, a hand on the clock: an hour forth, an hour back, a second.
+/// The clock steps an hour forward, an hour back, or a second either way, as for a migrated virtual
+/// machine or a clock set by hand.
 #[test]
 fn stepped_clock_does_not_poison_the_estimates() {
     const SECOND: i64 = 1_000_000_000;
@@ -246,7 +249,7 @@ fn stepped_clock_does_not_poison_the_estimates() {
     assert_like_undisturbed(&stepped, 25);
 }
 
-/// The same for what is chosen.
+/// Pauses do not lead the controller to a bad setting.
 #[test]
 fn paused_process_does_not_lead_the_controller_astray() {
     let scenario = quiet("pauses", 2.0, f64::INFINITY, 1.0, 1024, 100);
@@ -263,8 +266,8 @@ fn paused_process_does_not_lead_the_controller_astray() {
     assert!(after > best * 0.9, "{after:.0} of {best:.0}");
 }
 
-/// On the thin link of the paper a wide window of large batches collapses. Whatever it is started
-/// with, it must come down.
+/// On the paper's thin link a wide window of large batches collapses; from any start, the window
+/// must shrink.
 #[test]
 fn window_shrinks_where_it_is_too_wide() {
     let scenario = quiet("thin", 100.0, 10.0, 0.1, 1024, 1000).buffer(900e3);
@@ -283,7 +286,7 @@ fn window_shrinks_where_it_is_too_wide() {
     assert!(setting.batch_bytes * setting.window <= 600 << 10, "{setting}");
 }
 
-/// The goal is met, by a large batch among those that meet it.
+/// The latency goal is met with a large batch among those that meet it.
 #[test]
 fn latency_goal_is_met_if_it_can_be() {
     let scenario = quiet("goal", 0.1, 400.0, 0.1, 4096, 0).demand(Demand::Open(4_000.0));
@@ -296,12 +299,12 @@ fn latency_goal_is_met_if_it_can_be() {
     assert!(p99 <= 5.0, "{p99} ms at {}", plant.policy.tuner.setting());
     assert!(measured.throughput() > 4_000.0 * 0.97);
     assert!(plant.policy.tuner.setting().batch_bytes >= 64 << 10);
-    // The load asks for that and no more: what one epoch seems to gain is chance.
+    // The load demands no more than that, so an epoch's apparent gain is chance.
     let moves = plant.policy.tuner.moves();
     assert!(moves <= 12, "{moves} moves");
 }
 
-/// `--tune off`: whatever is measured, the setting stays; estimates go on.
+/// With `--tune off` the setting stays whatever is measured; estimates continue.
 #[test]
 fn fixed_setting_is_never_touched() {
     let scenario = quiet("off", 0.1, f64::INFINITY, 0.1, 1024, 256);
@@ -331,7 +334,7 @@ fn estimates_are_near_the_truth_or_not_known() {
     assert!((1.7..3.0).contains(&flush), "{flush} ms");
     let mbit = known.bandwidth.unwrap().value * 8.0 / 1e6;
     assert!((40.0..60.0).contains(&mbit), "{mbit} Mbit/s");
-    // Nothing waits for a link without a limit: it must not be given one that binds.
+    // A link without a limit is never the bottleneck, so no binding limit may be estimated.
     let scenario = quiet("no limit", 20.0, f64::INFINITY, 2.0, 1024, 20);
     let mut plant = tuned(&scenario);
     plant.run(4_000_000_000, u64::MAX);

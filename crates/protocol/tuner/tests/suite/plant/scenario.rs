@@ -1,13 +1,13 @@
-//! The situations that the controller is put into.
+//! The situations in which the controller is tested.
 
 use crate::plant::dice::Dice;
 
 /// The load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Demand {
-    /// This many commands are outstanding at any time.
+    /// A constant number of outstanding commands.
     Closed(u32),
-    /// This many commands arrive per second, whatever happens.
+    /// A constant rate of commands per second, regardless of replies.
     Open(f64),
 }
 
@@ -17,7 +17,7 @@ pub(crate) struct Scenario {
     pub(crate) name: String,
     pub(crate) seed: u64,
     pub(crate) nodes: usize,
-    /// Between nodes.
+    /// Round trip between nodes.
     pub(crate) round_trip_ms: f64,
     /// Speed of each channel (WAN) or of the leader's link (LAN); infinite for no limit.
     pub(crate) mbit: f64,
@@ -26,12 +26,12 @@ pub(crate) struct Scenario {
     pub(crate) buffer: f64,
     pub(crate) flush_ms: f64,
     pub(crate) disk_mb_per_s: f64,
-    /// Bytes of a command.
+    /// Size of a command in bytes.
     pub(crate) size: u32,
     pub(crate) demand: Demand,
-    /// Slowness of the processors.
+    /// Factor for all processor costs.
     pub(crate) slowness: f64,
-    /// From a reply to the same client's next command.
+    /// Time from a reply to the same client's next command.
     pub(crate) client_us: f64,
 }
 

@@ -1,4 +1,4 @@
-//! The tuner as the plant's policy: what a replica does with it.
+//! The tuner as the plant's policy, used as a replica uses it.
 
 use quorate_tuner::{Change, Done, Moment, Setting, Settings, Tuner, Turn};
 
@@ -7,13 +7,13 @@ use crate::plant::plant::{self, Policy};
 pub(crate) struct Tuned {
     pub(crate) tuner: Tuner,
     setting: Setting,
-    /// Every change, with its time.
+    /// All changes with their times.
     pub(crate) changes: Vec<(u64, Change)>,
     pub(crate) asked: u64,
     answered: Vec<u64>,
     /// Offset of the node's clock from the plant's.
     ahead_ns: i64,
-    /// The next turn is interrupted for this long.
+    /// Duration of an interruption in the next turn.
     interruption_ns: i64,
 }
 
@@ -26,18 +26,18 @@ impl Tuned {
             changes: Vec::new(),
             asked: 0,
             answered: vec![0; 8],
-            // A clock that is set back has time behind it.
+            // Start high enough that the clock can be set back.
             ahead_ns: 10_000_000_000_000,
             interruption_ns: 0,
         }
     }
 
-    /// The node's clock is set, forth or back.
+    /// Sets the node's clock forward or back.
     pub(crate) fn step_clock(&mut self, ns: i64) {
         self.ahead_ns += ns;
     }
 
-    /// The process stands still in the middle of its next turn.
+    /// Pauses the process in the middle of its next turn.
     pub(crate) fn interrupt(&mut self, ns: i64) {
         self.interruption_ns = ns;
     }

@@ -1,4 +1,4 @@
-//! Generated frames: small seeds, every kind, extreme numbers more often than chance would.
+//! Generated frames: from small seeds, of every kind, with a bias towards extreme numbers.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use quorate_core::dice::Dice;
@@ -24,10 +24,10 @@ use quorate_wire::{
     DatagramChannel, Datagrams, Founding, Frame, Hello, Join, Lane, RefusalCode, checksum, encode,
 };
 
-/// Frames and fields by chance.
+/// Generator of frames and fields.
 pub(crate) struct Random(Dice);
 
-/// Kinds that [`Random::frame`] knows.
+/// Number of kinds that [`Random::frame`] generates.
 pub(crate) const KINDS: u64 = 42;
 
 impl Random {
@@ -173,7 +173,7 @@ impl Random {
         }
     }
 
-    /// A frame of this kind, and who says it.
+    /// Returns a frame of this kind, and its sender.
     pub(crate) fn frame<'a>(&mut self, kind: u64, payload: &'a [u8]) -> (Member, Frame<'a>) {
         let from = self.member();
         let value = self.value(payload);
@@ -375,7 +375,7 @@ impl Random {
     }
 }
 
-/// The frame's bytes.
+/// Returns the encoded frame.
 pub(crate) fn bytes_of(from: Member, frame: &Frame<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     encode(from, frame, &mut bytes).unwrap();

@@ -2,7 +2,8 @@
 
 use quorate_wire::{BODY_BYTES_MAX, Decoded, checksum, decode, encode, header::HEADER_BYTES};
 
-/// As they are, and with both checksums made right: what a broken or hostile peer could send.
+/// Checks the bytes as they are, and with both checksums corrected, as from a faulty or hostile
+/// peer.
 pub(crate) fn check(bytes: &[u8]) {
     read(bytes);
     let mut sealed = bytes.to_vec();
@@ -20,12 +21,12 @@ fn read(bytes: &[u8]) {
         }
         Ok(Decoded::Frame { from, frame, used }) => {
             assert!(used <= bytes.len(), "uses what is not there");
-            // Whatever is taken could have been sent by this side.
+            // Any frame that is accepted could have been sent by this side.
             let mut again = Vec::new();
             encode(from, &frame, &mut again).expect("a frame that was taken can be sent");
             let expected = Decoded::Frame { from, frame, used: again.len() };
             assert_eq!(decode(&again, BODY_BYTES_MAX), Ok(expected));
-            // What follows changes nothing, and less is not enough.
+            // Bytes after the frame change nothing, and fewer bytes are not enough.
             assert_eq!(decode(&bytes[..used], BODY_BYTES_MAX), decode(bytes, BODY_BYTES_MAX));
             let less = decode(&bytes[..used - 1], BODY_BYTES_MAX);
             assert_eq!(less, Ok(Decoded::NeedMore(1)));
@@ -33,7 +34,7 @@ fn read(bytes: &[u8]) {
     }
 }
 
-/// Makes magic, length and both checksums right.
+/// Corrects magic, length and both checksums.
 fn seal(bytes: &mut [u8]) {
     let Some(length) = bytes.len().checked_sub(HEADER_BYTES) else {
         return;

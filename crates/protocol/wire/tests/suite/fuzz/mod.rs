@@ -6,7 +6,7 @@ mod check;
 
 use crate::driver::{self, Seed};
 
-/// Hex joined is the frame.
+/// Returns the golden frames, which are the concatenated hex fields of the file.
 fn golden() -> Vec<Seed> {
     let text = include_str!("../../../vectors/frames.txt");
     let blocks = (0..).zip(text.split("\n\n"));

@@ -1,4 +1,4 @@
-//! Properties that hold for any bytes from a client of streams, or from a supposed node.
+//! Properties that hold for any bytes from a stream client, or from a supposed node.
 
 use quorate_wire::streams::{
     BODY_BYTES_MAX, Found, HEAD_BYTES, Malformed, decode_answer, decode_ask, head,
@@ -22,11 +22,11 @@ fn one<'a, T: Copy + PartialEq + std::fmt::Debug>(
             assert!(enough <= HEAD_BYTES + BODY_BYTES_MAX, "waits for {enough} bytes");
         }
         Ok(Found::Frame(frame, used)) => {
-            // One frame has one sequence of bytes: what was taken is what this side would send.
+            // A frame has only one encoding: accepted bytes are what this side would send.
             let mut again = Vec::new();
             encode(&frame, &mut again);
             assert_eq!(again, bytes[..used]);
-            // What follows changes nothing, and less is not enough.
+            // Bytes after the frame change nothing, and fewer bytes are not enough.
             assert_eq!(decode(&bytes[..used]), Ok(Found::Frame(frame, used)));
             assert_eq!(decode(&bytes[..used - 1]), Ok(Found::NeedMore(1)));
             assert!(matches!(head(bytes), Ok(Found::Frame(head, HEAD_BYTES))

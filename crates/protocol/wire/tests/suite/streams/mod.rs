@@ -1,7 +1,7 @@
-//! The protocol of streams' clients: golden bytes, bounds, hostile bytes.
+//! The protocol of stream clients: golden bytes, bounds, hostile bytes.
 //!
-//! `REWRITE=1 cargo test -p quorate-wire` writes the golden bytes and the corpus again; the
-//! difference is the review. A changed line is a changed protocol: it needs a new version.
+//! `REWRITE=1 cargo test -p quorate-wire` rewrites the golden bytes and the corpus; the difference
+//! is the review. A changed line is a changed protocol, which needs a new version.
 
 mod check;
 
@@ -100,7 +100,7 @@ fn answered(answer: &Answer<'_>) -> Vec<u8> {
     bytes
 }
 
-/// One block per frame: what it says, its head, its body.
+/// Describes a frame in one block: its contents, head and body.
 fn described(says: &str, bytes: &[u8]) -> String {
     let hex = |bytes: &[u8]| {
         bytes.iter().fold(String::new(), |mut text, byte| {
@@ -134,7 +134,7 @@ fn every_frame_comes_back_and_no_part_of_one_does() {
             let missing = if cut < HEAD_BYTES { HEAD_BYTES } else { bytes.len() } - cut;
             assert_eq!(decode_ask(&bytes[..cut]), Ok(Found::NeedMore(missing)));
         }
-        // The other side never says that.
+        // The other side never sends this frame.
         assert!(matches!(decode_answer(&bytes), Err(Malformed::Kind(_))));
     }
     for answer in ANSWERS {
@@ -171,11 +171,11 @@ fn the_longest_frames_are_taken_and_one_byte_more_is_not() {
     let length = u16::try_from(longer.len() - HEAD_BYTES).unwrap();
     longer[4..6].copy_from_slice(&length.to_le_bytes());
     assert_eq!(decode_ask(&longer), Err(Malformed::Field("password")));
-    // A name that is said to be longer than what is there.
+    // A name whose stated length exceeds the body.
     let short = [kind(&login), 0, 0, 0, 2, 0, 0, 0, 9, b'x'];
     assert_eq!(decode_ask(&short), Err(Malformed::Field("length")));
 
-    // The length alone tells: no body has come yet.
+    // The length alone is enough to refuse the frame; no body has arrived yet.
     for (kind, max) in [
         (asked(&ASKS[5])[0], BODY_BYTES_MAX),
         (answered(&ANSWERS[9])[0], BODY_BYTES_MAX),
@@ -261,7 +261,7 @@ fn the_page_has_every_code_and_every_bound() {
     }
 }
 
-/// The example of the page, byte by byte.
+/// The example on the documentation page, byte by byte.
 #[test]
 fn the_example_of_the_page_is_what_is_spoken() {
     let page = include_str!("../../../../../../docs/spec/streams-client.md");

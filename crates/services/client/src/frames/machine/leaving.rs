@@ -1,23 +1,23 @@
-//! Sending: frames, offers and questions, and the time of the next look.
+//! Sending: frames, offers and requests, and the time of the next wake-up.
 
 use quorate_offload::{Address, Descriptor, Form, Header};
 
 use super::{Act, Machine, Micros, Way};
 
-/// The oldest is sent again after so long; it goes by the connection, and so does what follows,
-/// after so long.
+/// Time after which the oldest batch is sent again, and time after which it and all later ones go
+/// over the connection.
 pub(super) const RETRY_US: Micros = 2_000;
 const LATE_US: Micros = 6_000;
-/// Shortest interval between resends of everything after a loss.
+/// Minimum interval between resends of everything after a loss.
 const BACK_US: Micros = 100;
-/// A gap lasts so long before a node is asked what was in it.
+/// Time that a gap may last before a node is asked about it.
 const GAP_US: Micros = 500;
-/// Interval of questions to a node while an answer matters, and while none does; and of repeated
+/// Interval of requests to a node while a response matters, and while it does not; and of repeated
 /// offers of unexecuted batches.
 const ASK_US: Micros = 1_000;
 const IDLE_US: Micros = 50_000;
 const OFFER_US: Micros = 50_000;
-/// Offers that leave before an answer was heard.
+/// Maximum number of offers sent before a response.
 const OFFERS: u64 = 64;
 
 impl Machine {
@@ -40,7 +40,7 @@ impl Machine {
                 return self.next_offer(now);
             }
             if now >= last.max(self.progress_at) + RETRY_US {
-                // What is behind it may have come: that is heard, if so.
+                // Later batches may have arrived; if so, their decisions are received as well.
                 return self.frame_of(now, self.first);
             }
         }
@@ -59,7 +59,7 @@ impl Machine {
         self.frame_of(now, self.cursor - 1)
     }
 
-    /// The batch of this number as a frame that leaves now.
+    /// Returns the batch of this number as a frame to send now.
     fn frame_of(&mut self, now: Micros, number: u64) -> Option<Act<'_>> {
         let at = usize::try_from(number - self.first).ok()?;
         let (batch, place) = (self.open.get_mut(at)?, self.place?);
@@ -96,8 +96,8 @@ impl Machine {
         Some(Act::Offer(self.offered - 1, &batch.bytes))
     }
 
-    /// When a node is to be asked, if it is. An answer that does not come is the connection's
-    /// matter, which says so.
+    /// Returns when to send the next request to a node, if one is due. A missing response is
+    /// detected by the connection.
     fn ask_at(&self) -> Option<Micros> {
         let gap = self.stuck_since.map(|since| since + GAP_US);
         let by_connection = match self.way {
@@ -110,7 +110,7 @@ impl Machine {
         at.filter(|_| self.is_connected && !self.asks)
     }
 
-    /// When there may be something to be done without anything new.
+    /// Returns the next time at which work may be due without new input.
     pub fn wake_at(&self) -> Option<Micros> {
         if self.is_over {
             return None;

@@ -1,5 +1,5 @@
-//! The client with a group that loses, repeats and reorders frames: batches reported as executed
-//! are, once, in that slot.
+//! The client against a group that loses, repeats and reorders frames: each batch reported as
+//! executed was executed once, in that slot.
 
 use quorate_core::{
     ballot::{Ballot, Era},
@@ -32,15 +32,15 @@ struct Entry {
 struct Group {
     dice: Dice,
     now: Micros,
-    /// From slot 0 on.
+    /// Entries of all slots, from slot 0.
     log: Vec<Entry>,
-    /// The slots in which the client's batches were executed.
+    /// Slots in which the client's batches were executed.
     executed: Vec<u64>,
     era: u32,
     station: u8,
     gives: bool,
     limit: usize,
-    /// Frames in 100, each way.
+    /// Percentage of frames lost in each direction.
     lost: u64,
     repeated: u64,
     damaged: u64,
@@ -48,7 +48,7 @@ struct Group {
     to_client: Vec<(Micros, Vec<u8>)>,
     stands: Vec<(Micros, Stand)>,
     offers: Vec<(Micros, u64, Vec<u8>)>,
-    /// Its session is gone from this slot on.
+    /// First slot at which the client's session no longer exists.
     ended_at: Option<usize>,
 }
 
@@ -153,7 +153,7 @@ impl Group {
         frame(self.station(), to, &self.decided(slot), &self.log[slot].room)
     }
 
-    /// Sent to the client, as far as the network lets it through.
+    /// Sends a frame to the client, subject to loss.
     fn tell(&mut self, bytes: Vec<u8>) {
         for _ in 0..1 + u64::from(self.dice.chance(self.repeated, 100)) {
             if !self.dice.chance(self.lost, 100) {
@@ -164,7 +164,8 @@ impl Group {
         }
     }
 
-    /// A value gets the next slot: by a device, or by the leader, who sends no frames to clients.
+    /// Assigns the next slot to a value: by a device, or by the leader, which sends no frames to
+    /// clients.
     fn give(&mut self, entry: Entry, by_device: bool) {
         self.apply(&entry);
         self.log.push(entry);
@@ -215,7 +216,7 @@ impl Group {
         }
         let mut room = said.room.to_vec();
         if self.dice.chance(self.damaged, 100) {
-            // With sums that are right: what has another CRC is a no-op.
+            // The frame checksums are correct; a batch with another CRC is a no-op.
             room[20] ^= 1;
         }
         let value = said.header.value;
@@ -239,7 +240,7 @@ impl Group {
         self.give(Entry { value, room }, false);
     }
 
-    /// Everything that is due.
+    /// Performs all actions that are due.
     fn turn(&mut self, client: &mut Machine) {
         while let Some(act) = client.next_act(self.now) {
             let spread = if self.lost > 0 { 20 } else { 1 };
@@ -279,7 +280,7 @@ impl Group {
         self.now += 10;
     }
 
-    /// Checks that every report to the client is true.
+    /// Checks that every outcome reported to the client is true.
     fn check(&self, client: &mut Machine, told: &mut u64) {
         while let Some(done) = client.take_done() {
             let Outcome::Executed(slot) = done.outcome else {
@@ -307,8 +308,8 @@ fn submit(client: &mut Machine, tag: u64) {
     client.submit(tag, commands.into_iter()).unwrap();
 }
 
-/// Runs until `count` batches are reported as executed, with some in flight; `interfere` is
-/// called in each turn.
+/// Runs until `count` batches are reported as executed, with some in flight; `interfere` is called
+/// in each turn.
 fn run(group: &mut Group, count: u64, mut interfere: impl FnMut(&mut Group)) -> Counts {
     let mut client = client(group);
     let (mut submitted, mut told) = (0, 0);
@@ -347,8 +348,8 @@ fn others_decisions_are_walked_past() {
     assert_eq!((counts.asked, counts.by_frames), (0, 300));
 }
 
-/// [offload-24] Loss, repetition, other orders, damage that no checksum on the way finds; slots by
-/// connections, sessions of others, full windows.
+/// [offload-24] Each batch is executed once despite loss, repetition, reordering, damage that no
+/// checksum detects, slots taken by connections and other sessions, and full windows.
 #[test]
 fn whatever_the_network_does_each_is_executed_once() {
     for seed in 0..60 {
@@ -371,7 +372,7 @@ fn whatever_the_network_does_each_is_executed_once() {
     }
 }
 
-/// [offload-24] Leaders come and go, with devices and without, in new eras; old frames come late.
+/// [offload-24] Leaders change, with devices and without, in new eras; old frames arrive late.
 #[test]
 fn leaders_and_eras_change_under_way() {
     for seed in 0..60 {
@@ -382,7 +383,7 @@ fn leaders_and_eras_change_under_way() {
             0 => group.gives = !group.gives,
             1 => group.station += 1,
             2 => {
-                // A reconfiguration goes by connections.
+                // A reconfiguration is proposed over connections.
                 let other = group.other(1);
                 group.give(other, false);
                 group.era += 1;
@@ -392,7 +393,7 @@ fn leaders_and_eras_change_under_way() {
                 let slot = group.dice.index(group.log.len());
                 let era = group.era;
                 let bytes = group.decision(slot);
-                // Only a true one: slots before an era have another one's ballots.
+                // Only a genuine frame: slots of an earlier era have other ballots.
                 if slot >= 10 && era == 1 {
                     old.push(bytes);
                 }
@@ -407,8 +408,8 @@ fn leaders_and_eras_change_under_way() {
     }
 }
 
-/// [offload-11] [offload-23] What is no decision of a volatile group in the walk's era says
-/// nothing.
+/// [offload-11] [offload-23] A frame that is not a decision of a volatile group in the walk's era
+/// is ignored.
 #[test]
 fn frames_that_prove_nothing_are_not_believed() {
     let mut group = Group::new(3);
@@ -416,7 +417,7 @@ fn frames_that_prove_nothing_are_not_believed() {
     submit(&mut client, 0);
     group.turn(&mut client);
     let (_, bytes) = group.to_group[0].clone();
-    // The slot it would get.
+    // The slot that the batch would get.
     group.on_submit(&bytes);
     group.to_client.clear();
     let slot = group.log.len() - 1;
@@ -443,10 +444,10 @@ fn frames_that_prove_nothing_are_not_believed() {
         client.on_frame(100, bytes);
         assert_eq!(client.take_done(), None, "{number}");
     }
-    // Any bit of it on the way.
+    // Flips each bit of the frame in transit.
     let whole = frame(group.station(), to, &sound, &room);
     for bit in 0..whole.len() * 8 {
-        // Who sent it is not in the sum.
+        // The sender's address is not covered by the checksum.
         if (48..96).contains(&bit) {
             continue;
         }
@@ -461,7 +462,8 @@ fn frames_that_prove_nothing_are_not_believed() {
     assert_eq!(told, 1);
 }
 
-/// [count-1] Two values for one slot: no frame counts any more, and the connection goes on.
+/// [count-1] After two values for one slot, frames are no longer trusted and the connection takes
+/// over.
 #[test]
 fn two_values_for_a_slot_end_the_trust_in_frames() {
     let mut group = Group::new(4);
@@ -492,7 +494,7 @@ fn two_values_for_a_slot_end_the_trust_in_frames() {
     assert_eq!((client.counts().sent, client.counts().by_frames), (0, 0));
 }
 
-/// [session-4] Who lost its session knows nothing of what is open.
+/// [session-4] A client whose session expired reports all outstanding batches as unknown.
 #[test]
 fn a_session_that_ended_leaves_all_unknown() {
     let mut group = Group::new(5);
@@ -501,7 +503,7 @@ fn a_session_that_ended_leaves_all_unknown() {
         submit(&mut client, tag);
     }
     group.ended_at = Some(group.log.len());
-    // Another client's registration took its place in the table: the walk stops there.
+    // Another client's registration evicted the session; the walk stops there.
     let other = group.other(5);
     group.give(other, true);
     for _ in 0..10_000 {
@@ -514,7 +516,8 @@ fn a_session_that_ended_leaves_all_unknown() {
     assert_eq!(refused, Err(NotTaken::Over));
 }
 
-/// A node of another cluster, one that lags behind, one that contradicts what was heard.
+/// A client checks the statements of nodes: of another cluster, lagging, or contradicting the
+/// frames.
 #[test]
 fn what_nodes_say_is_weighed() {
     let group = Group::new(6);
@@ -533,7 +536,7 @@ fn what_nodes_say_is_weighed() {
     assert_eq!(client.counts().conflicts, 1);
 }
 
-/// Such numbers cause no overflow: no arithmetic uses them.
+/// Numbers out of range are rejected and cause no overflow.
 #[test]
 fn a_stand_that_no_log_reaches_is_not_believed() {
     let group = Group::new(3);
@@ -548,7 +551,8 @@ fn a_stand_that_no_log_reaches_is_not_believed() {
     }
 }
 
-/// [offload-24] The client receives the decision after the lost one, so it waits for no time-out.
+/// [offload-24] The decision after a lost batch reaches the client, which then resends without a
+/// timeout.
 #[test]
 fn one_that_is_lost_is_sent_again_with_all_behind_it_at_once() {
     let mut group = Group::new(8);
@@ -568,7 +572,8 @@ fn one_that_is_lost_is_sent_again_with_all_behind_it_at_once() {
     assert_eq!((counts.sent, counts.back, counts.by_frames), (9, 1, 5));
 }
 
-/// A batch of its name that it did not make: what was executed is not known any more.
+/// A batch with the client's name that it did not submit ends the client: what was executed is no
+/// longer known.
 #[test]
 fn another_s_batch_of_its_name_ends_a_client() {
     for number in [1, 3] {

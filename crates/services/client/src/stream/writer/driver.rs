@@ -1,5 +1,5 @@
-//! The threads behind a writer: one sends, and comes back at another node when a connection is
-//! lost; one hears, as long as a connection lasts.
+//! The threads of a writer: one sends, and reconnects to another node when a connection is lost;
+//! one receives, as long as a connection lasts.
 
 use std::{
     io::Write as _,
@@ -19,7 +19,7 @@ use crate::stream::{
     window::Window,
 };
 
-/// Brings the bytes of one writer to the cluster.
+/// The sending thread: delivers the bytes of one writer to the cluster.
 #[derive(Debug)]
 pub(super) struct Driver {
     shared: Arc<Shared>,
@@ -27,14 +27,14 @@ pub(super) struct Driver {
     name: String,
     writer: u128,
     how: How,
-    /// The durable position when an attempt failed last.
+    /// The durable position at the last failed attempt.
     durable: u64,
 }
 
 /// Result of an attempt to reopen the stream.
 enum Reopened {
     Open(Link),
-    /// Permanently closed, as the caller wants it, with all bytes.
+    /// Closed permanently, as the caller wanted, with all bytes.
     Finished(u64),
 }
 
@@ -42,12 +42,12 @@ enum Reopened {
 enum Step {
     Data,
     Close(bool),
-    /// Nothing more on this connection.
+    /// Stop using this connection, for this reason if one is known.
     Stop(Option<String>),
 }
 
 impl Driver {
-    /// Opens the stream, and leaves the rest to threads. Gives the position of the first byte.
+    /// Opens the stream and starts the sending thread. Returns the position of the first byte.
     pub(super) fn start(
         shared: &Arc<Shared>,
         nodes: Nodes,
@@ -79,8 +79,8 @@ impl Driver {
         Ok(first)
     }
 
-    /// An answer that is lost does no harm: the table of streams knows the writer, and opens it the
-    /// same piece of stream again.
+    /// Opens the stream for the first time. A lost response does no harm: the table of streams
+    /// knows the writer, and reopens the same piece of the stream for it.
     fn open_first(&mut self) -> Result<(Link, u64), Trouble> {
         let mut link = self.nodes.dial_leader()?;
         let first = self.ask_to_open(&mut link)?;
@@ -120,11 +120,11 @@ impl Driver {
                 break;
             }
         }
-        // Whatever the reason, no caller may wait for what does not come.
+        // Whatever the reason, no caller may be left waiting.
         self.shared.news.notify_all();
     }
 
-    /// The next connection, unless it is over.
+    /// Returns the next connection, or `None` if the writer has stopped.
     fn reopen(&mut self) -> Option<Link> {
         loop {
             let opened = self.open_again();
@@ -174,8 +174,8 @@ impl Driver {
         }
     }
 
-    /// A stream that cannot be opened again may be as the caller wants it all the same: the answer
-    /// to a close was lost.
+    /// Handles a refusal to reopen. If only the response to a close was lost, the stream is already
+    /// as the caller wants it.
     fn explain(&self, mut link: Link, error: Error) -> Result<Reopened, Trouble> {
         let (closing, written, durable) = {
             let state = self.shared.lock();
@@ -188,7 +188,7 @@ impl Driver {
                 let Answer::Info(info) = link.hear(self.nodes.options.stall)? else {
                     return Err(Trouble::unexpected());
                 };
-                // Of a stream by this writer, only this writer's close made it finished.
+                // A stream with this writer can only have been finished by this writer's close.
                 let end = info.end;
                 if !info.finished {
                     return Err(Trouble::unexpected());
@@ -196,7 +196,8 @@ impl Driver {
                 self.shared.lock().window.closed(end)?;
                 Ok(Reopened::Finished(end))
             }
-            // Others may write to it once it was left; all that this writer wrote is there.
+            // Other writers may have opened it since it was left; everything that this writer wrote
+            // is in it.
             (Some(Code::Fenced | Code::Finished), Some(false)) if written == durable => {
                 Ok(Reopened::Finished(written))
             }
@@ -204,8 +205,8 @@ impl Driver {
         }
     }
 
-    /// Waits before the next attempt; `false` if there is none. A connection that brought the
-    /// stream further did what it was for, although it failed.
+    /// Waits before the next attempt; returns `false` if there is none. A connection that made
+    /// progress counts as a success although it failed.
     fn pause(&mut self, why: String) -> bool {
         let durable = self.shared.lock().window.durable();
         if durable > self.durable {
@@ -248,7 +249,7 @@ impl Driver {
         state
     }
 
-    /// Uses a connection until it is of no more use, and says why; `None` if it is over.
+    /// Uses a connection until it fails, and returns the reason; `None` if the writer has stopped.
     fn serve(&mut self, link: Link) -> Option<String> {
         let Link { socket, frames, .. } = link;
         let hearing = match self.hear_on(&socket, frames) {
@@ -271,7 +272,7 @@ impl Driver {
     }
 
     fn hear_on(&self, socket: &Stream, frames: Frames) -> std::io::Result<JoinHandle<()>> {
-        // What the node owes is watched by the thread that sends.
+        // The sending thread watches for overdue responses.
         socket.socket().set_read_timeout(None)?;
         socket.socket().set_write_timeout(Some(self.nodes.options.stall))?;
         let (kept, heard) = (socket.clone(), socket.clone());
@@ -289,7 +290,8 @@ impl Driver {
             .spawn(move || hear(&shared, &heard, frames))
     }
 
-    /// Sends what there is until the connection is of no more use; says why, if it was seen here.
+    /// Sends bytes until the connection cannot be used any more; returns the reason if it was
+    /// detected here.
     fn send_on(&self, mut socket: &Stream) -> Option<String> {
         let mut frame = Vec::with_capacity(HEAD_BYTES + BODY_BYTES_MAX);
         let mut closed = false;
@@ -341,7 +343,7 @@ impl Driver {
     }
 }
 
-/// Takes what a node says of the bytes, until there is no more.
+/// Receives acknowledgements until the connection or the stream ends.
 fn hear(shared: &Shared, socket: &Stream, mut frames: Frames) {
     loop {
         let answer = frames.next(socket);

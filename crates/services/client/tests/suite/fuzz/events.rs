@@ -1,4 +1,4 @@
-//! Input of a client of devices as a stream of events: frames of a segment, answers of a node,
+//! Input of a client of devices as a stream of events: frames of a segment, responses of a node,
 //! time.
 
 use quorate_client::frames::machine::{Act, Machine, Micros, NotTaken, OPEN_MAX, Outcome};
@@ -13,10 +13,11 @@ pub(crate) const TIME: u8 = 3;
 pub(crate) const CONNECTED: u8 = 4;
 pub(crate) const DISCONNECTED: u8 = 5;
 const KINDS: u8 = 6;
-/// Acts of one moment: all that is open, by frames and by the connection.
+/// Maximum number of actions at one instant: everything outstanding, by frames and by the
+/// connection.
 const ACTS_MAX: usize = 4 * OPEN_MAX;
 
-/// A window, a stand, then events.
+/// Runs a client on the input: a window, a stand, then events.
 pub(crate) fn check(bytes: &[u8]) {
     let mut input = Input(bytes);
     let Some(window) = input.byte() else { return };
@@ -35,7 +36,7 @@ pub(crate) fn check(bytes: &[u8]) {
     }
 }
 
-/// The client, and what was seen of it.
+/// The client, with the outcomes observed.
 struct Seen {
     machine: Machine,
     now: Micros,
@@ -60,7 +61,7 @@ impl Seen {
             }
             STAND => match Stand::read(input.take(STAND_BYTES)?) {
                 Some(stand) => self.machine.on_stand(self.now, &stand),
-                // The connection ends with an answer that is none.
+                // The connection ends with a malformed response.
                 None => self.machine.on_disconnected(),
             },
             TIME => self.now += input.short()? as Micros,
@@ -92,7 +93,7 @@ impl Seen {
     }
 }
 
-/// Bytes that are not read yet.
+/// Bytes not read yet.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {

@@ -1,5 +1,5 @@
-//! Commands and queries on behalf of a client, repeated if users or roles changed between
-//! authentication and the answer.
+//! Commands and queries on behalf of a client, retried if users or roles changed between
+//! authentication and execution.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -21,14 +21,14 @@ use crate::{
     proto::etcdserverpb::{AlarmRequest, AlarmResponse},
 };
 
-/// Maximum number of retries of a request because users or roles changed meanwhile.
+/// Maximum number of retries of a request because users or roles changed.
 const AUTH_TRIES: u32 = 5;
 
 /// A request to the replica.
 #[derive(Clone)]
 enum Work {
     Command(Vec<u8>),
-    /// A command that contains the time at which it was taken.
+    /// A command made from the time at which it is accepted.
     CommandAt(Arc<dyn Fn(u64) -> Vec<u8> + Send + Sync>),
     Query(Vec<u8>, Freshness),
 }
@@ -41,8 +41,8 @@ enum Asked {
 }
 
 impl Asked {
-    /// Returns the failure to report if there is no memory for the answer: a command was executed
-    /// all the same.
+    /// Returns the failure to report if there is no memory for the response; a command was executed
+    /// nevertheless.
     const fn without_memory(self) -> Failure {
         match self {
             Self::Command => Failure::Unknown,
@@ -54,8 +54,8 @@ impl Asked {
 type Done = Box<dyn FnOnce(Result<Vec<u8>, NotDone>) + Send>;
 
 impl Asking {
-    /// Orders a command and executes it. The answer's memory is counted as long as its share is
-    /// kept; if there is none, it was done all the same.
+    /// Orders a command and executes it. The response counts against the budget until its share is
+    /// dropped. If no memory was left for it, the command was executed nevertheless.
     pub(in crate::front) async fn execute<M: Message + Default>(
         &self,
         asker: &Asker,
@@ -69,7 +69,7 @@ impl Asking {
         self.ask(asker, &self.memory, &work).await
     }
 
-    /// As `execute`, for a command that contains the time at which it was taken.
+    /// Executes a command made from the time at which it is accepted, like `execute`.
     pub(in crate::front) async fn execute_at<M: Message + Default>(
         &self,
         asker: &Asker,
@@ -79,7 +79,7 @@ impl Asking {
         self.ask(asker, &self.memory, &work).await
     }
 
-    /// Asks the state.
+    /// Queries the state.
     pub(in crate::front) async fn query<M: Message + Default>(
         &self,
         asker: &Asker,
@@ -89,7 +89,7 @@ impl Asking {
         self.query_within(asker, &self.memory, query, freshness).await
     }
 
-    /// As `query`, with other memory for the answer.
+    /// Queries the state like `query`, with the response counted in another budget.
     pub(in crate::front) async fn query_within<M: Message + Default>(
         &self,
         asker: &Asker,
@@ -101,7 +101,7 @@ impl Asking {
         self.ask(asker, memory, &work).await
     }
 
-    /// Asks the state on behalf of a known identity, without retries.
+    /// Queries the state on behalf of a known identity, without retries.
     pub(in crate::front) async fn query_once<M: Message + Default>(
         &self,
         by: &By,
@@ -112,8 +112,8 @@ impl Asking {
         self.ask_once(by, &self.memory, &work).await
     }
 
-    /// Sends a request on behalf of a client, and repeats it if users or roles changed between
-    /// authentication and the answer.
+    /// Sends a request on behalf of a client, and retries it if users or roles changed between
+    /// authentication and execution.
     async fn ask<M: Message + Default>(
         &self,
         asker: &Asker,
@@ -164,7 +164,7 @@ impl Asking {
         self.answered(memory, asked, ask).await
     }
 
-    /// Requires the role root, if auth is on.
+    /// Requires the role root, if auth is enabled.
     pub(in crate::front) async fn needs_root(&self, asker: &Asker) -> Result<(), Status> {
         let what = Some(auth_ask::What::Root(true));
         let query = Query::Auth(AuthAsk { what });
@@ -172,9 +172,9 @@ impl Asking {
         asked.await.map(drop)
     }
 
-    /// Requires an authenticated client, if auth is on.
+    /// Requires an authenticated client, if auth is enabled.
     pub(in crate::front) async fn needs_user(&self, asker: &Asker) -> Result<(), Status> {
-        // Every authenticated user may ask that.
+        // Every authenticated user may make this query.
         let query = Query::Alarms(AlarmRequest::default());
         let asked = self.query::<AlarmResponse>(asker, &query, Freshness::Local);
         asked.await.map(drop)
@@ -194,7 +194,7 @@ impl Asking {
                 true => Ok((reply, share)),
                 false => Err(NotDone(asked.without_memory())),
             });
-            // A client that gave up does not concern the node.
+            // The send fails if the client gave up, which does not matter to the node.
             drop(tell.send(counted));
         });
         let not_done = |failure| {

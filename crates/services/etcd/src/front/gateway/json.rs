@@ -1,15 +1,16 @@
-//! JSON of Protobuf: the library's, with the names of the definitions, as etcd's gateway has it.
+//! Conversion between JSON and Protobuf: the library's, with field names from the definitions, as
+//! in etcd's gateway.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use prost::Message as _;
 use prost_reflect::{DeserializeOptions, DynamicMessage, MessageDescriptor, SerializeOptions};
 use tonic::Status;
 
-/// Memory of each value of a request while it is read, about.
+/// Approximate memory of each value while a request is parsed.
 const VALUE_BYTES: usize = 256;
 
-/// Returns the approximate memory of a request while it is parsed: every value in it begins after
-/// one of these characters.
+/// Returns the approximate memory needed to parse a request: every value in it follows one of these
+/// characters.
 pub(super) fn bytes_of(body: &[u8]) -> usize {
     let begins = body.iter().filter(|byte| b"{[,:".contains(byte)).count();
     body.len() * 3 + begins * VALUE_BYTES
@@ -28,8 +29,8 @@ fn read(
     read.map(|message| message.encode_to_vec()).map_err(|error| malformed(&error))
 }
 
-/// A request as gRPC carries it: one message, or as many as the client sends if that is a stream.
-/// Without a body it is an empty one.
+/// Converts a request to gRPC frames: one message, or all messages of a client stream. An empty
+/// body becomes one empty message.
 pub(super) fn frames(
     kind: &MessageDescriptor,
     body: &[u8],
@@ -64,7 +65,7 @@ fn put(message: &[u8], all: &mut BytesMut) -> Result<(), Status> {
     Ok(())
 }
 
-/// A message as JSON.
+/// Converts a message to JSON.
 pub(super) fn encode(kind: &MessageDescriptor, message: Bytes) -> Result<Vec<u8>, Status> {
     let message = DynamicMessage::decode(kind.clone(), message);
     let message = message.map_err(|error| Status::internal(error.to_string()))?;

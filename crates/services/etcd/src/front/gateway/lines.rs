@@ -1,4 +1,4 @@
-//! Answers of gRPC, message by message, and as lines of JSON.
+//! gRPC responses, read message by message, and converted to lines of JSON.
 
 use std::{
     pin::Pin,
@@ -14,14 +14,14 @@ use tonic::{Code, Status};
 use super::json::encode;
 use crate::front::errors::http_code;
 
-/// Bytes of the prefix of a message: a compression flag and the length.
+/// Size of the prefix of a message: a compression flag and the length.
 const HEAD_BYTES: usize = 5;
 
-/// The messages of an answer, produced by this process.
+/// Messages of a response from this process.
 pub(super) struct Frames {
     body: Body,
     bytes: BytesMut,
-    /// Outcome of the stream.
+    /// Outcome of the stream, once it has ended.
     end: Option<Result<(), Status>>,
 }
 
@@ -66,7 +66,7 @@ impl Frames {
         }
     }
 
-    /// The next message.
+    /// Returns the next message.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Status> {
         std::future::poll_fn(|context| self.poll(context)).await
     }

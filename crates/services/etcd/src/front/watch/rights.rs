@@ -1,5 +1,5 @@
-//! Access checks of a stream's watchers: when a watcher begins, and again whenever users or roles
-//! change.
+//! Access checks of a stream's watchers, when a watcher is created and after each change of users
+//! or roles.
 
 use bytes::Bytes;
 use quorate::Role;
@@ -13,10 +13,10 @@ use crate::{
     proto::etcdserverpb::{WatchCreateRequest, WatchResponse},
 };
 
-/// Ranges that are asked about at a time.
+/// Maximum number of ranges checked by one query.
 const RANGES_MAX: usize = 1000;
 
-/// Returns whether the error denies access, rather than that the check itself failed.
+/// Returns whether the error denies access; otherwise the check itself failed.
 pub(super) fn is_refusal(status: &Status) -> bool {
     let codes = [Code::PermissionDenied, Code::Unauthenticated, Code::InvalidArgument];
     codes.contains(&status.code())
@@ -50,8 +50,7 @@ impl WatchStream {
         patiently(ask).await.map(drop)
     }
 
-    /// Ends the watchers of ranges that the client may no longer watch, after users or roles
-    /// changed.
+    /// Ends the watchers that are no longer allowed, after users or roles changed.
     pub(super) async fn look_again(&mut self) -> Result<(), Ends> {
         let all = self.watchers.ranges();
         for some in all.chunks(RANGES_MAX) {

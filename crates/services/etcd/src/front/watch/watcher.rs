@@ -1,4 +1,4 @@
-//! The watchers of a stream: their keys, and their progress.
+//! The watchers of a stream, with their keys and their progress.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,21 +29,21 @@ pub(super) struct Watcher {
     range_end: Bytes,
     no_puts: bool,
     no_deletes: bool,
-    /// Previous key-value pairs are wanted.
+    /// Set if previous key-value pairs are requested.
     prev: Option<WantsPrev>,
-    /// Events of one revision may be split.
+    /// The client accepts events of one revision in fragments.
     fragment: bool,
-    /// Progress notifications are wanted.
+    /// Progress notifications are requested.
     progress: bool,
-    /// Nothing was sent since the last look.
+    /// Nothing was sent since the last check.
     pub(super) is_quiet: bool,
-    /// The first revision that was not sent to it.
+    /// First revision that was not sent to it.
     next: i64,
     /// Its memory, and its place in the count of watchers.
     _held: (Share, OneMore),
 }
 
-/// Approximate memory of a watcher, apart from its keys.
+/// Approximate memory of a watcher, excluding its keys.
 const WATCHER_BYTES: usize = 512;
 
 /// Returns the approximate memory of the requested watcher.
@@ -58,10 +58,10 @@ impl Watcher {
         prev: Option<WantsPrev>,
         held: (Share, OneMore),
     ) -> Result<Self, &'static str> {
-        // A watcher without a key is of all from the first one on.
+        // A watcher without a key covers all keys.
         let key = match request.key.is_empty() {
             true => Bytes::from_static(&[0]),
-            // Of its own: the request's bytes are not kept.
+            // A copy, so that the request's buffer is released.
             false => Bytes::copy_from_slice(&request.key),
         };
         let range_end = Bytes::copy_from_slice(&request.range_end);
@@ -89,12 +89,12 @@ impl Watcher {
         Keys::of(&self.key, &self.range_end)
     }
 
-    /// Returns whether a batch lacks the previous key-value pairs that the watcher wants.
+    /// Returns whether the watcher needs previous key-value pairs that a batch does not have.
     const fn lacks(&self, batch: &Batch) -> bool {
         self.prev.is_some() && !batch.has_prev
     }
 
-    /// Returns the event in the form for this watcher, if it wants it.
+    /// Returns the event as sent to this watcher; `None` if it is not sent.
     fn of(&self, event: &Event) -> Option<Event> {
         let kv = event.kv.as_ref()?;
         let deletes = event.r#type == i32::from(EventType::Delete);
@@ -112,7 +112,7 @@ impl Watcher {
         Some(event)
     }
 
-    /// Splits events into answers: one, unless the client accepts fragments and they are large.
+    /// Splits events into responses: one, unless they are large and the client accepts fragments.
     pub(super) fn parts(&self, events: Vec<Event>) -> Vec<Vec<Event>> {
         if !self.fragment {
             return vec![events];
@@ -132,7 +132,7 @@ impl Watcher {
     }
 }
 
-/// Events by their keys, so that a watcher finds its own among those of many.
+/// Events by key, so that a watcher among many finds its own.
 #[derive(Debug)]
 pub(super) struct ByKey<'e> {
     events: &'e [Event],
@@ -170,21 +170,21 @@ impl<'e> ByKey<'e> {
     }
 }
 
-/// Events that lagging watchers need.
+/// Events needed by lagging watchers.
 #[derive(Debug)]
 pub(super) struct Behind {
     /// First revision needed.
     pub(super) next: i64,
-    /// Include previous key-value pairs.
+    /// Previous key-value pairs are needed.
     pub(super) prev: bool,
-    /// Start of the keys; empty: all keys.
+    /// First key; empty for all keys.
     pub(super) key: Bytes,
     pub(super) range_end: Bytes,
     /// Ids of the lagging watchers that wait for these events.
     pub(super) ids: Vec<i64>,
 }
 
-/// Watchers by their ids.
+/// All watchers of a stream, by id.
 #[derive(Debug, Default)]
 pub(super) struct Watchers {
     all: BTreeMap<i64, Watcher>,
@@ -192,7 +192,7 @@ pub(super) struct Watchers {
     single: BTreeMap<Bytes, BTreeSet<i64>>,
     /// Watchers of ranges.
     spans: BTreeSet<i64>,
-    /// By how far they are.
+    /// Watchers ordered by progress: next revision and id.
     order: BTreeSet<(i64, i64)>,
     last: i64,
 }
@@ -217,7 +217,7 @@ impl Watchers {
     pub(super) fn add(&mut self, id: i64, watcher: Watcher) -> Result<i64, &'static str> {
         let id = match id {
             0 => {
-                // The first one is 0, as clients know it.
+                // The first id is 0, as clients expect.
                 while self.all.contains_key(&self.last) {
                     self.last += 1;
                 }
@@ -272,19 +272,19 @@ impl Watchers {
         }
     }
 
-    /// Returns whether a watcher has not been sent everything up to this revision.
+    /// Returns whether any watcher has not been sent everything up to this revision.
     pub(super) fn lag(&self, seen: i64) -> bool {
         self.order.first().is_some_and(|(next, _)| *next <= seen)
     }
 
-    /// Returns the next events to read for watchers that have not been sent everything up to this
-    /// revision. The first of them is served with all those at the same revision.
+    /// Returns the next events to read for watchers that lag behind this revision. The one that
+    /// lags most is served together with all those at the same revision.
     pub(super) fn first_behind(&self, seen: i64) -> Option<Behind> {
         let (next, _) = *self.order.first().filter(|(next, _)| *next <= seen)?;
         let level = self.order.range((next, i64::MIN)..=(next, i64::MAX));
         let ids: Vec<i64> = level.map(|(_, id)| *id).collect();
         let first = self.all.get(ids.first()?)?;
-        // One that is alone reads of its own keys.
+        // A single watcher reads only its own keys.
         let (key, range_end) = match ids.len() {
             1 => (first.key.clone(), first.range_end.clone()),
             _ => (Bytes::new(), Bytes::new()),
@@ -305,8 +305,8 @@ impl Watchers {
         before.map(|(_, id)| *id).collect()
     }
 
-    /// Returns the level watchers that a batch has events for. A watcher that misses previous
-    /// key-value pairs reads them from history.
+    /// Returns the caught-up watchers for which a batch has events. A watcher for which it lacks
+    /// previous key-value pairs reads history instead.
     pub(super) fn concerned(&self, batch: &Batch, events: &ByKey<'_>, seen: i64) -> Vec<i64> {
         let single = events.keys().filter_map(|key| self.single.get(key));
         let ids = single.flatten().chain(&self.spans).copied();
@@ -317,7 +317,7 @@ impl Watchers {
         ids.filter(is_told).collect()
     }
 
-    /// Returns the events for one of them.
+    /// Returns the events for one of the watchers.
     pub(super) fn told(&self, id: i64, events: &ByKey<'_>) -> Vec<Event> {
         let Some(watcher) = self.all.get(&id) else {
             return Vec::new();
@@ -326,7 +326,7 @@ impl Watchers {
         found.filter_map(|event| watcher.of(event)).collect()
     }
 
-    /// Advances the level watchers to the end of a batch, once its events are sent.
+    /// Advances the caught-up watchers to the end of a batch, once its events are sent.
     pub(super) fn pass(&mut self, batch: &Batch, seen: i64) {
         let level = self.order.range((seen + 1, i64::MIN)..);
         let level = level.filter(|(next, id)| {
@@ -339,8 +339,8 @@ impl Watchers {
         }
     }
 
-    /// Returns the level watchers that want progress notifications and were sent nothing since the
-    /// last call.
+    /// Returns the caught-up watchers that requested progress notifications and got no events since
+    /// the last call.
     pub(super) fn take_quiet(&mut self, seen: i64) -> Vec<i64> {
         let mut quiet = Vec::new();
         for (id, watcher) in &mut self.all {
@@ -385,8 +385,7 @@ mod tests {
         all
     }
 
-    /// Watchers get their events in order, each from the same batch, and find their own without
-    /// looking at the rest.
+    /// Each watcher gets its own events in order from the same batch, without visiting the others.
     #[test]
     fn each_watcher_is_told_its_own_in_order() {
         let mut all = watchers(&[("a", "", 5), ("a", "c", 5), ("", "\0", 7), ("x", "", 5)]);
@@ -409,7 +408,7 @@ mod tests {
         all.pass(&batch, 4);
         assert!(!all.lag(7));
         assert!(all.lag(8));
-        // A watcher that lags does not receive a batch.
+        // A watcher that lags does not get a batch.
         let later = watchers(&[("a", "", 3)]);
         assert_eq!(later.concerned(&batch, &events, 4), [0_i64; 0]);
         assert!(later.lag(4));

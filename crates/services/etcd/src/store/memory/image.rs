@@ -1,32 +1,32 @@
-//! An image of the store in memory while commands continue: entries that they overwrite before the
-//! image has passed them are kept; nothing else is copied.
+//! An image of the store in memory while commands continue. Entries that change before the image
+//! has passed them are saved; nothing else is copied.
 
 use std::{collections::BTreeMap, ops::Bound};
 
 use bytes::Bytes;
 use quorate::Imaged;
 
-/// Maximum bytes kept for an image.
+/// Maximum bytes saved for an image.
 const KEPT_BYTES_MAX: usize = 256 << 20;
-/// Fraction of a smaller store that may be kept.
+/// Divisor of the store's size that limits the saved bytes of a smaller store.
 const KEPT_PART: u64 = 4;
-/// Minimum of that limit: as much as a few batches write.
+/// Minimum of that limit: the writes of a few batches.
 const KEPT_BYTES_MIN: usize = 16 << 20;
-/// Approximate overhead of a kept entry.
+/// Approximate overhead of a saved entry.
 const ENTRY_BYTES: usize = 96;
 
 type Entries = BTreeMap<Box<[u8]>, Bytes>;
 
-/// The image.
+/// An image in progress.
 #[derive(Debug)]
 pub(super) struct Image {
-    /// The last key that it passed.
+    /// Last key that the image has passed.
     passed: Option<Box<[u8]>>,
-    /// Previous values of entries changed after the image began, beyond the last key passed;
-    /// `None`: there was no entry.
+    /// Values that entries beyond the last key passed had when the image began, if they have
+    /// changed since; `None` if there was no entry.
     kept: BTreeMap<Box<[u8]>, Option<Bytes>>,
     kept_bytes: usize,
-    /// Maximum bytes that may be kept.
+    /// Maximum bytes that may be saved.
     bytes_max: usize,
 }
 
@@ -45,7 +45,8 @@ impl Image {
         ENTRY_BYTES + key.len() + value.map_or(0, Bytes::len)
     }
 
-    /// An entry is about to change. `false`: that is more than may be kept; the image is over.
+    /// Saves an entry before it changes. Returns `false` if that exceeds the limit and the image
+    /// must be abandoned.
     pub(super) fn keep(&mut self, entries: &Entries, key: &[u8]) -> bool {
         let has_passed = self.passed.as_deref().is_some_and(|passed| key <= passed);
         if has_passed || self.kept.contains_key(key) {
@@ -60,13 +61,13 @@ impl Image {
         true
     }
 
-    /// Returns whether the image must advance before more is kept: there must be space for one more
-    /// run of commands.
+    /// Returns whether the image must advance before more is saved: there must be space for one
+    /// more run of commands.
     pub(super) const fn is_behind(&self) -> bool {
         self.kept_bytes > self.bytes_max / 2
     }
 
-    /// Passes the next entries; `entries` is as it stands now.
+    /// Returns the next entries of the image; `entries` has the current ones.
     pub(super) fn next(
         &mut self,
         entries: &Entries,
@@ -84,7 +85,7 @@ impl Image {
         while given < bytes.max(1) {
             let kept = self.kept.first_key_value().map(|(key, _)| &**key);
             let here = now.peek().map(|(key, _)| &***key);
-            // A kept entry hides the present one.
+            // A saved entry hides the current one.
             let from_kept = match (kept, here) {
                 (None, None) => return Imaged::End,
                 (Some(kept), Some(here)) => {

@@ -35,7 +35,7 @@ const DENIED: &str = "etcdserver: permission denied";
 pub const INVALID: &str = "etcdserver: invalid auth token";
 const NO_USER: &str = "etcdserver: user name is empty";
 
-/// A request with a token.
+/// Returns a request with a token.
 pub fn with<T>(token: &str, message: T) -> Request<T> {
     let mut request = Request::new(message);
     request.metadata_mut().insert("token", token.parse().expect("text"));
@@ -80,8 +80,8 @@ fn permission(
     }
 }
 
-/// Enables auth with root, and ann who has all rights to keys from `a` up to `b`. Returns root's
-/// token.
+/// Enables auth with root and with ann, who has all rights to keys from `a` up to `b`. Returns
+/// root's token.
 pub async fn enable(node: &Node) -> String {
     add(node, "", "root", "r00t").await;
     grant(node, "", "root", "root").await;
@@ -103,7 +103,7 @@ fn a_token_is_good_at_every_member() {
         let ann = login(&nodes[1], "ann", "sesame").await.unwrap();
         for node in &nodes {
             let mut kv = node.kv();
-            // It is as far as the others once it has answered this.
+            // Once it has answered this, the node has caught up with the others.
             kv.range(with(&root, get("a"))).await.unwrap();
             kv.put(with(&ann, put("a", "1"))).await.unwrap();
             let serializable =
@@ -117,7 +117,7 @@ fn a_token_is_good_at_every_member() {
             for token in ["x.1", "", &ann[1..], &format!("{ann}AAAA")] {
                 check(kv.put(with(token, put("a", "1"))).await, Code::Unauthenticated, INVALID);
             }
-            // As the gateway of HTTP sends it.
+            // As sent by the HTTP gateway.
             let mut request = Request::new(get("a"));
             request.metadata_mut().insert("authorization", ann.parse().unwrap());
             kv.range(request).await.unwrap();
@@ -173,7 +173,7 @@ fn what_looks_after_the_cluster_needs_root() {
         assert_eq!(own.roles, ["some"]);
         let other = AuthUserGetRequest { name: "root".to_owned() };
         check(auth(&node).user_get(with(&ann, other)).await, Code::PermissionDenied, DENIED);
-        // Health and versions are queried by programs without a user.
+        // Programs without a user query health and versions.
         let mut health = HealthClient::new(node.channel());
         health.check(HealthCheckRequest::default()).await.unwrap();
     });
@@ -222,7 +222,7 @@ fn a_token_is_of_one_password_and_one_enabling() {
         auth(&node).auth_enable(AuthEnableRequest {}).await.unwrap();
         check(reads(root).await, Code::Unauthenticated, INVALID);
         let root = login(&node, "root", "r00t").await.unwrap();
-        // A user without a password authenticates by a certificate.
+        // A user without a password authenticates by certificate.
         let bob = AuthUserAddRequest {
             name: "bob".to_owned(),
             options: Some(UserAddOptions { no_password: true }),
@@ -295,7 +295,7 @@ fn watchers_end_with_the_right_to_watch() {
     let folder = tempfile::tempdir().unwrap();
     let node = Node::alone(folder.path());
     runtime().block_on(async {
-        // An anonymous watcher, while auth is off.
+        // An anonymous watcher, while auth is disabled.
         let mut early = Watching::begin(&node, None).await;
         assert!(!early.watch("a", "").await.canceled);
         let root = enable(&node).await;
@@ -325,7 +325,7 @@ fn watchers_end_with_the_right_to_watch() {
         node.kv().put(with(&ann, put("a", "1"))).await.unwrap();
         let told = watching.next().await;
         assert_eq!((told.watch_id, told.events.len()), (one.watch_id, 1));
-        // And then the user.
+        // Then the user is deleted.
         let delete = AuthUserDeleteRequest { name: "ann".to_owned() };
         auth(&node).user_delete(with(&root, delete)).await.unwrap();
         let gone = watching.next().await;

@@ -1,4 +1,4 @@
-//! Programs that look at a member from outside: health, and figures.
+//! Programs that monitor a member: health, and figures.
 
 use std::{
     io::{Read as _, Write as _},

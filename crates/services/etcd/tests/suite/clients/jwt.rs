@@ -1,5 +1,5 @@
-//! JSON Web Tokens: made with a key that an operator provides, and accepted by any holder of the
-//! other half.
+//! JSON Web Tokens: signed with a key that an operator provides, and accepted by every holder of
+//! the other half.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -18,7 +18,7 @@ use super::{
     check, get, put, runtime, three_with,
 };
 
-/// A pair of keys in files of that name.
+/// Creates a key pair in files of this name.
 fn pair(folder: &Path, name: &str, of: &'static rcgen::SignatureAlgorithm) -> KeyPair {
     let pair = KeyPair::generate_for(of).unwrap();
     fs::write(folder.join(name), pair.serialize_pem()).unwrap();
@@ -26,7 +26,7 @@ fn pair(folder: &Path, name: &str, of: &'static rcgen::SignatureAlgorithm) -> Ke
     pair
 }
 
-/// The flag with files of this folder.
+/// Returns the flag, with files in this folder.
 fn flag(folder: &Path, options: &str) -> String {
     format!("jwt,{}", options.replace('@', &format!("{}/", folder.display())))
 }
@@ -44,8 +44,8 @@ fn claims(name: &str, revision: u64, seconds: i64) -> Value {
     json!({ "username": name, "revision": revision, "exp": exp })
 }
 
-/// The third node has the public key alone: it accepts the tokens of the others, and refuses
-/// logins.
+/// A token is valid at every member with the key. The third node has only the public key: it
+/// accepts the tokens of the others, and refuses logins.
 #[test]
 fn a_web_token_is_good_at_every_member_that_has_the_key() {
     let folder = tempfile::tempdir().unwrap();
@@ -68,7 +68,7 @@ fn a_web_token_is_good_at_every_member_that_has_the_key() {
         let refused = login(&nodes[2], "ann", "sesame").await;
         let what = "auth: token signing attempted with verify-only key";
         check(refused, Code::Unknown, what);
-        // Another issuer may sign, too, if it knows the revision; but not with another key or
+        // Another issuer may sign as well, if it knows the revision; but not with another key or
         // another algorithm.
         let key = EncodingKey::from_ec_pem(signs.serialize_pem().as_bytes()).unwrap();
         let other = fs::read(at.join("other")).unwrap();
@@ -141,7 +141,7 @@ fn a_web_token_ends_when_it_says_so_however_often_it_is_used() {
             assert!(get_current_timestamp() < begun + 20, "it does not end");
         };
         check::<()>(Err(refused), Code::Unauthenticated, INVALID);
-        // It is not ended before its time, to the second.
+        // The token is not rejected before its expiry, to the second.
         assert!(get_current_timestamp() > begun);
     });
 }

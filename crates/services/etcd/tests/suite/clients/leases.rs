@@ -1,4 +1,4 @@
-//! Clients whose keys go with leases.
+//! Clients whose keys are attached to leases.
 
 use std::{
     sync::{
@@ -71,7 +71,8 @@ fn a_lease_is_granted_listed_and_revoked() {
     });
 }
 
-/// By the group's time: not before it is over, and soon after it, at every node.
+/// Keys are deleted at every node when their lease expires by the group's time: not earlier, and
+/// soon after.
 #[test]
 fn keys_go_when_nobody_keeps_their_lease_alive() {
     let folder = tempfile::tempdir().unwrap();
@@ -87,7 +88,7 @@ fn keys_go_when_nobody_keeps_their_lease_alive() {
         kv.put(with(1, "a")).await.unwrap();
         kv.put(with(1, "b")).await.unwrap();
         kv.put(with(2, "kept")).await.unwrap();
-        // A stream of one request at a time, at another node.
+        // A stream with one request at a time, at another node.
         let mut alive = LeaseClient::new(nodes[2].channel());
         let mut gone = None;
         while begun.elapsed() < Duration::from_secs(6) {
@@ -113,7 +114,7 @@ fn keys_go_when_nobody_keeps_their_lease_alive() {
     });
 }
 
-/// The service, and how many commands keep leases alive.
+/// A service that counts the commands that keep leases alive.
 struct Counting {
     service: Service,
     kept: Arc<AtomicUsize>,
@@ -145,7 +146,7 @@ impl StateMachine for Counting {
     }
 }
 
-/// Requests that arrive while a command is in flight are batched into the next one; answers keep
+/// Requests that arrive while a command is in flight are batched into the next one; responses keep
 /// the order of the requests.
 #[test]
 fn leases_are_kept_alive_many_at_a_time() {
@@ -178,6 +179,6 @@ fn leases_are_kept_alive_many_at_a_time() {
         assert!(answers.message().await.unwrap().is_none());
     });
     let commands = kept.load(Ordering::Relaxed);
-    // Some requests arrive separately once the node is free again, more of them if it is slow.
+    // Some requests arrive separately once the node is free again, and more of them if it is slow.
     assert!((1..300).contains(&commands), "{commands}");
 }

@@ -1,4 +1,4 @@
-//! Clients that look after a member: hashes, snapshots, alarms.
+//! Clients that maintain a member: hashes, snapshots, alarms.
 
 use quorate::StateMachine as _;
 use quorate_etcd::{
@@ -28,7 +28,7 @@ fn equal_nodes_have_equal_hashes() {
         }
         let mut hashes = Vec::new();
         for node in &nodes {
-            // It is as far as the others once it has answered this.
+            // Once it has answered this, the node has caught up with the others.
             node.kv().range(get("a")).await.unwrap();
             let mut client = MaintenanceClient::new(node.channel());
             let request = HashKvRequest { revision: 3 };
@@ -45,7 +45,7 @@ fn equal_nodes_have_equal_hashes() {
     });
 }
 
-/// The output of `etcdctl snapshot save`, as read by `quorate restore`.
+/// The output of `etcdctl snapshot save` is a backup that `quorate restore` reads.
 #[test]
 fn a_snapshot_is_a_backup_in_an_envelope() {
     let folder = tempfile::tempdir().unwrap();
@@ -83,8 +83,8 @@ fn a_snapshot_is_a_backup_in_an_envelope() {
     assert_eq!(service.mvcc().revision(), 3);
 }
 
-/// Deletions and compactions free space; writes that grow the data are refused until the alarm is
-/// disarmed.
+/// The data grows up to the quota. Deletions and compactions free space; other writes are refused
+/// until the alarm is disarmed.
 #[test]
 fn data_grow_up_to_the_quota() {
     let folder = tempfile::tempdir().unwrap();

@@ -25,7 +25,7 @@ async fn list(cluster: &mut ClusterClient<Channel>) -> Vec<Member> {
     cluster.member_list(list).await.unwrap().into_inner().members
 }
 
-/// The place of the leader among the nodes, once all agree on it.
+/// Returns the index of the leader, once all nodes agree on it.
 fn leader(nodes: &[Node]) -> usize {
     for _ in 0..1000 {
         let leaders = nodes.iter().map(|node| node.replica().status().unwrap().leader);

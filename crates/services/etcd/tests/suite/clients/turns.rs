@@ -1,4 +1,4 @@
-//! Clients that have a node keep locks and hold elections for them.
+//! Clients that use a node's locks and elections.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ fn lock(lease: i64) -> LockRequest {
     LockRequest { name: "l".into(), lease }
 }
 
-/// One client has the lock, and the others wait in the order of their requests, at any node.
+/// One client holds the lock, and the others wait in the order of their requests, at any node.
 #[test]
 fn a_lock_goes_from_one_to_the_next() {
     let folder = tempfile::tempdir().unwrap();
@@ -54,7 +54,7 @@ fn a_lock_goes_from_one_to_the_next() {
             assert!(timeout(SHORTLY, &mut wait).await.is_err(), "{lease} has to wait");
             waits.push(wait);
         }
-        // The second gives up, so its key is deleted, and the third is next.
+        // The second client gives up, so its key is deleted, and the third is next.
         let third = waits.remove(1);
         drop(third);
         let unlock = UnlockRequest { key: held.key };
@@ -63,7 +63,7 @@ fn a_lock_goes_from_one_to_the_next() {
         assert_eq!(second.unwrap().into_inner().key, &b"l/12"[..]);
         let mut last = waits.remove(0);
         assert!(timeout(SHORTLY, &mut last).await.is_err());
-        // Its lease ends, and with it its lock.
+        // The holder's lease ends, and with it its lock.
         revoke(&nodes[1], 18).await;
         let last = timeout(WAIT, last).await.expect("it is its turn").unwrap();
         assert_eq!(last.into_inner().key, &b"l/14"[..]);

@@ -1,4 +1,4 @@
-//! Clients that watch.
+//! Clients that watch keys.
 
 use quorate_etcd::proto::{
     etcdserverpb::{
@@ -14,7 +14,7 @@ use super::{Busy, Node, client::watch_client::WatchClient, get, put, runtime, th
 
 const WAIT: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// Requests of a client.
+/// Stream of a client's requests.
 struct Requests(mpsc::Receiver<WatchRequest>);
 
 impl Stream for Requests {
@@ -52,7 +52,7 @@ impl Watching {
         answer.unwrap().expect("the stream goes on")
     }
 
-    /// Creates a watcher, and returns the server's answer.
+    /// Creates a watcher and returns the server's response.
     async fn create(&mut self, request: WatchCreateRequest) -> WatchResponse {
         self.send(RequestUnion::CreateRequest(request)).await;
         let answer = self.next().await;
@@ -60,7 +60,7 @@ impl Watching {
         answer
     }
 
-    /// The next events, as many as these.
+    /// Returns the next `count` events.
     async fn events(&mut self, count: usize) -> Vec<Event> {
         let mut events = Vec::new();
         while events.len() < count {
@@ -78,7 +78,7 @@ fn of(key: &'static str, range_end: &'static str) -> WatchCreateRequest {
     }
 }
 
-/// Returns the key, the value if it is a put, and the revision of an event.
+/// Returns the key of an event, the value if it is a put, and the revision.
 fn said(event: &Event) -> (String, Option<String>, i64) {
     let kv = event.kv.as_ref().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -129,7 +129,7 @@ fn watchers_are_told_what_they_asked_for() {
         }
         heard.sort_unstable();
         assert_eq!(heard, [(0, false), (1, false), (7, true)]);
-        // A canceled watcher receives nothing more.
+        // A cancelled watcher gets nothing more.
         let cancel = WatchCancelRequest { watch_id: 7 };
         watching.send(RequestUnion::CancelRequest(cancel)).await;
         let ended = watching.next().await;
@@ -178,8 +178,8 @@ fn a_watcher_begins_in_the_past_if_that_is_still_known() {
     });
 }
 
-/// With more events than any queue holds and no reads, no event is lost, duplicated or out of
-/// order, at any node.
+/// A watcher that does not read more events than any queue holds misses, repeats and reorders none,
+/// at any node.
 #[test]
 fn a_slow_watcher_misses_nothing_and_stops_nobody() {
     const PUTS: usize = 3000;
@@ -223,7 +223,7 @@ fn a_slow_watcher_misses_nothing_and_stops_nobody() {
     });
 }
 
-/// The query is retried until the node answers: the stream continues.
+/// A stream survives a busy node: its query is retried until the node answers.
 #[test]
 fn a_busy_node_ends_no_stream() {
     let folder = tempfile::tempdir().unwrap();
@@ -246,7 +246,7 @@ fn a_busy_node_ends_no_stream() {
     });
 }
 
-/// Watchers have half of the memory for clients, and their keys count toward it.
+/// Watchers may use half of the memory for clients, and their keys count.
 #[test]
 fn memory_for_watchers_is_bounded() {
     let folder = tempfile::tempdir().unwrap();
@@ -278,7 +278,7 @@ fn memory_for_watchers_is_bounded() {
     });
 }
 
-/// Each of many watchers of one key receives everything, and the events of one revision together.
+/// Each of many watchers of one key gets all events, and those of one revision together.
 #[test]
 fn many_watchers_of_one_key_are_told_the_same() {
     const WATCHERS: usize = 300;

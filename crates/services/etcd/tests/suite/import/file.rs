@@ -1,4 +1,4 @@
-//! Writes bbolt files in their format, with etcd's buckets of a service's history.
+//! Writer of bbolt files with etcd's buckets of a service's history.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,9 +15,9 @@ use sha2::{Digest as _, Sha256};
 
 use crate::common::ask;
 
-/// Elements of a bucket, by their keys.
+/// Elements of a bucket, by key.
 pub type Bucket = BTreeMap<Vec<u8>, Vec<u8>>;
-/// Buckets, by their names.
+/// Buckets, by name.
 pub type Buckets = BTreeMap<&'static str, Bucket>;
 
 const HEAD: usize = 16;
@@ -35,7 +35,7 @@ fn fnv(bytes: &[u8]) -> u64 {
     })
 }
 
-/// A page with elements: flags or the page below, key, value.
+/// Encodes a page with elements: flags or the page below, key, value.
 fn page(id: u64, is_leaf: bool, elements: &[(u64, &[u8], &[u8])], length: usize) -> Vec<u8> {
     let count = elements.len();
     let mut bytes = id.to_le_bytes().to_vec();
@@ -65,7 +65,7 @@ fn page(id: u64, is_leaf: bool, elements: &[(u64, &[u8], &[u8])], length: usize)
 }
 
 impl Writer {
-    /// Adds a page; its number.
+    /// Adds a page; returns its number.
     fn add(&mut self, is_leaf: bool, elements: &[(u64, &[u8], &[u8])]) -> u64 {
         let id = (self.bytes.len() / self.page) as u64;
         let mut bytes = page(id, is_leaf, elements, 0);
@@ -76,7 +76,7 @@ impl Writer {
         id
     }
 
-    /// Adds a tree; its root.
+    /// Adds a tree; returns its root page.
     fn tree(&mut self, elements: Vec<(u64, Vec<u8>, Vec<u8>)>) -> u64 {
         let (mut level, mut is_leaf) = (elements, true);
         loop {
@@ -90,7 +90,7 @@ impl Writer {
                     left.is_some()
                 };
                 let count = rest.iter().take_while(|one| fits(one)).count();
-                // One that is larger than a page has some of its own.
+                // An element larger than a page gets a page with overflow pages.
                 let (now, later) = rest.split_at(count.max(1).min(rest.len()));
                 rest = later;
                 let elements: Vec<_> = now
@@ -125,7 +125,7 @@ impl Writer {
     }
 }
 
-/// A file with these buckets and pages of this length.
+/// Returns a file with these buckets, and pages of this length.
 pub fn write(buckets: &Buckets, length: usize) -> Vec<u8> {
     let mut writer = Writer { page: length, bytes: vec![0; 2 * length] };
     let mut roots = Vec::new();
@@ -151,7 +151,7 @@ pub fn write(buckets: &Buckets, length: usize) -> Vec<u8> {
     writer.bytes
 }
 
-/// The file with a checksum, as `etcdctl` saves it.
+/// Appends a checksum to the file, as `etcdctl` does.
 pub fn saved(mut file: Vec<u8>) -> Vec<u8> {
     let sum = Sha256::digest(&file);
     file.extend_from_slice(&sum);
@@ -177,7 +177,7 @@ fn revision(main: i64, sub: usize) -> Vec<u8> {
 }
 
 /// Returns the buckets of an etcd with the same history, compacted at a revision if given. The
-/// service must not be compacted itself.
+/// service itself must not be compacted.
 pub fn buckets(service: &Service, compacted: Option<i64>) -> Buckets {
     let events = events(service);
     let (mut last, mut sub) = (0, 0);
@@ -226,7 +226,7 @@ pub fn buckets(service: &Service, compacted: Option<i64>) -> Buckets {
     ])
 }
 
-/// A message of two numbers.
+/// Returns the element of a lease, which encodes two numbers.
 pub fn lease(id: i64, ttl: i64) -> (Vec<u8>, Vec<u8>) {
     #[derive(Clone, PartialEq, Eq, Message)]
     struct Lease {
@@ -238,7 +238,7 @@ pub fn lease(id: i64, ttl: i64) -> (Vec<u8>, Vec<u8>) {
     (id.to_be_bytes().to_vec(), Lease { id, ttl }.encode_to_vec())
 }
 
-/// A user: name, hash of the password, roles.
+/// Returns the element of a user: name, hash of the password, roles.
 pub fn user(name: &str, hash: &str, roles: &[&str]) -> (Vec<u8>, Vec<u8>) {
     #[derive(Clone, PartialEq, Eq, Message)]
     struct User {
@@ -257,7 +257,7 @@ pub fn user(name: &str, hash: &str, roles: &[&str]) -> (Vec<u8>, Vec<u8>) {
     (name.as_bytes().to_vec(), row.encode_to_vec())
 }
 
-/// A role with permissions.
+/// Returns the element of a role with permissions.
 pub fn role(name: &str, permissions: Vec<Permission>) -> (Vec<u8>, Vec<u8>) {
     #[derive(Clone, PartialEq, Message)]
     struct Role {

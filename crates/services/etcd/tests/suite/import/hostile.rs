@@ -1,4 +1,4 @@
-//! Files that are none, cut, flipped, or made to cost too much.
+//! Files that are not snapshots, are cut or have flipped bits, or are crafted to be costly.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ fn sample(page: usize) -> Vec<u8> {
     write(&buckets, page)
 }
 
-/// Checks that a file is either refused, or imported as a whole; returns whether it was imported.
+/// Checks that a file is either refused or imported as a whole; returns whether it was imported.
 fn survive(file: &Vec<u8>) -> bool {
     let Ok(items) = import(file) else {
         return false;
@@ -81,7 +81,7 @@ fn what_is_no_snapshot_is_named() {
     assert!(import(&write(&Buckets::new(), 4096)).is_err());
 }
 
-/// One of the two meta pages is enough, if it is whole.
+/// One of the two meta pages is enough, if it is intact.
 #[test]
 fn a_torn_first_page_is_made_up_for() {
     for page in [512, 4096] {
@@ -116,7 +116,7 @@ fn no_mutation_of_a_file_makes_it_panic() {
                     file[at..at + 4].copy_from_slice(&number.to_le_bytes());
                 }
                 3 => {
-                    // A number in the head of a page, or in its elements.
+                    // A number in the header of a page, or in its elements.
                     let page = at & !511;
                     file[page + dice.below(64)] = u8::try_from(dice.below(256)).unwrap();
                 }
@@ -135,30 +135,30 @@ fn no_mutation_of_a_file_makes_it_panic() {
     assert!(taken > 100 && refused > 1000, "{taken} taken, {refused} refused");
 }
 
-/// Pages that are named twice would be read as often as the names multiply.
+/// Pages referenced twice are refused, because the work would multiply with the references.
 #[test]
 fn pages_that_are_in_use_twice_are_refused() {
     let mut file = sample(512);
     let branch = (2..file.len() / 512).map(|page| page * 512).find(|at| file[at + 8] == 1);
     let first = branch.unwrap() + 16;
-    // The second element leads where the first one does.
+    // The second element refers to the same page as the first one.
     file.copy_within(first + 8..first + 16, first + 16 + 8);
     match import(&file) {
         Err(Bad::Damaged { what, .. }) => assert_eq!(what, "a page is in use twice"),
         other => panic!("{other:?}"),
     }
-    // A branch that leads to itself.
+    // A branch that refers to itself.
     let mut file = sample(512);
     let id = (first / 512) as u64;
     file[first + 8..first + 16].copy_from_slice(&id.to_le_bytes());
     assert!(import(&file).is_err());
 }
 
-/// Elements that lie over each other would be more bytes than the file has.
+/// Overlapping elements are refused, because they would have more bytes than the file.
 #[test]
 fn elements_over_each_other_are_refused() {
     let elements = (0..9_u8).map(|key| (vec![key], vec![key; 40])).collect();
-    // One that is only hashed, so that nothing else is found to be wrong.
+    // A bucket that is only hashed, so that no other check fails.
     let buckets = [("cluster", elements), ("key", Bucket::new()), ("meta", Bucket::new())];
     let mut file = write(&Buckets::from(buckets), 1024);
     assert!(import(&file).is_ok());

@@ -1,6 +1,6 @@
-//! A snapshot written by etcd 3.7.3, and the output of its `etcdctl` for its keys: with leases, one
-//! of them revoked; keys that were deleted, by themselves, as a range and in a transaction; history
-//! compacted before revision 40; users, one of them without a password; auth on.
+//! A snapshot written by etcd 3.7.3, with its `etcdctl`'s output for the keys. It has leases, one
+//! of them revoked; keys deleted individually, as a range and in a transaction; history compacted
+//! before revision 40; users, one of them without a password; and auth enabled.
 
 use base64ct::{Base64, Encoding as _};
 use prost::Message;
@@ -26,7 +26,7 @@ fn file() -> Vec<u8> {
     include_bytes!("etcd-3.7.3.db").to_vec()
 }
 
-/// Asks as a member: clients would have to log in.
+/// Queries the service as a member, because clients would have to log in.
 fn ask<M: Message + Default>(service: &Service, query: &Query) -> Result<M, Refusal> {
     let mut reply = Vec::new();
     service.query(&By::Member.before(query.encode()), 0, &mut reply);

@@ -31,7 +31,7 @@ use crate::{
     random,
 };
 
-/// The same for both of them; the answers are the same.
+/// Applies the same random change to all services and checks that the responses are equal.
 fn change(services: &mut [&mut Service], dice: &mut Dice, revision: i64) {
     let command = match dice.below(4) {
         0 | 1 => {
@@ -161,7 +161,7 @@ fn leases_come_with_their_keys_and_begin_anew() {
     }
     assert_eq!(of(&brought, 5).keys, ["a", "b"]);
     assert_eq!(figures(&brought).leases, 3);
-    // They last for their time, and five minutes more.
+    // Leases last for their granted time and five more minutes.
     let ends = |seconds: u64| NOW_MS + 300_000 + seconds * 1000;
     brought.set_time(NOW_MS);
     assert_eq!(brought.next_deadline(u64::MAX), Some(ends(1)));
@@ -218,7 +218,7 @@ fn users_come_with_their_rights() {
         user("bob", "", &[]),
     ];
     held.insert("authUsers", Bucket::from(users));
-    // Neither is in order.
+    // Neither list is ordered.
     let permissions = vec![permission("/b", ""), permission("/a/", "/a0")];
     held.insert("authRoles", Bucket::from([role("app", permissions), role("root", vec![])]));
     let file = write(&held, 4096);
@@ -241,7 +241,7 @@ fn users_come_with_their_rights() {
     assert_eq!(allowed, [true; 3]);
     let refused = [("ann", "/b/"), ("ann", "x"), ("bob", "/b")].map(|(who, key)| put(who, key));
     assert_eq!(refused, [false; 3]);
-    // One that no request can be about.
+    // A permission that no request can concern.
     held.insert("authRoles", Bucket::from([role("app", vec![permission("", "")])]));
     assert!(matches!(import(&write(&held, 4096)), Err(Bad::Unfit(_))));
     held.insert("authRoles", Bucket::from([role("", vec![])]));

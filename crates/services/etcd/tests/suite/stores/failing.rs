@@ -1,4 +1,4 @@
-//! The disk under the store fails, in the middle of commands and before it was ever read.
+//! The disk of the store fails, during commands and before the store was ever read.
 
 use std::{
     io,
@@ -27,10 +27,10 @@ use crate::{
     dice::Dice,
 };
 
-/// A disk that fails as a test wants it.
+/// A disk that fails when a test requests it.
 #[derive(Debug, Default)]
 struct Moody {
-    /// Kind of access that fails, and the number of accesses that succeed before.
+    /// Kind of access that fails, and the number of accesses that succeed first.
     fails: Mutex<Option<(Access, u64)>>,
 }
 
@@ -72,7 +72,7 @@ fn options(disk: &Arc<Moody>) -> Options {
     }
 }
 
-/// Waits until the store is back and was read, as a replica does; where it is.
+/// Waits until the store works again and was read, as a replica does; returns its slot.
 fn until_back(service: &mut Service) -> Slot {
     let (_alive, never) = channel::<()>();
     for _ in 0..60_000 {
@@ -88,7 +88,8 @@ fn until_back(service: &mut Service) -> Slot {
     panic!("it never came back");
 }
 
-/// Wherever in a command that is, nothing of the run counts, and the log is carried out once more.
+/// A failure of a read, at any point of a command, voids the whole run, and the log is executed
+/// again.
 #[test]
 fn a_read_that_fails_in_a_command_voids_the_run() {
     let mut failures = 0;
@@ -134,7 +135,8 @@ fn a_read_that_fails_in_a_command_voids_the_run() {
     assert!(failures > 10, "{failures}");
 }
 
-/// A store that is not open reads as an empty one, which would not require a login.
+/// A store that is not open reads as an empty one, which would not require a login; clients are
+/// therefore refused until users are read.
 #[test]
 fn nobody_is_let_in_before_users_are_read() {
     let disk = Arc::new(Moody::default());
@@ -164,7 +166,7 @@ fn nobody_is_let_in_before_users_are_read() {
     let mut service = Service::new(Box::new(on_disk(&folder, options(&disk))));
     assert!(service.has_failed());
     assert_eq!(ask(&service, &By::Anonymous), Err(Refusal::UserEmpty));
-    // Another node may be asked.
+    // The client may use another node.
     let user = By::User { name: "root".into(), revision: 3 };
     assert_eq!(ask(&service, &user), Err(Refusal::AuthBehind));
     disk.set(None);
@@ -173,7 +175,7 @@ fn nobody_is_let_in_before_users_are_read() {
     assert!(ask(&service, &user).is_ok());
 }
 
-/// [scrub-8] A damaged store discards all its data, and loads another node's image.
+/// [scrub-8] A damaged store discards all its data and loads another node's image.
 #[test]
 fn a_store_is_built_anew() {
     let mut dice = Dice::new(5);

@@ -31,7 +31,7 @@ pub(super) enum Action {
     Add(i64),
 }
 
-/// Single step of a command.
+/// One step of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) action: Action,
@@ -61,7 +61,7 @@ impl Width {
         self.bits
     }
 
-    /// Returns the least and the greatest number.
+    /// Returns the smallest and the largest number.
     const fn ends(self) -> (i128, i128) {
         if self.signed {
             let half = 1_i128 << (self.bits - 1);
@@ -71,7 +71,7 @@ impl Width {
         }
     }
 
-    /// Returns the number that has these lowest bits.
+    /// Returns the number with these lowest bits.
     const fn wrapped(self, number: i128) -> i128 {
         let range = 1_i128 << self.bits;
         let rest = number.rem_euclid(range);
@@ -170,7 +170,7 @@ fn say(number: i128, reply: &mut Reply<'_>) {
     reply.integer(i64::try_from(number).unwrap_or(i64::MAX));
 }
 
-/// BITFIELD that only reads, and BITFIELD_RO.
+/// Executes BITFIELD_RO, and BITFIELD without writes.
 pub(super) fn read(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,
@@ -189,7 +189,7 @@ pub(super) fn read(
     Ok(())
 }
 
-/// BITFIELD.
+/// Executes BITFIELD.
 pub(super) fn write(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -209,7 +209,7 @@ pub(super) fn write(
         let (new, said) = match step.action {
             Action::Get => (None, Some(old)),
             Action::Set(number) => {
-                // A negative one is a very large one, where there is no sign.
+                // For an unsigned type a negative number is a very large one.
                 let number = match step.width.signed {
                     true => i128::from(number),
                     false => i128::from(number.cast_unsigned()),

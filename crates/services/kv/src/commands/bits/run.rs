@@ -1,4 +1,4 @@
-//! Bits of strings: what every node does. The first bit is the highest of the first byte.
+//! Bit operations on strings: execution on every node. Bit 0 is the highest bit of the first byte.
 
 use crate::{
     commands::events::class,
@@ -14,7 +14,7 @@ fn place(offset: u64) -> (usize, u8) {
     (byte, 0x80 >> (offset % 8))
 }
 
-/// GETBIT.
+/// Executes GETBIT.
 pub(super) fn get(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,
@@ -40,7 +40,8 @@ pub(super) fn grown(
     bytes: usize,
     reply: &mut Reply<'_>,
 ) -> Result<Result<Grown, WrongType>, Fault> {
-    // The front bounded it; a command from elsewhere must not exhaust the memory either.
+    // The front has limited the size; a command from another source must not exhaust the memory
+    // either.
     if bytes > SKIPPED_BYTES_MAX {
         return Err(Fault::Malformed);
     }
@@ -61,7 +62,7 @@ pub(super) fn grown(
     Ok(Ok((value, deadline)))
 }
 
-/// SETBIT.
+/// Executes SETBIT.
 pub(super) fn set(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -81,7 +82,8 @@ pub(super) fn set(
     Ok(())
 }
 
-/// Bits from one up to another; `None`: there are none. Negative ends count from the back.
+/// Resolves a range to bits: the first one, and the end, exclusive; `None` if it is empty. Negative
+/// ends count from the end of the string.
 fn bits(length: usize, in_bits: bool, start: i64, end: i64) -> Option<(u64, u64)> {
     let units = i64::try_from(length).unwrap_or(i64::MAX);
     let units = if in_bits { units.saturating_mul(8) } else { units };
@@ -100,7 +102,7 @@ fn bits(length: usize, in_bits: bool, start: i64, end: i64) -> Option<(u64, u64)
     Some((start * scale, end * scale))
 }
 
-/// BITCOUNT.
+/// Executes BITCOUNT.
 pub(super) fn count(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,
@@ -124,7 +126,7 @@ pub(super) fn count(
     Ok(())
 }
 
-/// The bytes that have bits of a range, each with those bits.
+/// Returns the bytes that overlap a range of bits, each with a mask of those bits.
 fn masked(value: &[u8], from: u64, to: u64) -> impl Iterator<Item = (u8, u8)> {
     let (first, last) = (from / 8, (to - 1) / 8);
     let index = |byte: u64| usize::try_from(byte).unwrap_or(usize::MAX);
@@ -141,7 +143,7 @@ fn masked(value: &[u8], from: u64, to: u64) -> impl Iterator<Item = (u8, u8)> {
     })
 }
 
-/// BITPOS.
+/// Executes BITPOS.
 pub(super) fn position(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,
@@ -154,7 +156,7 @@ pub(super) fn position(
         return Ok(());
     };
     let Some(entry) = entry else {
-        // Of an absent key every bit is 0.
+        // All bits of an absent key are 0.
         reply.integer(if bit == 0 { 0 } else { -1 });
         return Ok(());
     };
@@ -168,7 +170,7 @@ pub(super) fn position(
         .find(|(_, (byte, bits))| (byte ^ flip) & bits != 0);
     let found =
         found.map(|(at, (byte, bits))| at * 8 + u64::from(((byte ^ flip) & bits).leading_zeros()));
-    // A string is followed by zeros unless its end is given.
+    // Zeros follow a string unless its end is explicit.
     let beyond = (bit == 0 && flags & 2 == 0).then_some(to);
     let found = found.or(beyond);
     reply.integer(found.map_or(-1, |at| i64::try_from(at).unwrap_or(i64::MAX)));
@@ -205,7 +207,7 @@ impl How {
     }
 }
 
-/// BITOP. A string that is shorter counts as if zeros followed.
+/// Executes BITOP. A shorter string is padded with zeros.
 pub(super) fn combine(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -220,7 +222,7 @@ pub(super) fn combine(
         let Ok(entry) = string(store, key, reply) else {
             return Ok(());
         };
-        // Each is held, and looked at, however often it is named.
+        // Each operand is loaded and read, however often the same key is named.
         let bytes = entry.as_ref().map_or(0, |entry| entry.value.len());
         state.budget.take(bytes)?;
         longest = longest.max(bytes);

@@ -1,4 +1,4 @@
-//! Deadlines of single fields: HEXPIRE, HTTL, HPERSIST and their relatives.
+//! Deadlines of fields: HEXPIRE, HTTL, HPERSIST and related commands.
 
 use super::run::Hash;
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
     store::collection::Kind,
 };
 
-/// The family.
+/// Commands and operations on deadlines of fields.
 pub const FAMILY: Family = Family {
     commands: COMMANDS,
     operations: &[Operation::read(Op::HTtl, ttl), Operation::write(Op::HExpire, expire)],
@@ -143,7 +143,7 @@ const COMMANDS: &[Spec] = &[
     ),
 ];
 
-/// No deadline of a field is later, as in Redis.
+/// Latest deadline that a field can have, as in Redis.
 const LATEST_MS: i64 = (1 << 46) - 1;
 
 /// Reply for each field.
@@ -158,7 +158,7 @@ mod answer {
     pub(super) const REMOVED: i64 = 2;
 }
 
-/// `FIELDS numfields field …` from an argument on.
+/// Encodes `FIELDS numfields field …` from an argument on.
 fn write_fields(
     r: &Request<'_>,
     at: usize,
@@ -219,7 +219,7 @@ fn encode_hpersist(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal
     write_fields(r, 1, NOT_POSITIVE, out)
 }
 
-/// HEXPIRE and its relatives, and HPERSIST.
+/// Executes HEXPIRE and related commands, and HPERSIST.
 fn expire(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -282,7 +282,7 @@ fn expire_one(hash: &mut Change<'_, '_>, field: &[u8], flags: u8, new: Deadline)
 }
 
 fn write_ttl(unit: Unit, r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    // The time of asking goes along, as that of TTL.
+    // The time of the request travels along, as for TTL.
     out.byte(Op::HTtl as u8).byte(unit.byte()).word(r.wall_ms).bytes(r.at(0));
     write_fields(r, 1, NOT_POSITIVE, out)
 }
@@ -303,7 +303,7 @@ fn encode_hpexpiretime(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Ref
     write_ttl(Unit::UNIX_MILLISECONDS, r, out)
 }
 
-/// HTTL and its relatives.
+/// Executes HTTL and related commands.
 fn ttl(from: &mut Decoder<'_>, state: &Reading<'_>, reply: &mut Reply<'_>) -> Result<(), Fault> {
     let unit = Unit::from_byte(from.byte()?);
     let (asked_ms, key) = (from.word()?, from.key()?);
@@ -320,7 +320,7 @@ fn ttl(from: &mut Decoder<'_>, state: &Reading<'_>, reply: &mut Reply<'_>) -> Re
             None => answer::NO_FIELD,
             Some(hash) => match hash.deadline(field) {
                 None => answer::NONE,
-                // Begun seconds count, unlike those of keys.
+                // A fraction of a second counts as a full one, unlike for keys.
                 Some(deadline) => unit.shown(deadline, now_ms, 999),
             },
         });

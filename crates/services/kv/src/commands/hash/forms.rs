@@ -1,16 +1,16 @@
-//! What a command on a hash replies with, as it stands in the command.
+//! Forms of replies to commands on hashes, as encoded in a command.
 
-/// Forms of the reply of HSET and its relatives.
+/// Form of the reply to HSET and related commands.
 pub(super) mod how {
-    /// HSET: how many fields are new.
+    /// HSET: replies with the number of new fields.
     pub(crate) const COUNT: u8 = 0;
-    /// HMSET.
+    /// HMSET: replies OK.
     pub(crate) const OK: u8 = 1;
-    /// HSETNX: whether the field is new; if it is not, nothing is done.
+    /// HSETNX: sets only a new field; replies whether it did.
     pub(crate) const ABSENT: u8 = 2;
 }
 
-/// Parts that HKEYS and its relatives return.
+/// Parts of a hash that HKEYS and related commands return.
 pub(super) mod part {
     pub(crate) const FIELDS: u8 = 1;
     pub(crate) const VALUES: u8 = 2;

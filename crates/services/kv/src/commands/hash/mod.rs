@@ -1,4 +1,4 @@
-//! Hashes: what clients can ask for, and how that is written into commands.
+//! Hashes: client commands and their encoding.
 
 pub mod expiry;
 mod forms;
@@ -17,7 +17,7 @@ use crate::{
     store::collection::Kind,
 };
 
-/// The family.
+/// Commands and operations on hashes.
 pub const FAMILY: Family = Family {
     commands: COMMANDS,
     operations: &[

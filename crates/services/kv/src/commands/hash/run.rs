@@ -1,4 +1,4 @@
-//! Hashes: what every node does.
+//! Hashes: execution on every node.
 
 use super::forms::{how, part};
 use crate::{
@@ -21,10 +21,10 @@ const NOT_AN_INTEGER: &str = "ERR hash value is not an integer";
 const NOT_A_FLOAT: &str = "ERR hash value is not a float";
 const OVERFLOW: &str = "ERR increment or decrement would overflow";
 
-/// A hash, or what is read like one.
+/// A hash, or a lock that is read as one.
 pub(super) enum Hash<'s> {
     Rows(View<'s>),
-    /// The lock of Redisson: its holder, and how often it was taken.
+    /// A Redisson lock: its holder, and the number of acquisitions.
     Lock(Vec<u8>, String),
 }
 
@@ -48,7 +48,7 @@ impl<'s> Hash<'s> {
         }
     }
 
-    /// Returns the deadline of a field that is there.
+    /// Returns the deadline of an existing field.
     pub(super) fn deadline(&self, field: &[u8]) -> Option<u64> {
         match self {
             Self::Rows(view) => view.deadline_of(&placed(b"", field)),
@@ -56,7 +56,7 @@ impl<'s> Hash<'s> {
         }
     }
 
-    /// Returns the bytes of fields and values, if they are known.
+    /// Returns the bytes of fields and values; 0 if unknown.
     fn bytes(&self) -> u64 {
         match self {
             Self::Rows(view) if view.has_ended() => 0,
@@ -76,7 +76,7 @@ impl<'s> Hash<'s> {
     }
 }
 
-/// HGET and HEXISTS.
+/// Executes HGET or HEXISTS.
 pub(super) fn field(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,
@@ -97,7 +97,7 @@ pub(super) fn field(
     Ok(())
 }
 
-/// HMGET.
+/// Executes HMGET.
 pub(super) fn fields(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,
@@ -120,7 +120,7 @@ pub(super) fn fields(
     Ok(())
 }
 
-/// HKEYS, HVALS, HGETALL.
+/// Executes HKEYS, HVALS or HGETALL.
 pub(super) fn all(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,
@@ -154,7 +154,7 @@ pub(super) fn all(
     Ok(())
 }
 
-/// HSTRLEN.
+/// Executes HSTRLEN.
 pub(super) fn length(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,
@@ -169,7 +169,7 @@ pub(super) fn length(
     Ok(())
 }
 
-/// HRANDFIELD.
+/// Executes HRANDFIELD.
 pub(super) fn random(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,
@@ -194,7 +194,7 @@ pub(super) fn random(
     Ok(())
 }
 
-/// HSET, HMSET, HSETNX.
+/// Executes HSET, HMSET or HSETNX.
 pub(super) fn set(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -229,7 +229,7 @@ pub(super) fn set(
     Ok(())
 }
 
-/// HDEL.
+/// Executes HDEL.
 pub(super) fn delete(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -241,7 +241,7 @@ pub(super) fn delete(
     Ok(())
 }
 
-/// HINCRBY.
+/// Executes HINCRBY.
 pub(super) fn increment(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -269,7 +269,7 @@ pub(super) fn increment(
     Ok(())
 }
 
-/// HINCRBYFLOAT.
+/// Executes HINCRBYFLOAT.
 pub(super) fn increment_float(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,

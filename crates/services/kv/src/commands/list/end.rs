@@ -29,7 +29,7 @@ impl End {
         }
     }
 
-    /// The event of a push.
+    /// Returns the name of the event of a push.
     pub(super) const fn pushed(self) -> &'static str {
         match self {
             Self::Left => "lpush",
@@ -37,7 +37,7 @@ impl End {
         }
     }
 
-    /// The same of a pop.
+    /// Returns the name of the event of a pop.
     pub(super) const fn popped(self) -> &'static str {
         match self {
             Self::Left => "lpop",

@@ -1,4 +1,4 @@
-//! Lists: what clients can ask for, and how that is written into commands.
+//! Lists: client commands and their encoding.
 
 pub(super) mod end;
 pub(super) mod run;
@@ -16,7 +16,7 @@ use crate::{
     store::collection::Kind,
 };
 
-/// The family.
+/// Commands and operations on lists.
 pub const FAMILY: Family = Family {
     commands: COMMANDS,
     operations: &[

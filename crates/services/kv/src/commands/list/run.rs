@@ -1,8 +1,8 @@
-//! Lists: what every node does.
+//! Lists: execution on every node.
 //!
-//! Elements stand at places without a gap, from the header's first one on; a place is the name of a
-//! row. So both ends and every index are found at once, and what changes the middle moves the
-//! shorter side.
+//! Elements have consecutive positions, starting with the first one in the header; a position is
+//! the name of a row. So both ends and every index are found at once, and a change in the middle
+//! moves the shorter side.
 
 use std::ops::ControlFlow;
 
@@ -23,12 +23,13 @@ use crate::{
 };
 
 impl View<'_> {
-    /// The name of the element with this number.
+    /// Returns the name of the row of the element at this index.
     const fn place(&self, index: u64) -> [u8; 8] {
         self.header.first.wrapping_add(index).to_be_bytes()
     }
 
-    /// Visits elements from one number up to another, in order or backwards, with their numbers.
+    /// Visits the elements from one index to another, exclusive, in order or backwards, with their
+    /// indexes.
     fn elements(
         &self,
         from: u64,
@@ -44,7 +45,7 @@ impl View<'_> {
         });
     }
 
-    /// Returns the number of an element that may be counted from the end.
+    /// Resolves an index, which may be counted from the end.
     fn number(&self, index: i64) -> Option<u64> {
         let number = match u64::try_from(index) {
             Ok(index) => index,
@@ -67,7 +68,7 @@ impl Change<'_, '_> {
         self.put_known(&place.to_be_bytes(), value, None);
     }
 
-    /// Removes the element at an end, whose value has this length.
+    /// Removes the element at an end; `bytes` is the length of its value.
     fn drop_end(&mut self, end: End, bytes: usize) {
         let place = match end {
             End::Left => self.header.first,
@@ -79,7 +80,7 @@ impl Change<'_, '_> {
         }
     }
 
-    /// Elements from one number up to another, all of them.
+    /// Returns all elements from one index to another, exclusive.
     fn list(&self, from: u64, to: u64) -> Vec<Vec<u8>> {
         let mut values = Vec::new();
         self.view().elements(from, to, false, &mut |_, value| {
@@ -89,9 +90,9 @@ impl Change<'_, '_> {
         values
     }
 
-    /// Puts these in the place of the elements from one number up to another. What stands on the
-    /// shorter side of them is among them, so the other side stays where it is: the left end moves
-    /// if `left`, otherwise the right one.
+    /// Replaces the elements from one index to another, exclusive. They include those of the
+    /// shorter side, so the other side does not move: the left end moves if `left`, otherwise the
+    /// right one.
     fn replace(&mut self, from: u64, to: u64, old: &[Vec<u8>], new: &[&[u8]], left: bool) {
         let first = self.header.first;
         for (number, value) in (from..to).zip(old) {
@@ -112,7 +113,7 @@ impl Change<'_, '_> {
     }
 }
 
-/// The budget's measure of a part of a list, as its elements are: they may be of any lengths.
+/// Returns the budget's cost of a part of a list, measured exactly: elements may have any lengths.
 fn part_cost(view: &View<'_>, from: u64, to: u64) -> usize {
     let mut bytes = 0_u64;
     view.elements(from, to, false, &mut |_, value| {
@@ -125,7 +126,7 @@ fn part_cost(view: &View<'_>, from: u64, to: u64) -> usize {
     cost(to.saturating_sub(from), bytes)
 }
 
-/// LINDEX.
+/// Executes LINDEX.
 pub(super) fn index(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,
@@ -140,7 +141,7 @@ pub(super) fn index(
     Ok(())
 }
 
-/// LRANGE.
+/// Executes LRANGE.
 pub(super) fn range(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,
@@ -163,7 +164,7 @@ pub(super) fn range(
     Ok(())
 }
 
-/// LPOS.
+/// Executes LPOS.
 pub(super) fn position(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,
@@ -217,7 +218,7 @@ pub(super) fn position(
     Ok(())
 }
 
-/// LPUSH, RPUSH, LPUSHX, RPUSHX.
+/// Executes LPUSH, RPUSH, LPUSHX or RPUSHX.
 pub(super) fn push(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -249,8 +250,8 @@ pub(super) fn push(
     Ok(())
 }
 
-/// Takes up to this many elements from an end into a reply; an error in their place if that would
-/// be too large.
+/// Pops up to `most` elements from an end into a reply. If that would be too large, the reply is an
+/// error and nothing is popped.
 fn take(list: &mut Change<'_, '_>, end: End, most: u64) -> Items {
     let most = most.min(list.header.count);
     let (mut items, mut lengths) = (Items::default(), Vec::new());
@@ -271,7 +272,7 @@ fn take(list: &mut Change<'_, '_>, end: End, most: u64) -> Items {
     items
 }
 
-/// LPOP and RPOP.
+/// Executes LPOP or RPOP.
 pub(super) fn pop(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -311,7 +312,7 @@ pub(super) fn pop(
     Ok(())
 }
 
-/// LMPOP.
+/// Executes LMPOP.
 pub(super) fn pop_first(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -328,8 +329,8 @@ pub(super) fn pop_first(
     Ok(())
 }
 
-/// Writes key and elements in the form of LMPOP, or without a count key and element in that of
-/// BLPOP; `false`: the list is absent, and nothing is written.
+/// Pops from a list. Writes key and elements as for LMPOP, or without a count key and element as
+/// for BLPOP. Returns `false`, writing nothing, if the list is absent.
 pub(crate) fn pop_from(
     key: Key<'_>,
     end: End,
@@ -358,7 +359,7 @@ pub(crate) fn pop_from(
     true
 }
 
-/// LSET.
+/// Executes LSET.
 pub(super) fn set(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -385,7 +386,7 @@ pub(super) fn set(
     Ok(())
 }
 
-/// LTRIM: removes what is outside, or copies what is inside if that is less.
+/// Executes LTRIM: removes the elements outside, or copies those inside if they are fewer.
 pub(super) fn trim(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -424,7 +425,7 @@ pub(super) fn trim(
         list.state.budget.take(removed[0].saturating_add(removed[1]))?;
         for (end, from, to) in [(End::Right, behind, count), (End::Left, 0, first)] {
             for value in list.list(from, to) {
-                // All places of one end go: which value stood where makes no difference to the sum.
+                // All positions at one end are removed, so only the sum of the lengths matters.
                 list.drop_end(end, value.len());
             }
         }
@@ -438,7 +439,8 @@ pub(super) fn trim(
     Ok(())
 }
 
-/// Elements that LREM removes: how many, the first and the last of them.
+/// Returns the number of elements that LREM removes, and the indexes of the first and the last of
+/// them.
 fn equals(list: &View<'_>, count: i64, element: &[u8]) -> (u64, u64, u64) {
     let most = match count.unsigned_abs() {
         0 => u64::MAX,
@@ -458,7 +460,7 @@ fn equals(list: &View<'_>, count: i64, element: &[u8]) -> (u64, u64, u64) {
     (found, first, last)
 }
 
-/// Returns the number of the first element equal to the pivot.
+/// Returns the index of the first element equal to the pivot.
 fn find(list: &View<'_>, pivot: &[u8]) -> Option<u64> {
     let mut found = None;
     list.elements(0, list.header.count, false, &mut |number, value| {
@@ -471,7 +473,7 @@ fn find(list: &View<'_>, pivot: &[u8]) -> Option<u64> {
     found
 }
 
-/// Returns how many elements LREM or LINSERT would move.
+/// Returns the number of elements that LREM or LINSERT would move.
 pub(crate) fn moved(op: Op, from: &mut Decoder<'_>, store: &dyn Store) -> Result<u64, Fault> {
     let key = from.key()?;
     let Some(list) = View::at(store, key, Kind::List) else {
@@ -487,7 +489,7 @@ pub(crate) fn moved(op: Op, from: &mut Decoder<'_>, store: &dyn Store) -> Result
     Ok(find(&list, pivot).map_or(0, |at| at.min(total - at)))
 }
 
-/// LREM.
+/// Executes LREM.
 pub(super) fn remove(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -523,7 +525,7 @@ pub(super) fn remove(
     Ok(())
 }
 
-/// LINSERT.
+/// Executes LINSERT.
 pub(super) fn insert(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -561,7 +563,7 @@ pub(super) fn insert(
     Ok(())
 }
 
-/// LMOVE and RPOPLPUSH.
+/// Executes LMOVE or RPOPLPUSH.
 pub(super) fn transfer(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -576,8 +578,8 @@ pub(super) fn transfer(
     Ok(())
 }
 
-/// Moves an element from an end of a list to an end of another; `false`: the first is absent, and
-/// nothing is said.
+/// Moves an element from an end of one list to an end of another. Returns `false`, writing nothing,
+/// if the source is absent.
 pub(crate) fn move_from(
     (source, taken): (Key<'_>, End),
     (target, put): (Key<'_>, End),

@@ -1,4 +1,4 @@
-//! Sets: what clients can ask for, and how that is written into commands.
+//! Sets: client commands and their encoding.
 
 mod run;
 
@@ -15,7 +15,7 @@ use crate::{
     store::collection::Kind,
 };
 
-/// The family.
+/// Commands and operations on sets.
 pub const FAMILY: Family = Family {
     commands: COMMANDS,
     operations: &[

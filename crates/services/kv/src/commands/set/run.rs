@@ -1,4 +1,4 @@
-//! Sets: what every node does.
+//! Sets: execution on every node.
 
 use std::{collections::BTreeSet, ops::ControlFlow};
 
@@ -34,7 +34,7 @@ impl How {
         }
     }
 
-    /// The event of a result that is stored.
+    /// Returns the name of the event of a stored result.
     const fn stored(self) -> &'static str {
         match self {
             Self::Intersection => "sinterstore",
@@ -50,7 +50,7 @@ impl View<'_> {
     }
 }
 
-/// SISMEMBER and SMISMEMBER.
+/// Executes SISMEMBER or SMISMEMBER.
 pub(super) fn is_member(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,
@@ -74,7 +74,7 @@ pub(super) fn is_member(
     Ok(())
 }
 
-/// SMEMBERS.
+/// Executes SMEMBERS.
 pub(super) fn members(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,
@@ -100,7 +100,7 @@ pub(super) fn members(
     Ok(())
 }
 
-/// SRANDMEMBER.
+/// Executes SRANDMEMBER.
 pub(super) fn random(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,
@@ -110,7 +110,7 @@ pub(super) fn random(
     let wanted = elements::Random::decode(from)?;
     from.end()?;
     if wanted.has_values() {
-        // No client can ask for this: a member of a set has no value.
+        // Clients cannot request values: members of a set have none.
         return Err(Fault::Malformed);
     }
     match view(state.store, key, Kind::Set, reply) {
@@ -121,7 +121,8 @@ pub(super) fn random(
     Ok(())
 }
 
-/// The sets at these keys; `None` for one that is not there.
+/// Returns the sets at these keys, `None` for an absent one; replies with an error if a key has
+/// another type.
 fn sets<'s>(
     store: &'s dyn Store,
     keys: Keys<'_>,
@@ -130,7 +131,8 @@ fn sets<'s>(
     keys.map(|key| view(store, key, Kind::Set, reply)).collect()
 }
 
-/// Visits the members of all sets, if all are there: those of the smallest that the others have.
+/// Visits the intersection, if no set is absent: the members of the smallest set that all others
+/// contain.
 fn intersect(sets: &[Option<View<'_>>], visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>) {
     let all: Option<Vec<View<'_>>> = sets.iter().copied().collect();
     let Some(all) = all else { return };
@@ -147,7 +149,7 @@ fn intersect(sets: &[Option<View<'_>>], visit: &mut dyn FnMut(&[u8]) -> ControlF
     });
 }
 
-/// The members of a combination, in the order of sets; `None`: more bytes than these.
+/// Returns the members of a combination in the order of a set; `None` if they exceed `bytes_max`.
 fn combined(
     how: How,
     sets: &[Option<View<'_>>],
@@ -193,7 +195,7 @@ fn combined(
     (bytes <= bytes_max).then_some(found)
 }
 
-/// SINTER, SUNION, SDIFF.
+/// Executes SINTER, SUNION or SDIFF.
 pub(super) fn combine(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,
@@ -219,7 +221,7 @@ pub(super) fn combine(
     Ok(())
 }
 
-/// SINTERCARD.
+/// Executes SINTERCARD.
 pub(super) fn intersection_size(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,
@@ -242,7 +244,7 @@ pub(super) fn intersection_size(
     Ok(())
 }
 
-/// SADD.
+/// Executes SADD.
 pub(super) fn add(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -268,7 +270,7 @@ pub(super) fn add(
     Ok(())
 }
 
-/// SREM.
+/// Executes SREM.
 pub(super) fn remove(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -280,7 +282,7 @@ pub(super) fn remove(
     Ok(())
 }
 
-/// SMOVE.
+/// Executes SMOVE.
 pub(super) fn transfer(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -317,7 +319,7 @@ pub(super) fn transfer(
     Ok(())
 }
 
-/// SPOP.
+/// Executes SPOP.
 pub(super) fn pop(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -376,7 +378,7 @@ pub(super) fn pop(
     Ok(())
 }
 
-/// SINTERSTORE, SUNIONSTORE, SDIFFSTORE.
+/// Executes SINTERSTORE, SUNIONSTORE or SDIFFSTORE.
 pub(super) fn store(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,

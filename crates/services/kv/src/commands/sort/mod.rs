@@ -1,4 +1,4 @@
-//! SORT and SORT_RO: what clients can ask for, and how that is written into commands.
+//! SORT and SORT_RO: client commands and their encoding.
 
 mod order;
 mod run;
@@ -12,7 +12,7 @@ use crate::{
     op::Op,
 };
 
-/// The family.
+/// Commands and operations for sorting.
 pub const FAMILY: Family = Family {
     commands: COMMANDS,
     operations: &[

@@ -1,19 +1,19 @@
-//! What SORT is asked for, as it stands in a command.
+//! Arguments of SORT, as encoded in a command.
 
 use crate::encode::{Decoder, Fault, List};
 
-/// Order of elements, and the reply for each.
+/// Order of the elements, and the reply for each.
 #[derive(Clone, Copy)]
 pub(super) struct Order<'a> {
-    /// The largest first.
+    /// Largest element first.
     pub(super) back: bool,
-    /// By their bytes instead of as numbers.
+    /// Compare bytes instead of numbers.
     pub(super) alpha: bool,
-    /// By what stands at these keys; a pattern without a star: not at all.
+    /// Pattern of the keys with the sort weights; without a star the elements are not sorted.
     pub(super) by: Option<&'a [u8]>,
-    /// Numbers of elements to skip and to return; less than 0: all.
+    /// Numbers of elements to skip and to return; negative: all.
     pub(super) limit: (i64, i64),
-    /// Patterns to return instead of the element itself.
+    /// Patterns of the values to return instead of the elements.
     pub(super) gets: List<'a>,
 }
 

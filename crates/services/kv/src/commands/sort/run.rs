@@ -1,5 +1,5 @@
-//! Sorting: what every node does. The order is that of bytes and of IEEE 754, and of equals the one
-//! that came first in the collection comes first, so it is the same everywhere.
+//! SORT: execution on every node. Comparisons are of bytes and IEEE 754 numbers, and the sort is
+//! stable, so the result is the same on every node.
 
 use std::{borrow::Cow, cmp::Ordering, ops::ControlFlow};
 
@@ -20,18 +20,18 @@ use crate::{
     store::{Position, Span, Store, collection::Kind},
 };
 
-/// Most elements that are sorted, and keys that are looked up for them, by one command.
+/// Maximum number of elements sorted, and of keys looked up for them, per command.
 const LOOKED_AT_MAX: u64 = 262_144;
-/// Most bytes of them, and of what they are sorted by.
+/// Maximum bytes of the elements and of their sort weights.
 const BYTES_MAX: u64 = 32 << 20;
 
-/// The error above these limits.
+/// Error above these limits.
 const TOO_MUCH: &str =
     "TOOBIG not executed: SORT may look at 262144 elements and keys, with 32 MiB together";
-/// Redis' words for what is no number.
+/// Redis' error for a weight that is not a number.
 const NOT_A_SCORE: &str = "ERR One or more scores can't be converted into double";
 
-/// Why there is no result.
+/// Reason why there is no result.
 enum Refused {
     WrongType,
     TooMuch,
@@ -65,7 +65,7 @@ impl Work {
     }
 }
 
-/// A pattern with a star, which an element takes the place of, and perhaps a field behind it.
+/// A pattern with a star, to be replaced by an element, and an optional field after it.
 struct Pattern<'a> {
     before: &'a [u8],
     behind: &'a [u8],
@@ -73,7 +73,7 @@ struct Pattern<'a> {
 }
 
 impl<'a> Pattern<'a> {
-    /// `None`: there is no star.
+    /// Parses a pattern; returns `None` if it has no star.
     fn of(text: &'a [u8]) -> Option<Self> {
         let star = text.iter().position(|&byte| byte == b'*')?;
         let (before, rest) = (&text[..star], &text[star + 1..]);
@@ -86,7 +86,7 @@ impl<'a> Pattern<'a> {
         Some(Self { before, behind, field })
     }
 
-    /// The string, or the value of the field, that stands there for an element.
+    /// Looks up the string or the field's value for an element.
     fn look_up(&self, store: &dyn Store, element: &[u8]) -> Option<Vec<u8>> {
         let key = [self.before, element, self.behind].concat();
         let key = Key::new(&key).ok()?;
@@ -104,7 +104,7 @@ impl<'a> Pattern<'a> {
     }
 }
 
-/// Sort key of an element.
+/// Sort weight of an element.
 enum Weight {
     Itself,
     Number(Score),
@@ -123,7 +123,7 @@ impl Weight {
     }
 }
 
-/// The elements in the order of the collection, the last ones first if `back`.
+/// Returns the elements in the order of the collection, last first if `back`.
 fn elements(view: &View<'_>, kind: Kind, back: bool) -> Vec<Vec<u8>> {
     let mut elements = Vec::new();
     let mut add = |element: &[u8]| {
@@ -165,7 +165,7 @@ fn weigh(
     }
 }
 
-/// The elements that are wanted, in the order that is wanted.
+/// Returns the selected elements in the requested order.
 fn sorted(
     key: Key<'_>,
     order: &Order<'_>,
@@ -186,7 +186,7 @@ fn sorted(
     let by = order.by.map(Pattern::of);
     let mut order = *order;
     let by = match by {
-        // A set has no order of its own: what is stored must not hang on one.
+        // A set has no defined order, and a stored result must not depend on one.
         Some(None) if kind == Kind::Set && stores => {
             order.alpha = true;
             None
@@ -244,7 +244,7 @@ fn results(
     Ok(results)
 }
 
-/// SORT without STORE, and SORT_RO.
+/// Executes SORT without STORE, or SORT_RO.
 pub(super) fn sort(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,
@@ -265,7 +265,7 @@ pub(super) fn sort(
     Ok(())
 }
 
-/// SORT with STORE: a list takes the place of whatever the key has.
+/// Executes SORT with STORE: a list replaces any value of the key.
 pub(super) fn store(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,

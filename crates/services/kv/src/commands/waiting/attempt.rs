@@ -1,5 +1,5 @@
-//! An attempt to take an element: executed by every node for a command that waits, each time that
-//! it is tried.
+//! Attempts to take an element: executed by every node for a blocking command, each time it is
+//! tried.
 
 use crate::{
     commands::list::end::End,
@@ -10,7 +10,7 @@ use crate::{
     store::collection::Kind,
 };
 
-/// Elements to take, and the keys to take them from: the first that has something.
+/// An attempt: what to take, and the keys to take it from. The first key with elements is used.
 #[derive(Clone, Copy)]
 pub(crate) struct Attempt<'a> {
     pub(crate) keys: Keys<'a>,
@@ -20,25 +20,27 @@ pub(crate) struct Attempt<'a> {
 /// Elements to take.
 #[derive(Clone, Copy)]
 pub(super) enum Action<'a> {
-    /// Elements of a list; one and no array of them without a number.
+    /// Pop elements of a list; without a number, one element and no array.
     List(End, Option<u64>),
-    /// Move an element from an end to an end of another list.
+    /// Move an element from one end of the list to an end of another list.
     Move(End, End, Key<'a>),
-    /// Members of a sorted set, those with the highest scores if so; as of a list.
+    /// Pop members of a sorted set, the highest scores first if `true`; the number is as for a
+    /// list.
     Zset(bool, Option<u64>),
 }
 
-/// First bytes of actions.
+/// Encodings of actions.
 mod kind {
     pub(super) const LIST: u8 = 0;
     pub(super) const MOVE: u8 = 1;
     pub(super) const ZSET: u8 = 2;
 }
 
-/// Writes a command that makes one attempt, or waits so long; 0: without end.
+/// Encodes a command that makes one attempt, or blocks for up to `ms` milliseconds; 0: without a
+/// limit.
 pub(super) fn write(ms: u64, action: &Action<'_>, keys: &[&[u8]], out: &mut Encoder<'_>) {
     out.byte(Op::Attempt as u8).word(ms);
-    // No count is 0: the parsers of commands refuse it.
+    // A count is never 0: the parsers of commands refuse it.
     match *action {
         Action::List(end, count) => out.byte(kind::LIST).byte(end as u8).count(count.unwrap_or(0)),
         Action::Move(from, to, target) => {
@@ -51,7 +53,7 @@ pub(super) fn write(ms: u64, action: &Action<'_>, keys: &[&[u8]], out: &mut Enco
     out.keys(keys);
 }
 
-/// Time and attempt of an encoded command.
+/// Splits an encoded command into time and attempt.
 pub(super) fn parts(command: &[u8]) -> Result<(u64, &[u8]), Malformed> {
     let mut from = Decoder(command);
     if from.byte()? != Op::Attempt as u8 {
@@ -65,7 +67,7 @@ fn some(count: u64) -> Option<u64> {
 }
 
 impl<'a> Attempt<'a> {
-    /// Reads it to the end.
+    /// Decodes an attempt.
     pub(crate) fn decode(from: &mut Decoder<'a>) -> Result<Self, Fault> {
         let action = match from.byte()? {
             kind::LIST => Action::List(End::decode(from)?, some(from.count()?)),
@@ -81,7 +83,7 @@ impl<'a> Attempt<'a> {
         Ok(Self { keys, action })
     }
 
-    /// Returns the kind of its keys.
+    /// Returns the type of its keys.
     pub(crate) const fn kind(&self) -> Kind {
         match self.action {
             Action::List(..) | Action::Move(..) => Kind::List,
@@ -89,7 +91,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Returns the maximum number of elements that it takes.
+    /// Returns the maximum number of elements to take.
     pub(crate) const fn wanted(&self) -> u64 {
         match self.action {
             Action::List(_, Some(count)) | Action::Zset(_, Some(count)) => count,
@@ -97,7 +99,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Writes the reply of an attempt that found nothing and does not wait.
+    /// Writes the reply to an attempt that found nothing and does not block.
     pub(super) fn nothing(&self, reply: &mut Reply<'_>) {
         match self.action {
             Action::Move(..) => reply.null(),

@@ -1,9 +1,8 @@
-//! Commands that wait for an element: what clients can ask for, and how that is written into
-//! commands.
+//! Blocking commands: client commands and their encoding.
 //!
-//! Each is an [`Attempt`] with a time to wait. As it stands it is one attempt, which is what
-//! happens between MULTI and EXEC and within sessions; a front wraps it into [`Op::Await`] to get a
-//! place in line (`docs/decisions/0023`).
+//! Each is an [`Attempt`] with a time to wait. By itself it is a single attempt, as executed
+//! between MULTI and EXEC and within sessions; a front wraps it into [`Op::Await`] to queue the
+//! client (`docs/decisions/0023`).
 
 pub(crate) mod attempt;
 mod run;
@@ -26,7 +25,7 @@ use crate::{
     op::Op,
 };
 
-/// The family.
+/// Commands and operations that may block.
 pub const FAMILY: Family = Family {
     commands: COMMANDS,
     operations: &[
@@ -39,7 +38,7 @@ pub const FAMILY: Family = Family {
     ],
 };
 
-/// Flags of commands that may wait.
+/// Flags of blocking commands.
 const WAITS: &[&str] = &["write", "denyoom", "blocking"];
 
 const COMMANDS: &[Spec] = &[
@@ -149,13 +148,13 @@ const COMMANDS: &[Spec] = &[
     ),
 ];
 
-/// Returns how long an encoded command lets its client wait, in milliseconds; 0: without end.
-/// `None`: not such a command.
+/// Returns how long an encoded command may block, in milliseconds; 0: without a limit. `None` if it
+/// is not a blocking command.
 pub fn waits_ms(command: &[u8]) -> Option<u64> {
     attempt::parts(command).ok().map(|(ms, _)| ms)
 }
 
-/// Seconds with a fraction, as milliseconds; the errors are Redis'.
+/// Parses fractional seconds into milliseconds; errors are Redis'.
 fn timeout_ms(text: &[u8], now_ms: u64) -> Result<u64, Refusal> {
     const TEXT_BYTES_MAX: usize = 256;
     const LAST_MS: f64 = i64::MAX as f64;
@@ -175,7 +174,7 @@ fn timeout_ms(text: &[u8], now_ms: u64) -> Result<u64, Refusal> {
     Ok(ms as u64)
 }
 
-/// `key … timeout`.
+/// Encodes a command with the arguments `key … timeout`.
 fn write_pop(
     action: &attempt::Action<'_>,
     r: &Request<'_>,
@@ -226,7 +225,7 @@ fn encode_brpoplpush(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refus
     write_move(End::Right, End::Left, 2, r, out)
 }
 
-/// `timeout numkeys key … side [COUNT n]`.
+/// Encodes a command with the arguments `timeout numkeys key … side [COUNT n]`.
 fn write_mpop(
     action: impl Fn(&[u8], u64) -> Result<attempt::Action<'static>, Refusal>,
     r: &Request<'_>,
@@ -234,7 +233,7 @@ fn write_mpop(
 ) -> Result<(), Refusal> {
     let ms = timeout_ms(r.at(0), r.wall_ms)?;
     let (keys, at) = elements::keys(r, 1, "ERR numkeys should be greater than 0")?;
-    // The word first, as Redis does; then the count.
+    // The side is checked before the count, as in Redis.
     action(r.at(at), 1)?;
     let action = action(r.at(at), elements::pop_count(r, at + 1)?)?;
     attempt::write(ms, &action, &keys, out);

@@ -1,4 +1,4 @@
-//! Clients that wait: what every node does when one gets in line, claims what has come, or leaves.
+//! Blocked clients: execution on every node of joining the queue, claiming elements, and leaving.
 
 use super::attempt::{Action, Attempt, parts};
 use crate::{
@@ -15,12 +15,12 @@ use crate::{
     waits::{Owner, Wait, Waits},
 };
 
-/// The reply to a front whose client has to wait. No attempt says this.
+/// Reply to a front whose client must wait. No attempt has this reply.
 pub const WAITING: &[u8] = b"+WAITING\r\n";
-/// The reply to a claim of a client that is not in line (any more).
+/// Reply to a claim of a client that is not in the queue, or no longer.
 pub const GONE: &[u8] = b"+GONE\r\n";
 
-/// Keys that one look goes through.
+/// Maximum number of keys per poll.
 const LOOK_KEYS_MAX: usize = 1024;
 
 fn write_owner(op: Op, owner: Owner, out: &mut Encoder<'_>) {
@@ -28,7 +28,8 @@ fn write_owner(op: Op, owner: Owner, out: &mut Encoder<'_>) {
     owner.encode(out);
 }
 
-/// Gets in line with a command as it was encoded; `false`: that is none that waits.
+/// Encodes joining the queue with an encoded command; returns `false` if it is not a blocking
+/// command.
 #[must_use]
 pub fn encode_await(owner: Owner, number: u64, command: &[u8], out: &mut Encoder<'_>) -> bool {
     let Ok((_, attempt)) = parts(command) else {
@@ -40,13 +41,13 @@ pub fn encode_await(owner: Owner, number: u64, command: &[u8], out: &mut Encoder
     true
 }
 
-/// Takes what has come.
+/// Encodes a claim.
 pub fn encode_claim(owner: Owner, number: u64, out: &mut Encoder<'_>) {
     write_owner(Op::Claim, owner, out);
     out.count(number);
 }
 
-/// Leaves the line.
+/// Encodes leaving the queue.
 pub fn encode_withdraw(owner: Owner, numbers: &[u64], out: &mut Encoder<'_>) {
     write_owner(Op::Withdraw, owner, out);
     out.length(numbers.len());
@@ -55,40 +56,40 @@ pub fn encode_withdraw(owner: Owner, numbers: &[u64], out: &mut Encoder<'_>) {
     }
 }
 
-/// Removes all that wait at a node which does not claim what has come.
+/// Encodes the removal of all clients of a node that leaves an element unclaimed.
 pub fn encode_depose(seen: Seen, out: &mut Encoder<'_>) {
     write_owner(Op::Depose, seen.owner, out);
     out.count(seen.number).word(seen.version.slot).count(seen.version.index.into());
 }
 
-/// Asks what has come for the clients of a front, from a key on; with `all`, who of them is in
-/// line, too.
+/// Encodes a poll for a front's clients whose turn it is, starting at a key; with `all`, also for
+/// all its queued clients.
 pub fn encode_look(owner: Owner, all: bool, from: &[u8], out: &mut Encoder<'_>) {
     write_owner(Op::Look, owner, out);
     out.byte(u8::from(all)).bytes(from);
 }
 
-/// A client of another node for which an element has arrived, and the command of its last sign.
+/// A client of another node whose turn it is, and the version of its last sign of life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Seen {
-    /// Owner of the client.
+    /// Front of the client.
     pub owner: Owner,
-    /// Number of the client at its owner.
+    /// Number of the client at its front.
     pub number: u64,
-    /// Version at which it joined the line, or last tried in vain.
+    /// Version at which the client joined the queue or last retried without success.
     pub version: Version,
 }
 
-/// The answer to a look.
+/// Answer to a poll.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Look {
     /// Clients of the front whose turn it is.
     pub turns: Vec<u64>,
-    /// Clients of others whose turn it is.
+    /// Clients of other fronts whose turn it is.
     pub others: Vec<Seen>,
-    /// All clients of the front that are in line, in their order, if that was asked for.
+    /// All queued clients of the front, in order, if requested.
     pub all: Option<Vec<u64>>,
-    /// Position at which the next look resumes, if there is more.
+    /// Key at which the next poll resumes; empty if the poll was complete.
     pub next: Vec<u8>,
 }
 
@@ -113,7 +114,7 @@ impl Look {
         out.bytes(&self.next);
     }
 
-    /// Reads an answer.
+    /// Decodes an answer.
     pub fn decode(answer: &[u8]) -> Result<Self, Malformed> {
         let mut from = Decoder(answer);
         let mut look = Self::default();
@@ -143,7 +144,7 @@ fn decode_seen(from: &mut Decoder<'_>) -> Result<Seen, Malformed> {
     Ok(Seen { owner, number, version: Version { slot, index } })
 }
 
-/// Returns the number of elements of a key, if it is of a kind that clients wait for.
+/// Returns type and number of elements of a key, if clients can wait for its type.
 pub(crate) fn elements(store: &dyn Store, key: &[u8]) -> Option<(Kind, u64)> {
     let entry = store.get(Key::new(key).ok()?)?;
     if !matches!(entry.kind, Kind::List | Kind::Zset) {
@@ -152,16 +153,16 @@ pub(crate) fn elements(store: &dyn Store, key: &[u8]) -> Option<(Kind, u64)> {
     Some((entry.kind, Header::from_bytes(&entry.value)?.count))
 }
 
-/// Returns whether a client that joined the line then may take from a key: there is one more
-/// element than those before it take.
+/// Returns whether the client that joined at `since` may pop from a key: the clients before it
+/// leave at least one element.
 fn has_turn(state: &Writing<'_>, since: Version, key: Key<'_>) -> bool {
     let found = elements(state.store, key.bytes());
     found.is_some_and(|(kind, count)| state.waits.has_turn(since, key.bytes(), kind, count))
 }
 
 impl Attempt<'_> {
-    /// Takes from the first key that has something and whose turn it is; `false`: there is none,
-    /// and nothing is said.
+    /// Takes elements from the first key where it is the client's turn. Returns `false`, writing
+    /// nothing, if there is none.
     fn run(
         &self,
         state: &mut Writing<'_>,
@@ -193,7 +194,7 @@ impl Attempt<'_> {
     }
 }
 
-/// Makes one attempt without waiting, as between MULTI and EXEC.
+/// Makes one attempt without blocking, as between MULTI and EXEC.
 pub(super) fn attempt(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -207,8 +208,8 @@ pub(super) fn attempt(
     Ok(())
 }
 
-/// Makes an attempt at the end of the line; if there is nothing, the client stands there from now
-/// on.
+/// Makes an attempt as the last client of the queue; if that finds nothing, the client joins the
+/// queue.
 pub(super) fn wait(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -218,7 +219,7 @@ pub(super) fn wait(
     let wait = Wait::new(owner, number, state.version, from.0)?;
     let attempt = Attempt::decode(from)?;
     state.waits.begin_life(owner);
-    // A front that is not sure repeats it: the place is kept.
+    // A front that is unsure repeats the command: the client retains its position.
     if state.waits.find(owner, number).is_some() {
         return try_again(owner, number, state, reply);
     }
@@ -233,7 +234,7 @@ pub(super) fn wait(
     Ok(())
 }
 
-/// Takes an arrived element for a client, if it is still there.
+/// Takes elements for a queued client, if they are still there.
 pub(super) fn claim(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -265,7 +266,7 @@ fn try_again(
     Ok(())
 }
 
-/// Clients leave; says how many were in line.
+/// Removes clients from the queue; replies with the number removed.
 pub(super) fn withdraw(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -274,7 +275,7 @@ pub(super) fn withdraw(
     let owner = Owner::decode(from)?;
     let start = *from;
     let mut left = 0;
-    // Looked at as a whole before anything is done.
+    // The whole command is checked before it has an effect.
     for _ in 0..from.length()? {
         from.count()?;
     }
@@ -291,8 +292,8 @@ pub(super) fn withdraw(
     Ok(())
 }
 
-/// Removes all clients of a front, one of which has not claimed its element: the whole node is
-/// taken for dead.
+/// Removes all clients of a front, of which one has not claimed its element: the node is taken for
+/// dead.
 pub(super) fn depose(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -308,8 +309,8 @@ pub(super) fn depose(
     Ok(())
 }
 
-/// Looks for arrived elements and the clients that may take them. Not for clients: the answer is no
-/// reply.
+/// Searches for ready keys and the clients whose turn it is. The answer is internal and not a reply
+/// for clients.
 pub(super) fn look(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,

@@ -1,5 +1,5 @@
-//! Unions, intersections and differences of sorted sets, and of sets, whose members then have the
-//! score 1.
+//! Unions, intersections and differences of sorted sets and of sets, whose members have the score
+//! 1.
 
 use std::{collections::BTreeMap, ops::ControlFlow};
 
@@ -32,7 +32,7 @@ enum How {
 }
 
 impl How {
-    /// The event of a result that is stored.
+    /// Returns the name of the event of a stored result.
     const fn stored(self) -> &'static str {
         match self {
             Self::Union => "zunionstore",
@@ -42,7 +42,7 @@ impl How {
     }
 }
 
-/// Aggregation of the scores of a member that several sets have.
+/// Aggregation of the scores of a member from several sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Aggregate {
     Sum = 0,
@@ -53,7 +53,7 @@ enum Aggregate {
 impl Aggregate {
     fn of(self, one: Score, other: Score) -> Score {
         match self {
-            // Two infinities that have no sum make 0, as in Redis.
+            // Opposite infinities add up to 0, as in Redis.
             Self::Sum => one.plus(other).unwrap_or(Score::ZERO),
             Self::Min if other < one => other,
             Self::Max if other > one => other,
@@ -71,7 +71,8 @@ struct Plan<'a> {
     keys: List<'a>,
 }
 
-/// `numkeys key …`, in Redis' words if there are none, and what is behind.
+/// Parses `numkeys key …`; returns the keys and the index of the argument after them. Errors are
+/// Redis'.
 fn keys<'a>(r: &Request<'a>, from: usize) -> Result<(Vec<&'a [u8]>, usize), Refusal> {
     if r.integer(from)? < 1 {
         let text = format!("ERR at least 1 input key is needed for '{}' command", r.name);
@@ -217,7 +218,8 @@ impl Source<'_> {
     }
 }
 
-/// The sets at these keys; `None` for one that is not there.
+/// Returns the set at a key, `None` if it is absent; replies with an error if the key has another
+/// type.
 fn source<'s>(
     store: &'s dyn Store,
     key: Key<'_>,
@@ -255,7 +257,7 @@ fn sources<'s>(
     Ok(Ok(found))
 }
 
-/// Members that all sets have, with their scores, from the smallest set on.
+/// Visits the members that all sets contain, with their scores, iterating over the smallest set.
 fn intersect(
     sources: &[Option<Source<'_>>],
     aggregate: Aggregate,
@@ -278,7 +280,7 @@ fn intersect(
     });
 }
 
-/// The result in the order of scores; `None`: it has more bytes than a batch may copy.
+/// Returns the result in the order of scores; `None` if it has more bytes than a batch may copy.
 fn combined(plan: &Plan<'_>, sources: &[Option<Source<'_>>], meter: &Meter) -> Option<Vec<Member>> {
     let mut bytes = 0;
     let mut scores: BTreeMap<Vec<u8>, Score> = BTreeMap::new();
@@ -322,12 +324,12 @@ fn combined(plan: &Plan<'_>, sources: &[Option<Source<'_>>], meter: &Meter) -> O
         return None;
     }
     let mut members: Vec<Member> = scores.into_iter().collect();
-    // Those of one score stay in the order of their names.
+    // Stable: members with equal scores remain in the order of their names.
     members.sort_by_key(|(_, score)| score.order());
     Some(members)
 }
 
-/// ZUNION, ZINTER, ZDIFF.
+/// Executes ZUNION, ZINTER or ZDIFF.
 pub(super) fn combine(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,
@@ -359,7 +361,7 @@ pub(super) fn combine(
     Ok(())
 }
 
-/// ZINTERCARD.
+/// Executes ZINTERCARD.
 pub(super) fn intersection_size(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,
@@ -386,7 +388,7 @@ pub(super) fn intersection_size(
     Ok(())
 }
 
-/// ZUNIONSTORE, ZINTERSTORE, ZDIFFSTORE.
+/// Executes ZUNIONSTORE, ZINTERSTORE or ZDIFFSTORE.
 pub(super) fn store(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,

@@ -1,16 +1,16 @@
-//! The rows of a member: one with its score, found by its name, and one in the order of scores.
+//! The two rows of a member: one by its name, with the score, and one in the order of scores.
 
 use crate::commands::{
     rows::{Change, View, placed},
     score::Score,
 };
 
-/// Prefix of the names of rows that have a member and its score. Part of the format.
+/// Prefix of rows by name, with the score. Part of the format.
 pub(crate) const MEMBER: &[u8] = &[0];
-/// The same of rows in the order of scores.
+/// Prefix of rows in the order of scores. Part of the format.
 pub(super) const ORDER: u8 = 1;
 
-/// The score in the row of a member, in Redis' words.
+/// Formats the score from a member's row as Redis does.
 pub(crate) fn score_text(value: &[u8]) -> String {
     Score::from_bytes(value).unwrap_or(Score::ZERO).text()
 }
@@ -19,7 +19,7 @@ pub(crate) fn score_text(value: &[u8]) -> String {
 pub(super) type Member = (Vec<u8>, Score);
 
 impl View<'_> {
-    /// The score of a member.
+    /// Returns the score of a member.
     pub(super) fn score(&self, member: &[u8]) -> Option<Score> {
         Score::from_bytes(&self.row(&placed(MEMBER, member))?)
     }
@@ -30,7 +30,7 @@ pub(super) fn order_row(member: &[u8], score: Score) -> Vec<u8> {
 }
 
 impl Change<'_, '_> {
-    /// Gives a member a score, in the place of the one that it had.
+    /// Sets the score of a member, replacing its old one.
     pub(super) fn score(&mut self, member: &[u8], old: Option<Score>, new: Score) {
         if let Some(old) = old {
             self.remove_extra(&order_row(member, old));
@@ -41,7 +41,7 @@ impl Change<'_, '_> {
         self.put_known(&placed(MEMBER, member), &score, length);
     }
 
-    /// Removes a member that has this score.
+    /// Removes a member with this score.
     pub(super) fn drop_member(&mut self, member: &[u8], score: Score) {
         self.remove_extra(&order_row(member, score));
         self.remove_known(&placed(MEMBER, member), Score::BYTES);

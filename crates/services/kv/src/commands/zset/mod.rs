@@ -1,4 +1,4 @@
-//! Sorted sets: what clients can ask for, and how that is written into commands.
+//! Sorted sets: client commands and their encoding.
 
 mod combine;
 mod flag;
@@ -20,7 +20,7 @@ use crate::{
     store::collection::Kind,
 };
 
-/// The family.
+/// Commands and operations on sorted sets.
 pub const FAMILY: Family = Family {
     commands: COMMANDS,
     operations: &[
@@ -571,7 +571,8 @@ fn encode_zlexcount(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusa
     Ok(())
 }
 
-/// A command that may say how it looks and in which direction, or says so by its name.
+/// Encodes a range command. Type and direction are given by the command's name, or else by its
+/// options.
 fn write_range(
     by: Option<By>,
     back: Option<bool>,
@@ -671,7 +672,7 @@ fn encode_zmpop(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// MIN or MAX.
+/// Parses MIN or MAX.
 pub(super) fn is_max(word: &[u8]) -> Result<bool, Refusal> {
     match &*word.to_ascii_lowercase() {
         b"min" => Ok(false),

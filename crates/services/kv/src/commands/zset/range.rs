@@ -1,4 +1,4 @@
-//! Ranges of sorted sets: by rank, by score, by name; and what is asked of one.
+//! Ranges of sorted sets: by rank, score or name; and queries of a range.
 
 use std::ops::ControlFlow;
 
@@ -29,16 +29,16 @@ pub(super) enum By {
     Name,
 }
 
-/// An end of a range of names.
+/// End of a range of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Name<'a> {
-    /// `-`
+    /// `-`: before every name.
     Least,
-    /// `+`
+    /// `+`: after every name.
     Most,
-    /// `[name`
+    /// `[name`: inclusive.
     Including(&'a [u8]),
-    /// `(name`
+    /// `(name`: exclusive.
     Excluding(&'a [u8]),
 }
 
@@ -72,7 +72,7 @@ impl<'a> Name<'a> {
         })
     }
 
-    /// Returns whether a name is not below it, as the lower end of a range.
+    /// Returns whether a name is within this lower end.
     fn is_reached_by(self, name: &[u8]) -> bool {
         match self {
             Self::Least => true,
@@ -82,7 +82,7 @@ impl<'a> Name<'a> {
         }
     }
 
-    /// Returns whether a name is not above it, as the upper end of a range.
+    /// Returns whether a name is within this upper end.
     fn reaches(self, name: &[u8]) -> bool {
         match self {
             Self::Least => false,
@@ -93,7 +93,7 @@ impl<'a> Name<'a> {
     }
 }
 
-/// An end of a range of scores.
+/// End of a range of scores.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Limit {
     score: Score,
@@ -120,10 +120,11 @@ impl Limit {
         Ok(Self { score, excluded })
     }
 
-    /// The first row in the order of scores that is behind it, or the first at it.
+    /// Returns a bound in the order of scores: the first row with this score, or the first one
+    /// after it if `behind`.
     fn row(self, behind: bool) -> Vec<u8> {
         let order = u64::from_be_bytes(self.score.order());
-        // No score has the greatest order.
+        // No score has the largest order.
         let order = order.saturating_add(u64::from(behind));
         [&[ORDER][..], &order.to_be_bytes()].concat()
     }
@@ -141,7 +142,7 @@ pub(super) enum Range<'a> {
 pub(crate) type Visit<'v> = dyn FnMut(&[u8], Score) -> ControlFlow<()> + 'v;
 
 impl<'a> Range<'a> {
-    /// The event of a removal.
+    /// Returns the name of the event of a removal.
     pub(super) const fn removed(&self) -> &'static str {
         match self {
             Self::Ranks(..) => "zremrangebyrank",
@@ -150,12 +151,12 @@ impl<'a> Range<'a> {
         }
     }
 
-    /// From one score to another.
+    /// Parses a range of scores.
     pub(super) fn scores(least: &[u8], most: &[u8]) -> Result<Self, Refusal> {
         Ok(Self::Scores(Limit::parse(least)?, Limit::parse(most)?))
     }
 
-    /// From one name to another.
+    /// Parses a range of names.
     pub(super) fn names(least: &'a [u8], most: &'a [u8]) -> Result<Self, Refusal> {
         Ok(Self::Names(Name::parse(least)?, Name::parse(most)?))
     }
@@ -185,7 +186,7 @@ impl<'a> Range<'a> {
         }
     }
 
-    /// Visits its members in the order of scores, or backwards, without the first `skip`.
+    /// Visits the members in the order of scores, or backwards, after skipping the first `skip`.
     pub(super) fn visit(self, view: &View<'_>, back: bool, skip: u64, visit: &mut Visit<'_>) {
         if let Self::Ranks(start, stop) = self {
             if let Some((first, behind)) = places(start, stop, view.count()) {
@@ -227,7 +228,8 @@ impl<'a> Range<'a> {
         count
     }
 
-    /// Its first row, and the first behind it, if there are no others in between.
+    /// Returns the first row of the range and the one after its last, if all rows in between are in
+    /// the range.
     fn ends(&self, view: &View<'_>) -> Option<(Vec<u8>, Vec<u8>)> {
         match *self {
             Self::Ranks(..) => None,
@@ -240,8 +242,8 @@ impl<'a> Range<'a> {
 }
 
 impl View<'_> {
-    /// Returns the number of members before this row of the order; `None`: the store would have to
-    /// walk to it.
+    /// Returns the number of members before this row of the order; `None` if the store would have
+    /// to count them one by one.
     pub(super) fn rank(&self, row: &[u8]) -> Option<u64> {
         let rank = |row: &[u8]| self.store.rank(self.header.id, row);
         Some(rank(row)?.saturating_sub(rank(&[ORDER])?))
@@ -254,7 +256,7 @@ impl View<'_> {
     }
 }
 
-/// Visits none of the first members.
+/// Wraps a visitor so that it skips the first `count` members.
 fn skipping(count: u64, visit: &mut Visit<'_>) -> impl FnMut(&[u8], Score) -> ControlFlow<()> {
     let mut left = count;
     move |member, score| {
@@ -266,7 +268,8 @@ fn skipping(count: u64, visit: &mut Visit<'_>) -> impl FnMut(&[u8], Score) -> Co
     }
 }
 
-/// Moves an end of a range behind the first members, where the store need not walk there.
+/// Moves an end of a range past the first `count` members, if the store has ranks; returns whether
+/// it did.
 fn passed(view: &View<'_>, from: &mut Vec<u8>, to: &mut Vec<u8>, back: bool, count: u64) -> bool {
     if count == 0 {
         return true;
@@ -290,7 +293,7 @@ fn passed(view: &View<'_>, from: &mut Vec<u8>, to: &mut Vec<u8>, back: bool, cou
     true
 }
 
-/// Members in the order of scores, from one row up to another.
+/// Visits the members from one row of the order to another.
 fn in_order(view: &View<'_>, from: &[u8], to: &[u8], back: bool, visit: &mut Visit<'_>) {
     let span = Span { from, to: Some(to), back };
     view.rows(span, &mut |name, _| {
@@ -305,13 +308,13 @@ fn in_order(view: &View<'_>, from: &[u8], to: &[u8], back: bool, visit: &mut Vis
     });
 }
 
-/// All members in the order of scores.
+/// Visits all members in the order of scores.
 pub(crate) fn all(view: &View<'_>, back: bool, visit: &mut Visit<'_>) {
     in_order(view, &[ORDER], &[ORDER + 1], back, visit);
 }
 
-/// Members from one rank up to another, the highest first if `back`, when ranks count from there,
-/// too. Where the store has to walk to the first one, it does so from the nearer end.
+/// Visits the members from one rank to another, exclusive. If `back`, ranks count from the highest
+/// score, which is visited first. A store without ranks walks from the nearer end.
 fn by_rank(view: &View<'_>, first: u64, behind: u64, back: bool, visit: &mut Visit<'_>) {
     let (wanted, from_end) = (behind - first, view.count().saturating_sub(first));
     let (mut from, mut to, mut skipped) = (vec![ORDER], vec![ORDER + 1], first);
@@ -347,8 +350,8 @@ fn by_rank(view: &View<'_>, first: u64, behind: u64, back: bool, visit: &mut Vis
     });
 }
 
-/// The rows of members from one name to another. Redis promises something only where all scores are
-/// the same; `None`: they are not, and all names have to be compared.
+/// Returns the rows of the members from one name to another, if all scores are equal: only then
+/// does Redis specify the result. `None`: scores differ, and all names must be compared.
 fn by_name(view: &View<'_>, least: Name<'_>, most: Name<'_>) -> Option<(Vec<u8>, Vec<u8>)> {
     let mut ends = [None, None];
     for (end, back) in ends.iter_mut().zip([false, true]) {
@@ -380,21 +383,21 @@ fn by_name(view: &View<'_>, least: Name<'_>, most: Name<'_>) -> Option<(Vec<u8>,
     Some((from, to))
 }
 
-/// Arguments of ZRANGE and its relatives.
+/// Arguments of ZRANGE and related commands.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Query<'a> {
     pub(super) range: Range<'a>,
     pub(super) back: bool,
-    /// Members that are skipped; less than 0: all of them.
+    /// Number of members to skip; negative: all.
     offset: i64,
-    /// Members at most; less than 0: as many as there are.
+    /// Maximum number of members; negative: no limit.
     most: i64,
     pub(super) scores: bool,
 }
 
 impl<'a> Query<'a> {
-    /// `start stop [BYSCORE | BYLEX] [REV] [LIMIT offset count] [WITHSCORES]`, of which the name of
-    /// the command may have said something.
+    /// Parses `start stop [BYSCORE | BYLEX] [REV] [LIMIT offset count] [WITHSCORES]`; some options
+    /// may be given by the command's name.
     pub(super) fn parse(
         r: &Request<'a>,
         from: usize,
@@ -461,7 +464,7 @@ impl<'a> Query<'a> {
         })
     }
 
-    /// Visits what it asks for.
+    /// Visits the members that the query selects.
     pub(super) fn visit(&self, view: &View<'_>, visit: &mut Visit<'_>) {
         let Ok(skip) = u64::try_from(self.offset) else {
             return;

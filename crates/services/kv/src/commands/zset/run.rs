@@ -1,6 +1,6 @@
-//! Sorted sets: what every node does.
+//! Sorted sets: execution on every node.
 //!
-//! Each member has two rows: one with its score, found by its name, and one in the order of scores.
+//! Each member has two rows: one by its name, with the score, and one in the order of scores.
 
 use std::ops::ControlFlow;
 
@@ -25,7 +25,7 @@ use crate::{
     store::{Store, collection::Kind},
 };
 
-/// ZSCORE and ZMSCORE.
+/// Executes ZSCORE or ZMSCORE.
 pub(super) fn scores(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,
@@ -51,7 +51,7 @@ pub(super) fn scores(
     Ok(())
 }
 
-/// ZRANK and ZREVRANK.
+/// Executes ZRANK or ZREVRANK.
 pub(super) fn rank(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,
@@ -83,8 +83,8 @@ pub(super) fn rank(
     Ok(())
 }
 
-/// Returns the number of members before this one, which is there. A store that has to walk does so
-/// from both ends by turns, and the nearer one decides how long it takes.
+/// Returns the rank of an existing member. A store without ranks walks from both ends alternately,
+/// so the nearer end determines the time.
 fn rank_of(set: &View<'_>, member: &[u8], score: Score) -> u64 {
     const STRIDE: u64 = 256;
     if let Some(rank) = set.rank(&order_row(member, score)) {
@@ -113,14 +113,14 @@ fn rank_of(set: &View<'_>, member: &[u8], score: Score) -> u64 {
             }
         }
         if reach > set.count() {
-            // Only if rows are missing.
+            // Reached only if rows are missing.
             return 0;
         }
         reach = reach.saturating_mul(4);
     }
 }
 
-/// ZCOUNT and ZLEXCOUNT.
+/// Executes ZCOUNT or ZLEXCOUNT.
 pub(super) fn count(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,
@@ -136,7 +136,7 @@ pub(super) fn count(
     Ok(())
 }
 
-/// ZRANGE and its relatives.
+/// Executes ZRANGE and related commands.
 pub(super) fn range(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,
@@ -164,7 +164,7 @@ pub(super) fn range(
     Ok(())
 }
 
-/// ZRANDMEMBER.
+/// Executes ZRANDMEMBER.
 pub(super) fn random(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,
@@ -183,7 +183,7 @@ pub(super) fn random(
     Ok(())
 }
 
-/// ZADD and ZINCRBY.
+/// Executes ZADD or ZINCRBY.
 pub(super) fn add(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -197,7 +197,7 @@ pub(super) fn add(
     if pairs.is_empty() || pairs.len() % 2 != 0 || (increments && pairs.len() != 2) {
         return Err(Fault::Malformed);
     }
-    // All of them, before anything changes.
+    // All scores are checked before anything changes.
     let mut scores = pairs.step_by(2);
     if scores.any(|score| Score::from_bytes(score).is_none()) {
         return Err(Fault::Malformed);
@@ -263,7 +263,7 @@ pub(super) fn add(
     Ok(())
 }
 
-/// ZREM.
+/// Executes ZREM.
 pub(super) fn remove(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -292,7 +292,7 @@ pub(super) fn remove(
     Ok(())
 }
 
-/// The members that a query asks for, within what a batch may copy.
+/// Returns the members selected by a query; `None` if they exceed what a batch may copy.
 fn list(
     view: &View<'_>,
     query: &dyn Fn(&View<'_>, &mut super::range::Visit<'_>),
@@ -309,7 +309,7 @@ fn list(
     (bytes <= COPIED_BYTES_MAX).then_some((members, bytes))
 }
 
-/// Returns how many members ZRANGESTORE or ZREMRANGEBY… would find.
+/// Returns the number of members that ZRANGESTORE or ZREMRANGEBY… would select.
 pub(crate) fn found(op: Op, from: &mut Decoder<'_>, store: &dyn Store) -> Result<u64, Fault> {
     let mut key = from.key()?;
     if op == Op::ZRangeStore {
@@ -329,13 +329,13 @@ pub(crate) fn found(op: Op, from: &mut Decoder<'_>, store: &dyn Store) -> Result
     Ok(found)
 }
 
-/// Removes members that are there, and calls that so.
+/// Removes existing members and generates the event `event`.
 fn drop_members(mut set: Change<'_, '_>, key: Key<'_>, members: &[Member], event: &str) {
     if !members.is_empty() {
         set.event(class::ZSET, event);
     }
     if members.len() as u64 == set.header.count {
-        // All of them: their rows need not be touched.
+        // All members are removed: their rows need not be touched.
         set.state.delete(key);
     } else if !members.is_empty() {
         for (member, score) in members {
@@ -345,7 +345,7 @@ fn drop_members(mut set: Change<'_, '_>, key: Key<'_>, members: &[Member], event
     }
 }
 
-/// ZREMRANGEBYRANK, ZREMRANGEBYSCORE, ZREMRANGEBYLEX.
+/// Executes ZREMRANGEBYRANK, ZREMRANGEBYSCORE or ZREMRANGEBYLEX.
 pub(super) fn remove_range(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -372,7 +372,7 @@ pub(super) fn remove_range(
     Ok(())
 }
 
-/// The event of members that were taken from an end.
+/// Returns the name of the event of a pop.
 const fn popped(max: bool) -> &'static str {
     match max {
         true => "zpopmax",
@@ -380,12 +380,12 @@ const fn popped(max: bool) -> &'static str {
     }
 }
 
-/// Takes members from an end.
+/// Selects members from an end; returns also whether they exceed the limit of a reply.
 fn take(set: &View<'_>, max: bool, most: u64) -> (Vec<Member>, bool) {
     let (mut members, mut bytes) = (Vec::new(), 0);
     if most > 0 {
         all(set, max, &mut |member, score| {
-            // Its header and its score are not longer than this.
+            // Header and score have fewer bytes than this.
             bytes += member.len() + 64;
             members.push((member.to_vec(), score));
             match members.len() as u64 >= most || bytes > crate::op::REPLY_BYTES_MAX {
@@ -397,7 +397,7 @@ fn take(set: &View<'_>, max: bool, most: u64) -> (Vec<Member>, bool) {
     (members, bytes > crate::op::REPLY_BYTES_MAX)
 }
 
-/// ZPOPMIN and ZPOPMAX.
+/// Executes ZPOPMIN or ZPOPMAX.
 pub(super) fn pop(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -434,7 +434,7 @@ pub(super) fn pop(
     Ok(())
 }
 
-/// ZMPOP.
+/// Executes ZMPOP.
 pub(super) fn pop_first(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -451,8 +451,8 @@ pub(super) fn pop_first(
     Ok(())
 }
 
-/// Writes key and members in the form of ZMPOP, or without a count key, member and score in that of
-/// BZPOPMIN; `false`: the set is absent, and nothing is written.
+/// Pops from a sorted set. Writes key and members as for ZMPOP, or without a count key, member and
+/// score as for BZPOPMIN. Returns `false`, writing nothing, if the set is absent.
 pub(crate) fn pop_from(
     key: Key<'_>,
     max: bool,
@@ -489,7 +489,8 @@ pub(crate) fn pop_from(
     true
 }
 
-/// Puts members into a new sorted set, in the place of whatever the key has, and calls that so.
+/// Stores members as a new sorted set, which replaces any value of the key, and generates the event
+/// `event`.
 pub(super) fn put_all(
     state: &mut Writing<'_>,
     key: Key<'_>,
@@ -509,7 +510,7 @@ pub(super) fn put_all(
     Ok(())
 }
 
-/// ZRANGESTORE.
+/// Executes ZRANGESTORE.
 pub(super) fn store_range(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,

@@ -1,12 +1,12 @@
-//! What a connection knows of its session.
+//! The session of a connection.
 
 use quorate_replica::front::{Sequenced, SessionId};
 
-/// The session that a connection is attached to.
+/// Session that a connection is attached to.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Attached {
     session: Option<SessionId>,
-    /// The client has received every reply with a sequence number below this.
+    /// The client has received all replies with a sequence number below this.
     acknowledged_below: u64,
 }
 
@@ -15,13 +15,13 @@ impl Attached {
         *self = Self { session: Some(session), acknowledged_below: 0 };
     }
 
-    /// Raises the acknowledged number, never backwards: acknowledged replies may be forgotten
-    /// already.
+    /// Raises the acknowledged number. It never decreases: acknowledged replies may already be
+    /// dropped.
     pub(super) fn acknowledge(&mut self, below: u64) {
         self.acknowledged_below = self.acknowledged_below.max(below);
     }
 
-    /// A number of the session, if there is one.
+    /// Returns a number in the session, if the connection has one.
     pub(super) fn at(&self, sequence: u64) -> Option<Sequenced> {
         Some(Sequenced {
             session: self.session?,

@@ -1,10 +1,10 @@
-//! A password that is being checked, and what comes then.
+//! A password check in progress, and the action that follows it.
 
 use quorate_access::Claim;
 
 use crate::resp::reply::Version;
 
-/// A password that is being checked.
+/// A password check in progress.
 #[derive(Debug)]
 pub(super) struct Checking {
     pub(super) ticket: u64,
@@ -12,7 +12,7 @@ pub(super) struct Checking {
     pub(super) then: Then,
 }
 
-/// Action once the password is right.
+/// Action after the right password.
 #[derive(Debug)]
 pub(super) enum Then {
     Ok,

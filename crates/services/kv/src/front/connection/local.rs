@@ -1,4 +1,5 @@
-//! Commands that a connection answers itself: greetings, its own settings, transactions' brackets.
+//! Commands that a connection answers itself: greetings, its own settings, the brackets of
+//! transactions.
 
 use quorate_replica::front::{Requests, Sequenced};
 
@@ -26,7 +27,7 @@ use crate::{
 };
 
 impl Connection {
-    /// A command that needs no data.
+    /// Handles a command that needs no data.
     pub(super) fn local(
         &mut self,
         local: Local,
@@ -83,7 +84,7 @@ impl Connection {
         }
     }
 
-    /// CLIENT UNBLOCK: what becomes of the other client is known later, if it waits.
+    /// Handles CLIENT UNBLOCK. If the other client is blocked, the result is known later.
     fn unblock(&mut self, arguments: &Arguments<'_>, shared: &mut Shared) {
         if self.multi.is_some() {
             let text =
@@ -101,7 +102,7 @@ impl Connection {
         }
     }
 
-    /// EXEC that cannot be: the transaction ends.
+    /// Aborts EXEC and ends the transaction.
     pub(super) fn abort_exec(&mut self, why: &str, shared: &mut Shared) {
         if self.take_multi().is_some() {
             self.watching.end_epoch();
@@ -113,7 +114,7 @@ impl Connection {
 
     fn not_in_multi(&mut self, local: Local, shared: &mut Shared) {
         match local {
-            // These two leave the transaction as it is, as in Redis.
+            // These two leave the transaction unchanged, as in Redis.
             Local::Multi => {
                 self.reply(shared, |r| r.error("ERR MULTI calls can not be nested"));
             }
@@ -124,7 +125,7 @@ impl Connection {
         }
     }
 
-    /// Leaves the reply in the scratch buffer; it may be wanted at once or in a transaction.
+    /// Writes the reply into the scratch buffer, to be sent at once or queued in a transaction.
     fn simple(
         &mut self,
         local: Local,
@@ -202,7 +203,7 @@ impl Connection {
         shared.reply = reply;
     }
 
-    /// OBJECT and MEMORY of a key: a query like other reads.
+    /// Handles OBJECT and MEMORY of a key: a query like other reads.
     fn inspect(
         &mut self,
         local: Local,
@@ -226,7 +227,7 @@ impl Connection {
         self.encoded(encoded, name, shared, requests);
     }
 
-    /// Ends the transaction: what was queued becomes one command.
+    /// Ends the transaction: the queued commands become one command.
     pub(super) fn exec(
         &mut self,
         at: Option<Sequenced>,
@@ -260,7 +261,7 @@ impl Connection {
         self.reply(shared, |r| r.ok());
     }
 
-    /// A linearizable read of versions, even on a connection that reads stale data.
+    /// Reads versions, linearizably even on a connection that reads stale data.
     fn watch(&mut self, arguments: &Arguments<'_>, shared: &mut Shared) {
         let keys = arguments.from(1);
         let bytes = keys.iter().map(<[u8]>::len).sum();
@@ -274,7 +275,7 @@ impl Connection {
         self.order.push_read(read, self.version);
     }
 
-    /// [watch-4] Looks at the absent keys of an epoch once more, right before its EXEC.
+    /// [watch-4] Reads the absent keys of an epoch again, right before its EXEC.
     fn watch_again(&mut self, epoch: u64) {
         let absent = self.watching.absent(epoch);
         if !absent.is_empty() {
@@ -299,7 +300,7 @@ impl Connection {
         }
         self.subscriptions.clear(self.id, &mut shared.channels);
         for of in SPACES {
-            // A SUBSCRIBE before it in a pipeline is answered later.
+            // A SUBSCRIBE pipelined before this request may be answered later.
             for name in self.will_listen(of) {
                 self.listen_as((of, false), &name, true);
             }
@@ -324,7 +325,7 @@ impl Connection {
         }
     }
 
-    /// The answer to HELLO.
+    /// Sends the reply to HELLO.
     pub(super) fn welcome(&mut self, version: Version, name: Option<&[u8]>, shared: &mut Shared) {
         let named = name.map_or(Ok(()), |name| shared.roster.set_name(self.seat, name));
         if let Err(text) = named {
@@ -351,7 +352,7 @@ impl Connection {
         });
     }
 
-    /// Each channel has a reply of its own, so each is a request of its own.
+    /// Subscribes to each name as a request of its own, since each has its own reply.
     fn subscribe(&mut self, of: Listening, arguments: &Arguments<'_>, shared: &mut Shared) {
         let names = arguments.from(1);
         if let Err(text) = self.subscriptions.admits(of, &names) {
@@ -370,7 +371,7 @@ impl Connection {
             }
             return;
         }
-        // Those behind which this stands in a pipeline, too.
+        // Includes the subscriptions of requests pipelined before this one.
         let names = self.will_listen(of);
         if names.is_empty() {
             self.order.silent = false;
@@ -383,12 +384,12 @@ impl Connection {
         }
     }
 
-    /// From its place among the requests on, the connection listens to this, or no more.
+    /// Subscribes to a name, or unsubscribes, from this position among the requests on.
     fn listen(&mut self, name: &[u8], what: (Listening, bool)) {
         self.listen_as(what, name, false);
     }
 
-    /// The same, perhaps without a word.
+    /// Like `listen`, optionally without a reply.
     fn listen_as(&mut self, (of, listen): (Listening, bool), name: &[u8], silent: bool) {
         self.order.silent = silent;
         let read = Read {
@@ -399,7 +400,7 @@ impl Connection {
         self.order.push_read(read, self.version);
     }
 
-    /// CLIENT REPLY.
+    /// Handles CLIENT REPLY.
     pub(super) fn hush(&mut self, arguments: &Arguments<'_>, shared: &mut Shared) {
         if self.multi.is_some() {
             let text =
@@ -413,7 +414,7 @@ impl Connection {
                 self.reply(shared, |r| r.ok());
             }
             b"off" => self.quiet = Quiet::Yes,
-            // One that wants none does not get more by this.
+            // A client that has turned replies off does not get more of them by SKIP.
             b"skip" if self.quiet == Quiet::Yes => {}
             b"skip" => self.quiet = Quiet::Once,
             _ => self.refuse(SYNTAX, shared),
@@ -421,7 +422,7 @@ impl Connection {
     }
 }
 
-/// Returns whether this asks a command for its subcommands.
+/// Returns whether the request is for a command's HELP.
 fn is_help(arguments: &Arguments<'_>) -> bool {
     arguments.at(1).eq_ignore_ascii_case(b"help")
 }

@@ -1,5 +1,5 @@
-//! AUTH and ACL: who a connection is. Passwords are checked by another thread; what comes behind
-//! waits until that is done.
+//! AUTH and ACL: the identity of a connection. Another thread checks passwords; later requests of
+//! the connection wait for the result.
 
 use quorate_access::{Claimed, Name, NotChecked, Role, name::DEFAULT};
 use quorate_replica::front::Requests;
@@ -28,7 +28,7 @@ const TOO_MANY: &str = "BUSY too many passwords are being checked; try again";
 const BY_OPERATORS: &str = "ERR users are changed with `quorate user`, at the admin address";
 
 impl Connection {
-    /// `AUTH [user] password`.
+    /// Handles `AUTH [user] password`.
     pub(super) fn auth(
         &mut self,
         arguments: &Arguments<'_>,
@@ -43,7 +43,7 @@ impl Connection {
         self.check(name, password, Then::Ok, shared, requests);
     }
 
-    /// `HELLO version AUTH user password [SETNAME name]`.
+    /// Handles `HELLO version AUTH user password [SETNAME name]`.
     pub(super) fn hello_auth(
         &mut self,
         greeting: (Version, Option<&[u8]>),
@@ -55,7 +55,7 @@ impl Connection {
         self.check(name, password, then, shared, requests);
     }
 
-    /// Returns the error with which HELLO without AUTH is refused, if it is.
+    /// Returns the error for HELLO without AUTH, if the client must authenticate.
     pub(super) fn hello_refused(&mut self, requests: &dyn Requests) -> Option<&'static str> {
         let standing = self.login.standing(requests);
         (standing == Standing::Nothing).then_some(NO_AUTH_HELLO)
@@ -74,7 +74,7 @@ impl Connection {
         };
         let claim = match Claimed::of(users, name) {
             Claimed::Pointless => return self.refuse(NO_PASSWORD, shared),
-            // Whatever is given: it needs none.
+            // No password is needed, so any is accepted.
             Claimed::Granted => return self.logged_in(None, then, shared),
             Claimed::ToProve(claim) => claim,
         };
@@ -87,7 +87,7 @@ impl Connection {
         }
     }
 
-    /// Handles the verdict of another thread on the password.
+    /// Handles the result of a password check from the other thread.
     pub(crate) fn judged(
         &mut self,
         ticket: u64,
@@ -120,7 +120,7 @@ impl Connection {
         }
     }
 
-    /// ACL and its subcommands; the reply is for the caller to give.
+    /// Handles ACL and its subcommands; the caller sends the reply.
     pub(super) fn acl(
         &self,
         arguments: &Arguments<'_>,

@@ -1,15 +1,15 @@
-//! CLIENT REPLY: the replies that a client wants. Messages of subscriptions, and their
-//! confirmations, are sent in any case, as in Redis.
+//! CLIENT REPLY: the replies that a client wants. Messages and confirmations of subscriptions are
+//! sent in any case, as in Redis.
 
-/// The replies that a connection wants.
+/// Suppression of replies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Quiet {
-    /// All.
+    /// All replies are sent.
     #[default]
     No,
-    /// All but the next.
+    /// The next reply is suppressed.
     Once,
-    /// None, until it says otherwise.
+    /// Replies are suppressed until the client turns them on.
     Yes,
 }
 

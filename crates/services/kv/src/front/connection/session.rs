@@ -1,4 +1,4 @@
-//! QUORATE: numbered commands that are executed once over any number of connections, and state.
+//! QUORATE: numbered commands, executed once over any number of connections, and state.
 
 use quorate_core::record::Class;
 use quorate_replica::front::{Requests, SessionId};
@@ -30,14 +30,15 @@ const HELP: [&str; 9] = [
     "QUORATE HELP -- this",
 ];
 
-/// Permitted values of a bound.
+/// Permitted staleness bounds.
 const BOUND_MS: std::ops::RangeInclusive<u64> = 1..=3_600_000;
 
 const NO_SESSION: &str = "NOSESSION not executed now: this connection has no session; \
     register one with QUORATE SESSION or attach one with QUORATE SESSION <id>";
 
 impl Connection {
-    /// Returns whether this is the one QUORATE command that belongs inside a transaction.
+    /// Returns whether this is QUORATE SEQ with EXEC, the only QUORATE command allowed within a
+    /// transaction.
     pub(super) fn is_sequenced_exec(&self, arguments: &Arguments<'_>) -> bool {
         arguments.len() == 4
             && arguments.at(0).eq_ignore_ascii_case(b"quorate")
@@ -71,8 +72,8 @@ impl Connection {
             (b"digest", 2) => {
                 let mut query = Vec::new();
                 encode_digest(&mut Encoder(&mut query));
-                // It names the position up to which all is applied: between two commands of a batch
-                // there is none.
+                // The reply has the applied position, and there is none between two commands of a
+                // batch.
                 let read = Read { alone: true, ..Read::plain(query, self.fresh) };
                 self.order.push_read(read, self.version);
             }
@@ -88,7 +89,7 @@ impl Connection {
         }
     }
 
-    /// `QUORATE CLASS`: says when writes of this connection are answered, or chooses it
+    /// Handles `QUORATE CLASS`: reports or sets when writes of this connection are answered
     /// ([class-2]).
     fn class(&mut self, word: &[u8], shared: &mut Shared, requests: &dyn Requests) {
         let lasting = match &*word.to_ascii_lowercase() {
@@ -102,7 +103,7 @@ impl Connection {
             }
             b"durable" => true,
             b"group" => false,
-            // [less-6] Replies here report the effect of a command, and that is known when it is
+            // [less-6] Replies report the effect of a command, which is known only when it is
             // decided.
             b"volatile" if requests.status().class == Class::Durable => {
                 let text = "ERR the cluster is durable, and a reply tells what a command did: that is not known before it is \
@@ -118,7 +119,7 @@ impl Connection {
         self.reply(shared, |r| r.ok());
     }
 
-    /// `QUORATE READ`: says how fresh the answers to reads are, or chooses it.
+    /// Handles `QUORATE READ`: reports or sets the freshness of reads.
     fn read_mode(&mut self, arguments: &Arguments<'_>, shared: &mut Shared) {
         let word = |at: usize| arguments.iter().nth(at).unwrap_or_default().to_ascii_lowercase();
         let (mode, bound) = (word(0), word(1));
@@ -167,8 +168,8 @@ impl Connection {
         }
     }
 
-    /// `QUORATE SEQ n command…`: through the log even if it only reads, so that a repetition gets
-    /// the same reply.
+    /// Handles `QUORATE SEQ n command…`: sent through the log even if it only reads, so that a
+    /// repetition gets the same reply.
     fn sequenced(
         &mut self,
         arguments: &Arguments<'_>,
@@ -205,14 +206,14 @@ fn parse_sequence(text: &[u8]) -> Option<u64> {
     parse_integer(text).and_then(|n| u64::try_from(n).ok()).filter(|&n| n > 0)
 }
 
-/// `slot.index`.
+/// Parses `slot.index`.
 fn parse_session(text: &[u8]) -> Option<SessionId> {
     let (slot, index) = std::str::from_utf8(text).ok()?.split_once('.')?;
     let number = |text: &str| parse_integer(text.as_bytes()).and_then(|n| u64::try_from(n).ok());
     Some(SessionId { slot: number(slot)?, index: u32::try_from(number(index)?).ok()? })
 }
 
-/// Encodes the command behind `SEQ n` into the scratch buffer.
+/// Encodes the command after `SEQ n` into the scratch buffer.
 fn encode_inner(
     inner: &Arguments<'_>,
     shared: &mut Shared,

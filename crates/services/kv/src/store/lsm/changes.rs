@@ -1,4 +1,4 @@
-//! Changes that were committed and are not in the tree yet: the layer above it.
+//! Committed changes that are not in the tree yet: a layer above it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,33 +11,33 @@ use crate::store::{
     table::{Record, Table},
 };
 
-/// Approximate overhead of an entry in addition to its bytes.
+/// Approximate overhead of an entry beyond its bytes.
 const ENTRY_BYTES: usize = 64;
 
-/// Rows of a collection; `None`: the row was removed.
+/// Changed rows of a collection; `None`: the row was removed.
 pub(super) type ChangedRows = BTreeMap<Box<[u8]>, Option<Box<[u8]>>>;
 
-/// Deadlines with their keys; `false`: the deadline was removed.
+/// Changed deadlines with their keys; `false`: the deadline was removed.
 pub(super) type ChangedDeadlines = BTreeMap<(u64, Box<[u8]>), bool>;
 
 /// Changes of one generation, and of the metadata.
 #[derive(Debug)]
 pub(super) struct Changes {
-    /// State of the tree with these changes.
+    /// State of the tree once these changes are in it.
     pub(super) state: State,
-    /// Generation of the keys; in a load not the one of the tree's state.
+    /// Generation of the keys. During a load it differs from that of the state.
     pub(super) generation: u64,
-    /// [`Version::ABSENT`] stands for a key that was removed.
+    /// A record with [`Version::ABSENT`] stands for a removed key.
     pub(super) data: Table,
     /// Deadlines of keys, and of fields.
     pub(super) deadlines: [ChangedDeadlines; 2],
     pub(super) rows: BTreeMap<Id, ChangedRows>,
-    /// Collections that no key names any more.
+    /// Dropped collections: no key has their id.
     pub(super) ended: BTreeSet<Id>,
     pub(super) meta: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
-    /// Bytes in memory, about.
+    /// Approximate bytes in memory.
     pub(super) held: usize,
-    /// Bytes that were written, whether still held or replaced since.
+    /// Bytes written, those overwritten since included.
     pub(super) written: usize,
 }
 
@@ -56,7 +56,7 @@ impl Changes {
         }
     }
 
-    /// Creates changes for some keys of a load, which leave the tree's state as it was.
+    /// Creates changes for keys of a load, which do not alter the tree's state.
     pub(super) fn of_load(state: State, generation: u64) -> Self {
         Self { generation, ..Self::new(state) }
     }
@@ -69,12 +69,12 @@ impl Changes {
         self.data.put(position, key, value, stamp);
     }
 
-    /// Returns whether keys and rows are the same as below.
+    /// Returns whether no keys or rows are changed.
     pub(super) fn is_empty(&self) -> bool {
         self.data.len() == 0 && self.rows.is_empty()
     }
 
-    /// Sets a row, or removes it.
+    /// Sets a row, or removes it if `value` is `None`.
     pub(super) fn set_row(&mut self, id: Id, name: &[u8], value: Option<&[u8]>) {
         let bytes = ENTRY_BYTES + name.len() + value.map_or(0, <[u8]>::len);
         self.written += bytes;
@@ -89,14 +89,13 @@ impl Changes {
         rows.insert(name.into(), value.map(Box::from));
     }
 
-    /// Returns a row; `None`: it is not known here.
+    /// Returns a changed row; the outer `None` means that it is not in this layer.
     pub(super) fn row(&self, id: Id, name: &[u8]) -> Option<Option<&[u8]>> {
         let row = self.rows.get(&id)?.get(name)?;
         Some(row.as_deref())
     }
 
-    /// Ends a collection that no key names any more: its rows are removed from the tree after this
-    /// has arrived there.
+    /// Drops a collection. Its rows are removed from the tree after this layer is written.
     pub(super) fn end(&mut self, id: Id) {
         self.held += ENTRY_BYTES;
         self.written += ENTRY_BYTES;
@@ -111,7 +110,7 @@ impl Changes {
 
     /// Ends an atomic unit.
     pub(super) fn commit(&mut self, meta: &[MetaChange]) {
-        // Also commands that change nothing take their time when the log replays them.
+        // Commands without changes take time too when the log replays them.
         self.written += ENTRY_BYTES;
         for change in meta {
             let bytes = change.key.len() + change.value.as_ref().map_or(0, Vec::len);
@@ -121,7 +120,7 @@ impl Changes {
         }
     }
 
-    /// Begins another generation: nothing of this one is visible any more.
+    /// Begins another generation: the changes of this one are no longer visible.
     pub(super) fn clear(&mut self) {
         self.data = Table::default();
         self.deadlines = <[ChangedDeadlines; 2]>::default();

@@ -1,15 +1,15 @@
-//! How the store and its disk are.
+//! Condition of the store and its disk.
 
 use std::fmt;
 
 /// Condition of the store and its disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Condition {
-    /// Nothing is wrong.
+    /// No known problem.
     Well,
-    /// The writer waits for the disk. Commits go on in memory while there is room for them.
+    /// The writer waits for the disk. Commits continue in memory while there is space for them.
     Waiting(String),
-    /// The tree takes nothing any more. It can be read.
+    /// The tree accepts no more writes. It can still be read.
     Failed(String),
     /// The tree is not open.
     Closed(String),

@@ -1,5 +1,4 @@
-//! Disk functions that the store needs apart from the tree: the place where tests let it fill up
-//! and fail.
+//! Disk operations of the store apart from the tree; tests simulate a full or failing disk here.
 
 use std::{
     fmt,
@@ -8,50 +7,50 @@ use std::{
     path::Path,
 };
 
-/// Bytes that an attempt to write takes.
+/// Bytes written by a test write.
 const TRIED_BYTES: usize = 64 << 10;
 
-/// Access to the tree that is about to be made.
+/// Kind of access to the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// A folder becomes a tree again, or a new one.
+    /// A folder is opened as a tree, or a new tree is created.
     Open,
-    /// Something is looked up.
+    /// A lookup.
     Read,
-    /// A unit of changes goes in.
+    /// A write of a batch of changes.
     Write,
 }
 
-/// Bytes of a file system.
+/// Space of a file system, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// Bytes that may still be written.
+    /// Bytes available for writing.
     pub free: u64,
-    /// In all.
+    /// Total bytes.
     pub total: u64,
 }
 
-/// The disk under a store.
+/// The disk of a store.
 pub trait Disk: fmt::Debug + Send + Sync {
     /// Returns the space of the file system of this folder.
     fn room(&self, folder: &Path) -> io::Result<Room>;
 
-    /// Checks that the file system takes writes: writes a little, and removes it.
+    /// Checks that the file system accepts writes: writes a little and removes it.
     fn try_writing(&self, folder: &Path) -> io::Result<()>;
 
-    /// Makes the names in a folder durable.
+    /// Makes the entries of a folder durable.
     fn sync_names(&self, folder: &Path) -> io::Result<()> {
         File::open(folder)?.sync_all()
     }
 
-    /// Asked before each access; an error takes its place.
+    /// Called before each access; an error replaces the access.
     fn allows(&self, access: Access) -> io::Result<()> {
         let _ = access;
         Ok(())
     }
 }
 
-/// The one that the machine has.
+/// The machine's disk.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealDisk;
 
@@ -65,7 +64,8 @@ impl Disk for RealDisk {
     }
 
     fn try_writing(&self, folder: &Path) -> io::Result<()> {
-        // In it, if it is there: it may be a file system of its own. The library ignores the file.
+        // Inside the folder if it exists, since it may be a file system of its own. The library
+        // ignores the file.
         let place = if folder.is_dir() { folder.join("try") } else { folder.with_extension("try") };
         let written = write_some(&place);
         let removed = fs::remove_file(&place);

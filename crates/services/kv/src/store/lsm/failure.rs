@@ -1,4 +1,4 @@
-//! Why the store cannot use its tree, and which panics around the tree it gets over.
+//! Failures of the tree, and the panics that the store survives.
 
 use std::{cell::Cell, error::Error as StdError, io, path::PathBuf, thread};
 
@@ -7,17 +7,17 @@ use thiserror::Error;
 
 use super::layout::FORMAT;
 
-/// The store could not be opened, or made durable.
+/// Error: the store could not be opened, or made durable.
 #[derive(Debug, Error)]
 #[error("store {}: {failure}", path.display())]
 pub struct StoreError {
-    /// Its folder.
+    /// Folder of the store.
     pub path: PathBuf,
     #[source]
     pub failure: Failure,
 }
 
-/// Why something was not done with the tree.
+/// Reason why an operation on the tree failed.
 #[derive(Debug, Error)]
 pub enum Failure {
     /// The disk is full.
@@ -26,29 +26,29 @@ pub enum Failure {
     /// The disk failed; it may recover.
     #[error("{0}")]
     Disk(#[source] io::Error),
-    /// The library takes no more writes: one of its own failed, or one of its threads panicked. It
-    /// may do better when it is opened again.
+    /// The library accepts no more writes: one of its own failed, or one of its threads panicked.
+    /// Reopening may help.
     #[error("an earlier write, or one in the background, failed")]
     Poisoned,
-    /// Newly written data is damaged: so the disk failed.
+    /// Newly written data is damaged, so the disk is at fault.
     #[error("a new tree cannot be read: {0}")]
     NewIsDamaged(#[source] Box<dyn StdError + Send + Sync>),
     /// The contents are damaged; the log can rebuild them.
     #[error("{0}")]
     Damaged(#[source] Box<dyn StdError + Send + Sync>),
-    /// Another process has it.
+    /// Another process has opened the tree.
     #[error("in use by another process")]
     InUse,
-    /// Another version of the library made it.
+    /// Another version of the library created the tree.
     #[error("{0}")]
     LibraryVersion(#[source] fjall::Error),
-    /// Another version of this program made it.
+    /// Another version of this program created the tree.
     #[error("format {0}, but this version knows {FORMAT} only")]
     Format(u8),
     /// The tree is being opened, or set aside.
     #[error("it is not open")]
     NotOpen,
-    /// The store is not well, for the reason that it gives.
+    /// The store is unavailable, for this reason.
     #[error("{0}")]
     Unwell(String),
     /// The library panicked.
@@ -64,7 +64,7 @@ impl Failure {
         Self::Damaged(detail.into())
     }
 
-    /// Returns whether it may pass by itself, or after an operator repairs the disk.
+    /// Returns whether the failure may pass by itself, or after an operator repairs the disk.
     pub(super) const fn may_pass(&self) -> bool {
         matches!(self, Self::Full(_) | Self::Disk(_) | Self::Poisoned | Self::NewIsDamaged(_))
     }
@@ -74,8 +74,8 @@ impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Full(error),
-            // A file that is missing, too short, or not what it should be: then places in it are
-            // looked for where none can be.
+            // A file is missing, truncated, or has wrong contents, which lead to offsets outside
+            // it.
             io::ErrorKind::NotFound
             | io::ErrorKind::UnexpectedEof
             | io::ErrorKind::InvalidData
@@ -110,8 +110,8 @@ pub(super) fn catches_panics() {
 /// process at other panics.
 ///
 /// A panic of one of the library's threads reaches the store as [`Failure::Poisoned`], with the
-/// next write. But a hook for panics decides before that, on the thread that panics, and the
-/// library starts its threads itself, without notice: only their name identifies them.
+/// next write. But a panic hook decides before that, on the panicking thread, and the library
+/// starts its threads itself, without notice: only their name identifies them.
 pub fn gets_over_panics_here() -> bool {
     const LIBRARY_THREAD: &str = "fjall:worker";
     PANICS_ARE_CAUGHT.get() || thread::current().name() == Some(LIBRARY_THREAD)
@@ -121,14 +121,15 @@ pub fn gets_over_panics_here() -> bool {
 mod tests {
     use super::*;
 
-    /// Should the library call its threads otherwise, a panic there would end the node again.
+    /// The library's threads have the expected name; otherwise a panic in one of them would end the
+    /// node.
     #[test]
     fn threads_of_the_library_are_known() {
         let folder = tempfile::tempdir().unwrap();
         let database = fjall::Database::builder(folder.path()).open().unwrap();
         let tree = database.keyspace("kv", Default::default).unwrap();
         tree.insert("key", "value").unwrap();
-        // A thread names itself when it first runs, and one of them has run when this is done.
+        // A thread sets its name when it first runs, and one of them has run after this call.
         tree.rotate_memtable_and_wait().unwrap();
         let tasks = std::fs::read_dir("/proc/self/task").unwrap();
         let names = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")));

@@ -1,5 +1,5 @@
-//! An image of the store on disk: the tree as it was, by the library's own snapshot, and the layers
-//! that were above it then.
+//! Snapshot of the store on disk: the library's snapshot of the tree, with the layers above it at
+//! that time.
 
 use std::{borrow::Cow, cell::OnceCell, collections::VecDeque, ops::Bound, sync::Arc};
 
@@ -18,11 +18,11 @@ use crate::store::{
     merge::Merge,
 };
 
-/// An entry of the tree, or why it cannot be read.
+/// Entry of the tree, or the reason why it cannot be read.
 type Read = Result<(Slice, Slice), Failure>;
 
-/// Entries of the tree in their order, of which some were read and not passed yet. To find a place
-/// in the tree anew reads a good deal of it.
+/// Entries of the tree in order, some of them read ahead and not passed yet. Finding a position in
+/// the tree again would read much of it.
 struct Stored {
     fresh: Box<dyn Iterator<Item = Read> + Send>,
     ahead: VecDeque<(Slice, Slice)>,
@@ -33,7 +33,7 @@ impl Stored {
         Self { fresh: Box::new(fresh), ahead: VecDeque::new() }
     }
 
-    /// Returns the entries not passed yet; those read for it are kept in `ahead`.
+    /// Returns the entries not passed yet. Newly read ones are added to `ahead`.
     fn not_passed(&mut self) -> impl Iterator<Item = Read> {
         let again: Vec<Read> = self.ahead.iter().cloned().map(Ok).collect();
         let ahead = &mut self.ahead;
@@ -45,7 +45,7 @@ impl Stored {
         again.into_iter().chain(fresh)
     }
 
-    /// Drops the entries that were passed.
+    /// Drops passed entries from the front.
     fn pass(&mut self, passed: impl Fn(&[u8]) -> bool) {
         while self.ahead.front().is_some_and(|(key, _)| passed(key)) {
             self.ahead.pop_front();
@@ -53,12 +53,12 @@ impl Stored {
     }
 }
 
-/// The image. It holds the tree open.
+/// Snapshot in progress. It keeps the tree open.
 pub(super) struct Image {
     keys: Stored,
-    /// Rows of the collection that it is in the middle of.
+    /// Rows of the current collection.
     rows: Option<Stored>,
-    /// Uppermost first. Nothing changes them any more.
+    /// Layers, uppermost first. They do not change any more.
     layers: Vec<Arc<Changes>>,
     cursor: Cursor,
     generation: u64,
@@ -70,7 +70,7 @@ fn nonsense() -> Failure {
 }
 
 impl Image {
-    /// Creates an image of this tree, below these layers.
+    /// Creates a snapshot of this tree and the layers above it.
     pub(super) fn new(tree: Past, layers: Vec<Arc<Changes>>, generation: u64) -> Self {
         let cursor = Cursor::default();
         let first = data_key(generation, cursor.position(), b"");
@@ -159,7 +159,7 @@ impl Image {
     }
 }
 
-/// Rows of a layer; `None`: one that was removed.
+/// Returns the rows of a layer; `None` stands for a removed row.
 pub(super) fn changed<'a>(
     rows: impl Iterator<Item = (&'a Box<[u8]>, &'a Option<Box<[u8]>>)>,
 ) -> impl Iterator<Item = (Cow<'a, [u8]>, Option<Bytes<'a>>)> {

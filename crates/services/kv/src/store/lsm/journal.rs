@@ -1,11 +1,12 @@
-//! The library's journal after a loss of power: what stands behind its last whole batch is cut off.
+//! Repair of the library's journal after a power loss: everything after its last whole batch is cut
+//! off.
 //!
-//! Read in fjall 3.1: a batch is a start with its number of items, the items, and an end with a
-//! checksum of the items. At a start the library reads the journals, and drops a last batch without
-//! an end by itself; but a batch that has its end and not all between, which a loss of power can
-//! leave in what was not synced, is an error to it. All but the newest journal were synced as a
-//! whole before the next one was begun, so only the newest can have such a tail; whatever comes
-//! before a sync is whole there. Whole batches of it are exactly the ones that are read here.
+//! From the source of fjall 3.1: a batch is a start with the number of items, the items, and an end
+//! with a checksum of the items. At start the library reads the journals and drops a last batch
+//! without an end by itself; but a batch with an end and a gap before it, which a power loss can
+//! leave in unsynced data, is an error to it. All journals but the newest were synced completely
+//! before the next one was begun, so only the newest can have such a tail; whatever precedes a sync
+//! is whole. This parser accepts exactly the batches that the library accepts.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -15,7 +16,7 @@ use std::{
 
 use xxhash_rust::xxh3::Xxh3;
 
-/// First bytes of what a journal consists of.
+/// Tags: the first byte of each part of a journal.
 mod tag {
     pub(super) const START: u8 = 1;
     pub(super) const ITEM: u8 = 2;
@@ -30,14 +31,14 @@ const START_BYTES: usize = 4 + 8;
 /// Bytes after the tag of an item: type, compression, keyspace, lengths of key, value and stored
 /// value.
 const ITEM_BYTES: usize = 1 + 1 + 8 + 2 + 4 + 4;
-/// Offsets of its lengths.
+/// Offsets of the lengths in an item.
 const KEY_LENGTH: usize = 10;
 const VALUE_LENGTH: usize = 16;
 const CLEAR_BYTES: usize = 8;
 const CHUNK_BYTES: u64 = 64 << 10;
 
-/// Cuts the newest journal in this folder behind its last whole batch; says what was cut off, if
-/// anything was but prepared zeros.
+/// Cuts off the newest journal in this folder after its last whole batch. Returns a description of
+/// the loss, unless the rest was preallocated zeros.
 pub(super) fn cut(folder: &Path) -> io::Result<Option<String>> {
     let Some(path) = newest(folder)? else {
         return Ok(None);
@@ -53,7 +54,7 @@ pub(super) fn cut(folder: &Path) -> io::Result<Option<String>> {
     Ok(Some(format!("{bytes} bytes behind the last whole batch of its journal were cut off")))
 }
 
-/// The journal that is written to.
+/// Returns the path of the journal being written.
 fn newest(folder: &Path) -> io::Result<Option<PathBuf>> {
     let mut newest = None;
     for file in fs::read_dir(folder)? {
@@ -66,7 +67,7 @@ fn newest(folder: &Path) -> io::Result<Option<PathBuf>> {
     Ok(newest.map(|(_, path)| path))
 }
 
-/// Returns the end of the last whole batch, and that of the last byte that is not zero.
+/// Returns the end of the last whole batch and the end of the last nonzero byte.
 fn measure(file: File) -> io::Result<(u64, u64)> {
     let mut from = Reader { file: BufReader::new(file), at: 0, used: 0 };
     let mut whole = 0;
@@ -77,16 +78,16 @@ fn measure(file: File) -> io::Result<(u64, u64)> {
     Ok((whole, from.used))
 }
 
-/// Reads on.
+/// Parser of a journal.
 struct Reader<R> {
     file: R,
     at: u64,
-    /// End of the last byte read that is not zero.
+    /// End of the last nonzero byte read.
     used: u64,
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads a batch; returns whether a whole one is next.
+    /// Reads the next batch; returns false if it is not whole.
     fn batch(&mut self) -> io::Result<bool> {
         let Some([tag::START]) = self.bytes()? else {
             return Ok(false);
@@ -129,14 +130,14 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// The next bytes; `None`: there are fewer.
+    /// Reads the next bytes; `None` if fewer are left.
     fn bytes<const BYTES: usize>(&mut self) -> io::Result<Option<[u8; BYTES]>> {
         let mut bytes = [0; BYTES];
         let read = self.fill(&mut bytes)?;
         Ok((read == BYTES).then_some(bytes))
     }
 
-    /// Reads this many bytes into the checksum; returns whether there are enough.
+    /// Reads this many bytes into the checksum; returns false if fewer are left.
     fn many(&mut self, mut count: u64, checksum: &mut Xxh3) -> io::Result<bool> {
         let mut chunk = vec![0; usize::try_from(count.min(CHUNK_BYTES)).unwrap_or(0)];
         while count > 0 {
@@ -151,7 +152,7 @@ impl<R: Read> Reader<R> {
         Ok(true)
     }
 
-    /// Fills as much as there is.
+    /// Fills the buffer as far as possible; returns the number of bytes read.
     fn fill(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let mut filled = 0;
         while filled < into.len() {
@@ -169,7 +170,7 @@ impl<R: Read> Reader<R> {
         Ok(filled)
     }
 
-    /// Reads all that is left, which is no batch.
+    /// Reads the rest, which is not a batch.
     fn rest(&mut self) -> io::Result<()> {
         let mut chunk = vec![0; 1 << 16];
         while self.fill(&mut chunk)? > 0 {}

@@ -11,7 +11,7 @@ use crate::{
     },
 };
 
-/// First bytes of stored keys.
+/// First byte of stored keys.
 pub(super) mod kind {
     pub(crate) const STATE: u8 = 0;
     pub(crate) const META: u8 = 1;
@@ -19,52 +19,52 @@ pub(super) mod kind {
     pub(crate) const DATA: u8 = 3;
     /// Rows of collections.
     pub(crate) const ROW: u8 = 4;
-    /// Ids of collections that no key names any more; their rows are to be removed.
+    /// Ids of dropped collections, whose rows are to be removed.
     pub(crate) const ENDED: u8 = 5;
-    /// The earliest deadline of a field, of each hash that has some.
+    /// Earliest deadline of a field, for each hash that has any.
     pub(crate) const FIELD_DEADLINE: u8 = 6;
 }
 
-/// The stored key of what the last commit says.
+/// Stored key of the state of the last commit.
 pub(super) const STATE_KEY: [u8; 1] = [kind::STATE];
-/// The stored key of the newest generation that a load began, if one did. What the state does not
-/// reach of it is left over.
+/// Stored key of the newest generation begun by a load, if any. If the state is at an earlier one,
+/// data of that load is left over.
 pub(super) const NEWEST_KEY: [u8; 2] = [kind::STATE, 1];
 
 /// Version of this layout.
 pub(super) const FORMAT: u8 = 1;
-/// Bytes of a stored value before the client's: slot, index and kind, deadline.
+/// Length of the header of a stored value: slot, index and type, deadline.
 const HEADER_BYTES: usize = 8 + 4 + 8;
-/// Bits of the index; the kind is above them. No batch has 2^28 commands.
+/// Bits of the index; the type is above them. No batch has 2^28 commands.
 const INDEX_BITS: u32 = 28;
-/// Kind and generation.
+/// Length of a prefix: kind and generation.
 const PREFIX_BYTES: usize = 1 + 6;
-/// Bytes of a stored data key before the client's: the prefix, and the position.
+/// Length of a stored data key before the client's key: the prefix and the position.
 const KEY_BYTES: usize = PREFIX_BYTES + 6;
-/// Bytes of a stored deadline before the client's key: the prefix, and the deadline.
+/// Length of a stored deadline before the client's key: the prefix and the deadline.
 const DEADLINE_BYTES: usize = PREFIX_BYTES + 8;
-/// Bytes of a stored row's key before its name: the prefix, and the id.
+/// Length of a stored row's key before the row's name: the prefix and the id.
 const ROW_BYTES: usize = PREFIX_BYTES + Id::BYTES;
-/// Deadline of a key without one.
+/// Encoding of "no deadline".
 const NO_DEADLINE: u64 = u64::MAX;
 
-/// The tree's lengths of keys have 16 bits; a longer key is a failed assertion there.
+/// The tree stores the length of a key in 16 bits and asserts that it fits.
 const TREE_KEY_BYTES_MAX: usize = u16::MAX as usize;
 
-// Every key fits behind whatever stands before it.
+// Every key fits with any prefix.
 const _: () = assert!(KEY_BYTES + KEY_BYTES_MAX <= TREE_KEY_BYTES_MAX);
 const _: () = assert!(DEADLINE_BYTES + KEY_BYTES_MAX <= TREE_KEY_BYTES_MAX);
 const _: () = assert!(ROW_BYTES + NAME_BYTES_MAX < TREE_KEY_BYTES_MAX);
 
-/// State that a commit stores in addition to data.
+/// State that a commit stores in addition to the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) applied_to: Slot,
     pub(super) keys: u64,
-    /// FLUSHALL starts another generation: keys of earlier ones are not seen, and are removed
-    /// little by little. Otherwise it would be one commit as large as the store.
+    /// FLUSHALL starts another generation: keys of earlier ones are hidden, and removed gradually.
+    /// Otherwise FLUSHALL would be a commit as large as the store.
     pub(super) generation: u64,
-    /// Nothing is left of generations below.
+    /// All data of generations below this one has been removed.
     pub(super) oldest: u64,
 }
 
@@ -100,7 +100,7 @@ impl State {
     }
 }
 
-/// The stored key of a client's key.
+/// Encodes the stored key of a client's key.
 pub(super) fn data_key(generation: u64, position: Position, key: &[u8]) -> Vec<u8> {
     let mut stored = Vec::with_capacity(KEY_BYTES + key.len());
     stored.push(kind::DATA);
@@ -110,14 +110,14 @@ pub(super) fn data_key(generation: u64, position: Position, key: &[u8]) -> Vec<u
     stored
 }
 
-/// The position and the client's key of a stored data key.
+/// Parses a stored data key into the position and the client's key.
 pub(super) fn parse_data_key(stored: &[u8]) -> Option<(Position, &[u8])> {
     let (head, key) = stored.split_at_checked(KEY_BYTES)?;
     let (_, position) = head.split_last_chunk()?;
     Some((Position::from_bytes(*position), key))
 }
 
-/// The stored key of a deadline.
+/// Encodes the stored key of a deadline.
 pub(super) fn deadline_key(generation: u64, of: Of, deadline: u64, key: &[u8]) -> Vec<u8> {
     let kind = match of {
         Of::Keys => kind::DEADLINE,
@@ -129,7 +129,7 @@ pub(super) fn deadline_key(generation: u64, of: Of, deadline: u64, key: &[u8]) -
     stored
 }
 
-/// The deadline and the client's key of a stored deadline.
+/// Parses a stored deadline into the deadline and the client's key.
 pub(super) fn parse_deadline_key(stored: &[u8]) -> Option<(u64, &[u8])> {
     let (_, rest) = stored.split_at_checked(PREFIX_BYTES)?;
     let (deadline, key) = rest.split_first_chunk()?;
@@ -141,14 +141,14 @@ fn generation_bytes(generation: u64) -> [u8; 6] {
     bytes
 }
 
-/// Returns the prefix of all stored keys of a kind and generation.
+/// Returns the prefix of all stored keys of this kind and generation.
 pub(super) fn prefix(kind: u8, generation: u64) -> Vec<u8> {
     let mut stored = vec![kind];
     stored.extend_from_slice(&generation_bytes(generation));
     stored
 }
 
-/// The stored key of a row.
+/// Encodes the stored key of a row.
 pub(super) fn row_key(generation: u64, id: Id, name: &[u8]) -> Vec<u8> {
     let mut stored = prefix(kind::ROW, generation);
     stored.extend_from_slice(&id.to_bytes());
@@ -156,11 +156,10 @@ pub(super) fn row_key(generation: u64, id: Id, name: &[u8]) -> Vec<u8> {
     stored
 }
 
-/// Returns the exclusive upper bound of the stored keys of this collection's rows; all later ones
-/// are not below it.
+/// Returns the exclusive upper bound of the stored keys of this collection's rows.
 pub(super) fn behind_rows(generation: u64, id: Id) -> Vec<u8> {
     let mut stored = row_key(generation, id, b"");
-    // Not all of it is 255: a generation that high never is.
+    // Not all bytes are 255: no generation is that high.
     while stored.pop_if(|last| *last == u8::MAX).is_some() {}
     if let Some(last) = stored.last_mut() {
         *last += 1;
@@ -168,24 +167,24 @@ pub(super) fn behind_rows(generation: u64, id: Id) -> Vec<u8> {
     stored
 }
 
-/// The name in the stored key of a row.
+/// Returns the row's name from its stored key.
 pub(super) fn parse_row_key(stored: &[u8]) -> Option<&[u8]> {
     stored.get(ROW_BYTES..)
 }
 
-/// Returns the stored key that marks a collection as ended.
+/// Encodes the stored key that marks a collection as dropped.
 pub(super) fn ended_key(generation: u64, id: Id) -> Vec<u8> {
     let mut stored = prefix(kind::ENDED, generation);
     stored.extend_from_slice(&id.to_bytes());
     stored
 }
 
-/// Returns the collection of such a key.
+/// Parses the id of a dropped collection.
 pub(super) fn parse_ended_key(stored: &[u8]) -> Option<Id> {
     Id::from_bytes(stored.get(PREFIX_BYTES..)?)
 }
 
-/// Parses the part of a stored value before the client's.
+/// Parses the header of a stored value.
 fn header(stored: &[u8]) -> Option<Stamp> {
     let (slot, rest) = stored.split_first_chunk()?;
     let (index, rest) = rest.split_first_chunk()?;
@@ -198,7 +197,7 @@ fn header(stored: &[u8]) -> Option<Stamp> {
     Some(Stamp { version, deadline: (deadline != NO_DEADLINE).then_some(deadline), kind })
 }
 
-/// Returns the data lost with a stored value.
+/// Parses the old data of a key from its stored value.
 pub(super) fn old(stored: &[u8]) -> Option<Old> {
     let stamp = header(stored)?;
     let old = Old::new(&stored[HEADER_BYTES..], stamp);
@@ -216,7 +215,7 @@ pub(super) fn stored_value(entry: &Entry<'_>) -> Vec<u8> {
     stored
 }
 
-/// Parses a stored value.
+/// Parses a stored value into an entry.
 pub(super) fn entry(stored: Slice) -> Option<Entry<'static>> {
     let Stamp { version, deadline, kind } = header(&stored)?;
     Some(Entry { value: Bytes::Shared(stored, HEADER_BYTES), version, deadline, kind })

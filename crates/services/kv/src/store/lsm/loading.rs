@@ -1,9 +1,9 @@
-//! A load: keys of another store go into the tree under a generation of their own, unseen, and one
-//! last unit makes them the state.
+//! Loads: keys of another store are written under a hidden generation, which one last batch makes
+//! current.
 //!
-//! Until that unit is in the tree it says what it said before: so after a crash the store is where
-//! it was, and what was loaded is removed. The generation is marked as used with the first keys of
-//! it, so nothing else ever begins in what a crash left of it.
+//! Until that batch is in the tree, the tree's state is the old one: after a crash the store is
+//! where it was, and the loaded keys are removed. The generation is marked as used with its first
+//! keys, so no other generation ever begins among the remains of a crash.
 
 use std::{collections::BTreeSet, mem, sync::Arc};
 
@@ -32,7 +32,7 @@ impl LsmStore {
         self.image = None;
         self.newest_generation += 1;
         let generation = self.newest_generation;
-        // What is here alone is given up; what is on its way to the tree is the old state.
+        // Changes not sent yet are dropped. Those in flight belong to the old state.
         self.waiting.clear();
         self.state = self.sent;
         self.wanted = self.wanted.min(self.sent.applied_to);
@@ -76,7 +76,7 @@ impl LsmStore {
         self.send_some()
     }
 
-    /// Sends what has come to the tree when it is enough.
+    /// Sends loaded keys to the tree when enough have accumulated.
     fn send_some(&mut self) -> Result<(), LoadError> {
         if self.held() == 0 {
             return Ok(());
@@ -88,7 +88,7 @@ impl LsmStore {
         let load = self.loading.ok_or(LoadError::NotLoading)?;
         let takes = matches!(self.condition, Condition::Well | Condition::Waiting(_));
         if takes && self.frozen.is_none() {
-            // The tree goes on saying what it says.
+            // The tree's state remains the old one.
             let next = Changes::of_load(self.sent, load.generation);
             let full = Arc::new(mem::replace(&mut self.active, next));
             self.frozen = Some(Arc::clone(&full));
@@ -101,7 +101,7 @@ impl LsmStore {
         self.hear();
         let load = self.loading.take().ok_or(LoadError::NotLoading)?;
         self.must_be_open()?;
-        // None of the old metadata may stay. What is on its way to the tree may have some, too.
+        // No old metadata may survive, neither in the tree nor in the changes in flight.
         let stored = self.tree_range(vec![kind::META]..vec![kind::DEADLINE]);
         let mut old: BTreeSet<_> = stored.map(|(key, _)| key[1..].to_vec()).collect();
         self.must_be_open()?;
@@ -117,7 +117,7 @@ impl LsmStore {
         };
         self.synced = self.synced.map(|synced| synced.min(at));
         self.wanted = self.wanted.min(at);
-        // The old state has ended, and takes room.
+        // The old generation has ended and takes space.
         (self.cleared, self.dirty) = (true, false);
         self.drain();
         Ok(())

@@ -1,6 +1,5 @@
-//! The removal of generations that FLUSHALL or a load ended, of the remains of a failed load, and
-//! of the rows of collections that ended: little by little, and invisible to readers, so it needs
-//! no atomicity.
+//! Removal of generations ended by FLUSHALL or a load, of the remains of a failed load, and of the
+//! rows of dropped collections. It is gradual and invisible to readers, so it needs no atomicity.
 
 use std::sync::{
     Arc,
@@ -15,41 +14,41 @@ use super::{
     tree::Tree,
 };
 
-/// Keys that are removed at a time.
+/// Maximum number of keys removed at a time.
 const PURGED_MAX: usize = 1024;
 
 /// Progress of the purge.
 pub(super) struct Purge {
-    /// Stored key at which it resumes.
+    /// Stored key at which the purge resumes.
     from: Vec<u8>,
-    /// Generations below this one are ended.
+    /// Generations below this one have ended.
     below: u64,
-    /// The last one of those that a load left, if one did; they are behind the present one.
+    /// Last of the generations left by loads, if any; they are above the current one.
     left: Option<u64>,
     purged_below: Arc<AtomicU64>,
-    /// Collections of the present generation may have ended.
+    /// The current generation may have dropped collections.
     ended: bool,
-    /// Positions of the next of them, and in the middle of one of its next rows: removed entries
-    /// slow a search for a while.
+    /// Where to resume: the next dropped collection, and the next of its rows. A search over
+    /// removed entries is slow for a while.
     ended_from: Vec<u8>,
     rows_from: Vec<u8>,
-    /// The data to be removed cannot be read.
+    /// Set when the data to be removed cannot be read.
     given_up: bool,
 }
 
 /// Result of a step.
 pub(super) enum Went {
-    /// Through a part of the ended generations: where to go on, if something is left.
+    /// Removed keys of ended generations; the position at which to resume, if more are left.
     Generations(Option<Vec<u8>>),
-    /// Through rows of an ended collection: where to go on with it.
+    /// Removed rows of a dropped collection; the positions at which to resume.
     Rows(Vec<u8>, Vec<u8>),
-    /// No ended collection is left from there on.
+    /// No dropped collection is left from the resume position on.
     Nothing,
 }
 
 impl Purge {
-    /// Creates the purge of a tree that is at this generation, and in which none after `newest` was
-    /// ever begun.
+    /// Creates the purge of a tree at this generation, where `newest` is the newest generation ever
+    /// begun.
     pub(super) fn new(generation: u64, newest: u64, purged_below: Arc<AtomicU64>) -> Self {
         Self {
             from: Vec::new(),
@@ -67,7 +66,7 @@ impl Purge {
         self.given_up || (!self.ended && self.generations_are_done())
     }
 
-    /// Stops the removal in this tree.
+    /// Stops the purge of this tree.
     pub(super) fn give_up(&mut self) {
         self.given_up = true;
     }
@@ -76,8 +75,8 @@ impl Purge {
         self.left.is_none() && self.purged_below.load(Ordering::Acquire) >= self.below
     }
 
-    /// Generations below this one have ended by now. What ended since the last time lies before
-    /// where it goes on, too.
+    /// Sets the generation below which all have ended. Newly dropped collections may lie before the
+    /// resume position.
     pub(super) fn begin(&mut self, below: u64, ended: bool) {
         if ended || self.below != below {
             self.look_for_ended();
@@ -104,7 +103,7 @@ impl Purge {
         self.purged_below.store(state.oldest, Ordering::Release);
     }
 
-    /// Removes some; says where to go on, or that nothing is left.
+    /// Removes some keys; returns the position at which to resume, if any keys are left.
     pub(super) fn step(&self, tree: &Tree) -> Result<Went, Failure> {
         if self.generations_are_done() {
             self.step_rows(tree)
@@ -113,7 +112,7 @@ impl Purge {
         }
     }
 
-    /// Removes some rows of an ended collection.
+    /// Removes some rows of a dropped collection.
     fn step_rows(&self, tree: &Tree) -> Result<Went, Failure> {
         let generation = self.below;
         let first = prefix(kind::ENDED, generation).max(self.ended_from.clone());
@@ -131,7 +130,7 @@ impl Purge {
         let rows_from = match last {
             Some(last) if keys.len() == PURGED_MAX => last,
             _ => {
-                // With the last rows, or after them.
+                // The marker is removed with the last rows, or after them.
                 keys.push(Slice::from(marker.as_slice()));
                 Vec::new()
             }
@@ -143,7 +142,7 @@ impl Purge {
     fn step_generations(&self, tree: &Tree) -> Result<Option<Vec<u8>>, Failure> {
         let mut keys = Vec::with_capacity(PURGED_MAX);
         let behind = self.below + 1;
-        // In the order of the tree.
+        // In the tree's order.
         let generations = [0..self.below, behind..self.left.map_or(behind, |left| left + 1)];
         let kinds = [kind::DEADLINE, kind::DATA, kind::ROW, kind::ENDED, kind::FIELD_DEADLINE];
         let each = |kind| generations.clone().map(|generations| (kind, generations));
@@ -208,7 +207,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let tree = opened(&folder);
         let id = |slot| Id { version: Version { slot, index: 0 }, number: 0 };
-        // The neighbours live.
+        // Rows of the neighbouring collections survive.
         for slot in 1..=5 {
             let rows = if slot == 3 { 3 * PURGED_MAX } else { 7 };
             for number in 0..rows {
@@ -232,18 +231,18 @@ mod tests {
         purge.begin(4, true);
         assert_eq!(run(&mut purge), 1 + 4 + 1 + 1);
         assert_eq!(tree.entries().unwrap(), 2 * 7);
-        // One that was begun earlier ends later.
+        // A collection created earlier is dropped later.
         tree.insert(ended_key(4, id(1)));
         purge.begin(4, true);
         run(&mut purge);
         assert_eq!(tree.entries().unwrap(), 7);
-        // Also after a start.
+        // A new purge finds it too, as after a restart.
         tree.insert(ended_key(4, id(4)));
         run(&mut Purge::new(4, 4, Arc::new(AtomicU64::new(4))));
         assert_eq!(tree.entries().unwrap(), 0);
     }
 
-    /// Puts `keys` keys of a generation into the tree, each with a deadline.
+    /// Inserts `keys` keys of a generation, each with a deadline.
     fn fill(tree: &Tree, generation: u64, keys: u64) {
         for number in 1..=keys {
             let key = number.to_be_bytes();
@@ -266,7 +265,7 @@ mod tests {
             let last = purge.step(&tree).unwrap();
             purge.went(last);
         };
-        // All deadlines of the first, and then some of its keys.
+        // The first steps remove all deadlines of the first generation, and then some of its keys.
         fill(&tree, 0, PURGED_MAX as u64 + 1);
         step(&mut purge);
         step(&mut purge);

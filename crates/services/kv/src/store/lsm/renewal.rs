@@ -1,7 +1,7 @@
-//! A store of which files are damaged is built anew: set aside when what replaces it is on this
-//! node's disk ([scrub-8]), and removed when the new one is as far, and synced.
+//! Renewal of a store with damaged files: the folder is set aside once its replacement is on this
+//! node's disk ([scrub-8]), and removed when the new store has reached its position and is synced.
 //!
-//! Until then the old folder is there for a person, whatever becomes of the new one.
+//! Until then the old folder remains available to an operator, whatever happens to the new one.
 
 use std::{
     fs, io,
@@ -14,29 +14,29 @@ use quorate_core::slot::Slot;
 use super::LsmStore;
 use crate::store::Store as _;
 
-/// Why the tree is set aside.
+/// Reason for setting the tree aside.
 const WHY: &str = "a scrub found damaged files";
-/// Space that is left free, in addition to that for a new tree of this size.
+/// Free space required in addition to that for a new tree of the same size.
 const RESERVE_BYTES: u64 = 64 << 20;
 
 /// Progress of a renewal.
 #[derive(Debug)]
 pub(super) struct Renewal {
-    /// The old store was there.
+    /// Applied position of the old store.
     to: Slot,
-    /// Present path of the old store.
+    /// Path of the old store after it was set aside.
     aside: Option<PathBuf>,
 }
 
 impl LsmStore {
-    /// Closes the tree, and begins an empty one in its place.
+    /// Closes the tree and begins an empty one in its place.
     pub(super) fn begin_renewal(&mut self) -> Result<(), String> {
         self.hear();
         let tree = match &self.tree {
             Some(tree) if !self.has_failed() => tree,
             _ => return Err(self.condition.to_string()),
         };
-        // It must not stand still half-way, while the old one served.
+        // The renewal must not get stuck half-way while the old store still serves.
         let needed = tree.disk_space().saturating_add(RESERVE_BYTES);
         let room = tree.room(&self.path).and_then(|room| {
             may_be_renamed(&self.path)?;
@@ -54,23 +54,24 @@ impl LsmStore {
             Err(error) => return Err(format!("the store cannot be set aside: {error}")),
         }
         self.renewal = Some(Renewal { to: self.state.applied_to, aside: None });
-        // [store-1] What was synced is in the old one.
+        // [store-1] Synced data is in the old store only.
         self.synced = None;
         self.let_go(WHY.to_owned(), Some(WHY.to_owned()));
         Ok(())
     }
 
-    /// Notes where a tree was set aside, if one was.
+    /// Records the path of the tree that was set aside, if any.
     pub(super) fn set_aside(&mut self, aside: Option<PathBuf>) {
         match &mut self.renewal {
             Some(renewal) if renewal.aside.is_none() => renewal.aside = aside,
-            // Another one is damaged by now: the first is the last that was whole.
+            // Another tree was damaged meanwhile: the first one is the last that was complete, so
+            // it is retained.
             Some(_) if aside.is_some() => self.renewal = None,
             _ => {}
         }
     }
 
-    /// Syncs the new store when it is as far as the old one was.
+    /// Syncs the new store once it has reached the position of the old one.
     pub(super) fn go_on_renewing(&mut self) {
         let far =
             |renewal: &Renewal| renewal.aside.is_some() && self.state.applied_to >= renewal.to;
@@ -79,8 +80,8 @@ impl LsmStore {
         }
     }
 
-    /// Ends the renewal once positions below this one are synced: the old store is not needed any
-    /// more.
+    /// Ends the renewal once the new store is synced up to the position of the old one, which is
+    /// then removed.
     pub(super) fn end_renewal(&mut self, synced_to: Slot) {
         let ended =
             self.renewal.take_if(|renewal| renewal.aside.is_some() && synced_to >= renewal.to);
@@ -101,7 +102,7 @@ fn may_be_renamed(folder: &Path) -> io::Result<()> {
         return Err(io::Error::other("its folder is a file system of its own"));
     }
     let probe = folder.with_extension("probe");
-    // A process that ended here before may have left it.
+    // A process that ended at this point may have left the folder.
     match fs::create_dir(&probe) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         made => made?,

@@ -1,10 +1,10 @@
-//! All files of the tree are read by a thread of their own, against the checksums that were made
-//! when they were written.
+//! Scrub: a thread reads all files of the tree and compares them with the checksums made when they
+//! were written.
 //!
-//! The thread holds no handle of the tree, which may be opened again meanwhile: what it finds is a
-//! suspicion, as compaction removes files all the time. The owner looks whether the tree still has
-//! the file, and only then it is damage. Nothing is set aside for it here: the store serves on
-//! until a snapshot is there to build it anew from (`renewal`).
+//! The thread has no handle of the tree, which may be reopened meanwhile. Its findings are
+//! suspicions, as compaction removes files all the time: a file counts as damaged only if the owner
+//! finds it still in the tree. Nothing is set aside at that point: the store serves on until a
+//! snapshot is available to rebuild it from (`renewal`).
 
 use std::{
     fs::{File, OpenOptions},
@@ -24,17 +24,17 @@ use super::{LsmStore, tree::TreeFile};
 
 /// Bytes of one read.
 const PIECE_BYTES: usize = 256 << 10;
-/// Alignment of reads past the cache of the kernel.
+/// Alignment of direct reads, which bypass the kernel's cache.
 const ALIGNED: usize = 4096;
 
-/// Report of the thread.
+/// Report from the thread.
 enum Told {
     Read(u64),
-    /// A file that is not what was written, or is not there.
+    /// File that is missing, or differs from what was written.
     Suspect(TreeFile, String),
 }
 
-/// The thread, as the store sees it.
+/// Handle of the scrub's thread.
 #[derive(Debug)]
 pub(super) struct Scrub {
     told: Receiver<Told>,
@@ -64,17 +64,17 @@ impl Scrub {
     }
 }
 
-/// The thread's own.
+/// State of the scrub's thread.
 struct Work {
     tell: Sender<Told>,
-    /// Nothing comes here but its end.
+    /// Carries no messages; disconnects when the thread should end.
     wants: Receiver<()>,
     bytes_per_second: u64,
-    /// By how long the next read waits, for what was read last.
+    /// Delay before the next read, to pay for the last one.
     owed: Duration,
 }
 
-/// The owner wants no more.
+/// The owner has stopped the scrub.
 struct Stopped;
 
 impl Work {
@@ -94,11 +94,11 @@ impl Work {
         }
     }
 
-    /// Checks a file; the inner error says how it differs from the written one.
+    /// Checks a file; the inner error says how it differs from what was written.
     fn check(&mut self, file: &TreeFile, buffer: &mut [u8]) -> Result<Result<(), String>, Stopped> {
         let mut open = match open(&file.path) {
             Ok(open) => open,
-            // There are no descriptors, or the like: nothing is known.
+            // No conclusion is possible, for example without free descriptors.
             Err(error) if error.kind() != ErrorKind::NotFound => return Ok(Ok(())),
             Err(_) => return Ok(Err("the file is gone".to_owned())),
         };
@@ -123,7 +123,7 @@ impl Work {
         })
     }
 
-    /// Waits as long as the pace requires.
+    /// Waits as the pace requires.
     fn pause(&mut self) -> Result<(), Stopped> {
         let owed = std::mem::take(&mut self.owed);
         match self.wants.recv_timeout(owed) {
@@ -133,8 +133,7 @@ impl Work {
     }
 }
 
-/// Opens a file past the cache of the kernel where possible: cached contents prove nothing about
-/// the disk.
+/// Opens a file for direct reads where possible: cached contents prove nothing about the disk.
 fn open(path: &Path) -> io::Result<File> {
     let direct = i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0);
     let opened = OpenOptions::new().read(true).custom_flags(direct).open(path);
@@ -144,18 +143,18 @@ fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Failures in the background that damage would explain: compaction reads data that was not
-/// requested, and the library does not report the cause.
+/// Background failures that damage would explain: compaction reads data that was not requested, and
+/// the library does not report the cause.
 #[derive(Debug, Default)]
 pub(super) struct Suspicion {
     failures: u32,
-    /// The files are to be read.
+    /// Set when the files are to be read.
     stands: bool,
 }
 
 impl Suspicion {
-    /// Counts a failure. Checks become ever rarer: a disk that takes nothing fails in the
-    /// background, too, and damage is reported once.
+    /// Counts a failure. Scrubs become ever rarer: background work also fails on a disk that
+    /// rejects writes, and damage is reported only once.
     pub(super) fn background_failed(&mut self) {
         self.failures = self.failures.saturating_add(1);
         self.stands |= self.failures.is_power_of_two();
@@ -163,12 +162,12 @@ impl Suspicion {
 }
 
 impl LsmStore {
-    /// Returns whether all files are to be read soon.
+    /// Returns whether all files should be read soon.
     pub(super) fn suspects_damage(&self) -> bool {
         self.suspicion.stands && self.tree.is_some()
     }
 
-    /// Reads all files that the tree has now; a scrub in progress is abandoned.
+    /// Starts to read all current files of the tree; abandons a scrub in progress.
     pub(super) fn begin_scrub(&mut self, bytes_per_second: u64) {
         self.scrub = None;
         let files = self.tree.as_ref().map(|tree| tree.files());
@@ -182,7 +181,7 @@ impl LsmStore {
             return scrubbed;
         };
         let Some(tree) = &self.tree else {
-            // It is being opened again, and its files are not known.
+            // The tree is being reopened, and its files are unknown.
             scrubbed.goes_on = true;
             return scrubbed;
         };
@@ -212,7 +211,7 @@ impl LsmStore {
         scrubbed
     }
 
-    /// Bytes of its files, about.
+    /// Returns the approximate size of the tree's files.
     pub(super) fn file_bytes(&self) -> u64 {
         self.tree.as_ref().map_or(0, |tree| tree.disk_space())
     }
@@ -231,7 +230,7 @@ mod tests {
         store::{Store as _, Version},
     };
 
-    /// A store with tables and files of values.
+    /// Creates a store with table files and value files.
     fn filled(folder: &tempfile::TempDir) -> LsmStore {
         let (mut store, note) = LsmStore::open(&folder.path().join("store")).unwrap();
         assert_eq!(note, None);
@@ -265,7 +264,7 @@ mod tests {
         }
     }
 
-    /// Every file, and each way in which a disk may have spoiled it.
+    /// A scrub reads every file and names a damaged one, for each kind of damage.
     #[test]
     fn every_file_is_read_and_a_spoiled_one_is_named() {
         let folder = tempfile::tempdir().unwrap();
@@ -302,7 +301,7 @@ mod tests {
         assert!(store.kept_bytes() > 0);
     }
 
-    /// [scrub-5] What compaction removed meanwhile is no damage.
+    /// [scrub-5] A file that compaction removed meanwhile does not count as damaged.
     #[test]
     fn a_file_that_the_tree_has_no_more_is_no_damage() {
         let folder = tempfile::tempdir().unwrap();

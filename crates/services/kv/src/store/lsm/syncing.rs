@@ -1,14 +1,14 @@
-//! The position that is safe from a loss of power ([store-1]), and its advance.
+//! The position that survives a power loss ([store-1]), and its advance.
 //!
-//! A unit in the tree is in its journal; the journal is synced on request. Changes that are not on
-//! their way to the tree yet go there first.
+//! A batch in the tree is in its journal, which is synced on request. Changes not sent yet go to
+//! the tree first.
 
 use quorate_core::slot::Slot;
 
 use super::LsmStore;
 
 impl LsmStore {
-    /// Requests a sync of everything that is committed.
+    /// Requests a sync of all commits.
     pub(super) fn want_sync(&mut self) {
         if self.loading.is_none() {
             self.wanted = self.wanted.max(self.state.applied_to);
@@ -17,7 +17,7 @@ impl LsmStore {
         self.go_on_syncing();
     }
 
-    /// Does what can be done for it now; there is something if more is wanted than is synced.
+    /// Takes the next possible step towards the requested position, if it is not synced yet.
     pub(super) fn go_on_syncing(&mut self) {
         let synced = self.synced.unwrap_or(Slot::FIRST);
         if self.wanted <= synced || self.syncing || self.frozen.is_some() || self.tree.is_none() {
@@ -31,10 +31,10 @@ impl LsmStore {
         }
     }
 
-    /// Notes the position that the writer has synced.
+    /// Records the position that the writer has synced.
     pub(super) fn on_synced(&mut self, to: Slot) {
         self.syncing = false;
-        // None is known while there is no tree.
+        // Without a tree there is no synced position.
         self.synced = self.synced.map(|synced| synced.max(to));
         self.end_renewal(to);
     }

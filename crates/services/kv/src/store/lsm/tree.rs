@@ -1,4 +1,4 @@
-//! The tree itself: opened, read and written, and why it cannot be.
+//! The tree: opening, reading and writing it, and why these fail.
 
 use std::{
     fs, io,
@@ -25,31 +25,31 @@ use super::{
 };
 use crate::store::{Of, Position};
 
-/// A file of the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TreeFile {
     pub(super) path: PathBuf,
     pub(super) checksum: u128,
 }
 
-/// Tables in memory that may wait to be written before another unit goes in. From four on the
-/// library waits by itself, and forever if its threads have failed; each unit can add two.
+/// Maximum number of sealed memtables before another batch is written. From four on the library
+/// blocks, permanently if its threads have failed; each batch can add two.
 const WAITING_TABLES_MAX: usize = 1;
-/// The same of runs of tables on disk; the library waits from thirty on.
+/// Maximum number of level-0 runs before another batch is written; the library blocks from thirty
+/// on.
 const RUNS_MAX: usize = 20;
-/// The library's own least number of files.
+/// The library's minimum number of open files.
 const FILES_MIN: usize = 10;
-/// Values of this size and more lie apart from their keys.
+/// Values of this size and more are stored apart from their keys.
 const APART_BYTES: u32 = 512;
-/// A file of values is written again when this part of it is dead, and it is among the older ones:
-/// this part of them.
+/// A value file is rewritten when this fraction of it is dead and it is among this fraction of the
+/// oldest files.
 const DEAD_PART: f32 = 0.5;
 const OLD_PART: f32 = 0.5;
-/// In every folder that is a whole tree.
+/// File in every complete tree's folder.
 const MARKER: &str = "version";
-/// Folder of the library's keyspaces, which have a folder each.
+/// Folder of the library's keyspaces, each with a folder of its own.
 const KEYSPACES: &str = "keyspaces";
-/// Blocks kept between reads, unless a test wants fewer.
+/// Size of the block cache, unless a test sets another.
 pub(super) const CACHE_BYTES: u64 = 64 << 20;
 
 /// Path and options of a tree.
@@ -59,11 +59,11 @@ pub(super) struct Home {
     pub(super) disk: Arc<dyn Disk>,
     /// Files kept open between reads.
     pub(super) files_max: usize,
-    /// Bytes of blocks that are kept between reads.
+    /// Size of the block cache.
     pub(super) cache_bytes: u64,
 }
 
-/// A tree that is open; all handles are of one.
+/// An open tree. Clones refer to the same one.
 #[derive(Clone)]
 pub(super) struct Tree {
     database: Database,
@@ -71,23 +71,23 @@ pub(super) struct Tree {
     disk: Arc<dyn Disk>,
 }
 
-/// A tree that was just opened, and what it says.
+/// A newly opened tree, and the state found in it.
 pub(super) struct Opened {
     pub(super) tree: Tree,
     pub(super) state: State,
-    /// No later generation was ever begun.
+    /// Newest generation that was ever begun.
     pub(super) newest_generation: u64,
-    /// Collections may be in the tree.
+    /// The tree may have collections.
     pub(super) has_rows: bool,
-    /// Description of the data that had to be cut off or set aside.
+    /// Description of the data that was cut off or set aside.
     pub(super) note: Option<String>,
-    /// Present path of the data set aside.
+    /// Path of the data set aside.
     pub(super) aside: Option<PathBuf>,
 }
 
 impl Tree {
-    /// Opens the tree there, or starts one. What a loss of power left behind the journal's last
-    /// whole batch is cut off; a tree that is damaged otherwise, or `distrusted`, is set aside.
+    /// Opens or creates the tree. After a power loss everything after the journal's last whole
+    /// batch is cut off; a tree with other damage, or `distrusted`, is set aside.
     pub(super) fn open(home: &Home, distrusted: Option<&str>) -> Result<Opened, Failure> {
         let path = &home.path;
         let damage = match distrusted {
@@ -110,7 +110,7 @@ impl Tree {
         Ok(Opened { note, aside, ..opened })
     }
 
-    /// [store-1] Opens a tree that is damaged, if the damage is at the end of its journal.
+    /// [store-1] Opens a damaged tree, if the damage is at the end of its journal.
     fn open_cut(home: &Home, damage: String) -> Result<Opened, Failure> {
         let Some(cut) = journal::cut(&home.path)? else {
             return Err(Failure::Damaged(damage.into()));
@@ -120,11 +120,11 @@ impl Tree {
         Ok(Opened { note, ..opened })
     }
 
-    /// Makes a new tree. If it is damaged, the disk is.
+    /// Creates a tree. If it is damaged, the disk is at fault.
     fn make(home: &Home) -> Result<Opened, Failure> {
         Self::open_as_it_is(home).map_err(|failure| match failure {
             Failure::Damaged(detail) => {
-                // It holds no data, and the next attempt must not set it aside.
+                // It has no data, and the next attempt must not set it aside.
                 let _ = fs::remove_dir_all(&home.path);
                 Failure::NewIsDamaged(detail)
             }
@@ -136,7 +136,7 @@ impl Tree {
         let Home { path, disk, files_max, cache_bytes } = home;
         disk.allows(Access::Open)?;
         if is_unfinished(path)? {
-            // There is nothing in it yet.
+            // The unfinished folder has no data yet.
             fs::remove_dir_all(path)?;
         }
         let (database, keyspace) = recover(path, *files_max, *cache_bytes)?;
@@ -165,7 +165,7 @@ impl Tree {
         Ok(self.keyspace.get(key)?)
     }
 
-    /// Keys with their values, in order.
+    /// Returns the entries in a range, in order.
     pub(super) fn range(
         &self,
         range: Range<Vec<u8>>,
@@ -177,7 +177,7 @@ impl Tree {
         })
     }
 
-    /// The same backwards.
+    /// Returns the entries in a range, in reverse order.
     pub(super) fn range_back(
         &self,
         range: Range<Vec<u8>>,
@@ -196,7 +196,7 @@ impl Tree {
         Ok(self.keys(rows).next().transpose()?.is_some())
     }
 
-    /// Keys alone, in order.
+    /// Returns the keys in a range, in order.
     pub(super) fn keys(
         &self,
         range: Range<Vec<u8>>,
@@ -208,21 +208,21 @@ impl Tree {
         })
     }
 
-    /// Returns whether another unit can be written without waiting for the library's threads; an
-    /// error if those have failed.
+    /// Returns whether another batch can be written without waiting for the library's threads; an
+    /// error if they have failed.
     pub(super) fn is_free(&self) -> Result<bool, Failure> {
-        // Writes at most what a buffer holds; says whether anything has failed before.
+        // Writes at most a buffer, and reports an earlier failure.
         self.database.persist(PersistMode::Buffer)?;
         let tree = &self.keyspace.tree;
         Ok(tree.sealed_memtable_count() <= WAITING_TABLES_MAX && tree.l0_run_count() < RUNS_MAX)
     }
 
-    /// Brings changes in, as one atomic unit.
+    /// Writes changes as one atomic batch.
     pub(super) fn write(&self, changes: &Changes) -> Result<(), Failure> {
         self.disk.allows(Access::Write)?;
         let generation = changes.generation;
         let mut batch = self.database.batch();
-        // In the order of the tree.
+        // In the tree's order.
         let state = changes.state.to_bytes();
         batch.insert(&self.keyspace, STATE_KEY, state);
         if generation != changes.state.generation {
@@ -273,7 +273,7 @@ impl Tree {
         self.keyspace.insert(key, []).unwrap();
     }
 
-    /// Removes keys; the last call may be lost by a crash.
+    /// Removes keys. A crash may undo the last call.
     pub(super) fn remove(&self, keys: Vec<Slice>) -> Result<(), Failure> {
         self.disk.allows(Access::Write)?;
         let mut batch = self.database.batch();
@@ -283,7 +283,7 @@ impl Tree {
         Ok(batch.commit()?)
     }
 
-    /// Puts all that was written on stable storage.
+    /// Syncs everything written to stable storage.
     pub(super) fn sync(&self) -> Result<(), Failure> {
         Ok(self.database.persist(PersistMode::SyncAll)?)
     }
@@ -300,7 +300,7 @@ impl Tree {
         Ok(self.keyspace.tree.sealed_memtable_count() == 0)
     }
 
-    /// Returns the tree as it is now, regardless of later writes. It holds the tree open.
+    /// Returns a snapshot of the tree, unaffected by later writes. It keeps the tree open.
     pub(super) fn past(&self) -> Past {
         Past {
             snapshot: self.database.snapshot(),
@@ -309,7 +309,7 @@ impl Tree {
         }
     }
 
-    /// Returns every file of the tree, except its journal and those that list the files.
+    /// Returns every file of the tree, except its journal and the lists of files.
     pub(super) fn files(&self) -> Vec<TreeFile> {
         let version = self.keyspace.tree.current_version();
         let tables = version.iter_tables().map(|table| TreeFile {
@@ -328,18 +328,18 @@ impl Tree {
         self.disk.room(folder)
     }
 
-    /// Bytes of those.
+    /// Returns the size of the tree's files, without the journal.
     pub(super) fn disk_space(&self) -> u64 {
         self.keyspace.tree.disk_space()
     }
 
-    /// Number of entries of all kinds. Reads everything.
+    /// Returns the number of entries of all kinds. Reads everything.
     pub(super) fn entries(&self) -> Result<usize, Failure> {
         Ok(self.keyspace.len()?)
     }
 }
 
-/// A tree as it was.
+/// Snapshot of the tree.
 pub(super) struct Past {
     snapshot: Snapshot,
     keyspace: Keyspace,
@@ -347,7 +347,7 @@ pub(super) struct Past {
 }
 
 impl Past {
-    /// Keys with their values, in order.
+    /// Returns the entries in a range, in order.
     pub(super) fn range(
         &self,
         range: Range<Vec<u8>>,
@@ -361,8 +361,8 @@ impl Past {
     }
 }
 
-/// Returns the options of a new tree; one that is there stays as it was made. Values lie in files
-/// of their own: compaction moves keys, and a value only when half of its file is dead ([decision
+/// Returns the options of a new tree; an existing one retains its own. Values are stored in
+/// separate files: compaction moves keys, and a value only when half of its file is dead ([decision
 /// 20](../../../../../../docs/decisions/0020-values-lie-apart.md)).
 fn options() -> KeyspaceCreateOptions {
     let values = KvSeparationOptions::default()
@@ -370,8 +370,8 @@ fn options() -> KeyspaceCreateOptions {
         .staleness_threshold(DEAD_PART)
         .age_cutoff(OLD_PART);
     // A table of small rows has a filter and an index of megabytes. Below the first level, where
-    // they are not held in memory, they lie in parts: a look-up reads the part that it needs, and
-    // never all of it for one row.
+    // they are not cached as a whole, they are partitioned: a lookup reads only the partition that
+    // it needs.
     let in_parts = PartitioningPolicy::new([false, true]);
     KeyspaceCreateOptions::default()
         .filter_block_partitioning_policy(in_parts.clone())
@@ -379,21 +379,21 @@ fn options() -> KeyspaceCreateOptions {
         .with_kv_separation(Some(values))
 }
 
-/// Opens the tree. The library asserts, in builds with debug assertions, that the two lengths of a
-/// journal's item are the same, and a process killed between them leaves zeros in one: that is
-/// damage like any other, not a reason to fail at each start.
+/// Opens the tree. In builds with debug assertions the library asserts that the two lengths of a
+/// journal item are equal, and a process killed between them leaves zeros in one: that is damage
+/// like any other, not a reason to fail at each start.
 fn recover(
     path: &Path,
     files_max: usize,
     cache_bytes: u64,
 ) -> Result<(Database, Keyspace), Failure> {
     let opened = panic::catch_unwind(AssertUnwindSafe(|| {
-        // Left alone it would keep 900 open, whatever the process may have.
+        // By default the library would keep 900 files open, whatever the process limit.
         let files_max = files_max.max(FILES_MIN);
         let database = Database::builder(path)
             .max_cached_files(Some(files_max))
             .cache_size(cache_bytes)
-            // With more, one only writes tables, and spins while another compacts.
+            // A second thread would only write tables, and spin while the other compacts.
             .worker_threads(1)
             .journal_compression(CompressionType::None)
             .open()?;
@@ -404,10 +404,10 @@ fn recover(
     Ok(opened.map_err(stopped)??)
 }
 
-/// [store-1] Read in fjall 3.1: it flushes the folders in which it makes files, but not the one in
-/// which it makes the folder of a keyspace, nor the one in which the tree is. After a loss of power
-/// either could be gone with all that was synced below it, and nothing would be damaged. What an
-/// earlier process made and could not flush is flushed now.
+/// [store-1] From the source of fjall 3.1: it flushes the folders in which it creates files, but
+/// neither the one in which it creates a keyspace's folder, nor the parent of the tree. After a
+/// power loss either could be gone with all synced data below it, without any sign of damage.
+/// Entries that an earlier process created and did not flush are flushed now.
 fn sync_names(path: &Path, disk: &dyn Disk) -> io::Result<()> {
     disk.sync_names(&path.join(KEYSPACES))?;
     disk.sync_names(path)?;
@@ -417,7 +417,7 @@ fn sync_names(path: &Path, disk: &dyn Disk) -> io::Result<()> {
     }
 }
 
-/// Returns whether the creation of a tree began here, and was ended by a crash or a full disk.
+/// Returns whether the creation of a tree began here and was interrupted by a crash or a full disk.
 fn is_unfinished(path: &Path) -> io::Result<bool> {
     if path.join(MARKER).try_exists()? {
         return Ok(false);
@@ -429,7 +429,7 @@ fn is_unfinished(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Renames a damaged folder; the name is free. `None`: there was none.
+/// Renames a damaged folder to a free name; returns `None` if there was no folder.
 fn set_aside(path: &Path) -> io::Result<Option<PathBuf>> {
     if !path.try_exists()? {
         return Ok(None);
@@ -457,7 +457,7 @@ mod tests {
     use super::*;
     use crate::store::lsm::disk::RealDisk;
 
-    /// Bytes that this thread has read, from wherever the kernel had them.
+    /// Returns the bytes read by this thread, from the disk or the kernel's cache.
     fn read_bytes() -> u64 {
         let text = fs::read_to_string("/proc/thread-self/io").unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix("rchar: "));
@@ -483,7 +483,7 @@ mod tests {
             panic!("a new folder can be opened")
         };
         let key = |number: u32| [b"row ", &number.to_be_bytes()[..]].concat();
-        // Tables of the first level that overlap, until they are merged into the next.
+        // Overlapping tables of the first level, until they are merged into the next.
         for part in 0..PARTS {
             for number in (part..ROWS).step_by(PARTS as usize) {
                 tree.keyspace.insert(key(2 * number), "value").unwrap();
@@ -496,14 +496,14 @@ mod tests {
             thread::yield_now();
         }
         let before = read_bytes();
-        // Rows that are there, and rows that are not.
+        // Existing rows and missing rows alternate.
         let asked = (0..2 * ROWS).step_by(1999);
         for number in asked.clone() {
             let found = tree.get(&key(number)).unwrap();
             assert_eq!(found.is_some(), number % 2 == 0);
         }
         let each = (read_bytes() - before) / asked.count() as u64;
-        // Whole ones have 65 KB.
+        // Unpartitioned filters and indexes have 65 KB.
         assert!((1000..30_000).contains(&each), "{each} bytes for a row");
     }
 }

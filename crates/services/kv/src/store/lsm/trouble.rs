@@ -1,4 +1,4 @@
-//! A store whose disk is full, or fails: what it can still do, and how it comes back.
+//! A store with a full or failing disk: remaining operations, and recovery.
 
 use std::{cell::OnceCell, mem};
 
@@ -9,11 +9,11 @@ use super::{
     scrub::Suspicion, tree::Opened, writer::Event,
 };
 
-/// After this many failed reads in one process the tree is not trusted any more.
+/// Number of failed reads in one process after which the tree is no longer trusted.
 const FAILED_READS_MAX: u32 = 2;
 
 impl LsmStore {
-    /// Handles the writer's events, and returns the health of the store.
+    /// Handles the writer's events; returns the health of the store.
     pub(super) fn look_after_tree(&mut self) -> Health {
         self.hear();
         self.on_misread();
@@ -64,7 +64,7 @@ impl LsmStore {
             Event::LetGo if self.tree.is_some() => {
                 self.let_go("it is being opened again".to_owned(), None);
             }
-            // It has been let go of already, for another reason.
+            // The tree is already closed here, for another reason.
             Event::LetGo => {}
             Event::Closed(why) => {
                 self.forget_tree();
@@ -74,20 +74,20 @@ impl LsmStore {
         }
     }
 
-    /// Closes the tree here; only the writer has it from here on, and opens it again.
+    /// Closes the tree here. Only the writer has it from now on, and reopens it.
     pub(super) fn let_go(&mut self, why: String, distrusted: Option<String>) {
         self.forget_tree();
         self.condition = Condition::Closed(why);
         self.writer.reopen(distrusted);
     }
 
-    /// Drops everything that holds it open here.
+    /// Drops all handles of the tree in this thread.
     fn forget_tree(&mut self) {
         (self.tree, self.image) = (None, None);
     }
 
-    /// Starts again from a newly opened tree. The changes held here are in the log, or in the
-    /// snapshot that was being loaded.
+    /// Restarts from a newly opened tree. The changes in memory are in the log, or in the snapshot
+    /// that was being loaded.
     fn begin_anew(&mut self, opened: Opened) {
         let Opened { tree, state, newest_generation, has_rows, note, aside } = opened;
         self.forget_tree();
@@ -95,8 +95,8 @@ impl LsmStore {
         (self.state, self.sent) = (state, state);
         self.newest_generation = newest_generation;
         self.collections |= has_rows;
-        // The library syncs its journal before it reads it. After a failure that says little of
-        // what was written before: some systems then take for written what is not.
+        // The library syncs its journal before reading it. After a failure that says little about
+        // earlier writes: some systems then take unwritten data for written.
         self.synced = Some(match self.synced {
             None => state.applied_to,
             Some(synced) => synced.min(state.applied_to),
@@ -118,7 +118,7 @@ impl LsmStore {
         self.back = Some(note);
     }
 
-    /// Handles a failed read: the tree is opened again, or set aside if it is damaged or failed
+    /// Handles a failed read: the tree is reopened, or set aside if it is damaged or has failed
     /// before.
     fn on_misread(&mut self) {
         let Some(failure) = self.misread.get() else {

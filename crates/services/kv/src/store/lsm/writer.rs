@@ -1,5 +1,5 @@
-//! A thread that brings changes into the tree, so that the replica does not wait for it; and that
-//! waits for the disk, and opens the tree again, when that is what it takes.
+//! Thread that writes changes into the tree, so that the replica does not wait for it. It also
+//! waits for the disk and reopens the tree when necessary.
 
 use std::{
     fs, io,
@@ -25,23 +25,23 @@ use super::{
     tree::{Home, Opened, Tree},
 };
 
-/// Room that is left alone, for what the tree and the log do by themselves; less on a small disk.
+/// Space left free for background work of the tree and the log; less on a small disk.
 const RESERVE_BYTES: u64 = 64 << 20;
-/// The part of a small disk.
+/// Fraction of a small disk that is left free.
 const RESERVE_PART: u64 = 16;
-/// Most room that is waited for, however often there was too little; less on a small disk.
+/// Maximum space to wait for, however often it was too little; less on a small disk.
 const NEEDED_BYTES_MAX: u64 = 1 << 30;
-/// The part of a small disk.
+/// Maximum fraction of a small disk to wait for.
 const NEEDED_PART: u64 = 4;
 
-/// Delays of the thread before it checks again.
+/// Delays before the thread checks again.
 #[derive(Clone, Copy, Debug)]
 pub struct Delays {
-    /// For the library's own threads.
+    /// Delay while the library's own threads are busy.
     pub busy: Duration,
-    /// For room.
+    /// Delay while the disk is full.
     pub room: Duration,
-    /// After the first failure; it doubles with each further one.
+    /// Delay after the first failure. It doubles with each further one.
     pub retry_min: Duration,
     /// Maximum delay after a failure.
     pub retry_max: Duration,
@@ -60,16 +60,16 @@ impl Default for Delays {
 
 /// Job for the thread.
 enum Job {
-    /// Write one atomic unit.
+    /// Write one atomic batch.
     Write(Arc<Changes>),
-    /// All that is in the tree is to survive a loss of power; this is its position.
+    /// Sync the tree, whose position is this one.
     Sync(Slot),
-    /// Only to give its memory back: that takes time, too.
+    /// Free the memory of the changes, which takes time too.
     Free(Arc<Changes>),
-    /// A folder that is no longer needed.
+    /// Remove a folder that is no longer needed.
     Remove(PathBuf),
-    /// The owner has let go of the tree: it is to be opened again, or set aside first for this
-    /// reason.
+    /// Reopen the tree, of which the owner has closed its handles. With a reason, set it aside
+    /// first.
     Reopen(Option<String>),
 }
 
@@ -77,37 +77,36 @@ enum Job {
 pub(super) enum Event {
     /// The changes are in the tree.
     Written,
-    /// The tree returns to at least this position after any loss of power.
+    /// After any power loss the tree is at this position or a later one.
     Synced(Slot),
     /// The changes are not in the tree yet; the thread retries by itself.
     Waiting(String),
-    /// The tree takes nothing any more. It can be read.
+    /// The tree accepts no more writes. It can still be read.
     Failed {
         why: String,
-        /// The failure was in the background, and may have been a compaction that met damage.
+        /// Set for a background failure, which may have been a compaction that met damage.
         in_the_background: bool,
     },
-    /// The tree may recover if it is opened again: the owner must close its handles and report
-    /// that.
+    /// Reopening may help: the owner must close its handles and confirm.
     LetGo,
     /// The tree could not be opened; another attempt will follow.
     Closed(String),
     Opened(Opened),
 }
 
-/// The thread as its owner sees it.
+/// Handle of the writer's thread.
 #[derive(Debug)]
 pub(super) struct Writer {
     /// `None` ends the thread.
     jobs: Option<Sender<Job>>,
     events: Receiver<Event>,
-    /// Nothing is left of generations below.
+    /// All data of generations below this one has been removed.
     purged_below: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Writer {
-    /// Starts the thread, with the tree or to open it.
+    /// Starts the thread, with an open tree or to open one.
     pub(super) fn start(
         home: Home,
         delays: Delays,
@@ -132,7 +131,7 @@ impl Writer {
         };
         let thread = thread::Builder::new().name("store".to_owned()).spawn(move || {
             failure::catches_panics();
-            // The error says that the owner is gone.
+            // The loop ends only when the owner is gone.
             let Err(Gone) = work.run();
         })?;
         Ok(Self { jobs: Some(jobs), events, purged_below, thread: Some(thread) })
@@ -160,22 +159,22 @@ impl Writer {
 
     fn ask(&self, job: Job) {
         if let Some(jobs) = &self.jobs {
-            // The thread ends only after its owner asked for it.
+            // The thread ends only on request of its owner.
             let _ = jobs.send(job);
         }
     }
 
-    /// Returns the next event, if there is one.
+    /// Returns the next event, if one is pending.
     pub(super) fn event(&self) -> Option<Event> {
         self.events.try_recv().ok()
     }
 
-    /// The same, but waits at most this long for it.
+    /// Waits for the next event, at most for `patience`.
     pub(super) fn event_within(&self, patience: Duration) -> Option<Event> {
         self.events.recv_timeout(patience).ok()
     }
 
-    /// The same, but waits until something does.
+    /// Waits for the next event without a limit.
     pub(super) fn next_event(&self) -> Option<Event> {
         self.events.recv().ok()
     }
@@ -184,7 +183,7 @@ impl Writer {
         self.purged_below.load(Ordering::Acquire)
     }
 
-    /// Ends the thread. What was asked of it is done, unless the disk is in the way.
+    /// Ends the thread. Pending jobs are finished, unless the disk prevents that.
     pub(super) fn end(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
@@ -193,7 +192,7 @@ impl Writer {
     }
 }
 
-/// Removes a folder. If this fails, it only takes space.
+/// Removes a folder. A failure only costs space.
 fn remove(folder: &Path) {
     let _ = fs::remove_dir_all(folder);
 }
@@ -204,11 +203,11 @@ struct Gone;
 /// Result of an endless loop.
 enum Never {}
 
-/// Why the thread stops what it does.
+/// Reason why the thread stops its current work.
 enum Break {
-    /// The thread ends.
+    /// The thread should end.
     Gone,
-    /// The owner found the tree failing: it is opened again, for this reason.
+    /// The owner found the tree failing: the thread should reopen it, for this reason.
     Reopen(Option<String>),
 }
 
@@ -218,19 +217,19 @@ impl From<Gone> for Break {
     }
 }
 
-/// The thread's own.
+/// State of the writer's thread.
 struct Work {
     home: Home,
     delays: Delays,
     tree: Option<Tree>,
-    /// Room to wait for, beyond what is to be written.
+    /// Space to wait for, beyond the bytes to be written.
     needed: u64,
-    /// Since the last success.
+    /// Failures since the last success.
     failures: u32,
-    /// Something failed since everything was last written into new files. What a system could not
-    /// write it may take for written, and a later sync of the same file says nothing of it.
+    /// Set after a failure, until everything is written into new files. A system may consider
+    /// unwritten data written, and a later sync of the same file reports no error.
     doubts: bool,
-    /// Set while everything is written into new files; then this position is synced.
+    /// Set while everything is written into new files; this position is synced afterwards.
     rewriting: Option<Slot>,
     asked: Receiver<Job>,
     tell: Sender<Event>,
@@ -259,7 +258,7 @@ impl Work {
         }
     }
 
-    /// Does what is asked for until the tree fails.
+    /// Handles jobs until the tree fails.
     fn serve(&mut self) -> Result<Failure, Break> {
         loop {
             if let Err(failure) = self.look_after_tables()? {
@@ -275,7 +274,7 @@ impl Work {
                     (self.needed, self.failures) = (0, 0);
                     let ended = !changes.ended.is_empty();
                     self.purge.begin(changes.state.generation, ended);
-                    // Before the event, so that the owner's is the last one.
+                    // Dropped before the event, so that the owner has the last reference.
                     drop(changes);
                     self.say(Event::Written)?;
                 }
@@ -298,7 +297,7 @@ impl Work {
         }
     }
 
-    /// Returns the next job; a timeout if there is time to purge.
+    /// Returns the next job; a timeout means that there is time to purge.
     fn next_job(&self) -> Result<Job, RecvTimeoutError> {
         if self.rewriting.is_some() {
             return self.asked.recv_timeout(self.delays.busy);
@@ -317,8 +316,8 @@ impl Work {
         self.lacks_room(0).is_none() && !matches!(self.guarded(Tree::is_free), Ok(false))
     }
 
-    /// Accesses the tree. A panic of the library is a failure like others: nothing in this process
-    /// depends on its remains but the tree, and that is opened again.
+    /// Accesses the tree. A panic of the library is treated as a failure: its remains affect only
+    /// the tree, which is reopened.
     fn guarded<T>(&self, work: impl FnOnce(&Tree) -> Result<T, Failure>) -> Result<T, Failure> {
         let Some(tree) = &self.tree else {
             return Err(Failure::NotOpen);
@@ -327,8 +326,7 @@ impl Work {
             .unwrap_or_else(|_| Err(Failure::Panicked))
     }
 
-    /// Brings all that is in the tree to where no loss of power reaches it; in doubt that is only
-    /// begun here.
+    /// Makes all data in the tree survive a power loss. In doubt, only starts to do so.
     fn sync(&self) -> Result<(), Failure> {
         self.guarded(Tree::sync)?;
         if self.doubts {
@@ -337,7 +335,7 @@ impl Work {
         Ok(())
     }
 
-    /// Checks that everything is in new files by now, if that is awaited.
+    /// Checks whether everything is in new files by now, if that is awaited.
     fn look_after_tables(&mut self) -> Result<Result<(), Failure>, Gone> {
         let Some(to) = self.rewriting else {
             return Ok(Ok(()));
@@ -356,7 +354,7 @@ impl Work {
     fn purge_some(&mut self) -> Result<(), Failure> {
         match self.guarded(|tree| self.purge.step(tree)) {
             Ok(went) => self.purge.went(went),
-            // [scrub-2] That data is not needed: it takes space, until the store is rebuilt.
+            // [scrub-2] The data is obsolete: it only takes space until the store is rebuilt.
             Err(Failure::Damaged(_)) => self.purge.give_up(),
             Err(failure) => return Err(failure),
         }
@@ -367,7 +365,7 @@ impl Work {
         self.tell.send(event).map_err(|_| Gone)
     }
 
-    /// Waits, and handles a request that arrives meanwhile.
+    /// Waits, and handles a job that arrives meanwhile.
     fn pause(&self, time: Duration) -> Result<(), Break> {
         match self.asked.recv_timeout(time) {
             Ok(Job::Free(changes)) => {
@@ -379,14 +377,13 @@ impl Work {
                 Ok(())
             }
             Ok(Job::Reopen(distrusted)) => Err(Break::Reopen(distrusted)),
-            // One unit is on its way at a time, and what is asked for of a failed tree is asked for
-            // again.
+            // Only one batch is in flight at a time, and a failed tree's jobs are requested again.
             Ok(Job::Write(_) | Job::Sync(_)) | Err(RecvTimeoutError::Timeout) => Ok(()),
             Err(RecvTimeoutError::Disconnected) => Err(Break::Gone),
         }
     }
 
-    /// The same, when only the end is of interest.
+    /// Waits, ignoring everything except the end of the thread.
     fn wait(&self, time: Duration) -> Result<(), Gone> {
         match self.pause(time) {
             Err(Break::Gone) => Err(Gone),
@@ -394,13 +391,13 @@ impl Work {
         }
     }
 
-    /// Returns the reason if there is too little space for `bytes` more. If that cannot be
-    /// determined, the write itself decides.
+    /// Returns the reason if there is too little space for `bytes` more. If the space is unknown,
+    /// the write itself decides.
     fn lacks_room(&self, bytes: u64) -> Option<String> {
         let Room { free, total } = self.home.disk.room(&self.home.path).ok()?;
         let reserve = RESERVE_BYTES.min(total / RESERVE_PART);
         let reserve = reserve.max(self.needed.min(total / NEEDED_PART));
-        // The journal has it once, and a table once more.
+        // The bytes go to the journal, and again to a table.
         let wanted = bytes.saturating_mul(2).saturating_add(reserve);
         (free < wanted).then(|| {
             let mib = |bytes: u64| bytes.div_ceil(1 << 20);
@@ -412,8 +409,8 @@ impl Work {
         })
     }
 
-    /// Waits for space before the tree notices a lack of it: a tree that has met a full disk has to
-    /// be opened again.
+    /// Waits for space before the tree runs out of it: a tree that has met a full disk must be
+    /// reopened.
     fn wait_for_room(&self, bytes: u64) -> Result<(), Break> {
         let mut said = String::new();
         while let Some(why) = self.lacks_room(bytes) {
@@ -426,7 +423,7 @@ impl Work {
         Ok(())
     }
 
-    /// Waits for the library's threads. A failure here is met by the write that follows.
+    /// Waits for the library's threads. If they fail, the following write reports it.
     fn wait_for_tree(&self) -> Result<(), Break> {
         while matches!(self.guarded(Tree::is_free), Ok(false)) {
             self.pause(self.delays.busy)?;
@@ -434,8 +431,8 @@ impl Work {
         Ok(())
     }
 
-    /// Waits until it may help to open the tree again, and until the owner has let go of it; says
-    /// why it is set aside first, if it is.
+    /// Waits until reopening may help and the owner has closed its handles; returns a reason if the
+    /// tree is to be set aside first.
     fn recover_from(&mut self, failure: &Failure) -> Result<Option<String>, Gone> {
         self.doubts = true;
         if let Failure::Full(_) = failure {
@@ -461,8 +458,8 @@ impl Work {
         }
     }
 
-    /// Waits until another attempt may help. While the disk takes nothing, the tree as it is can be
-    /// read at least.
+    /// Waits until another attempt may help. While the disk rejects writes, the tree at least
+    /// remains readable.
     fn until_it_may_help(&mut self) -> Result<(), Break> {
         loop {
             let delay = self.delay();
@@ -475,22 +472,22 @@ impl Work {
         }
     }
 
-    /// Raises the space to wait for: there was less than it seemed, as background work takes some.
+    /// Raises the space to wait for: background work takes some, so less was usable than reported.
     fn needs_more(&mut self) {
         let least = self.needed.max(RESERVE_BYTES / RESERVE_PART);
         self.needed = least.saturating_mul(2).min(NEEDED_BYTES_MAX);
     }
 
-    /// Returns the delay after one more failure.
+    /// Counts a failure; returns the delay before the next attempt.
     fn delay(&mut self) -> Duration {
         let doubled = 1_u32 << self.failures.min(16);
         self.failures = self.failures.saturating_add(1);
         self.delays.retry_min.saturating_mul(doubled).min(self.delays.retry_max)
     }
 
-    /// Opens the tree, however long that takes. There is no other handle.
+    /// Opens the tree, retrying without a limit. There is no other handle.
     fn open(&mut self, mut distrusted: Option<String>) -> Result<(), Gone> {
-        // Its threads end here.
+        // Dropping the tree ends the library's threads.
         (self.tree, self.rewriting) = (None, None);
         loop {
             let open = || Tree::open(&self.home, distrusted.as_deref());

@@ -1,5 +1,5 @@
-//! An image of the store in memory while commands go on: what they overwrite before the image has
-//! passed it is kept; nothing else is copied.
+//! Snapshot of the store in memory while commands continue: records are saved before they change,
+//! until the snapshot has passed them; nothing else is copied.
 
 use std::{borrow::Cow, collections::BTreeMap, ops::Bound};
 
@@ -14,40 +14,40 @@ use crate::store::{
     table::{Record, Table},
 };
 
-/// Most bytes kept for an image.
+/// Upper limit of the bytes saved for a snapshot.
 const KEPT_BYTES_MAX: usize = 256 << 20;
-/// The part of a smaller store.
+/// Fraction of a smaller store that may be saved.
 const KEPT_PART: u64 = 4;
-/// May be kept even if the store is smaller still: as much as a few batches write.
+/// Lower limit for small stores: about as much as a few batches write.
 const KEPT_BYTES_MIN: usize = 16 << 20;
-/// Approximate overhead of a kept record in addition to its bytes.
+/// Approximate overhead of a saved record beyond its bytes.
 const RECORD_BYTES: usize = 64;
 
-/// Rows as they were; `None`: there was none.
+/// Old values of rows; `None`: the row was absent.
 type Kept = BTreeMap<Box<[u8]>, Option<Box<[u8]>>>;
 
-/// The image.
+/// A snapshot in progress.
 #[derive(Debug)]
 pub(super) struct Image {
-    /// Collections that bear it have been passed, or were begun since.
+    /// Marks collections that have been passed, or were created since the snapshot began.
     number: u64,
     cursor: Cursor,
-    /// Old records of keys that were changed since and that the image has not passed; absent keys
-    /// too. They hide those of the table.
+    /// Old records of keys changed since the snapshot began and not passed yet, absent keys
+    /// included. They hide the records of the table.
     kept: Table,
-    /// The same of rows.
+    /// Old rows of collections changed since the snapshot began and not passed yet.
     kept_rows: BTreeMap<Id, Kept>,
     kept_bytes: usize,
-    /// Shards of it that are freed.
+    /// Number of shards of `kept` already freed.
     freed: usize,
-    /// All keys as they were, if they were removed since: nothing changes them any more.
+    /// All keys at the time of a flush. They do not change any more.
     cleared: Option<(Table, Collections)>,
-    /// Most bytes that may be kept.
+    /// Maximum number of bytes saved.
     bytes_max: usize,
 }
 
 impl Image {
-    /// Begins an image of this table as it stands.
+    /// Begins a snapshot of the current table.
     pub(super) fn of(table: &Table, collections: &Collections, number: u64) -> Self {
         let bytes = table.bytes_about().saturating_add(collections.bytes());
         let part = usize::try_from(bytes / KEPT_PART).unwrap_or(usize::MAX);
@@ -67,21 +67,21 @@ impl Image {
         }
     }
 
-    /// Bytes that are kept, about.
+    /// Returns the approximate number of bytes saved.
     #[cfg(test)]
     pub(super) fn kept_bytes(&self) -> usize {
         self.kept_bytes
     }
 
-    /// The same, counted anew.
+    /// Recounts the bytes saved.
     #[cfg(test)]
     pub(super) fn count_kept(&self) -> usize {
         let records = self.kept.from(Position::START);
         records.map(|(_, record)| RECORD_BYTES + record.bytes()).sum()
     }
 
-    /// Keeps a key that is about to change. `false`: that would exceed the limit; the image is
-    /// over.
+    /// Saves a key before it changes. Returns `false` if that exceeds the limit, which ends the
+    /// snapshot.
     pub(super) fn keep(&mut self, table: &Table, position: Position, key: &[u8]) -> bool {
         if self.cleared.is_some()
             || self.cursor.has_passed(position, key)
@@ -102,12 +102,12 @@ impl Image {
         true
     }
 
-    /// Returns the mark of collections that the image is done with.
+    /// Returns the mark of collections that the snapshot no longer needs.
     pub(super) const fn number(&self) -> u64 {
         self.number
     }
 
-    /// Keeps a row that is about to change, with the same result.
+    /// Saves a row before it changes. Returns `false` if that exceeds the limit.
     pub(super) fn keep_row(&mut self, id: Id, rows: &Rows, name: &[u8]) -> bool {
         let is_within = |within: &Within| within.id == id && within.has_passed(name);
         let kept = self.kept_rows.get(&id);
@@ -128,18 +128,18 @@ impl Image {
         true
     }
 
-    /// Keeps these, all keys, which are about to be removed.
+    /// Takes over all keys, which a flush removes from the store.
     pub(super) fn keep_all(&mut self, table: Table, collections: Collections) {
         self.cleared.get_or_insert((table, collections));
     }
 
-    /// Returns whether it has to advance before more is kept: there must be space for one more run
-    /// of commands.
+    /// Returns whether the snapshot must advance before more is saved: half of the limit is
+    /// reserved for the next batch of commands.
     pub(super) fn is_behind(&self) -> bool {
         self.kept_bytes > self.bytes_max / 2
     }
 
-    /// Passes the next keys and rows; `table` and `collections` are as they stand now.
+    /// Passes the next keys and rows; `table` and `collections` are the current ones.
     pub(super) fn next(
         &mut self,
         table: &Table,
@@ -201,7 +201,7 @@ impl Image {
         stop
     }
 
-    /// Frees what the image has passed.
+    /// Frees saved records that the snapshot has passed.
     fn free(&mut self) {
         let passed = self.cursor.position();
         let (records, bytes) = self.kept.forget_before(passed, self.freed);
@@ -214,7 +214,7 @@ impl Image {
     }
 }
 
-/// Returns the approximate size of a kept row.
+/// Returns the approximate size of a saved row.
 fn row_bytes(name: &[u8], value: Option<&[u8]>) -> usize {
     RECORD_BYTES + name.len() + value.map_or(0, <[u8]>::len)
 }

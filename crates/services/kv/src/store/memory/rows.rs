@@ -1,4 +1,4 @@
-//! The rows of collections in memory, and the end of those that no key names any more.
+//! Rows of collections in memory; those without a key are freed gradually.
 
 use std::{borrow::Cow, collections::BTreeMap, ops::ControlFlow};
 
@@ -10,14 +10,14 @@ use crate::store::{Bytes, Span, VisitRow, collection::Id};
 
 /// Approximate size of a row in its node: nodes are three quarters full.
 const ROW_BYTES: usize = size_of::<Row>() * 4 / 3;
-/// Rows of ended collections that are freed at a time.
+/// Maximum number of dropped rows freed at a time.
 const FREED_MAX: usize = 1024;
 
 /// The rows of one collection.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     rows: Tree,
-    /// Number of the last image that is done with these rows: they need not be copied for it.
+    /// Number of the last snapshot that no longer needs these rows: they need not be saved for it.
     pub(super) seen: u64,
 }
 
@@ -37,7 +37,7 @@ fn size_of_row(row: &Row) -> u64 {
     size(name.len(), value.len())
 }
 
-/// Rows from a name on.
+/// Returns the rows from a name on, in order.
 pub(super) fn in_order<'a>(
     rows: &'a Rows,
     from: &[u8],
@@ -46,28 +46,28 @@ pub(super) fn in_order<'a>(
     rows.map(|(name, value)| (Cow::Borrowed(name), Bytes::Borrowed(value)))
 }
 
-/// All of them.
+/// The rows of all collections.
 #[derive(Debug, Default)]
 pub(super) struct Collections {
     live: BTreeMap<Id, Rows>,
-    /// No key names them any more.
+    /// Dropped collections: no key has their id.
     ended: BTreeMap<Id, Rows>,
     /// Approximate bytes of all rows.
     bytes: u64,
 }
 
 impl Collections {
-    /// Bytes of rows, about.
+    /// Returns the approximate bytes of all rows.
     pub(super) const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Returns the rows of a collection, also of one that has ended and is not freed.
+    /// Returns the rows of a collection, also of one that was dropped and is not freed yet.
     pub(super) fn get(&self, id: Id) -> Option<&Rows> {
         self.live.get(&id).or_else(|| self.ended.get(&id))
     }
 
-    /// Marks a collection as passed by the image.
+    /// Marks a collection as no longer needed by the snapshot.
     pub(super) fn mark(&mut self, id: Id, image: u64) {
         if let Some(rows) = self.live.get_mut(&id) {
             rows.seen = image;
@@ -78,7 +78,7 @@ impl Collections {
         self.live.get(&id)?.get(name)
     }
 
-    /// Sets a row; a collection that this begins is none of this image's business.
+    /// Sets a row. A new collection is marked as not needed by the snapshot.
     pub(super) fn put(&mut self, id: Id, name: &[u8], value: &[u8], image: u64) {
         let rows =
             self.live.entry(id).or_insert_with(|| Rows { rows: Tree::default(), seen: image });
@@ -97,22 +97,22 @@ impl Collections {
         }
     }
 
-    /// Handles the removal of a key that named this collection. If all rows went before it, nothing
-    /// is left.
+    /// Records that the collection's key was removed. Nothing is left to do if its rows were
+    /// removed before.
     pub(super) fn detached(&mut self, id: Id) {
         if self.live.get(&id).is_some_and(|rows| rows.rows.is_empty()) {
             self.live.remove(&id);
         }
     }
 
-    /// Ends all remaining rows.
+    /// Drops the remaining rows of a collection.
     pub(super) fn end(&mut self, id: Id) {
         if let Some(rows) = self.live.remove(&id) {
             self.ended.insert(id, rows);
         }
     }
 
-    /// Frees some of what has ended.
+    /// Frees some of the dropped rows.
     pub(super) fn free_some(&mut self) {
         let mut left = FREED_MAX;
         while left > 0
@@ -132,7 +132,7 @@ impl Collections {
         }
     }
 
-    /// Frees some of all of them; returns whether there are more.
+    /// Frees some of all rows; returns whether more are left.
     pub(super) fn free_all_some(&mut self) -> bool {
         for _ in 0..FREED_MAX {
             if let Some((id, rows)) = self.live.pop_first() {
@@ -143,7 +143,7 @@ impl Collections {
         !self.live.is_empty() || !self.ended.is_empty()
     }
 
-    /// Rows that ended and are not freed yet.
+    /// Returns the number of dropped rows not freed yet.
     #[cfg(test)]
     pub(super) fn ended_rows(&self) -> usize {
         self.ended.values().map(|rows| rows.rows.len()).sum()
@@ -160,19 +160,19 @@ impl Collections {
             true => visit(name, value),
             false => ControlFlow::Break(()),
         };
-        // Whether one stopped it.
+        // The visitor may stop early; that does not matter here.
         let _ = match span.back {
             false => rows.rows.from(span.from).try_for_each(&mut visit),
             true => rows.rows.before(span.to).try_for_each(&mut visit),
         };
     }
 
-    /// Returns the number of rows of a collection before this name.
+    /// Returns the number of rows of a collection before `name`.
     pub(super) fn rank(&self, id: Id, name: &[u8]) -> u64 {
         self.live.get(&id).map_or(0, |rows| rows.rows.rank(name) as u64)
     }
 
-    /// Returns the name that is preceded by this number of rows.
+    /// Returns the name at this rank.
     pub(super) fn nth(&self, id: Id, number: u64) -> Option<&[u8]> {
         let number = usize::try_from(number).ok()?;
         let row = self.live.get(&id)?.rows.nth(number)?;

@@ -1,16 +1,15 @@
-//! Names and values of rows: short ones lie in place, so that the search for a row follows no
-//! pointer.
+//! Names and values of rows. Short ones are stored inline, so that a search follows no pointer.
 
 use std::cmp::Ordering;
 
-/// Most bytes in place: with length and tag four words, so that a row is as long as a line of the
-/// cache.
+/// Maximum length of an inline text: with length and tag it takes four words, so that a row fills a
+/// cache line.
 const SHORT: usize = 30;
 
-/// A name or a value.
+/// Name or value of a row.
 #[derive(Debug)]
 pub(super) enum Text {
-    /// The bytes after `len` are zeros.
+    /// Invariant: the bytes after `len` are zeros.
     Short {
         len: u8,
         bytes: [u8; SHORT],
@@ -18,11 +17,10 @@ pub(super) enum Text {
     Long(Box<[u8]>),
 }
 
-/// A name that is looked for, ready to be compared with many.
+/// A name to search for, prepared for many comparisons.
 #[derive(Debug)]
 pub(super) struct Sought<'n> {
     name: &'n [u8],
-    /// Words of a short name.
     words: Option<[u64; 4]>,
 }
 
@@ -41,7 +39,7 @@ impl Text {
         }
     }
 
-    /// Makes it another. Gives how long it was.
+    /// Replaces the text; returns the old length.
     pub(super) fn set(&mut self, text: &[u8]) -> usize {
         let before = self.bytes().len();
         match self {
@@ -51,7 +49,7 @@ impl Text {
         before
     }
 
-    /// Bytes apart from it that a text of this length takes, about.
+    /// Returns the approximate heap bytes of a text of this length.
     pub(super) const fn apart(len: usize) -> usize {
         const BLOCK: usize = 16;
         if len > SHORT { len + BLOCK } else { 0 }
@@ -61,7 +59,7 @@ impl Text {
         match (self, &sought.words) {
             (Self::Short { len, bytes }, Some(words)) => {
                 let first = word(bytes, 0).cmp(&words[0]);
-                // Most often that decides.
+                // The first word decides most comparisons.
                 first.then_with(|| rest(*len, bytes).as_slice().cmp(&words[1..]))
             }
             _ => self.bytes().cmp(sought.name),
@@ -89,14 +87,14 @@ fn short(text: &[u8]) -> Option<(u8, [u8; SHORT])> {
     Some((u8::try_from(text.len()).ok()?, bytes))
 }
 
-/// Eight bytes as a number that is greater where they come later.
+/// Reads eight bytes as a number that sorts like them.
 fn word(bytes: &[u8; SHORT], from: usize) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[from..from + 8]);
     u64::from_be_bytes(word)
 }
 
-/// Returns the words to compare if the first eight bytes are alike: the others, and then the
+/// Returns the words to compare if the first eight bytes are equal: the other bytes, then the
 /// length, as one text may be the other followed by zeros.
 fn rest(len: u8, bytes: &[u8; SHORT]) -> [u64; 3] {
     let mut last = [0; 8];
@@ -111,7 +109,8 @@ mod tests {
 
     use super::*;
 
-    /// Lengths around what lies in place and the borders of words; few letters, zeros among them.
+    /// Generates texts of lengths around the inline limit and word boundaries, over few letters
+    /// including zero.
     fn any(dice: &mut Dice) -> Vec<u8> {
         let len = dice.index(SHORT + 4);
         (0..len).map(|_| [0, 0, 0, 1, 255][dice.index(5)]).collect()
@@ -123,7 +122,7 @@ mod tests {
         for _ in 0..100_000 {
             let (one, mut two) = (any(&mut dice), any(&mut dice));
             if dice.index(2) == 0 {
-                // Alike up to where the shorter ends.
+                // Equal up to the end of the shorter one.
                 two = one.clone();
                 two.resize(dice.index(SHORT + 4), 0);
             }

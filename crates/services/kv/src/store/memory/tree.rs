@@ -1,27 +1,27 @@
-//! Rows in the order of their names, and how many come before each: a B-tree whose nodes count what
-//! is below them.
+//! Ordered rows with ranks: a B-tree whose nodes count the rows below them.
 //!
-//! The standard library's tree has no counts, so the row with a number would be found by walking to
-//! it. This one finds it, and the number of a row, on one way from the root.
+//! The standard library's tree has no counts, so finding the row at a rank would take a walk. This
+//! tree finds it, and the rank of a row, on a single path from the root.
 
 use super::text::{Sought, Text};
 
-/// Most rows of a node.
+/// Maximum number of rows in a node.
 const MOST: usize = 63;
-/// Fewest, but for the root. Two of them and the row between fit into one node.
+/// Minimum number of rows, except in the root. Two such nodes and the row between them fit into one
+/// node.
 const FEWEST: usize = MOST / 2;
 
-/// A row.
+/// Name and value of a row.
 #[derive(Debug)]
 pub(super) struct Row {
     name: Text,
     value: Text,
 }
 
-/// A row as it is shown.
+/// Name and value of a row, borrowed.
 pub(super) type Shown<'t> = (&'t [u8], &'t [u8]);
 
-/// The tree.
+/// B-tree of rows.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
     root: Node,
@@ -30,18 +30,18 @@ pub(super) struct Tree {
 #[derive(Debug, Default)]
 struct Node {
     rows: Vec<Row>,
-    /// Empty in a leaf; else one before each row, and one after the last.
+    /// Empty in a leaf; otherwise one child before each row, and one after the last.
     children: Vec<Self>,
-    /// Rows here and below.
+    /// Number of rows in this node and below it.
     count: usize,
 }
 
-/// Part that is split off a full node: a row, and all after it.
+/// Part split off a full node: a row, and a node with all rows after it.
 type Split = (Row, Node);
 
-/// Result of putting a row.
+/// Result of an insertion into a node.
 enum Put {
-    /// A row of the same name was replaced, with this many bytes of value.
+    /// A row of the same name was replaced; its value had this length.
     Replaced(usize),
     Added(Option<Split>),
 }
@@ -66,7 +66,7 @@ impl Tree {
         }
     }
 
-    /// Sets a row. Gives the length of the value that was there before.
+    /// Sets a row. Returns the length of the old value, if there was one.
     pub(super) fn put(&mut self, name: &[u8], value: &[u8]) -> Option<usize> {
         match self.root.put(&Sought::new(name), value) {
             Put::Replaced(len) => return Some(len),
@@ -83,14 +83,14 @@ impl Tree {
         None
     }
 
-    /// Takes a row away.
+    /// Removes a row and returns it.
     pub(super) fn remove(&mut self, name: &[u8]) -> Option<Row> {
         let removed = self.root.remove(&Sought::new(name));
         self.lower();
         removed
     }
 
-    /// Takes the first row away.
+    /// Removes the first row and returns it.
     pub(super) fn pop_first(&mut self) -> Option<Row> {
         let first = self.root.pop(false);
         self.lower();
@@ -106,7 +106,7 @@ impl Tree {
         }
     }
 
-    /// Returns the number of rows before this name, whether a row has it or not.
+    /// Returns the number of rows before `name`, which need not exist.
     pub(super) fn rank(&self, name: &[u8]) -> usize {
         let name = Sought::new(name);
         let (mut node, mut before) = (&self.root, 0);
@@ -126,7 +126,7 @@ impl Tree {
         }
     }
 
-    /// Returns the row that is preceded by this number of others.
+    /// Returns the row at this rank.
     pub(super) fn nth(&self, number: usize) -> Option<Shown<'_>> {
         if number >= self.root.count {
             return None;
@@ -144,7 +144,7 @@ impl Tree {
         node.rows.get(left).map(Row::show)
     }
 
-    /// Rows from this name on, in order.
+    /// Returns the rows from `name` on, in order.
     pub(super) fn from(&self, name: &[u8]) -> Forth<'_> {
         let name = Sought::new(name);
         let (mut node, mut way) = (&self.root, Vec::new());
@@ -159,7 +159,7 @@ impl Tree {
         }
     }
 
-    /// Rows before this name, or all of them, the last first.
+    /// Returns the rows before `name`, or all rows, last first.
     pub(super) fn before(&self, name: Option<&[u8]>) -> Back<'_> {
         let name = name.map(Sought::new);
         let (mut node, mut way) = (&self.root, Vec::new());
@@ -214,8 +214,8 @@ impl Node {
         Put::Added((self.rows.len() > MOST).then(|| self.split()))
     }
 
-    /// Gives its second half away. What stays keeps no room: names that only grow never come back
-    /// to it.
+    /// Splits off the second half. The first half keeps no spare capacity: ascending names never
+    /// return to it.
     fn split(&mut self) -> Split {
         let right = self.rows.split_off(FEWEST + 1);
         let middle = self.rows.pop().expect("more rows than a node has at most");
@@ -234,7 +234,7 @@ impl Node {
             (Ok(at), true) => self.rows.remove(at),
             (Err(_), true) => return None,
             (Ok(at), false) => {
-                // The last row before it takes its place.
+                // The row before it, from the child, replaces it.
                 let before = self.children[at].pop(true)?;
                 let removed = std::mem::replace(&mut self.rows[at], before);
                 self.fill(at);
@@ -250,7 +250,7 @@ impl Node {
         Some(removed)
     }
 
-    /// Takes the first row, or the last.
+    /// Removes the first or the last row.
     fn pop(&mut self, last: bool) -> Option<Row> {
         let at = if last { self.rows.len() } else { 0 };
         let popped = match self.children.get_mut(at) {
@@ -267,7 +267,7 @@ impl Node {
         Some(popped)
     }
 
-    /// Gives a child that has lost a row another one, of a neighbour's, or makes one of both.
+    /// Refills a child that has lost a row: from a neighbour, or by merging both.
     fn fill(&mut self, at: usize) {
         if self.children[at].rows.len() >= FEWEST {
             return;
@@ -293,7 +293,8 @@ impl Node {
         }
     }
 
-    /// Its last row and what is behind, or its first and what is before.
+    /// Removes and returns the last row with the child after it, or the first row with the child
+    /// before it.
     fn give(&mut self, last: bool) -> (Row, Option<Self>) {
         let (row, child) = if last {
             (self.rows.pop(), self.children.pop())
@@ -305,7 +306,7 @@ impl Node {
         (row.expect("it has more than it needs"), child)
     }
 
-    /// A row behind its last and what is behind that, or before its first and what is before that.
+    /// Adds a row at the end with the child after it, or at the front with the child before it.
     fn get(&mut self, row: Row, child: Option<Self>, last: bool) {
         self.count += 1 + child.as_ref().map_or(0, |child| child.count);
         if last {
@@ -320,10 +321,10 @@ impl Node {
     }
 }
 
-/// The way from the root to a place: nodes, and how many rows of each are before it.
+/// Path from the root to a position: nodes, each with the number of its rows passed.
 type Way<'t> = Vec<(&'t Node, usize)>;
 
-/// Rows in order.
+/// Iterator over rows in order.
 #[derive(Debug)]
 pub(super) struct Forth<'t>(Way<'t>);
 
@@ -339,7 +340,7 @@ impl<'t> Iterator for Forth<'t> {
                 continue;
             };
             *at += 1;
-            // What comes next is the first row of the child behind it.
+            // The next row is the first one of the child after this row.
             let mut below = node.children.get(passed + 1);
             while let Some(child) = below {
                 self.0.push((child, 0));
@@ -350,7 +351,7 @@ impl<'t> Iterator for Forth<'t> {
     }
 }
 
-/// Rows backwards.
+/// Iterator over rows in reverse order.
 #[derive(Debug)]
 pub(super) struct Back<'t>(Way<'t>);
 
@@ -366,7 +367,7 @@ impl<'t> Iterator for Back<'t> {
                 continue;
             };
             *at = before;
-            // What comes next is the last row of the child before it.
+            // The next row is the last one of the child before this row.
             let mut below = node.children.get(before);
             while let Some(child) = below {
                 self.0.push((child, child.rows.len()));
@@ -385,7 +386,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts, order, and how full nodes are; gives the depth.
+    /// Checks counts, order and fill of the nodes; returns the depth.
     fn check(node: &Node, is_root: bool) -> usize {
         let below: usize = node.children.iter().map(|child| child.count).sum();
         assert_eq!(node.count, node.rows.len() + below);
@@ -421,7 +422,7 @@ mod tests {
         assert_eq!(tree.get(&name), plain.get(&name).map(|value| &**value));
     }
 
-    /// Names of one to four bytes, and some that are long, with zeros at their ends or between.
+    /// Generates names of one to four bytes and some long ones, with zeros at the end or between.
     fn name(dice: &mut Dice) -> Vec<u8> {
         let number = dice.index(4000);
         let mut name = number.to_string().into_bytes();
@@ -438,7 +439,8 @@ mod tests {
         (name.to_vec(), value.to_vec())
     }
 
-    /// A tree that grows and shrinks, randomly and in order, equals one of the standard library.
+    /// A tree that grows and shrinks, in random and in sorted order, equals one of the standard
+    /// library.
     #[test]
     fn it_says_what_a_plain_tree_says() {
         let mut dice = Dice::new(36);
@@ -477,7 +479,7 @@ mod tests {
         assert!(tree.is_empty());
     }
 
-    /// A million rows are four nodes deep, however they came.
+    /// A tree of a million rows is four nodes deep, in whichever order they were inserted.
     #[test]
     fn ways_are_short() {
         let mut tree = Tree::default();

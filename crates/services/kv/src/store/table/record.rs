@@ -1,4 +1,4 @@
-//! A key with all that it has, in one allocation: one miss of the caches, where a tree has four.
+//! A key with its value and metadata in one allocation: one cache miss, where a tree has four.
 
 use crate::store::{
     collection::Kind,
@@ -18,9 +18,9 @@ const INDEX: usize = 16;
 const KEY_BYTES: usize = 20;
 const FLAGS: usize = 24;
 const HEAD: usize = 25;
-/// Bit of the flags; the others are the kind.
+/// Flag bit; the other bits are the type.
 const HAS_DEADLINE: u8 = 1;
-/// Line size of the caches.
+/// Size of a cache line.
 const LINE: usize = 64;
 
 impl Record {
@@ -36,7 +36,7 @@ impl Record {
         record
     }
 
-    /// Replaces all but the key. In place, if the value is as long as the old one.
+    /// Replaces value and metadata; in place if the length of the value does not change.
     pub(crate) fn set(&mut self, value: &[u8], stamp: Stamp) {
         let from = self.value_at();
         if self.0.len() - from == value.len() {
@@ -72,7 +72,7 @@ impl Record {
         }
     }
 
-    /// Returns the data lost with the record.
+    /// Returns the old data, before the record is replaced or removed.
     pub(crate) fn old(&self) -> Old {
         Old::new(&self.0[self.value_at()..], self.entry().stamp())
     }
@@ -81,7 +81,7 @@ impl Record {
         Kind::from_byte(self.0[FLAGS] >> 1).unwrap_or_default()
     }
 
-    /// A layer above others says with it that the key is gone.
+    /// Returns whether the record marks a removed key, in a layer above others.
     pub(crate) fn is_absent(&self) -> bool {
         self.version() == Version::ABSENT
     }
@@ -93,17 +93,17 @@ impl Record {
         }
     }
 
-    /// Bytes in memory.
+    /// Returns the size in memory.
     pub(crate) fn bytes(&self) -> usize {
         self.0.len()
     }
 
-    /// Returns the size of a record of this key and value.
+    /// Returns the size of a record with this key and value.
     pub(crate) const fn bytes_of(key: &[u8], value: &[u8]) -> usize {
         HEAD + key.len() + value.len()
     }
 
-    /// Reads a byte of each line of a record of usual size, so that it is in the caches.
+    /// Reads a byte of each cache line of a record of usual size, to bring it into the caches.
     pub(crate) fn touch(&self) -> u8 {
         let last = self.0.len() - 1;
         [0, LINE, 2 * LINE, 3 * LINE].into_iter().fold(0, |sum, at| sum ^ self.0[at.min(last)])

@@ -1,11 +1,11 @@
-//! Properties that must hold for any bytes that a client may send.
+//! Properties of the request parser for arbitrary bytes.
 
 use quorate_kv::resp::request::{Parsed, Parser, ProtocolError};
 
-/// Most bytes of arguments in one request.
+/// Maximum bytes of a request's arguments.
 pub(crate) const BYTES_MAX: usize = 1000;
 
-/// Contents of a stream.
+/// Results of parsing a stream.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) requests: Vec<Vec<Vec<u8>>>,
@@ -13,7 +13,8 @@ pub(crate) struct Seen {
     pub(crate) error: Option<ProtocolError>,
 }
 
-/// The first byte says in how large pieces the others arrive; what they mean does not depend on it.
+/// Checks a stream whose first byte is the size of the fragments: the fragmentation must not change
+/// the result.
 pub(crate) fn check(bytes: &[u8]) {
     let Some((piece, stream)) = bytes.split_first() else {
         return;
@@ -27,7 +28,7 @@ pub(crate) fn check(bytes: &[u8]) {
     }
 }
 
-/// Feeds the parser as a connection does: what was not used up comes again.
+/// Feeds the parser as a connection does, presenting unused bytes again.
 pub(crate) fn parse<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Seen {
     let (mut parser, mut seen, mut held) = (Parser::default(), Seen::default(), Vec::new());
     for piece in pieces {

@@ -1,4 +1,4 @@
-//! Bits of strings, command by command.
+//! Bit operations on strings, command by command.
 
 use crate::common::{check, on_both_stores};
 
@@ -138,7 +138,7 @@ fn requests_are_checked_as_redis_does() {
     );
 }
 
-/// Everything that is counted and found is what one sees by looking at one bit after the other.
+/// BITCOUNT and BITPOS agree with a check of every single bit.
 #[test]
 fn ranges_of_bits_are_what_single_bits_say() {
     on_both_stores(|node| {

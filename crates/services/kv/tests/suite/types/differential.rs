@@ -1,5 +1,5 @@
-//! Random programs: both stores and the reference give equal replies, and the stores equal digests,
-//! through images and restarts of all kinds.
+//! Random programs: both stores and the reference model give equal replies, and the stores equal
+//! digests, through snapshots and restarts of all kinds.
 
 use std::{mem, path::PathBuf};
 
@@ -28,7 +28,7 @@ const WORDS: [&str; 12] =
 const SCORES: [&str; 10] = ["0", "1", "2", "-1", "2.5", "10", "100", "-7.25", "inf", "-inf"];
 const FINITE: [&str; 6] = ["0", "1", "2", "-1", "2.5", "10"];
 
-/// Returns a random command, with arguments that often match the results of others.
+/// Returns a random command, with arguments that often match the results of other commands.
 fn command(random: &mut Random, of: usize) -> Vec<String> {
     let key = *random.pick(&KEYS);
     let other = *random.pick(&KEYS);
@@ -148,7 +148,7 @@ fn command(random: &mut Random, of: usize) -> Vec<String> {
     text.split(' ').map(str::to_owned).collect()
 }
 
-/// Returns a random command that exists for all types.
+/// Returns a random command for any type.
 fn any(random: &mut Random) -> Vec<String> {
     let (key, other) = (*random.pick(&KEYS), *random.pick(&KEYS));
     let number = random.below(40);
@@ -163,7 +163,7 @@ fn any(random: &mut Random) -> Vec<String> {
         6 if key != other => format!("COPY {key} {other} REPLACE"),
         7 => format!("PEXPIRE {key} {}", number * 100),
         8 => format!("PERSIST {key}"),
-        // Words are seldom numbers: what is no number is refused, and so is most of the first.
+        // Words are rarely numbers, so most forms without ALPHA would be refused.
         12 if how.is_empty() => format!("SORT {key} LIMIT {skipped} {wanted} STORE {other}"),
         12 => format!("SORT {key}{how} STORE {other}"),
         13 => format!("SORT_RO {key} ALPHA LIMIT {skipped} {wanted}"),
@@ -174,8 +174,7 @@ fn any(random: &mut Random) -> Vec<String> {
     text.split(' ').map(str::to_owned).collect()
 }
 
-/// Replies whose elements are in no order, one element or pair after the other in the order of
-/// names.
+/// Sorts a reply whose elements are unordered, by element or pair.
 fn without_order(name: &str, reply: &str) -> String {
     let pairs = matches!(name, "HGETALL");
     let unordered =
@@ -189,14 +188,14 @@ fn without_order(name: &str, reply: &str) -> String {
     format!("{}|{:?}", lines[0], items)
 }
 
-/// Both stores behind a front each, which are asked the same.
+/// Both stores, each with a front, which get the same requests.
 struct Pair {
     nodes: [Node; 2],
     clients: [ConnectionId; 2],
     model: Model,
     folder: tempfile::TempDir,
     lives: usize,
-    /// From which slot on the group's time is which.
+    /// The group's time, by the slots from which on it applies.
     times: Vec<(u64, u64)>,
 }
 
@@ -220,7 +219,7 @@ impl Pair {
 
     fn ask(&mut self, words: &[String], trace: &dyn Fn() -> String) {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        // Some take no argument, and get one from the generator.
+        // Some commands have no arguments, but the generator adds one.
         let asked = if words[1..] == ["x"] { &words[..1] } else { &words };
         let replies = [0, 1].map(|at| self.nodes[at].ask(self.clients[at], asked));
         assert_eq!(replies[0], replies[1], "{words:?} {}", trace());
@@ -240,7 +239,7 @@ impl Pair {
         assert_eq!(memory.world.slot, disk.world.slot);
     }
 
-    /// Time goes on, and keys end; the housekeeping follows, or not.
+    /// Advances the clock, so that keys expire, with or without the housekeeping.
     fn pass(&mut self, ms: u64, sweeps: bool) {
         let due = [0, 1].map(|at| {
             self.nodes[at].world.wall_ms += ms;
@@ -263,8 +262,7 @@ impl Pair {
         before.map_or(0, |(_, ms)| *ms)
     }
 
-    /// The store on disk is opened again, as it was left or as a kill leaves it; the log replays
-    /// what it lacks.
+    /// Reopens the store on disk, after a clean stop or a kill; the log replays the missing part.
     fn restart(&mut self, killed: bool) {
         let empty = Service::new(Box::new(MemoryStore::new()));
         if killed {
@@ -290,8 +288,8 @@ impl Pair {
         self.check_digests();
     }
 
-    /// An image of each store, taken while commands go on, is the same, and each goes into the
-    /// other one.
+    /// Takes a snapshot of each store while commands continue. The snapshots must be equal, and
+    /// each is loaded into the other store.
     fn exchange(&mut self, random: &mut Random, of: usize, trace: &dyn Fn() -> String) {
         let digest = self.nodes[0].world.service.digest();
         let at = Slot(self.nodes[0].world.slot);
@@ -392,7 +390,7 @@ fn sorted_sets_are_as_the_reference_says() {
     }
 }
 
-/// Commands of one type meet keys of another.
+/// Commands of one type on keys of other types behave like the reference model.
 #[test]
 fn types_among_each_other_are_as_the_reference_says() {
     for seed in 400..404 {

@@ -1,5 +1,5 @@
-//! Deadlines of single fields of hashes: replies as in Redis 7.4, and ended fields do not exist for
-//! any command ([time-2]).
+//! Deadlines of hash fields: replies as in Redis 7.4, and expired fields do not exist for any
+//! command ([time-2]).
 
 use quorate_core::slot::Slot;
 use quorate_kv::{
@@ -153,7 +153,7 @@ fn what_writes_a_field_keeps_its_deadline_or_takes_it_away() {
     );
 }
 
-/// A hash of which `a`, `b` and, in the end, the rest have ended, none of them removed.
+/// Creates a hash of which `a` and `b` have expired, neither of them removed; `c` expires later.
 fn half_ended(node: &mut Node) {
     let one = node.connect();
     node.say(one, "FLUSHALL");
@@ -162,7 +162,7 @@ fn half_ended(node: &mut Node) {
     node.say(one, "HPEXPIRE h 20 FIELDS 1 c");
     assert!(!node.pass(), "nothing is due");
     node.world.wall_ms += 10;
-    // This node's clock decides nothing.
+    // The clock of this node alone has no effect.
     assert_eq!(node.say(one, "HPTTL h FIELDS 1 a"), "*1|:0|");
     assert_eq!(node.say(one, "HGET h a"), "$1|1|");
     assert!(node.pass());
@@ -202,7 +202,7 @@ fn a_field_that_has_ended_exists_for_no_command_and_its_removal_changes_no_answe
                     assert_eq!(node.sweep(), 2);
                 }
                 assert_eq!(node.say(one, command), reply, "{command} {swept}");
-                // What it left has deadlines as new fields have.
+                // The removal of expired fields changes no reply after the command either.
                 let all = ["HLEN h", "HGETALL h", "HTTL h FIELDS 4 a b c d", "HLEN i"];
                 let before = all.map(|command| node.say(one, command));
                 node.sweep();
@@ -281,7 +281,7 @@ fn a_hash_ends_with_the_last_of_its_fields() {
             node.sweep();
             assert_eq!(node.say(one, "HGETALL h"), "*2|$1|a|$1|1|");
         }
-        // Also when what stayed is removed by hand: what is left has ended.
+        // Also if the remaining fields are removed explicitly, so that only expired ones are left.
         half_ended(node);
         node.say(one, "HDEL h c d");
         for (command, reply) in gone {
@@ -355,7 +355,7 @@ fn many_fields_are_removed_in_bites_and_hold_nothing_up() {
         assert_eq!(node.say(one, "HLEN h"), ":2|");
         assert_eq!(node.sweep(), 256);
         assert_eq!(node.say(one, "HLEN h"), ":2|");
-        // Most of what ended is still there; what comes behind it ends in time all the same.
+        // Most expired fields are still stored; later ones still expire in time.
         node.world.wall_ms += 10;
         assert!(node.pass());
         assert_eq!(node.say(one, "HGETALL h"), "*2|$5|stays|$1|2|");
@@ -394,7 +394,7 @@ fn a_field_that_ends_is_a_change_for_watch_and_its_removal_is_none() {
     });
 }
 
-/// A node loaded from an image knows when its fields end.
+/// A node loaded from a snapshot knows the deadlines of its fields.
 #[test]
 fn an_image_brings_the_order_of_deadlines_along() {
     let mut node = Node::memory();

@@ -214,7 +214,7 @@ fn resp3_has_maps_and_pairs() {
     assert_eq!(node.say(client, "EXEC"), "*2|%1|$1|a|$1|1|*1|*2|$1|a|$1|1|");
 }
 
-/// Each field of a small hash, and of a large one, comes about as often as the others.
+/// All fields of a hash, small or large, are drawn about equally often.
 #[test]
 fn chance_is_fair() {
     for (fields, draws) in [(10, 4000), (3000, 9000)] {

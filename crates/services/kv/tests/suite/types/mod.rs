@@ -1,5 +1,5 @@
-//! Bits of strings, hashes, lists, sets and sorted sets: each command with its edges, and all of
-//! them against a reference.
+//! Bit operations, hashes, lists, sets and sorted sets: each command with its edge cases, and all
+//! of them against a reference model.
 
 mod bits;
 mod differential;

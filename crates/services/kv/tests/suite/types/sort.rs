@@ -1,4 +1,4 @@
-//! SORT and SORT_RO: the replies are those of a Redis 7.0 to the same commands.
+//! SORT and SORT_RO: the replies are those of Redis 7.0.
 
 use crate::common::{Node, check, on_both_stores};
 
@@ -90,7 +90,7 @@ fn sorting_is_as_in_redis() {
     );
 }
 
-/// The elements that one command may look at are bounded, whether it reads or stores.
+/// The number of elements that one command may examine is limited, with or without STORE.
 #[test]
 fn too_much_is_refused() {
     on_both_stores(|node| {

@@ -1,4 +1,4 @@
-//! Rows in stores: their places, their removal, and images as of one moment.
+//! Rows in stores: order, removal, and consistent snapshots.
 
 use std::{collections::BTreeMap, ops::ControlFlow, path::Path};
 
@@ -42,7 +42,7 @@ fn rows(store: &dyn Store, id: Id, span: Span<'_>) -> Vec<(Vec<u8>, Vec<u8>)> {
     found
 }
 
-/// Rows of several layers and of the tree are one sequence, in both directions.
+/// Rows from several layers and the tree form one sequence, in both directions.
 #[test]
 fn rows_are_in_the_order_of_their_names() {
     for seed in 0..6 {
@@ -101,8 +101,8 @@ fn until_entries(store: &LsmStore, most: usize) {
     until("rows are removed", || (store.stored_entries() <= most).then_some(()));
 }
 
-/// To delete a key of many rows takes no longer than to delete one; what is left of it goes by
-/// itself, also after a restart.
+/// Deleting a key with many rows is as fast as deleting one row; the rows are removed in the
+/// background, also after a restart.
 #[test]
 fn rows_that_no_key_names_are_removed_from_the_disk() {
     const ROWS: u64 = 5000;
@@ -126,13 +126,13 @@ fn rows_that_no_key_names_are_removed_from_the_disk() {
     store.commit(Slot(slot + 1), &[]);
     store.persist().unwrap();
     until_entries(&store, full - 5000);
-    // Renamed, it stays.
+    // A renamed collection keeps its rows.
     store.detach(b"kept".into());
     store.set(b"renamed".into(), &header(id(2), ROWS), stamp(9));
     store.commit(Slot(slot + 2), &[]);
     store.persist().unwrap();
     assert_eq!(rows(&store, id(2), Span::ALL).len(), 5000);
-    // Another value in its place.
+    // Another value replaces the collection.
     store.put(b"late".into(), b"x", Version { slot: 9, index: 1 }, None);
     store.commit(Slot(slot + 3), &[]);
     store.persist().unwrap();
@@ -143,8 +143,8 @@ fn rows_that_no_key_names_are_removed_from_the_disk() {
     assert_eq!(rows(&store, id(3), Span::ALL).len(), 0);
 }
 
-/// An image has each row as it was when the image was begun, wherever it is when the row changes or
-/// its collection ends, is renamed, or all keys go.
+/// A snapshot has each row as it was when the snapshot began, wherever it is when the row changes
+/// or its collection is dropped or renamed, or all keys are removed.
 #[test]
 fn images_have_rows_as_they_were() {
     for seed in 0..10 {
@@ -160,7 +160,7 @@ fn images_have_rows_as_they_were() {
         for slot in 1..1500 {
             let at = random.below(4);
             let (other, name) = (random.below(4), random.below(30).to_string());
-            // A collection without elements is not renamed: there is none.
+            // An empty collection does not exist, so it cannot be renamed.
             let rows_of = |id| rows(&*stores[0], id, Span::ALL).len();
             let what = match (random.below(40), live.get(&at)) {
                 (2, Some(of)) if rows_of(id(*of)) == 0 => 4,
@@ -229,7 +229,7 @@ fn item(part: Part<'_>) -> Vec<u8> {
     }
 }
 
-/// Returns the items of an image of this moment.
+/// Returns the items of a snapshot of the current state.
 fn contents(store: &dyn Store) -> Vec<Vec<u8>> {
     let mut items = Vec::new();
     store.scan(quorate_kv::store::Position::START, &mut |key, entry| {

@@ -1,4 +1,4 @@
-//! Behaviour common to all types: keys as such, deadlines, transactions, sizes.
+//! Behaviour common to all types: generic key commands, deadlines, transactions, sizes.
 
 use quorate_kv::key::FIELD_BYTES_MAX;
 
@@ -63,7 +63,7 @@ fn memory_usage_grows_with_elements() {
     });
 }
 
-/// Stored elements of a key that ended are not seen by a command that begins it anew.
+/// A command that creates an expired collection again does not see its old elements.
 #[test]
 fn a_collection_that_ended_begins_anew() {
     on_both_stores(|node| {
@@ -169,7 +169,8 @@ fn fields_and_members_have_one_limit_and_elements_have_none() {
                 assert_eq!(node.take(client), expected, "{words:?}");
             }
         }
-        // To ask for one that cannot be is no mistake, also when both are ends of a range.
+        // A request for a member that is too long to exist is not an error, also if both ends of a
+        // range are.
         for words in [
             ["HGET", "h", &longer, ""],
             ["SISMEMBER", "s", &longer, ""],
@@ -187,8 +188,7 @@ fn fields_and_members_have_one_limit_and_elements_have_none() {
     });
 }
 
-/// Bytes that a command would copy count for its batch; one that would copy too much changes
-/// nothing.
+/// Bytes to be copied count towards the batch's budget; a command that exceeds it changes nothing.
 #[test]
 fn large_copies_are_refused_whole() {
     let mut node = Node::memory();
@@ -208,7 +208,7 @@ fn large_copies_are_refused_whole() {
     assert_eq!(node.say(client, "PEXPIRE i 1000"), ":1|");
 }
 
-/// The limit of a reply bounds the bytes copied for it, in a transaction too, where every node
+/// The limit of a reply also limits the bytes copied for it, in a transaction too, where every node
 /// executes it.
 #[test]
 fn draws_and_combinations_of_what_is_large_end_in_time() {
@@ -233,7 +233,7 @@ fn draws_and_combinations_of_what_is_large_end_in_time() {
     });
 }
 
-/// Parts nearer the far end begin where they should.
+/// Ranks counted from the far end are right.
 #[test]
 fn ranks_are_found_from_both_ends() {
     on_both_stores(|node| {

@@ -291,13 +291,13 @@ fn member(number: u32) -> String {
     format!("m{number:04}")
 }
 
-/// Members in a reply.
+/// Formats members as a reply.
 fn members(numbers: &[u32]) -> String {
     let items: String = numbers.iter().map(|number| format!("$5|{}|", member(*number))).collect();
     format!("*{}|{items}", numbers.len())
 }
 
-/// In a set of several thousand: one store counts, the other one walks.
+/// Ranks and offsets in a set of several thousand members: one store counts, the other one walks.
 #[test]
 fn ranks_and_offsets_are_right_in_large_sets() {
     on_both_stores(|node| {

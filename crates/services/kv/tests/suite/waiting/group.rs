@@ -1,4 +1,4 @@
-//! Several nodes that execute one log, each with a front of its own.
+//! Several nodes with fronts of their own, which execute one log.
 
 use quorate_core::slot::Slot;
 use quorate_kv::service::Service;
@@ -9,14 +9,13 @@ use quorate_replica::{
 
 use crate::common::{Asked, Node, Random, Told, World, request};
 
-/// The nodes.
 pub(crate) struct Group {
     pub(crate) nodes: Vec<Node>,
-    /// Nodes that are killed: they do not execute commands of the log.
+    /// Killed nodes, which do not execute the log.
     pub(crate) down: Vec<bool>,
 }
 
-/// A client of one of them.
+/// A client: its node and connection.
 pub(crate) type Client = (usize, ConnectionId);
 
 impl Group {
@@ -38,13 +37,13 @@ impl Group {
         (node, self.nodes[node].connect())
     }
 
-    /// Sends words; nothing is done yet.
+    /// Sends a request, without executing anything.
     pub(crate) fn send(&mut self, (node, client): Client, text: &str) {
         let words: Vec<&str> = text.split_whitespace().collect();
         self.nodes[node].feed(client, &request(&words));
     }
 
-    /// The same, and all that follows from it; gives what the client was sent.
+    /// Sends a request and executes everything; returns the client's output.
     pub(crate) fn say(&mut self, client: Client, text: &str) -> String {
         self.send(client, text);
         self.settle();
@@ -55,7 +54,7 @@ impl Group {
         self.nodes[node].take(client)
     }
 
-    /// The client is gone.
+    /// Disconnects a client.
     pub(crate) fn close(&mut self, (node, client): Client) {
         let Node { front, world, .. } = &mut self.nodes[node];
         front.closed(client, world);
@@ -68,14 +67,14 @@ impl Group {
         }
     }
 
-    /// A turn of a node, as the reactor calls it.
+    /// Runs a turn of a node, as the reactor does.
     pub(crate) fn turn(&mut self, node: usize) {
         let Node { front, world, .. } = &mut self.nodes[node];
         front.poll(world);
         self.nodes[node].pump();
     }
 
-    /// Executes the first request of a node.
+    /// Executes the first request of a node; returns whether there was one.
     pub(crate) fn step(&mut self, from: usize) -> bool {
         if self.down[from] {
             return false;
@@ -106,7 +105,7 @@ impl Group {
         true
     }
 
-    /// Executes the first command of a node in the log, without a reply to the node.
+    /// Executes the first command of a node in the log, and drops the reply.
     pub(crate) fn lose_reply(&mut self, node: usize) {
         assert!(self.step(node));
         let told = &mut self.nodes[node].world.told;
@@ -124,7 +123,7 @@ impl Group {
         told
     }
 
-    /// Everything, until nothing is left to do at this time.
+    /// Executes everything, until there is nothing left to do at this time.
     pub(crate) fn settle(&mut self) {
         loop {
             let mut moved = false;
@@ -146,7 +145,7 @@ impl Group {
         }
     }
 
-    /// The same in any order, for some steps.
+    /// Executes random steps in any order.
     pub(crate) fn stir(&mut self, random: &mut Random, steps: usize) {
         for _ in 0..steps {
             let node = random.below(self.nodes.len());
@@ -165,14 +164,14 @@ impl Group {
         }
     }
 
-    /// All that run are in the same state.
+    /// Checks that all running nodes have the same state.
     pub(crate) fn agree(&self) {
         let up = self.nodes.iter().zip(&self.down).filter(|(_, down)| !**down);
         let digests: Vec<u128> = up.map(|(node, _)| node.world.service.digest()).collect();
         assert!(digests.windows(2).all(|pair| pair[0] == pair[1]), "states differ");
     }
 
-    /// A node is killed, with its clients.
+    /// Kills a node with its clients.
     pub(crate) fn kill(&mut self, node: usize) {
         self.down[node] = true;
     }
@@ -191,7 +190,7 @@ impl Group {
     }
 }
 
-/// All items of an image.
+/// Returns all items of a snapshot.
 pub(crate) fn image(service: &mut Service) -> Vec<Vec<u8>> {
     let mut items = Vec::new();
     assert!(service.begin_image());

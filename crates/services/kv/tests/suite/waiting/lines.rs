@@ -1,4 +1,5 @@
-//! The line: its order over several nodes, those who are gone, and nodes that die.
+//! The queue of blocked clients: its order over several nodes, clients that are gone, and nodes
+//! that die.
 
 use std::collections::BTreeMap;
 
@@ -32,8 +33,8 @@ fn the_first_in_line_is_served_first_at_whichever_node_it_is() {
     }
 }
 
-/// A client at the front has an element: none after it may take that, and neither may one that
-/// arrives now.
+/// While the first client has not claimed its element, no client after it may take it, and neither
+/// may a new one.
 #[test]
 fn nobody_overtakes_who_has_not_claimed_yet() {
     let mut group = Group::memory(2);
@@ -41,7 +42,7 @@ fn nobody_overtakes_who_has_not_claimed_yet() {
     let other = group.connect(1);
     group.say(first, "BLPOP k 0");
     group.say(second, "BLPOP k 0");
-    // The first one's node does nothing for a while.
+    // The node of the first client does nothing for a while.
     group.send(other, "RPUSH k a");
     while group.step(1) {}
     group.send(late, "BLPOP k 0");
@@ -52,7 +53,7 @@ fn nobody_overtakes_who_has_not_claimed_yet() {
     group.settle();
     assert_eq!(group.take(first), "*2|$1|k|$1|a|");
     assert_eq!((group.take(second), group.take(late)), (String::new(), String::new()));
-    // Of two there is one more than those before take.
+    // There is one element more than the clients before take.
     group.say(other, "RPUSH k b c");
     assert_ne!((group.take(second), group.take(late)), (String::new(), String::new()));
 }
@@ -71,7 +72,7 @@ fn a_client_that_is_gone_gets_nothing_taken_away_from_the_others() {
         } else {
             group.close(gone);
         }
-        // Before that is in the log.
+        // Before the withdrawal is in the log.
         group.send(other, "RPUSH k a");
         while group.step(1) {}
         group.settle();
@@ -82,7 +83,7 @@ fn a_client_that_is_gone_gets_nothing_taken_away_from_the_others() {
     }
 }
 
-/// A client that disconnects early is withdrawn when its request has been executed.
+/// A client that disconnects before it is queued is withdrawn when its request has been executed.
 #[test]
 fn a_client_that_goes_before_it_is_in_line_does_not_stay_there() {
     let mut group = Group::memory(1);
@@ -96,7 +97,7 @@ fn a_client_that_goes_before_it_is_in_line_does_not_stay_there() {
     assert_eq!(group.say(other, "BLPOP k 0"), "*2|$1|k|$1|a|");
 }
 
-/// A client that cannot be withdrawn now is found by the next look at all.
+/// A lost withdrawal is repeated: the next poll for all clients finds the client.
 #[test]
 fn a_withdrawal_that_is_lost_is_made_up_for() {
     let mut group = Group::memory(2);
@@ -115,8 +116,8 @@ fn a_withdrawal_that_is_lost_is_made_up_for() {
     );
 }
 
-/// Nothing is lost with a node: what has come for its clients is there still, and goes to others
-/// once it is clear that the node does not claim it.
+/// Elements for the clients of a dead node are not lost, and go to others once the node has failed
+/// to claim them in time.
 #[test]
 fn the_clients_of_a_dead_node_are_removed_from_the_line() {
     let mut group = Group::memory(3);
@@ -140,8 +141,8 @@ fn the_clients_of_a_dead_node_are_removed_from_the_line() {
     assert_eq!(group.say(other, "BLPOP k 0"), "*2|$1|k|$1|b|", "no other client is left");
 }
 
-/// A node that was taken for dead and is not: its clients get in line again, and lose nothing but
-/// their places.
+/// If a slow node was taken for dead, its clients join the queue again, and lose only their
+/// positions.
 #[test]
 fn a_node_that_was_slow_gets_its_clients_in_line_again() {
     let mut group = Group::memory(2);
@@ -169,7 +170,7 @@ fn a_node_that_was_slow_gets_its_clients_in_line_again() {
     assert_eq!(group.take(slow), "*2|$1|k|$1|b|");
 }
 
-/// An old sign does not count: a client that has tried in vain since then is there.
+/// A client that has retried without success is alive: its old sign of life does not count.
 #[test]
 fn who_tries_in_vain_is_not_taken_for_dead() {
     let mut group = Group::memory(2);
@@ -177,7 +178,7 @@ fn who_tries_in_vain_is_not_taken_for_dead() {
     group.say(first, "BLPOP k 0");
     group.say(second, "BLPOP k 0");
     for _ in 0..30 {
-        // It comes, and others take it.
+        // An element arrives, and others take it.
         group.send(other, "RPUSH k a");
         group.send(other, "LPOP k");
         group.settle();
@@ -201,7 +202,8 @@ fn the_earlier_life_of_a_node_ends_with_the_first_wait_of_the_next() {
     assert_eq!(group.take(first), "*2|$1|k|$1|a|");
 }
 
-/// Executed or not: the client learns that the result is unknown, and gets nothing twice.
+/// If the outcome of a claim is unknown, the next claim settles it, and the client gets nothing
+/// twice.
 #[test]
 fn a_claim_whose_fate_is_unknown_is_settled_by_the_next_one() {
     for executed in [false, true] {
@@ -234,7 +236,7 @@ fn a_claim_whose_fate_is_unknown_is_settled_by_the_next_one() {
     }
 }
 
-/// A request is refused while it waits for a read, before it was ever sent.
+/// A request that is refused while it waits for a read, before it was sent, does not block.
 #[test]
 fn a_request_that_is_refused_later_does_not_wait() {
     let mut group = Group::memory(1);
@@ -250,7 +252,7 @@ fn a_request_that_is_refused_later_does_not_wait() {
     assert_eq!(group.say(client, "PING"), "+PONG|");
 }
 
-/// Waiting is not slow.
+/// The time that a client is blocked does not count as the command's duration.
 #[test]
 fn the_time_that_a_client_waits_is_none_of_its_command() {
     let mut group = Group::memory(1);
@@ -267,7 +269,8 @@ fn the_time_that_a_client_waits_is_none_of_its_command() {
     assert_eq!(group.say(other, "SLOWLOG LEN"), ":0|");
 }
 
-/// Nil would say that nothing was taken.
+/// A client that times out while its claim's outcome is unknown gets an error: null would mean that
+/// nothing was taken.
 #[test]
 fn who_gives_up_with_a_claim_whose_fate_is_unknown_is_told_so() {
     let mut group = Group::memory(1);
@@ -285,7 +288,7 @@ fn who_gives_up_with_a_claim_whose_fate_is_unknown_is_told_so() {
     assert!(said.starts_with("-UNKNOWN"), "{said}");
 }
 
-/// Images and stores on disks include the line: a node loaded from one continues alike.
+/// Snapshots and stores on disk include the queue: a node loaded from one continues alike.
 #[test]
 fn the_line_survives_snapshots_and_restarts() {
     let folder = tempfile::tempdir().unwrap();
@@ -311,7 +314,7 @@ fn the_line_survives_snapshots_and_restarts() {
     let mut loaded = Service::new(Box::new(MemoryStore::new()));
     load(&mut loaded, &items[0], at);
     assert_eq!(loaded.digest(), digest);
-    // Into a disk, and from there after a restart.
+    // Loaded into a store on disk, and read from it after a restart.
     let other_folder = tempfile::tempdir().unwrap();
     let (store, _) = LsmStore::open(other_folder.path()).unwrap();
     let mut service = Service::new(Box::new(store));
@@ -322,8 +325,8 @@ fn the_line_survives_snapshots_and_restarts() {
     let (slot, meta) = service.recovered();
     assert_eq!((slot.0, service.digest()), (at, digest));
     assert_eq!(meta, [], "the replica is not given what is not its own");
-    // The node on the disk is killed and started again: its one client is gone, the others' places
-    // are not.
+    // The node with the store on disk is killed and restarted: its own client is gone, the others
+    // keep their positions.
     group.nodes.pop();
     let mut world = open();
     assert_eq!(world.service.digest(), digest);
@@ -340,10 +343,9 @@ fn the_line_survives_snapshots_and_restarts() {
     assert_eq!(group.take(waiters[2]), "*2|$1|k|$1|b|");
 }
 
-/// Many clients at two nodes take from a queue, in any order of events; some vanish, some give up.
-/// Each element is sent to one client at most, none is lost except with a client that vanished in
-/// the middle of a claim, and of two clients in line without any other the first one is served
-/// first.
+/// Many clients of two nodes take from a queue, in any order of events; some vanish, some time out.
+/// Each element is sent to at most one client, none is lost except with a client that vanished
+/// during a claim, and of two queued clients the first one is served first.
 #[test]
 fn a_queue_with_several_waiting_clients_is_exactly_once() {
     for seed in 1..=40 {
@@ -402,7 +404,7 @@ fn a_queue_with_several_waiting_clients_is_exactly_once() {
     }
 }
 
-/// Counts elements in replies; says whether there was one.
+/// Counts the elements in a reply; returns whether there was one.
 fn collect(said: &str, got: &mut BTreeMap<String, usize>) -> bool {
     for word in said.split('|').filter(|word| word.starts_with('e')) {
         *got.entry(word.to_owned()).or_default() += 1;

@@ -1,4 +1,4 @@
-//! CLIENT UNBLOCK: a wait that another client ends takes nothing, and leaves the line.
+//! CLIENT UNBLOCK: a client whose wait is ended takes nothing and leaves the queue.
 
 use super::group::{Client, Group};
 use crate::common::check;
@@ -37,27 +37,27 @@ fn a_wait_ends_with_nothing_or_with_an_error_and_what_comes_goes_to_the_next() {
         group.say(first, "BLPOP l 0");
         group.say(second, "BLMOVE l m LEFT LEFT 0");
         group.say(third, "BLPOP l 0");
-        // A number is of one node: this one has no such client that waits.
+        // Connection numbers belong to a node: this node has no such blocked client.
         let unblock = format!("CLIENT UNBLOCK {number} {how}");
         assert_eq!(group.say(away, &unblock), ":0|");
         assert_eq!(group.say(other, &unblock), ":1|", "{how}");
         assert_eq!(group.take(first), heard, "{how}");
         assert_eq!(group.say(other, &unblock), ":0|", "it waits no more");
-        // It is out of the line on all nodes: two elements are for the two that are left.
+        // The client is out of the queue on all nodes: two elements go to the two others.
         group.say(away, "RPUSH l a b c");
         group.settle();
         assert_eq!(group.take(first), "");
         assert_eq!(group.take(second), "$1|a|");
         assert_eq!(group.take(third), "*2|$1|l|$1|b|");
         assert_eq!(group.say(away, "LRANGE l 0 -1"), "*1|$1|c|");
-        // It may wait again, and is served like any other.
+        // It may block again, and is served like any other.
         assert_eq!(group.say(first, "BLPOP l 0"), "*2|$1|l|$1|c|");
         assert_eq!(group.say(first, "PING"), "+PONG|");
     }
 }
 
-/// A client that waits at node 0, whose claim is sent and not executed; and one that has asked to
-/// end its wait.
+/// Returns a group with a client at node 0 whose claim is sent and not executed, and another that
+/// has requested to end its wait.
 fn claiming() -> (Group, [Client; 3]) {
     let mut group = Group::memory(2);
     let (waits, other, away) = (group.connect(0), group.connect(0), group.connect(1));
@@ -73,12 +73,12 @@ fn claiming() -> (Group, [Client; 3]) {
     (group, [waits, other, away])
 }
 
-/// An element may just be taken for the client: then it gets that, and the request did not end its
-/// wait.
+/// If an element may just be taken for the client, the claim is completed first: the client gets
+/// the element, and the request to end its wait has no effect.
 #[test]
 fn a_claim_that_is_under_way_is_waited_for() {
     let (mut group, [waits, other, _]) = claiming();
-    // A later request to end the wait is not the first.
+    // Only the first request to end the wait counts.
     let third = group.connect(0);
     let number = (waits.1).0;
     group.send(third, &format!("CLIENT UNBLOCK {number}"));
@@ -88,7 +88,7 @@ fn a_claim_that_is_under_way_is_waited_for() {
     assert_eq!(group.take(third), ":0|");
 
     let (mut group, [waits, other, away]) = claiming();
-    // Another client is faster.
+    // Another client takes the element first.
     group.send(away, "LPOP l");
     while group.step(1) || group.tell(1) {}
     group.settle();

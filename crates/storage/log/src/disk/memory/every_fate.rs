@@ -1,19 +1,18 @@
-//! Every way in which a crash can end for what is in flight, for tests that leave nothing to
-//! chance.
+//! Enumerates every outcome of a crash for the operations in flight, for exhaustive tests.
 
 use super::Fates;
 
-/// All that a crash could do, one after the other.
+/// Enumerator of all outcomes of a crash.
 #[derive(Debug, Default)]
 pub struct EveryFate {
-    /// Choices made so far, each with the number of alternatives.
+    /// Choices made, each with the number of alternatives.
     chosen: Vec<(usize, usize)>,
     at: usize,
     pattern: usize,
 }
 
 impl EveryFate {
-    /// Goes on to the next; `false` when all was tried.
+    /// Advances to the next outcome; returns `false` when all have been tried.
     pub fn advance(&mut self) -> bool {
         self.at = 0;
         while let Some((chosen, of)) = self.chosen.pop() {
@@ -35,8 +34,8 @@ impl Fates for EveryFate {
         self.chosen[self.at - 1].0
     }
 
-    /// A write is torn in three ways: without its header, without its last sector, and every other
-    /// sector is there.
+    /// A torn write has one of three forms: without its header, without its last sector, or with
+    /// every other sector only.
     fn arrives(&mut self, sector: usize, of: usize) -> bool {
         if sector == 0 {
             self.pattern = self.choose(3);

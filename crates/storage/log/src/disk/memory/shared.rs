@@ -1,4 +1,4 @@
-//! The disk in memory itself, shared by its handles: operations in flight, and how they end.
+//! The disk in memory itself, shared by its handles: operations in flight, and their completion.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -24,18 +24,18 @@ pub(super) struct Shared {
     next_id: u64,
     pub(super) manual: bool,
     pub(super) read_only: bool,
-    /// The folder is not synced when a file gets a new name.
+    /// The folder is not synced after a rename.
     pub(super) names_unsynced: bool,
     pub(super) capacity: Option<u64>,
     pub(super) faults: VecDeque<Fault>,
     pub(super) unreadable: Vec<Position>,
-    /// No file can be opened; these are open.
+    /// No file can be opened, except those in `open`.
     pub(super) out_of_descriptors: bool,
     pub(super) open: BTreeSet<FileId>,
     pub(super) counters: DiskCounters,
-    /// Bytes that were wanted last of a file that is being made.
+    /// Size last requested of a file being created.
     pub(super) wanted: u64,
-    /// Changes of what is stored, so far.
+    /// Number of changes to stored data.
     pub(super) steps: u64,
     /// Changes left before the process dies; `None` if it does not die.
     pub(super) steps_left: Option<u64>,
@@ -48,7 +48,7 @@ pub(super) struct Operation {
     pub(super) at: Position,
     pub(super) bytes: u64,
     pub(super) task: Task,
-    /// Why the file of a write could not be opened when it was started; later it needs no other.
+    /// Error from opening the file when the write was started; a later open is not needed.
     pub(super) not_opened: Option<DiskError>,
 }
 
@@ -62,7 +62,7 @@ pub(super) enum Task {
         buffer: Buffer,
     },
     Flush {
-        /// Doubtful writes at its start.
+        /// Mark up to which this flush covers writes, taken at its start.
         covers: u64,
     },
     Prepare,
@@ -80,7 +80,7 @@ pub(super) enum Task {
 }
 
 impl Task {
-    /// The same, in memory of its own.
+    /// Returns a copy with memory of its own.
     fn copy(&self) -> Self {
         let copy = |buffer: &[u8]| {
             let mut copy = Buffer::new(buffer.len());
@@ -156,7 +156,7 @@ impl Shared {
         self.pending.insert(id, operation);
     }
 
-    /// Lets this operation end; false if there is none, or the process does not live to see it.
+    /// Completes this operation; returns false if there is none, or the process dies first.
     pub(super) fn complete(&mut self, id: u64) -> bool {
         if self.steps_left == Some(0) {
             return false;
@@ -206,7 +206,7 @@ impl Shared {
         true
     }
 
-    /// The first fault in line that can happen to this.
+    /// Removes and returns the first queued fault for this kind of operation.
     fn take_fault(&mut self, target: Target) -> Option<Fault> {
         let at = self.faults.iter().position(|fault| fault.hits(target))?;
         self.faults.remove(at)
@@ -306,7 +306,7 @@ impl Shared {
         if fault == Some(Fault::ReuseFails { renamed: false }) {
             return Err(device_failed("rename to", to));
         }
-        // An earlier attempt may have got as far as that.
+        // An earlier attempt may have completed the rename.
         if self.stored.size(from).is_some() || self.stored.size(to).is_none() {
             self.stored_file("rename", from)?;
             if !self.step() {
@@ -355,7 +355,7 @@ impl Shared {
                     writes.push((at, output[..to_usize(bytes)].to_vec()));
                 }
                 Task::Retire => retired.push(at.file),
-                // Begun, so that what is in doubt is settled with all else.
+                // Begin the change, so that its outcome is settled with the rest.
                 Task::Reuse { from } => self.stored.rename_in_doubt(from, at.file),
                 Task::Keep { name, bytes } => self.small_files.rename(name, &bytes),
                 Task::Read { .. } | Task::Flush { .. } | Task::Prepare | Task::Recall { .. } => {}
@@ -403,7 +403,7 @@ impl Shared {
         }
     }
 
-    /// A file has to be there.
+    /// Returns an error unless the file exists.
     pub(super) fn stored_file(&self, action: &str, file: FileId) -> Result<(), DiskError> {
         match self.stored.size(file) {
             Some(_) => Ok(()),
@@ -433,7 +433,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Fails if a file cannot be used.
+    /// Returns an error if the file cannot be opened.
     pub(super) fn open(&self, file: FileId) -> Result<(), DiskError> {
         if !self.out_of_descriptors || self.open.contains(&file) {
             return Ok(());
@@ -441,7 +441,7 @@ impl Shared {
         Err(DiskError::new("open", file, &Errno::MFILE.into()))
     }
 
-    /// Room for new files, if that is bounded.
+    /// Returns the free space for new files, if it is limited.
     pub(super) fn free_bytes(&self) -> Option<u64> {
         let used: u64 = self.stored.sizes().map(|(_, bytes)| bytes).sum();
         Some(self.capacity?.saturating_sub(used))

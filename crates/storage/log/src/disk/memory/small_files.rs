@@ -1,17 +1,18 @@
-//! Small files on the disk in memory: what is seen now, and what a crash may make of it.
+//! Small files of the disk in memory: their visible contents, and those that a crash may restore.
 
 use std::collections::BTreeMap;
 
 use super::Fates;
 
-/// The folder of small files, one step at a time. A renamed file is in doubt until the folder is
-/// synced, also after a crash: it can be read, and revert when power fails.
+/// The folder of small files, changed one step at a time. Until the folder is synced, a renamed
+/// file is in doubt, also after a crash: it can be read, and may revert at a power failure.
 ///
-/// Temporary files are not kept: they are never read, and the next change begins with a new one.
+/// Temporary files are not modelled: they are never read, and the next change begins with a new
+/// one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Folder {
     files: BTreeMap<String, Vec<u8>>,
-    /// Contents that a file may also have after a crash; `None` is no file.
+    /// Other contents that a file may have after a crash; `None` is no file.
     doubtful: BTreeMap<String, Vec<Option<Vec<u8>>>>,
 }
 
@@ -20,7 +21,7 @@ impl Folder {
         self.files.get(name).map(Vec::as_slice)
     }
 
-    /// A temporary file of these bytes takes the place of the file.
+    /// Replaces the file by renaming a temporary file with these contents.
     pub(super) fn rename(&mut self, name: &str, bytes: &[u8]) {
         let old = self.files.insert(name.to_owned(), bytes.to_vec());
         self.doubtful.entry(name.to_owned()).or_default().push(old);
@@ -31,7 +32,7 @@ impl Folder {
         self.files.insert(name.to_owned(), bytes.to_vec());
     }
 
-    /// All that was renamed is durable.
+    /// Makes all renames durable.
     pub(super) fn sync(&mut self) {
         self.doubtful.clear();
     }
@@ -42,7 +43,7 @@ impl Folder {
         self.doubtful.remove(name);
     }
 
-    /// Each file becomes one of those that it may be.
+    /// Settles each file on one of its possible contents.
     pub(super) fn crash(&mut self, fates: &mut dyn Fates) {
         for (name, others) in &mut self.doubtful {
             let choice = fates.choose(others.len() + 1);

@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 use super::{Fates, to_usize};
 use crate::disk::{BLOCK, CrashReport, Family, FileId, Position, SECTOR};
 
-/// The files, and what is in doubt.
+/// The files, and the changes in doubt.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stored {
     files: BTreeMap<FileId, Contents>,
     doubts: Vec<Doubt>,
     next_doubt: u64,
-    /// Names that the next crash may undo, as the folder was not synced: new name, old name.
+    /// Renames that the next crash may undo, as the folder was not synced: new name, old name.
     renames: Vec<(FileId, FileId)>,
 }
 
-/// Blocks that were never written are zeros and take no memory.
+/// Contents of a file. Blocks that were never written are zeros and take no memory.
 #[derive(Clone, Debug, Default)]
 struct Contents {
     bytes: u64,
@@ -25,12 +25,12 @@ struct Contents {
 /// A write that the next crash may undo.
 #[derive(Clone, Debug)]
 struct Doubt {
-    /// A flush makes durable what was in doubt before it: smaller numbers than its own.
+    /// Order of the write. A flush makes durable the writes with numbers below its own mark.
     number: u64,
     at: Position,
     /// Previous contents.
     old: Vec<u8>,
-    /// The write was not durable at once, so it may be lost whole.
+    /// The write was not durable at once, so it may be lost as a whole.
     later: bool,
 }
 
@@ -40,14 +40,13 @@ impl Stored {
         self.files.insert(file, Contents { bytes, blocks });
     }
 
-    /// False if there is no such file.
+    /// Removes a file; returns false if it does not exist.
     pub(super) fn remove(&mut self, file: FileId) -> bool {
         self.doubts.retain(|doubt| doubt.at.file != file);
         self.files.remove(&file).is_some()
     }
 
-    /// The file has another name from now on, and what is in doubt of it stays so. A file that had
-    /// the name is gone.
+    /// Renames a file, with its writes in doubt. Replaces a file that already has the new name.
     pub(super) fn rename(&mut self, from: FileId, to: FileId) {
         if !self.files.contains_key(&from) {
             return;
@@ -63,19 +62,19 @@ impl Stored {
         }
     }
 
-    /// The same, until the folder is synced.
+    /// Renames a file; a crash may undo this until the folder is synced.
     pub(super) fn rename_in_doubt(&mut self, from: FileId, to: FileId) {
         self.rename(from, to);
         self.renames.push((to, from));
     }
 
-    /// All names of a family are durable.
+    /// Makes all names of a family durable.
     pub(super) fn sync_names(&mut self, family: Family) {
         self.renames.retain(|(to, _)| to.family != family);
     }
 
-    /// A crash undoes what was renamed last, or keeps it, and then all before it: the folder is
-    /// changed in order.
+    /// Settles renames after a crash: undoes the last ones, newest first, and keeps all earlier
+    /// ones. The folder is changed in order.
     fn settle_names(&mut self, fates: &mut dyn Fates) {
         while let Some((to, from)) = self.renames.last().copied() {
             if fates.choose(2) == 1 {
@@ -86,7 +85,7 @@ impl Stored {
         }
     }
 
-    /// The size of a file, if it is there.
+    /// Returns the size of a file, if it exists.
     pub(super) fn size(&self, file: FileId) -> Option<u64> {
         Some(self.files.get(&file)?.bytes)
     }
@@ -104,7 +103,7 @@ impl Stored {
         self.files.iter().flat_map(blocks)
     }
 
-    /// Flips a bit; false if its block was never written.
+    /// Flips a bit; returns false if its block was never written.
     pub(super) fn flip(&mut self, at: Position, bit: u64) -> bool {
         let place = at.offset + bit / 8;
         let contents = self.files.get_mut(&at.file);
@@ -130,7 +129,7 @@ impl Stored {
         out
     }
 
-    /// Bytes from the start of a block on; what lies outside of the file is dropped.
+    /// Writes bytes from the start of a block on; bytes past the end of the file are dropped.
     pub(super) fn write(&mut self, at: Position, bytes: &[u8]) {
         let Some(contents) = self.files.get_mut(&at.file) else {
             return;
@@ -142,7 +141,7 @@ impl Stored {
         }
     }
 
-    /// Some sectors arrive, some do not.
+    /// Writes some sectors and drops others.
     pub(super) fn tear(&mut self, at: Position, bytes: &[u8], fates: &mut dyn Fates) {
         let mut mixed = self.read(at, bytes.len());
         let sectors = bytes.len().div_ceil(SECTOR);
@@ -155,7 +154,7 @@ impl Stored {
         self.write(at, &mixed);
     }
 
-    /// Writes what is durable at once: nothing of it is in doubt, whatever was there before.
+    /// Writes bytes that are durable at once; earlier doubts about this range are dropped.
     pub(super) fn write_durably(&mut self, at: Position, bytes: &[u8]) {
         self.write(at, bytes);
         let end = at.offset + bytes.len() as u64;
@@ -165,7 +164,7 @@ impl Stored {
         });
     }
 
-    /// Writes what the next crash may lose: some sectors of it, or all of it if durability was to
+    /// Writes bytes that the next crash may lose: some sectors, or all of them if durability was to
     /// come `later`.
     pub(super) fn write_in_doubt(&mut self, at: Position, bytes: &[u8], later: bool) {
         let old = self.read(at, bytes.len());
@@ -198,7 +197,7 @@ impl Stored {
         }
     }
 
-    /// Settles what completed and is in doubt; then `writes`, which were in flight.
+    /// Settles completed writes in doubt; then `writes`, which were in flight.
     pub(super) fn crash(
         &mut self,
         writes: impl Iterator<Item = (Position, Vec<u8>)>,
@@ -241,7 +240,7 @@ impl Stored {
                 if choice == 1 {
                     self.tear(at, &old, fates);
                 }
-                // What is there still waits for its flush.
+                // The contents still wait for their flush.
                 self.doubt(at, old, true);
             }
         }

@@ -1,4 +1,4 @@
-//! Submission entries: one per operation. A write that is durable at once has RWF_DSYNC ([disk-6]),
+//! Submission entries, one per operation. A write that is durable at once has RWF_DSYNC ([disk-6]),
 //! so that a commit is one submission.
 
 use std::os::fd::AsRawFd;

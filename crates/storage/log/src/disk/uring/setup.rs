@@ -1,4 +1,4 @@
-//! Makes a ring as good as this kernel and its limits allow, and finds out whether it works.
+//! Creates the best ring that the kernel and its limits allow, and checks that it works.
 
 use std::{
     io,
@@ -10,20 +10,20 @@ use io_uring::{IoUring, Probe, opcode};
 
 use crate::disk::{Buffers, OPERATIONS_MAX, buffer::Pool, event::Event, folder::Folder};
 
-/// More than operations, so that a submission queue is never full.
+/// Size of the submission queue: more than the number of operations, so that it is never full.
 const ENTRIES: u32 = 64;
 const _: () = assert!(OPERATIONS_MAX < ENTRIES as usize);
 
-/// A ring that was never used yet.
+/// A ring that has not been used yet.
 pub(crate) struct Parts {
     pub(super) ring: IoUring,
-    /// Readable when something ended.
+    /// Readable when there are completions.
     pub(crate) event: Arc<Event>,
     pub(super) shape: String,
 }
 
-/// Describes the ring that this kernel, and the limits of this process, allow with these buffers,
-/// in any folder.
+/// Describes the ring that this kernel and the limits of this process allow with these buffers, in
+/// any folder.
 ///
 /// # Errors
 /// There is none, or it lacks an operation.
@@ -39,9 +39,9 @@ pub(super) fn open(folder: &Folder, buffers: Buffers) -> io::Result<(Parts, Pool
     let submitter = ring.submitter();
     let event = Arc::new(Event::new()?);
     submitter.register_eventfd(event.as_fd().as_raw_fd())?;
-    // Not for its use but for its life: the kernel keeps registered files open until nothing of
-    // this ring is in flight any more, and with a folder goes its lock. So no other process reads
-    // a file while a write of this one, killed, is still on its way.
+    // Registered for their lifetime, not for their use: the kernel keeps registered files open
+    // until no operation of this ring is in flight any more, and with a folder its lock. So no
+    // other process reads a file while a write of this one, killed, is still in flight.
     let homes = folder.homes().iter().map(|home| home.handle().as_raw_fd());
     submitter.register_files(&homes.collect::<Vec<_>>())?;
     let mut pool = Pool::new(buffers);
@@ -58,7 +58,7 @@ fn shape(single: bool, buffers: Buffers, registered: &io::Result<()>) -> String 
     }
 }
 
-/// A ring that knows every operation that is needed, and whether it is of the best kind.
+/// Returns a ring that supports every operation needed, and whether it is of the best kind.
 fn checked() -> io::Result<(IoUring, bool)> {
     let (ring, single) = build()?;
     let mut probe = Probe::new();
@@ -71,7 +71,7 @@ fn checked() -> io::Result<(IoUring, bool)> {
     Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel lacks an operation"))
 }
 
-/// Single issuer with deferred work is best; older kernels get a plain ring.
+/// Creates a single-issuer ring with deferred work, or a plain ring on older kernels.
 fn build() -> io::Result<(IoUring, bool)> {
     let single = IoUring::builder()
         .setup_single_issuer()
@@ -88,7 +88,8 @@ fn build() -> io::Result<(IoUring, bool)> {
     }
 }
 
-/// Fails if the process may not lock that much memory; the ring works without.
+/// Registers the pool's buffers. Fails if the process may not lock that much memory; the ring works
+/// without them.
 fn register_buffers(ring: &IoUring, pool: &mut Pool) -> io::Result<()> {
     let vector = |bytes: &mut [u8]| libc::iovec {
         iov_base: bytes.as_mut_ptr().cast(),
@@ -108,7 +109,7 @@ mod tests {
     use super::*;
     use crate::disk::{Abilities, Want};
 
-    /// The check in advance describes the ring that a node gets.
+    /// The check in advance describes the same ring that a node gets.
     #[test]
     fn what_is_available_is_what_a_folder_gets() {
         let folder = tempfile::tempdir().unwrap();

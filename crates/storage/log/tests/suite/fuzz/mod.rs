@@ -26,7 +26,7 @@ fn batch(counter: u64, bytes: &[u8]) -> Value {
     })
 }
 
-/// Values of every kind.
+/// Returns values of every kind.
 fn values() -> Vec<Value> {
     let stream = StreamName { owner: NodeId(1), boot: 1, number: 1 };
     let session = Value::RegisterSession { origin: NodeId(2), boot: 3, number: 4 };
@@ -45,7 +45,7 @@ fn values() -> Vec<Value> {
     ]
 }
 
-/// A log of `records` votes of `length` bytes, `group` of them to a log write.
+/// Returns a log of `records` votes of `length` bytes, `group` of them to a log write.
 fn votes(records: u64, length: usize, group: u64) -> MemoryDisk {
     let disk = MemoryDisk::new();
     let (mut log, _) = Log::open(disk.attach(), segments::options()).expect("an empty disk");
@@ -83,7 +83,7 @@ fn votes(records: u64, length: usize, group: u64) -> MemoryDisk {
     disk
 }
 
-/// The form that [`segments::check`] unpacks.
+/// Packs a disk into the form that [`segments::check`] unpacks.
 fn pack(disk: &MemoryDisk, flags: u8) -> Vec<u8> {
     let mut packed = vec![flags];
     for number in 1.. {

@@ -1,4 +1,4 @@
-//! What must hold for any bytes that a log's segments may have.
+//! Properties that hold for any bytes in a log's segments.
 
 use quorate_core::{
     ballot::Ballot,
@@ -15,16 +15,17 @@ use quorate_log::{
     verify::{inspect, verify},
 };
 
-/// Checksums and chain are made right again: what a broken program could have written.
+/// Flag: checksums and chain are corrected, as a broken program could have written them.
 pub(crate) const SEALED: u8 = 1;
 /// Ends a segment, where the length of a block would be.
 pub(crate) const NEXT_SEGMENT: u16 = u16::MAX;
 const SEGMENTS_MAX: usize = 4;
 const BLOCKS_MAX: usize = 16;
-/// No slot of an honest log comes near.
+/// Upper bound of the slots in a valid log.
 const SLOT_MAX: u64 = 1 << 60;
 
-/// One byte of flags, then blocks without the zeros at their end: length (2 bytes), bytes.
+/// Checks one input: a byte of flags, then blocks without their trailing zeros, each as length (2
+/// bytes) and bytes.
 pub(crate) fn check(bytes: &[u8]) {
     let Some((flags, blocks)) = bytes.split_first() else {
         return;
@@ -77,7 +78,7 @@ fn read(log: &mut Log<MemoryDisk>) {
     }
 }
 
-/// The log is written on, and what was released is there after the next start.
+/// Appends to the log, and checks that released records are found after the next start.
 fn go_on(disk: &MemoryDisk, mut log: Log<MemoryDisk>, recovery: &Recovery) {
     let hard = recovery.hard;
     let slot = hard.voted_to.max(hard.decided_to);
@@ -98,7 +99,7 @@ fn go_on(disk: &MemoryDisk, mut log: Log<MemoryDisk>, recovery: &Recovery) {
     log.append(RecordSeq(1), &record, bytes, hard).expect("a small record");
     while !log.is_idle() {
         log.submit();
-        // A number that no honest log reaches is refused; nothing was released then.
+        // A number that no valid log reaches is refused; nothing was released then.
         if log.poll().is_err() {
             return;
         }
@@ -136,7 +137,7 @@ fn unpack(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     segments
 }
 
-/// Goes from write to write and makes both checksums right, and the link to the write before.
+/// Corrects both checksums of each write, and the link to the preceding one.
 fn seal(segment: &mut [u8]) {
     let (mut at, mut previous) = (0, None);
     while at < segment.len() {

@@ -1,4 +1,4 @@
-//! What must hold for any bytes that a catalogue may have.
+//! Properties that hold for any bytes of a catalogue.
 
 use quorate_core::{node_id::NodeId, value::StreamName};
 use quorate_log::disk::{
@@ -6,8 +6,8 @@ use quorate_log::disk::{
 };
 use quorate_stream::store::{Layout, Store, StoreLimits};
 
-/// The small file names what is there, with its length, checksum and slot: what a broken program
-/// could have written.
+/// Flag: the small file names the catalogue with its length, checksum and slot, as a broken program
+/// could have written it.
 pub(crate) const SEALED: u8 = 1;
 
 pub(crate) const TINY: Layout =
@@ -16,14 +16,14 @@ pub(crate) const TINY: Layout =
 pub(crate) const LIMITS: StoreLimits =
     StoreLimits { dirty_bytes_max: 16 * BLOCK, gathered_bytes_max: 8 * BLOCK, left_bytes: 0 };
 
-/// Files of chunks that are there, whatever the catalogue says.
+/// Number of existing files of chunks, whatever the catalogue says.
 const FILES: u64 = 4;
-/// The file of the catalogue.
+/// Number of the catalogue's file.
 const CATALOGUE: u64 = 9;
-/// Reads that are tried.
+/// Number of reads tried.
 const READS: usize = 8;
 
-/// The catalogue that a store wrote last.
+/// Returns the catalogue that a store wrote last.
 pub(crate) fn current(disk: &mut MemoryDisk) -> Vec<u8> {
     let pointer = disk.kept(Store::FILE).expect("readable").expect("written");
     let text = String::from_utf8(pointer).expect("text");
@@ -38,7 +38,7 @@ pub(crate) fn current(disk: &mut MemoryDisk) -> Vec<u8> {
     bytes
 }
 
-/// One byte of flags, then the catalogue.
+/// Checks one input: a byte of flags, then the catalogue.
 pub(crate) fn check(bytes: &[u8]) {
     if let Some((mut store, mut disk)) = open(bytes) {
         judge(&mut store, &mut disk);
@@ -46,7 +46,7 @@ pub(crate) fn check(bytes: &[u8]) {
     }
 }
 
-/// A store whose catalogue says this, if it can be opened.
+/// Opens a store with this catalogue, if that is possible.
 pub(crate) fn open(bytes: &[u8]) -> Option<(Store, MemoryDisk)> {
     let (flags, catalogue) = bytes.split_first()?;
     let mut disk = MemoryDisk::new();
@@ -78,7 +78,8 @@ fn pointer(catalogue: &[u8]) -> Vec<u8> {
     sealed::seal(&lines).into_bytes()
 }
 
-/// What is said to be held can be read, or is said to be rotten; and everything else is missing.
+/// Checks that bytes reported as held can be read or are reported as rotten, and that all others
+/// are missing.
 fn judge(store: &mut Store, disk: &mut MemoryDisk) {
     let streams: Vec<(StreamName, u64)> = store.streams().collect();
     let mut reads = 0;
@@ -116,7 +117,7 @@ fn judge(store: &mut Store, disk: &mut MemoryDisk) {
     }
 }
 
-/// The store is used, and what it took is there after the next start.
+/// Uses the store, and checks that the bytes put are held after the next start.
 fn go_on(mut store: Store, mut disk: MemoryDisk) {
     let stream = StreamName { owner: NodeId(77), boot: 77, number: 77 };
     store.forget(stream);

@@ -7,10 +7,10 @@ use quorate_core::{node_id::NodeId, slot::Slot, value::StreamName};
 use quorate_log::disk::{Disk as _, MemoryDisk};
 use quorate_stream::store::Store;
 
-/// Stream, position and length of a put; what is dropped below then.
+/// Stream, position and length of a put, and the position below which to drop afterwards.
 type Put = (u32, u64, usize, u64);
 
-/// What a store writes for these puts.
+/// Returns the catalogue that a store writes for these puts.
 fn catalogue(puts: &[Put], flags: u8) -> Vec<u8> {
     let mut disk = MemoryDisk::new();
     let mut store =
@@ -62,7 +62,7 @@ fn no_bytes_of_a_catalogue_break_the_store() {
     driver::run("catalogue", &seeds(), 40_000, catalogues::check);
 }
 
-/// Else the mutations would be of something that is refused at once.
+/// The seeds can be opened; otherwise all mutations would be refused at once.
 #[test]
 fn the_seeds_can_be_opened() {
     for seed in seeds() {

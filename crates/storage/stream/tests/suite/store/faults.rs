@@ -1,4 +1,4 @@
-//! Disks that fail, fill up or rot: the store says so, and never gives other bytes ([disk-9]).
+//! Disks that fail, fill up or rot: the store reports it, and never returns wrong bytes ([disk-9]).
 
 use quorate_core::slot::Slot;
 use quorate_log::disk::{Family, Fault, FileId, Source as _};
@@ -6,7 +6,7 @@ use quorate_stream::store::{Store, StoreError, Unread};
 
 use super::shop::{B, LIMITS, Plain, Shop, TINY, bytes, name};
 
-/// A store with something durable, and what that is.
+/// Returns a store with a durable checkpoint, and its contents.
 fn with_checkpoint() -> (Shop, Plain) {
     let (mut shop, mut plain) = (Shop::new(), Plain::default());
     for stream in 1..4 {
@@ -50,7 +50,7 @@ fn a_failed_write_or_flush_ends_the_store_but_not_its_reads() {
         assert_eq!(shop.store.held_to(name(2), 0), held, "puts are ignored");
         assert!(!shop.store.start_checkpoint(Slot(4), &mut shop.disk));
         durable(&plain, &mut shop);
-        // Whatever of the rest is said to be held is right, or not said to be read.
+        // Any of the remaining bytes reported as held are right, or reported as unreadable.
         let end = shop.store.held_to(name(1), 0);
         shop.expect(name(1), 0, end);
         shop.crash(5);
@@ -63,7 +63,7 @@ fn a_failed_write_or_flush_ends_the_store_but_not_its_reads() {
     }
 }
 
-/// What could not be written is read from memory, and what shares its unit from the disk.
+/// Bytes whose write failed are read from memory, and the rest of their unit from the disk.
 #[test]
 fn a_failed_write_takes_nothing_along() {
     let mut shop = Shop::new();
@@ -109,7 +109,8 @@ fn a_full_disk_is_waited_for() {
     shop.expect(name(1), 0, put);
 }
 
-/// Who holds back while the store is full asks it for nothing, and hears that there is room again.
+/// A caller that holds back while the store is full requests nothing, and still learns when there
+/// is space again.
 #[test]
 fn a_first_file_that_cannot_be_made_is_made_later() {
     let mut shop = Shop::new();
@@ -128,8 +129,8 @@ fn a_first_file_that_cannot_be_made_is_made_later() {
     assert_eq!(shop.store.short(), None);
 }
 
-/// A checkpoint needs no room for what it cannot place, so a trim gives room even if nothing else
-/// does.
+/// A checkpoint needs no space for bytes without a place, so a trim frees space even if nothing
+/// else does.
 #[test]
 fn a_full_disk_takes_more_when_something_is_dropped() {
     let mut shop = Shop::new();
@@ -203,7 +204,7 @@ fn descriptors_are_waited_for() {
     shop.expect(name(1), 0, 45 * B + 7);
 }
 
-/// A bit flips in each block that was written: it is noticed, said exactly, and repaired for good.
+/// A flipped bit in any written block is detected, reported exactly, and repaired permanently.
 #[test]
 fn rot_is_noticed_and_repaired() {
     let (shop, plain) = with_checkpoint();
@@ -244,7 +245,8 @@ fn rot_is_noticed_and_repaired() {
                         shop.put(stream, range.start, range.end - range.start);
                         shop.settle();
                         if range.end - range.start == 2 * B {
-                            // A whole unit is written at once: not into the chunk that rots.
+                            // A whole unit is written at once, into another chunk than the rotten
+                            // one.
                             let chunk = u64::from(TINY.chunk_bytes);
                             assert_eq!(shop.store.used_bytes(), used + chunk);
                         }
@@ -275,7 +277,7 @@ fn what_cannot_be_read_is_as_good_as_rotten() {
     assert_eq!(shop.read(name(1), 0, 10), Ok(bytes(name(1), 0, 10)));
 }
 
-/// A read is on its way while its bytes are dropped, and their chunk is used again.
+/// A read is in flight while its bytes are dropped, and their chunk is reused.
 #[test]
 fn a_read_of_what_is_dropped_meanwhile_says_so() {
     let (mut shop, _) = with_checkpoint();
@@ -301,7 +303,7 @@ fn a_read_of_what_is_dropped_meanwhile_says_so() {
     shop.turn();
     let done = shop.store.next_read().expect("it ended");
     assert_eq!(done.result, Err(Unread::Missing));
-    // Also if what it read is right.
+    // The read fails even if its bytes are right.
     let Shop { store, disk } = &mut shop;
     store.start_read(2, name(2), 0, 10, disk).unwrap();
     store.drop_below(name(2), 1);
@@ -344,8 +346,8 @@ fn what_is_being_written_is_sound() {
     shop.expect(name(1), 4 * B, 2 * B + 10);
 }
 
-/// On a disk that takes no more files, only chunks that were dropped can be taken: not before the
-/// small file names the catalogue that lacks them ([trim-4]).
+/// On a disk with no space for more files only dropped chunks can be reused, and only once the
+/// small file names a catalogue without them ([trim-4]).
 #[test]
 fn chunks_that_a_durable_catalogue_names_are_not_used_again() {
     let mut shop = Shop::new();
@@ -393,7 +395,7 @@ fn chunks_that_a_durable_catalogue_names_are_not_used_again() {
     shop.expect(name(2), 0, 4 * B);
 }
 
-/// A read of rotten bytes is on its way while they are repaired.
+/// A read of rotten bytes is in flight while they are repaired.
 #[test]
 fn a_read_of_what_is_repaired_meanwhile_is_tried_again() {
     let (mut shop, _) = with_checkpoint();

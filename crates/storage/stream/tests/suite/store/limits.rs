@@ -1,4 +1,4 @@
-//! What callers may do that is unusual, and what everything costs.
+//! Unusual calls, and resource use.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +58,7 @@ fn bytes_one_by_one_become_whole_blocks() {
     shop.expect(name(1), 0, length);
 }
 
-/// The block that a stream begins in is whole without what is before.
+/// The block in which a stream begins counts as whole without the bytes before the start.
 #[test]
 fn a_stream_that_begins_within_a_block_is_written() {
     let mut shop = Shop::new();
@@ -134,8 +134,7 @@ fn reads_are_bounded_until_they_are_taken() {
     shop.read(name(1), 0, 1).unwrap();
 }
 
-/// Gaps, ends that are not at a block, drops and checkpoints in between; never is a block written
-/// twice.
+/// With gaps, unaligned ends, drops and checkpoints, no block is ever written twice.
 #[test]
 fn each_block_is_written_once() {
     let mut shop = Shop::new();
@@ -201,8 +200,8 @@ fn a_thousand_streams_rest_in_their_tails() {
     }
 }
 
-/// Streams that are each far from a unit share the memory: when it is short, whole blocks are
-/// written.
+/// Many streams that are each far from a full unit share the memory: when it runs short, whole
+/// blocks are written.
 #[test]
 fn memory_is_bounded_however_many_streams_gather() {
     let mut shop = Shop::new();
@@ -237,7 +236,7 @@ fn what_is_forgotten_gives_its_memory_and_its_chunks_back() {
     assert_eq!((shop.store.used_bytes(), shop.store.dirty_bytes()), (0, 0));
     let left = shop.store.file_bytes();
     assert!(left > files / 4 * 3, "{left} of {files}: likely to be used");
-    // No writer takes a chunk any more.
+    // No writer allocates a chunk any more.
     let quiet = (1..=1 << 20).find(|_| {
         shop.turn();
         shop.store.file_bytes() < files / 2
@@ -248,8 +247,8 @@ fn what_is_forgotten_gives_its_memory_and_its_chunks_back() {
     shop.expect(name(3), 0, B);
 }
 
-/// A stream of which little is kept once had its files removed with each checkpoint, and others
-/// made in their place.
+/// A stream with little retained data reuses its files. Regression: each checkpoint used to remove
+/// them and create others.
 #[test]
 fn a_stream_that_is_trimmed_as_it_grows_lives_in_the_same_files() {
     let mut shop = Shop::new();
@@ -264,7 +263,7 @@ fn a_stream_that_is_trimmed_as_it_grows_lives_in_the_same_files() {
         let keeps = if round % 4 == 3 { 0 } else { 20 * B };
         shop.store.drop_below(name(1), at + 40 * B - keeps);
         shop.checkpoint(round + 2);
-        // Catalogues are of other lengths.
+        // Catalogues have other sizes.
         let files = shop.disk.files(Family::Stream).unwrap().into_iter();
         let files = files.filter(|info| info.bytes == 16 * B);
         seen.push(files.map(|info| info.file).collect::<Vec<_>>());
@@ -305,8 +304,9 @@ fn the_layout_of_a_store_stays() {
     assert_eq!(refused.unwrap_err(), StoreError::Layout);
 }
 
-/// Once each start made another file while writes waited for the disk, whatever was free: a node
-/// that was killed again and again before a checkpoint ate its disk.
+/// Restarts without a checkpoint use no additional disk space. Regression: each start created
+/// another file while writes waited for the disk, even with free chunks, so a node killed
+/// repeatedly filled its disk.
 #[test]
 fn restarts_without_a_checkpoint_take_no_more_room() {
     let mut shop = Shop::new();
@@ -316,7 +316,7 @@ fn restarts_without_a_checkpoint_take_no_more_room() {
     let mut files = Vec::new();
     for seed in 0..10 {
         shop.crash(seed);
-        // More writes than the disk gets at a time.
+        // More writes than are in flight at a time.
         shop.put(name(1), B, 15 * B);
         shop.settle();
         files.push(shop.store.file_bytes());

@@ -1,5 +1,5 @@
-//! Whatever is done in whatever order, the store holds what a plain map holds; and after a crash
-//! what the map held when the last checkpoint began.
+//! After any operations in any order, the store has the same contents as a plain map; after a
+//! crash, those of the map when the last checkpoint began.
 
 use quorate_core::dice::Dice;
 use quorate_core::slot::Slot;
@@ -11,7 +11,7 @@ const POSITIONS: u64 = 24 * B;
 struct Model {
     shop: Shop,
     plain: Plain,
-    /// What the last checkpoint holds that is known to be done, and the one that was begun.
+    /// Contents at the last checkpoint known to be complete, and at the one in progress.
     kept: (Slot, Plain),
     begun: Option<(Slot, Plain)>,
     next: u64,
@@ -63,7 +63,7 @@ impl Model {
         }
     }
 
-    /// Bytes are lost, and what is lost with them shares a unit.
+    /// Loses bytes, and with them those that share a unit.
     fn lose(&mut self, dice: &mut Dice) {
         let stream = name(dice.below(3) as u32);
         let from = dice.below(POSITIONS);

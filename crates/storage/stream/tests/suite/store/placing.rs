@@ -1,5 +1,5 @@
-//! Units that are placed, and what records say of them: after a crash the store holds what the last
-//! checkpoint held, and what was said since.
+//! Placed units and the records that name them: after a crash the store has the contents of the
+//! last checkpoint, and what records have named since.
 
 use quorate_core::dice::Dice;
 use quorate_core::{slot::Slot, value::StreamName};
@@ -11,7 +11,7 @@ use super::shop::{B, Plain, Shop, bytes, name};
 const UNIT: u64 = 2 * B;
 const UNITS: u64 = 12;
 
-/// What a log would have, in order, each with the checkpoint that was begun last before it.
+/// An entry of the log, in order, with the checkpoint begun last before it.
 #[derive(Clone, Debug)]
 enum Logged {
     Placed(StreamName, u64, Vec<u8>),
@@ -25,9 +25,9 @@ struct Model {
     pool: BlockPool,
     plain: Plain,
     log: Vec<(Slot, Logged)>,
-    /// Placed, and not said in a record yet.
+    /// Bytes that are placed and not yet named by a record.
     unsaid: Vec<(StreamName, u64)>,
-    /// Streams that take more; the numbers of those that are gone are not used again.
+    /// Streams that accept more bytes; the numbers of removed ones are not reused.
     open: Vec<StreamName>,
     closed: Vec<(StreamName, u64)>,
     numbers: u32,
@@ -74,7 +74,7 @@ impl Model {
         let stream = self.open[dice.index(3)];
         let position = dice.below(UNITS) * UNIT;
         let length = UNIT * (1 + dice.below(2));
-        // What they are a part of may begin before them, and not at a block.
+        // The whole that contains them may begin earlier, and not at a block.
         let before = dice.below(2) * dice.below(position.min(3 * B) + 1);
         let from = position - before;
         let bytes = bytes(stream, from, before + length);
@@ -94,7 +94,7 @@ impl Model {
         }
     }
 
-    /// What is on stable storage may be said; so may it much later, or never.
+    /// Names bytes on stable storage in records: at once, much later, or never.
     fn hear(&mut self, dice: &mut Dice) {
         while let Some((stream, range)) = self.shop.store.next_placed() {
             assert!((range.end - range.start).is_multiple_of(UNIT));
@@ -157,8 +157,7 @@ impl Model {
         match dice.below(40) {
             0..14 => self.place(dice),
             14..17 => {
-                // The usual way, in the same chunks: of what is put a crash leaves what a
-                // checkpoint has.
+                // Puts to the same chunks: after a crash only those in a checkpoint remain.
                 let stream = self.open[dice.index(3)];
                 let (position, length) = (dice.below(UNITS * UNIT), dice.below(3 * B));
                 self.shop.put(stream, position, length);
@@ -191,8 +190,8 @@ impl Model {
         self.look_at_checkpoint();
         let at = self.shop.store.checkpointed_to();
         assert_eq!(self.kept.0, at, "no checkpoint is lost");
-        // Of what was logged, nothing is needed that is older than the checkpoint; but a catalogue
-        // does not say where a stream ends within a block.
+        // Log entries older than the checkpoint are not needed, but a catalogue does not record
+        // where a stream ends within a block.
         for (_, logged) in self.log.extract_if(.., |(slot, _)| *slot < at) {
             if let Logged::Closed(stream, end) = logged {
                 self.closed.push((stream, end));
@@ -214,7 +213,7 @@ impl Model {
         self.claimed += said.len() as u64;
         self.shop.store.claim(said, &mut self.shop.disk);
         for (_, logged) in &mut self.log {
-            // It follows the checkpoint that is there now.
+            // The entry follows the checkpoint in force.
             match *logged {
                 Logged::Placed(stream, position, _) => self.plain.put(stream, position, UNIT),
                 Logged::DroppedBelow(stream, to) => {

@@ -1,5 +1,5 @@
-//! The power goes at every moment of a run, with every way in which what is in flight may have
-//! ended: the store opens, with what its last checkpoint holds and no other bytes ([disk-7],
+//! The power fails at every moment of a run, with every possible outcome of the operations in
+//! flight: the store opens with the contents of its last checkpoint and no other bytes ([disk-7],
 //! [trim-4]).
 
 use quorate_core::slot::Slot;
@@ -7,20 +7,20 @@ use quorate_log::disk::{EveryFate, Family, MemoryDisk, PendingKind, Source as _}
 
 use super::shop::{B, Plain, Shop, TINY, name};
 
-/// Ways of one crash that are tried one after the other. If there are more, so many are drawn
-/// besides.
+/// Number of outcomes of one crash that are tried in order. If there are more, the same number are
+/// drawn at random in addition.
 const FATES_MAX: usize = 40;
 
-/// A run, and what its checkpoints hold.
+/// A run, and the contents of its checkpoints.
 #[derive(Default)]
 struct Run {
     plain: Plain,
-    /// What each checkpoint holds that was begun, by its slot less two.
+    /// Contents at the start of each checkpoint, indexed by its slot minus two.
     begun: Vec<Plain>,
     seen: Seen,
 }
 
-/// What was in flight when the power went.
+/// Counts of what was in flight when the power failed.
 #[derive(Debug, Default)]
 struct Seen {
     crashes: u64,
@@ -62,7 +62,7 @@ impl Run {
         !pending.is_empty()
     }
 
-    /// The power goes now, in all ways, and once more right after the store was opened again.
+    /// Cuts the power now, with all outcomes, and once more right after the store was opened again.
     fn power_cut(&mut self, shop: &Shop) {
         let known = shop.store.checkpointed_to();
         let mut fates = EveryFate::default();
@@ -92,7 +92,7 @@ impl Run {
         }
     }
 
-    /// Operations end one by one; before each the power goes.
+    /// Completes operations one by one, and cuts the power before each.
     fn end_all(&mut self, shop: &mut Shop) {
         loop {
             while shop.turn() {}
@@ -131,14 +131,14 @@ fn a_power_cut_leaves_what_the_last_checkpoint_holds() {
     run.put(&mut shop, 2, 50, 30);
     run.end_all(&mut shop);
     run.begin_checkpoint(&mut shop);
-    // What comes while it is made belongs to the next: here it completes blocks of which the
-    // catalogue has the head.
+    // Bytes that arrive during a checkpoint belong to the next: here they complete blocks whose
+    // beginning is in the catalogue.
     run.put(&mut shop, 1, 2 * B + 100, 2 * B);
     run.put(&mut shop, 2, 0, 50);
     run.end_all(&mut shop);
     run.begin_checkpoint(&mut shop);
     run.end_all(&mut shop);
-    // Chunks are dropped and used again, but not before a catalogue says so.
+    // Chunks are dropped and reused, but only once a catalogue no longer names them.
     run.drop_below(&mut shop, 1, 4 * B);
     run.put(&mut shop, 3, 0, 9 * B + 1);
     run.end_all(&mut shop);

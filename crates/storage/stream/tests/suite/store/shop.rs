@@ -1,4 +1,4 @@
-//! A store on a disk in memory, and what it should hold: kept apart, so that one can be wrong.
+//! A store on a disk in memory, and a separate model of its expected contents.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use quorate_core::{node_id::NodeId, slot::Slot, value::StreamName};
 use quorate_log::disk::{BLOCK, Disk as _, MemoryDisk};
 use quorate_stream::store::{Layout, ReadDone, Store, StoreLimits, Unread};
 
-/// A block, as a position.
+/// Size of a block, as a position.
 pub(crate) const B: u64 = BLOCK as u64;
 
 /// Units of two blocks, chunks of four, files of four chunks.
@@ -20,7 +20,7 @@ pub(crate) fn name(number: u32) -> StreamName {
     StreamName { owner: NodeId(1), boot: 1, number }
 }
 
-/// The only byte that a stream can have at a position.
+/// Returns the only byte that a stream can have at a position.
 fn byte(stream: StreamName, position: u64) -> u8 {
     let word = position ^ (u64::from(stream.number) << 40);
     quorate_core::dice::mix(word).to_le_bytes()[0]
@@ -31,7 +31,7 @@ pub(crate) fn bytes(stream: StreamName, position: u64, length: u64) -> Vec<u8> {
     positions.map(|at| byte(stream, at)).collect()
 }
 
-/// What should be held: of each stream where it begins, and which bytes behind that.
+/// Expected contents: for each stream its start, and the bytes from there on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plain {
     pub(crate) streams: BTreeMap<StreamName, (u64, Vec<bool>)>,
@@ -81,7 +81,7 @@ impl Shop {
         Self { disk, store }
     }
 
-    /// The power goes; then the store is opened again.
+    /// Cuts the power, and opens the store again.
     pub(crate) fn crash(&mut self, seed: u64) {
         self.disk.crash(seed);
         *self = Self::on(self.disk.clone());
@@ -92,7 +92,7 @@ impl Shop {
         self.store.put(stream, position, &bytes, &mut self.disk);
     }
 
-    /// One thing ends, if there is any.
+    /// Handles one completion; returns whether there was one.
     pub(crate) fn turn(&mut self) -> bool {
         let completed = self.disk.poll();
         let any = completed.is_some();
@@ -104,18 +104,18 @@ impl Shop {
         any
     }
 
-    /// Everything that can end ends.
+    /// Completes all operations.
     pub(crate) fn settle(&mut self) {
         while self.turns() {}
     }
 
-    /// One thing ends, or something was begun.
+    /// Handles one completion; returns whether there was one, or an operation is in flight.
     pub(crate) fn turns(&mut self) -> bool {
         self.turn() || !self.disk.pending().is_empty()
     }
 
-    /// So many bytes from a position on are held, and are right. Millions of bytes tell a reader
-    /// nothing.
+    /// Checks that `length` bytes from a position on are held and right. Does not print millions of
+    /// bytes on failure.
     pub(crate) fn expect(&mut self, stream: StreamName, position: u64, length: u64) {
         let held = self.store.held_to(stream, position);
         assert!(
@@ -151,7 +151,7 @@ impl Shop {
         }
     }
 
-    /// Everything that is held from a position on without a gap.
+    /// Returns all bytes held from a position on without a gap.
     pub(crate) fn read_all(
         &mut self,
         stream: StreamName,
@@ -168,7 +168,7 @@ impl Shop {
         Ok(all)
     }
 
-    /// What the store says it holds, every byte of it read and right.
+    /// Returns the contents that the store reports as held, every byte read and checked.
     pub(crate) fn held(&mut self) -> Plain {
         let mut plain = Plain::default();
         let streams: Vec<_> = self.store.streams().collect();
@@ -192,11 +192,11 @@ impl Shop {
     }
 }
 
-/// Behind all positions of these tests.
+/// Beyond all positions of these tests.
 const SOME: u64 = 1 << 30;
 
 impl Plain {
-    /// The same in its shortest form.
+    /// Brings the contents into their shortest form.
     pub(crate) fn trim(&mut self) {
         for (_, held) in self.streams.values_mut() {
             let end = held.iter().rposition(|held| *held).map_or(0, |at| at + 1);
@@ -204,7 +204,7 @@ impl Plain {
         }
     }
 
-    /// The same as ranges, for people.
+    /// Returns the contents as ranges, for humans.
     pub(crate) fn ranges(&self) -> String {
         let mut text = String::new();
         for (stream, (kept_from, held)) in &self.streams {

@@ -1,8 +1,8 @@
-//! Calls of bpf(2): a map of sockets, a program, and its place at an interface.
+//! System calls of bpf(2): a map of sockets, a program, and its attachment to an interface.
 //!
-//! The rest of the crate may rely on this: each function here is safe for all arguments. What they
-//! make is gone with its descriptor; so a program leaves its interface when its process ends,
-//! however that happens.
+//! The rest of the crate may rely on this: each function here is safe for all arguments. The
+//! objects that they create are gone with their descriptors; so a program leaves its interface when
+//! its process ends, however that happens.
 #![allow(unsafe_code, reason = "no safe library has bpf(2)")]
 
 use std::{io, ptr};
@@ -22,23 +22,23 @@ const MAP_OF_SOCKETS: u32 = 17;
 /// `BPF_PROG_TYPE_XDP`, and `BPF_XDP` of attachments.
 const PROGRAM_XDP: u32 = 6;
 const AT_XDP: u32 = 37;
-/// Before buffers are made of a frame, by the driver; or after, by the kernel.
+/// Run by the driver before buffers are allocated for a frame; or by the kernel afterwards.
 const BY_DRIVER: u32 = 1 << 2;
 const BY_KERNEL: u32 = 1 << 1;
-/// Neither helper needs another one.
+/// License of the program; its helpers require no other.
 const LICENSE: &std::ffi::CStr = c"Apache-2.0 OR MIT";
 
 /// Hook of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum At {
-    /// The driver calls it.
+    /// The driver runs it.
     Driver,
-    /// The kernel does, for drivers that cannot.
+    /// The kernel runs it, for drivers that cannot.
     Kernel,
 }
 
-/// The argument of bpf(2), as long as any of the commands above reads: fields one behind the other,
-/// all else zero.
+/// The argument of bpf(2), as long as the longest that a command above reads: consecutive fields,
+/// then zeros.
 #[repr(C, align(8))]
 struct Argument([u32; 32]);
 
@@ -50,7 +50,7 @@ impl Argument {
     }
 }
 
-/// The halves of a pointer, as two words of this machine.
+/// Returns the halves of a pointer, as two words of this machine.
 fn pointer<T>(at: *const T) -> [u32; 2] {
     let bytes = (at as u64).to_ne_bytes();
     let [a, b, c, d, e, f, g, h] = bytes;
@@ -58,7 +58,6 @@ fn pointer<T>(at: *const T) -> [u32; 2] {
 }
 
 /// # Safety
-///
 /// What the argument points to must be as long as the command expects of it, and live until this
 /// returns.
 unsafe fn bpf(command: libc::c_int, argument: &mut Argument) -> io::Result<RawFd> {
@@ -74,7 +73,6 @@ unsafe fn bpf(command: libc::c_int, argument: &mut Argument) -> io::Result<RawFd
 }
 
 /// # Safety
-///
 /// As [`bpf`]; the command makes a descriptor.
 unsafe fn made(command: libc::c_int, argument: &mut Argument) -> io::Result<OwnedFd> {
     // SAFETY: the caller's promise.
@@ -92,14 +90,14 @@ fn word(fd: BorrowedFd<'_>) -> u32 {
 pub(crate) struct Map(OwnedFd);
 
 impl Map {
-    /// With places for so many.
+    /// Creates a map with this many places.
     pub(crate) fn new(queues: u32) -> io::Result<Self> {
         let mut argument = Argument::new(&[MAP_OF_SOCKETS, 4, 4, queues]);
         // SAFETY: this argument has no pointer.
         unsafe { made(MAP_CREATE, &mut argument) }.map(Self)
     }
 
-    /// For a program that looks into it.
+    /// Returns the descriptor, for a program that reads the map.
     pub(crate) fn descriptor(&self) -> RawFd {
         self.0.as_raw_fd()
     }
@@ -115,17 +113,17 @@ impl Map {
     }
 }
 
-/// A program for frames that arrive, as the kernel has checked it.
+/// Loads a program for arriving frames, which the kernel verifies.
 pub(crate) fn program(instructions: &[Instruction]) -> io::Result<OwnedFd> {
     let count = u32::try_from(instructions.len()).map_err(io::Error::other)?;
     let ([a, b], [c, d]) = (pointer(instructions.as_ptr()), pointer(LICENSE.as_ptr()));
     let mut argument = Argument::new(&[PROGRAM_XDP, count, a, b, c, d]);
-    // SAFETY: `count` instructions lie there, each as long as the kernel's; the license ends with a
+    // SAFETY: `count` instructions are there, each as long as the kernel's; the license ends with a
     // zero. Both outlive the call, and the kernel only reads them.
     unsafe { made(PROGRAM_LOAD, &mut argument) }
 }
 
-/// Puts a program at an interface until the descriptor that is given back is closed.
+/// Attaches a program to an interface until the returned descriptor is closed.
 pub(crate) fn attach(program: BorrowedFd<'_>, interface: u32, at: At) -> io::Result<OwnedFd> {
     let flags = match at {
         At::Driver => BY_DRIVER,
@@ -136,8 +134,8 @@ pub(crate) fn attach(program: BorrowedFd<'_>, interface: u32, at: At) -> io::Res
     unsafe { made(LINK_CREATE, &mut argument) }
 }
 
-/// Returns whether a program is still where [`attach`] put it: its interface may be gone, and an
-/// operator may have detached it.
+/// Returns whether a program is still attached: its interface may be gone, or an operator may have
+/// detached it.
 pub(crate) fn is_attached(link: &OwnedFd) -> bool {
     // `struct bpf_link_info`: kind, id, id of the program, padding, and the interface's number.
     let mut info = [0_u32; 32];

@@ -1,9 +1,8 @@
-//! AF_XDP: frames of our EtherType past the kernel's network stack, into memory of this process.
+//! AF_XDP: frames of our EtherType bypass the kernel's network stack, into memory of this process.
 //!
 //! It complements a packet socket, which receives frames of other queues, and all frames once the
 //! program at the interface is gone. Reading order: `program` (run by the kernel for each frame),
-//! `queue` (a socket and its rings), `shared` (the memory), `bpf` and `system` (calls of the
-//! system).
+//! `queue` (a socket and its rings), `shared` (the memory), `bpf` and `system` (system calls).
 
 mod bpf;
 mod program;
@@ -26,7 +25,8 @@ use self::{
 };
 use crate::ethernet::interface::Interface;
 
-/// Sockets at most, one for each queue of the interface; what comes by others takes the usual way.
+/// Maximum number of sockets, one for each queue of the interface; frames of other queues take the
+/// usual path.
 const QUEUES_MAX: u32 = 8;
 /// Path of frames from the interface into this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,12 +36,12 @@ pub enum Mode {
     Packet,
     /// By AF_XDP; the kernel copies each frame, once.
     Copy,
-    /// By AF_XDP; the device writes them where they are read.
+    /// By AF_XDP; the device writes frames where they are read.
     ZeroCopy,
 }
 
 impl Mode {
-    /// For people and programs.
+    /// Returns the name shown to humans and programs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Packet => "packet",
@@ -57,20 +57,20 @@ impl fmt::Display for Mode {
     }
 }
 
-/// Which ways are tried.
+/// Modes of AF_XDP to try.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ways {
-    /// The device itself writes the frames.
+    /// Zero copy only: the device itself writes the frames.
     #[default]
     ZeroCopy,
-    /// Also where the kernel copies them.
+    /// Zero copy, or copies by the kernel.
     Any,
 }
 
-/// Why there is none, or none any more.
+/// The reason that AF_XDP is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum NoXdp {
-    /// The process may not have such a socket, or such a program.
+    /// The process lacks the capability for such a socket, or such a program.
     #[error(
         "AF_XDP needs the rights CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF ({what}: {source}): AmbientCapabilities= in the unit"
     )]
@@ -87,39 +87,38 @@ pub enum NoXdp {
         /// MTU of the interface.
         mtu: usize,
     },
-    /// Some other program has the place.
+    /// Another program is attached to the interface.
     #[error(
         "{interface} is taken by another program of XDP ({source}): `ip link show {interface}` names it"
     )]
     Taken {
-        /// Its name.
+        /// Name of the interface.
         interface: String,
         source: io::Error,
     },
-    /// A queue is taken; or was just now, as a closed socket keeps its queue for a third of a
+    /// A queue is in use, or was until just now: a closed socket keeps its queue for a third of a
     /// second.
     #[error("a queue of {interface} belongs to another socket of AF_XDP: {source}")]
     Busy {
-        /// Its name.
+        /// Name of the interface.
         interface: String,
         source: io::Error,
     },
-    /// The driver hands no memory to the device.
+    /// The driver does not let the device write to this memory.
     #[error(
         "the driver of {interface} copies each frame ({source}), and that was measured to be no faster for short messages; \
          --plane-ethernet xdp takes it anyhow"
     )]
     Copies {
-        /// Its name.
+        /// Name of the interface.
         interface: String,
         source: io::Error,
     },
-    /// The kernel or the driver lacks it, or there is no memory.
+    /// The kernel or the driver does not support it, or there is not enough memory.
     #[error("{interface} has no AF_XDP here: {what}: {source}")]
     Lacks {
-        /// Its name.
         interface: String,
-        /// Which part.
+        /// The missing part.
         what: &'static str,
         source: io::Error,
     },
@@ -132,22 +131,22 @@ impl NoXdp {
     }
 }
 
-/// The sockets of an interface's queues, and the program that feeds them. When it is dropped the
-/// program is gone, and frames take the usual way.
+/// The sockets of an interface's queues, and the program that feeds them. Dropping it removes the
+/// program, and frames take the usual path.
 pub(crate) struct Xdp {
     queues: Vec<Queue>,
     /// Queue read first in the next turn, so that none starves.
     turn: usize,
     mode: Mode,
     link: OwnedFd,
-    /// The kernel has the program and the map as long as the link.
+    /// The kernel keeps the program and the map as long as the link.
     _program: OwnedFd,
     _map: Map,
 }
 
 impl Xdp {
-    /// At an interface, for frames of this EtherType, with room for about so many bytes that wait
-    /// in each queue.
+    /// Attaches to an interface, for frames of this EtherType, with space for about `receive_bytes`
+    /// waiting in each queue.
     pub(crate) fn open(
         interface: &Interface,
         ether_type: u16,
@@ -177,7 +176,7 @@ impl Xdp {
         };
         let mut queues = vec![first];
         for queue in 1..QUEUES_MAX {
-            // There are as many as there are; frames of others take the usual way.
+            // The interface has no more queues; frames of others take the usual path.
             match bind(queue, copies) {
                 Ok(next) => queues.push(next),
                 Err(_) => break,
@@ -213,7 +212,7 @@ impl Xdp {
         self.mode
     }
 
-    /// Ready when a frame waits.
+    /// Returns the sockets, which are ready when a frame waits.
     pub(crate) fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.queues.iter().map(Queue::as_fd)
     }
@@ -223,8 +222,8 @@ impl Xdp {
         bpf::is_attached(&self.link)
     }
 
-    /// Takes what arrived, so many frames at most, from each queue in turn; `None`: what the kernel
-    /// says of a frame cannot be. How many.
+    /// Receives up to `most` frames, from each queue in turn. Passes `None` for a frame with an
+    /// invalid description. Returns the number of frames.
     pub(crate) fn receive(&mut self, most: usize, mut take: impl FnMut(Option<&[u8]>)) -> usize {
         self.queues[0].send_rest();
         let mut count = 0;
@@ -240,7 +239,8 @@ impl Xdp {
         count
     }
 
-    /// Sends frames by the first queue, as long as there is room: how many it took.
+    /// Sends frames through the first queue, as long as there is space; returns how many it
+    /// accepted.
     pub(crate) fn send<'a>(
         &mut self,
         frames: impl Iterator<Item = [&'a [u8]; 2]>,
@@ -248,7 +248,7 @@ impl Xdp {
         self.queues[0].send(frames)
     }
 
-    /// Frames that found no room until now.
+    /// Returns the number of frames lost for lack of space.
     pub(crate) fn lost(&self) -> io::Result<u64> {
         self.queues.iter().map(Queue::lost).sum()
     }

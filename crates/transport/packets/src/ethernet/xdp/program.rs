@@ -1,18 +1,18 @@
 //! The program at an interface: frames of our EtherType go to the socket of their queue, all others
 //! pass.
 //!
-//! A dozen instructions, put together by hand, so that no build needs a compiler for BPF. It looks
-//! at the EtherType alone: whom a frame is for is judged where every other frame is judged.
+//! A dozen instructions, assembled by hand, so that no build needs a compiler for BPF. It checks
+//! only the EtherType: the destination of a frame is checked where that of every other frame is.
 
 use crate::ethernet::frame::ETHERNET_BYTES;
 
-/// One instruction as the kernel wants it, `struct bpf_insn` of linux/bpf.h.
+/// One instruction in the kernel's format, `struct bpf_insn` of linux/bpf.h.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Instruction {
     operation: u8,
     /// The destination in the low half, the source in the high one; bit-fields of C have this order
-    /// only in machines that begin with the low byte.
+    /// only on little-endian machines.
     registers: u8,
     offset: i16,
     immediate: i32,
@@ -29,10 +29,10 @@ const JUMP_GREATER: u8 = 0x2d;
 const JUMP_NOT_IMMEDIATE: u8 = 0x55;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
-/// The immediate is a descriptor of a map (`BPF_PSEUDO_MAP_FD`).
+/// The immediate is the descriptor of a map (`BPF_PSEUDO_MAP_FD`).
 const OF_A_MAP: u8 = 1;
-/// `bpf_redirect_map`: to the socket at this place of the map; if there is none, what the last
-/// argument says.
+/// `bpf_redirect_map`: to the socket at this place of the map; if there is none, returns the last
+/// argument.
 const REDIRECT: i32 = 51;
 /// `XDP_PASS`.
 const PASS: i32 = 2;
@@ -47,17 +47,17 @@ const fn with(operation: u8, to: u8, from: u8, offset: i16, immediate: i32) -> I
     Instruction { operation, registers: to | from << 4, offset, immediate }
 }
 
-/// The program for this EtherType and this map of sockets.
+/// Returns the program for this EtherType and this map of sockets.
 #[allow(clippy::cast_possible_truncation, reason = "14 bytes")]
 pub(crate) fn redirect(ether_type: u16, map: i32) -> [Instruction; 15] {
-    // A frame is in the order of the network; a half word is loaded in the machine's.
+    // A frame is in network byte order; a half word is loaded in the machine's.
     let ether_type = i32::from(u16::from_ne_bytes(ether_type.to_be_bytes()));
     [
         with(LOAD_WORD, 2, 1, DATA_END, 0),
         with(LOAD_WORD, 3, 1, DATA, 0),
         with(MOVE, 4, 3, 0, 0),
         with(ADD_IMMEDIATE, 4, 0, 0, ETHERNET_BYTES as i32),
-        // Too short to have an EtherType: to the end.
+        // Too short to have an EtherType: jump to the end.
         with(JUMP_GREATER, 4, 2, 8, 0),
         with(LOAD_HALF, 5, 3, ETHER_TYPE_AT, 0),
         with(JUMP_NOT_IMMEDIATE, 5, 0, 6, ether_type),
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
     use crate::ethernet::frame::ETHER_TYPE;
 
-    /// Interprets the program for a frame of this EtherType; `None`: at the socket.
+    /// Interprets the program for a frame of this EtherType; `None` if it goes to the socket.
     fn play(frame: &[u8]) -> Option<i32> {
         let program = redirect(ETHER_TYPE, 7);
         let mut registers = [0_i64; 6];
@@ -88,7 +88,7 @@ mod tests {
             let (to, from) = (usize::from(both & 15), usize::from(both >> 4));
             at += 1;
             match operation {
-                // The frame lies at 1000.
+                // The frame is at address 1000.
                 LOAD_WORD if offset == DATA => registers[to] = 1000,
                 LOAD_WORD if offset == DATA_END => registers[to] = 1000 + frame.len() as i64,
                 LOAD_WORD => registers[to] = 0,
@@ -120,7 +120,7 @@ mod tests {
         frame[12..14].copy_from_slice(&ETHER_TYPE.to_be_bytes());
         assert_eq!(play(&frame), None);
         assert_eq!(play(&frame[..14]), None);
-        // Nothing behind the end is looked at.
+        // Nothing past the end is read.
         for length in 0..14 {
             assert_eq!(play(&frame[..length]), Some(PASS), "{length}");
         }

@@ -1,9 +1,9 @@
-//! One queue of an interface: a socket, its rings, and where each chunk is.
+//! One queue of an interface: a socket, its rings, and the state of each chunk.
 //!
-//! A chunk that is to be filled is in the fill ring, then with the kernel, then in the receive
-//! ring, and goes back to the fill ring when its frame was read. One to be sent is here, then in
-//! the send ring, then with the kernel, then in the completion ring. There are as many places in
-//! each ring as chunks that can be in it.
+//! A chunk for receiving is in the fill ring, then with the kernel, then in the receive ring, and
+//! returns to the fill ring when its frame was read. A chunk for sending is free, then in the send
+//! ring, then with the kernel, then in the completion ring. Each ring has as many places as chunks
+//! that can be in it.
 
 use std::io;
 
@@ -20,15 +20,15 @@ use crate::ethernet::frame::ETHERNET_BYTES;
 
 /// Bytes that the kernel reserves before each arriving frame.
 const HEADROOM_BYTES: usize = 256;
-/// The shortest chunk that the kernel takes, and the longest, a page.
+/// Minimum and maximum size of a chunk that the kernel accepts; the maximum is a page.
 const CHUNK_BYTES_MIN: usize = 2048;
 const CHUNK_BYTES_MAX: usize = 4096;
-/// Frames that may be on their way out.
+/// Maximum number of frames being sent.
 const SENDING: u32 = 1024;
-/// Frames that wait, at least and at most.
+/// Minimum and maximum number of waiting frames.
 const WAITING_MIN: usize = 64;
 const WAITING_MAX: usize = 4096;
-/// Frames that one call sends in copy mode.
+/// Number of frames that one call sends in copy mode.
 const SENT_AT_ONCE: usize = 32;
 
 /// Returns whether a frame of this MTU fits a chunk.
@@ -36,7 +36,7 @@ pub(crate) const fn fits(mtu: usize) -> bool {
     ETHERNET_BYTES + mtu <= CHUNK_BYTES_MAX - HEADROOM_BYTES
 }
 
-/// Bytes of chunks for frames of this MTU, which fits.
+/// Returns the size of chunks for frames of this MTU, which must fit.
 const fn chunk_bytes(mtu: usize) -> usize {
     if ETHERNET_BYTES + mtu <= CHUNK_BYTES_MIN - HEADROOM_BYTES {
         CHUNK_BYTES_MIN
@@ -55,13 +55,13 @@ pub(crate) struct Queue {
     sent: Ring<u64>,
     /// Free chunks for sending.
     free: Vec<u64>,
-    /// The kernel took less than all that was written.
+    /// The kernel accepted only some of the frames written.
     rest: bool,
 }
 
 impl Queue {
-    /// For this queue, with room for about so many bytes that wait. Nothing arrives before a
-    /// program says so.
+    /// Binds a socket to this queue, with space for about `receive_bytes` of waiting frames. No
+    /// frames arrive until a program directs them here.
     pub(crate) fn bind(
         interface: u32,
         queue: u32,
@@ -71,7 +71,7 @@ impl Queue {
     ) -> io::Result<Self> {
         let bytes = chunk_bytes(mtu);
         let waiting = (receive_bytes / bytes).clamp(WAITING_MIN, WAITING_MAX);
-        // Down to a power of two.
+        // Rounded down to a power of two.
         let waiting = 1_u32 << waiting.ilog2();
         let chunks = Chunks::new((waiting + SENDING) as usize, bytes)?;
         let socket = system::open()?;
@@ -107,13 +107,13 @@ impl Queue {
         })
     }
 
-    /// Frames that found no room until now.
+    /// Returns the number of frames lost for lack of space.
     pub(crate) fn lost(&self) -> io::Result<u64> {
         system::lost(self.socket.as_fd())
     }
 
-    /// Takes what arrived, so many frames at most; `None`: what the kernel says of a frame cannot
-    /// be. How many.
+    /// Receives up to `most` frames. Passes `None` for a frame with an invalid description. Returns
+    /// the number of frames.
     pub(crate) fn receive(&mut self, most: usize, mut take: impl FnMut(Option<&[u8]>)) -> usize {
         let mut count = 0;
         while count < most
@@ -121,8 +121,8 @@ impl Queue {
         {
             count += 1;
             take(self.chunks.bytes(frame.addr, frame.len));
-            // A chunk that there is not would be lost; the kernel refuses it, and names none in
-            // health.
+            // An invalid chunk would be lost; the kernel refuses it, and names none on a healthy
+            // system.
             if let Some(chunk) = self.chunks.chunk_of(frame.addr)
                 && self.fill.room() > 0
             {
@@ -139,12 +139,12 @@ impl Queue {
         count
     }
 
-    /// Takes back chunks whose frames have left.
+    /// Reclaims chunks whose frames have left.
     fn reclaim(&mut self) {
         let mut any = false;
         while let Some(address) = self.sent.read() {
             any = true;
-            // More than there are would be one chunk twice.
+            // More than were used for sending would mean that a chunk is returned twice.
             if self.free.len() < SENDING as usize {
                 self.free.extend(self.chunks.chunk_of(address));
             }
@@ -154,8 +154,8 @@ impl Queue {
         }
     }
 
-    /// Sends frames, each of two parts, as long as there is room: how many the kernel took or keeps
-    /// to send.
+    /// Sends frames, each of two parts, as long as there is space; returns how many the kernel
+    /// accepted.
     pub(crate) fn send<'a>(
         &mut self,
         frames: impl Iterator<Item = [&'a [u8]; 2]>,
@@ -194,12 +194,12 @@ impl Queue {
     /// Sends frames that the kernel had no space for earlier.
     pub(crate) fn send_rest(&mut self) {
         if self.rest {
-            // An interface that is down tells who sends.
+            // An interface that is down is reported to the sender.
             let _ = self.wake();
         }
     }
 
-    /// Hands written frames to the kernel.
+    /// Passes written frames to the kernel.
     fn wake(&mut self) -> Result<(), Errno> {
         self.sending.publish();
         self.rest = false;
@@ -209,7 +209,7 @@ impl Queue {
         match system::wake_to_send(self.socket.as_fd()) {
             Ok(()) => Ok(()),
             Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
-                // The device has no room, or the kernel has more to do: what is in the ring leaves
+                // The device has no space, or the kernel has more to do: frames in the ring leave
                 // with the next call.
                 Some(Errno::AGAIN | Errno::BUSY | Errno::NOBUFS) => {
                     self.rest = true;

@@ -1,8 +1,8 @@
-//! Memory that is shared with the kernel: the rings of a socket, and the chunks that frames lie in.
+//! Memory shared with the kernel: the rings of a socket, and the chunks that contain frames.
 //!
 //! The rest of the crate may rely on this: nothing outside of a mapping is ever touched, whatever
-//! the kernel writes into the rings; and a chunk's bytes are looked at only by [`Chunks::bytes`]
-//! and [`Chunks::bytes_mut`], whose callers hold the chunk.
+//! the kernel writes into the rings; and a chunk's bytes are accessed only by [`Chunks::bytes`] and
+//! [`Chunks::bytes_mut`], whose callers own the chunk.
 #![allow(unsafe_code, reason = "memory shared with the kernel has no safe form")]
 
 use std::{
@@ -30,7 +30,7 @@ struct Mapping {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// A part of what a socket shares.
+    /// Maps part of a socket's shared memory.
     fn of(socket: BorrowedFd<'_>, bytes: usize, offset: u64) -> io::Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
@@ -41,7 +41,7 @@ impl Mapping {
         Ok(Self { memory, bytes })
     }
 
-    /// Memory of zeros.
+    /// Maps zeroed memory.
     fn anonymous(bytes: usize) -> io::Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the kernel chooses the address, so no mapping of this process is replaced.
@@ -51,7 +51,7 @@ impl Mapping {
         Ok(Self { memory, bytes })
     }
 
-    /// Returns the address of `length` bytes at `offset`, all of them within.
+    /// Returns the address of `length` bytes at `offset`, all of them within the mapping.
     fn at(&self, offset: usize, length: usize) -> NonNull<u8> {
         let end = offset.checked_add(length);
         assert!(end.is_some_and(|end| end <= self.bytes), "{offset}");
@@ -74,7 +74,7 @@ impl Drop for Mapping {
 pub(crate) trait Entry: Copy + sealed::Plain {}
 
 mod sealed {
-    /// Numbers only, so that any bytes are one.
+    /// Types of plain numbers, for which any bytes are valid.
     pub(crate) trait Plain {}
     impl Plain for u64 {}
     impl Plain for libc::xdp_desc {}
@@ -92,19 +92,19 @@ pub(crate) struct Offsets {
     pub(crate) entries: usize,
 }
 
-/// A ring of one writer and one reader, one of whom is the kernel.
+/// A ring with one writer and one reader, one of which is the kernel.
 pub(crate) struct Ring<T> {
     memory: Mapping,
     offsets: Offsets,
-    /// A power of two.
+    /// Number of places, a power of two.
     places: u32,
-    /// Entries that this side has written, or read.
+    /// Number of entries that this side has written, or read.
     mine: u32,
     entries: PhantomData<T>,
 }
 
 impl<T: Entry> Ring<T> {
-    /// A socket's ring that lies at this offset of what it shares, with so many places.
+    /// Maps a socket's ring of `places` entries, at this offset of its shared memory.
     pub(crate) fn map(
         socket: BorrowedFd<'_>,
         at: u64,
@@ -114,7 +114,7 @@ impl<T: Entry> Ring<T> {
         assert!(places.is_power_of_two());
         let bytes = offsets.entries + places as usize * size_of::<T>();
         let memory = Mapping::of(socket, bytes, at)?;
-        // The kernel's word is not taken for where words may be read.
+        // The kernel's offsets are checked before any word is read.
         for word in [offsets.producer, offsets.consumer, offsets.flags] {
             if word % align_of::<u32>() != 0 || word + size_of::<u32>() > bytes {
                 return Err(io::ErrorKind::InvalidData.into());
@@ -139,20 +139,20 @@ impl<T: Entry> Ring<T> {
         self.memory.at(offset, size_of::<T>()).cast()
     }
 
-    /// Returns whether the kernel wants a wake-up for written entries.
+    /// Returns whether the kernel requests a wake-up for written entries.
     pub(crate) fn wants_a_call(&self) -> bool {
         let flags = self.word(self.offsets.flags).load(Ordering::Relaxed);
         flags & libc::XDP_RING_NEED_WAKEUP != 0
     }
 
-    /// For a ring that this side writes: how many places are free.
+    /// Returns how many places are free, for a ring that this side writes.
     pub(crate) fn room(&self) -> u32 {
         let read = self.word(self.offsets.consumer).load(Ordering::Acquire);
-        // What cannot be is no room.
+        // An impossible value counts as no space.
         self.places.saturating_sub(self.mine.wrapping_sub(read))
     }
 
-    /// Writes one; the caller has seen that there is [`Self::room`]. The kernel sees it after
+    /// Writes an entry; the caller has checked [`Self::room`]. The kernel sees it after
     /// [`Self::publish`].
     pub(crate) fn write(&mut self, entry: T) {
         let at = self.entry(self.mine);
@@ -168,11 +168,11 @@ impl<T: Entry> Ring<T> {
         word.store(self.mine, Ordering::Release);
     }
 
-    /// For a ring that this side reads: the next one, if one waits. Its place is given back by
-    /// [`Self::release`].
+    /// Returns the next waiting entry, for a ring that this side reads. [`Self::release`] releases
+    /// its place.
     pub(crate) fn read(&mut self) -> Option<T> {
         // Pairs with the kernel's barrier before it moves the word: the entry, and the frame, are
-        // seen.
+        // visible.
         let written = self.word(self.offsets.producer).load(Ordering::Acquire);
         let waiting = written.wrapping_sub(self.mine);
         if waiting == 0 || waiting > self.places {
@@ -186,15 +186,15 @@ impl<T: Entry> Ring<T> {
         Some(entry)
     }
 
-    /// The places of what was read are the kernel's again.
+    /// Returns the places of read entries to the kernel.
     pub(crate) fn release(&self) {
         let word = self.word(self.offsets.consumer);
         word.store(self.mine, Ordering::Release);
     }
 }
 
-/// Memory in chunks of one length. A chunk is the kernel's while its address is in a ring that the
-/// kernel reads, and this side's from when it comes back: callers keep to that.
+/// Memory in chunks of one length. A chunk belongs to the kernel while its address is in a ring
+/// that the kernel reads, and to this side once it is returned: callers must respect that.
 pub(crate) struct Chunks {
     memory: Mapping,
     chunk_bytes: usize,
@@ -208,19 +208,19 @@ impl Chunks {
         Ok(Self { memory, chunk_bytes })
     }
 
-    /// For the kernel: where they begin, and their bytes.
+    /// Returns the start and the size of the memory, for the kernel.
     pub(crate) fn whole(&self) -> (*mut u8, usize) {
         (self.memory.memory.as_ptr(), self.memory.bytes)
     }
 
-    /// The chunk that an address is in; `None` if it is in none.
+    /// Returns the chunk that contains an address, if any.
     pub(crate) fn chunk_of(&self, address: u64) -> Option<u64> {
         let address = usize::try_from(address).ok()?;
         let chunk = address & !(self.chunk_bytes - 1);
         (chunk < self.memory.bytes).then_some(chunk as u64)
     }
 
-    /// A frame in a chunk that this side has; `None` if it does not lie in one chunk.
+    /// Returns a frame in a chunk that this side owns; `None` if it is not within one chunk.
     pub(crate) fn bytes(&mut self, address: u64, length: u32) -> Option<&[u8]> {
         let (offset, length) = self.place(address, length)?;
         let first = self.memory.at(offset, length);
@@ -231,7 +231,7 @@ impl Chunks {
         Some(unsafe { slice::from_raw_parts(first.as_ptr(), length) })
     }
 
-    /// The same to be written.
+    /// Returns a frame as [`Self::bytes`] does, to be written.
     pub(crate) fn bytes_mut(&mut self, address: u64, length: u32) -> Option<&mut [u8]> {
         let (offset, length) = self.place(address, length)?;
         let first = self.memory.at(offset, length);

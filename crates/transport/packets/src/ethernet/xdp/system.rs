@@ -1,7 +1,7 @@
-//! Calls of the system for sockets of AF_XDP: options, their address, and waking the kernel.
+//! System calls for sockets of AF_XDP: options, their address, and waking the kernel.
 //!
 //! The rest of the crate may rely on this: each function here is safe for all arguments, except
-//! that [`register`] gives memory to the kernel, which its caller has to keep.
+//! that [`register`] passes memory to the kernel, which its caller has to keep.
 #![allow(unsafe_code, reason = "rustix has neither all options nor the rings of these sockets")]
 
 use std::{io, mem::zeroed, ptr};
@@ -23,11 +23,11 @@ const _: () = assert!(FAMILY as c_int == libc::AF_XDP);
 pub(crate) enum Copies {
     /// The kernel copies each frame.
     Yes,
-    /// The device is given the chunks.
+    /// The device accesses the chunks directly.
     No,
 }
 
-/// Which ring of a socket.
+/// One of the rings of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Which {
     Receive,
@@ -57,7 +57,7 @@ impl Which {
     }
 }
 
-/// Structures of linux/if_xdp.h: numbers without pointers, any bytes are one.
+/// Structures of linux/if_xdp.h: numbers without pointers, for which any bytes are valid.
 trait Numbers: Copy {}
 impl Numbers for u32 {}
 impl Numbers for xdp_mmap_offsets {}
@@ -92,7 +92,7 @@ fn get<T: Numbers>(socket: BorrowedFd<'_>, option: c_int) -> io::Result<T> {
     Ok(value)
 }
 
-/// A new one, not bound.
+/// Opens an unbound socket.
 pub(crate) fn open() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: no argument is a pointer.
@@ -104,8 +104,9 @@ pub(crate) fn open() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The socket's frames lie in these chunks. The kernel pins the pages: it never writes elsewhere,
-/// whatever becomes of the mapping; but what it writes is seen only while that lives.
+/// Registers these chunks as the memory of the socket's frames. The kernel pins the pages: it never
+/// writes elsewhere, whatever happens to the mapping; but what it writes is visible only while the
+/// mapping exists.
 pub(crate) fn register(
     socket: BorrowedFd<'_>,
     chunks: &Chunks,
@@ -134,7 +135,7 @@ pub(crate) fn register(
     })
 }
 
-/// The socket gets such a ring, with so many places.
+/// Creates one of the socket's rings, with this many places.
 pub(crate) fn set_ring(socket: BorrowedFd<'_>, which: Which, places: u32) -> io::Result<()> {
     // SAFETY: the kernel reads a number of four bytes that outlives the call.
     done(unsafe {
@@ -151,7 +152,8 @@ pub(crate) fn set_ring(socket: BorrowedFd<'_>, which: Which, places: u32) -> io:
 /// Queries the offsets of the parts of its rings.
 pub(crate) fn offsets(socket: BorrowedFd<'_>) -> io::Result<impl Fn(Which) -> Offsets + use<>> {
     let all: xdp_mmap_offsets = get(socket, libc::XDP_MMAP_OFFSETS)?;
-    // More than a page is no offset of a ring's words: the sum of it and a ring does not run over.
+    // A valid offset of a ring's words is below a page: its sum with a ring's size does not
+    // overflow.
     let small = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX).min(1 << 16);
     Ok(move |which| {
         let ring = match which {
@@ -169,7 +171,7 @@ pub(crate) fn offsets(socket: BorrowedFd<'_>) -> io::Result<impl Fn(Which) -> Of
     })
 }
 
-/// Its frames are those of this queue.
+/// Binds the socket to this queue of an interface.
 pub(crate) fn bind(
     socket: BorrowedFd<'_>,
     interface: u32,
@@ -193,14 +195,14 @@ pub(crate) fn bind(
     })
 }
 
-/// Frames that found no room, or no chunk, until now.
+/// Returns the number of frames lost for lack of space, or of a chunk.
 pub(crate) fn lost(socket: BorrowedFd<'_>) -> io::Result<u64> {
     let counts: xdp_statistics = get(socket, libc::XDP_STATISTICS)?;
     // A frame without a chunk is counted as dropped, too.
     Ok(counts.rx_dropped.saturating_add(counts.rx_ring_full))
 }
 
-/// Wakes the kernel to send what was put into the ring: some dozens at a time.
+/// Wakes the kernel to send frames in the ring: some dozens at a time.
 pub(crate) fn wake_to_send(socket: BorrowedFd<'_>) -> io::Result<()> {
     let (none, flags) = (ptr::null::<c_void>(), libc::MSG_DONTWAIT);
     // SAFETY: no bytes and no address are given.
@@ -211,7 +213,7 @@ pub(crate) fn wake_to_send(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Wakes the kernel to receive into the chunks that it was given.
+/// Wakes the kernel to receive into the chunks in the fill ring.
 pub(crate) fn wake_to_receive(socket: BorrowedFd<'_>) {
     let (none, flags) = (ptr::null_mut::<c_void>(), libc::MSG_DONTWAIT);
     let (from, length) = (ptr::null_mut(), ptr::null_mut());

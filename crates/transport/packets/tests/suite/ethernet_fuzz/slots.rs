@@ -1,4 +1,4 @@
-//! What must hold for any bytes in a slot of the ring.
+//! Properties that hold for any bytes in a slot of the ring.
 
 use quorate_packets::ethernet::{
     ETHER_TYPE, Mac, Refusal,
@@ -6,12 +6,12 @@ use quorate_packets::ethernet::{
     slot::{self, Hears},
 };
 
-/// As the kernel fills slots: where the frame begins, and what kind of address it is for.
+/// Offsets as the kernel fills slots: start of the frame, and kind of its destination.
 const FRAME_AT: usize = 66;
 const AUDIENCE: usize = 42;
 const GROUP: Mac = Mac([3, 0, 0, 0, 0, 9]);
 
-/// Frames in slots.
+/// Returns frames in slots.
 #[allow(dead_code, reason = "the fuzz target has the corpus")]
 pub(crate) fn seeds(frames: &[(&'static str, Vec<u8>)]) -> Vec<crate::driver::Seed> {
     let numbered = frames.iter().zip(0..);
@@ -35,12 +35,12 @@ fn slot(frame: &[u8]) -> Vec<u8> {
     slot
 }
 
-/// As a slot, and as a frame in an honest one.
+/// Checks the bytes as a slot, and as a frame in a valid slot.
 pub(crate) fn check(bytes: &[u8]) {
     let hears = |group| Hears { ether_type: ETHER_TYPE, group };
     let alone = slot::read(bytes, &hears(None));
     let joined = slot::read(bytes, &hears(Some(GROUP)));
-    // Who joined hears the group, and everything else alike.
+    // A socket that joined receives the group, and everything else alike.
     match (alone, joined) {
         (Err(Refusal::Elsewhere), Ok(frame)) => assert_eq!(frame.to, GROUP),
         (alone, joined) => assert_eq!(alone, joined),
@@ -60,7 +60,7 @@ pub(crate) fn check(bytes: &[u8]) {
     }
 }
 
-/// A frame that is read is written again as the same bytes, and is where it was.
+/// Checks that a parsed frame can be written again as the same bytes, and is within its slot.
 fn within(frame: &Frame<'_>, bytes: &[u8]) {
     let length = u16::try_from(frame.datagram.len()).expect("a length of 16 bits");
     assert!(length > 0);

@@ -1,15 +1,15 @@
-//! Frames that vectors and corpora are made of.
+//! Frames for vectors and corpora.
 
 use quorate_packets::ethernet::{ETHER_TYPE, Mac, frame::header};
 
-/// Of one interface.
+/// Address of one interface.
 pub(crate) const ONE: Mac = Mac([2, 0, 0, 0, 0, 1]);
-/// Of another.
+/// Address of another interface.
 pub(crate) const OTHER: Mac = Mac([2, 0, 0, 0, 0, 2]);
-/// Of a group.
+/// Address of a group.
 pub(crate) const GROUP: Mac = Mac([3, 0, 0, 0, 0, 9]);
 
-/// Frames, by what they are: as they are sent, and one as it arrives behind a device that pads it.
+/// Returns named frames: as they are sent, and one as it arrives after a device has padded it.
 pub(crate) fn samples() -> Vec<(&'static str, Vec<u8>)> {
     let frame = |to, datagram: &[u8]| {
         let length = u16::try_from(datagram.len()).expect("a datagram");

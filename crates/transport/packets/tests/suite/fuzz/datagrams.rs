@@ -1,4 +1,4 @@
-//! What must hold for any bytes that arrive as a datagram.
+//! Properties that hold for any bytes that arrive as a datagram.
 
 use quorate_core::{
     node_id::{Member, NodeId},
@@ -17,7 +17,7 @@ fn group() -> Group {
     Group { cluster: 1, group: 1, generation: 0 }
 }
 
-/// As they are, and as a faulty peer could seal them.
+/// Checks the bytes as they are, and as a faulty peer could seal them.
 pub(crate) fn check(bytes: &[u8]) {
     read(bytes);
     let mut endpoint = endpoint();
@@ -28,15 +28,15 @@ pub(crate) fn check(bytes: &[u8]) {
     read(&sealed);
     let first = endpoint.handle(&sealed, Time(2));
     settle(&mut endpoint);
-    // Nothing is taken twice but a probe of a peer that was not introduced.
+    // Nothing is accepted twice except a probe of a peer that was not introduced.
     let second = endpoint.handle(&sealed, Time(3));
     assert!(first.is_err() || second == Err(Refusal::Repeated), "{first:?}, {second:?}");
-    // The same as the original in an envelope of a member.
+    // The same bytes as the original in a member's envelope.
     endpoint.handle(&envelope(&sealed), Time(4)).ok();
     settle(&mut endpoint);
 }
 
-/// Whatever is read can be written again, and is the same bytes.
+/// Checks that a datagram that can be read can be written again as the same bytes.
 fn read(bytes: &[u8]) {
     let Ok((header, tag, payload)) = Header::read(bytes) else {
         return;
@@ -57,7 +57,7 @@ fn read(bytes: &[u8]) {
     }
 }
 
-/// Everything that is due, for a while; bounded, whatever was heard.
+/// Does what is due, for a bounded number of turns.
 fn settle(endpoint: &mut Endpoint) {
     for _ in 0..20 {
         let Some(due) = endpoint.next_due() else {
@@ -97,7 +97,7 @@ fn endpoint() -> Endpoint {
     endpoint
 }
 
-/// With the tag that the peer would have made.
+/// Returns the bytes with the tag that the peer would have made.
 fn sealed(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut sealed = bytes.to_vec();
     sealed.get(..HEADER_BYTES)?;

@@ -1,10 +1,10 @@
-//! What must hold for any bytes that arrive where a group is counted.
+//! Properties that hold for any bytes that arrive where a group is counted.
 
 use quorate_packets::socket::reach::{BYTES, COUNT_MAX, Counts, SENDERS_MAX, datagram};
 
 const TOKEN: u64 = 7;
 
-/// As they are, and as a sender that knows the token could send them.
+/// Checks the bytes as they are, and as a sender that knows the token could send them.
 pub(crate) fn check(bytes: &[u8]) {
     let mut counts = Counts::new(TOKEN);
     let mut noted: u64 = 0;

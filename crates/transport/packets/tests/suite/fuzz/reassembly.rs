@@ -1,4 +1,4 @@
-//! What must hold for any parts that a sender may send: each number once, within the quota.
+//! Properties that hold for any parts that a sender may send: each number once, within the quota.
 
 use crate::driver::Seed;
 use quorate_core::dice::Dice;
@@ -9,10 +9,10 @@ use quorate_packets::{
     spans::Spans,
 };
 
-/// Bytes of one step of an input: what, number, index, count, length, and time that passes.
+/// Length of one step of an input: kind, number, index, count, length, and time that passes.
 const STEP_BYTES: usize = 8;
 
-/// Two channels of one sender, that share a quota; each step is a part, a tail, or time.
+/// Checks two channels of one sender that share a quota; each step is a part, a tail, or time.
 pub(crate) fn check(bytes: &[u8]) {
     let limits =
         Limits { partials_max: 4, partial_bytes_max: 4000, gaps_max: 8, ..Limits::of_mtu(1500) };
@@ -29,7 +29,7 @@ pub(crate) fn check(bytes: &[u8]) {
         };
         now = now.plus_us(u64::from(wait) * 8);
         let (inbound, done) = &mut channels[usize::from(what & 1)];
-        // Near what there is, or far away.
+        // Close to known numbers, or far away.
         let number = u64::from(u16::from_le_bytes([low, high])) << (scale & 15).saturating_sub(8);
         let number = inbound.done_to().saturating_add(number).saturating_sub(8).max(1);
         let mut happened = Vec::new();
@@ -68,7 +68,7 @@ pub(crate) fn check(bytes: &[u8]) {
     assert_eq!((quota.partials(), quota.bytes()), (0, 0));
 }
 
-/// Inputs that reach everything, made by dice.
+/// Returns random inputs that reach all code.
 pub(crate) fn seeds() -> Vec<Seed> {
     let seed = |number: u64| {
         let mut dice = Dice::new(number);

@@ -1,4 +1,4 @@
-//! A network for one test, and patience that ends with a condition.
+//! A network for one test, and waits that end with a condition.
 
 use std::{env, process::Stdio, sync::OnceLock};
 
@@ -9,22 +9,22 @@ use rustix::{
     thread::{CpuSet, sched_getaffinity, sched_setaffinity},
 };
 
-/// Set in the process of one test that is in a namespace.
+/// Set in the process of a single test inside a namespace.
 const INSIDE: &str = "QUORATE_ETHERNET_INSIDE";
-/// Of receive rings, unless a test is about them.
+/// Size of receive rings, unless a test is about them.
 pub(crate) const RECEIVE_BYTES: usize = 1 << 20;
 /// Addresses of the interfaces.
 pub(crate) const A: Mac = Mac([2, 0, 0, 0, 0, 0xa]);
 pub(crate) const B: Mac = Mac([2, 0, 0, 0, 0, 0xb]);
 
-/// Says what is not tested, and why; with `QUORATE_NO_SKIPS=true` everything must be there.
+/// Prints what is not tested, and why; with `QUORATE_NO_SKIPS=true` nothing may be skipped.
 pub(crate) fn skip(what: &str, why: &str) {
     let all = env::var("QUORATE_NO_SKIPS").is_ok_and(|value| value == "true");
     assert!(!all, "{what} is not tested: {why}");
     eprintln!("skipped: {what}: {why}");
 }
 
-/// Runs a test, of this name, in a process and a network namespace of its own.
+/// Runs the test of this name in a process and a network namespace of its own.
 pub(crate) fn alone(name: &str, test: fn()) {
     static MISSING: OnceLock<Option<String>> = OnceLock::new();
     if namespace::is_inside(INSIDE) {
@@ -55,7 +55,7 @@ pub(crate) fn alone(name: &str, test: fn()) {
     }
 }
 
-/// A cable keeps the order of what one processor sends, so this thread stays on one.
+/// Pins this thread to one processor: a cable keeps the order of frames sent by one.
 fn stay_here() {
     let allowed = sched_getaffinity(None).unwrap();
     let first = (0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu));
@@ -64,19 +64,19 @@ fn stay_here() {
     sched_setaffinity(None, &one).unwrap();
 }
 
-/// Two interfaces, `left` and `right`, joined by a cable.
+/// Creates two interfaces, `left` and `right`, joined by a cable.
 pub(crate) fn lay() {
     ip(&format!("link add left address {A} type veth peer name right address {B}")).unwrap();
     ip("link set left up").unwrap();
     ip("link set right up").unwrap();
 }
 
-/// A socket of the usual EtherType, without a group.
+/// Opens a socket of the default EtherType, without a group.
 pub(crate) fn bind(interface: &str) -> Ethernet {
     Ethernet::bind(interface, ETHER_TYPE, None, RECEIVE_BYTES).unwrap()
 }
 
-/// Sockets at both ends of a cable over which frames go in both directions.
+/// Returns sockets at both ends of a cable that works in both directions.
 pub(crate) fn pair() -> (Ethernet, Ethernet) {
     lay();
     let (mut a, mut b) = (bind("left"), bind("right"));
@@ -84,13 +84,14 @@ pub(crate) fn pair() -> (Ethernet, Ethernet) {
     (a, b)
 }
 
-/// An interface that went up loses frames until the kernel has noticed; nothing waits afterwards.
+/// Sends in both directions until frames arrive: an interface that went up loses some until the
+/// kernel has noticed. None are waiting afterwards.
 pub(crate) fn meet(a: &mut Ethernet, b: &mut Ethernet) {
     reach(a, b);
     reach(b, a);
 }
 
-/// Sends until it is heard.
+/// Sends until the other socket receives a frame.
 fn reach(from: &mut Ethernet, to: &mut Ethernet) {
     for _ in 0..1000 {
         assert_ne!(from.send(to.local(), b"hello", 5).unwrap(), Sent::TooLong);
@@ -104,7 +105,7 @@ fn reach(from: &mut Ethernet, to: &mut Ethernet) {
     panic!("{} does not hear {}", to.local(), from.local());
 }
 
-/// Waits until a socket is ready, or some milliseconds are over. What it is ready for.
+/// Waits until a socket is ready, or some milliseconds have passed. Returns its readiness.
 pub(crate) fn wait(socket: &Ethernet, ms: i64) -> PollFlags {
     let mut polled = [PollFd::new(socket, PollFlags::IN)];
     let timeout = Timespec { tv_sec: 0, tv_nsec: ms * 1_000_000 };
@@ -112,7 +113,7 @@ pub(crate) fn wait(socket: &Ethernet, ms: i64) -> PollFlags {
     polled[0].revents()
 }
 
-/// The same at any of its sockets.
+/// Waits until any of its sockets is ready.
 pub(crate) fn wait_any(socket: &Ethernet, ms: i64) {
     let more: Vec<_> = socket.more_sockets().collect();
     let mut polled = vec![PollFd::new(socket, PollFlags::IN)];
@@ -121,13 +122,13 @@ pub(crate) fn wait_any(socket: &Ethernet, ms: i64) {
     poll(&mut polled, Some(&timeout)).unwrap();
 }
 
-/// Takes all that is there; a ring has an end.
+/// Receives all waiting frames; a ring is finite.
 pub(crate) fn drain(socket: &mut Ethernet, mut take: impl FnMut(Mac, &[u8])) {
     let ended = (0..1000).any(|_| socket.receive(&mut take).unwrap() == 0);
     assert!(ended, "{} gives the same again and again", socket.local());
 }
 
-/// Waits for some datagrams: what arrived until then, from whom.
+/// Waits for this many datagrams; returns those that arrived, with their sources.
 pub(crate) fn hear(socket: &mut Ethernet, wanted: usize) -> Vec<(Mac, Vec<u8>)> {
     let mut heard = Vec::new();
     for _ in 0..1000 {
@@ -140,7 +141,7 @@ pub(crate) fn hear(socket: &mut Ethernet, wanted: usize) -> Vec<(Mac, Vec<u8>)> 
     heard
 }
 
-/// Waits until a call says what went wrong.
+/// Waits until a call returns an error.
 pub(crate) fn fails(socket: &mut Ethernet) -> Failed {
     for _ in 0..1000 {
         match socket.receive(|_, _| ()) {
@@ -154,7 +155,7 @@ pub(crate) fn fails(socket: &mut Ethernet) -> Failed {
     panic!("nothing went wrong");
 }
 
-/// Bytes that say where they belong.
+/// Returns bytes that depend on their position.
 pub(crate) fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at / 7 + at) as u8).collect()
 }

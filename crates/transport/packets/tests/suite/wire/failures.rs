@@ -1,4 +1,4 @@
-//! What cannot be is said, with what to do; what passes is survived.
+//! Errors are reported with advice, and temporary failures are survived.
 
 use std::thread;
 
@@ -56,7 +56,8 @@ fn an_interface_without_ethernet_is_refused() {
     });
 }
 
-/// Rights belong to a thread: it ends, and no other thread misses them.
+/// Reports a missing capability. Capabilities belong to a thread: it ends, and no other thread
+/// misses them.
 #[test]
 fn without_the_right_it_says_which() {
     let bind = || {
@@ -75,8 +76,8 @@ fn without_the_right_it_says_which() {
     assert!(failed.to_string().contains("setcap cap_net_raw+ep"));
 }
 
-/// What arrived before is taken first; then it is said, once by a call that receives, by each that
-/// sends; then it goes on, in its group, too.
+/// Frames that arrived before are received first; then the error is reported, once when receiving
+/// and for each send; then the socket works again, in its group, too.
 #[test]
 fn an_interface_that_is_down_comes_back() {
     alone("failures::an_interface_that_is_down_comes_back", || {
@@ -102,8 +103,8 @@ fn an_interface_that_is_down_comes_back() {
                 let failed = b.send(A, b"lost", 4).err().unwrap();
                 assert!(failed.passes(), "{failed}");
             }
-            // The other end has no carrier: what it sends is lost, and until the kernel noticed it
-            // says so.
+            // The other end has no carrier: what it sends is lost, and reported until the kernel
+            // has noticed.
             let sent = a.send(B, b"lost", 4).unwrap();
             assert!(matches!(sent, Sent::All | Sent::Dropped(1)), "{sent:?}");
             ip("link set right up").unwrap();
@@ -111,7 +112,7 @@ fn an_interface_that_is_down_comes_back() {
             assert_eq!(a.send(group, b"group", 5).unwrap(), Sent::All);
             assert_eq!(hear(&mut b, 1), [(A, b"group".to_vec())]);
         }
-        // One that was never up is no other case.
+        // An interface that was never up behaves the same.
         ip("link set left down").unwrap();
         let mut late = bind("left");
         assert!(fails(&mut late).passes());
@@ -141,7 +142,7 @@ fn an_interface_that_is_removed_is_gone() {
                 assert!(matches!(failed, Failed::Gone { .. }), "{failed}");
             }
         }
-        // One that has its name is another one.
+        // An interface of the same name is another one.
         lay();
         let (mut new_a, mut new_b) = (bind("left"), bind("right"));
         meet(&mut new_a, &mut new_b);

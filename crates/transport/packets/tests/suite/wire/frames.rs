@@ -1,4 +1,4 @@
-//! What is sent arrives, and nothing else does.
+//! Every frame that is sent arrives, and no others do.
 
 use std::process::Command;
 
@@ -9,7 +9,7 @@ use crate::wire::cable::{A, B, RECEIVE_BYTES, alone, bind, drain, hear, lay, mee
 
 const GROUP: Mac = Mac([3, 0, 0, 0, 0, 9]);
 
-/// Also what Ethernet pads: the shortest datagram, and those around the shortest frame.
+/// Includes frames that Ethernet pads: the shortest datagram, and those around the shortest frame.
 #[test]
 fn datagrams_of_every_length_go_both_ways() {
     alone("frames::datagrams_of_every_length_go_both_ways", || {
@@ -26,7 +26,7 @@ fn datagrams_of_every_length_go_both_ways() {
     });
 }
 
-/// A run is cut as its sender says, whether one call takes it or several do.
+/// A run is split as its sender specified, whether it takes one call or several.
 #[test]
 fn a_run_arrives_as_its_datagrams() {
     alone("frames::a_run_arrives_as_its_datagrams", || {
@@ -40,7 +40,7 @@ fn a_run_arrives_as_its_datagrams() {
             assert_eq!(lengths, expected);
             assert!(heard.concat() == bytes);
         }
-        // No datagram is none.
+        // An empty run sends nothing.
         assert_eq!(a.send(B, &[], 1400).unwrap(), Sent::All);
         assert_eq!(a.send(B, b"x", 0).unwrap(), Sent::All);
         assert_eq!(hear(&mut b, 1), [(A, b"x".to_vec())]);
@@ -48,7 +48,7 @@ fn a_run_arrives_as_its_datagrams() {
     });
 }
 
-/// [pkt-4] Nothing is cut: one byte more than the MTU takes is refused where it is sent.
+/// [pkt-4] Nothing is fragmented: one byte more than the MTU is refused by the sender.
 #[test]
 fn what_is_too_long_is_refused() {
     alone("frames::what_is_too_long_is_refused", || {
@@ -57,7 +57,7 @@ fn what_is_too_long_is_refused() {
         assert_eq!(a.send(B, &bytes, 1499).unwrap(), Sent::TooLong);
         assert_eq!(a.send(B, &pattern(70_000), 70_000).unwrap(), Sent::TooLong);
         assert_eq!(a.send(B, &pattern(70_000), 66_000).unwrap(), Sent::TooLong);
-        // It may become too long: the interface is asked each time.
+        // The MTU may shrink: the interface is queried each time.
         ip("link set left mtu 1400").unwrap();
         assert_eq!(a.send(B, &bytes, 1399).unwrap(), Sent::TooLong);
         assert_eq!(a.send(B, &bytes[..1398], 1398).unwrap(), Sent::All);
@@ -80,14 +80,14 @@ fn longer_frames_need_a_longer_mtu() {
         assert_eq!(a.send(B, b"end", 3).unwrap(), Sent::All);
         let end = (A, b"end".to_vec());
         assert_eq!(hear(&mut b, 2), [(A, bytes), end.clone()]);
-        // A ring that was made for shorter frames does not give a part of one.
+        // A ring that was created for shorter frames does not return a part of one.
         assert_eq!(hear(&mut old_b, 1), [end]);
         assert_eq!(old_b.refusals().of(Refusal::Cut), 1);
     });
 }
 
-/// A bridge with three cables; a host that joined hears the group, the others do not, and none
-/// hears itself.
+/// On a bridge with three cables, a host that joined receives the group, the others do not, and
+/// none receives its own frames.
 #[test]
 fn a_group_reaches_all_who_joined() {
     alone("frames::a_group_reaches_all_who_joined", || {
@@ -117,7 +117,7 @@ fn a_group_reaches_all_who_joined() {
             let parts: Vec<_> = heard.into_iter().map(|(_, part)| part).collect();
             assert!(parts.len() == 64 && parts.concat() == run);
         }
-        // All others hear only what comes behind it.
+        // All others receive only the frame after it.
         assert_eq!(two.send(one.local(), b"end", 3).unwrap(), Sent::All);
         assert_eq!(hear(one, 1), [(two.local(), b"end".to_vec())]);
         assert_eq!(one.send(two.local(), b"end", 3).unwrap(), Sent::All);
@@ -129,7 +129,8 @@ fn a_group_reaches_all_who_joined() {
     });
 }
 
-/// A cable carries every group. What a device lets through is what the kernel has in its list.
+/// A cable carries every group, so the test checks the kernel's list, which determines what a
+/// device passes.
 #[test]
 fn a_group_is_joined_as_long_as_its_socket_is_open() {
     alone("frames::a_group_is_joined_as_long_as_its_socket_is_open", || {
@@ -146,7 +147,7 @@ fn a_group_is_joined_as_long_as_its_socket_is_open() {
     });
 }
 
-/// Also where the interface hears everything.
+/// Frames for others are not received, even if the interface receives everything.
 #[test]
 fn what_is_for_others_is_not_heard() {
     alone("frames::what_is_for_others_is_not_heard", || {
@@ -160,13 +161,13 @@ fn what_is_for_others_is_not_heard() {
         assert_eq!(a.send(B, b"end", 3).unwrap(), Sent::All);
         assert_eq!(hear(&mut b, 1), [(A, b"end".to_vec())]);
         assert_eq!(b.refusals().of(Refusal::Elsewhere), 3);
-        // Of another EtherType the kernel shows nothing at all.
+        // The kernel never shows frames of another EtherType.
         assert_eq!(b.refusals().sum(), 3);
     });
 }
 
-/// A frame of a VLAN is what a socket of its EtherType sends, if its length is written where the
-/// tag belongs. So anything can be put into a frame here, and comes with a priority or a VLAN.
+/// Sending a frame whose length field is where a VLAN tag belongs makes it a tagged frame, with a
+/// priority or a VLAN. So the test can send arbitrary contents.
 #[test]
 fn hostile_frames_are_refused_and_priorities_taken() {
     alone("frames::hostile_frames_are_refused_and_priorities_taken", || {

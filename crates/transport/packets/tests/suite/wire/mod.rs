@@ -1,4 +1,4 @@
-//! Frames on real interfaces: pairs of `veth` in a network namespace of each test. Where there are
+//! Frames on real interfaces: pairs of `veth` in a network namespace for each test. Where there are
 //! none, a skip is printed with its reason.
 
 mod cable;

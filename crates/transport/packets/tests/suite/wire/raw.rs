@@ -1,4 +1,4 @@
-//! Whole frames, as they are.
+//! Whole frames, unchanged.
 
 use std::time::Duration;
 
@@ -39,12 +39,12 @@ fn frames_come_as_they_were_sent() {
             assert!(left.send(&sent).unwrap());
             assert_eq!(right.receive(&mut buffer).unwrap(), Some(&sent[..]));
         }
-        // Too long for who waits for it: it is gone, and the next one is whole.
+        // Too long for the receiver's buffer: it is dropped, and the next one is intact.
         assert!(left.send(&frame(B, 700)).unwrap());
         assert_eq!(right.receive(&mut buffer).unwrap(), None);
         assert!(left.send(&frame(B, 60)).unwrap());
         assert_eq!(right.receive(&mut buffer).unwrap(), Some(&frame(B, 60)[..]));
-        // Who hears nothing hears nothing, and no socket hears itself.
+        // A send-only socket receives nothing, and no socket receives its own frames.
         let mut back = frame(A, 60);
         back[6..12].copy_from_slice(&B.0);
         assert!(right.send(&back).unwrap());
@@ -64,7 +64,7 @@ fn what_becomes_of_the_interface_is_known() {
         assert!(matches!(left.send(&frame(B, 60)), Err(Failed::Down { .. })));
         ip("link del left").unwrap();
         assert_eq!(left.is_up(), None);
-        // Another one of the same name is not this one.
+        // Another interface of the same name is not this one.
         lay();
         assert_eq!(left.is_up(), None);
         assert!(matches!(left.send(&frame(B, 60)), Err(Failed::Gone { .. })));

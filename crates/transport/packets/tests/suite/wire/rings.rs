@@ -1,4 +1,4 @@
-//! Rings and queues that are full: what has no room is counted, and the rest goes on.
+//! Full rings and queues: frames without space are counted, and the rest go on.
 
 use quorate_packets::ethernet::{ETHER_TYPE, Ethernet, Sent};
 use quorate_testbed::{namespace::ip, run::read};
@@ -32,7 +32,8 @@ fn a_full_ring_loses_what_is_newest_and_counts_it() {
     });
 }
 
-/// [rate-2] What the interface's queue refuses is said, and the socket goes on when there is room.
+/// [rate-2] Frames refused by the interface's queue are reported, and the socket continues when
+/// there is space.
 #[test]
 fn a_full_queue_drops_the_rest_of_a_run() {
     alone("rings::a_full_queue_drops_the_rest_of_a_run", || {
@@ -56,7 +57,7 @@ fn a_full_queue_drops_the_rest_of_a_run() {
     });
 }
 
-/// Ready when a frame waits, and no longer when it was taken.
+/// A socket is ready when a frame waits, and no longer when it was taken.
 #[test]
 fn a_frame_wakes_who_waits_for_it() {
     alone("rings::a_frame_wakes_who_waits_for_it", || {
@@ -95,7 +96,7 @@ fn a_ring_is_as_large_as_memory_allows() {
     });
 }
 
-/// A ring belongs to its socket: what one takes, another still has; and it may be on another
+/// A ring belongs to its socket: a frame taken from one is still in another, possibly on another
 /// thread.
 #[test]
 fn two_sockets_of_an_interface_hear_everything() {

@@ -1,4 +1,4 @@
-//! AF_XDP against the packet socket: the same frames, and what happens when it is taken away.
+//! AF_XDP compared with the packet socket: the same frames, and fallback when it is removed.
 
 use std::process::Command;
 
@@ -13,7 +13,8 @@ use crate::wire::cable::{
 const GROUP: Mac = Mac([3, 0, 0, 0, 0, 9]);
 const QUEUE_BYTES: usize = 1 << 20;
 
-/// The right end takes frames by AF_XDP; `None`, and a line that says why, if this kernel has none.
+/// Returns a pair whose right end receives by AF_XDP; `None`, with a line that gives the reason, if
+/// this kernel does not support it.
 fn pair(what: &str) -> Option<(Ethernet, Ethernet)> {
     lay();
     let mut a = bind("left");
@@ -30,7 +31,7 @@ fn pair(what: &str) -> Option<(Ethernet, Ethernet)> {
     Some((a, b))
 }
 
-/// A socket that is closed keeps its queue for a moment.
+/// Enables AF_XDP, with retries: a closed socket keeps its queue for a moment.
 fn take(socket: &mut Ethernet, ways: Ways) -> Result<Mode, NoXdp> {
     for _ in 0..500 {
         match socket.use_xdp(QUEUE_BYTES, ways) {
@@ -41,7 +42,7 @@ fn take(socket: &mut Ethernet, ways: Ways) -> Result<Mode, NoXdp> {
     socket.use_xdp(QUEUE_BYTES, ways)
 }
 
-/// Ready at one of the sockets of AF_XDP.
+/// Returns whether one of the sockets of AF_XDP is ready.
 fn is_ready(socket: &Ethernet, ms: i64) -> bool {
     let sockets: Vec<_> = socket.more_sockets().collect();
     let mut polled: Vec<_> = sockets.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
@@ -64,9 +65,9 @@ fn frames_of_any_length_come_and_go_by_xdp() {
             assert_eq!(b.send(A, &bytes, length).unwrap(), Sent::All);
             assert_eq!(hear(&mut a, 1), [(B, bytes)]);
         }
-        // [pkt-4] Nothing is cut.
+        // [pkt-4] Nothing is fragmented.
         assert_eq!(b.send(A, &pattern(1499), 1499).unwrap(), Sent::TooLong);
-        // More than a call takes, and more than the rings have: each place is used several times.
+        // More than a call accepts, and more than the rings have: each place is used several times.
         let run = pattern(100 * 1400 + 7);
         for _ in 0..50 {
             assert_eq!(b.send(A, &run, 1400).unwrap(), Sent::All);
@@ -83,8 +84,8 @@ fn frames_of_any_length_come_and_go_by_xdp() {
     });
 }
 
-/// What is for others is counted and left, though the program does not look; what is of another
-/// kind passes.
+/// Frames for others are counted and dropped, though the program does not check that; frames of
+/// other kinds pass.
 #[test]
 fn what_is_for_others_is_refused_and_other_kinds_pass() {
     alone("xdp::what_is_for_others_is_refused_and_other_kinds_pass", || {
@@ -121,7 +122,7 @@ fn a_full_ring_counts_what_is_lost_and_goes_on() {
     });
 }
 
-/// The interface belongs to one; it is free again when that one has gone, though the kernel takes a
+/// An interface serves one socket; it is free again when that is closed, though the kernel takes a
 /// moment.
 #[test]
 fn the_second_is_refused_until_the_first_is_gone() {
@@ -139,8 +140,8 @@ fn the_second_is_refused_until_the_first_is_gone() {
     });
 }
 
-/// Where the device does not write the frames itself it is not taken unless it is asked for;
-/// nor where they do not fit.
+/// AF_XDP is not used unless requested where the device does not write the frames itself, nor where
+/// they do not fit.
 #[test]
 fn it_is_not_taken_where_it_would_be_no_gain() {
     alone("xdp::it_is_not_taken_where_it_would_be_no_gain", || {
@@ -158,7 +159,7 @@ fn it_is_not_taken_where_it_would_be_no_gain() {
     });
 }
 
-/// The machine's operator may take the program away: frames go on the usual way.
+/// The machine's operator may detach the program: frames continue on the usual path.
 #[test]
 fn it_goes_on_without_a_program_that_was_taken_away() {
     alone("xdp::it_goes_on_without_a_program_that_was_taken_away", || {
@@ -180,7 +181,7 @@ fn it_goes_on_without_a_program_that_was_taken_away() {
     });
 }
 
-/// The link that has the program which `right` has.
+/// Returns the link of the program at `right`.
 fn id_of_link(links: &str) -> Option<String> {
     let shown = read(Command::new("ip").args(["link", "show", "right"])).unwrap();
     let (_, rest) = shown.split_once("prog/xdp id ")?;
@@ -201,7 +202,7 @@ fn an_interface_that_is_down_comes_back() {
             let failed = b.send(A, b"lost", 4).err().unwrap();
             assert!(failed.passes(), "{failed}");
             ip("link set right up").unwrap();
-            // What was not sent may leave now.
+            // Frames that were not sent may leave now.
             drain_until_quiet(&mut b);
             meet(&mut a, &mut b);
             assert_eq!(b.mode(), Mode::Copy);
@@ -217,7 +218,7 @@ fn an_interface_that_is_down_comes_back() {
     });
 }
 
-/// That it was down is said once.
+/// Receives until no frames wait. The interface's failure is reported once.
 fn drain_until_quiet(socket: &mut Ethernet) {
     while socket.receive(|_, _| ()).is_err() {}
     drain(socket, |_, _| ());

@@ -1,4 +1,4 @@
-//! A group of endpoints and a network between them that does what networks do.
+//! A group of endpoints and a network with faults between them.
 
 #![allow(dead_code, reason = "not every test uses all of it")]
 
@@ -25,25 +25,25 @@ use quorate_packets::{
 /// The group's channel of each node.
 pub(crate) const CHANNEL: u8 = 1;
 
-/// Turns of one run: far more than any takes that ends.
+/// Maximum number of turns of one run: far more than any run that ends.
 const TURNS_MAX: u32 = 200_000;
 
-/// What the network does to a datagram, each in a thousand.
+/// Network faults, per thousand datagrams.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Faults {
     pub(crate) lost: u64,
     pub(crate) repeated: u64,
-    /// By up to so many milliseconds.
+    /// Delays of up to `late_ms` milliseconds.
     pub(crate) late: u64,
     pub(crate) late_ms: u64,
     pub(crate) cut: u64,
     pub(crate) changed: u64,
 }
 
-/// When, a counter, where to, what.
+/// Arrival time, a counter, destination, bytes.
 type Flight = (Time, u64, u32, Vec<u8>);
 
-/// Its numbers, and its bytes.
+/// Sequence numbers and bytes.
 pub(crate) type Message = (Range<u64>, Vec<u8>);
 
 pub(crate) struct World {
@@ -51,21 +51,21 @@ pub(crate) struct World {
     pub(crate) faults: Faults,
     pub(crate) now: Time,
     dice: Dice,
-    /// On their way.
+    /// Datagrams in flight.
     flying: BinaryHeap<Reverse<Flight>>,
     counter: u64,
-    /// What was sent by each node, numbers and bytes.
+    /// Messages sent by each node.
     pub(crate) sent: BTreeMap<u32, Vec<Message>>,
     pub(crate) events: BTreeMap<u32, Vec<Event>>,
-    /// Everything that ever flew, with its destination, before anything happened to it.
+    /// All datagrams ever sent, with their destinations, before any fault.
     pub(crate) recorded: Vec<(u32, Vec<u8>)>,
-    /// From, to: nothing passes.
+    /// Sender and receiver between which nothing arrives.
     pub(crate) cut_links: Vec<(u32, u32)>,
-    /// What the common link carries to the group; the rest is lost to all.
+    /// Capacity of the common link to the group; the rest is lost to all.
     pub(crate) bottleneck: Option<Bucket>,
-    /// One node loses so many of a thousand, in addition to what all nodes lose.
+    /// A node with additional losses, per thousand datagrams.
     pub(crate) loser: Option<(u32, u64)>,
-    /// Datagrams to the group, and to single nodes.
+    /// Numbers of datagrams to the group, and to single nodes.
     pub(crate) to_group: usize,
     pub(crate) to_one: usize,
 }
@@ -92,7 +92,7 @@ pub(crate) fn name(owner: u32, boot: u32) -> ChannelName {
 }
 
 impl World {
-    /// Nodes 1 to `count` that know one another; all are acceptors.
+    /// Creates nodes 1 to `count`, which know one another and are all acceptors.
     pub(crate) fn new(count: u32, delivery: Delivery, seed: u64) -> Self {
         Self::with(count, seed, |node| settings(node, 1, delivery))
     }
@@ -125,7 +125,7 @@ impl World {
         world
     }
 
-    /// Each node shakes hands with each other one.
+    /// Performs a handshake between every two nodes.
     pub(crate) fn greet_all(&mut self) {
         let ids: Vec<u32> = self.nodes.keys().copied().collect();
         for &from in &ids {
@@ -136,7 +136,7 @@ impl World {
         }
     }
 
-    /// By TCP: each node hears the next number of every other.
+    /// Delivers heartbeats by TCP: each node learns every other's next number.
     pub(crate) fn heartbeats(&mut self) {
         let next: Vec<(u32, u64)> =
             self.nodes.iter().map(|(id, node)| (*id, node.next_number(CHANNEL).unwrap())).collect();
@@ -152,7 +152,7 @@ impl World {
         self.nodes.get_mut(&node).unwrap()
     }
 
-    /// A message of random bytes.
+    /// Sends a message of random bytes.
     pub(crate) fn send(&mut self, node: u32, length: usize) {
         let message: Vec<u8> = (0..length.div_ceil(8))
             .flat_map(|_| self.dice.word().to_le_bytes())
@@ -163,7 +163,7 @@ impl World {
         entry.push((sent.first..sent.end, message));
     }
 
-    /// One datagram on its way to one node.
+    /// Puts one datagram to one node in flight, with faults.
     fn fly(&mut self, from: u32, to: u32, bytes: &[u8]) {
         if self.cut_links.contains(&(from, to)) {
             return;
@@ -195,7 +195,7 @@ impl World {
         }
     }
 
-    /// What the nodes have to send, now.
+    /// Sends everything that the nodes have to send now.
     pub(crate) fn collect(&mut self) {
         let ids: Vec<u32> = self.nodes.keys().copied().collect();
         for from in ids.iter().copied() {
@@ -214,7 +214,7 @@ impl World {
                         self.to_one += 1;
                         self.fly(from, node.0, &bytes);
                     }
-                    // The group's loop brings it back to its sender, too.
+                    // The group's loop returns it to its sender, too.
                     To::Group => {
                         self.to_group += 1;
                         let bottleneck = self.bottleneck.as_mut();
@@ -231,7 +231,7 @@ impl World {
         }
     }
 
-    /// Runs until nothing flies and no node waits for anything, or until `until`.
+    /// Runs until nothing is in flight and no node waits for anything, or until `until`.
     pub(crate) fn run_to(&mut self, until: Time) {
         for turn in 0.. {
             assert!(turn < TURNS_MAX, "the group does not settle");
@@ -262,8 +262,8 @@ impl World {
         self.run_to(Time(u64::MAX));
     }
 
-    /// What a node was told of the channel of another: messages that are what was sent, each number
-    /// once. The numbers that were given up.
+    /// Checks the events of a node about another's channel: messages are as sent, each number once.
+    /// Returns the numbers that were given up.
     pub(crate) fn judge(&self, node: u32, owner: u32, in_order: bool) -> Vec<u64> {
         let sent = &self.sent[&owner];
         let (mut over, mut done, mut last) = (Vec::new(), Vec::new(), 0);

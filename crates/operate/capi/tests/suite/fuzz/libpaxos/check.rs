@@ -1,10 +1,11 @@
-//! Properties that hold for any bytes from a program of LibPaxos3.
+//! Properties of the decoder for arbitrary bytes from a program of LibPaxos3.
 
 use quorate_capi::evpaxos::message::{Found, Message, OVERHEAD};
 
 const VALUE_BYTES_MAX: usize = 1000;
 
-/// Reads message after message; what is one comes back, less of it is the beginning of one.
+/// Decodes consecutive messages. Each is encoded to an equal message again, and every prefix of it
+/// is incomplete.
 pub(crate) fn check(bytes: &[u8]) {
     let mut rest = bytes;
     loop {

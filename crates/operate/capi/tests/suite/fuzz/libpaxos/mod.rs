@@ -1,11 +1,11 @@
-//! Messages of LibPaxos3, as its programs write them.
+//! Messages of LibPaxos3, as its programs encode them.
 
 pub(crate) mod check;
 
 use crate::driver::Seed;
 use quorate_capi::evpaxos::message::Message;
 
-/// All messages behind each other, and one in each other form that MessagePack has for it.
+/// Returns all messages in sequence, and one in every other encoding of MessagePack.
 pub(crate) fn seeds() -> Vec<Seed> {
     let (aid, iid, ballot, value_ballot, value) = (1, 300, 70_000, u32::MAX, &b"value"[..]);
     let mut all = Vec::new();

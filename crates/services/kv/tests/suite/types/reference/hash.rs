@@ -1,4 +1,4 @@
-//! Model of the commands of hashes.
+//! Model of the commands on hashes.
 
 use std::collections::BTreeMap;
 
@@ -92,12 +92,12 @@ impl Model {
         })
     }
 
-    /// A field has no deadline any more; gives the one that it had.
+    /// Clears the deadline of a field and returns it.
     fn keep(&mut self, key: &str, field: &str) -> Option<u64> {
         self.ends.get_mut(key)?.remove(field)
     }
 
-    /// `words` are the arguments of a command: those before FIELDS, and the fields.
+    /// Executes a command on deadlines; `words` are the arguments before FIELDS, and the fields.
     fn hash_deadlines(
         &mut self,
         name: &str,

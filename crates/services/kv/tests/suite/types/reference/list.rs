@@ -1,4 +1,4 @@
-//! Model of the commands of lists.
+//! Model of the commands on lists.
 
 use super::{Answer, Model, Value, Wrong, array, bulk, int, optional, places};
 

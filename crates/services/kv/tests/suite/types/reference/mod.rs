@@ -1,8 +1,7 @@
-//! Model of the commands of each type, written for clarity: one file per type, nothing is stored or
-//! encoded.
+//! Model of the commands on each type, written for clarity: one file per type, without storage or
+//! encoding.
 //!
-//! Replies are those of RESP2, with `|` for each line end. Elements without an order are in that of
-//! their names.
+//! Replies are those of RESP2, with `|` for each line end. Unordered elements are sorted by name.
 
 mod hash;
 mod list;
@@ -12,7 +11,6 @@ mod zset;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Value of a key.
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
     String(String),
@@ -22,16 +20,16 @@ pub(crate) enum Value {
     Zset(BTreeMap<String, f64>),
 }
 
-/// All keys.
+/// State of all keys.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Model {
     pub(crate) keys: BTreeMap<String, Value>,
     pub(crate) deadlines: BTreeMap<String, u64>,
-    /// Deadlines of fields of hashes.
+    /// Deadlines of the fields of hashes.
     pub(crate) ends: BTreeMap<String, BTreeMap<String, u64>>,
 }
 
-/// The key has another type.
+/// Error: the key has another type.
 pub(crate) struct Wrong;
 
 type Answer = Result<String, Wrong>;
@@ -56,7 +54,7 @@ fn array<T: AsRef<str>>(items: &[T]) -> String {
     format!("*{}|{}", items.len(), items.collect::<String>())
 }
 
-/// The places from `start` to `stop`, both inside.
+/// Resolves the indexes `start` to `stop`, both inclusive.
 fn places(start: i64, stop: i64, count: usize) -> std::ops::Range<usize> {
     let count = i64::try_from(count).unwrap();
     let place = |at: i64| if at < 0 { at + count } else { at };
@@ -98,7 +96,7 @@ impl Model {
         answer.unwrap_or_else(|Wrong| WRONG.to_owned())
     }
 
-    /// Keys and fields whose time has come are gone.
+    /// Removes expired keys and fields.
     pub(crate) fn pass(&mut self, now_ms: u64) {
         for (key, ends) in self.ends.clone() {
             let mut fields = self.fields(&key).ok().expect("a hash");
@@ -118,7 +116,7 @@ impl Model {
         self.keys.remove(key)
     }
 
-    /// Whatever the key had, it has this now; or nothing, if that is empty.
+    /// Sets the value of a key, or removes the key if the value is empty.
     fn put(&mut self, key: &str, value: Value) {
         self.remove(key);
         let is_empty = match &value {
@@ -133,7 +131,7 @@ impl Model {
         }
     }
 
-    /// The same for a key that keeps its deadline, and those of its fields.
+    /// Sets the value of a key, retaining its deadline and those of its fields.
     fn change(&mut self, key: &str, value: Value) {
         let all = self.all_deadlines(key);
         self.put(key, value);

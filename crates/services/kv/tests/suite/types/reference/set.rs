@@ -1,4 +1,4 @@
-//! Model of the commands of sets.
+//! Model of the commands on sets.
 
 use std::collections::BTreeSet;
 

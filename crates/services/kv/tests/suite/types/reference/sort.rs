@@ -1,4 +1,4 @@
-//! SORT, without the keys of BY and GET.
+//! Model of SORT, without the keys of BY and GET.
 
 use super::{Answer, Model, Value, Wrong, array, int};
 

@@ -1,4 +1,4 @@
-//! Model of the commands of sorted sets. Scores are small enough to be written alike by all
+//! Model of the commands on sorted sets. Scores are small enough to be formatted alike by all
 //! implementations.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ fn text(score: f64) -> String {
     if score.is_infinite() {
         return if score > 0.0 { "inf" } else { "-inf" }.to_owned();
     }
-    // There is one zero.
+    // Negative zero becomes zero.
     format!("{}", score + 0.0)
 }
 
@@ -20,7 +20,7 @@ fn number_or_zero(score: f64) -> f64 {
     if score.is_nan() { 0.0 } else { score }
 }
 
-/// In the order of scores, then of names.
+/// Returns the members in the order of scores, then of names.
 fn in_order(members: &Members) -> Vec<(String, f64)> {
     let mut all: Vec<(String, f64)> = members.clone().into_iter().collect();
     all.sort_by(|(name, score), (other_name, other)| {
@@ -38,7 +38,7 @@ fn listed(members: &[(String, f64)], scores: bool) -> String {
     array(&Vec::from_iter(words))
 }
 
-/// Returns whether a score is between two ends, as they are written.
+/// Returns whether a score is between two ends, given as text.
 fn within_scores(score: f64, least: &str, most: &str) -> bool {
     let end = |text: &str| {
         let (excluded, text) = match text.strip_prefix('(') {
@@ -108,7 +108,7 @@ impl Model {
         }
     }
 
-    /// Sets count as sorted ones whose scores are 1.
+    /// Returns a key as a sorted set; members of a set have the score 1.
     fn source(&self, key: &str) -> Result<Members, Wrong> {
         match self.keys.get(key) {
             Some(Value::Set(members)) => {
@@ -118,7 +118,7 @@ impl Model {
         }
     }
 
-    /// `numkeys key … [WEIGHTS …] [AGGREGATE …] [WITHSCORES]`
+    /// Combines sets: `numkeys key … [WEIGHTS …] [AGGREGATE …] [WITHSCORES]`.
     fn united(&self, name: &str, words: &[&str]) -> Result<Members, Wrong> {
         let count = words[0].parse::<usize>().unwrap();
         let (keys, options) = words[1..].split_at(count);

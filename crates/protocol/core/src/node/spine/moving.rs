@@ -1,10 +1,10 @@
-//! Steps that a leader takes of its own accord: the move into a new era, and a transfer.
+//! Steps that a leader takes on its own: the move into a new era, and a transfer.
 
-use super::Node;
 use crate::{
     effect::Effects,
     explanation::{Campaign, End},
     leader::{Asked, Stage, split_among},
+    node::Node,
     node_id::Member,
     quorum::Phase,
     slot::Slot,
@@ -12,9 +12,10 @@ use crate::{
 };
 
 impl Node {
-    /// Takes the steps of a leader's own accord: the move into a new era, and a transfer.
-    pub(super) fn move_on(&mut self, now: Time, effects: &mut Effects) {
-        if self.leading.is_none() {
+    /// Takes the steps of a leader that no message triggers: the move into a new era, and a
+    /// transfer.
+    pub(in crate::node) fn move_on(&mut self, now: Time, effects: &mut Effects) {
+        if self.spine.leading.is_none() {
             return;
         }
         if !self.may_lead() {
@@ -24,38 +25,40 @@ impl Node {
         self.hand_over(now, effects);
     }
 
-    /// Returns whether this member is close to deciding everything below this slot: it has voted
-    /// for it, or is an auxiliary, of which no such thing is expected.
+    /// Returns whether this member has voted for everything below this slot, so that it is close to
+    /// deciding it. Always true of an auxiliary, which is not expected to.
     fn voted_for(&self, member: Member, slot: Slot) -> bool {
-        let peer = self.peers.peer(member.node);
+        let peer = self.spine.peers.peer(member.node);
         let peer = peer.filter(|peer| peer.member == member);
-        let auxiliary = self.learner.eras().current().is_auxiliary(member);
+        let auxiliary = self.spine.learner.eras().current().is_auxiliary(member);
         auxiliary || peer.is_some_and(|peer| peer.voted_to.max(peer.decided_to) >= slot)
     }
 
-    /// [era-8] Moves the leader to a ballot of the era in force before the next reconfiguration,
+    /// [era-8] Moves the leader to a ballot of the era in force, before the next reconfiguration;
     /// with its casting vote if the weights allow it ([cast-1], [cast-5]).
     fn move_era(&mut self, effects: &mut Effects) {
-        let Some(leading) = &self.leading else { return };
-        let eras = self.learner.eras();
+        let Some(leading) = &self.spine.leading else { return };
+        let eras = self.spine.learner.eras();
         if leading.ballot().era == eras.era() {
             return;
         }
         let configuration = eras.current();
-        let reachable =
-            |member: Member| self.peers.iter().any(|peer| peer.member == member && peer.connected);
-        match &self.phase1 {
+        let reachable = |member: Member| {
+            self.spine.peers.iter().any(|peer| peer.member == member && peer.connected)
+        };
+        match &self.spine.phase1 {
             None => {
-                // Members that promised more would not answer. Whether the others are enough to
-                // lead at all is for `reabsorb` to judge.
+                // Members that promised a higher ballot would refuse. Whether the others are enough
+                // to lead at all is decided in `reabsorb`.
                 let next = self.next_ballot();
-                let willing = self.peers.set(configuration, self.options.member, |peer| {
-                    next.is_some_and(|next| peer.promised < next)
-                });
+                let willing =
+                    self.spine.peers.set(configuration, self.spine.options.member, |peer| {
+                        next.is_some_and(|next| peer.promised < next)
+                    });
                 if !configuration.is_quorum(Phase::One, willing) {
                     return;
                 }
-                let own = self.options.member;
+                let own = self.spine.options.member;
                 let asked = |member| self.is_asked(member);
                 let level = |member: Member| self.voted_for(member, eras.since());
                 let asked = split_among(configuration, own, reachable, asked, level)
@@ -64,28 +67,29 @@ impl Node {
                 self.campaign(asked, Campaign::Era, effects);
             }
             Some(phase1) if phase1.ballot.era < eras.era() && phase1.stage == Stage::Asking => {
-                // The era began while promises for a ballot of the one before were asked for. Its
-                // quorums may be gone for good, and a leader has no time-out to try again by.
-                self.phase1 = None;
+                // The era began during phase 1 of a ballot of the previous era. Quorums of that era
+                // may be gone permanently, and a leader has no timeout after which to retry.
+                self.spine.phase1 = None;
                 self.campaign(Asked::AllMembers, Campaign::AskedAgain, effects);
             }
             Some(phase1) => {
-                // [cast-5] A needed member was lost while waiting: ask all members, cast at once.
+                // [cast-5] A needed member was lost while waiting: ask all members, and cast at
+                // once.
                 let Asked::Only(nodes) = &phase1.asked else {
                     return;
                 };
-                let r = self.peers.set(configuration, self.options.member, |peer| {
+                let r = self.spine.peers.set(configuration, self.spine.options.member, |peer| {
                     peer.connected
                         && self.is_asked(peer.member)
                         && !nodes.contains(&peer.member.node)
                 });
                 let waiting = phase1.stage == Stage::Asking;
                 let lost = !configuration.is_quorum(Phase::Two, r)
-                    || nodes
-                        .iter()
-                        .any(|node| !self.peers.peer(*node).is_some_and(|p| reachable(p.member)));
+                    || nodes.iter().any(|node| {
+                        !self.spine.peers.peer(*node).is_some_and(|p| reachable(p.member))
+                    });
                 if waiting && lost {
-                    self.phase1 = None;
+                    self.spine.phase1 = None;
                     self.campaign(Asked::AllMembers, Campaign::AskedAgain, effects);
                 }
             }

@@ -1,8 +1,7 @@
-//! Phase 2 of this node's own ballot: values are proposed, votes counted, decisions announced.
+//! Phase 2 of this node's own ballot: proposing values, counting votes, announcing decisions.
 
 use alloc::vec::Vec;
 
-use super::Node;
 use crate::{
     class::Class,
     configuration::Configuration,
@@ -11,8 +10,8 @@ use crate::{
     leader::Leading,
     learner::Proposal,
     message::{Message, Phase2a, Phase2b},
+    node::Node,
     node_id::{Member, NodeId},
-    offload::Stage,
     quorum::MemberSet,
     slot::Slot,
     time::Time,
@@ -20,7 +19,7 @@ use crate::{
 };
 
 impl Node {
-    pub(super) fn on_propose(
+    pub(in crate::node) fn on_propose(
         &mut self,
         now: Time,
         value: Value,
@@ -34,85 +33,87 @@ impl Node {
             .or_else(|| (!self.has_room(slots)).then_some(Refusal::Busy));
         match refusal {
             Some(why) => effects.push(Effect::Refused { value, why }),
-            None if self.offload.is_out() => {
+            None if self.devices.assigns_slots() => {
                 if let Some(why) = self.submit(value, slots, effects) {
                     effects.push(Effect::Refused { value, why });
                 }
             }
-            None => self.propose(now, value, slots, true, self.options.member.node, effects),
+            None => self.propose(now, value, slots, true, self.spine.options.member.node, effects),
         }
     }
 
-    /// Returns why a proposal would not be taken now.
+    /// Returns the reason why a proposal would be refused now, if any.
     pub(super) fn refusal(&self) -> Option<Refusal> {
-        let Some(leading) = &self.leading else {
+        let Some(leading) = &self.spine.leading else {
             return Some(Refusal::NotLeader);
         };
-        if self.transfer.is_some_and(|transfer| transfer.holds_back()) {
+        if self.handover.holds_back() {
             return Some(Refusal::Transferring);
         }
-        // [cast-3] Between the casting promise and the new ballot this node casts no vote.
-        let casting = self.acceptor.promised() > leading.ballot();
-        let full = leading.tally.len() >= self.options.inflight_max;
-        // [offload-12] No slots are assigned until the device was read out.
-        let away = matches!(self.offload.stage, Stage::TakingBack(_) | Stage::Stopping(_));
+        // [cast-3] Between its casting promise and the new ballot this node casts no vote.
+        let casting = self.spine.acceptor.promised() > leading.ballot();
+        let full = leading.tally.len() >= self.spine.options.inflight_max;
+        // [offload-12] No slots are assigned until the device has been read out.
+        let away = self.devices.is_ending();
         (casting || full || away).then_some(Refusal::Busy)
     }
 
-    /// [p2-3] Returns whether acceptors that are level with this leader have room for `slots` more.
+    /// [p2-3] Returns whether `slots` more slots fit into the window of acceptors that are caught
+    /// up with this leader.
     pub(super) fn has_room(&self, slots: u64) -> bool {
-        let end = self.learner.decided_to().plus(self.options.window_slots);
-        let next = self.leading.as_ref().map(|leading| leading.tally.next());
+        let end = self.spine.learner.decided_to().plus(self.spine.options.window_slots);
+        let next = self.spine.leading.as_ref().map(|leading| leading.tally.next());
         next.is_some_and(|next| next.plus(slots) <= end)
     }
 
-    /// [era-8] Checks a change: one reconfiguration at a time, naming the era of this ballot and of
-    /// everything undecided in it, valid as things stand; and [era-12] nothing may depend only on
-    /// members that it takes weight from.
+    /// [era-8] Returns the reason why a reconfiguration would be refused now. Only one may be
+    /// undecided at a time; it must name the era of this ballot and of everything undecided in it,
+    /// and be valid under the current configuration. [era-12] No decided slot may depend only on
+    /// members that lose weight.
     fn change_refusal(&self, value: &Value) -> Option<Refusal> {
         let Value::Reconfigure { era, change } = *value else {
             return None;
         };
-        let leading = self.leading.as_ref()?;
-        let eras = self.learner.eras();
+        let leading = self.spine.leading.as_ref()?;
+        let eras = self.spine.learner.eras();
         let in_order = era == leading.ballot().era
             && era == eras.era()
             && leading.changing.is_none()
-            && self.phase1.is_none();
+            && self.spine.phase1.is_none();
         let Some(next) = eras.changed(change).ok().filter(|_| in_order) else {
             return Some(Refusal::InvalidChange);
         };
         (!self.is_held_past(&next, eras.since())).then_some(Refusal::NotHeld)
     }
 
-    /// [era-12] Returns whether full replicas that meet every phase-1 quorum of `next` hold
-    /// everything below `since`, the first slot of the era in force. Votes of that era's quorums
-    /// are met by quorums of the era after it, not by those of the next but one.
+    /// [era-12] Returns whether full replicas that intersect every phase-1 quorum of `next` hold
+    /// everything below `since`, the first slot of the era in force. Quorums of an era intersect
+    /// those of the following era, but not those of the one after that.
     fn is_held_past(&self, next: &Configuration, since: Slot) -> bool {
         if since <= Slot::FIRST {
             return true;
         }
-        let own = self.options.member;
+        let own = self.spine.options.member;
         let holders = next.members().iter().enumerate().filter(|(_, voter)| {
             let held_to = if voter.member == own {
                 self.held_to()
             } else {
-                let peer = self.peers.peer(voter.member.node);
+                let peer = self.spine.peers.peer(voter.member.node);
                 let peer = peer.filter(|peer| peer.member == voter.member);
                 peer.map_or(Slot(0), |peer| peer.held_to)
             };
-            // [trim-1] An auxiliary's report of held slots is hearsay.
+            // [trim-1] Slots that an auxiliary reports as held do not count.
             held_to >= since && !voter.auxiliary
         });
         let holders = holders.fold(MemberSet::default(), |set, (at, _)| set.with(at));
         next.blocks_phase1(holders)
     }
 
-    /// Binds the next slots of this ballot to a value, and asks all members for votes: first the
-    /// others, then this node's own acceptor, so that no proposal waits for two disks in a row
-    /// ([p2-4]). The own acceptor is one like any other: if its disk is slow, the others decide
-    /// ([p2-5]).
-    pub(super) fn propose(
+    /// Binds the next slots of this ballot to a value, and requests votes: first from the other
+    /// members, then from this node's own acceptor, so that no proposal waits for two disks one
+    /// after the other ([p2-4]). The own acceptor is treated like any other: if its disk is slow,
+    /// the others decide ([p2-5]).
+    pub(in crate::node) fn propose(
         &mut self,
         now: Time,
         value: Value,
@@ -121,20 +122,20 @@ impl Node {
         source: NodeId,
         effects: &mut Effects,
     ) {
-        let Some(leading) = self.leading.as_mut() else {
+        let Some(leading) = self.spine.leading.as_mut() else {
             return;
         };
         let proposal = leading.tally.propose(slots, value);
         if matches!(value, Value::Reconfigure { .. }) {
             leading.changing = Some(proposal.range.from);
         }
-        let with_bytes = source == self.options.member.node && held;
+        let with_bytes = source == self.spine.options.member.node && held;
         let message = self.phase2a(&proposal, with_bytes);
-        self.peers.announced(message.decided_to);
-        let idle = self.engaging.idle();
-        let level = self.peers.iter_mut().filter_map(|peer| {
+        self.spine.peers.announced(message.decided_to);
+        let idle = self.auxiliary.idle();
+        let level = self.spine.peers.iter_mut().filter_map(|peer| {
             let asked = peer.connected && !idle.contains(peer.member.node);
-            let asked = asked && !self.offload.reaches(peer.member);
+            let asked = asked && !self.devices.reaches(peer.member);
             let level = asked && peer.sent_to == proposal.range.from;
             level.then(|| {
                 peer.sent_to = proposal.range.to;
@@ -142,62 +143,67 @@ impl Node {
             })
         });
         effects.send_all(level, &Message::Phase2a(message));
-        self.laying.proposed(now, proposal.range, message.decided_to);
-        if self.waiting.is_empty() {
+        self.ring.proposed(now, proposal.range, message.decided_to);
+        if self.spine.waiting.is_empty() {
             self.vote(now, source, message, (held, held), effects);
         } else {
             self.wait(now, source, message, held, effects);
         }
-        let voted = self.voted.run().voted_to(message.ballot) >= proposal.range.to;
+        let voted = self.spine.voted.run().voted_to(message.ballot) >= proposal.range.to;
         if with_bytes && value.has_bytes() && !voted {
-            // [value-3] The own vote comes later, and no other node may have the bytes by then.
+            // [value-3] This node votes later, and no other node may have the bytes by then.
             effects.push(Effect::Fetch { from: source, value, range: proposal.range });
         }
     }
 
     fn phase2a(&self, proposal: &Proposal, with_bytes: bool) -> Phase2a {
-        let ballot = self.leading.as_ref().map(Leading::ballot).unwrap_or_default();
-        let (own_volatile_to, own_durable_to) = self.voted.in_ballot(ballot);
+        let ballot = self.spine.leading.as_ref().map(Leading::ballot).unwrap_or_default();
+        let (own_volatile_to, own_durable_to) = self.spine.voted.in_ballot(ballot);
         Phase2a {
             ballot,
             range: proposal.range,
             value: proposal.value,
             prefix: proposal.prefix,
-            decided_to: self.learner.decided_to(),
+            decided_to: self.spine.learner.decided_to(),
             own_volatile_to,
             own_durable_to,
             with_bytes,
         }
     }
 
-    /// Sends everything undecided from `sent_to` on again, bytes included.
-    pub(super) fn resend(&mut self, node: NodeId, effects: &mut Effects) {
-        let Some(leading) = &self.leading else { return };
-        let asked = |peer: &&Peer| peer.connected && !self.engaging.idle().contains(node);
-        let Some(peer) = self.peers.peer(node).filter(asked) else {
+    /// Resends everything undecided from the peer's `sent_to` on, bytes included.
+    pub(in crate::node) fn resend(&mut self, node: NodeId, effects: &mut Effects) {
+        let Some(leading) = &self.spine.leading else { return };
+        let asked = |peer: &&Peer| peer.connected && !self.auxiliary.idle().contains(node);
+        let Some(peer) = self.spine.peers.peer(node).filter(asked) else {
             return;
         };
         for proposal in leading.tally.proposals_from(peer.sent_to) {
             effects.send(node, Message::Phase2a(self.phase2a(proposal, true)));
         }
         let next = leading.tally.next();
-        if let Some(peer) = self.peers.find(node) {
+        if let Some(peer) = self.spine.peers.find(node) {
             peer.sent_to = next;
         }
     }
 
-    pub(super) fn on_phase2b(&mut self, from: Member, vote: Phase2b, effects: &mut Effects) {
-        let class = self.pending.class();
-        let decided_to = self.learner.decided_to();
-        let Some(leading) = self.leading.as_mut() else {
+    pub(in crate::node) fn on_phase2b(
+        &mut self,
+        from: Member,
+        vote: Phase2b,
+        effects: &mut Effects,
+    ) {
+        let class = self.spine.pending.class();
+        let decided_to = self.spine.learner.decided_to();
+        let Some(leading) = self.spine.leading.as_mut() else {
             return;
         };
         let Some(tally) = leading.tally_of(vote.ballot) else {
             return;
         };
-        if self.offload.is_out() && vote.volatile_to > tally.next() {
-            // [offload-10] The device assigned more than it has reported.
-            return self.offload.keep_early(from, vote);
+        if self.devices.assigns_slots() && vote.volatile_to > tally.next() {
+            // [offload-10] The device has assigned more slots than it has reported.
+            return self.devices.keep_early(from, vote);
         }
         if let Err(mismatch) = tally.vote(from, &vote, class) {
             let alarm =
@@ -205,20 +211,20 @@ impl Node {
             return self.alarm(alarm, effects);
         }
         if vote.ballot == leading.tally.ballot()
-            && let Some(peer) = self.peers.find(from.node)
+            && let Some(peer) = self.spine.peers.find(from.node)
         {
             let to = if class == Class::Volatile { vote.volatile_to } else { vote.durable_to };
             peer.voted_to = peer.voted_to.max(to);
-            // [value-3], [decide-2] It voted for what this ballot proposed, bytes included, and
-            // what of that is decided was decided so.
+            // [value-3], [decide-2] The peer voted for the values of this ballot, bytes included,
+            // so it holds those that are decided.
             if peer.member == from && vote.from <= peer.held_to {
                 peer.held_to = peer.held_to.max(to.min(decided_to));
             }
         }
     }
 
-    /// Decides what the votes allow.
-    pub(super) fn count(&mut self, now: Time, effects: &mut Effects) {
+    /// Decides as many slots as the votes allow.
+    pub(in crate::node) fn count(&mut self, now: Time, effects: &mut Effects) {
         loop {
             let counted = self.count_once(effects);
             let voted = self.vote_for_own(now, effects);
@@ -232,71 +238,71 @@ impl Node {
     }
 
     fn count_once(&mut self, effects: &mut Effects) -> bool {
-        let Some(leading) = self.leading.as_mut() else {
+        let Some(leading) = self.spine.leading.as_mut() else {
             return false;
         };
-        let before = self.learner.decided_to();
+        let before = self.spine.learner.decided_to();
         let mut each = |range, value| effects.push(Effect::Decided { range, value });
         if let Some(tally) = leading.before.as_mut() {
-            self.learner.count(tally, &self.acceptor, &mut each);
+            self.spine.learner.count(tally, &self.spine.acceptor, &mut each);
         }
-        self.learner.count(&mut leading.tally, &self.acceptor, &mut each);
-        let more = self.learner.decided_to() > before;
+        self.spine.learner.count(&mut leading.tally, &self.spine.acceptor, &mut each);
+        let more = self.spine.learner.decided_to() > before;
         if more {
             self.drop_decided();
         }
         more
     }
 
-    /// Votes for what this leader proposed while its own acceptor had no room. Returns whether
-    /// it voted for more.
+    /// Votes for this leader's proposals that its own acceptor had no space for earlier. Returns
+    /// whether it cast any vote.
     fn vote_for_own(&mut self, now: Time, effects: &mut Effects) -> bool {
-        let Some(leading) = &self.leading else {
+        let Some(leading) = &self.spine.leading else {
             return false;
         };
         let ballot = leading.ballot();
-        let voted_to = self.voted.run().voted_to(ballot).max(self.learner.decided_to());
-        let casting = self.acceptor.promised() > ballot;
-        if voted_to >= leading.tally.next() || casting || !self.waiting.is_empty() {
+        let voted_to = self.spine.voted.run().voted_to(ballot).max(self.spine.learner.decided_to());
+        let casting = self.spine.acceptor.promised() > ballot;
+        if voted_to >= leading.tally.next() || casting || !self.spine.waiting.is_empty() {
             return false;
         }
         let left: Vec<Proposal> = leading.tally.proposals_from(voted_to).copied().collect();
         for proposal in left {
-            // Whether the bytes are here is found out by looking for them.
+            // The bytes are looked for as with any proposal that lacks them.
             let held = !proposal.value.has_bytes();
             let message = self.phase2a(&proposal, false);
-            if self.waiting.is_empty() {
+            if self.spine.waiting.is_empty() {
                 self.vote(now, ballot.node, message, (held, held), effects);
             } else {
                 self.wait(now, ballot.node, message, held, effects);
             }
         }
-        self.voted.run().voted_to(ballot) > voted_to
+        self.spine.voted.run().voted_to(ballot) > voted_to
     }
 
-    /// Drops what was kept for slots that are decided now.
+    /// Drops state for slots that are now decided.
     pub(super) fn drop_decided(&mut self) {
-        let decided_to = self.learner.decided_to();
-        self.acceptor.advance_floor(decided_to);
-        if let Some(leading) = self.leading.as_mut() {
+        let decided_to = self.spine.learner.decided_to();
+        self.spine.acceptor.advance_floor(decided_to);
+        if let Some(leading) = self.spine.leading.as_mut() {
             leading.drop_below(decided_to);
         }
     }
 
-    /// Announces decisions. Followers learn what is decided with the next proposal; if none is in
-    /// flight that could bring one about, they are notified at once. Likewise of a new era, as they
-    /// enter none that they have not decided ([ballot-5]).
-    pub(super) fn announce(&mut self, effects: &mut Effects) {
-        let Some(leading) = &self.leading else { return };
-        let decided_to = self.learner.decided_to();
-        let told = self.peers.announced_to();
-        let began = self.learner.eras().since() > told;
+    /// Announces decisions. Followers learn them with the next proposal; if none is outstanding,
+    /// they are notified at once. They are also notified at once of a new era, because they enter
+    /// an era only after deciding what began it ([ballot-5]).
+    pub(in crate::node) fn announce(&mut self, effects: &mut Effects) {
+        let Some(leading) = &self.spine.leading else { return };
+        let decided_to = self.spine.learner.decided_to();
+        let told = self.spine.peers.announced_to();
+        let began = self.spine.learner.eras().since() > told;
         if decided_to <= told || !(leading.tally.is_empty() || began) {
             return;
         }
-        self.peers.announced(decided_to);
+        self.spine.peers.announced(decided_to);
         let ballot = leading.ballot();
         let message = Message::Decided { ballot, decided_to };
-        effects.send_all(self.peers.connected(), &message);
+        effects.send_all(self.spine.peers.connected(), &message);
     }
 }

@@ -1,98 +1,103 @@
-//! Serves clients that want more than the group's class: finds how much of the decided prefix is on
-//! stable storage at a phase-2 quorum, whatever the group's class ([class-2], [last-1] to
+//! Serves clients that require more than the group's class: finds how much of the decided prefix is
+//! on stable storage at a phase-2 quorum, in groups of either class ([class-2], [last-1] to
 //! [last-4]).
 
-use super::Node;
 use crate::{
     class::Class,
     configuration::Voter,
     effect::{Effect, Effects},
     flow::Peer,
     message::Message,
-    node_id::NodeId,
+    node::Node,
+    node_id::{Member, NodeId},
     quorum::Phase,
-    record::Record,
     slot::Slot,
     time::Time,
 };
 
 impl Node {
-    /// Answers nodes that wait for this node's disk, notifies this node's clients, and asks others
-    /// for them.
-    pub(super) fn look_what_lasts(&mut self, now: Time, effects: &mut Effects) {
-        if self.lasting.is_idle() {
+    /// Answers peers that wait for this node's disk, notifies this node's clients, and sends
+    /// requests to other members.
+    pub(in crate::node) fn look_what_lasts(&mut self, now: Time, effects: &mut Effects) {
+        if self.acks.lasting.is_idle() {
             return;
         }
-        // [here-3] Only commands are waited for: lacking bytes of streams hold up none.
+        // [here-3] Clients wait only for commands, so missing bytes of streams delay none.
         let held_to = self.knows_to();
-        // [last-1] This node reports nothing of what it has lost, or not written.
-        let here_to = held_to.min(self.pending.known_to());
-        let safe = |record| self.pending.is_durable(record);
-        if self.lasting.look(here_to, held_to, safe) {
-            // The only news in it is how far everything is decided.
-            let ballot = self.acceptor.promised();
-            let record = self.pending.append(Record::Promise { ballot }, effects);
-            self.lasting.restates(record);
+        // [last-1] This node does not report what it has lost or not written yet.
+        let here_to = held_to.min(self.spine.pending().known_to());
+        let safe = |record| self.spine.pending().is_durable(record);
+        if self.acks.lasting.look(here_to, held_to, safe) {
+            // The record's only new content is the restated decided prefix.
+            let record = self.spine.restate(effects);
+            self.acks.lasting.restates(record);
         }
-        while let Some(to) = self.lasting.next_answer(here_to) {
+        while let Some(to) = self.acks.lasting.next_answer(here_to) {
             effects.send(to, Message::LastingReply { to: here_to });
         }
         let to = self.lasts_to(here_to);
-        if self.lasting.is_news(to) {
+        if self.acks.lasting.is_news(to) {
             effects.push(Effect::Lasts { to });
         }
         self.ask_what_lasts(now, effects);
     }
 
-    /// [last-3] Returns how far everything lasts in the group, as far as is known here, where it
-    /// lasts up to `here_to`.
+    /// [last-3] Returns the end of the slots that are durable in the group, as far as this node
+    /// knows. `here_to` is the end of those durable on this node.
     fn lasts_to(&self, here_to: Slot) -> Slot {
-        let decided_to = self.learner.decided_to();
-        if self.pending.class() == Class::Durable {
+        let decided_to = self.spine.learner().decided_to();
+        if self.spine.pending().class() == Class::Durable {
             // [class-1] It was decided by votes on stable storage.
             return decided_to;
         }
-        let own = self.options.member;
+        let own = self.spine.options().member;
         let of = |voter: &Voter| match voter {
-            // [trim-1] It forgets what others have in memory.
+            // [trim-1] An auxiliary forgets slots that others have only in memory.
             voter if voter.auxiliary => Slot(0),
             voter if voter.member == own => here_to,
-            voter => self.lasting.said(voter.member),
+            voter => self.acks.lasting.said(voter.member),
         };
-        // The configuration that is in force here is known to be no older than those slots alone.
-        let reached = self.learner.eras().current().reached(Phase::Two, of);
+        // The configuration in force on this node is known to be recent enough only for slots below
+        // `decided_to`.
+        let reached = self.spine.learner().eras().current().reached(Phase::Two, of);
         reached.min(decided_to)
     }
 
     fn ask_what_lasts(&mut self, now: Time, effects: &mut Effects) {
         let retry_us = self.catchup_retry_us();
-        let Some(to) = self.lasting.question(now, retry_us) else {
+        let Some(to) = self.acks.lasting.question(now, retry_us) else {
             return;
         };
-        let configuration = self.learner.eras().current();
+        let configuration = self.spine.learner().eras().current();
         let lacks = |peer: &&Peer| {
             let counts = configuration.position(peer.member).is_some()
                 && !configuration.is_auxiliary(peer.member);
-            peer.connected && counts && self.lasting.said(peer.member) < to
+            peer.connected && counts && self.acks.lasting.said(peer.member) < to
         };
-        let asked = self.peers.iter().filter(lacks);
+        let asked = self.spine.peers().iter().filter(lacks);
         let asked = asked.map(|peer| peer.member.node);
         effects.send_all(asked, &Message::LastingRequest { to });
     }
 
-    /// Notes that a peer waits until everything below is on stable storage here.
-    pub(super) fn on_lasting_request(&mut self, from: NodeId, to: Slot) {
-        self.lasting.on_request(from, to);
+    /// [last-2] Notes a member's report that everything below `to` is on stable storage there.
+    pub(in crate::node) fn on_lasting_reply(&mut self, from: Member, to: Slot) {
+        self.acks.lasting.on_reply(from, to);
     }
 
-    /// Returns the end of the slots that clients of this node were notified of as lasting.
+    /// Records that a peer waits until everything below `to` is on stable storage on this node.
+    pub(in crate::node) fn on_lasting_request(&mut self, from: NodeId, to: Slot) {
+        self.acks.lasting.on_request(from, to);
+    }
+
+    /// Returns the slot below which clients of this node were notified that everything is durable.
     pub fn lasting_to(&self) -> Slot {
-        self.lasting.told()
+        self.acks.lasting.told()
     }
 
-    /// Returns whether a client or a peer waits for what the log of this node has not written yet.
+    /// Returns whether a client or a peer waits for something that this node's log has not written
+    /// yet.
     pub fn awaits_disk(&self) -> bool {
-        self.lasting.awaits_disk()
+        self.acks.lasting.awaits_disk()
     }
 }
 
@@ -121,7 +126,7 @@ mod tests {
         Ballot { era: Era(0), round, node: LEADER.node }
     }
 
-    /// Returns another value for slot 1 in each ballot.
+    /// Returns a proposal for slot 1 whose value differs per ballot.
     fn proposal(round: u32) -> Message {
         Message::Phase2a(Phase2a {
             ballot: ballot(round),
@@ -154,8 +159,8 @@ mod tests {
         says(node, input)
     }
 
-    /// Returns a node whose vote in one ballot is on stable storage, and whose vote for the value
-    /// that was decided, in another one, is not.
+    /// Returns a node with two votes in one slot: one on stable storage, and one in a later ballot,
+    /// for the decided value, that is not.
     fn with_a_vote_replaced(class: Class) -> Node {
         let options = Options {
             member: Member::first(1),
@@ -184,7 +189,7 @@ mod tests {
         node
     }
 
-    /// [last-1] The vote that is on stable storage is for another value.
+    /// [last-1] A vote on stable storage for another value does not make the decided value durable.
     #[test]
     fn a_vote_that_was_replaced_says_nothing_of_what_lasts() {
         let mut node = with_a_vote_replaced(Class::Volatile);
@@ -199,7 +204,8 @@ mod tests {
         assert!(!node.awaits_disk());
     }
 
-    /// [era-12] The same of slots that a member of a durable group reports as held.
+    /// [era-12] A member of a durable group does not report a slot as held while its stable storage
+    /// has a vote for another value.
     #[test]
     fn a_vote_that_was_replaced_holds_nothing_that_was_decided() {
         let mut node = with_a_vote_replaced(Class::Durable);

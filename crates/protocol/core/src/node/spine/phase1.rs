@@ -1,6 +1,5 @@
-//! Phase 1 of this node's own ballots: from the choice of a ballot to the first proposal in it.
+//! Phase 1 of this node's own ballots, from the choice of a ballot to the first proposal in it.
 
-use super::Node;
 use crate::{
     ballot::Ballot,
     effect::{Alarm, Effects},
@@ -8,6 +7,7 @@ use crate::{
     leader::{Asked, Inherited, Leading, Phase1, Stage},
     learner::Tally,
     message::{Message, Phase1b},
+    node::Node,
     node_id::Member,
     record::Record,
     time::Time,
@@ -17,58 +17,58 @@ use crate::{
 impl Node {
     /// Returns the next ballot of this node, if it may start one ([ballot-1], [ballot-3]).
     pub(super) fn next_ballot(&self) -> Option<Ballot> {
-        let era = self.learner.eras().era();
-        let seen = self.election.round_seen(era);
-        self.rounds.next(era, self.acceptor.promised(), seen)
+        let era = self.spine.learner.eras().era();
+        let seen = self.spine.election.round_seen(era);
+        self.spine.rounds.next(era, self.spine.acceptor.promised(), seen)
     }
 
-    /// Begins phase 1: its round is recorded first, in every group ([ballot-2], [class-3]).
-    pub(super) fn campaign(&mut self, asked: Asked, why: Campaign, effects: &mut Effects) {
+    /// Starts phase 1; in every group its round is recorded first ([ballot-2], [class-3]).
+    pub(in crate::node) fn campaign(&mut self, asked: Asked, why: Campaign, effects: &mut Effects) {
         let Some(ballot) = self.next_ballot() else {
             return;
         };
         // [ballot-2] A node that finds the round in its log must find its era there too, or it
-        // would start from round 1 when it gets there again. If this step's own votes began the
-        // era, the next step is early enough.
-        let decided_to = self.learner.decided_to();
-        if self.pending.restates(decided_to) < decided_to {
+        // would start from round 1 when it enters that era again. If this step's own votes began
+        // the era, the campaign waits for the next step.
+        let decided_to = self.spine.learner.decided_to();
+        if self.spine.pending.restates(decided_to) < decided_to {
             return;
         }
-        if self.offload.is_out() {
-            // [offload-12] What the device gave out must be known first, or it must have come to
-            // rest.
+        if self.devices.assigns_slots() {
+            // [offload-12] The slots that the device assigned must be known first, or the device
+            // must have stopped.
             return self.take_back(effects);
         }
         if asked == Asked::AllMembers && !self.is_fenced_for(ballot, effects) {
-            return self.fence.wait_to_campaign(asked, why);
+            return self.devices.wait_to_campaign(asked, why);
         }
         effects.slow.campaigns += 1;
         effects.explain(Explanation::Campaigns { ballot, why });
-        self.rounds.speak(ballot);
-        let record = self.pending.append(Record::Round { ballot }, effects);
-        let from = self.learner.decided_to();
+        self.spine.rounds.speak(ballot);
+        let record = self.spine.pending.append(Record::Round { ballot }, effects);
+        let from = self.spine.learner.decided_to();
         if asked == Asked::AllMembers {
             self.promise(ballot, effects);
-            self.park_promise(self.options.member.node, ballot, from);
+            self.park_promise(self.spine.options.member.node, ballot, from);
         }
-        self.phase1 = Some(Phase1::new(ballot, from, asked, record));
+        self.spine.phase1 = Some(Phase1::new(ballot, from, asked, record));
     }
 
-    pub(super) fn on_phase1b(
+    pub(in crate::node) fn on_phase1b(
         &mut self,
         _now: Time,
         from: Member,
         promise: Phase1b,
         effects: &mut Effects,
     ) {
-        // Only this node's own acceptor promises for it, and not by message.
-        if from.node != self.options.member.node && promise.is_well_formed() {
+        // This node's own acceptor promises directly, and never by message.
+        if from.node != self.spine.options.member.node && promise.is_well_formed() {
             self.take_promise(from, promise, effects);
         }
     }
 
     pub(super) fn take_promise(&mut self, from: Member, promise: Phase1b, effects: &mut Effects) {
-        let Some(phase1) = self.phase1.as_mut().filter(|p| p.ballot == promise.ballot) else {
+        let Some(phase1) = self.spine.phase1.as_mut().filter(|p| p.ballot == promise.ballot) else {
             return;
         };
         if let Err(slot) = phase1.promise(from, promise) {
@@ -78,14 +78,14 @@ impl Node {
         }
     }
 
-    /// Moves phase 1 on as far as it goes. Returns whether something may have been parked.
-    pub(super) fn advance_phase1(&mut self, now: Time, effects: &mut Effects) -> bool {
-        let Some(phase1) = self.phase1.as_mut() else {
+    /// Advances phase 1 as far as possible. Returns whether a statement may have been parked.
+    pub(in crate::node) fn advance_phase1(&mut self, now: Time, effects: &mut Effects) -> bool {
+        let Some(phase1) = self.spine.phase1.as_mut() else {
             return false;
         };
         match phase1.stage {
             Stage::Recording(record) => {
-                if !self.pending.is_durable(record) {
+                if !self.spine.pending.is_durable(record) {
                     return false;
                 }
                 phase1.stage = Stage::Asking;
@@ -93,22 +93,22 @@ impl Node {
                 true
             }
             Stage::Asking if phase1.all_answered() => {
-                let own = self.options.member;
-                let judge = self.learner.eras().of(phase1.ballot.era);
+                let own = self.spine.options.member;
+                let judge = self.spine.learner.eras().of(phase1.ballot.era);
                 if judge.is_some_and(|judge| phase1.has_quorum_with(own, judge)) {
                     return self.cast(effects);
                 }
-                // [cast-5] Who answered is a member no more, or came back as another.
-                self.phase1 = None;
+                // [cast-5] A node that replied is no longer a member, or has a new incarnation.
+                self.spine.phase1 = None;
                 self.campaign(Asked::AllMembers, Campaign::AskedAgain, effects);
                 true
             }
             Stage::Asking | Stage::Casting => {
-                let own_is_in = phase1.promised(self.options.member);
+                let own_is_in = phase1.promised(self.spine.options.member);
                 if phase1.asked != Asked::AllMembers && !own_is_in {
                     return false;
                 }
-                let Some(judge) = self.learner.eras().of(phase1.ballot.era) else {
+                let Some(judge) = self.spine.learner.eras().of(phase1.ballot.era) else {
                     self.end_phase1(End::NoMember, effects);
                     return false;
                 };
@@ -117,16 +117,16 @@ impl Node {
                 }
                 phase1.stage = Stage::CatchingUp;
                 let (floor, at) = (phase1.floor, phase1.floor_at);
-                self.catchup.note(floor, at);
-                // [p1-5] Who needs a snapshot installs first, and campaigns then.
-                let log_start = phase1.unreachable(self.learner.decided_to());
+                self.spine.catchup.note(floor, at);
+                // [p1-5] A node that needs a snapshot installs it first, and campaigns afterwards.
+                let log_start = phase1.unreachable(self.spine.learner.decided_to());
                 if let Some(log_start) = log_start {
                     self.need_snapshot(now, at, log_start, effects);
                 }
                 true
             }
             Stage::CatchingUp => {
-                if self.learner.decided_to() < phase1.floor {
+                if self.spine.learner.decided_to() < phase1.floor {
                     return false;
                 }
                 self.begin(now, effects);
@@ -135,20 +135,20 @@ impl Node {
         }
     }
 
-    /// Returns whether 1A messages are out, and promises may be missing.
+    /// Returns whether phase 1 has sent its 1A messages and still waits for promises.
     pub(super) fn is_asking(&self) -> bool {
-        let stage = self.phase1.as_ref().map(|phase1| phase1.stage);
+        let stage = self.spine.phase1.as_ref().map(|phase1| phase1.stage);
         stage == Some(Stage::Asking)
     }
 
-    /// Asks for the promises that are missing.
+    /// Requests the missing promises.
     pub(super) fn send_phase1a(&mut self, now: Time, effects: &mut Effects) {
-        let Some(phase1) = self.phase1.as_ref().filter(|p| p.stage == Stage::Asking) else {
+        let Some(phase1) = self.spine.phase1.as_ref().filter(|p| p.stage == Stage::Asking) else {
             return;
         };
-        self.timers.phase1a_sent(now, self.options.heartbeat_ms);
+        self.timers.phase1a_sent(now, self.spine.options.heartbeat_ms);
         let (ballot, from) = (phase1.ballot, phase1.from);
-        let missing = self.peers.iter().filter(|peer| {
+        let missing = self.spine.peers.iter().filter(|peer| {
             let wanted = peer.connected && phase1.asks(peer.member.node);
             wanted && !phase1.promised(peer.member)
         });
@@ -156,34 +156,35 @@ impl Node {
         effects.send_all(missing, &Message::Phase1a { ballot, from });
     }
 
-    /// [cast-3] Casts this node's own promise, last, by its own record. From that record on it
+    /// [cast-3] Casts this node's own promise, last, with its own record. After that record it
     /// casts no vote in the old ballot.
     fn cast(&mut self, effects: &mut Effects) -> bool {
-        let Some(phase1) = &self.phase1 else {
+        let Some(phase1) = &self.spine.phase1 else {
             return false;
         };
         let (ballot, from) = (phase1.ballot, phase1.from);
         if !self.is_fenced_for(ballot, effects) {
-            // [offload-8] The casting vote is cast when the fence stands.
+            // [offload-8] The casting vote waits for the fence.
             return false;
         }
-        let Some(phase1) = self.phase1.as_mut() else {
+        let Some(phase1) = self.spine.phase1.as_mut() else {
             return false;
         };
         phase1.stage = Stage::Casting;
-        if self.acceptor.may_promise(ballot) != Ok(true) {
-            let promised = self.acceptor.promised();
+        if self.spine.acceptor.may_promise(ballot) != Ok(true) {
+            let promised = self.spine.acceptor.promised();
             self.end_phase1(End::HigherBallot { ballot: promised }, effects);
             return false;
         }
         self.promise(ballot, effects);
-        self.park_promise(self.options.member.node, ballot, from);
+        self.park_promise(self.spine.options.member.node, ballot, from);
         true
     }
 
-    /// Handles a refusal of this node's ballot. Phase 1 goes on as long as the others may be a
-    /// quorum: a node that has no weight, or reconnects with an old promise, must not stop it.
-    pub(super) fn on_preempted(
+    /// Handles a refusal of this node's ballot. Phase 1 continues while the other members may be a
+    /// quorum, so that a node without weight, or one that reconnects with an old promise, cannot
+    /// stop it.
+    pub(in crate::node) fn on_preempted(
         &mut self,
         now: Time,
         from: Member,
@@ -193,101 +194,104 @@ impl Node {
     ) {
         self.saw(from.node, promised);
         let own = [
-            self.phase1.as_ref().map(|phase1| phase1.ballot),
-            self.leading.as_ref().map(Leading::ballot),
+            self.spine.phase1.as_ref().map(|phase1| phase1.ballot),
+            self.spine.leading.as_ref().map(Leading::ballot),
         ];
-        // No round of this era is above a promise of a later one.
+        // No round of this era can exceed a promise of a later one.
         let reachable = self.next_ballot().is_some_and(|next| next > promised);
-        if let Some(phase1) = self.phase1.as_mut().filter(|p| p.ballot == ballot)
+        if let Some(phase1) = self.spine.phase1.as_mut().filter(|p| p.ballot == ballot)
             && promised > ballot
         {
             phase1.refuse(from);
-            let leads = self.leading.is_some();
-            let over = self.learner.eras().of(ballot.era).is_none_or(|judge| {
-                // A leader has no time-out to try again by; a higher round takes the member in.
+            let leads = self.spine.leading.is_some();
+            let over = self.spine.learner.eras().of(ballot.era).is_none_or(|judge| {
+                // A leader has no timeout after which to retry; a higher round includes this
+                // member.
                 let counts = judge.position(from).is_some();
                 (leads && counts && reachable) || phase1.is_hopeless(judge)
             });
             if over {
                 self.end_phase1(End::HigherBallot { ballot: promised }, effects);
                 if !leads {
-                    self.election.rearm(now);
+                    self.spine.election.rearm(now);
                 }
             }
         }
         if own.contains(&Some(ballot))
-            && let Some(peer) = self.peers.find(from.node)
+            && let Some(peer) = self.spine.peers.find(from.node)
         {
             peer.promised = peer.promised.max(promised);
         }
     }
 
-    /// Completes phase 1: proposes again what may have been chosen, then new values ([p1-6]).
+    /// Completes phase 1: proposes what may have been chosen, before any new value ([p1-6]).
     fn begin(&mut self, now: Time, effects: &mut Effects) {
-        let Some(phase1) = self.phase1.take() else {
+        let Some(phase1) = self.spine.phase1.take() else {
             return;
         };
         let ballot = phase1.ballot;
-        let decided_to = self.learner.decided_to();
-        if self.acceptor.promised() > ballot
+        let decided_to = self.spine.learner.decided_to();
+        if self.spine.acceptor.promised() > ballot
             || !self.may_lead()
-            || !self.learner.eras().counts(ballot)
+            || !self.spine.learner.eras().counts(ballot)
         {
-            let why = match self.acceptor.promised() {
+            let why = match self.spine.acceptor.promised() {
                 higher if higher > ballot => End::HigherBallot { ballot: higher },
                 _ => End::NoMember,
             };
             effects.explain(Explanation::NotElected { ballot, why });
             return self.step_down(now, why, effects);
         }
-        // [era-6] A ballot proposes only after the slot that began its era: it started after that
-        // slot was decided here, and starts at the first undecided one.
-        assert!(ballot.era <= self.learner.eras().era(), "ballot {ballot} of an era to come");
-        let before = self.leading.take().map(|leading| leading.tally);
+        // [era-6] A ballot proposes only after the slot that began its era. It was started after
+        // that slot was decided here, and proposes from the first undecided slot on.
+        assert!(ballot.era <= self.spine.learner.eras().era(), "ballot {ballot} of an era to come");
+        let before = self.spine.leading.take().map(|leading| leading.tally);
         let again = before.is_some();
         let inherited = phase1.inheritance(decided_to, before.as_ref());
-        let tally = Tally::new(ballot, decided_to, self.options.inflight_max);
-        self.leading = Some(Leading {
+        let tally = Tally::new(ballot, decided_to, self.spine.options.inflight_max);
+        self.spine.leading = Some(Leading {
             tally,
-            // One with nothing open has no late votes to wait for: nothing decided would ever end
-            // it.
+            // A tally without undecided proposals needs no late votes, and nothing decided later
+            // would drop it.
             before: before.filter(|before| !before.is_empty()),
             began: decided_to,
             changing: None,
         });
-        self.waiting.clear();
-        self.peers.restart(now, decided_to);
+        self.spine.waiting.clear();
+        self.spine.peers.restart(now, decided_to);
         self.begin_engaging(now, again);
-        self.laying.begin(now, decided_to);
-        self.offload.restart(now, decided_to);
-        self.election.lead(self.options.member.node, ballot);
+        self.ring.begin(now, decided_to);
+        self.devices.restart(now, decided_to);
+        self.spine.election.lead(self.spine.options.member.node, ballot);
         effects.explain(Explanation::Leads { ballot });
         for Inherited { range, value, reporter } in inherited {
             let own_vote = self
+                .spine
                 .acceptor
                 .vote(range.from)
                 .is_some_and(|vote| vote.value == value && vote.range.to >= range.to);
             let held = own_vote || !value.has_bytes();
-            // [value-4] No member that promised has voted for it, and the bytes were never here:
-            // the slot is free, and waiting for them again would never end.
+            // [value-4] No member that promised has voted for the value, and its bytes were never
+            // here. So the slot is free, and waiting for the bytes again would never end.
             let (value, held) = match reporter {
                 None if !held => (Value::NoOp, true),
                 _ => (value, held),
             };
-            let source = reporter.unwrap_or(self.options.member.node);
-            // [value-4], [cast-4] The bytes are where the votes are; they need not travel again.
+            let source = reporter.unwrap_or(self.spine.options.member.node);
+            // [value-4], [cast-4] The bytes are where the votes are, so they need not be sent
+            // again.
             self.propose(now, value, range.len(), held, source, effects);
         }
-        if let Some(leading) = &self.leading {
-            self.reads.restart(leading.tally.next());
+        if let Some(leading) = &self.spine.leading {
+            self.reading.restart(leading.tally.next());
         }
-        self.timers.looked(now, self.options.heartbeat_ms);
+        self.timers.looked(now, self.spine.options.heartbeat_ms);
         self.heartbeat(now, effects);
     }
 
-    /// Ends phase 1 of this node without result, if one is in progress.
+    /// Ends this node's phase 1 without success, if one is in progress.
     pub(super) fn end_phase1(&mut self, why: End, effects: &mut Effects) {
-        if let Some(Phase1 { ballot, .. }) = self.phase1.take() {
+        if let Some(Phase1 { ballot, .. }) = self.spine.phase1.take() {
             effects.explain(Explanation::NotElected { ballot, why });
         }
     }

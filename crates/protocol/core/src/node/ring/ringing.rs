@@ -1,12 +1,11 @@
-//! A ring member's handling of its own vote and of others' ([ring-2]–[ring-8]).
+//! A ring member's handling of its own votes and of other members' ([ring-2]–[ring-8]).
 
-use super::Node;
 use crate::{
     ballot::Ballot,
     class::Class,
-    durable::statement::{Durable, Statement},
     effect::Effects,
     message::RingVote,
+    node::Node,
     node_id::{Member, NodeId},
     ring::{RING_MAX, Say},
     slot::Slot,
@@ -14,8 +13,8 @@ use crate::{
 };
 
 impl Node {
-    /// [ring-1] Notes the route of votes that the leader of `ballot` laid.
-    pub(super) fn on_lay(
+    /// [ring-1] Records the route of votes announced by the leader of `ballot`.
+    pub(in crate::node) fn on_lay(
         &mut self,
         from: NodeId,
         ballot: Ballot,
@@ -25,81 +24,79 @@ impl Node {
     ) {
         let leader_last = members.last().is_none_or(|last| last.node == from);
         let sound = ballot.node == from && leader_last && members.len() <= RING_MAX;
-        let stale = ballot < self.acceptor.promised() || self.pending.failed();
-        if !sound || stale || !self.relay.lay(ballot, number, members) {
+        let stale = ballot < self.spine.acceptor().promised() || self.spine.pending().failed();
+        if !sound || stale || !self.ring.relay.lay(ballot, number, members) {
             return;
         }
-        let own = self.options.member;
-        if self.voted.run().ballot == ballot && !self.relay.spares(ballot, own) {
-            // [ring-8] A member that voted silently reports at once how far it really is.
+        let own = self.spine.options().member;
+        if self.spine.voted().run().ballot == ballot && !self.ring.relay.spares(ballot, own) {
+            // [ring-8] A member that voted silently now reports all its votes.
             self.report_run(effects);
         }
     }
 
-    /// Votes that took the ring. Never a promise, nor a vote of this node ([ring-6]).
-    pub(super) fn on_ring_vote(&mut self, now: Time, vote: &RingVote, effects: &mut Effects) {
+    /// Handles votes that travelled along a ring. They never contain a promise or a vote of this
+    /// node ([ring-6]).
+    pub(in crate::node) fn on_ring_vote(
+        &mut self,
+        now: Time,
+        vote: &RingVote,
+        effects: &mut Effects,
+    ) {
         if vote.entries.len() > RING_MAX {
             return;
         }
-        let own = self.options.member;
+        let own = self.spine.options().member;
         if vote.ballot.node == own.node {
-            // [ring-4] Each is that member's vote, as if it had come directly. This leader's
+            // [ring-4] Each entry counts as if the member had sent it directly. This leader's own
             // acceptor votes itself.
             for entry in vote.entries.iter().filter(|entry| entry.member != own) {
                 self.on_phase2b(entry.member, entry.vote(vote.ballot), effects);
             }
             return;
         }
-        if vote.ballot < self.acceptor.promised() {
+        if vote.ballot < self.spine.acceptor().promised() {
             return;
         }
-        if !self.relay.is_laid(vote.ballot) {
-            // It took a ring that is not known here, or not any more.
+        if !self.ring.relay.is_laid(vote.ballot) {
+            // They travelled along a ring that this node does not know, or not any more.
             return effects.pass_on(vote.ballot.node, vote.clone());
         }
-        let class = self.pending.class();
-        self.relay.hear(now, own, vote, class);
+        let class = self.spine.pending().class();
+        self.ring.relay.hear(now, own, vote, class);
     }
 
-    /// Returns the end of the own votes in the newest ballot, at the class of the group.
-    pub(super) fn own_voted_to(&self) -> Slot {
-        match self.pending.class() {
-            Class::Volatile => self.voted.run().to,
-            Class::Durable => self.voted.run_durable_to(),
-        }
-    }
-
-    /// Reports the own votes after they have grown: along the ring, directly, or nowhere.
-    pub(super) fn report_news(&mut self, now: Time, effects: &mut Effects) {
-        let ballot = self.voted.run().ballot;
-        if !self.relay.is_laid(ballot) {
+    /// Reports that this node's votes have grown: along the ring, directly, or not at all.
+    pub(in crate::node) fn report_news(&mut self, now: Time, effects: &mut Effects) {
+        let ballot = self.spine.voted().run().ballot;
+        if !self.ring.relay.is_laid(ballot) {
             return self.report_run(effects);
         }
-        self.relay.votes(now);
+        self.ring.relay.votes(now);
     }
 
-    /// Reports that the own votes are all on stable storage: where votes in memory count, no news
-    /// for a ring.
-    pub(super) fn report_durable(&mut self, now: Time, effects: &mut Effects) {
-        let laid = self.relay.is_laid(self.voted.run().ballot);
-        if !laid || self.pending.class() == Class::Durable {
+    /// Reports that this node's votes are all on stable storage. In groups where in-memory votes
+    /// count, a ring does not need that.
+    pub(in crate::node) fn report_durable(&mut self, now: Time, effects: &mut Effects) {
+        let laid = self.ring.relay.is_laid(self.spine.voted().run().ballot);
+        if !laid || self.spine.pending().class() == Class::Durable {
             self.report_news(now, effects);
         }
     }
 
-    /// Says what is due on the ring.
-    pub(super) fn pass_on(&mut self, now: Time, effects: &mut Effects) {
-        let own = self.options.member;
-        let run = *self.voted.run();
-        let laid = self.relay.is_laid(run.ballot);
+    /// Sends whatever is due on the ring.
+    pub(in crate::node) fn pass_on(&mut self, now: Time, effects: &mut Effects) {
+        let own = self.spine.options().member;
+        let run = *self.spine.voted().run();
+        let laid = self.ring.relay.is_laid(run.ballot);
         let own_to = if laid { self.own_voted_to() } else { Slot(0) };
-        match self.relay.turn(now, own, own_to) {
+        match self.ring.relay.turn(now, own, own_to) {
             Say::Nothing => {}
             Say::Straight => self.report_run(effects),
             Say::Onward(next) => {
-                let bundle = self.relay.bundle();
+                let bundle = self.ring.relay.bundle();
                 let leader = bundle.ballot.node;
-                let there = self.peers.peer(next).is_some_and(|peer| peer.connected);
+                let there = self.spine.peers().peer(next).is_some_and(|peer| peer.connected);
                 let next = if there { next } else { leader };
                 let vote = self.own_statement().filter(|_| laid);
                 effects.speak_along(next, bundle, own, vote);
@@ -107,28 +104,14 @@ impl Node {
         }
     }
 
-    /// Returns the statement that may be made now of this node's votes in the newest ballot.
-    pub(super) fn own_statement(&self) -> Option<Durable<Statement>> {
-        let run = self.voted.run();
-        self.pending.vote(run, self.voted.run_durable_to())
-    }
-
-    /// [learn-1] Reports the votes of a member that has got weight: until then they were silent.
-    pub(super) fn speak_up(&mut self, effects: &mut Effects) {
-        let run = self.voted.run();
-        let voted = run.from < run.to && run.ballot.node != self.options.member.node;
-        if self.told.is_heard_anew(self.is_heard()) && voted {
+    /// [learn-1] Reports the votes of a member that has just gained weight; until then it voted
+    /// silently.
+    pub(in crate::node) fn speak_up(&mut self, effects: &mut Effects) {
+        let run = self.spine.voted().run();
+        let voted = run.from < run.to && run.ballot.node != self.spine.options().member.node;
+        if self.ring.is_heard_anew(self.is_heard()) && voted {
             self.report_run(effects);
         }
-    }
-
-    /// [learn-1] Returns whether this node's votes count: a node without weight votes silently. An
-    /// auxiliary may not know that it has some ([aux-1]): it was notified, or lacks the log that
-    /// would show it.
-    pub(super) fn is_heard(&self) -> bool {
-        let configuration = self.learner.eras().current();
-        let member = configuration.position(self.options.member).is_some();
-        member || self.is_auxiliary() || self.is_hollow()
     }
 }
 
@@ -151,7 +134,7 @@ mod tests {
 
     const OWN: Member = Member::first(1);
     const OTHER: Member = Member::first(3);
-    /// Node 2 came back with nothing, and was let in again.
+    /// Node 2, readmitted after it lost its state.
     const AGAIN: Member = Member { node: NodeId(2), incarnation: Incarnation(1) };
 
     fn step(node: &mut Node, now: u64, input: Input) -> Vec<Effect> {
@@ -166,7 +149,7 @@ mod tests {
         step(node, 200_002, input)
     }
 
-    /// Returns node 1 of three, which leads, and whose vote for a no-op in slot 1 stands.
+    /// Returns node 1 of three as leader, with its own vote for a no-op in slot 1.
     fn leader() -> (Node, Ballot, u64) {
         let options = Options {
             member: OWN,
@@ -217,8 +200,8 @@ mod tests {
         (node, ballot, check)
     }
 
-    /// [ring-3], [class-4] A vote that took the ring is its member's, of that incarnation: a vote
-    /// of an earlier one does not count.
+    /// [ring-3], [class-4] A ring vote belongs to one incarnation of its member: a vote of an
+    /// earlier incarnation does not count.
     #[test]
     fn a_vote_of_an_earlier_incarnation_is_nobodys() {
         let (mut node, ballot, check) = leader();

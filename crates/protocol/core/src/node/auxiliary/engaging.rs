@@ -1,0 +1,182 @@
+//! Choice of the nodes that receive a leader's proposals; activation and bypass of auxiliaries
+//! ([aux-1]–[aux-4]).
+
+use crate::{
+    configuration::{Configuration, Voter},
+    effect::Effects,
+    explanation::Explanation,
+    flow::Peer,
+    node::Node,
+    node_id::Member,
+    node_set::NodeSet,
+    quorum::{MemberSet, Phase},
+    slot::Slot,
+    time::Time,
+};
+
+impl Node {
+    /// Starts the proposals of a ballot of this node. `again` means that it led before, so it
+    /// already knows whether it needs auxiliaries.
+    pub(in crate::node) fn begin_engaging(&mut self, now: Time, again: bool) {
+        if !again {
+            let configuration = self.spine.learner().eras().current();
+            let there = self.full_replicas(configuration, |peer| peer.connected);
+            let engaged = !configuration.is_quorum(Phase::Two, there);
+            self.auxiliary.engaging.begin(now, self.spine.learner().decided_to(), engaged);
+        }
+        let idle = self.to_spare(now);
+        // A new ballot starts with all proposals for all nodes, so none has to be resent.
+        let _ = self.auxiliary.engaging.set_idle(self.era(), idle);
+    }
+
+    /// Returns this node, and the full replicas for which `is` returns true.
+    fn full_replicas(
+        &self,
+        configuration: &Configuration,
+        is: impl Fn(&Peer) -> bool,
+    ) -> MemberSet {
+        let set = self.spine.peers().set(configuration, self.spine.options().member, is);
+        MemberSet(set.0 & configuration.full().0)
+    }
+
+    /// Checks at each heartbeat whether full replicas make progress by themselves.
+    pub(in crate::node) fn look_at_answers(&mut self, now: Time, effects: &mut Effects) {
+        let Some(leading) = self.spine.leading() else { return };
+        let open = !leading.tally.is_empty();
+        let decided_to = self.spine.learner().decided_to();
+        let late_us = self.auxiliary.engaging.late_us(now, decided_to, open);
+        let patience_us = self.spine.election().patience_us();
+        if self.spine.options().thrifty && late_us >= self.spine.options().heartbeat_ms * 1000 {
+            self.auxiliary.engaging.be_generous(now, patience_us);
+        }
+        let configuration = self.spine.learner().eras().current();
+        // A broken connection is an early sign of failure, unless it is restored at once.
+        let short_us = self.spine.options().election_min_ms * 1000;
+        let heard = self.full_replicas(configuration, |peer| {
+            let within_us = if peer.connected { patience_us } else { short_us };
+            peer.heard.is_some_and(|at| now.since_us(at) <= within_us)
+        });
+        let enough = configuration.is_quorum(Phase::Two, heard) && late_us < patience_us;
+        let ballot = leading.ballot();
+        if !self.auxiliary.engaging.is_engaged() {
+            if !enough && self.has_auxiliaries() {
+                self.auxiliary.engaging.engage(now);
+                effects.explain(Explanation::Engages { ballot });
+            }
+        } else if enough
+            && self.auxiliary.engaging.may_retire(now, patience_us)
+            && self.do_without()
+        {
+            self.auxiliary.engaging.retire();
+            effects.explain(Explanation::Retires { ballot });
+        }
+        self.spare(now, effects);
+    }
+
+    fn has_auxiliaries(&self) -> bool {
+        let members = self.spine.learner().eras().current().members();
+        members.iter().any(|voter| voter.auxiliary)
+    }
+
+    /// [aux-4] Returns whether full replicas that form a phase-2 quorum hold everything except what
+    /// may be in flight.
+    fn do_without(&self) -> bool {
+        let Some(leading) = self.spine.leading() else {
+            return false;
+        };
+        let configuration = self.spine.learner().eras().current();
+        let held = configuration.reached(Phase::Two, |voter| self.held_by(voter));
+        held.plus(self.spine.options().inflight_max as u64) >= leading.tally.next()
+    }
+
+    fn held_by(&self, voter: &Voter) -> Slot {
+        if voter.auxiliary {
+            return Slot(0);
+        }
+        if voter.member == self.spine.options().member {
+            return self.held_to();
+        }
+        let peer = self.spine.peers().peer(voter.member.node);
+        let peer = peer.filter(|peer| peer.member == voter.member);
+        peer.map_or(Slot(0), |peer| peer.held_to)
+    }
+
+    /// Applies the roles of a new era, in which other members may be auxiliaries.
+    pub(in crate::node) fn follow_roles(&mut self, now: Time, effects: &mut Effects) {
+        if self.spine.leading().is_some() && !self.auxiliary.engaging.is_of(self.era()) {
+            self.spare(now, effects);
+        }
+    }
+
+    /// Chooses again which nodes receive proposals. Nodes that receive them again are sent
+    /// everything undecided ([aux-2]).
+    fn spare(&mut self, now: Time, effects: &mut Effects) {
+        let idle = self.to_spare(now);
+        let again = self.auxiliary.engaging.set_idle(self.era(), idle);
+        let decided_to = self.spine.learner().decided_to();
+        for node in again.iter() {
+            self.spine.rewind(node, decided_to);
+            self.resend(node, effects);
+        }
+    }
+
+    /// Returns the nodes that need no proposals.
+    fn to_spare(&self, now: Time) -> NodeSet {
+        let configuration = self.spine.learner().eras().current();
+        let engaged = self.auxiliary.engaging.is_engaged();
+        let mut asked = configuration.all_members();
+        let mut idle = NodeSet::default();
+        if !engaged {
+            asked = configuration.full();
+        }
+        if self.spine.options().thrifty && !engaged && self.auxiliary.engaging.may_be_thrifty(now) {
+            asked = self.quorum_to_ask(configuration).unwrap_or(asked);
+        }
+        for (index, voter) in configuration.members().iter().enumerate() {
+            let spared = !asked.has(index) && voter.member != self.spine.options().member;
+            // A set has space for all other members of a configuration.
+            let _ = spared && idle.insert(voter.member.node);
+        }
+        idle
+    }
+
+    /// Returns the smallest set of connected full replicas that forms a phase-2 quorum with this
+    /// node, preferring those that are ahead.
+    fn quorum_to_ask(&self, configuration: &Configuration) -> Option<MemberSet> {
+        let own = configuration.position(self.spine.options().member)?;
+        let there = self.full_replicas(configuration, |peer| peer.connected);
+        let mut set = MemberSet::default().with(own);
+        while !configuration.is_quorum(Phase::Two, set) {
+            let left = configuration.members().iter().enumerate();
+            let left = left.filter(|(at, _)| there.has(*at) && !set.has(*at));
+            let ahead = |(at, voter): &(usize, &Voter)| {
+                let peer = self.spine.peers().peer(voter.member.node);
+                let to = peer.map_or(Slot(0), |peer| peer.voted_to.max(peer.decided_to));
+                // Nodes that already receive proposals are preferred, so that none is dropped for
+                // lagging by a slot.
+                let asked = !self.auxiliary.engaging.idle().contains(voter.member.node);
+                (voter.weight, asked, to, core::cmp::Reverse(*at))
+            };
+            let (at, _) = left.max_by_key(ahead)?;
+            set = set.with(at);
+        }
+        Some(set)
+    }
+
+    /// [cast-1] Returns whether this member is sent the current proposals.
+    pub(in crate::node) fn is_asked(&self, member: Member) -> bool {
+        !self.auxiliary.engaging.idle().contains(member.node)
+    }
+
+    /// Returns whether this node leads and sends proposals to auxiliaries.
+    pub fn auxiliaries_engaged(&self) -> bool {
+        self.spine.leading().is_some()
+            && self.auxiliary.engaging.is_engaged()
+            && self.has_auxiliaries()
+    }
+
+    /// Returns whether this node leads and sends proposals to `node`.
+    pub fn proposes_to(&self, node: crate::node_id::NodeId) -> bool {
+        self.spine.leading().is_some() && !self.auxiliary.engaging.idle().contains(node)
+    }
+}

@@ -1,0 +1,60 @@
+//! Entering an era with a promise: a node may do so once it has decided what began the era
+//! ([ballot-5]).
+//!
+//! A promise binds a node to the era of its ballot. Suppose that a leader alone had decided what
+//! began that era, and was lost permanently. The nodes that had promised could then follow no
+//! ballot of either era: in the new one no node may campaign ([ballot-3]), and ballots of the old
+//! one are below the promise. So phase 1 waits until those that promise know of the era themselves.
+//! Any phase-2 quorum that goes on without that leader then includes one of them. For the same
+//! reason votes need not wait: a ballot that proposes has a quorum of such promises.
+
+use super::Entry;
+use crate::node::Node;
+use crate::{ballot::Ballot, effect::Effects, node_id::NodeId, slot::Slot, time::Time};
+
+impl Node {
+    /// [ballot-5] Returns whether this acceptor may promise this ballot, whose node has decided
+    /// everything below `from`: it must be in the ballot's era already, or have decided what began
+    /// it.
+    ///
+    /// An auxiliary may not know the number of an era. It must have decided everything below
+    /// `from`, or have been notified that a quorum of full replicas holds it.
+    pub(in crate::node) fn may_enter(&self, ballot: Ballot, from: Slot) -> bool {
+        let known = self.spine.learner().eras().era().max(self.spine.acceptor().promised().era);
+        let spared = self.is_auxiliary() || self.is_hollow();
+        let told = self.spine.learner().decided_to().max(self.auxiliary.spared.held_to());
+        ballot.era <= known || (spared && told >= from)
+    }
+
+    /// Makes a promise wait until this node has learned what it needs, from the candidate if
+    /// necessary.
+    pub(in crate::node) fn wait_to_enter(&mut self, who: NodeId, ballot: Ballot, from: Slot) {
+        self.spine.note_missing(from, who);
+        if self.auxiliary.entry.is_none_or(|entry| entry.ballot < ballot) {
+            self.auxiliary.entry = Some(Entry { ballot, from });
+        }
+    }
+
+    /// Returns the end of the slots that this node must decide before it can make the waiting
+    /// promise; slot 0 if none waits.
+    pub(super) fn entry_from(&self) -> Slot {
+        self.auxiliary.entry.map_or(Slot(0), |entry| entry.from)
+    }
+
+    /// Makes the waiting promise if that is allowed now.
+    pub(in crate::node) fn enter(&mut self, now: Time, effects: &mut Effects) {
+        let Some(Entry { ballot, from }) = self.auxiliary.entry else {
+            return;
+        };
+        // [decide-3] A restart that finds the promise in the log must find the decision there too.
+        // If the decision is in this step's own records, the promise waits for the next step.
+        let decided_to = self.spine.learner().decided_to();
+        if self.spine.pending().restates(decided_to) < decided_to {
+            return;
+        }
+        if self.may_enter(ballot, from) {
+            self.auxiliary.entry = None;
+            self.on_phase1a(now, ballot.node, ballot, from, effects);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Special rules for an auxiliary: which slots it does not learn, and which it may forget ([aux-1],
+//! [trim-1]).
+//!
+//! An auxiliary that was activated keeps its votes, bytes included, in its log. It learns that they
+//! are decided like any follower ([decide-2]), from the start of its log on. It knows nothing about
+//! the slots below: it is *hollow*. It learns only the slots between those that full replicas hold
+//! and its own votes.
+
+use crate::{
+    effect::{Effect, Effects},
+    message::Heartbeat,
+    node::Node,
+    slot::Slot,
+};
+
+/// Maximum number of slots that an auxiliary learns to reach its votes.
+const NEAR_SLOTS: u64 = 4096;
+
+impl Node {
+    /// Returns whether this node is an auxiliary, as far as it knows.
+    pub fn is_auxiliary(&self) -> bool {
+        self.auxiliary.spared.told().unwrap_or_else(|| {
+            let configuration = self.spine.learner().eras().current();
+            configuration.is_auxiliary(self.spine.options().member)
+        })
+    }
+
+    /// Records the leader's report about this node's role and about the slots that full replicas
+    /// hold.
+    pub(in crate::node) fn note_role(&mut self, beat: &Heartbeat) {
+        self.auxiliary.spared.tell(beat.auxiliary, beat.held_by_quorum);
+        self.auxiliary.spared.announce(beat.decided_to);
+    }
+
+    /// [p2-3] Returns the end of the slots known to be decided, as far as an acceptor that learns
+    /// little can know. Its votes there are not needed.
+    pub(in crate::node) fn announced(&self) -> Slot {
+        let (decided_to, announced) =
+            (self.spine.learner().decided_to(), self.auxiliary.spared.announced());
+        if announced > decided_to && self.is_auxiliary() { announced } else { decided_to }
+    }
+
+    /// [aux-3], [trim-1] Starts to forget slots that full replicas hold: either everything this
+    /// node stored, or the slots before its votes, which it would otherwise have to learn.
+    pub(in crate::node) fn forget_held(&mut self, effects: &mut Effects) {
+        if let Some(to) = self.may_forget() {
+            self.auxiliary.spared.forget(to);
+            effects.push(Effect::Forget { to });
+        }
+    }
+
+    fn may_forget(&self) -> Option<Slot> {
+        let learner = self.spine.learner();
+        let to = self.auxiliary.spared.held_to();
+        let (log_start, decided_to) = (learner.log_start(), learner.decided_to());
+        if to <= log_start || self.auxiliary.spared.is_forgetting() || !self.is_auxiliary() {
+            return None;
+        }
+        let first = self.spine.acceptor().votes().next().map(|vote| vote.range.from);
+        let enters = self.entry_from() > decided_to;
+        let apart = enters || first.is_some_and(|first| first > decided_to);
+        let apart = apart && to > decided_to;
+        let kept = learner.is_hollow() && (first.is_some() || decided_to > log_start);
+        let some = to.0 - log_start.0 >= self.spine.options().inflight_max as u64;
+        let served = to >= self.spine.acceptor().voted_to();
+        (apart || (kept && (some || served))).then_some(to)
+    }
+
+    /// Records that the log now starts at `to`, durably, without a snapshot of the slots below.
+    pub(in crate::node) fn on_forgotten(&mut self, to: Slot) {
+        self.auxiliary.spared.begins_at(to);
+        self.spine.forget(to);
+    }
+
+    /// Returns the end of the decided slots that this node should learn. An auxiliary learns only
+    /// up to its own votes, and only if they are near, or as far as it must to enter an era
+    /// ([ballot-5]).
+    pub(in crate::node) fn learns_to(&self) -> Slot {
+        if !self.is_auxiliary() {
+            return Slot(u64::MAX);
+        }
+        if self.auxiliary.spared.is_forgetting() {
+            return self.spine.learner().decided_to();
+        }
+        self.votes_to_learn().max(self.entry_from())
+    }
+
+    fn votes_to_learn(&self) -> Slot {
+        let decided_to = self.spine.learner().decided_to();
+        let Some(first) = self.spine.acceptor().votes().next() else {
+            return decided_to;
+        };
+        let gap = first.range.from.0.saturating_sub(decided_to.0);
+        let near = gap <= self.spine.options().window_slots.min(NEAR_SLOTS);
+        let pressed = self.spine.acceptor().runs() * 2 >= self.spine.options().inflight_max;
+        if !(near || pressed) {
+            decided_to
+        } else if gap > 0 {
+            first.range.from
+        } else {
+            self.spine.acceptor().voted_to()
+        }
+    }
+
+    /// Returns whether this node is to become a full replica, and needs a snapshot because it
+    /// forgot slots that no log has.
+    pub(in crate::node) fn needs_state(&self) -> bool {
+        self.is_hollow() && !self.is_auxiliary()
+    }
+
+    /// Returns whether this node lacks slots that it should learn and a log may have.
+    pub(in crate::node) fn is_behind(&self) -> bool {
+        let decided_to = self.spine.learner().decided_to();
+        self.spine.catchup().is_behind(decided_to)
+            && decided_to < self.learns_to()
+            && !self.needs_state()
+    }
+}

@@ -1,0 +1,82 @@
+//! Devices that take part in phase 2: the one that votes for this node, and the one that assigns
+//! slots for it while it leads.
+
+mod fencing;
+mod offloading;
+
+use crate::{
+    ballot::Ballot,
+    explanation::Campaign,
+    fence::Fence,
+    leader::Asked,
+    message::Phase2b,
+    node_id::Member,
+    offload::{Offload, Stage},
+    slot::Slot,
+    time::Time,
+};
+
+/// State of this node's device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Devices {
+    /// Keeps votes of the device below the promise.
+    ///
+    /// Invariant: while the device may vote, the promise is at most its ballot ([offload-8]).
+    fence: Fence,
+    /// Hands slot assignment to the device, and takes it back.
+    ///
+    /// Invariant: either this node or its device assigns slots of a ballot ([offload-12]).
+    offload: Offload,
+}
+
+impl Devices {
+    /// Returns whether the device may assign slots, so that this node does not.
+    pub(super) fn assigns_slots(&self) -> bool {
+        self.offload.is_out()
+    }
+
+    /// [offload-12] Returns whether slot assignment is on its way back to this node.
+    pub(super) fn is_ending(&self) -> bool {
+        matches!(self.offload.stage, Stage::TakingBack(_) | Stage::Stopping(_))
+    }
+
+    /// Returns whether the device may vote for this node, or assigns slots for it.
+    pub(super) fn is_in_use(&self) -> bool {
+        self.fence.armed().is_some() || self.offload.is_out()
+    }
+
+    /// Returns the ballot in which the device votes, by its own report.
+    pub(super) fn votes_in(&self) -> Option<Ballot> {
+        self.fence.armed().filter(|ballot| self.fence.votes_in(*ballot))
+    }
+
+    /// Returns whether the device sends proposals to this member.
+    pub(super) fn reaches(&self, member: Member) -> bool {
+        self.offload.reaches(member)
+    }
+
+    /// [offload-8] Makes a campaign wait until the device has been fenced.
+    pub(super) fn wait_to_campaign(&mut self, asked: Asked, why: Campaign) {
+        self.fence.wait_to_campaign(asked, why);
+    }
+
+    /// Begins a new ballot of this node.
+    pub(super) fn restart(&mut self, now: Time, decided_to: Slot) {
+        self.offload.restart(now, decided_to);
+    }
+
+    /// Returns whether members are to be asked again to let their devices vote.
+    pub(super) fn is_due(&mut self, now: Time, every_ms: u64) -> bool {
+        self.offload.is_due(now, every_ms)
+    }
+
+    /// Notes that a member's device may have stopped voting.
+    pub(super) fn disarmed(&mut self, member: Member) {
+        self.offload.disarmed(member);
+    }
+
+    /// [offload-10] Keeps a vote for a slot that the device has not reported yet.
+    pub(super) fn keep_early(&mut self, from: Member, vote: Phase2b) {
+        self.offload.keep_early(from, vote);
+    }
+}

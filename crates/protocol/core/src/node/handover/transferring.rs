@@ -1,0 +1,194 @@
+//! Transfers of leadership, from both sides ([live-4]).
+
+use crate::{
+    ballot::Ballot,
+    effect::{Effect, Effects, Refusal},
+    explanation::Campaign,
+    fitness::Fitness,
+    flow::Peer,
+    leader::{Asked, Stage},
+    message::Message,
+    node::Node,
+    node_id::NodeId,
+    time::Time,
+    transfer::{Bounds, Transfer},
+};
+
+/// Maximum duration of a transfer, in maximum election timeouts.
+const PATIENCE: u64 = 10;
+
+impl Node {
+    pub(in crate::node) fn on_transfer_wanted(
+        &mut self,
+        now: Time,
+        to: Option<NodeId>,
+        effects: &mut Effects,
+    ) {
+        let end = |result| Effect::TransferEnded(result);
+        let own = self.spine.options().member.node;
+        if self.spine.leading().is_none() {
+            return effects.push(end(Err(Refusal::NotLeader)));
+        }
+        if to == Some(own) {
+            return effects.push(end(Ok(own)));
+        }
+        if self.handover.transfer.is_some() {
+            return effects.push(end(Err(Refusal::Transferring)));
+        }
+        let target = match to {
+            Some(node) => self.successors().find(|peer| peer.member.node == node),
+            None => self.best_successor(),
+        };
+        let Some(target) = target.map(|peer| peer.member.node) else {
+            return effects.push(end(Err(Refusal::NoTarget)));
+        };
+        self.begin_transfer(now, target, effects);
+    }
+
+    fn begin_transfer(&mut self, now: Time, target: NodeId, effects: &mut Effects) {
+        let deadline = now.plus_us(self.transfer_patience_us());
+        self.handover.transfer = Some(Transfer::new(target, now, deadline));
+        if self.leasing.is_on() {
+            // [read-4] The lease ends first, so that its granters may promise the target.
+            self.heartbeat(now, effects);
+        }
+    }
+
+    /// [live-3] Handles a change in this node's fitness to lead.
+    pub(in crate::node) fn on_fitness(
+        &mut self,
+        now: Time,
+        fitness: Fitness,
+        effects: &mut Effects,
+    ) {
+        self.handover.fitness = fitness;
+        self.give_way(now, effects);
+    }
+
+    /// Hands over to a fit member as soon as there is one, if this leader cannot write or apply, or
+    /// is far behind in applying ([live-6]). Until then it continues with the votes of other
+    /// members for as long as it can ([p2-5]).
+    pub(in crate::node) fn give_way(&mut self, now: Time, effects: &mut Effects) {
+        if !self.handover.fitness.gives_way() || self.handover.transfer.is_some() {
+            return;
+        }
+        let Some(leading) = self.spine.leading() else { return };
+        let (ballot, patience) = (leading.ballot(), self.spine.election().patience_us());
+        // A peer that has replied in this ballot has reported whether it is fit.
+        let lives = |peer: &&Peer| {
+            let lately = peer.heard.is_some_and(|at| now.since_us(at) <= patience);
+            lately && peer.promised == ballot && !peer.unfit
+        };
+        let target =
+            self.successors().filter(lives).max_by_key(|peer| (peer.voted_to, peer.decided_to));
+        if let Some(target) = target.map(|peer| peer.member.node) {
+            self.begin_transfer(now, target, effects);
+        }
+    }
+
+    fn transfer_patience_us(&self) -> u64 {
+        self.spine.options().election_max_ms * 1000 * PATIENCE
+    }
+
+    /// Sends the transfer message once the target has everything that this leader has.
+    pub(in crate::node) fn hand_over(&mut self, now: Time, effects: &mut Effects) {
+        if self.handover.transfer.is_some() && self.devices.assigns_slots() {
+            // [offload-13] The device must be read out before a transfer.
+            return self.take_back(effects);
+        }
+        let (Some(leading), Some(transfer)) = (self.spine.leading(), &mut self.handover.transfer)
+        else {
+            return;
+        };
+        let bounds = Bounds {
+            hold_us: self.spine.options().election_min_ms * 1000,
+            rest_us: self.spine.options().election_max_ms * 1000,
+            look_us: self.spine.options().heartbeat_ms * 1000,
+        };
+        let next = leading.tally.next();
+        let peer = self.spine.peers().peer(transfer.target);
+        if self.handover.fitness.gives_way() && peer.is_some_and(|peer| peer.unfit) {
+            // Another node may be able to lead.
+            self.handover.transfer = None;
+            return effects.push(Effect::TransferEnded(Err(Refusal::NoTarget)));
+        }
+        let peer = peer.filter(|peer| peer.connected);
+        let reach = peer.map(|peer| peer.voted_to.max(peer.decided_to));
+        let near =
+            reach.is_some_and(|to| to.plus(self.spine.options().inflight_max as u64) >= next);
+        let level = leading.tally.is_empty() && reach.is_some_and(|to| to >= next);
+        if transfer.advance(now, near, level, bounds) {
+            let ballot = leading.ballot();
+            effects.send(transfer.target, Message::Transfer { ballot });
+        }
+    }
+
+    /// Repeats the transfer message, which may have been lost, until the target shows by a higher
+    /// promise that it arrived.
+    pub(in crate::node) fn repeat_token(&mut self, effects: &mut Effects) {
+        let (Some(leading), Some(transfer)) = (self.spine.leading(), &self.handover.transfer)
+        else {
+            return;
+        };
+        let ballot = leading.ballot();
+        let waits = |peer: &Peer| peer.connected && peer.promised <= ballot;
+        if transfer.is_handed() && self.spine.peers().peer(transfer.target).is_some_and(waits) {
+            effects.send(transfer.target, Message::Transfer { ballot });
+        }
+    }
+
+    /// Returns whether this leader lets the higher ballot `stray` go on, because its node is the
+    /// target of the current transfer. It does not compete while the target is connected and other
+    /// members are `enough` to lead meanwhile, and after that for the duration of an election.
+    pub(in crate::node) fn lets_lead(
+        &mut self,
+        now: Time,
+        stray: Ballot,
+        enough: bool,
+        effects: &mut Effects,
+    ) -> bool {
+        let election_us = self.spine.election().patience_us();
+        let Some(transfer) = &mut self.handover.transfer else {
+            return false;
+        };
+        if !transfer.is_handed() || transfer.target != stray.node {
+            return false;
+        }
+        let target = self.spine.peers().peer(transfer.target);
+        let waits = enough && target.is_some_and(|peer| peer.connected);
+        if !waits && transfer.has_failed(now, election_us) {
+            self.handover.transfer = None;
+            effects.push(Effect::TransferEnded(Err(Refusal::TimedOut)));
+            return false;
+        }
+        true
+    }
+
+    /// Campaigns at once, because the leader hands over.
+    pub(in crate::node) fn on_transfer(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        ballot: Ballot,
+        effects: &mut Effects,
+    ) {
+        let stands = self.spine.election().leader_ballot() == Some(ballot) && ballot.node == from;
+        let free = self.spine.leading().is_none() && self.spine.phase1().is_none();
+        let free = free && self.leasing.bound_until(now).is_none();
+        let fit = self.handover.fitness.takes_over();
+        if stands && free && fit && self.may_lead() && self.spine.learner().is_whole() {
+            self.spine.rearm(now);
+            let why = Campaign::HandedOver { by: from };
+            self.campaign(Asked::AllMembers, why, effects);
+            self.spine.told_to_lead(now);
+        }
+    }
+
+    /// Returns whether a campaign that the leader requested waits for this node's own disk. A new
+    /// campaign would only queue behind it.
+    pub(in crate::node) fn records_by_token(&self, now: Time) -> bool {
+        let stage = self.spine.phase1().map(|phase1| phase1.stage);
+        let asked = self.spine.election().was_told_within(now, self.transfer_patience_us());
+        asked && matches!(stage, Some(Stage::Recording(_)))
+    }
+}

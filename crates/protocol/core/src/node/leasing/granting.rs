@@ -1,0 +1,132 @@
+//! Leases at work: reads that a leader answers alone, and promises that an acceptor withholds
+//! ([read-4]).
+
+use super::LeasedRead;
+use crate::{
+    ballot::Ballot,
+    lease::Lease,
+    message::Heartbeat,
+    node::Node,
+    node_id::{Member, NodeId},
+    time::Time,
+};
+
+impl Node {
+    /// Returns the read that a lease allows at this moment. `now` must be read after the request
+    /// arrived, and checked again after the state was read.
+    pub fn leased_read(&self, now: Time) -> Option<LeasedRead> {
+        let leading = self.spine.leading().filter(|_| self.leasing.holder.is_on())?;
+        let ballot = leading.ballot();
+        // A transfer and the casting move end the lease first. [offload-18] The slots that a device
+        // assigned are not known here.
+        let stays = !self.handover.is_in_progress() && self.spine.phase1().is_none();
+        let here = stays && !self.devices.assigns_slots();
+        if !here || self.spine.acceptor().promised() > ballot || self.spine.pending().failed() {
+            return None;
+        }
+        let own = self.spine.options().member;
+        let holds =
+            |member: Member| member == own || self.leasing.holder.holds(ballot, member, now);
+        // The set is checked anew each time, because eras begin and reconfigurations are proposed.
+        self.blocks_others(holds).then(|| LeasedRead { ballot, slot: leading.tally.next() })
+    }
+
+    /// Returns the lease that this leader's next heartbeat requests.
+    pub(in crate::node) fn lease_wanted(&mut self, now: Time) -> Lease {
+        self.leasing.holder.ask(now, !self.handover.is_in_progress())
+    }
+
+    /// Responds to a lease request or release in the heartbeat of a leader whose ballot this node
+    /// may promise.
+    pub(in crate::node) fn lease_asked(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        beat: &Heartbeat,
+    ) -> Lease {
+        if beat.ballot.node != from || beat.lease == Lease::default() {
+            return Lease::default();
+        }
+        self.leasing.granter.asked(now, beat.ballot, beat.lease)
+    }
+
+    /// Returns whether a promise of this ballot, or a vote in it, must wait: it would raise this
+    /// acceptor's promise, and the acceptor has granted a lease, or may have done so before it was
+    /// started.
+    pub(in crate::node) fn lease_refuses(&self, now: Time, ballot: Ballot) -> bool {
+        ballot > self.spine.acceptor().promised() && self.leasing.granter.refuses(now, ballot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        ballot::Era,
+        class::Class,
+        configuration::Configuration,
+        effect::Effects,
+        input::Input,
+        lease::Leases,
+        message::{Message, Phase2a},
+        node::{Options, Recovered},
+        slot::{Slot, SlotRange},
+        value::Value,
+    };
+
+    /// [read-4] A vote raises the promise just as 1A does, so an acceptor that granted a lease does
+    /// not vote in another node's higher ballot.
+    #[test]
+    fn granter_votes_for_no_other_node() {
+        let members = [1, 2, 3].map(Member::first);
+        let options = Options {
+            member: members[2],
+            heartbeat_ms: 20,
+            election_min_ms: 100,
+            election_max_ms: 200,
+            inflight_max: 4,
+            window_slots: 64,
+            leases: Some(Leases::below(100, 10_000)),
+            silent_us: 0,
+            alone_us: 0,
+            thrifty: false,
+            route: crate::laying::Route::Star,
+            seed: 1,
+        };
+        let founding = Configuration::simple(members, Class::Durable).unwrap();
+        let mut node = Node::new(options, Recovered::founded(founding));
+        let mut effects = Effects::default();
+        let mut hear = |now, from: u32, message| {
+            let input = Input::Message { from: Member::first(from), message, held: true };
+            node.step(Time(now), input, &mut effects);
+            let _ = effects.drain().count();
+            node.acceptor().vote(Slot::FIRST).is_some()
+        };
+        let ballot = |round, node| Ballot { era: Era(0), round, node: NodeId(node) };
+        let beat = Heartbeat {
+            ballot: ballot(1, 1),
+            decided_to: Slot::FIRST,
+            sent_to: Slot::FIRST,
+            read_round: 0,
+            held_by_all: Slot(0),
+            held_by_quorum: Slot(0),
+            lease: Lease { asked_at: Time(5), us: 50_000 },
+            auxiliary: false,
+            clock_ms: 0,
+            late_us: 0,
+        };
+        hear(1_000, 1, Message::Heartbeat(beat));
+        let proposal = Message::Phase2a(Phase2a {
+            ballot: ballot(2, 2),
+            range: SlotRange::one(Slot::FIRST),
+            value: Value::NoOp,
+            prefix: 0,
+            decided_to: Slot::FIRST,
+            own_volatile_to: Slot(0),
+            own_durable_to: Slot(0),
+            with_bytes: false,
+        });
+        assert!(!hear(50_999, 2, proposal.clone()), "it granted until then");
+        assert!(hear(51_001, 2, proposal), "the lease is over");
+    }
+}

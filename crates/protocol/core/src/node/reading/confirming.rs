@@ -1,0 +1,92 @@
+//! Linearizable reads without a slot: a round of heartbeats at the leader, a request of its index
+//! at a follower ([read-1]–[read-3]).
+
+use crate::{
+    effect::{Effect, Effects},
+    input::ReadToken,
+    message::Message,
+    node::Node,
+    node_id::NodeId,
+    reads::Reader,
+    slot::Slot,
+    time::Time,
+};
+
+impl Node {
+    pub(in crate::node) fn on_read(&mut self, now: Time, token: ReadToken, effects: &mut Effects) {
+        let taken = if self.spine.leading().is_some() && self.devices.assigns_slots() {
+            self.look_next(Reader::Local(token), effects)
+        } else if let Some(leading) = self.spine.leading() {
+            // [read-1] Followers acknowledge clients too, so a client may know of anything
+            // proposed.
+            self.reading.reads.gather(Reader::Local(token), leading.tally.next())
+        } else if self.is_auxiliary() {
+            // [aux-1] An auxiliary applies nothing, so it has no use for an index.
+            false
+        } else if let Some(leader) = self.spine.election().leader() {
+            let id = self.reading.asked.ask(now, token);
+            if let Some(id) = id {
+                effects.send(leader, Message::ReadRequest { id });
+            }
+            id.is_some()
+        } else {
+            false
+        };
+        if !taken {
+            effects.push(Effect::ReadFailed { token });
+        }
+    }
+
+    /// [read-3] Handles a follower's request for a read index.
+    pub(in crate::node) fn on_read_request(
+        &mut self,
+        from: NodeId,
+        id: u64,
+        effects: &mut Effects,
+    ) {
+        if self.spine.leading().is_some() && self.devices.assigns_slots() {
+            let _ = self.look_next(Reader::Remote(from, id), effects);
+        } else if let Some(leading) = self.spine.leading() {
+            // If the queue is full the request is dropped; the follower repeats it.
+            let _ = self.reading.reads.gather(Reader::Remote(from, id), leading.tally.next());
+        }
+    }
+
+    pub(in crate::node) fn on_read_reply(&mut self, id: u64, slot: Slot, effects: &mut Effects) {
+        if let Some(token) = self.reading.asked.answered(id) {
+            effects.push(Effect::ReadReady { token, slot });
+        }
+    }
+
+    /// [read-2] Starts a round when reads wait, and ends it once no higher ballot can have been
+    /// promised.
+    pub(in crate::node) fn confirm_reads(&mut self, now: Time, effects: &mut Effects) {
+        let own = self.spine.options().member;
+        loop {
+            let Some(leading) = self.spine.leading() else { return };
+            if self.spine.acceptor().promised() > leading.ballot() {
+                return;
+            }
+            if self.reading.reads.round() == 0 {
+                if self.reading.reads.start(own).is_none() {
+                    return;
+                }
+                self.heartbeat(now, effects);
+            }
+            if !self.reads_are_confirmed() {
+                return;
+            }
+            for (reader, slot) in self.reading.reads.finish() {
+                match reader {
+                    Reader::Local(token) => effects.push(Effect::ReadReady { token, slot }),
+                    Reader::Remote(node, id) => effects.send(node, Message::ReadReply { id, slot }),
+                }
+            }
+        }
+    }
+
+    fn reads_are_confirmed(&self) -> bool {
+        let by = self.reading.reads.confirmed_by();
+        self.blocks_others(|member| by.contains(&member))
+    }
+}

@@ -1,0 +1,199 @@
+//! A leader sets up the ring for its votes, gives it up, and sets up another ([ring-1], [ring-7],
+//! [ring-10]).
+
+use alloc::vec::Vec;
+
+use crate::{
+    configuration::Voter,
+    effect::Effects,
+    explanation::Explanation,
+    laying::Route,
+    message::Message,
+    node::Node,
+    node_id::{Member, NodeId},
+    node_set::NodeSet,
+    quorum::{MemberSet, Phase},
+    slot::Slot,
+    time::Time,
+};
+
+/// Number of heartbeat intervals without a reply after which a node may have stopped.
+const LATELY_HEARTBEATS: u64 = 2;
+
+impl Node {
+    /// Sets the route of votes to this node while it leads.
+    pub(in crate::node) fn on_route(&mut self, now: Time, wish: Route) {
+        self.ring.laying.wish(wish, now);
+    }
+
+    /// Sets up a ring, or gives it up, as needed.
+    pub(in crate::node) fn lay(&mut self, now: Time, effects: &mut Effects) {
+        let Some(leading) = self.spine.leading() else { return };
+        if self.ring.laying.is_idle() {
+            return;
+        }
+        let (ballot, decided_to) = (leading.ballot(), self.spine.learner().decided_to());
+        let open = !leading.tally.is_empty();
+        self.ring.laying.note(now, decided_to, open);
+        if self.ring.laying.is_ring() {
+            if !self.ring_is_there() {
+                self.ring.laying.loses(now.plus_ms(self.spine.options().heartbeat_ms));
+                self.lay_members(now, Vec::new(), effects);
+            } else if self.ring.laying.is_stuck(now, open) {
+                self.ring.laying.breaks(now);
+                effects.explain(Explanation::RingBreaks { ballot, slot: decided_to });
+                self.lay_members(now, Vec::new(), effects);
+            } else if !self.may_lay() || *self.ring.laying.wished() == Route::Star {
+                self.lay_members(now, Vec::new(), effects);
+            } else if let Route::Through(members) = self.ring.laying.wished() {
+                let members = self.leader_last(members.clone());
+                if members != self.ring.laying.laid().1 {
+                    self.lay_members(now, members, effects);
+                }
+            }
+        } else if self.ring.laying.may_lay(now) {
+            if !self.may_lay() {
+                return self.ring.laying.put_off(now.plus_ms(self.spine.options().heartbeat_ms));
+            }
+            let suspects = self.ring.laying.suspects();
+            let ends = |member: &Member| (*member, self.voted_or_decided(*member));
+            let suspects: Vec<(Member, Slot)> = suspects.iter().map(ends).collect();
+            self.ring.laying.judge(now, decided_to, &suspects);
+            if !self.ring.laying.may_lay(now) {
+                return;
+            }
+            match self.choose_ring(now) {
+                Some(members) => {
+                    let mut nodes = NodeSet::default();
+                    for member in &members {
+                        // A set has space for a ring.
+                        let _ = nodes.insert(member.node);
+                    }
+                    effects.explain(Explanation::RingLaid { ballot, nodes });
+                    self.lay_members(now, members, effects);
+                }
+                None => self.ring.laying.put_off(now.plus_ms(self.spine.options().heartbeat_ms)),
+            }
+        }
+    }
+
+    fn lay_members(&mut self, now: Time, members: Vec<Member>, effects: &mut Effects) {
+        self.ring.laying.lay(now, self.spine.learner().decided_to(), members);
+        if let Some(message) = self.ring_said() {
+            effects.send_all(self.spine.peers().connected(), &message);
+        }
+    }
+
+    /// [ring-1] Returns the message that announces the current ring, if any was announced in this
+    /// ballot.
+    pub(in crate::node) fn ring_said(&self) -> Option<Message> {
+        let ballot = self.spine.leading()?.ballot();
+        let (number, members) = self.ring.laying.laid();
+        (number > 0).then(|| Message::Lay { ballot, number, members: members.to_vec() })
+    }
+
+    /// [ring-1], [ring-10] Returns whether a ring is allowed: one configuration applies to all
+    /// outstanding proposals, and neither phase 1 nor a transfer of leadership is in progress.
+    fn may_lay(&self) -> bool {
+        let Some(leading) = self.spine.leading() else {
+            return false;
+        };
+        let settled = leading.ballot().era == self.era() && leading.changing.is_none();
+        let alone = leading.before.is_none() && self.spine.phase1().is_none();
+        settled && alone && !self.handover.is_in_progress()
+    }
+
+    /// Returns whether all members of the ring are connected, in the same incarnations.
+    fn ring_is_there(&self) -> bool {
+        let (_, members) = self.ring.laying.laid();
+        members.iter().all(|member| {
+            let peer = self.spine.peers().peer(member.node);
+            let there = peer.is_some_and(|peer| peer.member == *member && peer.connected);
+            *member == self.spine.options().member || there
+        })
+    }
+
+    /// Returns the end of the slots that this member has voted for in this ballot, at the group's
+    /// class, or decided.
+    fn voted_or_decided(&self, member: Member) -> Slot {
+        if member == self.spine.options().member {
+            return self.own_voted_to();
+        }
+        let peer = self.spine.peers().peer(member.node).filter(|peer| peer.member == member);
+        peer.map_or(Slot(0), |peer| peer.voted_to.max(peer.decided_to))
+    }
+
+    fn leader_last(&self, mut members: Vec<Member>) -> Vec<Member> {
+        members.retain(|member| *member != self.spine.options().member);
+        members.push(self.spine.options().member);
+        members
+    }
+
+    /// [ring-1] Returns a ring, the leader last: members that keep up and form a minimal phase-2
+    /// quorum. The leader counts the votes even if its disk is slow; then the others form the
+    /// quorum without its vote ([ring-7]).
+    fn choose_ring(&self, now: Time) -> Option<Vec<Member>> {
+        let own = self.spine.options().member;
+        if let Route::Through(members) = self.ring.laying.wished() {
+            return Some(self.leader_last(members.clone()));
+        }
+        if *self.ring.laying.wished() == Route::Star {
+            return None;
+        }
+        let configuration = self.spine.learner().eras().current();
+        let fit = |voter: &Voter| {
+            let member = voter.member;
+            let there = member == own || self.keeps_up(now, member);
+            there && !voter.auxiliary && !self.ring.laying.is_benched(now, member)
+        };
+        let members = configuration.members();
+        let mut places: Vec<usize> = (0..members.len()).filter(|at| fit(&members[*at])).collect();
+        // The leader's own vote needs no message; after that, fewer members are better.
+        places.sort_by_key(|at| {
+            let voter = &members[*at];
+            (voter.member != own, core::cmp::Reverse(voter.weight), *at)
+        });
+        let is_quorum = |set| configuration.is_quorum(Phase::Two, set);
+        let all = |places: &[usize]| {
+            let places = places.iter();
+            places.fold(MemberSet::default(), |set, at| set.with(*at))
+        };
+        if !is_quorum(all(&places)) {
+            return None;
+        }
+        for at in (0..places.len()).rev() {
+            let mut without = places.clone();
+            without.remove(at);
+            if is_quorum(all(&without)) {
+                places = without;
+            }
+        }
+        let ring: Vec<Member> = places.iter().map(|at| members[*at].member).collect();
+        let others = ring.iter().any(|member| *member != own);
+        others.then(|| self.leader_last(ring))
+    }
+
+    /// Returns whether a follower is connected, receives proposals, and has recently reported that
+    /// it holds what was decided a heartbeat ago.
+    fn keeps_up(&self, now: Time, member: Member) -> bool {
+        let lately_us = LATELY_HEARTBEATS * self.spine.options().heartbeat_ms * 1000;
+        let peer = self
+            .spine
+            .peers()
+            .peer(member.node)
+            .filter(|peer| peer.member == member && peer.connected);
+        peer.is_some_and(|peer| {
+            let lately = peer.heard.is_some_and(|at| now.since_us(at) <= lately_us);
+            lately && peer.level && self.is_asked(member)
+        })
+    }
+
+    /// Returns the nodes through which votes travel while this node leads, this node last; empty if
+    /// votes are sent directly.
+    pub fn ring(&self) -> Vec<NodeId> {
+        let leads = self.spine.leading().is_some();
+        let (_, members) = self.ring.laying.laid();
+        let members = members.iter().filter(|_| leads);
+        members.map(|member| member.node).collect()
+    }
+}

@@ -1,0 +1,265 @@
+//! The spine: what orders commands. Acceptor, learner, ballots and phases of this node, its
+//! election, and what it knows of its peers. By itself it is Multi-Paxos with reconfiguration.
+//!
+//! The fields are private to this module. Everything else of a node is a *wing*, which reads the
+//! spine by the accessors below and changes it by the few methods after them; see
+//! `docs/spec/structure.md`.
+
+mod following;
+mod installing;
+mod leading;
+mod moving;
+mod phase1;
+mod proposing;
+mod status;
+mod timing;
+mod voting;
+
+use alloc::vec::Vec;
+
+use super::{options::Options, recovered::Recovered};
+use crate::{
+    acceptor::Acceptor,
+    ballot::Ballot,
+    catchup::Catchup,
+    durable::Pending,
+    effect::Effects,
+    election::Election,
+    flow::Peers,
+    leader::{Leading, Phase1},
+    learner::Learner,
+    node_id::NodeId,
+    record::{Record, RecordSeq},
+    rounds::Rounds,
+    slot::{Slot, SlotRange},
+    time::Time,
+    value::Value,
+    voted::Voted,
+    waiting::Waiting,
+};
+
+/// State of the protocol proper. [`crate::invariants`] states what holds among the fields.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Spine {
+    options: Options,
+    /// Promises and votes of this node.
+    ///
+    /// Invariant: no promise and no vote is below an earlier promise ([ballot-4], [p2-1]).
+    acceptor: Acceptor,
+    /// Records on their way to stable storage, and the statements that wait for them.
+    ///
+    /// Invariant: a statement is sent after the record that it needs ([p2-6]).
+    pending: Pending,
+    /// The decided prefix and the configurations in it.
+    ///
+    /// Invariant: log start ≤ decided ≤ end of the window of votes.
+    learner: Learner,
+    /// Votes of this node in the newest ballot, and how far its log reaches.
+    voted: Voted,
+    /// Ballots that this node used.
+    ///
+    /// Invariant: a round is recorded before it is used, and used once ([ballot-2]).
+    rounds: Rounds,
+    /// Phase 1 of this node's own ballot, while in progress.
+    phase1: Option<Phase1>,
+    /// Phase 2 of this node's own ballot, while it leads.
+    ///
+    /// Invariant: its ballot is one for which this node completed phase 1 ([p1-6]).
+    leading: Option<Leading>,
+    /// The known leader, and when to try to replace it.
+    election: Election,
+    /// Connected nodes, and how far each of them is.
+    peers: Peers,
+    /// Decided slots that this node lacks, and whom to request them from.
+    catchup: Catchup,
+    /// Proposals that wait for their bytes or for their turn.
+    waiting: Waiting,
+}
+
+/// Construction, and the limits of a step.
+impl Spine {
+    pub(super) fn new(options: Options, recovered: Recovered) -> Self {
+        let Recovered { hard, log_start, decided_to, lost, eras, votes, changes, hollow } =
+            recovered;
+        let mut pending = Pending::new(eras.current().class(), options.inflight_max + 2);
+        pending.known(hard.decided_to);
+        let mut durable_to = decided_to;
+        for vote in &votes {
+            if vote.range.from <= durable_to {
+                durable_to = durable_to.max(vote.range.to);
+            }
+        }
+        // A vote is a promise too, should the promise itself be known only from the vote.
+        let voted = votes.iter().map(|vote| vote.ballot).max().unwrap_or_default();
+        let promised = hard.promised.max(voted);
+        let acceptor = Acceptor::new(
+            promised,
+            hard.decided_to,
+            hard.voted_to,
+            votes,
+            options.window_slots,
+            options.inflight_max,
+        );
+        Self {
+            acceptor,
+            pending,
+            learner: Learner::new(log_start, decided_to, eras, lost, changes, hollow),
+            voted: Voted::new(durable_to),
+            rounds: Rounds::new(options.member, hard.spoken),
+            phase1: None,
+            leading: None,
+            election: Election::new(options.election_min_ms, options.election_max_ms, options.seed),
+            peers: Peers::new(decided_to),
+            // [disk-8] A slot that was decided here is still decided at other nodes.
+            catchup: Catchup::starting_at(hard.decided_to),
+            waiting: Waiting::default(),
+            options,
+        }
+    }
+
+    pub(super) fn begin_step(&mut self) {
+        self.pending.begin_step(self.acceptor.floor());
+    }
+
+    pub(super) fn end_step(&mut self) {
+        self.pending.end_step(self.acceptor.floor());
+    }
+}
+
+/// Read access.
+impl Spine {
+    pub(super) fn options(&self) -> &Options {
+        &self.options
+    }
+
+    pub(super) fn acceptor(&self) -> &Acceptor {
+        &self.acceptor
+    }
+
+    pub(super) fn pending(&self) -> &Pending {
+        &self.pending
+    }
+
+    pub(super) fn learner(&self) -> &Learner {
+        &self.learner
+    }
+
+    pub(super) fn voted(&self) -> &Voted {
+        &self.voted
+    }
+
+    pub(super) fn phase1(&self) -> Option<&Phase1> {
+        self.phase1.as_ref()
+    }
+
+    pub(super) fn leading(&self) -> Option<&Leading> {
+        self.leading.as_ref()
+    }
+
+    pub(super) fn election(&self) -> &Election {
+        &self.election
+    }
+
+    pub(super) fn peers(&self) -> &Peers {
+        &self.peers
+    }
+
+    pub(super) fn catchup(&self) -> &Catchup {
+        &self.catchup
+    }
+}
+
+/// Changes that inputs and wings make.
+impl Spine {
+    /// Notes that the bytes of a value that waits for its vote are here.
+    pub(super) fn bytes_arrived(&mut self, value: &Value, range: SlotRange) {
+        self.waiting.hold(value, range);
+    }
+
+    /// [here-3] Notes the first slot whose bytes of streams are missing here.
+    pub(super) fn miss(&mut self, first: Option<Slot>) {
+        self.learner.miss(first);
+    }
+
+    /// [here-3] Notes whether this node lacks bytes that no other node may have.
+    pub(super) fn lack(&mut self, lacking: bool) {
+        self.learner.lack(lacking);
+    }
+
+    /// [disk-9] Stops statements for good: the log failed. Returns the ballot that this node led.
+    pub(super) fn storage_failed(&mut self) -> Option<Ballot> {
+        self.pending.fail();
+        self.waiting.clear();
+        self.leading.as_ref().map(Leading::ballot)
+    }
+
+    /// [last-1] Appends a record whose only news is how far everything is decided.
+    pub(super) fn restate(&mut self, effects: &mut Effects) -> RecordSeq {
+        let ballot = self.acceptor.promised();
+        self.pending.append(Record::Promise { ballot }, effects)
+    }
+
+    /// [offload-8] Takes over a vote that this node's device cast, and which `record` holds.
+    pub(super) fn import_vote(
+        &mut self,
+        ballot: Ballot,
+        range: SlotRange,
+        value: Value,
+        record: RecordSeq,
+    ) {
+        self.acceptor.cast(ballot, range, value, record);
+    }
+
+    /// [offload-11] Counts slots for which a coordinator saw a quorum, if this node leads in
+    /// `ballot`. Returns whether it does.
+    pub(super) fn note_counted(&mut self, ballot: Ballot, range: SlotRange) -> bool {
+        let leading = self.leading.as_mut().filter(|leading| leading.ballot() == ballot);
+        leading.map(|leading| leading.tally.note_counted(range)).is_some()
+    }
+
+    /// [trim-1] Forgets everything below `to`, which full replicas hold.
+    pub(super) fn forget(&mut self, to: Slot) {
+        self.learner.forget(to);
+        self.follow_decided();
+    }
+
+    /// Notes that slots below `to` are decided, and that `source` can teach them.
+    pub(super) fn note_missing(&mut self, to: Slot, source: NodeId) {
+        self.catchup.note(to, source);
+    }
+
+    /// Makes the next proposals to a peer begin with `from`.
+    pub(super) fn rewind(&mut self, node: NodeId, from: Slot) {
+        if let Some(peer) = self.peers.find(node) {
+            peer.sent_to = from;
+        }
+    }
+
+    /// Makes the next proposals to each peer begin where its votes end. Returns the peers.
+    pub(super) fn rewind_to_votes(&mut self) -> Vec<NodeId> {
+        let decided_to = self.learner.decided_to();
+        let peers = self.peers.iter_mut().map(|peer| {
+            peer.sent_to = peer.sent_to.min(peer.voted_to.max(decided_to));
+            peer.member.node
+        });
+        peers.collect()
+    }
+
+    /// Restarts the election time-out.
+    pub(super) fn rearm(&mut self, now: Time) {
+        self.election.rearm(now);
+    }
+
+    /// Notes that the leader asked this node to take over.
+    pub(super) fn told_to_lead(&mut self, now: Time) {
+        self.election.told_to_lead(now);
+    }
+
+    /// Advances acceptor and votes to what the learner has decided, all of it on stable storage.
+    fn follow_decided(&mut self) {
+        let decided_to = self.learner.decided_to();
+        self.acceptor.advance_floor(decided_to);
+        self.voted.decisions_persisted(decided_to);
+        self.voted.join_run();
+    }
+}

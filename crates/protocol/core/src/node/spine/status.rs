@@ -1,0 +1,265 @@
+//! Read-only accessors of a node: role, configuration, progress.
+
+use alloc::vec::Vec;
+
+use crate::{
+    acceptor::Acceptor,
+    ballot::{Ballot, Era},
+    class::Class,
+    configuration::Configuration,
+    effect::Role,
+    flow::Peer,
+    leader::{Asked, Leading, Phase1},
+    message::Held,
+    node::Node,
+    node_id::NodeId,
+    reconfigure::Eras,
+    record::{HardState, RecordSeq},
+    slot::Slot,
+    time::Time,
+    voted::Run,
+};
+
+impl Node {
+    /// [ballot-1] Returns whether this node has used up its rounds and can never campaign again, in
+    /// any era.
+    pub fn is_out_of_rounds(&self) -> bool {
+        self.spine.rounds.are_used_up()
+    }
+
+    /// Returns whether this node may lead ([aux-3]).
+    pub(in crate::node) fn may_lead(&self) -> bool {
+        let own = self.spine.learner.eras().current().position(self.spine.options.member);
+        let auxiliary = |at: usize| self.spine.learner.eras().current().members()[at].auxiliary;
+        own.is_some_and(|at| !auxiliary(at))
+            && !self.is_auxiliary()
+            && !self.is_hollow()
+            && !self.spine.pending.failed()
+            && self.spine.learner.lost().is_empty()
+    }
+
+    /// Returns the current role of this node.
+    pub fn role(&self) -> Role {
+        let configuration = self.spine.learner.eras().current();
+        match configuration.position(self.spine.options.member) {
+            None => Role::Learner,
+            Some(_) if self.spine.leading.is_some() => Role::Leader,
+            Some(_) if self.is_auxiliary() => Role::Auxiliary,
+            Some(_) if self.spine.phase1.is_some() || self.spine.election.is_asking() => {
+                Role::Candidate
+            }
+            Some(_) => Role::Follower,
+        }
+    }
+
+    /// Returns the leader, as far as this node knows.
+    pub fn leader(&self) -> Option<NodeId> {
+        self.spine.election.leader()
+    }
+
+    /// Returns whether a proposal would be accepted now: this node leads, is not handing over, and
+    /// has space for it.
+    pub fn can_propose(&self) -> bool {
+        self.refusal().is_none() && self.has_room(1)
+    }
+
+    /// Returns whether this leader moves into a new era without a casting vote, and so assigns no
+    /// slots until a quorum has replied ([cast-5]).
+    pub fn pauses_for_era(&self) -> bool {
+        let asks_all = |phase1: &Phase1| phase1.asked == Asked::AllMembers;
+        let leading = self.spine.leading.as_ref();
+        leading.is_some_and(|leading| self.spine.acceptor.promised() > leading.ballot())
+            && self.spine.phase1.as_ref().is_some_and(asks_all)
+    }
+
+    /// Returns whether a device may vote for this node, or assigns slots for it.
+    pub fn uses_device(&self) -> bool {
+        self.devices.is_in_use()
+    }
+
+    /// Returns the ballot in which this node's device votes, by its own report, and whether the
+    /// device assigns slots.
+    pub fn device(&self) -> (Option<Ballot>, bool) {
+        (self.devices.votes_in(), self.devices.assigns_slots())
+    }
+
+    /// Returns whether this node leads and is handing leadership over.
+    pub fn is_handing_over(&self) -> bool {
+        self.handover.is_in_progress()
+    }
+
+    /// Returns the ballot in which this node leads or which it follows.
+    pub fn ballot(&self) -> Ballot {
+        self.spine.election.leader_ballot().unwrap_or_else(|| self.spine.acceptor.promised())
+    }
+
+    /// Returns the era that `decided_to` is in.
+    pub fn era(&self) -> Era {
+        self.spine.learner.eras().era()
+    }
+
+    /// Returns the configuration in force at `decided_to`.
+    pub fn configuration(&self) -> &Configuration {
+        self.spine.learner.eras().current()
+    }
+
+    /// Returns the slot below which everything is decided, with values and bytes on this node.
+    pub fn decided_to(&self) -> Slot {
+        self.spine.learner.decided_to()
+    }
+
+    /// Returns the first slot of the log; a snapshot covers the slots below ([snap-3]).
+    pub fn log_start(&self) -> Slot {
+        self.spine.learner.log_start()
+    }
+
+    /// Returns the eras at `decided_to`. A snapshot must take its eras from what was applied, not
+    /// from here ([snap-1]).
+    pub fn eras(&self) -> &Eras {
+        self.spine.learner.eras()
+    }
+
+    /// Returns how much of the log other nodes hold, as far as this node knows. Never decreases
+    /// while the node runs.
+    pub fn held(&self) -> Held {
+        self.spine.peers.held_known()
+    }
+
+    /// Returns the slot below which everything is decided, and held on this node at the group's
+    /// class, bytes included.
+    pub fn held_to(&self) -> Slot {
+        self.safe_to(self.spine.learner.holds_to())
+    }
+
+    /// Returns the slot, at most `to`, below which this node has all values at the group's class.
+    pub(in crate::node) fn safe_to(&self, to: Slot) -> Slot {
+        let to = self.knows_to().min(to);
+        match self.spine.pending.class() {
+            Class::Volatile => to,
+            Class::Durable => {
+                to.min(self.spine.voted.durable_to()).min(self.spine.pending.replaced_from())
+            }
+        }
+    }
+
+    /// Returns the slot below which a restart would still find what [`Node::held_to`] covers. It
+    /// lags while nothing is written.
+    pub(super) fn keeps_to(&self) -> Slot {
+        match self.spine.pending.class() {
+            Class::Volatile => self.held_to(),
+            Class::Durable => self.held_to().min(self.spine.pending.known_to()),
+        }
+    }
+
+    /// Returns the slot below which everything is decided and can be read back, except for bytes of
+    /// streams ([here-3]).
+    pub(in crate::node) fn knows_to(&self) -> Slot {
+        // [trim-1] A hollow node has nothing below the start of its log, and a node that is
+        // forgetting soon will not.
+        if self.is_hollow() || self.auxiliary.is_forgetting() {
+            return Slot(0);
+        }
+        self.spine.learner.knows_to()
+    }
+
+    /// Raises what other nodes are known to hold.
+    pub(super) fn note_held(&mut self, held: Held) {
+        self.spine.peers.note_held(held);
+    }
+
+    /// Returns the number of slots lost by the log and not learned again; the first value may be
+    /// partly learned.
+    pub fn lost_slots(&self) -> u64 {
+        self.spine.learner.lost().slots()
+    }
+
+    /// Returns the first of the slots that this node had decided, lost, and is learning again, with
+    /// the number of unanswered requests for it.
+    pub fn relearning(&self) -> Option<(Slot, u32)> {
+        let lost = !self.spine.learner.lost().is_empty();
+        lost.then(|| (self.spine.learner.decided_to(), self.spine.catchup.fruitless()))
+    }
+
+    /// Returns the slot below which every slot is known to be decided on some node.
+    pub fn known_to(&self) -> Slot {
+        self.decided_to().max(self.spine.catchup.target())
+    }
+
+    /// Returns the slot below which every slot is decided or voted for, by this node's records on
+    /// stable storage.
+    pub fn durable_to(&self) -> Slot {
+        self.spine.voted.durable_to()
+    }
+
+    /// Returns the number of the last record on stable storage.
+    pub fn persisted_to(&self) -> RecordSeq {
+        self.spine.pending.persisted_to()
+    }
+
+    /// Returns the acceptor, for invariants.
+    pub fn acceptor(&self) -> &Acceptor {
+        &self.spine.acceptor
+    }
+
+    /// Returns the votes in the newest ballot, for invariants.
+    pub fn run(&self) -> &Run {
+        self.spine.voted.run()
+    }
+
+    /// Returns phase 2, while this node leads, for invariants.
+    pub fn leading(&self) -> Option<&Leading> {
+        self.spine.leading.as_ref()
+    }
+
+    /// Returns phase 1 in progress, for invariants.
+    pub fn phase1(&self) -> Option<&Phase1> {
+        self.spine.phase1.as_ref()
+    }
+
+    /// Returns the state that the log restates with each write. The caller must pair it with each
+    /// record as it appends it.
+    ///
+    /// [disk-8] For the log, decided slots stay decided even if lost: their votes are dropped.
+    pub fn hard_state(&self) -> HardState {
+        HardState {
+            spoken: self.spine.rounds.spoken(),
+            promised: self.spine.acceptor.promised(),
+            decided_to: self.spine.pending.restates(self.spine.acceptor.floor()),
+            voted_to: self.spine.acceptor.voted_to(),
+        }
+    }
+
+    /// Returns whether this peer should not lead, as it last reported to this leader.
+    pub fn is_unfit(&self, peer: NodeId) -> bool {
+        self.spine.peers.peer(peer).is_some_and(|peer| peer.unfit)
+    }
+
+    /// Returns the slot below which everything is decided and held by this peer at the group's
+    /// class, as it last reported to this leader.
+    pub fn peer_holds_to(&self, peer: NodeId) -> Slot {
+        let peer = self.spine.peers.peer(peer);
+        peer.map_or(Slot(0), |peer| peer.held_to)
+    }
+
+    /// Returns each peer with its lag: ⟨node, replied within the election timeout, slots its votes
+    /// lag the leader's proposals⟩. Empty unless this node leads.
+    pub fn followers(&self, now: Time) -> Vec<(NodeId, bool, u64)> {
+        let Some(leading) = &self.spine.leading else {
+            return Vec::new();
+        };
+        let patience = self.spine.election.patience_us();
+        let next = leading.tally.next();
+        let one = |peer: &Peer| {
+            let heard = peer.heard.is_some_and(|at| now.since_us(at) <= patience);
+            let at = peer.voted_to.max(peer.decided_to);
+            (peer.member.node, peer.connected && heard, next.0.saturating_sub(at.0))
+        };
+        self.spine.peers.iter().map(one).collect()
+    }
+
+    /// Returns whether this node has neither state nor log below [`Node::log_start`], because it
+    /// forgot those slots as an auxiliary. Only a snapshot makes it a replica again.
+    pub fn is_hollow(&self) -> bool {
+        self.spine.learner.is_hollow()
+    }
+}

@@ -1,0 +1,279 @@
+//! Actions triggered by time alone: heartbeats, timeouts, elections ([live-1]–[live-4]).
+
+use crate::{
+    ballot::Ballot,
+    effect::{Effect, Effects, Refusal},
+    explanation::{Campaign, End, Explanation},
+    leader::{Asked, Stage, set_of},
+    message::Message,
+    node::Node,
+    node_id::{Member, NodeId},
+    quorum::Phase,
+    slot::Slot,
+    time::Time,
+};
+
+/// Number of unanswered requests up to which a node that needs a snapshot leaves elections to
+/// others. After that many, no leader could send it a snapshot, or no node has one, and votes may
+/// show what the log does not.
+const QUESTIONS_IN_VAIN: u32 = 32;
+
+/// [live-6] Number of timeouts that a node with low fitness leaves to other nodes. The second
+/// timeout is twice as long, so a fit node has campaigned by then.
+const LEFT_TO_OTHERS: u32 = 1;
+
+impl Node {
+    pub(in crate::node) fn on_tick(&mut self, now: Time, effects: &mut Effects) {
+        self.told.woken();
+        if self.timers.start() {
+            self.leasing.start(now, self.spine.options.silent_us);
+            self.spine.election.rearm(now);
+            self.timers.wait_alone(now, self.spine.options.alone_us);
+            if self.is_quorum_alone() && self.leasing.bound_until(now).is_none() {
+                self.lead_alone(now, effects);
+            }
+            return;
+        }
+        self.end_overdue(now, effects);
+        if self.spine.leading.is_some() {
+            self.tick_leading(now, effects);
+        } else {
+            self.tick_following(now, effects);
+        }
+        if self.is_asking() && now >= self.timers.phase1a() {
+            self.send_phase1a(now, effects);
+        }
+    }
+
+    /// [live-5] Excuses other nodes for messages that this node did not read while it was paused.
+    pub(in crate::node) fn on_late(&mut self, now: Time, us: u64) {
+        self.pauses.note(now, us);
+        self.spine.election.excuse(now, us);
+        self.spine.peers.excuse(now, us);
+        self.bear_pauses(now);
+    }
+
+    /// [live-5] Tolerates silence for as long as nodes run late: a leader considers all peers, a
+    /// follower its leader.
+    pub(super) fn bear_pauses(&mut self, now: Time) {
+        let others_us = match &self.spine.leading {
+            Some(_) => self.spine.peers.late_us(),
+            None => self.pauses.leader_us(),
+        };
+        let timeout_us = self.spine.election.timeout_us();
+        let us = self.pauses.patience_us(now, others_us, timeout_us);
+        self.spine.election.bear(us);
+    }
+
+    /// Returns whether this node is a phase-1 quorum by itself, as far as it knows.
+    fn is_quorum_alone(&self) -> bool {
+        let configuration = self.spine.learner.eras().current();
+        let own = set_of(configuration, &[self.spine.options.member]);
+        self.may_lead() && configuration.is_quorum(Phase::One, own)
+    }
+
+    /// [lie-6] Campaigns as a quorum by itself, without asking another node. It first waits for
+    /// nodes that may know more to connect, and it does not campaign while one of them does.
+    fn lead_alone(&mut self, now: Time, effects: &mut Effects) {
+        if let Some(until) = self.timers.waits_alone(now) {
+            effects.explain(Explanation::WaitsAlone { us: until.since_us(now) });
+            return self.spine.election.defer(until);
+        }
+        if !self.lacks_decided_votes() {
+            self.campaign(Asked::AllMembers, Campaign::Alone, effects);
+        }
+    }
+
+    /// [lie-6] Returns whether another node knows a decided slot for which this node has no vote. A
+    /// member that is a phase-1 quorum by itself voted for everything ever decided, so its log must
+    /// have been set back. If it has the votes, it needs no other node.
+    fn lacks_decided_votes(&self) -> bool {
+        let decided_to = self.spine.learner.decided_to();
+        if !self.spine.catchup.is_behind_another(decided_to, self.spine.options.member.node) {
+            return false;
+        }
+        let mut missing = decided_to.0..self.spine.catchup.target().0;
+        self.spine.catchup.era() > self.spine.learner.eras().era()
+            || missing.any(|slot| self.spine.acceptor.vote(Slot(slot)).is_none())
+    }
+
+    /// Ends reads and transfers that have waited too long.
+    fn end_overdue(&mut self, now: Time, effects: &mut Effects) {
+        let patience = self.spine.election.patience_us();
+        while let Some(token) = self.reading.overdue(now, patience) {
+            effects.push(Effect::ReadFailed { token });
+        }
+        if self.handover.is_overdue(now) {
+            self.handover.end();
+            effects.push(Effect::TransferEnded(Err(Refusal::TimedOut)));
+        }
+    }
+
+    fn tick_leading(&mut self, now: Time, effects: &mut Effects) {
+        let patience = self.spine.election.patience_us();
+        let configuration = self.spine.learner.eras().current();
+        if !self.spine.peers.quorum_heard(configuration, self.spine.options.member, now, patience) {
+            return self.step_down(now, End::QuorumSilent, effects);
+        }
+        // [value-4] No peer supplies the bytes of an inherited value. A new ballot may get a quorum
+        // without the peer that reported it.
+        let stuck = self.spine.waiting.since().is_some_and(|at| now.since_us(at) > patience);
+        // [cast-5] A casting phase 1 may itself wait for what those bytes would decide: an asked
+        // node has lost votes there, and replies only once it has learned what the slot decided.
+        let promised_soon = self.spine.phase1.as_ref().is_some_and(|phase1| {
+            phase1.asked == Asked::AllMembers || phase1.stage != Stage::Asking
+        });
+        if stuck && !promised_soon {
+            self.spine.waiting.clear();
+            self.spine.phase1 = None;
+            self.campaign(Asked::AllMembers, Campaign::MissingBytes, effects);
+        }
+        // [p1-5] Likewise for slots that a member that promised had dropped as decided: all peers
+        // were asked for them twice.
+        let waits =
+            self.spine.phase1.as_ref().map(|phase1| phase1.stage) == Some(Stage::CatchingUp);
+        if waits
+            && self.spine.catchup.fruitless() as usize > 2 * self.spine.peers.connected().count()
+        {
+            self.spine.catchup.start_over();
+            self.spine.phase1 = None;
+            self.campaign(Asked::AllMembers, Campaign::Untaught, effects);
+        }
+        if now >= self.timers.look() {
+            self.timers.looked(now, self.spine.options.heartbeat_ms);
+            self.reabsorb(now, effects);
+            if now >= self.timers.heartbeat() {
+                self.heartbeat(now, effects);
+            }
+            self.give_way(now, effects);
+            self.repeat_token(effects);
+        }
+    }
+
+    fn tick_following(&mut self, now: Time, effects: &mut Effects) {
+        if now < self.spine.election.deadline() {
+            return;
+        }
+        if let Some(until) = self.leasing.bound_until(now) {
+            // [read-4] This node's own promise would be one to another node than the leader.
+            return self.spine.election.defer(until);
+        }
+        if self.records_by_token(now) {
+            return self.spine.election.rearm(now);
+        }
+        self.end_phase1(End::TooFewPromises, effects);
+        if let Some(leader) = self.spine.election.leader() {
+            let silent_us = self.spine.election.silent_us(now);
+            effects.explain(Explanation::LeaderSilent { leader, silent_us });
+            self.spine.election.forget_leader(now);
+        }
+        self.spine.election.attempt(now);
+        if !self.may_lead() || !self.spine.learner.is_whole() {
+            return;
+        }
+        let (decided_to, lately_us) =
+            (self.spine.learner.decided_to(), 2 * self.catchup_retry_us());
+        if self.spine.catchup.fruitless() < QUESTIONS_IN_VAIN
+            && self.spine.catchup.needs_snapshot(now, decided_to, lately_us)
+        {
+            // [p1-5] The node could not propose before it has installed a snapshot, so others go
+            // first. While the peer that reported the need is connected, it keeps reporting it.
+            return;
+        }
+        if self.is_quorum_alone() {
+            return self.lead_alone(now, effects);
+        }
+        if self.handover.cannot_write() {
+            return;
+        }
+        if self.handover.gives_way() && self.spine.election.attempts() <= LEFT_TO_OTHERS {
+            return;
+        }
+        let Some(ballot) = self.next_ballot() else {
+            return;
+        };
+        self.spine.election.start_pre_vote(ballot, self.spine.options.member);
+        effects.send_all(self.spine.peers.connected(), &Message::PreVote { ballot });
+    }
+
+    /// [live-1] Responds to a pre-vote with whether this node would promise the ballot. The request
+    /// changes no state.
+    pub(in crate::node) fn on_pre_vote(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        ballot: Ballot,
+        effects: &mut Effects,
+    ) {
+        if self.spine.pending.failed() {
+            return;
+        }
+        self.saw_era(from, ballot);
+        let promised = self.spine.acceptor.promised();
+        let content = self.spine.leading.is_some() || self.spine.election.leader_is_fresh(now);
+        let bound = self.lease_refuses(now, ballot);
+        let granted = ballot > promised && !content && !bound;
+        effects.send(from, Message::PreVoteReply { ballot, granted, promised });
+    }
+
+    pub(in crate::node) fn on_pre_vote_reply(
+        &mut self,
+        now: Time,
+        from: Member,
+        ballot: Ballot,
+        granted: bool,
+        promised: Ballot,
+        effects: &mut Effects,
+    ) {
+        self.saw(from.node, promised);
+        let bound = self.leasing.bound_until(now).is_some();
+        if !granted || bound || self.spine.leading.is_some() || self.spine.phase1.is_some() {
+            return;
+        }
+        if self.handover.cannot_write() {
+            return self.spine.election.end_pre_vote();
+        }
+        let configuration = self.spine.learner.eras().current();
+        let Some(by) = self.spine.election.granted(ballot, from) else {
+            return;
+        };
+        if configuration.is_quorum(Phase::One, set_of(configuration, by)) && self.may_lead() {
+            self.spine.election.end_pre_vote();
+            self.campaign(Asked::AllMembers, Campaign::PreVotes, effects);
+        }
+    }
+
+    pub(in crate::node) fn on_disconnected(
+        &mut self,
+        now: Time,
+        node: NodeId,
+        effects: &mut Effects,
+    ) {
+        self.spine.peers.disconnect(node);
+        self.acks.disconnect(node);
+        if self.spine.election.leader() == Some(node) {
+            effects.explain(Explanation::LeaderUnreachable { leader: node });
+            self.spine.election.lost(now);
+        }
+    }
+
+    /// Returns the time of the next `Input::Tick`.
+    pub(in crate::node) fn wake_at(&self) -> Time {
+        let patience = self.spine.election.patience_us();
+        let turn = match &self.spine.leading {
+            Some(_) => self.timers.look(),
+            None => self.spine.election.deadline(),
+        };
+        let phase1a = self.is_asking().then_some(self.timers.phase1a());
+        let behind = self.is_behind();
+        let catchup = self.spine.catchup.wake_at(self.catchup_retry_us()).filter(|_| behind);
+        let leads = self.spine.leading.is_some();
+        let transfer = self.handover.wake_at(leads);
+        let open = self.spine.leading.as_ref().map(|leading| !leading.tally.is_empty());
+        let ring = self.ring.wake_at(open);
+        let asked = self.reading.wake_at(patience);
+        let acks = self.acks.wake_at(self.catchup_retry_us());
+        let others = [phase1a, catchup, transfer, ring, asked, acks];
+        others.into_iter().flatten().fold(turn, Time::min)
+    }
+}

@@ -1,0 +1,438 @@
+//! Responses to proposers: promises, votes, and their release once they are safe.
+
+use crate::{
+    acceptor::Refused,
+    ballot::Ballot,
+    class::Class,
+    durable::statement::{Durable, Statement},
+    effect::{Alarm, Effect, Effects},
+    message::{Message, Phase1b, Phase2a},
+    node::Node,
+    node_id::NodeId,
+    record::{Record, RecordSeq},
+    slot::{Slot, SlotRange},
+    time::Time,
+    voted::{Run, Step},
+};
+
+impl Node {
+    /// [p1-2] Handles a 1A message from any node, member or not ([ballot-4]).
+    pub(in crate::node) fn on_phase1a(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        ballot: Ballot,
+        slot: Slot,
+        effects: &mut Effects,
+    ) {
+        if self.spine.pending.failed() || ballot.node != from {
+            return;
+        }
+        self.saw(from, ballot);
+        if !self.spine.learner.is_whole() && slot < self.spine.acceptor.floor() {
+            // [disk-8] The candidate is better off with promises of other members. Not replying is
+            // always safe.
+            return;
+        }
+        if self.lease_refuses(now, ballot) {
+            // [read-4] The candidate repeats its request; the lease may be over by then.
+            return;
+        }
+        match self.spine.acceptor.may_promise(ballot) {
+            Err(promised) => effects.send(from, Message::Preempted { ballot, promised }),
+            Ok(raises) => {
+                if raises && !self.is_fenced_for(ballot, effects) {
+                    // [offload-8] The reply waits until the device's votes are this acceptor's.
+                    return self.wait_for_fence(from, ballot, slot);
+                }
+                if raises && !self.may_enter(ballot, slot) {
+                    // [ballot-5] The candidate repeats its request; by then this node may have
+                    // learned from it what it lacks.
+                    return self.wait_to_enter(from, ballot, slot);
+                }
+                if raises {
+                    self.promise(ballot, effects);
+                    if from != self.spine.options.member.node {
+                        // Another node leads now, or tries to: do not compete at once.
+                        self.yield_to(now, ballot, effects);
+                    }
+                }
+                self.park_promise(from, ballot, slot);
+            }
+        }
+    }
+
+    /// Raises the acceptor's promise, with its own record.
+    pub(in crate::node) fn promise(&mut self, ballot: Ballot, effects: &mut Effects) {
+        let record = self.spine.pending.append(Record::Promise { ballot }, effects);
+        self.spine.acceptor.promise(ballot, record);
+    }
+
+    /// Parks the reply to a 1A until the promise has the group's class.
+    pub(super) fn park_promise(&mut self, to: NodeId, ballot: Ballot, from: Slot) {
+        let floor = self.spine.acceptor.floor();
+        // [aux-1] A candidate that needs slots forgotten on this node must get them elsewhere; this
+        // node has no snapshot of them.
+        let log_start = if self.is_hollow() && from < self.spine.learner.log_start() {
+            floor.next()
+        } else {
+            self.spine.learner.log_start()
+        };
+        let promise = Phase1b {
+            ballot,
+            from,
+            floor,
+            log_start,
+            decided_to: self.spine.learner.decided_to(),
+            extents: self.spine.acceptor.report(from, self.spine.pending.persisted_to()),
+        };
+        self.spine.pending.park_promise(self.spine.acceptor.promised_by(), to, promise);
+    }
+
+    /// Handles a proposal.
+    pub(in crate::node) fn on_phase2a(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        m: Phase2a,
+        held: bool,
+        effects: &mut Effects,
+    ) {
+        if self.spine.pending.failed() || m.range.is_empty() || m.range.to == Slot(u64::MAX) {
+            return;
+        }
+        if m.range.len() > 1 && !m.value.may_span() {
+            return;
+        }
+        self.saw(from, m.ballot);
+        let promised = self.spine.acceptor.promised();
+        if m.ballot < promised {
+            effects.send(from, Message::Preempted { ballot: m.ballot, promised });
+            return;
+        }
+        // Only bytes of a slot within the window are retained. The decisions below may bring a
+        // later slot into the window, but its bytes may be released at any time.
+        let stays = held && self.is_near(&m);
+        self.follow_leader(now, m.ballot, effects);
+        self.auxiliary.announce(m.decided_to);
+        self.follow(m.ballot, m.decided_to, effects);
+        if self.spine.waiting.ballot().is_some_and(|ballot| ballot != m.ballot) {
+            self.spine.waiting.clear();
+        }
+        if !self.spine.waiting.is_empty() {
+            return self.wait(now, from, m, stays, effects);
+        }
+        self.vote(now, from, m, (held, stays), effects);
+    }
+
+    /// [p2-1] Votes, if promise, order, capacity and bytes allow it. `held`: the bytes are present
+    /// now; `stays`: they are retained for a later vote.
+    pub(in crate::node) fn vote(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        m: Phase2a,
+        (held, stays): (bool, bool),
+        effects: &mut Effects,
+    ) {
+        if self.lease_refuses(now, m.ballot) {
+            // [read-4] A vote is also a promise. The leader resends what was not voted for.
+            return;
+        }
+        if !self.is_fenced_for(m.ballot, effects) {
+            // [offload-8] A vote is also a promise, so it must wait until the device is fenced.
+            return;
+        }
+        let (wanted, mut run) =
+            match self.spine.voted.run().step(&m, self.spine.learner.decided_to()) {
+                Step::Vote(range, run) => (range, run),
+                Step::Repeat => return self.report_run(effects),
+                Step::Gap => {
+                    // [gap-1] The proposal is queued, not voted for. A leader's own proposals that do
+                    // not fit are in its tally.
+                    effects.slow.gaps += 1;
+                    if m.ballot.node != self.spine.options.member.node && self.is_near(&m) {
+                        self.wait(now, from, m, stays, effects);
+                    }
+                    return;
+                }
+                Step::Conflict(slot) => {
+                    return self
+                        .alarm(Alarm::ConflictingProposals { ballot: m.ballot, slot }, effects);
+                }
+            };
+        let announced = self.announced();
+        let range = match self.spine.acceptor.may_vote(m.ballot, wanted, &m.value, announced) {
+            Ok(range) => range,
+            Err(Refused::Decided) => return,
+            Err(Refused::Busy) => {
+                effects.slow.busy += 1;
+                return;
+            }
+            Err(Refused::Preempted(promised)) => {
+                return effects.send(from, Message::Preempted { ballot: m.ballot, promised });
+            }
+            Err(Refused::Conflict(slot)) => {
+                return self.alarm(Alarm::ConflictingProposals { ballot: m.ballot, slot }, effects);
+            }
+        };
+        if m.value.has_bytes() && !held {
+            // [value-3] No bytes, no vote.
+            effects.slow.missing_bytes += 1;
+            return self.wait(now, from, m, false, effects);
+        }
+        if range.from != wanted.from {
+            // The slots below are decided, but not by a vote of this node in this ballot.
+            run.from = range.from;
+        }
+        let record = Record::Vote { ballot: m.ballot, range, value: m.value };
+        let record = self.append_about(range, record, effects);
+        effects.slow.rewrites +=
+            u64::from(self.spine.acceptor.cast(m.ballot, range, m.value, record));
+        self.runs_to(now, run, record, effects);
+    }
+
+    /// Appends a record for these slots. [era-12] While it is being written, stable storage may
+    /// hold a vote for another value in them, so this node does not count as holding what was
+    /// decided there.
+    pub(in crate::node) fn append_about(
+        &mut self,
+        range: SlotRange,
+        record: Record,
+        effects: &mut Effects,
+    ) -> RecordSeq {
+        let seq = self.spine.pending.append(record, effects);
+        if range.from < self.spine.acceptor.voted_to() {
+            self.spine.pending.replaces(seq, range.from);
+        }
+        seq
+    }
+
+    /// Records `run` as this node's votes in the newest ballot; `record` is its last record, which
+    /// is being written.
+    pub(in crate::node) fn runs_to(
+        &mut self,
+        now: Time,
+        run: Run,
+        record: RecordSeq,
+        effects: &mut Effects,
+    ) {
+        if run.from > self.spine.voted.durable_to() && run.from <= self.spine.learner.decided_to() {
+            // The run is not contiguous with what is known to be on stable storage. Everything
+            // before it is decided on this node, and its records are on stable storage once this
+            // one is.
+            self.spine.pending.park_decided(record, run.from);
+        }
+        self.spine.voted.cast(run);
+        self.spine.pending.park_vote(record, run);
+        if self.spine.pending.class() == Class::Volatile {
+            self.report_news(now, effects);
+        }
+    }
+
+    /// Returns whether a proposal is within the window, so that its bytes are retained.
+    fn is_near(&self, m: &Phase2a) -> bool {
+        m.range.from < self.spine.learner.decided_to().plus(self.spine.options.window_slots)
+    }
+
+    /// Queues a proposal until its bytes are present and all proposals before it have been voted
+    /// for.
+    pub(super) fn wait(
+        &mut self,
+        now: Time,
+        source: NodeId,
+        m: Phase2a,
+        held: bool,
+        effects: &mut Effects,
+    ) {
+        // Bytes for slots beyond the window are not retained for a later vote unless requested.
+        let held = held && self.is_near(&m);
+        self.spine.waiting.push(now, m, held, self.spine.options.inflight_max);
+        if m.value.has_bytes() && !held {
+            effects.push(Effect::Fetch { from: source, value: m.value, range: m.range });
+        }
+    }
+
+    /// Votes for queued proposals whose bytes are present and whose predecessors are not missing.
+    /// Either may have changed with a reply, a repeated proposal, or a decision.
+    pub(in crate::node) fn vote_waiting(&mut self, now: Time, effects: &mut Effects) {
+        if self.spine.waiting.is_empty() {
+            return;
+        }
+        loop {
+            let (run, decided_to) = (self.spine.voted.run(), self.spine.learner.decided_to());
+            self.spine.waiting.drop_below(now, decided_to);
+            let in_turn = |m: &Phase2a| run.step(m, decided_to) != Step::Gap;
+            match self.spine.waiting.next(now, in_turn) {
+                Some(m)
+                    if m.ballot >= self.spine.acceptor.promised()
+                        && !self.spine.pending.failed() =>
+                {
+                    self.vote(now, m.ballot.node, m, (true, true), effects);
+                }
+                Some(_) => {}
+                None if self.spine.waiting.give_up_below(now, self.announced()) => {}
+                None => return,
+            }
+        }
+    }
+
+    pub(in crate::node) fn on_persisted(&mut self, seq: RecordSeq) {
+        self.spine.pending.persisted(seq);
+    }
+
+    /// Sends all statements that have become safe.
+    pub(in crate::node) fn release(&mut self, now: Time, effects: &mut Effects) {
+        while let Some((to, promise)) = self.spine.pending.next_promise() {
+            if to == self.spine.options.member.node {
+                self.take_own(promise.into_inner(), effects);
+            } else {
+                effects.speak(to, promise);
+            }
+        }
+        let mut current = false;
+        while let Some(run) = self.spine.pending.next_durable_vote() {
+            if self.spine.voted.persisted(&run) {
+                current = true;
+            } else if let Some(vote) = self.spine.pending.vote(&run, run.to) {
+                // A newer run has replaced this one; it is reported once, as it ended.
+                self.speak_vote(run.ballot.node, vote, effects);
+            }
+        }
+        if current {
+            self.report_durable(now, effects);
+        }
+        while let Some(to) = self.spine.pending.next_durable_decision() {
+            self.spine.voted.decisions_persisted(to);
+        }
+        self.spine.voted.join_run();
+    }
+
+    /// Reports this node's votes in the newest ballot to its leader only ([p2-7]), if they count.
+    pub(in crate::node) fn report_run(&mut self, effects: &mut Effects) {
+        let leader = self.spine.voted.run().ballot.node;
+        if let Some(vote) = self.own_statement().filter(|_| self.is_heard()) {
+            self.speak_vote(leader, vote, effects);
+        }
+    }
+
+    fn speak_vote(&mut self, to: NodeId, vote: Durable<Statement>, effects: &mut Effects) {
+        if to == self.spine.options.member.node {
+            self.take_own(vote.into_inner(), effects);
+        } else {
+            effects.speak(to, vote);
+        }
+    }
+
+    /// Handles this node's own promise or vote.
+    fn take_own(&mut self, statement: Statement, effects: &mut Effects) {
+        let own = self.spine.options.member;
+        match statement {
+            Statement::Promise(promise) => self.take_promise(own, promise, effects),
+            Statement::Vote(vote) => self.on_phase2b(own, vote, effects),
+        }
+    }
+
+    /// Returns the statement that this node may make now about its votes in the newest ballot.
+    pub(in crate::node) fn own_statement(&self) -> Option<Durable<Statement>> {
+        let run = self.spine.voted.run();
+        self.spine.pending.vote(run, self.spine.voted.run_durable_to())
+    }
+
+    /// Returns the end of this node's votes in the newest ballot, at the group's class.
+    pub(in crate::node) fn own_voted_to(&self) -> Slot {
+        match self.spine.pending.class() {
+            Class::Volatile => self.spine.voted.run().to,
+            Class::Durable => self.spine.voted.run_durable_to(),
+        }
+    }
+
+    /// [learn-1] Returns whether this node's votes count; a node without weight votes silently. An
+    /// auxiliary may not know that it has weight ([aux-1]): it was notified of its role, or lacks
+    /// the log that would show it.
+    pub(in crate::node) fn is_heard(&self) -> bool {
+        let configuration = self.spine.learner.eras().current();
+        let member = configuration.position(self.spine.options.member).is_some();
+        member || self.is_auxiliary() || self.is_hollow()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+    use crate::{
+        ballot::{Ballot, Era},
+        class::Class,
+        configuration::Configuration,
+        effect::Effects,
+        input::Input,
+        node::{Options, Recovered},
+        node_id::Member,
+        slot::SlotRange,
+        value::{BatchName, Value},
+    };
+
+    const WINDOW: u64 = 4;
+
+    /// Returns a proposal of node 2, whose batch is named after its slot.
+    fn proposal(slot: u64, decided_to: u64) -> Message {
+        let ballot = Ballot { era: Era(0), round: 1, node: NodeId(2) };
+        Message::Phase2a(Phase2a {
+            ballot,
+            range: SlotRange::one(Slot(slot)),
+            value: Value::Batch(BatchName { counter: slot, ..BatchName::default() }),
+            prefix: 0,
+            decided_to: Slot(decided_to),
+            own_volatile_to: Slot(0),
+            own_durable_to: Slot(0),
+            with_bytes: true,
+        })
+    }
+
+    /// Returns the slots for which a node fetches bytes. It has voted in slot 1, and receives a
+    /// proposal after a gap, with its bytes and the report that slot 1 is decided.
+    fn looked_for(slot: u64) -> Vec<u64> {
+        let members = [1, 2, 3].map(Member::first);
+        let options = Options {
+            member: members[0],
+            heartbeat_ms: 20,
+            election_min_ms: 100,
+            election_max_ms: 200,
+            inflight_max: 4,
+            window_slots: WINDOW,
+            leases: None,
+            silent_us: 0,
+            alone_us: 0,
+            thrifty: false,
+            route: crate::laying::Route::Star,
+            seed: 1,
+        };
+        let founding = Configuration::simple(members, Class::Durable).unwrap();
+        let mut node = Node::new(options, Recovered::founded(founding));
+        let mut effects = Effects::default();
+        let mut found = Vec::new();
+        for message in [proposal(1, 1), proposal(slot, 2)] {
+            let input = Input::Message { from: members[1], message, held: true };
+            node.step(Time(1_000), input, &mut effects);
+            for effect in effects.drain() {
+                if let Effect::Fetch { range, .. } = effect {
+                    found.push(range.from.0);
+                }
+            }
+        }
+        assert_eq!(node.decided_to(), Slot(2));
+        found
+    }
+
+    /// [gap-1], [value-3] Bytes of a slot beyond the window are not retained. If the proposal
+    /// itself reports decisions that bring its slot into the window, its bytes must be fetched all
+    /// the same: they may be released before the vote.
+    #[test]
+    fn bytes_that_came_for_a_slot_beyond_the_window_are_looked_for() {
+        assert_eq!(looked_for(WINDOW), [0; 0], "within it they stay");
+        assert_eq!(looked_for(1 + WINDOW), [1 + WINDOW]);
+        assert_eq!(looked_for(2 + WINDOW), [0; 0], "still beyond: not queued");
+    }
+}
