@@ -144,27 +144,9 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     }
     shell::build_programs()?;
     // Its tests are built with what it alone needs, so `cargo test` leaves them out.
-    cargo(&[
-        "test",
-        "--quiet",
-        "--package",
-        "quorate-trials",
-        "--features",
-        "disks",
-        "--bin",
-        "quorate-disk",
-    ])?;
-    let words = [
-        "build",
-        "--quiet",
-        "--package",
-        "quorate-trials",
-        "--features",
-        "disks",
-        "--bin",
-        "quorate-disk",
-    ];
-    cargo(&[&words, shell::profile()].concat())?;
+    let disk = ["--quiet", "--features", "quorate-trials/disks", "--bin", "quorate-disk"];
+    cargo(&[&["test"], &disk[..]].concat())?;
+    cargo(&[&["build"], &disk[..], shell::profile()].concat())?;
     Checker::build()?;
     let checker = Checker::find();
     interrupt::clean_up_on_signals()?;
