@@ -58,7 +58,7 @@ const STARTS_WITHIN: Duration = Duration::from_secs(3);
 
 /// Reason why an external device could not be opened.
 #[derive(Debug)]
-pub enum NoBox {
+pub enum OpenBoxedError {
     /// The command cannot be run.
     Start(io::Error),
     /// A program does not report its state.
@@ -67,7 +67,7 @@ pub enum NoBox {
     Unlike,
 }
 
-impl fmt::Display for NoBox {
+impl fmt::Display for OpenBoxedError {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Start(error) => write!(to, "it cannot be started: {error}"),
@@ -83,7 +83,7 @@ impl fmt::Display for NoBox {
     }
 }
 
-impl std::error::Error for NoBox {}
+impl std::error::Error for OpenBoxedError {}
 
 const fn name(program: Program) -> &'static str {
     match program {
@@ -107,14 +107,14 @@ impl Boxed {
     /// Runs the command twice, with the name of a program in place of each `{}`, or else as an
     /// additional last word, and queries the capacity of each. Returns the device and the settings
     /// for its thread.
-    pub fn open(words: &[String]) -> Result<(Self, Settings), NoBox> {
-        let (leash, held) = leash().map_err(NoBox::Start)?;
+    pub fn open(words: &[String]) -> Result<(Self, Settings), OpenBoxedError> {
+        let (leash, held) = leash().map_err(OpenBoxedError::Start)?;
         let start = |program| {
             let name = name(program);
             let has_place = words.iter().any(|word| word.contains("{}"));
             let named = words.iter().map(|word| word.replace("{}", name));
             let last = (!has_place).then(|| name.to_owned());
-            Process::start(named.chain(last).collect(), held.clone()).map_err(NoBox::Start)
+            Process::start(named.chain(last).collect(), held.clone()).map_err(OpenBoxedError::Start)
         };
         let mut boxed = Self {
             acceptor: start(Program::Acceptor)?,
@@ -123,10 +123,10 @@ impl Boxed {
             forgot: 0,
             leash: Some(leash),
         };
-        let mut ask = |program| boxed.ask(program).ok_or(NoBox::Silent(program));
+        let mut ask = |program| boxed.ask(program).ok_or(OpenBoxedError::Silent(program));
         let (cells, room) = ask(Program::Acceptor)?;
         if ask(Program::Coordinator)? != (cells, room) {
-            return Err(NoBox::Unlike);
+            return Err(OpenBoxedError::Unlike);
         }
         boxed.room = room;
         let settings = Settings {

@@ -7,7 +7,7 @@ use quorate_offload::{
     Address, Counters, Form, Header, Port, Setup, Type,
     admit::arrive,
     header::HEADER_BYTES,
-    port::{Came, Program},
+    port::{FrameOrigin, Program},
 };
 
 use crate::{programs::Programs, settings::Settings};
@@ -15,7 +15,7 @@ use crate::{programs::Programs, settings::Settings};
 /// Destination of frames sent by the programs.
 pub trait Sink {
     /// Receives a frame for the owner from one of the programs, with its origin.
-    fn owner(&mut self, program: Program, came: Came, frame: &[u8]);
+    fn owner(&mut self, program: Program, came: FrameOrigin, frame: &[u8]);
     /// Receives a frame for the network.
     fn network(&mut self, frame: &[u8]);
 }
@@ -53,13 +53,13 @@ impl Host {
 
     /// Processes a frame from the owner.
     pub fn put(&mut self, program: Program, frame: &[u8], sink: &mut impl Sink) {
-        self.step(program, (Port::Owner, Came::Inside), frame, sink);
+        self.step(program, (Port::Owner, FrameOrigin::Inside), frame, sink);
         self.go_on(sink);
     }
 
     /// Processes a frame from the network.
     pub fn arrive(&mut self, frame: &[u8], sink: &mut impl Sink) {
-        self.hear(frame, Came::Asked, sink);
+        self.hear(frame, FrameOrigin::Asked, sink);
         self.go_on(sink);
     }
 
@@ -67,14 +67,14 @@ impl Host {
     /// proposal to a vote, a vote to a decision.
     fn go_on(&mut self, sink: &mut impl Sink) {
         while let Some(frame) = self.inside.pop_front() {
-            self.hear(&frame, Came::Inside, sink);
+            self.hear(&frame, FrameOrigin::Inside, sink);
             self.spare.push(frame);
         }
     }
 
     /// Passes a frame to the program that handles it. The acceptor counts and drops a frame that
     /// neither handles.
-    fn hear(&mut self, frame: &[u8], came: Came, sink: &mut impl Sink) {
+    fn hear(&mut self, frame: &[u8], came: FrameOrigin, sink: &mut impl Sink) {
         let from = (Port::Network, came);
         match kind(frame, self.settings.own.port) {
             Some(Type::Submit | Type::Phase2b) => {
@@ -87,7 +87,7 @@ impl Host {
                 if [setup, decisions].map(|setup| arrive(&setup, Port::Network, frame).is_ok())
                     != [false; 2]
                 {
-                    sink.owner(Program::Acceptor, Came::Network, frame);
+                    sink.owner(Program::Acceptor, FrameOrigin::Network, frame);
                 }
             }
             _ => self.step(Program::Acceptor, from, frame, sink),
@@ -97,7 +97,7 @@ impl Host {
     fn step(
         &mut self,
         program: Program,
-        (from, came): (Port, Came),
+        (from, came): (Port, FrameOrigin),
         frame: &[u8],
         sink: &mut impl Sink,
     ) {
@@ -167,12 +167,12 @@ mod tests {
     /// Types of sent frames: to the owner, and to the network.
     #[derive(Default)]
     struct Left {
-        owner: Vec<(Program, Came, Type)>,
+        owner: Vec<(Program, FrameOrigin, Type)>,
         network: Vec<Type>,
     }
 
     impl Sink for Left {
-        fn owner(&mut self, program: Program, came: Came, frame: &[u8]) {
+        fn owner(&mut self, program: Program, came: FrameOrigin, frame: &[u8]) {
             // Frames to the owner, or to the device and passed on.
             let kind = kind(frame, 47_100).unwrap();
             self.owner.push((program, came, kind));
@@ -212,12 +212,12 @@ mod tests {
         }
         let mut arm = call(voter, Type::Arm, 2);
         (arm.ballot, arm.slot) = (PackedBallot(9), 1);
-        let done = [(voter, Came::Inside, Type::Done)];
+        let done = [(voter, FrameOrigin::Inside, Type::Done)];
         assert_eq!(put(&mut host, voter, &arm).owner, done);
         let mut start = call(giver, Type::Arm, 3);
         (start.ballot, start.slot, start.voted) = (PackedBallot(9), 1, 9);
         (start.value.kind, start.value.origin) = (1, 1);
-        let done = [(giver, Came::Inside, Type::Done)];
+        let done = [(giver, FrameOrigin::Inside, Type::Done)];
         assert_eq!(put(&mut host, giver, &start).owner, done);
         let mut submit = Header::submit(7, Descriptor::NONE, 0);
         submit.value.kind = 1;
@@ -225,11 +225,11 @@ mod tests {
         let all = [Type::Phase2a, Type::Phase2b, Type::Decided];
         assert_eq!(left.network, all);
         let told = [
-            (voter, Came::Inside, Type::Phase2b),
-            (giver, Came::Inside, Type::Decided),
+            (voter, FrameOrigin::Inside, Type::Phase2b),
+            (giver, FrameOrigin::Inside, Type::Decided),
             // The decision was sent to the group, and so to the device's own address: as if another
             // device had counted the votes.
-            (voter, Came::Network, Type::Decided),
+            (voter, FrameOrigin::Network, Type::Decided),
         ];
         assert_eq!(left.owner, told);
     }
@@ -243,7 +243,7 @@ mod tests {
         host.forget();
         for program in Program::ALL {
             let left = put(&mut host, program, &call(program, Type::Fence, 2));
-            assert_eq!(left.owner, [(program, Came::Inside, Type::Refused)]);
+            assert_eq!(left.owner, [(program, FrameOrigin::Inside, Type::Refused)]);
         }
     }
 }

@@ -30,7 +30,7 @@ pub mod wire;
 mod work;
 pub mod xdp;
 
-pub use boxed::{Boxed, NoBox, Translated};
+pub use boxed::{Boxed, OpenBoxedError, Translated};
 pub use host::Host;
 pub use loopback::{Loopback, Network};
 pub use packet::Packet;

@@ -9,12 +9,12 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use quorate_offload::{Form, header::ROOM_BYTES_MAX, link::ETHER_TYPE};
 use quorate_packets::ethernet::{
     Failed, Mac, Raw,
-    raw::{Hears, TAGGED_BYTES},
+    raw::{ReceiveFilter, TAGGED_BYTES},
 };
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 
 use crate::{
-    station::{NotOurs, Station},
+    station::{ClaimError, Station},
     wire::{Arrived, Wire},
 };
 
@@ -35,7 +35,7 @@ pub struct Packet {
 impl Packet {
     /// Claims the interface: while this wire exists, no other process on this machine has a device
     /// of this group there.
-    pub fn claim(&mut self, group: u32) -> Result<(), NotOurs> {
+    pub fn claim(&mut self, group: u32) -> Result<(), ClaimError> {
         self.station = Some(Station::of_group(self.socket.index(), group)?);
         Ok(())
     }
@@ -43,7 +43,7 @@ impl Packet {
     /// Opens a wire that receives the interface's frames for its own address and for these
     /// multicast groups.
     pub fn open(interface: &str, groups: &[Mac]) -> Result<Self, Failed> {
-        let socket = Raw::open(interface, Hears::Nothing, None)?;
+        let socket = Raw::open(interface, ReceiveFilter::Nothing, None)?;
         // [offload-16]
         socket.hear_tagged(ETHER_TYPE)?;
         for group in groups {

@@ -32,19 +32,19 @@ pub struct Leash(#[expect(dead_code, reason = "its other end sees that it is clo
 
 /// Receiving end of a [`Leash`].
 #[derive(Clone, Debug)]
-pub(crate) struct Held(Arc<PipeReader>);
+pub(crate) struct LeashReceiver(Arc<PipeReader>);
 
 /// Returns a leash and its receiving end.
-pub(crate) fn leash() -> io::Result<(Leash, Held)> {
+pub(crate) fn leash() -> io::Result<(Leash, LeashReceiver)> {
     let (reader, writer) = pipe()?;
-    Ok((Leash(writer), Held(Arc::new(reader))))
+    Ok((Leash(writer), LeashReceiver(Arc::new(reader))))
 }
 
 /// One program in a process.
 pub(crate) struct Process {
     /// The command and its arguments.
     words: Vec<String>,
-    held: Held,
+    held: LeashReceiver,
     running: Option<Running>,
     /// Earliest time of a restart.
     again_at: Instant,
@@ -52,7 +52,7 @@ pub(crate) struct Process {
 
 impl Process {
     /// Starts the command.
-    pub(crate) fn start(words: Vec<String>, held: Held) -> io::Result<Self> {
+    pub(crate) fn start(words: Vec<String>, held: LeashReceiver) -> io::Result<Self> {
         let running = Some(Running::start(&words)?);
         Ok(Self { words, held, running, again_at: Instant::now() + REST })
     }
@@ -115,7 +115,7 @@ impl Running {
     fn step(
         &mut self,
         event: &Event,
-        held: &Held,
+        held: &LeashReceiver,
         until: Option<Instant>,
     ) -> io::Result<Vec<Sent>> {
         let mut bytes = Vec::new();
@@ -135,7 +135,7 @@ impl Drop for Running {
 }
 
 /// Blocking access to a pipe, until the leash is dropped or a deadline passes.
-struct Patient<'a, P>(&'a mut P, PollFlags, &'a Held, Option<Instant>);
+struct Patient<'a, P>(&'a mut P, PollFlags, &'a LeashReceiver, Option<Instant>);
 
 impl<P: AsFd> Patient<'_, P> {
     fn wait(&self) -> io::Result<()> {

@@ -12,7 +12,7 @@ use std::{
 
 use quorate_offload::{
     Counters, Reason,
-    port::{Came, Device, Drained, Program, Shape},
+    port::{Device, Drained, FrameOrigin, Program, Shape},
     reason::COUNTERS,
 };
 
@@ -23,7 +23,7 @@ use crate::{
     tap::{Taker, tap},
     wake::Wake,
     wire::Wire,
-    work::{Counted, Said, Shared, work},
+    work::{Counted, Message, Shared, work},
 };
 
 /// Maximum number of calls queued for the thread. Further calls are dropped, and the owner retries
@@ -34,7 +34,7 @@ const CALLS_MAX: usize = 4096;
 pub struct Software {
     settings: Settings,
     /// `None` tells the thread to end.
-    said: Option<SyncSender<Said>>,
+    said: Option<SyncSender<Message>>,
     tap: Taker,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -105,11 +105,11 @@ impl Software {
 
     /// Makes the device forget everything, as an external device does after a power cycle.
     pub fn forget(&mut self) {
-        self.say(Said::Forget);
+        self.say(Message::Forget);
     }
 
     /// Sends a message to the thread. Returns whether it was queued.
-    fn say(&self, said: Said) -> bool {
+    fn say(&self, said: Message) -> bool {
         let told = match self.said.as_ref().map(|to| to.try_send(said)) {
             Some(Ok(())) => true,
             Some(Err(TrySendError::Full(_) | TrySendError::Disconnected(_))) | None => false,
@@ -125,20 +125,20 @@ impl Device for Software {
     }
 
     fn put(&mut self, program: Program, frame: &[u8]) {
-        self.say(Said::Frame(program, frame.to_vec()));
+        self.say(Message::Frame(program, frame.to_vec()));
     }
 
     fn send(&mut self, frame: &[u8]) {
-        self.say(Said::Sent(frame.to_vec()));
+        self.say(Message::Sent(frame.to_vec()));
     }
 
-    fn take(&mut self, frame: &mut Vec<u8>) -> Option<(Program, Came)> {
+    fn take(&mut self, frame: &mut Vec<u8>) -> Option<(Program, FrameOrigin)> {
         self.tap.take(frame)
     }
 
     fn drain(&mut self) {
         let number = self.drain.0 + 1;
-        self.drain = (number, self.say(Said::Drain(number)));
+        self.drain = (number, self.say(Message::Drain(number)));
     }
 
     fn drained(&mut self) -> Drained {
@@ -150,7 +150,7 @@ impl Device for Software {
             return Drained::Unknown;
         }
         if !self.drain.1 {
-            self.drain.1 = self.say(Said::Drain(self.drain.0));
+            self.drain.1 = self.say(Message::Drain(self.drain.0));
         }
         Drained::NotYet
     }
@@ -159,7 +159,7 @@ impl Device for Software {
         self.tap.lost()
     }
 
-    fn forgot(&self) -> u64 {
+    fn memory_losses(&self) -> u64 {
         self.shared.forgot.load(Ordering::Acquire)
     }
 

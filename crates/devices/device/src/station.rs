@@ -17,14 +17,14 @@ pub struct Station(#[allow(dead_code, reason = "it is held")] net::UnixDatagram)
 
 /// Reason why a claim failed.
 #[derive(Debug)]
-pub enum NotOurs {
+pub enum ClaimError {
     /// Another process has the claim.
     Taken,
     /// The claim could not be checked.
     Io(io::Error),
 }
 
-impl fmt::Display for NotOurs {
+impl fmt::Display for ClaimError {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Taken => to.write_str("another process drives a device there"),
@@ -33,27 +33,27 @@ impl fmt::Display for NotOurs {
     }
 }
 
-impl std::error::Error for NotOurs {}
+impl std::error::Error for ClaimError {}
 
 impl Station {
     /// Claims the frames of this group at the interface with this index in the thread's network
     /// namespace.
-    pub fn of_group(interface: u32, group: u32) -> Result<Self, NotOurs> {
+    pub fn of_group(interface: u32, group: u32) -> Result<Self, ClaimError> {
         Self::named(&format!("quorate/device/{interface}/{group:08x}"))
     }
 
     /// Claims the kernel programs at this interface: it can have one such device, whatever its
     /// group.
-    pub fn of_programs(interface: u32) -> Result<Self, NotOurs> {
+    pub fn of_programs(interface: u32) -> Result<Self, ClaimError> {
         Self::named(&format!("quorate/device/{interface}/kernel"))
     }
 
-    fn named(name: &str) -> Result<Self, NotOurs> {
-        let address = net::SocketAddr::from_abstract_name(name).map_err(NotOurs::Io)?;
+    fn named(name: &str) -> Result<Self, ClaimError> {
+        let address = net::SocketAddr::from_abstract_name(name).map_err(ClaimError::Io)?;
         match net::UnixDatagram::bind_addr(&address) {
             Ok(socket) => Ok(Self(socket)),
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(NotOurs::Taken),
-            Err(error) => Err(NotOurs::Io(error)),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(ClaimError::Taken),
+            Err(error) => Err(ClaimError::Io(error)),
         }
     }
 }
@@ -67,11 +67,11 @@ mod tests {
     fn a_station_is_one_process_s_until_it_goes() {
         let of = |group| Station::of_group(u32::MAX, group);
         let (one, other) = (of(1).unwrap(), of(2).unwrap());
-        assert!(matches!(of(1), Err(NotOurs::Taken)));
+        assert!(matches!(of(1), Err(ClaimError::Taken)));
         let kernel = Station::of_programs(u32::MAX).unwrap();
         assert!(Station::of_programs(u32::MAX - 1).is_ok());
         drop((one, kernel));
-        assert!(of(1).is_ok() && matches!(of(2), Err(NotOurs::Taken)));
+        assert!(of(1).is_ok() && matches!(of(2), Err(ClaimError::Taken)));
         drop(other);
     }
 }

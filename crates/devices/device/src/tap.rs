@@ -10,7 +10,7 @@ use std::sync::{
     mpsc::{Receiver, Sender, channel},
 };
 
-use quorate_offload::port::{Came, Program};
+use quorate_offload::port::{FrameOrigin, Program};
 
 /// Capacity reserved for answers: an owner that has fallen behind still controls its device.
 const ANSWERS: usize = 256;
@@ -25,7 +25,7 @@ struct Shared {
 /// Sending end, for the device's thread.
 #[derive(Debug)]
 pub(crate) struct Filler {
-    frames: Sender<(Program, Came, Vec<u8>)>,
+    frames: Sender<(Program, FrameOrigin, Vec<u8>)>,
     /// Buffers that the owner returns for reuse.
     spare: Receiver<Vec<u8>>,
     shared: Arc<Shared>,
@@ -37,7 +37,7 @@ pub(crate) struct Filler {
 /// Receiving end, for the owner.
 #[derive(Debug)]
 pub(crate) struct Taker {
-    frames: Receiver<(Program, Came, Vec<u8>)>,
+    frames: Receiver<(Program, FrameOrigin, Vec<u8>)>,
     spare: Sender<Vec<u8>>,
     shared: Arc<Shared>,
 }
@@ -60,7 +60,12 @@ const fn place(program: Program) -> usize {
 
 impl Filler {
     /// Queues a frame for the owner. `is_answer`: the owner requested it.
-    pub(crate) fn put(&mut self, (program, came): (Program, Came), frame: &[u8], is_answer: bool) {
+    pub(crate) fn put(
+        &mut self,
+        (program, came): (Program, FrameOrigin),
+        frame: &[u8],
+        is_answer: bool,
+    ) {
         let waiting = &self.shared.waiting[place(program)];
         let most = self.most + if is_answer { ANSWERS } else { 0 };
         if waiting.load(Ordering::Relaxed) >= most {
@@ -89,7 +94,7 @@ impl Filler {
 }
 
 impl Taker {
-    pub(crate) fn take(&mut self, frame: &mut Vec<u8>) -> Option<(Program, Came)> {
+    pub(crate) fn take(&mut self, frame: &mut Vec<u8>) -> Option<(Program, FrameOrigin)> {
         let (program, came, taken) = self.frames.try_recv().ok()?;
         self.shared.waiting[place(program)].fetch_sub(1, Ordering::Relaxed);
         let before = std::mem::replace(frame, taken);
@@ -110,10 +115,10 @@ mod tests {
     fn what_has_no_room_is_counted_and_answers_have_room_of_their_own() {
         let (mut filler, mut taker) = tap(2);
         for number in 0..4 {
-            filler.put((Program::Acceptor, Came::Asked), &[number], false);
+            filler.put((Program::Acceptor, FrameOrigin::Asked), &[number], false);
         }
-        filler.put((Program::Coordinator, Came::Inside), &[7], false);
-        filler.put((Program::Acceptor, Came::Inside), &[9], true);
+        filler.put((Program::Coordinator, FrameOrigin::Inside), &[7], false);
+        filler.put((Program::Acceptor, FrameOrigin::Inside), &[9], true);
         assert!(filler.take_filled() && !filler.take_filled());
         assert_eq!(taker.lost(), 2);
         let mut frame = Vec::new();
@@ -121,10 +126,10 @@ mod tests {
         while let Some(from) = taker.take(&mut frame) {
             taken.push((from, frame.clone()));
         }
-        let [a, c] = Program::ALL.map(|program| (program, Came::Inside));
-        let asked = (Program::Acceptor, Came::Asked);
+        let [a, c] = Program::ALL.map(|program| (program, FrameOrigin::Inside));
+        let asked = (Program::Acceptor, FrameOrigin::Asked);
         assert_eq!(taken, [(asked, vec![0]), (asked, vec![1]), (c, vec![7]), (a, vec![9])]);
-        let network = (Program::Acceptor, Came::Network);
+        let network = (Program::Acceptor, FrameOrigin::Network);
         filler.put(network, &[5], false);
         assert_eq!(taker.take(&mut frame), Some(network));
         assert_eq!(taker.lost(), 2);

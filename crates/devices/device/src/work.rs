@@ -10,7 +10,7 @@ use std::sync::{
 use quorate_offload::{
     Counters, Form, Type,
     header::HEADER_BYTES,
-    port::{Came, Program},
+    port::{FrameOrigin, Program},
 };
 
 use crate::{
@@ -27,7 +27,7 @@ const CALLS_MAX: usize = 256;
 
 /// Message from the owner's handle to the thread.
 #[derive(Debug)]
-pub(crate) enum Said {
+pub(crate) enum Message {
     Frame(Program, Vec<u8>),
     /// A frame for the network.
     Sent(Vec<u8>),
@@ -69,7 +69,7 @@ struct Ways<'a, W> {
 }
 
 impl<W: Wire> Sink for Ways<'_, W> {
-    fn owner(&mut self, program: Program, came: Came, frame: &[u8]) {
+    fn owner(&mut self, program: Program, came: FrameOrigin, frame: &[u8]) {
         let header = frame.get(self.form.header_at()..self.form.header_at() + HEADER_BYTES);
         // The upper half of the second byte is the type.
         let kind = header.map_or(0, |header| header[1] >> 4);
@@ -87,7 +87,7 @@ pub(crate) fn work(
     settings: &Settings,
     programs: Box<dyn Programs>,
     mut wire: impl Wire,
-    said: &Receiver<Said>,
+    said: &Receiver<Message>,
     mut tap: Filler,
     shared: &Shared,
     wake_owner: &Arc<dyn Fn() + Send + Sync>,
@@ -100,10 +100,10 @@ pub(crate) fn work(
         let mut ways = Ways { wire: &mut wire, tap: &mut tap, form: settings.form };
         for _ in 0..CALLS_MAX {
             match said.try_recv() {
-                Ok(Said::Frame(program, frame)) => host.put(program, &frame, &mut ways),
-                Ok(Said::Sent(frame)) => ways.network(&frame),
-                Ok(Said::Forget) => host.forget(),
-                Ok(Said::Drain(number)) => {
+                Ok(Message::Frame(program, frame)) => host.put(program, &frame, &mut ways),
+                Ok(Message::Sent(frame)) => ways.network(&frame),
+                Ok(Message::Forget) => host.forget(),
+                Ok(Message::Drain(number)) => {
                     shared.drained.store(number, Ordering::Release);
                     ways.tap.fill();
                 }

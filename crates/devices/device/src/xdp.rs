@@ -30,15 +30,15 @@ mod settings;
 
 pub use aya::VerifierLogLevel;
 pub use claim::FILE_SYSTEM;
-pub use decided::{Gives, hear_only_decisions};
+pub use decided::{SocketKind, hear_only_decisions};
 pub use device::{Device, Entry, Fate, Role};
 pub use drain::Draining;
 pub use echo::{ECHO_ETHER_TYPE, ECHO_PORT, Echo};
 pub use failed::Failed;
 pub use health::Health;
 pub use hook::{Attached, Hook, Passing};
-pub use host::{Before, Host, Left};
+pub use host::{Host, PreviousDevice, RetiredDevice};
 pub use object::ORIGIN;
 pub use orphans::end_orphans;
-pub use pins::{Kept, Pins};
+pub use pins::{PinnedAttachment, Pins};
 pub use settings::Settings;

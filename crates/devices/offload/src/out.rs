@@ -1,6 +1,6 @@
 //! Frames sent by a step, in the caller's buffer.
 
-use crate::{Routes, port::Came};
+use crate::{Routes, port::FrameOrigin};
 
 /// The two sides of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -59,10 +59,10 @@ impl<'a> Out<'a> {
 
     /// Returns the frames for the owner, each with its origin, given the port of the request:
     /// whether it concerns messages between the programs of one device.
-    pub fn frames_for_owner(&self, from: Port) -> impl Iterator<Item = (Came, &[u8])> {
+    pub fn frames_for_owner(&self, from: Port) -> impl Iterator<Item = (FrameOrigin, &[u8])> {
         let came = move |at| match from {
-            Port::Network if at < self.outside => Came::Asked,
-            Port::Network | Port::Owner => Came::Inside,
+            Port::Network if at < self.outside => FrameOrigin::Asked,
+            Port::Network | Port::Owner => FrameOrigin::Inside,
         };
         let all = self.frames().enumerate();
         let ours = all.filter(|(_, (port, _))| *port == Port::Owner);

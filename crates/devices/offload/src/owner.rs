@@ -33,7 +33,7 @@ pub mod value;
 mod voting;
 mod waiting;
 
-pub use event::{Event, Held, Loss, Start};
+pub use event::{Event, Loss, SlotValue, Start};
 pub use owning::{Counts, Owner};
 pub use settings::{Pace, Settings};
 pub use value::NotCarried;

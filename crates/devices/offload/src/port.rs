@@ -26,7 +26,7 @@ impl Program {
 
 /// Origin of a frame for the owner, which determines how far it is trusted ([offload-21]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Came {
+pub enum FrameOrigin {
     /// From the network, and passed on unchanged: its origin is unknown, whatever address it names.
     Network,
     /// From one of the programs, in response to a frame from the network.
@@ -67,7 +67,7 @@ pub enum Drained {
 
 /// Connection of a device to the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Hearing {
+pub enum Connectivity {
     /// Connected, as far as can be known here.
     Well,
     /// Interrupted, and expected to recover by itself. With the reason, for humans.
@@ -91,7 +91,7 @@ pub trait Device {
 
     /// Takes the oldest frame for the owner, replacing the buffer's contents. Returns the program
     /// that sent it, and its origin.
-    fn take(&mut self, frame: &mut alloc::vec::Vec<u8>) -> Option<(Program, Came)>;
+    fn take(&mut self, frame: &mut alloc::vec::Vec<u8>) -> Option<(Program, FrameOrigin)>;
 
     /// [offload-8] Begins to wait until no step runs that began before now.
     ///
@@ -110,18 +110,18 @@ pub trait Device {
     /// Returns how often the device is known to have lost its memory since its port was opened
     /// ([offload-9]); never decreases. Most devices cannot know, and their owners learn it from
     /// their answers, or not at all.
-    fn forgot(&self) -> u64 {
+    fn memory_losses(&self) -> u64 {
         0
     }
 
     /// Returns the device's connection to the network. Takes some system calls, so call it only
     /// occasionally. Most devices cannot know.
-    fn hearing(&mut self) -> Hearing {
-        Hearing::Well
+    fn connectivity(&mut self) -> Connectivity {
+        Connectivity::Well
     }
 
     /// Returns the current name of its interface, if it was renamed since it was found.
-    fn moved(&mut self) -> Option<String> {
+    fn renamed_interface(&mut self) -> Option<String> {
         None
     }
 

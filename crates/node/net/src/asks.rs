@@ -12,38 +12,38 @@ use super::{
 
 /// The sending end, for threads of the program.
 #[derive(Debug)]
-pub struct Asks<T> {
+pub struct RequestSender<T> {
     queue: SyncSender<T>,
     wake: Arc<Wake>,
 }
 
 /// The receiving end, for the reactor.
 #[derive(Debug)]
-pub struct Asked<T> {
+pub struct RequestReceiver<T> {
     queue: Receiver<T>,
     wake: Arc<Wake>,
 }
 
 /// A request that was not queued.
 #[derive(Debug)]
-pub enum NotPut<T> {
+pub enum NotQueued<T> {
     /// The queue is full.
     Full(T),
     /// The reactor is gone.
     Gone(T),
 }
 
-/// Creates a queue of capacity `waiting_max`; [`Asks::put`] blocks while it is full. Fails if no
-/// descriptor is available.
-pub fn asks<T>(waiting_max: usize) -> io::Result<(Asks<T>, Asked<T>)> {
+/// Creates a queue of capacity `waiting_max`; [`RequestSender::put`] blocks while it is full. Fails
+/// if no descriptor is available.
+pub fn request_queue<T>(waiting_max: usize) -> io::Result<(RequestSender<T>, RequestReceiver<T>)> {
     let wake = Arc::new(Wake::new()?);
-    let (sender, receiver) = sync_channel(waiting_max);
-    let asks = Asks { queue: sender, wake: Arc::clone(&wake) };
-    let asked = Asked { queue: receiver, wake };
-    Ok((asks, asked))
+    let (queue, requests) = sync_channel(waiting_max);
+    let sender = RequestSender { queue, wake: Arc::clone(&wake) };
+    let receiver = RequestReceiver { queue: requests, wake };
+    Ok((sender, receiver))
 }
 
-impl<T> Asks<T> {
+impl<T> RequestSender<T> {
     /// Queues a request and then signals, so that a reader woken by the signal finds the request.
     /// Returns `false` if the reactor is gone.
     pub fn put(&self, ask: T) -> bool {
@@ -53,17 +53,17 @@ impl<T> Asks<T> {
     }
 
     /// Queues a request without blocking; returns it if the queue is full or the reactor is gone.
-    pub fn try_put(&self, ask: T) -> Result<(), NotPut<T>> {
+    pub fn try_put(&self, ask: T) -> Result<(), NotQueued<T>> {
         let put = self.queue.try_send(ask);
         self.wake.signal();
         put.map_err(|error| match error {
-            TrySendError::Full(ask) => NotPut::Full(ask),
-            TrySendError::Disconnected(ask) => NotPut::Gone(ask),
+            TrySendError::Full(ask) => NotQueued::Full(ask),
+            TrySendError::Disconnected(ask) => NotQueued::Gone(ask),
         })
     }
 }
 
-impl<T> Asked<T> {
+impl<T> RequestReceiver<T> {
     /// Returns the descriptor that is readable while a request may be queued.
     pub fn wake(&self) -> &Arc<Wake> {
         &self.wake

@@ -21,7 +21,7 @@ use std::panic::{self, AssertUnwindSafe};
 
 use shuttle::thread;
 
-use asks::{Asked, NotPut, asks};
+use asks::{NotQueued, RequestReceiver, request_queue};
 use sync::{
     Arc,
     mpsc::{SyncSender, sync_channel},
@@ -34,8 +34,8 @@ const ASKERS: usize = 3;
 type Question = SyncSender<u32>;
 
 /// All threads get answers although they outnumber the places in the queue; each waits for its own.
-fn everybody_is_answered(turn: impl Fn(&Asked<Question>) -> Vec<Question>) {
-    let (program, reactor) = asks::<Question>(ASKERS - 1).unwrap();
+fn everybody_is_answered(turn: impl Fn(&RequestReceiver<Question>) -> Vec<Question>) {
+    let (program, reactor) = request_queue::<Question>(ASKERS - 1).unwrap();
     let program = Arc::new(program);
     let ask = |_| {
         let program = Arc::clone(&program);
@@ -60,25 +60,25 @@ fn everybody_is_answered(turn: impl Fn(&Asked<Question>) -> Vec<Question>) {
 }
 
 /// Takes all requests, as the front does.
-fn takes(asked: &Asked<Question>) -> Vec<Question> {
+fn takes(asked: &RequestReceiver<Question>) -> Vec<Question> {
     asked.begin();
     std::iter::from_fn(|| asked.next()).collect()
 }
 
 /// Clears the signal after taking the requests, and so sleeps through any that arrive in between.
-fn drains_late(asked: &Asked<Question>) -> Vec<Question> {
+fn drains_late(asked: &RequestReceiver<Question>) -> Vec<Question> {
     let all = std::iter::from_fn(|| asked.next()).collect();
     asked.begin();
     all
 }
 
 /// Takes only one request, then waits for the next signal.
-fn takes_one(asked: &Asked<Question>) -> Vec<Question> {
+fn takes_one(asked: &RequestReceiver<Question>) -> Vec<Question> {
     asked.begin();
     asked.next().into_iter().collect()
 }
 
-fn fails(turn: fn(&Asked<Question>) -> Vec<Question>) -> bool {
+fn fails(turn: fn(&RequestReceiver<Question>) -> Vec<Question>) -> bool {
     let model = move || everybody_is_answered(turn);
     let explore = AssertUnwindSafe(|| shuttle::check_random(model, RUNS));
     panic::catch_unwind(explore).is_err()
@@ -96,7 +96,7 @@ fn no_question_is_slept_through() {
 fn nobody_asks_a_reactor_that_is_gone() {
     shuttle::check_random(
         || {
-            let (program, reactor) = asks::<Question>(1).unwrap();
+            let (program, reactor) = request_queue::<Question>(1).unwrap();
             let end = thread::spawn(move || drop(reactor));
             let (reply, answer) = sync_channel(1);
             if !program.put(reply) {
@@ -115,15 +115,15 @@ fn nobody_asks_a_reactor_that_is_gone() {
 fn who_does_not_wait_is_told_that_the_queue_is_full() {
     shuttle::check_random(
         || {
-            let (program, reactor) = asks::<(bool, Question)>(1).unwrap();
+            let (program, reactor) = request_queue::<(bool, Question)>(1).unwrap();
             let asker = thread::spawn(move || {
                 let (reply, answer) = sync_channel(3);
                 let mut asked = 1;
                 for _ in 0..2 {
                     match program.try_put((false, reply.clone())) {
                         Ok(()) => asked += 1,
-                        Err(NotPut::Full((_, back))) => drop(back),
-                        Err(NotPut::Gone(_)) => panic!("the reactor is there"),
+                        Err(NotQueued::Full((_, back))) => drop(back),
+                        Err(NotQueued::Gone(_)) => panic!("the reactor is there"),
                     }
                 }
                 assert!(program.put((true, reply)));
@@ -146,7 +146,7 @@ fn who_does_not_wait_is_told_that_the_queue_is_full() {
             let program = asker.join().unwrap();
             drop(reactor);
             let gone = program.try_put((false, sync_channel(1).0));
-            assert!(matches!(gone, Err(NotPut::Gone(_))));
+            assert!(matches!(gone, Err(NotQueued::Gone(_))));
         },
         RUNS,
     );

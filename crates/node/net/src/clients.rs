@@ -13,7 +13,7 @@ use quorate_replica::{
 use quorate_tls::Trust;
 use rustc_hash::FxHashMap;
 
-use self::unproved::Unproved;
+use self::unproved::UnauthenticatedClients;
 use crate::{
     cx::Cx,
     gates::Accepted,
@@ -43,7 +43,7 @@ pub(crate) struct Clients {
     /// Total bytes in the backlogs of all clients.
     backlog_bytes: usize,
     /// Rate limit of the log line about clients that use too much memory.
-    hoarders: Seldom,
+    shed_log: Seldom,
     /// Rate limit of the log line about reset connections.
     resets: Seldom,
     /// Clients that are not read at the moment: their front accepts no input, or reading is
@@ -56,7 +56,7 @@ pub(crate) struct Clients {
     /// Clients with output to send.
     dirty: Vec<ConnectionId>,
     /// Unauthenticated connections, of which the front does not know yet.
-    unproved: Unproved,
+    unproved: UnauthenticatedClients,
     pub(crate) stats: Stats,
 }
 
@@ -68,7 +68,7 @@ struct Client {
     backlog: Vec<u8>,
     stage: Stage,
     /// The last byte was received, but the front has not been notified yet.
-    end_untold: bool,
+    is_end_unreported: bool,
     interest: Interest,
     paused: bool,
     /// The socket is full.
@@ -88,13 +88,13 @@ enum Stage {
 impl Clients {
     pub(crate) fn new(limits: Limits, trust: Option<Trust>) -> Self {
         Self {
-            unproved: Unproved::new(trust),
+            unproved: UnauthenticatedClients::new(trust),
             limits,
             connections: FxHashMap::default(),
             next_id: 1,
             scratch: vec![0; READ_BYTES],
             backlog_bytes: 0,
-            hoarders: Seldom::default(),
+            shed_log: Seldom::default(),
             resets: Seldom::default(),
             paused: Vec::new(),
             held: false,
@@ -151,7 +151,7 @@ impl Clients {
             token,
             backlog: Vec::new(),
             stage: Stage::Open,
-            end_untold: false,
+            is_end_unreported: false,
             interest: Interest::READ,
             paused: false,
             blocked: false,
@@ -217,7 +217,7 @@ impl Clients {
             if self.connections.get(&id).is_some_and(Client::holds_more) {
                 self.read_all(id, cx);
             }
-            self.tell_end(id, cx);
+            self.report_end(id, cx);
             self.watch(id, cx);
         }
     }
@@ -270,7 +270,7 @@ impl Clients {
             let Some((id, bytes)) = heaviest(total, of, clients) else {
                 return;
             };
-            if let Some(untold) = self.hoarders.say(cx.now.time) {
+            if let Some(untold) = self.shed_log.say(cx.now.time) {
                 tracing::warn!(
                     client = id.0,
                     bytes,
@@ -470,9 +470,9 @@ impl Clients {
         match client.stage {
             Stage::Open => {
                 client.stage = Stage::HalfClosed;
-                client.end_untold = true;
+                client.is_end_unreported = true;
                 self.leaving.push(id);
-                self.tell_end(id, cx);
+                self.report_end(id, cx);
                 self.watch(id, cx);
             }
             Stage::HalfClosed => {}
@@ -481,10 +481,10 @@ impl Clients {
     }
 
     /// Notifies the front of the client's last byte once it has consumed all data before it.
-    fn tell_end(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
+    fn report_end(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
         if let Some(client) = self.connections.get_mut(&id)
             && client.backlog.is_empty()
-            && std::mem::take(&mut client.end_untold)
+            && std::mem::take(&mut client.is_end_unreported)
         {
             let (front, mut requests) = cx.host.front_and_requests(cx.now);
             front.half_closed(id, &mut requests);

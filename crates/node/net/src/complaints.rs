@@ -7,11 +7,11 @@ const COMPLAINTS_MAX: usize = 256;
 
 /// Problems already logged, by subject.
 #[derive(Debug, Default)]
-pub(crate) struct Complaints {
+pub(crate) struct LoggedProblems {
     said: BTreeSet<(String, String)>,
 }
 
-impl Complaints {
+impl LoggedProblems {
     /// Returns whether this problem is new and should be logged. Once the limit is reached, nothing
     /// counts as new.
     pub(crate) fn is_new(&mut self, about: &str, what: &str) -> bool {
@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn a_complaint_is_new_once_and_again_after_it_was_settled() {
-        let mut complaints = Complaints::default();
+        let mut complaints = LoggedProblems::default();
         assert!(complaints.is_new("node 2", "foreign"));
         assert!(!complaints.is_new("node 2", "foreign"));
         assert!(complaints.is_new("node 2", "too new"));
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn strangers_cannot_fill_the_memory() {
-        let mut complaints = Complaints::default();
+        let mut complaints = LoggedProblems::default();
         let new = (0..10_000).filter(|n| complaints.is_new(&n.to_string(), "noise")).count();
         assert_eq!((new, complaints.said.len()), (COMPLAINTS_MAX, COMPLAINTS_MAX));
     }

@@ -32,7 +32,7 @@ type HeldAsker = (Time, SyncSender<Result<Vec<u8>, HeldError>>);
 
 /// Callers waiting for results. Expired callers are skipped.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct WaitingCallers {
     waiting_max: usize,
     transfer: Option<SyncSender<Result<NodeId, Refusal>>>,
     /// Callers waiting for a probe; all share one attempt.
@@ -49,7 +49,7 @@ pub(crate) struct Desk {
     questions: Vec<Question>,
 }
 
-impl Desk {
+impl WaitingCallers {
     /// Allows `waiting_max` waiting callers each for a probe, for a snapshot, for the group, and
     /// for stream bytes.
     pub(crate) const fn new(waiting_max: usize) -> Self {

@@ -18,7 +18,7 @@ use std::{
 
 use quorate_device::Members;
 use quorate_device::xdp::Hook;
-use quorate_replica::Ladder;
+use quorate_replica::DeviceSource;
 
 use crate::{
     handle::Shared,
@@ -28,15 +28,15 @@ use crate::{
         sockets::{LOOPBACK, interface_of},
     },
 };
-use boxes::Way;
-use by_udp::ByUdp;
-use ladder::{Rung, Rungs};
-pub(crate) use waiting::Waiting;
+use boxes::ExternalTransport;
+use by_udp::UdpCandidate;
+use ladder::{Candidate, Candidates};
+pub(crate) use waiting::DeviceWakeup;
 
 /// Number of slots that each program stores.
 const CELLS: u32 = 1 << 12;
 /// Payload capacity of a frame: with all headers 1512 bytes, in an Ethernet frame of 1526.
-const ROOM_BYTES: usize = 1408;
+const PAYLOAD_BYTES_MAX: usize = 1408;
 /// Maximum number of frames queued for the reactor by a device that is a thread.
 const TAP_FRAMES: usize = 1 << 13;
 
@@ -55,20 +55,20 @@ pub enum Kind {
     /// In the kernel by tc only; falls back to the thread.
     Tc,
     /// External device processes; falls back to a thread that uses the same frames.
-    Box(BoxOf),
+    Box(ExternalDevice),
 }
 
 /// An external device: two processes that map frames to frames, and may represent any hardware that
 /// does.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct BoxOf {
+pub struct ExternalDevice {
     kind: &'static str,
     /// The command. The name of the program replaces `{}` in any word, or is appended if no word
     /// has it.
     words: Vec<String>,
 }
 
-impl BoxOf {
+impl ExternalDevice {
     /// Parses `process:COMMAND`, `rtl:FOLDER` (as built by Verilator), or `p4`, which this binary
     /// runs itself.
     fn named(name: &str) -> Option<Self> {
@@ -118,16 +118,16 @@ impl Kind {
             "packet" => Some(Self::Packet),
             "kernel" => Some(Self::Kernel),
             "tc" => Some(Self::Tc),
-            name => BoxOf::named(name).map(Self::Box),
+            name => ExternalDevice::named(name).map(Self::Box),
         }
     }
 
     /// Makes `launcher` run all programs of an external device: their command is appended to it.
     #[must_use]
-    pub fn under(self, launcher: &[String]) -> Self {
+    pub fn with_launcher(self, launcher: &[String]) -> Self {
         match self {
-            Self::Box(BoxOf { kind, words }) => {
-                Self::Box(BoxOf { kind, words: [launcher, &words].concat() })
+            Self::Box(ExternalDevice { kind, words }) => {
+                Self::Box(ExternalDevice { kind, words: [launcher, &words].concat() })
             }
             other => other,
         }
@@ -194,7 +194,7 @@ impl Refused {
 /// Candidate devices of a node.
 #[derive(Debug)]
 pub(crate) struct Bound {
-    rungs: Vec<Rung>,
+    rungs: Vec<Candidate>,
     not: Vec<String>,
     members: Members,
 }
@@ -202,9 +202,9 @@ pub(crate) struct Bound {
 /// Handles of a device: the fallback list for the replica, the feed of members, and the descriptors
 /// that wake the reactor.
 pub(crate) struct Started {
-    pub(crate) ladder: Box<dyn Ladder>,
-    pub(crate) following: Following,
-    pub(crate) waiting: Arc<Waiting>,
+    pub(crate) ladder: Box<dyn DeviceSource>,
+    pub(crate) following: MemberFeed,
+    pub(crate) waiting: Arc<DeviceWakeup>,
 }
 
 impl Bound {
@@ -218,14 +218,14 @@ impl Bound {
             return Ok(None);
         }
         let mut bound = Self { rungs: Vec::new(), not: Vec::new(), members: Members::default() };
-        let by_udp = ByUdp::place(wanted, peers);
+        let by_udp = UdpCandidate::place(wanted, peers);
         let by_udp = if *kind == Kind::Udp { Ok(by_udp?) } else { by_udp };
         if !peers.ip().is_loopback() && !wanted.trusted {
             return Err(Refused::Untrusted(kind.name()));
         }
         if *kind == Kind::Udp {
-            let udp = ByUdp::bind(by_udp?, &bound.members)?;
-            bound.rungs.push(Rung::Udp(udp));
+            let udp = UdpCandidate::bind(by_udp?, &bound.members)?;
+            bound.rungs.push(Candidate::Udp(udp));
             return Ok(Some(bound));
         }
         let interface =
@@ -234,13 +234,13 @@ impl Bound {
             // All members share this limit, since they reach each other on this interface.
             let why = "a machine does not hear its own frames, and this interface has no others";
             bound.not.push(format!("not by frames at {LOOPBACK}: {why}"));
-            match by_udp.and_then(|at| ByUdp::bind(at, &bound.members)) {
+            match by_udp.and_then(|at| UdpCandidate::bind(at, &bound.members)) {
                 Ok(udp) => {
                     let later = udp.later();
-                    let unused = bound.push_box(kind, Way::Udp(udp));
+                    let unused = bound.push_box(kind, ExternalTransport::Udp(udp));
                     bound.rungs.push(match unused {
-                        Some(Way::Udp(udp)) => Rung::Udp(udp),
-                        _ => Rung::Udp(later),
+                        Some(ExternalTransport::Udp(udp)) => Candidate::Udp(udp),
+                        _ => Candidate::Udp(later),
                     });
                 }
                 Err(refused) => bound.not.push(format!("not by datagrams: {refused}")),
@@ -249,38 +249,38 @@ impl Bound {
         }
         if !kind.hooks().is_empty() {
             let hooks = kind.hooks().to_vec();
-            bound.rungs.push(Rung::Kernel { interface: interface.clone(), hooks, hook: None });
+            bound.rungs.push(Candidate::Kernel { interface: interface.clone(), hooks, hook: None });
         }
-        bound.push_box(kind, Way::Frames(interface.clone()));
-        bound.rungs.push(Rung::Packet(interface));
+        bound.push_box(kind, ExternalTransport::Frames(interface.clone()));
+        bound.rungs.push(Candidate::Packet(interface));
         Ok(Some(bound))
     }
 
     /// Adds an external device over this transport if one is configured; otherwise returns the
     /// transport.
-    fn push_box(&mut self, kind: &Kind, way: Way) -> Option<Way> {
+    fn push_box(&mut self, kind: &Kind, way: ExternalTransport) -> Option<ExternalTransport> {
         let Kind::Box(one) = kind else {
             return Some(way);
         };
-        self.rungs.push(Rung::Box(one.clone(), way));
+        self.rungs.push(Candidate::Box(one.clone(), way));
         None
     }
 
     /// Makes the fallback list ready for use.
     pub(crate) fn start(self, identity: &Identity, shared: Arc<Shared>) -> io::Result<Started> {
-        let waiting = Arc::new(Waiting::new(shared)?);
-        let rungs = Rungs {
+        let waiting = Arc::new(DeviceWakeup::new(shared)?);
+        let rungs = Candidates {
             rungs: self.rungs,
             not: self.not,
             cluster: identity.cluster,
             boot: identity.boot,
             waiting: Arc::clone(&waiting),
             at: 0,
-            climbs: 0,
+            devices_started: 0,
         };
         Ok(Started {
             ladder: Box::new(rungs),
-            following: Following { members: self.members, told: Vec::new() },
+            following: MemberFeed { members: self.members, told: Vec::new() },
             waiting,
         })
     }
@@ -314,12 +314,12 @@ fn group_of(cluster: u128) -> u32 {
 
 /// Keeps a device informed of the members.
 #[derive(Debug)]
-pub(crate) struct Following {
+pub(crate) struct MemberFeed {
     members: Members,
     told: Vec<SocketAddrV4>,
 }
 
-impl Following {
+impl MemberFeed {
     /// Sets the addresses of the reachable peers.
     pub(crate) fn follow(&mut self, peers: impl Iterator<Item = SocketAddrV4>) {
         let mut now: Vec<SocketAddrV4> = peers.collect();
@@ -335,7 +335,7 @@ impl Following {
 mod tests {
     use quorate_replica::status::Way;
 
-    use super::{boxes::Way as By, *};
+    use super::{boxes::ExternalTransport as By, *};
 
     #[test]
     fn boxes_have_names_and_commands() {
@@ -362,7 +362,7 @@ mod tests {
         let kind = Kind::named("process:none").unwrap();
         let bound = Bound::open(&kind, &wanted(Way::Tcp, false), "127.0.0.1:0".parse().unwrap());
         let rungs = bound.unwrap().unwrap().rungs;
-        assert!(matches!(rungs[..], [Rung::Box(_, By::Udp(_)), Rung::Udp(_)]));
+        assert!(matches!(rungs[..], [Candidate::Box(_, By::Udp(_)), Candidate::Udp(_)]));
     }
 
     fn wanted(way: Way, trusted: bool) -> Wanted {

@@ -170,7 +170,7 @@ pub(crate) enum Question {
 
 /// Messages without a response.
 #[derive(Debug)]
-pub(crate) enum News {
+pub(crate) enum Notification {
     /// The result of a name look-up. At most one look-up per peer runs, which bounds their number.
     Resolved(Resolved),
     /// A new version of the file with the datagram keys; it is edited by hand.
@@ -186,7 +186,7 @@ pub(crate) struct Resolved {
 }
 
 /// State shared by the handles and the reactor.
-pub(crate) type Shared = Mailbox<Command, News>;
+pub(crate) type Shared = Mailbox<Command, Notification>;
 
 impl Handle {
     pub(crate) const fn new(shared: Arc<Shared>) -> Self {
@@ -293,7 +293,7 @@ impl Handle {
     /// Announces a new version of the file with the datagram keys: a new key is accepted at once,
     /// and used for sending once every peer has it ([pkt-3]).
     pub fn rekey(&self, file: KeyFile) {
-        self.shared.tell(News::Keys(file));
+        self.shared.tell(Notification::Keys(file));
     }
 
     /// Tells the reactor to finish accepted work and stop. Returns at once.

@@ -38,7 +38,7 @@ pub mod spin;
 mod sync;
 mod wake;
 
-pub use asks::{Asked, Asks, NotPut, asks};
+pub use asks::{NotQueued, RequestReceiver, RequestSender, request_queue};
 pub use handle::{
     GroupError, Handle, HeldError, Metrics, SnapshotError, TransferError, Unanswered,
 };

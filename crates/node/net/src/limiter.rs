@@ -14,14 +14,14 @@ const KINDS_MAX: usize = 256;
 #[derive(Debug)]
 pub struct Limiter<K, L> {
     every_ms: u64,
-    said: BTreeMap<K, Said<L>>,
+    said: BTreeMap<K, KindState<L>>,
     /// Time at which the first buffered line is due.
     due: Option<Time>,
 }
 
 /// Lines of one kind in the current window.
 #[derive(Debug)]
-struct Said<L> {
+struct KindState<L> {
     began: Time,
     count: u32,
     held: Option<L>,
@@ -48,8 +48,12 @@ impl<K: Ord, L> Limiter<K, L> {
                 return None;
             }
         }
-        let said =
-            self.said.entry(kind).or_insert(Said { began: now, count: 0, held: None, left_out: 0 });
+        let said = self.said.entry(kind).or_insert(KindState {
+            began: now,
+            count: 0,
+            held: None,
+            left_out: 0,
+        });
         let end = said.began.plus_ms(self.every_ms);
         if now >= end {
             (said.began, said.count) = (now, 0);

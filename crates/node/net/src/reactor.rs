@@ -14,15 +14,15 @@ use crate::{
     clients::Clients,
     clock::Started,
     cx::{Cx, PeerCx},
-    desk::Desk,
-    device::{self, Following},
+    desk::WaitingCallers,
+    device::{self, MemberFeed},
     gates::Gates,
-    handle::{Handle, Metrics, News, Shared},
+    handle::{Handle, Metrics, Notification, Shared},
     host::{Host, Now},
     identity::{Identity, PeerAddress},
     limits::Limits,
     listen::Listeners,
-    plane::packets::PacketSide,
+    plane::packets::PacketPlane,
     poller::{Events, Interest, Ready},
     sources::{Source, Sources},
     spin::Spinning,
@@ -51,7 +51,7 @@ pub struct Reactor<H> {
     gates: Gates,
     peers: Peers,
     clients: Clients,
-    desk: Desk,
+    desk: WaitingCallers,
     shared: Arc<Shared>,
     stats: Stats,
     started: Started,
@@ -59,7 +59,7 @@ pub struct Reactor<H> {
     /// Latest time of the next poll of the host.
     host_wake: Option<Time>,
     /// Feed of members for the device, if there is one.
-    device: Option<Following>,
+    device: Option<MemberFeed>,
     /// Timeout for accepted work to finish after a stop was requested.
     stop_ms: u64,
     /// Deadline of a requested stop.
@@ -106,7 +106,7 @@ impl<H: Host> Reactor<H> {
         let trust = listeners.trust().cloned();
         let datagrams = listeners.take_datagrams();
         let packets = datagrams
-            .map(|datagrams| PacketSide::new(datagrams, &identity, seed, &mut sources))
+            .map(|datagrams| PacketPlane::new(datagrams, &identity, seed, &mut sources))
             .transpose()?;
         let reactor = Self {
             host,
@@ -120,7 +120,7 @@ impl<H: Host> Reactor<H> {
                 trust.clone(),
                 seed,
             ),
-            desk: Desk::new(limits.commands_max),
+            desk: WaitingCallers::new(limits.commands_max),
             spinning: Spinning::new(limits.spin),
             device,
             stop_ms: limits.stop_ms,
@@ -301,8 +301,8 @@ impl<H: Host> Reactor<H> {
         let mail = self.shared.take();
         for news in mail.news {
             match news {
-                News::Resolved(resolved) => self.peers.on_resolved(resolved, now),
-                News::Keys(file) => self.peers.rekey(&file, now),
+                Notification::Resolved(resolved) => self.peers.on_resolved(resolved, now),
+                Notification::Keys(file) => self.peers.rekey(&file, now),
             }
         }
         for command in mail.questions {

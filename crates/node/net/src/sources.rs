@@ -19,7 +19,7 @@ new_key_type! {
 
 /// Socket of a plane of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hears {
+pub(crate) enum DatagramSocket {
     /// The socket for datagrams addressed to this node.
     One,
     /// The socket of the group.
@@ -43,7 +43,7 @@ pub(crate) enum Source {
     RawListener,
     Link(LinkId),
     /// A socket of a plane of packets.
-    Datagrams(Hears),
+    Datagrams(DatagramSocket),
     Client(ConnectionId),
     /// An unauthenticated client connection.
     Unproved(ConnectionId),
@@ -82,7 +82,7 @@ impl Sources {
     }
 
     /// Changes the meaning of a watched descriptor.
-    pub(crate) fn becomes(&mut self, token: Token, source: Source) {
+    pub(crate) fn set_source(&mut self, token: Token, source: Source) {
         if let Some(place) = self.table.get_mut(token) {
             *place = source;
         }

@@ -15,7 +15,7 @@ use quorate_core::{
     value::Value,
     witness::{Memory, STEPS_MAX, Written},
 };
-use quorate_log::{Log, LogError, LogOptions, Reading, Recovery};
+use quorate_log::{Log, LogError, LogOptions, ReadProgress, Recovery};
 use quorate_replica::{
     Replica, ReplicaOptions, front::Front, open::OpenError, service::StateMachine,
     status::Addresses,
@@ -34,7 +34,7 @@ pub enum Step<'a> {
     /// The disk of the log is open; the text has its driver and the reason.
     Disk(&'a str),
     /// Progress of reading the log.
-    Reading(Reading),
+    Reading(ReadProgress),
     /// The last stop was unclean and votes may be forgotten, so the node starts in this new
     /// incarnation.
     Forgot(Incarnation),
@@ -322,7 +322,7 @@ fn open_log<H: Home>(
     starter.hear(Step::Lost(&places));
     drop(log);
     options.incarnation = for_room(starter, |_| Ok(identity.rise_above(heard)?))?;
-    options.owns_up = true;
+    options.is_loss_known = true;
     starter.hear(Step::Replaced(options.incarnation));
     for_room(starter, |starter| open_once(identity, options, starter))
 }
@@ -345,7 +345,7 @@ fn open_once<H: Home>(
     let disk = identity.home_mut().open_disk(tell);
     let disk = disk.map_err(LogError::Disk)?;
     let tell = &mut |reading| starter.hear(Step::Reading(reading));
-    Ok(Log::open_telling(disk, options, tell)?)
+    Ok(Log::open_with_progress(disk, options, tell)?)
 }
 
 fn replica_options<H: Home>(

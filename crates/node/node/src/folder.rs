@@ -7,7 +7,9 @@ use std::{
     time::Duration,
 };
 
-use quorate_log::disk::{DataFolder, DiskError, Family, FileDisk, SmallFiles, Want, temporary};
+use quorate_log::disk::{
+    DataFolder, DiskError, DriverChoice, Family, FileDisk, SmallFiles, temporary,
+};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::{
@@ -30,7 +32,7 @@ pub struct LockedFolder {
     /// Minimum duration of a flush, for measurements.
     flush: Duration,
     /// Disk driver.
-    engine: Want,
+    engine: DriverChoice,
 }
 
 impl LockedFolder {
@@ -111,13 +113,13 @@ impl LockedFolder {
             files: DataFolder::new(folder),
             lock: lock(folder)?,
             flush: Duration::ZERO,
-            engine: Want::Auto,
+            engine: DriverChoice::Auto,
         })
     }
 
     /// Sets the disk driver, and the minimum duration of a flush for measurements.
     #[must_use]
-    pub fn with_disk(self, engine: Want, flush: Duration) -> Self {
+    pub fn with_disk(self, engine: DriverChoice, flush: Duration) -> Self {
         Self { flush, engine, ..self }
     }
 

@@ -23,7 +23,7 @@ use quorate_core::{
 };
 use quorate_log::disk::{FileId, Position};
 use quorate_replica::{
-    Clock, Hops, Ladder, NotRead, Probed, StreamHold,
+    Clock, DeviceSource, Hops, NotRead, Probed, StreamHold,
     backup::{Header, Held, Parts, Unreadable},
     front::{Front, Requests},
     group::asking::{self, Answer, Ask, Members, PeerTable},
@@ -344,7 +344,7 @@ pub trait Host: PeerSide + ClientSide + OperatorSide {
     }
 
     /// Sets the devices that this node owns from now on ([offload-5]).
-    fn lend_device(&mut self, devices: Box<dyn Ladder>) {
+    fn lend_device(&mut self, devices: Box<dyn DeviceSource>) {
         let _ = devices;
     }
 

@@ -388,7 +388,7 @@ impl<H: Home> Identity<H> {
     /// [lie-5] Reserves a new incarnation and boot number, above the remembered ones, for the next
     /// process; durable when this returns. This process continues in its present incarnation,
     /// without a vote.
-    pub fn owe(&mut self, remembered: Memory) -> Result<(), IdentityError> {
+    pub fn reserve_for_next(&mut self, remembered: Memory) -> Result<(), IdentityError> {
         let before = self.owed;
         let next = next_incarnation(self.state.incarnation.max(remembered.written.incarnation))?;
         let (incarnation, boot) = before.unwrap_or_default();

@@ -82,7 +82,7 @@ fn a_new_incarnation_is_above_those_that_were_heard_of() {
 fn an_incarnation_that_is_owed_is_that_of_the_next_process() {
     let folder = tempfile::tempdir().unwrap();
     let mut identity = create(folder.path(), founding()).unwrap();
-    identity.owe(memory(0, 7)).unwrap();
+    identity.reserve_for_next(memory(0, 7)).unwrap();
     identity.mark_level(Level::NEWEST).unwrap();
     assert_eq!((identity.incarnation(), identity.boot()), (Incarnation(0), 0));
     drop(identity);

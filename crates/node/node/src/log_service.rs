@@ -73,7 +73,7 @@ enum Ended {
     InMemory(Slot),
     Failed(Failure),
     /// The client requested the introduction of this node.
-    Asked,
+    IntroductionRequested,
     /// State of the log, for a client of devices.
     Stands(Box<[u8; lent::STAND_BYTES]>),
     /// The request was accepted.
@@ -142,7 +142,7 @@ impl Connection {
                 Ended::Class(class) => {
                     frames::reply(Status::Done, class.as_bytes(), &mut self.output);
                 }
-                Ended::Asked => {
+                Ended::IntroductionRequested => {
                     frames::reply(Status::Done, introduction.as_bytes(), &mut self.output);
                 }
             }
@@ -204,7 +204,7 @@ fn take_commands(
         match frames::find(&input[used..], bytes_max) {
             Found::Incomplete => break,
             Found::TooLong if input[used..].starts_with(QUESTION) => {
-                client.open.push_back(Some(Ended::Asked));
+                client.open.push_back(Some(Ended::IntroductionRequested));
                 used += QUESTION.len();
             }
             Found::TooLong if classes::begins(&input[used..]) => {
@@ -396,7 +396,7 @@ impl Front for FrameFront {
 #[cfg(test)]
 mod tests {
     use quorate_replica::front::{SessionId, Tag};
-    use quorate_testbed::asked::Asked as Replica;
+    use quorate_testbed::asked::FakeReplica as Replica;
 
     use super::*;
 

@@ -15,7 +15,7 @@ use quorate_core::{
     witness::Memory,
 };
 use quorate_replica::{
-    Clock, Hops, Ladder, Probed, Replica, StreamHold,
+    Clock, DeviceSource, Hops, Probed, Replica, StreamHold,
     events::Event,
     front::{Front, Requests},
     group::{
@@ -61,7 +61,7 @@ pub struct NodeHost<H: Home, S: StateMachine, F> {
     /// Time of the last turn as Unix time in milliseconds.
     wall_ms: u64,
     /// The network has received the addresses of the previous process.
-    told: bool,
+    has_sent_table: bool,
     /// Most peers claim that this node was removed.
     told_removed: bool,
     /// Time of the next write of the identity, which lags behind the decisions.
@@ -99,7 +99,7 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
             listener,
             time: Time(0),
             wall_ms: 0,
-            told: false,
+            has_sent_table: false,
             told_removed: false,
             write_at: None,
             too_old: None,
@@ -154,7 +154,7 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
             return false;
         }
         let book = known.followed_by(&table, at);
-        if book.says_same(known) || book.check().is_err() {
+        if book.has_same_contents(known) || book.check().is_err() {
             return false;
         }
         self.identity.set_book(book);
@@ -193,7 +193,7 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         match self.fell_behind {
             Some(remembered) if self.write_at.is_none_or(|at| now >= at) => {
                 self.write_at = Some(now.plus_ms(WRITE_RETRY_MS));
-                self.identity.owe(remembered)?;
+                self.identity.reserve_for_next(remembered)?;
                 self.fell_behind = None;
                 Ok(())
             }
@@ -307,7 +307,7 @@ impl<H: Home, S: StateMachine, F: Front> PeerSide for NodeHost<H, S, F> {
     }
 
     fn take_table(&mut self) -> Option<PeerTable> {
-        let told = std::mem::replace(&mut self.told, true);
+        let told = std::mem::replace(&mut self.has_sent_table, true);
         let changed = self.follow_group();
         (changed || !told).then(|| self.identity.book().table())
     }
@@ -487,7 +487,7 @@ impl<H: Home, S: StateMachine, F: Front> Host for NodeHost<H, S, F> {
         self.replica.hops()
     }
 
-    fn lend_device(&mut self, devices: Box<dyn Ladder>) {
+    fn lend_device(&mut self, devices: Box<dyn DeviceSource>) {
         self.replica.lend_device(devices);
     }
 

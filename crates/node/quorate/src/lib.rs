@@ -45,7 +45,7 @@ pub mod members {
 
 /// Password hashing. It is slow, so call it on a thread that may block.
 pub mod password {
-    pub use quorate_access::{password::*, users::NOBODYS};
+    pub use quorate_access::{password::*, users::UNMATCHABLE_HASH};
 }
 
 pub use quorate_core::{node_id::NodeId, record::Class, slot::Slot};

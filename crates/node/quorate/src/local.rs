@@ -8,7 +8,7 @@ use std::{
 };
 
 use quorate_access::{Role, Users, Who};
-use quorate_net::{Asked, Asks, NotPut, Wake, asks};
+use quorate_net::{NotQueued, RequestReceiver, RequestSender, Wake, request_queue};
 use quorate_replica::front::{
     Completion, ConnectionId, Endpoints, Failure, Front, Patience, Requests, Sequenced, SessionId,
     Tag,
@@ -119,7 +119,7 @@ struct Shared {
 /// same replica.
 #[derive(Clone)]
 pub struct Local {
-    asks: Arc<Asks<Ask>>,
+    asks: Arc<RequestSender<Ask>>,
     shared: Arc<Shared>,
 }
 
@@ -133,7 +133,8 @@ impl fmt::Debug for Local {
 /// with additional fronts: the requesting end, and the front for the node. [`LocalFront::wake`]
 /// must be added to the node's wakes.
 pub fn local() -> Result<(Local, LocalFront), Error> {
-    let (asks, asked) = asks(WAITING_MAX).map_err(|error| Error::io("make an eventfd", &error))?;
+    let (asks, asked) =
+        request_queue(WAITING_MAX).map_err(|error| Error::io("make an eventfd", &error))?;
     let shared = Arc::<Shared>::default();
     let front = LocalFront::new(asked, Arc::clone(&shared));
     let asks = Arc::new(asks);
@@ -252,8 +253,8 @@ impl Local {
         let answer = Answer::new(|result| done(result.map(reply).map_err(NotDone)));
         let (ask, failure) = match self.asks.try_put(Ask { wanted, answer }) {
             Ok(()) => return Ok(()),
-            Err(NotPut::Full(ask)) => (ask, Failure::Busy),
-            Err(NotPut::Gone(ask)) => (ask, Failure::Stopping),
+            Err(NotQueued::Full(ask)) => (ask, Failure::Busy),
+            Err(NotQueued::Gone(ask)) => (ask, Failure::Stopping),
         };
         ask.answer.withdraw();
         Err(NotDone(failure))
@@ -327,7 +328,7 @@ struct Open {
 
 /// The reactor's end for a program's requests.
 pub struct LocalFront {
-    asks: Asked<Ask>,
+    asks: RequestReceiver<Ask>,
     open: BTreeMap<Tag, Open>,
     last: u64,
     /// Requests may be left for the next turn.
@@ -347,7 +348,7 @@ impl fmt::Debug for LocalFront {
 }
 
 impl LocalFront {
-    fn new(asks: Asked<Ask>, shared: Arc<Shared>) -> Self {
+    fn new(asks: RequestReceiver<Ask>, shared: Arc<Shared>) -> Self {
         Self {
             asks,
             open: BTreeMap::new(),

@@ -4,7 +4,7 @@ use std::{path::PathBuf, thread, time::Duration};
 
 use quorate_core::{lease::Leases, node_id::NodeId, record::Class, slot::Slot, witness::Memory};
 use quorate_log::disk::Family;
-use quorate_log::{LINGER_BYTES, LogOptions, Reading, Recovery};
+use quorate_log::{LINGER_BYTES, LogOptions, ReadProgress, Recovery};
 use quorate_net::{
     Identity as NetIdentity, Limits, PeerAddress, RECALL_PATIENCE, Settings as NetSettings, recall,
 };
@@ -31,7 +31,7 @@ pub enum Opening<'a> {
     /// A disk driver was chosen; the text has its name and the reason.
     Disk(&'a str),
     /// Progress of reading the log.
-    ReadingLog(Reading),
+    ReadingLog(ReadProgress),
     /// Waiting for the condition in the text.
     Waiting(&'a str),
 }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use quorate_access::{Checker, password};
-use quorate_net::{Asked, Asks, Wake, asks};
+use quorate_net::{RequestReceiver, RequestSender, Wake, request_queue};
 
 /// Maximum number of passwords queued. Further ones are refused, so a client that guesses delays
 /// others by a few seconds at most.
@@ -26,7 +26,7 @@ struct Job {
 /// The reactor's end.
 pub struct Passwords {
     jobs: SyncSender<Job>,
-    verdicts: Asked<(u64, bool)>,
+    verdicts: RequestReceiver<(u64, bool)>,
     /// Passwords sent to the thread without a verdict yet; at zero the queue of verdicts is not
     /// read.
     open: usize,
@@ -44,7 +44,7 @@ impl Passwords {
     pub fn start() -> io::Result<Self> {
         let (jobs, waiting) = sync_channel(WAITING_MAX);
         // A blocked reactor blocks this thread, and no other.
-        let (told, verdicts) = asks(WAITING_MAX)?;
+        let (told, verdicts) = request_queue(WAITING_MAX)?;
         thread::Builder::new().name("passwords".to_owned()).spawn(move || work(&waiting, &told))?;
         Ok(Self { jobs, verdicts, open: 0 })
     }
@@ -55,7 +55,7 @@ impl Passwords {
     }
 }
 
-fn work(waiting: &Receiver<Job>, told: &Asks<(u64, bool)>) {
+fn work(waiting: &Receiver<Job>, told: &RequestSender<(u64, bool)>) {
     for job in waiting {
         let fits = password::fits(&job.hash, &job.password);
         if !told.put((job.ticket, fits)) {

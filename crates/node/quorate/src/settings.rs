@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use quorate_core::{node_id::NodeId, record::Class};
-use quorate_log::disk::Want;
+use quorate_log::disk::DriverChoice;
 use quorate_net::Spin;
 use quorate_node::{founding::Wanted, identity::Expected, terms::Terms};
 use quorate_replica::{
@@ -84,7 +84,7 @@ pub struct Settings {
     /// Busy polling before the node sleeps: off, or its duration.
     pub spin: Spin,
     /// Disk driver for the log and for the store of streams.
-    pub engine: Want,
+    pub engine: DriverChoice,
     /// Protection against unauthorized access. Without certificates, only this machine can reach
     /// the node, unless the network is declared trusted.
     pub protection: Protection,
@@ -128,7 +128,7 @@ impl Settings {
             disk_flush: Duration::ZERO,
             hops: false,
             spin: Spin::Auto,
-            engine: Want::Auto,
+            engine: DriverChoice::Auto,
             protection: Protection::Loopback,
         }
     }

@@ -14,7 +14,7 @@ mod held;
 #[cfg(test)]
 mod tests;
 
-pub use brought::{Brought, Source};
+pub use brought::{ImportedBackup, Source};
 pub use checked::{Checked, Each, check};
 pub use encoded::Encoded;
 pub use file::{Bad, Encoder, Header, Next, Reader, Summary};

@@ -206,7 +206,7 @@ impl CatchingUp {
         if self.repair.wake_at().is_none_or(|at| at > now) {
             return;
         }
-        if let Some((to, range)) = self.repair.question(now, &peers.ids()) {
+        if let Some((to, range)) = self.repair.next_request(now, &peers.ids()) {
             let message = Message::CatchupRequest { range };
             let frame = Frame::Protocol { message, bytes: None };
             out.send(to, Lane::Control, &frame);
@@ -323,11 +323,11 @@ impl CatchingUp {
         if payload.is_none() && value.has_bytes() {
             return Served::NotHere;
         }
-        self.teach(to, range, value, payload.as_ref(), out)
+        self.send_decided(to, range, value, payload.as_ref(), out)
     }
 
     /// Sends a peer the part of a decided value that is next for it.
-    fn teach(
+    fn send_decided(
         &mut self,
         to: NodeId,
         range: SlotRange,
@@ -377,7 +377,7 @@ impl CatchingUp {
                 Body::Places(_) => None,
             };
             let payload = bytes.filter(|_| value.has_bytes()).map(Payload::new);
-            match self.teach(to, range, value, payload.as_ref(), out) {
+            match self.send_decided(to, range, value, payload.as_ref(), out) {
                 Served::Sent(_) => {}
                 Served::NoRoom | Served::NotHere => return false,
             }

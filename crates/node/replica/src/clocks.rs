@@ -48,12 +48,12 @@ pub struct Off {
 
 /// Latest readings of one clock, received from another node.
 #[derive(Debug, Default)]
-struct Words {
+struct ClockReadings {
     offsets: VecDeque<i64>,
     at: Time,
 }
 
-impl Words {
+impl ClockReadings {
     /// Adds a reading; 0 means that there is none.
     fn take(&mut self, now: Time, shown_ms: u64) {
         if shown_ms > 0 {
@@ -85,12 +85,12 @@ fn shown(now: Time, offset: i64) -> u64 {
 /// Readings from a node that answers heartbeats.
 #[derive(Debug, Default)]
 struct Answers {
-    wall: Words,
-    group: Words,
+    wall: ClockReadings,
+    group: ClockReadings,
 }
 
 /// A member's wall clock, and its reading of the group's clock if it has one.
-struct Voice {
+struct MemberClocks {
     weight: u64,
     wall: i64,
     group: Option<i64>,
@@ -113,7 +113,7 @@ pub(crate) struct Clocks {
     /// Offset of the group's clock; `None` if it is not known yet.
     group: Option<i64>,
     /// Readings of the group's clock received from leaders.
-    said: Words,
+    leader_readings: ClockReadings,
     reign: Option<Reign>,
     /// Readings from members that answer this node's heartbeats.
     answered: BTreeMap<NodeId, Answers>,
@@ -142,8 +142,8 @@ impl Clocks {
 
     /// Adds the leader's reading of the group's clock; 0 if the leader does not know it yet.
     pub(crate) fn on_leader(&mut self, now: Time, group_ms: u64) {
-        self.said.take(now, group_ms);
-        self.group = self.said.offset().or(self.group);
+        self.leader_readings.take(now, group_ms);
+        self.group = self.leader_readings.offset().or(self.group);
     }
 
     /// Returns the reading of this node's wall clock.
@@ -193,7 +193,7 @@ impl Clocks {
         if leads != self.reign.is_some() {
             // Earlier readings do not count: those from another leadership may be long outdated.
             self.answered.clear();
-            self.said.offsets = self.group.into_iter().collect();
+            self.leader_readings.offsets = self.group.into_iter().collect();
             self.reign = leads.then_some(Reign { since: now, settled: false, slew_at: now });
         }
         if leads {
@@ -209,7 +209,7 @@ impl Clocks {
         let Some(voices) = self.voices(now, own, configuration) else {
             return;
         };
-        let walls = middle(voices.iter().map(|voice| (voice.wall, voice.weight)));
+        let walls = weighted_median(voices.iter().map(|voice| (voice.wall, voice.weight)));
         let (Some(walls), Some(reign)) = (walls, &mut self.reign) else {
             return;
         };
@@ -217,7 +217,7 @@ impl Clocks {
             let known = voices.iter().filter_map(|voice| Some((voice.group?, voice.weight)));
             let all = voices.len() == configuration.members().len();
             let begins = all || now >= reign.since.plus_ms(BEGIN_MS);
-            self.group = middle(known).or(begins.then_some(walls));
+            self.group = weighted_median(known).or(begins.then_some(walls));
             reign.settled = self.group.is_some();
         } else if now >= reign.slew_at {
             reign.slew_at = now.plus_ms(SLEW_MS);
@@ -229,7 +229,12 @@ impl Clocks {
     }
 
     /// Returns the clocks of the members with recent readings, if they are a phase-2 quorum.
-    fn voices(&self, now: Time, own: Member, configuration: &Configuration) -> Option<Vec<Voice>> {
+    fn voices(
+        &self,
+        now: Time,
+        own: Member,
+        configuration: &Configuration,
+    ) -> Option<Vec<MemberClocks>> {
         let (mut voices, mut heard) = (Vec::new(), MemberSet::default());
         for (at, voter) in configuration.members().iter().enumerate() {
             let clocks = match voter.member == own {
@@ -240,7 +245,7 @@ impl Clocks {
                 }),
             };
             if let Some((wall, group)) = clocks {
-                voices.push(Voice { weight: u64::from(voter.weight), wall, group });
+                voices.push(MemberClocks { weight: u64::from(voter.weight), wall, group });
                 heard = heard.with(at);
             }
         }
@@ -282,7 +287,7 @@ impl Clocks {
 
 /// Returns the weighted median of these offsets: of two the lower one, so that nothing expires
 /// early because of the other.
-fn middle(offsets: impl Iterator<Item = (i64, u64)>) -> Option<i64> {
+fn weighted_median(offsets: impl Iterator<Item = (i64, u64)>) -> Option<i64> {
     let mut offsets: Vec<_> = offsets.collect();
     offsets.sort_unstable();
     let total: u64 = offsets.iter().map(|(_, weight)| weight).sum();

@@ -9,7 +9,7 @@ use crate::{
     group::Reply,
     outcome::StreamTag,
     outcome::{Completion, Failure, SessionId, Tag},
-    outlasting::Outlasting,
+    outlasting::HeldReplies,
     proposing::gather::Waiter,
     reading::evidence::Evidence,
 };
@@ -41,7 +41,7 @@ impl Ended {
     }
 
     /// Returns the next completion whose request the front has not dropped in the meantime.
-    pub(crate) fn next_wanted(
+    pub(crate) fn next_not_forgotten(
         &mut self,
         queue: &mut Completions,
     ) -> Option<(Completion<'_>, Evidence)> {
@@ -88,13 +88,13 @@ pub(crate) struct Completions {
     /// fail for this reason.
     device_is_late: bool,
     /// The queue was taken out, and a front is being notified.
-    telling: bool,
+    is_notifying: bool,
     /// Operators' requests that can be judged by the state applied now.
     judged: VecDeque<u64>,
     /// Results of operators' requests to the group, by request number.
     group: VecDeque<(u64, Result<Reply, Failure>)>,
     /// Replies held until their commands are on stable storage at a quorum.
-    outlasting: Outlasting,
+    outlasting: HeldReplies,
     /// Stream requests that are ready, or failed.
     streams: VecDeque<(StreamTag, Result<(), Failure>)>,
 }
@@ -136,14 +136,14 @@ impl Completions {
     }
 
     /// Returns the replies held until they are durable.
-    pub(crate) fn outlasting(&mut self) -> &mut Outlasting {
+    pub(crate) fn outlasting(&mut self) -> &mut HeldReplies {
         &mut self.outlasting
     }
 
     /// [class-2] Sends the replies held for slots below `to`.
     pub(crate) fn lasts(&mut self, to: Slot) {
         self.outlasting.lasts(to);
-        while let Some((tag, reply)) = self.outlasting.next_told() {
+        while let Some((tag, reply)) = self.outlasting.next_durable() {
             self.written(tag, &reply);
         }
     }
@@ -252,7 +252,7 @@ impl Completions {
     pub(crate) fn forget(&mut self, tag: Tag) {
         if let Some(at) = self.ended.list.iter().position(|(ended, _)| *ended == tag) {
             self.remove(at);
-        } else if self.open > 0 || self.telling {
+        } else if self.open > 0 || self.is_notifying {
             self.forgotten.insert(tag);
         }
     }
@@ -272,7 +272,7 @@ impl Completions {
     fn ends(&mut self, tag: Tag) -> bool {
         self.open = self.open.saturating_sub(1);
         let wanted = self.forgotten.is_empty() || !self.forgotten.remove(&tag);
-        if self.open == 0 && !self.telling {
+        if self.open == 0 && !self.is_notifying {
             self.forgotten.clear();
         }
         wanted
@@ -280,13 +280,13 @@ impl Completions {
 
     /// Takes all ended requests out of the queue; `None` if there are none.
     pub(crate) fn take(&mut self) -> Option<Ended> {
-        self.telling = !self.ended.list.is_empty();
-        self.telling.then(|| std::mem::take(&mut self.ended))
+        self.is_notifying = !self.ended.list.is_empty();
+        self.is_notifying.then(|| std::mem::take(&mut self.ended))
     }
 
     /// Returns the buffers for reuse.
     pub(crate) fn recycle(&mut self, mut ended: Ended) {
-        self.telling = false;
+        self.is_notifying = false;
         if self.open == 0 {
             self.forgotten.clear();
         }
@@ -332,9 +332,9 @@ mod tests {
         completions.written(Tag(2), b"two");
         completions.written(Tag(3), b"three");
         let mut ended = completions.take().unwrap();
-        assert!(ended.next_wanted(&mut completions).is_some());
+        assert!(ended.next_not_forgotten(&mut completions).is_some());
         completions.forget(Tag(2));
-        let next = ended.next_wanted(&mut completions);
+        let next = ended.next_not_forgotten(&mut completions);
         let next = next.map(|(completion, _)| completion);
         assert_eq!(next, Some(Completion::Written(Tag(3), b"three")));
         completions.recycle(ended);

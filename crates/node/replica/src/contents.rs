@@ -26,7 +26,7 @@ use crate::{
     contents::{
         fetches::Fetches,
         payloads::Payloads,
-        runs::{Runs, Whereabouts},
+        runs::{BytesLocation, Runs},
     },
     outbox::Outbox,
     payload::Payload,
@@ -48,7 +48,7 @@ pub(crate) enum Bytes {
 
 /// Bytes of a value as a frame delivered them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Brought<'a> {
+pub(crate) struct ReceivedBytes<'a> {
     pub(crate) bytes: &'a [u8],
     /// Checksum of the bytes, if it is known.
     pub(crate) check: Option<u32>,
@@ -56,7 +56,7 @@ pub(crate) struct Brought<'a> {
     pub(crate) body: Option<&'a Payload>,
 }
 
-impl Brought<'_> {
+impl ReceivedBytes<'_> {
     /// Returns whether these are the value's bytes in these slots ([value-2]); for a value without
     /// bytes, whether there are none. Content may have no bytes, since the table of streams decides
     /// whether it needs any.
@@ -101,7 +101,7 @@ pub(crate) struct Contents {
     /// Content whose bytes are not needed, whatever the table says. Either this node voted for it
     /// without them before its start, and the table may be older than the vote; or a full replica
     /// stated it ([aux-5]).
-    bare: Vec<(SlotRange, Value)>,
+    without_bytes: Vec<(SlotRange, Value)>,
     fetches: Fetches,
 }
 
@@ -118,7 +118,7 @@ impl Contents {
         Self {
             payloads: Payloads::new(pinned_bytes_max, recent_bytes_max),
             runs,
-            bare: Vec::new(),
+            without_bytes: Vec::new(),
             fetches: Fetches::new(retry_ms),
         }
     }
@@ -193,8 +193,8 @@ impl Contents {
                 positions.end = end;
                 let part = SlotRange::new(range.from, range.from.plus(end - positions.start));
                 match whereabouts {
-                    Whereabouts::Placed => (part, Bytes::Placed),
-                    Whereabouts::Memory => match self.runs.get(stream, &positions) {
+                    BytesLocation::Placed => (part, Bytes::Placed),
+                    BytesLocation::Memory => match self.runs.get(stream, &positions) {
                         Some(payload) => (part, Bytes::Here(payload)),
                         None => (range, Bytes::Missing),
                     },
@@ -252,7 +252,7 @@ impl Contents {
         &mut self,
         value: &Value,
         range: SlotRange,
-        brought: Brought<'_>,
+        brought: ReceivedBytes<'_>,
     ) -> Result<(), Mismatched> {
         if !brought.is_of(value, range) {
             return Err(Mismatched);
@@ -271,7 +271,7 @@ impl Contents {
         let needed = streams.may_append(stream, offset, range);
         let mut to = range.from.plus(needed.start.min(positions.end) - positions.start);
         let bare = |to: Slot| {
-            let mut bare = self.bare.iter();
+            let mut bare = self.without_bytes.iter();
             bare.find(|(known, of)| of == value && known.contains(to))
         };
         while to < range.to
@@ -298,7 +298,7 @@ impl Contents {
             // A slot below the offset has no position: such content belongs to no stream.
             let to = to.min(Slot(offset.saturating_add(below)));
             if from < to {
-                self.bare.push((SlotRange::new(from, to), *value));
+                self.without_bytes.push((SlotRange::new(from, to), *value));
             }
             from < to
         });
@@ -308,7 +308,7 @@ impl Contents {
     /// Stores bytes of open slots that were read back from the log.
     pub(crate) fn restore(&mut self, value: &Value, range: SlotRange, bytes: Vec<u8>) {
         if bytes.is_empty() && matches!(value, Value::Content { .. }) {
-            self.bare.push((range, *value));
+            self.without_bytes.push((range, *value));
             return;
         }
         self.insert(value, range, Payload::new(bytes));
@@ -346,7 +346,7 @@ impl Contents {
     /// Releases the bytes of slots below `slot`: they are applied, or will be applied from the log.
     pub(crate) fn release_below(&mut self, slot: Slot) {
         self.payloads.unpin_below(slot);
-        self.bare.retain(|(range, _)| range.to > slot);
+        self.without_bytes.retain(|(range, _)| range.to > slot);
     }
 
     /// Fetches the value's bytes for open slots from peers, first from `from`, which should have
@@ -438,8 +438,8 @@ mod tests {
 
     use super::*;
 
-    fn brought(bytes: &[u8]) -> Brought<'_> {
-        Brought { bytes, check: None, body: None }
+    fn brought(bytes: &[u8]) -> ReceivedBytes<'_> {
+        ReceivedBytes { bytes, check: None, body: None }
     }
 
     const CONTENT: Value =
@@ -506,7 +506,7 @@ mod tests {
         };
         let open = quorate_stream::Command::Open {
             name: "s".parse().unwrap(),
-            how: quorate_stream::How::Create,
+            how: quorate_stream::OpenMode::Create,
             writer: quorate_stream::Writer(1),
             stream,
             now_ms: 0,
@@ -576,7 +576,7 @@ mod tests {
         assert_eq!(bytes, Bytes::None, "its record has none");
         assert_eq!(all.settle(stream, u64::MAX, Slot(20)), [], "said again");
         all.release_below(Slot(30));
-        assert!(all.bare.is_empty());
+        assert!(all.without_bytes.is_empty());
         let mut part = looking(slots(20, 30));
         assert_eq!(part.settle(stream, 25, Slot(3)), [CONTENT]);
         assert_eq!(part.found(now, &CONTENT, &streams), Some(slots(20, 25)));

@@ -3,18 +3,18 @@
 
 use quorate_core::{
     ballot::Ballot,
-    device::{Order, Word},
+    device::{DeviceReport, Order},
     slot::{Slot, SlotRange},
     time::Time,
     value::Value,
 };
-use quorate_offload::owner::{Event, Held, Loss, NotSubmitted, Owner, Start};
+use quorate_offload::owner::{Event, Loss, NotSubmitted, Owner, SlotValue, Start};
 use quorate_offload::{
     Form, Reason,
-    port::{Device, Hearing, Shape},
+    port::{Connectivity, Device, Shape},
     reason::COUNTERS,
 };
-use quorate_wire::frame_clients::Place;
+use quorate_wire::frame_clients::DevicePlace;
 
 use crate::{
     idling::{Idling, Surroundings},
@@ -42,7 +42,7 @@ const LATE_US: u64 = 30_000_000;
 const LATE: &str = "the device does not answer";
 
 /// A device with its owner, as the process attaches them to its replica.
-pub struct Lent {
+pub struct AttachedDevice {
     /// Kind of device: one word.
     pub kind: &'static str,
     /// Human-readable description of the device.
@@ -54,26 +54,26 @@ pub struct Lent {
 }
 
 /// Devices that a process may use, in order of preference.
-pub trait Ladder: Send {
+pub trait DeviceSource: Send {
     /// Returns the first device that is available now, or the reason why none is. `lost` is the
     /// reason why the last device, which is gone by now, was removed from the network. Called again
     /// at intervals while there is none.
-    fn climb(&mut self, lost: Option<&str>) -> Result<Lent, String>;
+    fn open_device(&mut self, lost: Option<&str>) -> Result<AttachedDevice, String>;
 }
 
 /// Events from a device, in order.
 #[derive(Debug)]
-pub(crate) enum News {
+pub(crate) enum DeviceEvent {
     /// Bytes of a value that the device has.
     Bytes(Value, SlotRange, Payload),
     /// An input of the core.
-    Word(Word),
+    Word(DeviceReport),
     /// Number of slots that a usable device can hold; 0 if there is none.
     Use(u64),
     /// [offload-11] A decision counted by a coordinator in this ballot, for nodes without a vote.
-    Told(Ballot, Held),
+    Told(Ballot, SlotValue),
     /// A value that the device did not take: the core is asked again.
-    Back(Value),
+    Returned(Value),
 }
 
 /// Status of a device, as shown in `status`.
@@ -127,7 +127,7 @@ pub fn device_reasons() -> impl Iterator<Item = Reason> {
 }
 
 /// A device with its owner and the state of its use.
-struct Unit {
+struct OwnedDevice {
     device: Box<dyn Device + Send>,
     owner: Owner,
     armed: Option<Ballot>,
@@ -144,7 +144,7 @@ struct Unit {
     /// [offload-9] The device owes answers, and the core knows it.
     is_late: bool,
     looks: u64,
-    hears: Hears,
+    hears: NetworkState,
     offers: Offers,
     idling: Idling,
     /// Frames by outcome at the devices before this one.
@@ -152,7 +152,7 @@ struct Unit {
 }
 
 /// State of the device's connection to the network.
-struct Hears {
+struct NetworkState {
     look_at: Time,
     /// New name of the interface, if it was renamed.
     moved: Option<String>,
@@ -164,31 +164,31 @@ struct Hears {
 /// The device of this node, if any, and the search for one.
 #[derive(Default)]
 pub(crate) struct Devices {
-    unit: Option<Unit>,
+    unit: Option<OwnedDevice>,
     events: Vec<Event>,
     status: Option<DeviceStatus>,
-    ladder: Option<Box<dyn Ladder>>,
+    ladder: Option<Box<dyn DeviceSource>>,
     /// Time of the next search for a device, if there is none.
     climb_at: Option<Time>,
 }
 
 impl Devices {
     /// Sets the devices to choose from, and takes the first one that is available.
-    pub(crate) fn lend(&mut self, ladder: Box<dyn Ladder>) {
+    pub(crate) fn lend(&mut self, ladder: Box<dyn DeviceSource>) {
         self.ladder = Some(ladder);
         self.climb(None);
     }
 
     fn climb(&mut self, lost: Option<&str>) {
         self.climb_at = None;
-        let climbed = self.ladder.as_mut().map(|ladder| ladder.climb(lost));
+        let climbed = self.ladder.as_mut().map(|ladder| ladder.open_device(lost));
         match climbed {
             Some(Ok(lent)) => self.own(lent),
             Some(Err(why)) => {
                 self.status = Some(DeviceStatus {
                     name: "none".to_owned(),
                     why: Some(why),
-                    ..self.counts_so_far()
+                    ..self.take_totals()
                 });
             }
             None => {}
@@ -196,7 +196,7 @@ impl Devices {
     }
 
     /// Takes the totals of all devices of this node, which never decrease, into a new status.
-    fn counts_so_far(&mut self) -> DeviceStatus {
+    fn take_totals(&mut self) -> DeviceStatus {
         let DeviceStatus { votes, given, counted, taken_back, offered, outgrown, refused, .. } =
             self.status.take().unwrap_or_default();
         DeviceStatus {
@@ -213,11 +213,11 @@ impl Devices {
 
     /// Takes ownership of a device. The device is fenced before use, whatever an earlier owner did
     /// ([offload-9]).
-    fn own(&mut self, lent: Lent) {
-        let Lent { kind, name, device, mut owner } = lent;
+    fn own(&mut self, lent: AttachedDevice) {
+        let AttachedDevice { kind, name, device, mut owner } = lent;
         owner.disarm();
         let shape = device.shape();
-        let counts = self.counts_so_far();
+        let counts = self.take_totals();
         let refused_before = counts.refused;
         self.status = Some(DeviceStatus {
             kind,
@@ -227,7 +227,7 @@ impl Devices {
             boot: owner.device_boot(),
             ..counts
         });
-        self.unit = Some(Unit {
+        self.unit = Some(OwnedDevice {
             device,
             owner,
             armed: None,
@@ -239,7 +239,7 @@ impl Devices {
             is_closed: false,
             is_late: false,
             looks: 0,
-            hears: Hears { look_at: Time(0), moved: None, is_paused: false, over: None },
+            hears: NetworkState { look_at: Time(0), moved: None, is_paused: false, over: None },
             offers: Offers::default(),
             idling: Idling::default(),
             refused_before,
@@ -270,12 +270,12 @@ impl Devices {
 
     /// Returns the address at which clients reach the device, if it accepts raw frames and assigns
     /// slots.
-    pub(crate) fn place(&self) -> Option<Place> {
+    pub(crate) fn place(&self) -> Option<DevicePlace> {
         let unit = self.unit.as_ref().filter(|unit| unit.started.is_some())?;
         let Shape { form: Form::Raw, group, room, own, .. } = unit.device.shape() else {
             return None;
         };
-        Some(Place { group, room: u16::try_from(room).ok()?, station: own.mac })
+        Some(DevicePlace { group, room: u16::try_from(room).ok()?, station: own.mac })
     }
 
     /// Returns whether the device can take more values.
@@ -387,18 +387,23 @@ impl Devices {
     /// results in order.
     ///
     /// A node without a vote learns decisions from the counts of others ([offload-11]).
-    pub(crate) fn turn(&mut self, now: Time, group: &Surroundings, mut tell: impl FnMut(News)) {
+    pub(crate) fn turn(
+        &mut self,
+        now: Time,
+        group: &Surroundings,
+        mut tell: impl FnMut(DeviceEvent),
+    ) {
         self.step_down(now);
         let Some(unit) = &mut self.unit else { return };
         let status = self.status.get_or_insert_default();
         unit.look(now, status);
         unit.owner.listen(!group.has_vote);
         // [offload-10] Losing votes that are mere hints is harmless.
-        unit.owner.bear(if group.is_durable { 0 } else { LATE_US });
+        unit.owner.set_late_timeout(if group.is_durable { 0 } else { LATE_US });
         unit.owner.turn(now, &mut *unit.device, &mut self.events);
         let mut lost = None;
         for event in self.events.drain(..) {
-            if let Some(why) = unit.hear(now, group, event, status, &mut tell) {
+            if let Some(why) = unit.on_event(now, group, event, status, &mut tell) {
                 lost = Some(why);
             }
         }
@@ -406,7 +411,7 @@ impl Devices {
             unit.rests_until = now.plus_ms(REST_MS);
             status.why = Some(LATE.to_owned());
             if !core::mem::replace(&mut unit.is_late, true) {
-                tell(News::Word(Word::Late));
+                tell(DeviceEvent::Word(DeviceReport::Late));
             }
         }
         // A device that answers only now and then will soon be late again.
@@ -415,7 +420,7 @@ impl Devices {
         if lost.is_none() && may != unit.is_offered {
             unit.is_offered = may;
             let cells = if may { unit.device.shape().cells } else { 0 };
-            tell(News::Use(cells.into()));
+            tell(DeviceEvent::Use(cells.into()));
         }
         status.used = unit.is_offered;
         if status.used {
@@ -433,9 +438,9 @@ impl Devices {
             status.why = Some(format!("the device is lost: {why:?}"));
             (status.used, status.armed, status.gives_from) = (false, None, None);
             status.note = None;
-            tell(News::Word(Word::Lost));
+            tell(DeviceEvent::Word(DeviceReport::Lost));
             for (value, _) in unit.owner.withdraw() {
-                tell(News::Back(value));
+                tell(DeviceEvent::Returned(value));
             }
             self.unit = match (self.unit.take(), lost_power) {
                 // [offload-9] In a durable group its votes were hints: this node takes ownership
@@ -459,7 +464,7 @@ impl Devices {
     /// for a device at intervals if there is none.
     fn step_down(&mut self, now: Time) {
         if let Some(unit) = self.unit.take_if(|unit| unit.is_left()) {
-            let Unit { device, hears, .. } = unit;
+            let OwnedDevice { device, hears, .. } = unit;
             // Free the device's place before the search for the next one.
             drop(device);
             self.climb(Some(&hears.over.unwrap_or_default()));
@@ -485,7 +490,7 @@ impl Devices {
     }
 }
 
-impl Unit {
+impl OwnedDevice {
     fn may_be_used(&self) -> bool {
         !self.is_closed && !self.hears.is_paused && self.hears.over.is_none()
     }
@@ -509,13 +514,13 @@ impl Unit {
             // Counts that cannot be read now keep their last value.
             *all = (*all).max(before + since);
         }
-        self.hears.moved = self.device.moved();
-        let hearing = self.device.hearing();
-        self.hears.is_paused = matches!(hearing, Hearing::Paused(_));
+        self.hears.moved = self.device.renamed_interface();
+        let hearing = self.device.connectivity();
+        self.hears.is_paused = matches!(hearing, Connectivity::Paused(_));
         match hearing {
-            Hearing::Well => {}
-            Hearing::Paused(why) => status.why = Some(why),
-            Hearing::Over(why) => {
+            Connectivity::Well => {}
+            Connectivity::Paused(why) => status.why = Some(why),
+            Connectivity::Over(why) => {
                 status.why = Some(why.clone());
                 self.hears.over = Some(why);
             }
@@ -540,16 +545,16 @@ impl Unit {
     }
 
     /// Processes one event; returns the reason if the device is lost.
-    fn hear(
+    fn on_event(
         &mut self,
         now: Time,
         group: &Surroundings,
         event: Event,
         status: &mut DeviceStatus,
-        tell: &mut impl FnMut(News),
+        tell: &mut impl FnMut(DeviceEvent),
     ) -> Option<Loss> {
         match event {
-            Event::Armed { ballot } => tell(News::Word(Word::Armed { ballot })),
+            Event::Armed { ballot } => tell(DeviceEvent::Word(DeviceReport::Armed { ballot })),
             Event::Fenced { ballot: of, mut votes } => {
                 self.is_fenced = true;
                 if let Some(ballot) = self.armed.take() {
@@ -558,25 +563,27 @@ impl Unit {
                     if of != Some(ballot) {
                         votes.clear();
                     }
-                    let votes = votes.into_iter().map(|held| at_hand(held, tell)).collect();
-                    tell(News::Word(Word::Fenced { ballot, votes }));
+                    let votes = votes.into_iter().map(|held| report_bytes(held, tell)).collect();
+                    tell(DeviceEvent::Word(DeviceReport::Fenced { ballot, votes }));
                 }
             }
-            Event::Started { ballot, .. } => tell(News::Word(Word::Started { ballot })),
+            Event::Started { ballot, .. } => {
+                tell(DeviceEvent::Word(DeviceReport::Started { ballot }))
+            }
             Event::Voted(held) => {
                 status.votes += 1;
                 self.idling.voted();
                 if let Some(ballot) = self.armed {
                     self.offers.heard(now, ballot, &held.value);
-                    let (slot, value) = at_hand(held, tell);
-                    tell(News::Word(Word::Voted { ballot, slot, value }));
+                    let (slot, value) = report_bytes(held, tell);
+                    tell(DeviceEvent::Word(DeviceReport::Voted { ballot, slot, value }));
                 }
             }
-            Event::Given(held) => {
+            Event::Assigned(held) => {
                 status.given += 1;
                 if let Some((ballot, _)) = self.started {
-                    let (slot, value) = at_hand(held, tell);
-                    tell(News::Word(Word::Given { ballot, slot, value }));
+                    let (slot, value) = report_bytes(held, tell);
+                    tell(DeviceEvent::Word(DeviceReport::Given { ballot, slot, value }));
                 }
             }
             // [offload-20] No client is answered on this event, since only a node that applied all
@@ -587,14 +594,14 @@ impl Unit {
                 status.counted += u64::from(!group.is_durable);
                 self.offers.heard(now, ballot, &value);
                 let range = SlotRange::one(slot);
-                tell(News::Word(Word::Counted { ballot, range }));
+                tell(DeviceEvent::Word(DeviceReport::Counted { ballot, range }));
             }
-            Event::Told { ballot, held } => {
+            Event::OtherDecided { ballot, held } => {
                 status.counted += u64::from(!group.is_durable);
                 self.offers.heard(now, ballot, &held.value);
-                tell(News::Told(ballot, held));
+                tell(DeviceEvent::Told(ballot, held));
             }
-            Event::TakenBack { ballot, next, given, holes } => {
+            Event::Withdrawn { ballot, next, given, holes } => {
                 status.taken_back += 1;
                 self.started = None;
                 let first = given.first().map(|held| held.slot);
@@ -602,7 +609,7 @@ impl Unit {
                 let from = from.unwrap_or(next);
                 let mut rest: Vec<Option<Value>> = Vec::new();
                 for held in given {
-                    let (slot, value) = at_hand(held, tell);
+                    let (slot, value) = report_bytes(held, tell);
                     let at = usize::try_from(slot.0 - from.0).unwrap_or(usize::MAX);
                     // Holes contain no value; both lists are in order and bounded by the number of
                     // cells.
@@ -611,21 +618,21 @@ impl Unit {
                 }
                 let all = usize::try_from(next.0 - from.0).unwrap_or(usize::MAX);
                 rest.resize(all, None);
-                tell(News::Word(Word::TakenBack { ballot, from, rest }));
+                tell(DeviceEvent::Word(DeviceReport::TakenBack { ballot, from, rest }));
                 self.give_back(tell);
             }
             Event::StartRefused { ballot, .. } => {
                 self.started = None;
-                tell(News::Word(Word::Stopped { ballot }));
+                tell(DeviceEvent::Word(DeviceReport::Stopped { ballot }));
                 self.give_back(tell);
             }
             Event::Stopped => {
                 if let Some((ballot, _)) = self.started.take() {
-                    tell(News::Word(Word::Stopped { ballot }));
+                    tell(DeviceEvent::Word(DeviceReport::Stopped { ballot }));
                 }
                 self.give_back(tell);
             }
-            Event::Next { next, .. } => tell(News::Word(Word::Next { slot: next })),
+            Event::Next { next, .. } => tell(DeviceEvent::Word(DeviceReport::Next { slot: next })),
             Event::ArmRefused { reason, .. } => {
                 // The order counts as armed: the device is fenced, and asked again later
                 // ([offload-5]).
@@ -638,18 +645,18 @@ impl Unit {
     }
 
     /// Returns the values that waited for the device to the core.
-    fn give_back(&mut self, tell: &mut impl FnMut(News)) {
+    fn give_back(&mut self, tell: &mut impl FnMut(DeviceEvent)) {
         for (value, _) in self.owner.withdraw() {
-            tell(News::Back(value));
+            tell(DeviceEvent::Returned(value));
         }
     }
 }
 
 /// Reports the bytes of a value that a device has, then returns the value.
-pub(crate) fn at_hand(held: Held, tell: &mut impl FnMut(News)) -> (Slot, Value) {
-    let Held { slot, value, bytes } = held;
+pub(crate) fn report_bytes(held: SlotValue, tell: &mut impl FnMut(DeviceEvent)) -> (Slot, Value) {
+    let SlotValue { slot, value, bytes } = held;
     if value.has_bytes() {
-        tell(News::Bytes(value, SlotRange::one(slot), Payload::new(bytes)));
+        tell(DeviceEvent::Bytes(value, SlotRange::one(slot), Payload::new(bytes)));
     }
     (slot, value)
 }

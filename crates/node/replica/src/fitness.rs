@@ -53,7 +53,7 @@ impl Lag {
 
 /// Fitness of this node to lead, and the obstacles.
 #[derive(Debug)]
-pub(crate) struct Fit {
+pub(crate) struct FitnessState {
     fitness: Fitness,
     /// Reason why the log cannot write, if it cannot.
     log: Option<&'static str>,
@@ -65,7 +65,7 @@ pub(crate) struct Fit {
     was_fit: bool,
 }
 
-impl Fit {
+impl FitnessState {
     pub(crate) fn new() -> Self {
         Self {
             fitness: Fitness::Fit,
@@ -110,7 +110,7 @@ impl Fit {
     }
 
     /// Returns the reason why a leader hands over, if it must.
-    pub(crate) fn gives_way(&self) -> Option<&str> {
+    pub(crate) fn handover_reason(&self) -> Option<&str> {
         self.fitness.gives_way().then_some(&*self.why)
     }
 
@@ -130,26 +130,26 @@ mod tests {
 
     #[test]
     fn what_cannot_write_is_worse_than_what_cannot_apply() {
-        let mut fit = Fit::new();
+        let mut fit = FitnessState::new();
         let full = || Some("its disk is full".to_owned());
         assert_eq!(fit.look(at_ms(0), None, || None, Fitness::Fit), None);
         assert_eq!(fit.look(at_ms(1), None, full, Fitness::Fit), Some(Fitness::CannotApply));
-        assert_eq!(fit.gives_way(), Some("its disk is full"));
+        assert_eq!(fit.handover_reason(), Some("its disk is full"));
         let news = fit.look(at_ms(2), Some("no room for the log"), full, Fitness::Fit);
         assert_eq!(news, Some(Fitness::CannotWrite));
-        assert_eq!(fit.gives_way(), Some("no room for the log"));
+        assert_eq!(fit.handover_reason(), Some("no room for the log"));
         assert_eq!(fit.look(at_ms(3), Some("no room for the log"), full, Fitness::Fit), None);
     }
 
     #[test]
     fn a_node_settles_before_leadership_is_brought_to_it() {
-        let mut fit = Fit::new();
+        let mut fit = FitnessState::new();
         fit.look(at_ms(0), None, || Some("it takes in a snapshot".to_owned()), Fitness::Fit);
         let started = fit.look(at_ms(0), None, || None, Fitness::Fit);
         assert_eq!(started, Some(Fitness::Fit), "that was no trouble");
         fit.look(at_ms(0), Some("no room for the log"), || None, Fitness::Fit);
         assert_eq!(fit.look(at_ms(10), None, || None, Fitness::Fit), Some(Fitness::Settling));
-        assert_eq!(fit.gives_way(), None);
+        assert_eq!(fit.handover_reason(), None);
         assert_eq!(fit.look(at_ms(5_009), None, || None, Fitness::Fit), None);
         assert_eq!(fit.look(at_ms(5_010), None, || None, Fitness::Fit), Some(Fitness::Fit));
     }
@@ -157,7 +157,7 @@ mod tests {
     /// [live-6] A node that lags is handed no leadership until it has caught up.
     #[test]
     fn a_node_that_lags_settles_for_as_long() {
-        let mut fit = Fit::new();
+        let mut fit = FitnessState::new();
         let mut look = |ms, lag| fit.look(at_ms(ms), None, || None, lag);
         assert_eq!(look(0, Fitness::Fit), None);
         assert_eq!(look(1, Fitness::Settling), Some(Fitness::Settling));

@@ -1,7 +1,7 @@
 //! Port for clients of devices ([offload-22]). Such a client submits and learns by frames, and asks
 //! the replica for its name, for the state of the log, and for lost values.
 
-use quorate_wire::frame_clients::{Name, Stand};
+use quorate_wire::frame_clients::{Name, NodePosition};
 
 use crate::outcome::Failure;
 
@@ -11,7 +11,7 @@ pub trait FrameClients {
     fn lend(&mut self) -> Result<Name, Failure>;
 
     /// Returns this node's applied position, and that of this name's session in it.
-    fn stand(&self, name: Name) -> Stand;
+    fn stand(&self, name: Name) -> NodePosition;
 
     /// Proposes to register this name's session. Fails with [`Failure::NoQuorum`] if another node
     /// leads.

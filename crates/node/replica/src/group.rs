@@ -56,7 +56,7 @@ pub struct Known {
 
 impl Known {
     /// Returns whether a node uses this id; otherwise it is reserved.
-    pub const fn has_come(&self) -> bool {
+    pub const fn has_joined(&self) -> bool {
         self.founding || self.nonce.is_some()
     }
 }
@@ -172,7 +172,7 @@ pub struct Ended {
 pub struct Group {
     nodes: BTreeMap<NodeId, Known>,
     /// Nonces of removed nodes: a node that presents its nonce again learns that it was removed.
-    gone: BTreeMap<u64, NodeId>,
+    removed_nonces: BTreeMap<u64, NodeId>,
     /// Lowest id that was never assigned.
     next: u32,
     plan: Option<Plan>,
@@ -221,7 +221,7 @@ impl Group {
     /// [level-5] Returns a checksum of the ids of the nodes that joined. A raise contains the
     /// checksum of the nodes that the leader asked.
     pub fn nodes_sum(&self) -> u32 {
-        let come = self.nodes.iter().filter(|(_, known)| known.has_come());
+        let come = self.nodes.iter().filter(|(_, known)| known.has_joined());
         let ids: Vec<u8> = come.flat_map(|(node, _)| node.0.to_be_bytes()).collect();
         checksum(&ids)
     }
@@ -299,7 +299,7 @@ impl Group {
     ) -> Result<(), Denied> {
         let mut nodes = self.nodes();
         let taken = nodes.find(|(id, known)| {
-            known.has_come() && !peer.is_empty() && known.peer == peer && counts(*id, known)
+            known.has_joined() && !peer.is_empty() && known.peer == peer && counts(*id, known)
         });
         taken.map_or(Ok(()), |(node, _)| Err(Denied::AddressTaken(node)))
     }
@@ -326,7 +326,7 @@ impl Group {
         if peer.len() > ADDRESS_BYTES_MAX || peer.is_empty() {
             return Err(Denied::Address);
         }
-        if let Some(node) = nonce.and_then(|nonce| self.gone.get(&nonce)) {
+        if let Some(node) = nonce.and_then(|nonce| self.removed_nonces.get(&nonce)) {
             return Err(Denied::Removed(*node));
         }
         let by_nonce = |(_, known): &(&NodeId, &mut Known)| nonce.is_some() && known.nonce == nonce;
@@ -337,7 +337,7 @@ impl Group {
         }
         if let Some(node) = node {
             let known = self.nodes.get_mut(&node).ok_or(Denied::UnknownNode(node))?;
-            if known.has_come() || nonce.is_none() {
+            if known.has_joined() || nonce.is_none() {
                 return Err(Denied::Taken(node));
             }
             known.nonce = nonce;
@@ -345,7 +345,7 @@ impl Group {
             return Ok(Granted::Node(node));
         }
         let kept = |(_, known): &(&NodeId, &mut Known)| {
-            nonce.is_none() && !known.has_come() && known.peer == peer
+            nonce.is_none() && !known.has_joined() && known.peer == peer
         };
         if let Some((node, known)) = self.nodes.iter_mut().find(kept) {
             // The id is already reserved for this address: an operator asks again.
@@ -432,7 +432,7 @@ impl Group {
         let spent = |node: NodeId| eras.identity(node).is_some_and(|id| id.spent);
         let gone = self.nodes.extract_if(.., |node, _| spent(*node));
         let gone = gone.filter_map(|(node, known)| Some((known.nonce?, node)));
-        self.gone.extend(gone);
+        self.removed_nonces.extend(gone);
         let reached = |plan: &mut Plan| {
             plan.is_reached(eras.current()) && plan.leaving.iter().all(|node| spent(*node))
         };

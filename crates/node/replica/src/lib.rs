@@ -112,7 +112,7 @@ pub use applying::sessions;
 pub use clock::Clock;
 pub use clocks::Off;
 pub use completions::Ended;
-pub use devices::{DeviceStatus, Ladder, Lent, device_reasons};
+pub use devices::{AttachedDevice, DeviceSource, DeviceStatus, device_reasons};
 pub use front::{Front, Requests};
 pub use hops::Hops;
 pub use limits::Limits;

@@ -20,11 +20,11 @@ use crate::{
     observing::{
         events::{Event, Events},
         promises::Promises,
-        pursuit::{Pursuit, Standing},
-        reigns::Reigns,
-        watch::{Sight, Watch},
+        pursuit::{LagTracker, NodeProgress},
+        reigns::LeaderHistory,
+        watch::{ReplicaView, Watch},
     },
-    status::{Progress, Reign},
+    status::{LeaderChange, Progress},
 };
 
 /// Observations of this replica, and events that are not reported yet.
@@ -33,18 +33,18 @@ pub(crate) struct Observing {
     watch: Watch,
     promises: Promises,
     events: Events,
-    reigns: Reigns,
+    reigns: LeaderHistory,
     /// First broken rule that was found.
     alarm: Option<Alarm>,
 }
 
 impl Observing {
-    pub(crate) fn new(now: Time, pursuit: Pursuit, election_max_ms: u64) -> Self {
+    pub(crate) fn new(now: Time, pursuit: LagTracker, election_max_ms: u64) -> Self {
         Self {
             watch: Watch::new(now, pursuit),
             promises: Promises::new(election_max_ms),
             events: Events::default(),
-            reigns: Reigns::default(),
+            reigns: LeaderHistory::default(),
             alarm: None,
         }
     }
@@ -65,7 +65,7 @@ impl Observing {
     }
 
     /// Returns the latest leaders, the oldest first.
-    pub(crate) fn reigns(&self, now: Time) -> Vec<Reign> {
+    pub(crate) fn reigns(&self, now: Time) -> Vec<LeaderChange> {
         self.reigns.seen(now)
     }
 
@@ -115,12 +115,12 @@ impl Observing {
     }
 
     /// Checks the replica's present state, and queues events.
-    pub(crate) fn look(&mut self, now: Time, sight: &Sight<'_>) {
+    pub(crate) fn look(&mut self, now: Time, sight: &ReplicaView<'_>) {
         self.watch.look(now, sight, &mut self.events);
     }
 
     /// Returns the activity that keeps this node from being caught up, if any.
-    pub(crate) fn progress(&self, now: Time, standing: &Standing) -> Option<Progress> {
+    pub(crate) fn progress(&self, now: Time, standing: &NodeProgress) -> Option<Progress> {
         self.watch.progress(now, standing)
     }
 

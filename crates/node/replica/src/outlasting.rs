@@ -18,7 +18,7 @@ pub(crate) const EARLY_LEVEL: Level = Level(10);
 
 /// Means by which a command is confirmed at another class than the group's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Confirmation {
     /// The decision itself confirms the command at that class.
     Decided,
     /// The members are asked.
@@ -37,7 +37,7 @@ struct Held {
 
 /// Replies that wait for durability, in the order of their slots.
 #[derive(Debug, Default)]
-pub(crate) struct Outlasting {
+pub(crate) struct HeldReplies {
     held: VecDeque<Held>,
     /// Bytes of the replies, one after the other.
     replies: VecDeque<u8>,
@@ -47,7 +47,7 @@ pub(crate) struct Outlasting {
     asked_to: Slot,
 }
 
-impl Outlasting {
+impl HeldReplies {
     /// Holds the reply to the command in this slot, which must not be lower than those that already
     /// wait.
     pub(crate) fn hold(&mut self, tag: Tag, slot: Slot, until: Time, reply: &[u8]) {
@@ -81,7 +81,7 @@ impl Outlasting {
     }
 
     /// Takes the next reply whose slot is on stable storage at a quorum.
-    pub(crate) fn next_told(&mut self) -> Option<(Tag, Vec<u8>)> {
+    pub(crate) fn next_durable(&mut self) -> Option<(Tag, Vec<u8>)> {
         let lasts_to = self.lasts_to;
         let held = self.held.pop_front_if(|held| held.slot < lasts_to)?;
         let reply = self.replies.drain(..held.bytes).collect();
@@ -117,18 +117,18 @@ mod tests {
 
     #[test]
     fn replies_wait_for_their_slots_in_order() {
-        let mut queue = Outlasting::default();
+        let mut queue = HeldReplies::default();
         assert_eq!((queue.question(), queue.deadline()), (None, None));
         for (tag, slot, reply) in [(1, 4, "one"), (2, 4, ""), (3, 6, "three")] {
             queue.hold(Tag(tag), Slot(slot), Time(10 + tag), reply.as_bytes());
         }
         assert_eq!(queue.question(), Some(Slot(7)));
         assert_eq!(queue.question(), None, "asked for already");
-        assert_eq!(queue.next_told(), None);
+        assert_eq!(queue.next_durable(), None);
         queue.lasts(Slot(5));
-        assert_eq!(queue.next_told(), Some((Tag(1), b"one".to_vec())));
-        assert_eq!(queue.next_told(), Some((Tag(2), Vec::new())));
-        assert_eq!(queue.next_told(), None, "slot 6 is above");
+        assert_eq!(queue.next_durable(), Some((Tag(1), b"one".to_vec())));
+        assert_eq!(queue.next_durable(), Some((Tag(2), Vec::new())));
+        assert_eq!(queue.next_durable(), None, "slot 6 is above");
         assert_eq!(queue.deadline(), Some(Time(13)));
         assert_eq!(queue.next_overdue(Time(12)), None);
         assert_eq!(queue.next_overdue(Time(13)), Some(Tag(3)));

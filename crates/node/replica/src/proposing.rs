@@ -181,7 +181,7 @@ impl Proposing {
     }
 
     /// Sends this node's batches to the leader, which proposes each of them as one value.
-    pub(crate) fn forward(&mut self, now: Time, ways: &mut Ways<'_, '_>) {
+    pub(crate) fn forward(&mut self, now: Time, ways: &mut LeaderPaths<'_, '_>) {
         while let Some(late) = ways.devices.next_late(now) {
             // If it does not fit, it is as good as lost, and is offered again with all others.
             ways.connect(&late);
@@ -207,7 +207,7 @@ impl Proposing {
 }
 
 /// Paths of this node's batches to the leader.
-pub(crate) struct Ways<'a, 'b> {
+pub(crate) struct LeaderPaths<'a, 'b> {
     /// Present leader.
     pub(crate) leader: NodeId,
     /// Ballot of the leader.
@@ -220,7 +220,7 @@ pub(crate) struct Ways<'a, 'b> {
     pub(crate) out: &'a mut Outbox<'b>,
 }
 
-impl Ways<'_, '_> {
+impl LeaderPaths<'_, '_> {
     fn connect(&mut self, Offer { value, payload }: &Offer) {
         let frame = Frame::Forward { value: *value, bytes: payload.as_deref().unwrap_or_default() };
         let to = NodeSet::one(self.leader);

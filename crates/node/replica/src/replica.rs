@@ -27,7 +27,7 @@ mod witness;
 
 use quorate_core::{
     ballot::Era,
-    device::Word,
+    device::DeviceReport,
     effect::{Refusal, Role},
     input::Input,
     level::Level,
@@ -36,7 +36,7 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     time::Time,
     value::Value,
-    witness::{Memory, Witness},
+    witness::{Memory, RollbackDetector},
 };
 use quorate_log::disk::{Disk, DiskError};
 use quorate_tuner::Setting;
@@ -50,30 +50,30 @@ use crate::{
     completions::Completions,
     contents::Contents,
     counters::Counters,
-    devices::{Devices, Ladder, News, at_hand},
+    devices::{DeviceEvent, DeviceSource, Devices, report_bytes},
     ending::Ending,
-    fitness::{Fit, Lag},
+    fitness::{FitnessState, Lag},
     front::{Failure, Front},
     hops::{Hop, Hops},
     idling::Surroundings,
-    observing::{Observing, events::Event, watch::Sight},
+    observing::{Observing, events::Event, watch::ReplicaView},
     offers::Offer,
     outbox::Outbox,
-    outlasting::{self, EARLY_LEVEL, Way},
+    outlasting::{self, Confirmation, EARLY_LEVEL},
     peers::{Doubt, Peers},
     plane::Plane,
     pressure::Pressure,
-    proposing::{Proposing, Ways},
+    proposing::{LeaderPaths, Proposing},
     protocol::Protocol,
     reading::{Reading, probe::Probed},
     rings::Rings,
-    rising::Rising,
+    rising::LevelRaises,
     routing::Routing,
     scrubbing::Scrubbing,
     service::StateMachine,
-    snapshots::{Snapshots, turn::Around},
+    snapshots::{Snapshots, turn::ReplicaParts},
     status::{Addresses, Snapshot},
-    steering::Steering,
+    steering::MembershipDriver,
     storing::{Storing, largest_command},
     streaming::Streaming,
     tuning::Tuning,
@@ -97,7 +97,7 @@ pub struct Replica<D: Disk, S: StateMachine> {
     protocol: Protocol,
     peers: Peers,
     /// Statements of other nodes about their logs.
-    witness: Witness,
+    witness: RollbackDetector,
     /// Reminders for nodes that just connected ([lie-3]).
     reminders: Vec<(NodeId, Memory)>,
     /// Earlier statement of this node that its log does not fulfil ([lie-5]).
@@ -121,16 +121,16 @@ pub struct Replica<D: Disk, S: StateMachine> {
     clocks: Clocks,
     catching_up: CatchingUp,
     snapshots: Snapshots,
-    steering: Steering,
+    steering: MembershipDriver,
     /// Levels that other nodes support, and operators that wait for a raise.
-    rising: Rising,
+    rising: LevelRaises,
     scrubbing: Scrubbing,
     /// Small file that was read from disk.
     recalled: Option<Recalled>,
     /// Level at the last check.
     raised_to: Option<Level>,
     ending: Ending,
-    fit: Fit,
+    fit: FitnessState,
     lag: Lag,
     /// Reason why this node's state may be wrong ([differ-2]).
     doubt: Option<Doubt>,
@@ -487,20 +487,20 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// [last-5] Returns the means of confirming that a command is on stable storage at a quorum.
-    fn way_to_last(&self) -> Way {
+    fn durable_confirmation(&self) -> Confirmation {
         match self.protocol.node().configuration().class() {
-            Class::Durable => Way::Decided,
-            Class::Volatile if self.level() >= outlasting::LEVEL => Way::Asked,
-            Class::Volatile => Way::Closed,
+            Class::Durable => Confirmation::Decided,
+            Class::Volatile if self.level() >= outlasting::LEVEL => Confirmation::Asked,
+            Class::Volatile => Confirmation::Closed,
         }
     }
 
     /// [less-5] Returns the means of confirming that a command is in memory at a quorum.
-    fn way_to_hear_early(&self) -> Way {
+    fn early_confirmation(&self) -> Confirmation {
         match self.protocol.node().configuration().class() {
-            Class::Volatile => Way::Decided,
-            Class::Durable if self.level() >= EARLY_LEVEL => Way::Asked,
-            Class::Durable => Way::Closed,
+            Class::Volatile => Confirmation::Decided,
+            Class::Durable if self.level() >= EARLY_LEVEL => Confirmation::Asked,
+            Class::Durable => Confirmation::Closed,
         }
     }
 
@@ -610,7 +610,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             }
             Some(leader) if leader != self.member.node => {
                 let mut out = Outbox::new(self.member, plane, &mut self.counters);
-                let mut ways = Ways {
+                let mut ways = LeaderPaths {
                     leader,
                     ballot: self.protocol.node().ballot(),
                     devices: &mut self.devices,
@@ -664,7 +664,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Sets the devices to choose from: phase 2 of the group may run on this node's device
     /// ([offload-5]), if one is available.
-    pub fn lend_device(&mut self, devices: Box<dyn Ladder>) {
+    pub fn lend_device(&mut self, devices: Box<dyn DeviceSource>) {
         self.devices.lend(devices);
     }
 
@@ -684,22 +684,22 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             decided_to,
         };
         self.devices.turn(now, &group, |news| match news {
-            News::Bytes(value, range, payload) => contents.insert(&value, range, payload),
-            News::Told(ballot, held) => {
+            DeviceEvent::Bytes(value, range, payload) => contents.insert(&value, range, payload),
+            DeviceEvent::Told(ballot, held) => {
                 // Decisions far ahead are learned later, in order.
                 if !(decided_to..decided_to.plus(TOLD_AHEAD)).contains(&held.slot) {
                     return;
                 }
-                let (slot, value) = at_hand(held, &mut |news| {
-                    if let News::Bytes(value, range, payload) = news {
+                let (slot, value) = report_bytes(held, &mut |news| {
+                    if let DeviceEvent::Bytes(value, range, payload) = news {
                         contents.insert(&value, range, payload);
                     }
                 });
-                protocol.later(Input::Device(Word::Told { ballot, slot, value }));
+                protocol.later(Input::Device(DeviceReport::CountedValue { ballot, slot, value }));
             }
-            News::Word(word) => protocol.later(Input::Device(word)),
-            News::Use(cells) => protocol.later(Input::Offload { cells }),
-            News::Back(value) => protocol.later(Input::Propose { value, slots: 1 }),
+            DeviceEvent::Word(word) => protocol.later(Input::Device(word)),
+            DeviceEvent::Use(cells) => protocol.later(Input::Offload { cells }),
+            DeviceEvent::Returned(value) => protocol.later(Input::Propose { value, slots: 1 }),
         });
         self.completions.note_late_device(self.devices.late().is_some());
     }
@@ -804,10 +804,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         &mut self,
         now: Time,
         plane: &mut dyn Plane,
-        act: impl FnOnce(&mut Snapshots, &mut Around<'_, '_, D, S>),
+        act: impl FnOnce(&mut Snapshots, &mut ReplicaParts<'_, '_, D, S>),
     ) {
         let mut out = Outbox::new(self.member, plane, &mut self.counters);
-        let mut around = Around {
+        let mut around = ReplicaParts {
             now,
             storing: &mut self.storing,
             applying: &mut self.applying,
@@ -865,7 +865,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         let log = self.storing.log();
         let configuration = self.protocol.node().configuration();
-        let sight = Sight {
+        let sight = ReplicaView {
             standing: self.standing(),
             stops: self.ending.is_requested(),
             oldest_write: self.tuning.oldest_write(),

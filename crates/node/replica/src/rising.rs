@@ -46,7 +46,7 @@ impl Raising {
 
 /// Level that another node supports, as known to this process.
 #[derive(Clone, Copy, Debug)]
-struct Heard {
+struct NodeLevel {
     newest: Level,
     /// Time of the first contact with that level.
     since: Time,
@@ -55,13 +55,13 @@ struct Heard {
 
 /// Levels of the other nodes, and pending raises.
 #[derive(Debug)]
-pub(crate) struct Rising {
+pub(crate) struct LevelRaises {
     /// Highest level that this release supports.
     supports: Level,
     raising: Raising,
     /// Start of this process.
     begun: Time,
-    heard: BTreeMap<NodeId, Heard>,
+    heard: BTreeMap<NodeId, NodeLevel>,
     /// All connected nodes understand statements about the end of this node's log ([lie-1]).
     all_witness: bool,
     /// Level that the folder's data may already require ([level-8]).
@@ -74,7 +74,7 @@ pub(crate) struct Rising {
     asked: Vec<(u64, Level, Time)>,
 }
 
-impl Rising {
+impl LevelRaises {
     pub(crate) fn new(now: Time, supports: Level, marked: Level, raising: Raising) -> Self {
         Self {
             supports,
@@ -98,7 +98,7 @@ impl Rising {
     pub(crate) fn met(&mut self, now: Time, node: NodeId, newest: Level) {
         let same = self.heard.get(&node).filter(|heard| heard.newest == newest);
         let since = same.map_or(now, |heard| heard.since);
-        let heard = Heard { newest, since, connected: true };
+        let heard = NodeLevel { newest, since, connected: true };
         self.heard.insert(node, heard);
         // A client with the cluster's id may claim the id of any node.
         if self.heard.len() > HEARD_MAX {
@@ -169,14 +169,14 @@ impl Rising {
 
     /// Removes and returns the operators whose level was not reached in time; all of them if this
     /// node does not lead any more.
-    pub(crate) fn given_up(&mut self, now: Time, leads: bool) -> Vec<u64> {
+    pub(crate) fn take_expired(&mut self, now: Time, leads: bool) -> Vec<u64> {
         let over = self.asked.extract_if(.., |(_, _, until)| !leads || now >= *until);
         over.map(|(asked, ..)| asked).collect()
     }
 
     /// [level-8] Returns whether the folder's data may require this level. If not, requests that
     /// the folder be marked with it.
-    pub(crate) fn may_hold(&mut self, level: Level) -> bool {
+    pub(crate) fn may_store_level(&mut self, level: Level) -> bool {
         if level > self.marked {
             self.to_mark = Some(level);
         }
@@ -194,7 +194,7 @@ impl Rising {
     }
 
     /// Records that a raise was executed, so that the next may follow immediately.
-    pub(crate) fn came_through(&mut self) {
+    pub(crate) fn on_raised(&mut self) {
         self.retry_at = Time(0);
     }
 
@@ -218,8 +218,8 @@ mod tests {
         Time(0).plus_ms(ms)
     }
 
-    fn rising(raising: Raising) -> Rising {
-        Rising::new(at(0), Level(9), Level(8), raising)
+    fn rising(raising: Raising) -> LevelRaises {
+        LevelRaises::new(at(0), Level(9), Level(8), raising)
     }
 
     /// [level-4] The level of a disconnected process does not count.
@@ -239,7 +239,7 @@ mod tests {
     /// reconnection does not restart it.
     #[test]
     fn it_counts_from_the_last_node_that_came_in_another_release() {
-        let due = |rising: &Rising| rising.due_at([NODE, NodeId(3)].into_iter());
+        let due = |rising: &LevelRaises| rising.due_at([NODE, NodeId(3)].into_iter());
         let mut held = rising(Raising::Hold);
         held.met(at(1), NODE, Level(9));
         assert_eq!(due(&held), None);
@@ -260,12 +260,12 @@ mod tests {
     #[test]
     fn nothing_is_held_before_the_folder_is_marked() {
         let mut rising = rising(Raising::Hold);
-        assert!(rising.may_hold(Level(8)));
+        assert!(rising.may_store_level(Level(8)));
         assert_eq!(rising.take_to_mark(), None);
-        assert!(!rising.may_hold(Level(9)));
+        assert!(!rising.may_store_level(Level(9)));
         assert_eq!(rising.take_to_mark(), Some(Level(9)));
         rising.marked(Level(9));
-        assert!(rising.may_hold(Level(9)));
+        assert!(rising.may_store_level(Level(9)));
     }
 
     #[test]
@@ -274,10 +274,10 @@ mod tests {
         rising.ask(at(0), 1, Level(9));
         rising.ask(at(5), 2, Level(9));
         assert_eq!(rising.reached(Level(8)), []);
-        assert_eq!(rising.given_up(at(10_000), true), [1]);
+        assert_eq!(rising.take_expired(at(10_000), true), [1]);
         assert_eq!(rising.reached(Level(9)), [2]);
         rising.ask(at(9), 3, Level(9));
-        assert_eq!(rising.given_up(at(9), false), [3]);
+        assert_eq!(rising.take_expired(at(9), false), [3]);
         assert!(!rising.is_asked());
     }
 

@@ -48,7 +48,7 @@ use quorate_log::disk::{Disk, DiskError, Family, FileId};
 
 use self::{
     allowance::Allowance,
-    asking::Asking,
+    asking::OperatorRequest,
     fetching::{Fetching, Offer},
     header::Header,
     loading::Loading,
@@ -131,7 +131,7 @@ pub(crate) struct Snapshots {
     /// [trim-1] Slots below are not needed in the log of this node, which is an auxiliary.
     forget: Option<Slot>,
     /// Operators' requests and their result.
-    asking: Asking,
+    asking: OperatorRequest,
     /// Files that are no longer needed.
     idle: VecDeque<FileId>,
     /// Snapshots that other threads read: their files stay meanwhile.
@@ -167,7 +167,7 @@ pub(crate) struct Snapshots {
 }
 
 /// State that a replica reads from the base of its log at a start.
-pub(crate) struct Begun {
+pub(crate) struct RecoveredBase {
     pub(crate) eras: Eras,
     /// Slots below the start of the log are missing without a replacement.
     pub(crate) hollow: bool,
@@ -185,14 +185,14 @@ pub(crate) fn begin(
     note: &[u8],
     replay_to: Slot,
     founding: impl FnOnce() -> Eras,
-) -> Result<Begun, BadNote> {
+) -> Result<RecoveredBase, BadNote> {
     if note.is_empty() {
         let eras = founding();
-        return Ok(Begun { eras, hollow: false, own: None, replay_to });
+        return Ok(RecoveredBase { eras, hollow: false, own: None, replay_to });
     }
     let note = Note::decode(note).ok_or(BadNote)?;
     let Note { eras, snapshot, hollow } = note;
-    Ok(Begun { eras, hollow, own: snapshot, replay_to })
+    Ok(RecoveredBase { eras, hollow, own: snapshot, replay_to })
 }
 
 impl Snapshots {
@@ -208,7 +208,7 @@ impl Snapshots {
         now: Time,
         options: SnapshotOptions,
         cluster: u128,
-        begun: Begun,
+        begun: RecoveredBase,
         reconfigurations: Vec<(Slot, Value)>,
         retry_ms: u64,
         log: &mut Log<D>,
@@ -258,7 +258,7 @@ impl Snapshots {
             streams_kept_to: start,
             streams_wanted_to: None,
             forget: None,
-            asking: Asking::default(),
+            asking: OperatorRequest::default(),
             idle,
             held: Vec::new(),
             allowance: Allowance::new(now, options.transfer_bytes_per_second),

@@ -157,7 +157,7 @@ impl Traffic {
 
 /// Start or end of a leadership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reign {
+pub struct LeaderChange {
     /// Leader; `None` if there is none.
     pub leader: Option<NodeId>,
     /// Ballot of the leader, or of the last one.
@@ -399,7 +399,7 @@ pub struct Status {
     /// Command counts since the process started.
     pub traffic: Traffic,
     /// Latest changes of leader seen by this node since its start, the oldest first.
-    pub reigns: Vec<Reign>,
+    pub reigns: Vec<LeaderChange>,
     /// Activity that keeps this node from being caught up, if any.
     pub progress: Option<Progress>,
     /// Reason why this node does not vote or serve, if so.

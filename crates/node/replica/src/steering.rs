@@ -43,7 +43,7 @@ struct Way {
 
 /// Membership changes in progress.
 #[derive(Debug, Default)]
-pub(crate) struct Steering {
+pub(crate) struct MembershipDriver {
     /// Operators' requests, by number, that wait until this node has applied the slots decided
     /// before ([read-7]); with `true` for a dry run.
     unjudged: BTreeMap<u64, (Ask, bool)>,
@@ -71,10 +71,10 @@ pub(crate) struct Steering {
     /// casting vote.
     pausing: bool,
     /// Version of the group's table that was last returned as a table of peers.
-    pub(crate) told: Option<u64>,
+    pub(crate) returned_version: Option<u64>,
 }
 
-impl Steering {
+impl MembershipDriver {
     /// Creates the state; leadership stays in place for `bounce_ms` unless a request moves it.
     pub(crate) fn new(bounce_ms: u64) -> Self {
         Self { bounce_ms, ..Self::default() }
@@ -241,7 +241,7 @@ impl Steering {
 
 /// Returns the steps of a plan for display: its changes, with the weights after each, then the
 /// removals.
-pub(crate) fn shown(
+pub(crate) fn steps_to_show(
     configuration: &Configuration,
     changes: &[Change],
     leaving: &[NodeId],
@@ -256,7 +256,7 @@ pub(crate) fn shown(
         at = next;
         let members = at.members().iter();
         steps.push(Step {
-            change: told(change),
+            change: describe_change(change),
             weights: members.map(|voter| (voter.member, voter.weight)).collect(),
         });
     }
@@ -264,7 +264,7 @@ pub(crate) fn shown(
 }
 
 /// Formats a change for operators.
-fn told(change: Change) -> String {
+fn describe_change(change: Change) -> String {
     match change {
         Change::Increment(member) => format!("node {member}: + 1"),
         Change::Decrement(member) => format!("node {member}: - 1"),

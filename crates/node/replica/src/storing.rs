@@ -230,7 +230,7 @@ impl<D: Disk> Storing<D> {
         match self.log.obstacle() {
             Some(error) if waited_us >= SHORT_MS * 1000 => Some(match error.lack {
                 Some(Lack::Descriptors) => "no descriptor for the log",
-                Some(Lack::Room) | None => "no room for the log",
+                Some(Lack::Space) | None => "no room for the log",
             }),
             _ => (waited_us >= HANGS_MS * 1000).then_some("a write to the log does not end"),
         }

@@ -3,7 +3,9 @@
 
 use quorate_core::value::StreamName;
 use quorate_log::disk::Blocks;
-use quorate_stream::{Denied, Done, How, Info, Name, Retention, Writer, table::Nowhere};
+use quorate_stream::{
+    Denied, Name, OpenMode, Retention, StreamInfo, StreamOutcome, Writer, table::LocateError,
+};
 
 use crate::outcome::Failure;
 pub use crate::outcome::StreamTag;
@@ -12,7 +14,7 @@ pub use crate::outcome::StreamTag;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamEvent<'a> {
     /// The command was executed, with this effect.
-    Done(StreamTag, Done),
+    Done(StreamTag, StreamOutcome),
     /// The command was executed and had no effect.
     Refused(StreamTag, Denied),
     /// The request failed, or its outcome is unknown.
@@ -23,7 +25,7 @@ pub enum StreamEvent<'a> {
     /// Bytes of a stream from the requested position on; not empty.
     Bytes(StreamTag, &'a Blocks),
     /// There are no bytes at the requested position.
-    Nowhere(StreamTag, Nowhere),
+    Nowhere(StreamTag, LocateError),
     /// [stream-7] All bytes of the named stream below this position are decided, with the
     /// guarantees of the group's class. The first field is the inner stream.
     Durable(StreamName, u64),
@@ -41,7 +43,7 @@ pub trait StreamRequests {
         &mut self,
         tag: StreamTag,
         name: &Name,
-        how: How,
+        how: OpenMode,
         writer: Writer,
     ) -> Result<(), Failure>;
 
@@ -87,11 +89,11 @@ pub trait StreamRequests {
     fn look(&mut self, tag: StreamTag) -> Result<(), Failure>;
 
     /// Returns the entry of a stream, as applied here.
-    fn info(&self, name: &Name) -> Option<Info>;
+    fn info(&self, name: &Name) -> Option<StreamInfo>;
 
     /// Passes the entries of the streams after `after` to `each`, in order of their names, until
     /// `each` returns `false`.
-    fn infos(&self, after: Option<&Name>, each: &mut dyn FnMut(Info) -> bool);
+    fn infos(&self, after: Option<&Name>, each: &mut dyn FnMut(StreamInfo) -> bool);
 
     /// Reads at most `bytes_max` bytes from this position on, as applied here.
     fn read(

@@ -23,7 +23,7 @@ use quorate_core::{
     value::StreamName,
 };
 use quorate_log::disk::Blocks;
-use quorate_stream::{Change, Command, Denied, Done, Name, Table, table::Nowhere};
+use quorate_stream::{Change, Command, Denied, Name, StreamOutcome, Table, table::LocateError};
 
 use crate::{
     applying::applier::Appended,
@@ -47,13 +47,13 @@ const WAITS_MAX: usize = 4096;
 
 /// Event for a front of streams.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
-    Done(StreamTag, Done),
+pub(crate) enum FrontEvent {
+    Done(StreamTag, StreamOutcome),
     Refused(StreamTag, Denied),
     Failed(StreamTag, Failure),
     Looked(StreamTag),
     Bytes(StreamTag, Blocks),
-    Nowhere(StreamTag, Nowhere),
+    Nowhere(StreamTag, LocateError),
     Durable(StreamName, u64),
     Ended(StreamName, u64),
 }
@@ -65,7 +65,7 @@ pub(crate) struct Streaming {
     pub(crate) keeping: Keeping,
     /// Positions of streams that fronts wait for.
     waits: BTreeMap<Name, Vec<(u64, StreamTag)>>,
-    told: VecDeque<Told>,
+    told: VecDeque<FrontEvent>,
     /// Bytes appended in this turn, processed at its end.
     pub(crate) appended: Vec<Appended>,
     pub(crate) runs: Vec<(StreamName, SlotRange, bool)>,
@@ -193,10 +193,10 @@ impl Streaming {
     }
 
     /// Queues an event for a front.
-    pub(crate) fn tell(&mut self, told: Told) {
+    pub(crate) fn tell(&mut self, told: FrontEvent) {
         let own = match &told {
-            Told::Done(tag, _) | Told::Refused(tag, _) => owning::is_own(*tag),
-            Told::Failed(tag, _) => self.owning.failed(*tag) || owning::is_own(*tag),
+            FrontEvent::Done(tag, _) | FrontEvent::Refused(tag, _) => owning::is_own(*tag),
+            FrontEvent::Failed(tag, _) => self.owning.failed(*tag) || owning::is_own(*tag),
             _ => false,
         };
         if !own {
@@ -205,7 +205,7 @@ impl Streaming {
     }
 
     /// Takes the next event for a front.
-    pub(crate) fn take_told(&mut self) -> Option<Told> {
+    pub(crate) fn next_front_event(&mut self) -> Option<FrontEvent> {
         self.told.pop_front()
     }
 
@@ -242,7 +242,7 @@ impl Streaming {
                 let waits_on =
                     info.as_ref().is_some_and(|info| !info.finished && info.end <= *position);
                 if !waits_on {
-                    told.push_back(Told::Looked(*tag));
+                    told.push_back(FrontEvent::Looked(*tag));
                 }
                 waits_on
             });
@@ -254,7 +254,7 @@ impl Streaming {
     pub(crate) fn end_all(&mut self, failure: Failure) {
         for (_, waits) in std::mem::take(&mut self.waits) {
             for (_, tag) in waits {
-                self.tell(Told::Failed(tag, failure));
+                self.tell(FrontEvent::Failed(tag, failure));
             }
         }
     }
@@ -286,7 +286,7 @@ impl Streaming {
             runs.applied(stream, next);
             self.offering.applied(stream, range, skipped);
             if let Some(position) = self.owning.applied(now, stream, next) {
-                self.tell(Told::Durable(stream, position));
+                self.tell(FrontEvent::Durable(stream, position));
             }
         }
         while let Some(change) = streams.next_change() {
@@ -306,7 +306,7 @@ impl Streaming {
     }
 
     fn on_done(&mut self, now: Time, waiter: Waiter, reply: quorate_stream::Reply) {
-        if let Ok(Done::Opened { stream, at }) = reply {
+        if let Ok(StreamOutcome::Opened { stream, at }) = reply {
             let asked = matches!(waiter, Waiter::Stream(_));
             self.owning.opened(now, stream, at, asked);
         }
@@ -314,8 +314,8 @@ impl Streaming {
             return;
         };
         self.tell(match reply {
-            Ok(done) => Told::Done(tag, done),
-            Err(denied) => Told::Refused(tag, denied),
+            Ok(done) => FrontEvent::Done(tag, done),
+            Err(denied) => FrontEvent::Refused(tag, denied),
         });
     }
 
@@ -324,9 +324,9 @@ impl Streaming {
         let Some(ended) = self.owning.closed(stream, end) else {
             return;
         };
-        self.tell(Told::Durable(stream, ended.at));
+        self.tell(FrontEvent::Durable(stream, ended.at));
         if ended.unasked {
-            self.tell(Told::Ended(stream, ended.at));
+            self.tell(FrontEvent::Ended(stream, ended.at));
         }
     }
 

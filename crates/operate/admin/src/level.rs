@@ -13,7 +13,7 @@ pub struct LevelView {
     /// Newest level that this node's release supports.
     pub supports: u16,
     /// All nodes of the cluster, sorted by id.
-    pub nodes: Vec<LevelOfView>,
+    pub nodes: Vec<NodeLevelView>,
     /// Reasons why the next level cannot be activated; reported by the leader only.
     pub held_back: Vec<String>,
     /// Seconds until the leader raises the level automatically; null if it will not, or if
@@ -23,7 +23,7 @@ pub struct LevelView {
 
 /// Newest level that a node's release supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LevelOfView {
+pub struct NodeLevelView {
     /// Node id.
     pub node: u32,
     /// Newest supported level; null if the node is not connected.
@@ -33,8 +33,10 @@ pub struct LevelOfView {
 impl LevelView {
     /// Converts a node's level status.
     pub fn new(status: &LevelStatus) -> Self {
-        let of =
-            |of: &LevelOf| LevelOfView { node: of.node.0, newest: of.newest.map(|level| level.0) };
+        let of = |of: &LevelOf| NodeLevelView {
+            node: of.node.0,
+            newest: of.newest.map(|level| level.0),
+        };
         Self {
             level: status.level.0,
             supports: status.supports.0,

@@ -22,10 +22,10 @@ const REFUSED: [&str; 3] = ["not_proved", "no_role", "forbidden"];
 /// Error: no node responded. Holds one reason per node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.join("; "))]
-pub struct Silent(pub Vec<String>);
+pub struct NoResponse(pub Vec<String>);
 
 /// Queries the given nodes. If only one was given, also queries the members that it lists.
-pub fn look(addresses: &[String]) -> Result<ClusterView, Silent> {
+pub fn query_cluster(addresses: &[String]) -> Result<ClusterView, NoResponse> {
     let asked: Vec<(Option<u32>, String)> =
         addresses.iter().take(NODES_MAX).map(|address| (None, address.clone())).collect();
     let mut answers = ask_all(&asked);
@@ -40,7 +40,7 @@ pub fn look(addresses: &[String]) -> Result<ClusterView, Silent> {
         Answer::Node(_) | Answer::Starting { .. } => None,
     };
     if let Some(reasons) = answers.iter().map(silent).collect::<Option<Vec<_>>>() {
-        return Err(Silent(reasons));
+        return Err(NoResponse(reasons));
     }
     name_silent(&asked, &mut answers);
     Ok(ClusterView::new(answers))
@@ -81,14 +81,14 @@ fn others(view: &NodeView, asked: &str) -> (Vec<(Option<u32>, String)>, Vec<Answ
 
 fn ask_all(asked: &[(Option<u32>, String)]) -> Vec<Answer> {
     thread::scope(|scope| {
-        let ask = |(node, address)| scope.spawn(move || ask(node, address, WAIT));
+        let ask = |(node, address)| scope.spawn(move || query_node(node, address, WAIT));
         let threads: Vec<_> = asked.iter().map(|(node, address)| ask((*node, address))).collect();
         threads.into_iter().map(|thread| thread.join().expect("asking does not panic")).collect()
     })
 }
 
 /// Requests the status of one node within `wait`; another node's response counts as unreachable.
-pub fn ask(node: Option<u32>, address: &str, wait: Duration) -> Answer {
+pub fn query_node(node: Option<u32>, address: &str, wait: Duration) -> Answer {
     let failed = |error: String| Answer::Unreachable { node, error };
     let response = match client::get(address, "/status", wait) {
         Ok(response) => response,

@@ -30,7 +30,7 @@ pub struct MembersView {
     /// All nodes with an id, sorted by id.
     pub nodes: Vec<ListedView>,
     /// Plan in progress.
-    pub plan: Option<UnderwayView>,
+    pub plan: Option<PlanInProgressView>,
     /// Plan that ended last.
     pub last: Option<LastPlanView>,
     /// Ids of removed nodes, which are never reused.
@@ -89,7 +89,7 @@ pub struct WeightView {
 
 /// A plan in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UnderwayView {
+pub struct PlanInProgressView {
     /// Plan number.
     pub id: u64,
     /// The requested change.
@@ -185,7 +185,7 @@ pub const UNKNOWN_OUTCOME: &str = "unknown_outcome";
 /// Response to `POST /members`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "result", rename_all = "snake_case")]
-pub enum Asked {
+pub enum MembersOutcome {
     /// The id assigned to the node, by this request or an earlier one.
     Node {
         /// Node id.
@@ -298,7 +298,7 @@ impl MembersView {
                     ListedView::new(listed, peer.map(|peer| &peer.addresses))
                 })
                 .collect(),
-            plan: members.plan.as_ref().map(UnderwayView::new),
+            plan: members.plan.as_ref().map(PlanInProgressView::new),
             last: members.last.map(LastPlanView::new),
             removed: members.removed.iter().map(|node| node.0).collect(),
         }
@@ -339,14 +339,14 @@ impl ListedView {
             weight: listed.weight,
             priority: listed.known.priority,
             incarnation: listed.member.incarnation.0,
-            joined: listed.known.has_come(),
+            joined: listed.known.has_joined(),
             connected: listed.connected,
             lag: listed.lag,
         }
     }
 }
 
-impl UnderwayView {
+impl PlanInProgressView {
     fn new(plan: &Underway) -> Self {
         Self {
             id: plan.id,
@@ -384,7 +384,7 @@ impl StepView {
     }
 }
 
-impl Asked {
+impl MembersOutcome {
     /// Converts the group's answer.
     pub fn new(answer: &Answer) -> Self {
         match answer {
@@ -549,7 +549,7 @@ mod tests {
 
     #[test]
     fn an_answer_has_the_documented_fields() {
-        let json = |answer: &Answer| serde_json::to_value(Asked::new(answer)).unwrap();
+        let json = |answer: &Answer| serde_json::to_value(MembersOutcome::new(answer)).unwrap();
         let node = serde_json::json!({"result": "node", "node": 4});
         assert_eq!(json(&Answer::Node(NodeId(4))), node);
         assert_eq!(json(&Answer::Done), serde_json::json!({"result": "done"}));

@@ -55,8 +55,8 @@ impl Problem {
     }
 }
 
-impl From<crate::look::Silent> for Problem {
-    fn from(silent: crate::look::Silent) -> Self {
+impl From<crate::look::NoResponse> for Problem {
+    fn from(silent: crate::look::NoResponse) -> Self {
         Self::new(Kind::Unreachable, "unreachable", silent)
     }
 }

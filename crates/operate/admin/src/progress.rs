@@ -63,7 +63,7 @@ fn clear_in(out: &mut io::StderrLock<'_>) -> io::Result<()> {
 
 /// Progress of an activity.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HowFar {
+pub struct ProgressReport {
     /// Text before the figures, such as `backup: `.
     before: String,
     /// Completed and total amount.
@@ -72,7 +72,7 @@ pub struct HowFar {
     after: String,
 }
 
-impl HowFar {
+impl ProgressReport {
     /// Creates a progress report that consists of text only.
     pub fn text(text: impl fmt::Display) -> Self {
         Self { before: String::new(), share: None, after: text.to_string() }
@@ -115,20 +115,20 @@ impl HowFar {
 
 /// Decides when to report, and formats the report. Callers pass the time.
 #[derive(Debug)]
-struct Pace {
+struct ReportSchedule {
     terminal: bool,
     began: Instant,
     told: Option<Instant>,
-    last: Option<HowFar>,
+    last: Option<ProgressReport>,
 }
 
-impl Pace {
+impl ReportSchedule {
     fn new(terminal: bool, began: Instant) -> Self {
         Self { terminal, began, told: None, last: None }
     }
 
     /// Returns the text to write now, if any.
-    fn tell(&mut self, now: Instant, report: impl FnOnce() -> HowFar) -> Option<String> {
+    fn tell(&mut self, now: Instant, report: impl FnOnce() -> ProgressReport) -> Option<String> {
         let (first, every) = match self.terminal {
             true => (REDRAWN, REDRAWN),
             false => (QUIET, EVERY),
@@ -155,17 +155,17 @@ impl Pace {
 
 /// Progress reporter on standard error. Dropping it clears the line.
 #[derive(Debug)]
-pub struct Progress(Pace);
+pub struct Progress(ReportSchedule);
 
 impl Progress {
     /// Starts a reporter that redraws its line if standard error is a terminal.
     pub fn start() -> Self {
-        Self(Pace::new(io::stderr().is_terminal(), Instant::now()))
+        Self(ReportSchedule::new(io::stderr().is_terminal(), Instant::now()))
     }
 
     /// Starts a reporter that never redraws, for processes whose log goes to the same terminal.
     pub fn lines() -> Self {
-        Self(Pace::new(false, Instant::now()))
+        Self(ReportSchedule::new(false, Instant::now()))
     }
 
     /// Returns whether the line is redrawn on a terminal.
@@ -174,7 +174,7 @@ impl Progress {
     }
 
     /// Writes the progress if a report is due. May be called at any rate.
-    pub fn tell(&mut self, report: impl FnOnce() -> HowFar) {
+    pub fn report(&mut self, report: impl FnOnce() -> ProgressReport) {
         let Some(text) = self.0.tell(Instant::now(), report) else {
             return;
         };
@@ -250,11 +250,11 @@ mod tests {
     /// Returns all output, with its time, while progress advances by one step per interval.
     fn written(terminal: bool, step: Duration, steps: u64) -> Vec<(Duration, String)> {
         let began = Instant::now();
-        let mut pace = Pace::new(terminal, began);
+        let mut pace = ReportSchedule::new(terminal, began);
         let mut written = Vec::new();
         for at in 0..=steps {
             let after = step * u32::try_from(at).unwrap();
-            let report = || HowFar::bytes("backup", at << 10, steps << 10);
+            let report = || ProgressReport::bytes("backup", at << 10, steps << 10);
             written.extend(pace.tell(began + after, report).map(|text| (after, text)));
         }
         written
@@ -304,11 +304,11 @@ mod tests {
     fn what_did_not_change_is_drawn_again_but_not_logged_again() {
         for (terminal, times) in [(true, 100), (false, 1)] {
             let began = Instant::now();
-            let mut pace = Pace::new(terminal, began);
+            let mut pace = ReportSchedule::new(terminal, began);
             let mut count = 0;
             for second in 1..=100 {
                 let now = began + Duration::from_secs(second);
-                count += usize::from(pace.tell(now, || HowFar::text("waiting")).is_some());
+                count += usize::from(pace.tell(now, || ProgressReport::text("waiting")).is_some());
             }
             assert_eq!(count, times);
         }
@@ -316,16 +316,16 @@ mod tests {
 
     #[test]
     fn a_share_has_bounds_and_a_text_needs_none() {
-        let empty = HowFar::bytes("checking", 0, 0);
+        let empty = ProgressReport::bytes("checking", 0, 0);
         assert_eq!(empty.shown(false), "checking: 0 %, 0 B of 0 B");
         // A file of 5000 bytes may have grown by the time it is read.
-        let more = HowFar::share("", (7000, 5000), "2 MiB/s");
+        let more = ProgressReport::share("", (7000, 5000), "2 MiB/s");
         assert_eq!(more.shown(false), "100 %, 2 MiB/s");
         assert_eq!(more.shown(true), "[########################] 100 %, 2 MiB/s");
-        let most = HowFar::share("", (u64::MAX / 2, u64::MAX), "so far");
+        let most = ProgressReport::share("", (u64::MAX / 2, u64::MAX), "so far");
         assert_eq!(most.shown(false), "49 %, so far");
         for terminal in [true, false] {
-            assert_eq!(HowFar::text("9 slots").shown(terminal), "9 slots");
+            assert_eq!(ProgressReport::text("9 slots").shown(terminal), "9 slots");
         }
     }
 }

@@ -48,7 +48,7 @@ use axum::{
 };
 use quorate_access::Role;
 use quorate_core::{effect, node_id::NodeId, slot::Slot};
-use quorate_log::Reading;
+use quorate_log::ReadProgress;
 use quorate_net::{Handle, Unanswered};
 use quorate_replica::{
     Probed, StreamHold, group::asking::Ask, scrubbing::BYTES_PER_SECOND_MIN, status::Status,
@@ -59,13 +59,13 @@ use quorate_tls::{Protection, Trust};
 use crate::{
     certificates::CertificateView,
     joining::{JoinAnswer, JoinRequest},
-    members::{Asked, MembersRequest, MembersView},
+    members::{MembersOutcome, MembersRequest, MembersView},
     scrub::{ScrubRequest, ScrubView},
     tuning::{HoldRequest, TuningView},
     view::{NodeView, ProgressView, SnapshotRequest, SnapshotView, TransferRequest, Transferred},
 };
 
-use access::{Asker, Checks, check, guard};
+use access::{Checks, Requester, check, guard};
 use audit::Audit;
 use dashboard::{Acts, Audience};
 use failure::{Body, Failure};
@@ -102,7 +102,7 @@ pub struct Admin {
     /// Hold on the streams of a backup whose snapshot is not complete yet, kept for the client's
     /// retry.
     held: Arc<Mutex<Option<StreamHold>>>,
-    ears: reaching::Ears,
+    ears: reaching::MulticastListeners,
     protection: Protection,
     /// Settings in effect at start; set once per process.
     settings: Arc<OnceLock<BTreeMap<String, String>>>,
@@ -140,7 +140,7 @@ impl Admin {
             node: Arc::new(AtomicU32::new(node.into().map_or(0, |node| node.0))),
             backups: Turn::default(),
             held: Arc::default(),
-            ears: reaching::Ears::default(),
+            ears: reaching::MulticastListeners::default(),
             audience: Audience::default(),
             acts: Acts::default(),
             checks: Checks::default(),
@@ -168,7 +168,7 @@ impl Admin {
 
     /// Sets the settings that nodes should have in common. They are shown to readers and must not
     /// contain secrets.
-    pub fn started_with(&self, settings: BTreeMap<String, String>) {
+    pub fn set_settings(&self, settings: BTreeMap<String, String>) {
         let _ = self.settings.set(settings);
     }
 
@@ -188,7 +188,7 @@ impl Admin {
     }
 
     /// Sets the progress of reading the log.
-    pub fn reading(&self, reading: Reading) {
+    pub fn reading(&self, reading: ReadProgress) {
         if let Phase::Starting(start) = &mut *self.lock() {
             start.reading(reading);
         }
@@ -207,7 +207,7 @@ impl Admin {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ears(&self) -> &reaching::Ears {
+    fn ears(&self) -> &reaching::MulticastListeners {
         &self.ears
     }
 
@@ -390,7 +390,7 @@ fn router(admin: Admin) -> Router {
         .route("/doctor/multicast/send", post(reaching::send))
         .route("/doctor/multicast/heard", post(reaching::heard))
         .merge(dashboard::routes());
-    nothing_else(pages, PAGES)
+    add_fallbacks(pages, PAGES)
         .layer(from_fn_with_state(admin.clone(), guard))
         .layer(from_fn(only_own_pages))
         .with_state(admin)
@@ -398,7 +398,7 @@ fn router(admin: Admin) -> Router {
 
 /// Adds error responses that list the pages for unknown paths and methods, and limits the size of
 /// bodies.
-fn nothing_else<S: Clone + Send + Sync + 'static>(
+fn add_fallbacks<S: Clone + Send + Sync + 'static>(
     router: Router<S>,
     pages: &'static str,
 ) -> Router<S> {
@@ -546,13 +546,13 @@ fn members_need(request: &MembersRequest) -> Role {
 /// Changes the member list. Requires the JSON content type for the same reason as `transfer`.
 async fn change_members(
     State(admin): State<Admin>,
-    Extension(asker): Extension<Asker>,
+    Extension(asker): Extension<Requester>,
     Body(request): Body<MembersRequest>,
-) -> Result<Json<Asked>, Failure> {
+) -> Result<Json<MembersOutcome>, Failure> {
     check(&asker, members_need(&request))?;
     let (ask, dry_run) = request.ask().map_err(|why| Failure::request(&why))?;
     let outcome = admin.ask(move |handle, _| handle.group(ask, dry_run)).await?;
-    Ok(Json(Asked::new(&outcome.map_err(Failure::group)?)))
+    Ok(Json(MembersOutcome::new(&outcome.map_err(Failure::group)?)))
 }
 
 /// Transfers leadership. Requires the JSON content type, so that a page of another site cannot
@@ -696,7 +696,7 @@ mod tests {
     fn a_node_that_reads_its_log_says_how_far_it_is() {
         let (admin, address) = starting();
         admin.starting("opening the log");
-        let reading = |read| Reading { read, of: 400 };
+        let reading = |read| ReadProgress { read, total: 400 };
         admin.reading(reading(0));
         admin.reading(reading(100));
         let response = client::get(&address, "/ready", WAIT).unwrap();

@@ -3,10 +3,10 @@
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 use quorate_core::{ballot::Ballot, effect::Role, node_id::NodeId};
-use quorate_log::Reading;
+use quorate_log::ReadProgress;
 use quorate_replica::{
     DeviceStatus, device_reasons,
-    status::{Activity, DiskUse, Peer, Progress, Reign, Snapshot, Status, Streams},
+    status::{Activity, DiskUse, LeaderChange, Peer, Progress, Snapshot, Status, Streams},
 };
 use serde::{Deserialize, Serialize};
 
@@ -303,7 +303,7 @@ pub struct ReignView {
 }
 
 impl ReignView {
-    fn new(reign: &Reign) -> Self {
+    fn new(reign: &LeaderChange) -> Self {
         Self {
             leader: reign.leader.map(|leader| leader.0),
             ballot: BallotView::new(reign.ballot),
@@ -377,7 +377,7 @@ impl ProgressView {
     }
 
     /// Converts the progress of reading the log, which has taken `took`.
-    pub fn of_log(reading: Reading, took: Duration) -> Self {
+    pub fn of_log(reading: ReadProgress, took: Duration) -> Self {
         let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         let rate = reading.read.saturating_mul(1000).checked_div(ms);
         // The figures do not depend on the activity, so any one will do here.
@@ -385,7 +385,7 @@ impl ProgressView {
             activity: Activity::Replaying,
             from: 0,
             at: reading.read,
-            to: reading.of,
+            to: reading.total,
             per_second: rate,
             ms,
         };
@@ -734,7 +734,7 @@ pub(crate) mod tests {
                 answered_us: 60_000,
                 ..Traffic::default()
             },
-            reigns: vec![Reign {
+            reigns: vec![LeaderChange {
                 leader: Some(NodeId(1)),
                 ballot: Ballot { era: Era(1), round: 7, node: NodeId(1) },
                 ago_ms: 1500,
@@ -835,11 +835,11 @@ pub(crate) mod tests {
         assert_eq!(view.to_string(), expected);
         let fields = (&*view.doing, &*view.unit, view.percent);
         assert_eq!(fields, ("receiving_snapshot", "bytes", 25));
-        let reading = Reading { read: 3 << 30, of: 12 << 30 };
+        let reading = ReadProgress { read: 3 << 30, total: 12 << 30 };
         let view = ProgressView::of_log(reading, Duration::from_secs(6));
         let expected = "reading the log: 3 GiB of 12 GiB, 25 %, 512 MiB/s, about 18 s left";
         assert_eq!(view.to_string(), expected);
-        let view = ProgressView::of_log(Reading::default(), Duration::ZERO);
+        let view = ProgressView::of_log(ReadProgress::default(), Duration::ZERO);
         assert_eq!(view.to_string(), "reading the log: 0 B of 0 B, 100 %");
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use quorate_admin::{
     client,
-    look::look,
+    look::query_cluster,
     users::AuditRecord,
     view::{Answer, ClusterView},
 };
@@ -36,7 +36,7 @@ pub(crate) struct AuditArgs {
 
 /// Runs the command.
 pub(crate) fn run(args: &AuditArgs, output: Output) -> Result<Exit, Problem> {
-    let cluster = look(&args.admin)?;
+    let cluster = query_cluster(&args.admin)?;
     let mut records = Vec::new();
     let mut missing = 0;
     for address in addresses(&cluster, &args.admin) {

@@ -12,7 +12,7 @@ use std::{
 use clap::Args;
 use quorate_admin::{
     client,
-    progress::{HowFar, Progress},
+    progress::{Progress, ProgressReport},
     units::bytes as size,
 };
 use quorate_replica::backup::{Bad, Checked, check};
@@ -184,7 +184,7 @@ fn take<W: Write>(args: &BackupArgs, to: W) -> Result<(Checked, W), Problem> {
         BufReader::with_capacity(PIECE, &mut copied),
         &mut |_, _| Ok(()),
         &mut |header, bytes| {
-            how_far.tell(|| HowFar::bytes("backup", bytes, header.content_bytes()))
+            how_far.report(|| ProgressReport::bytes("backup", bytes, header.content_bytes()))
         },
     );
     drop(how_far);

@@ -24,7 +24,7 @@ pub(crate) struct BoxArgs {
 pub(crate) fn guard(device: Device) -> Device {
     let own = env::current_exe().ok().and_then(|own| own.to_str().map(str::to_owned));
     match own {
-        Some(own) => device.under(&[own, "box".to_owned()]),
+        Some(own) => device.with_launcher(&[own, "box".to_owned()]),
         None => device,
     }
 }

@@ -18,7 +18,7 @@ const EVERY_S: i64 = 24 * 3600;
 
 /// Starts a thread that reloads and checks the certificates.
 pub(crate) fn follow(trust: Trust) -> io::Result<()> {
-    let mut told = Told::default();
+    let mut told = LastLogged::default();
     told.look(&trust, unix_s(), false);
     watched::follow("certificates", "certificates", move || {
         let changed = trust.reload()?;
@@ -32,12 +32,12 @@ pub(crate) fn follow(trust: Trust) -> io::Result<()> {
 
 /// States last logged, and when.
 #[derive(Debug, Default)]
-struct Told {
+struct LastLogged {
     states: Vec<State>,
     at_s: i64,
 }
 
-impl Told {
+impl LastLogged {
     /// Logs the state of all certificates if it changed or a day has passed.
     fn look(&mut self, trust: &Trust, now_s: i64, changed: bool) {
         let expiries = trust.expiries();
@@ -166,7 +166,7 @@ mod tests {
     /// The state is logged once a day, and at once when a certificate expires or files change.
     #[test]
     fn it_is_said_when_it_happens_and_once_a_day() {
-        let mut told = Told::default();
+        let mut told = LastLogged::default();
         let mut is_due = |state, now_s, changed| told.is_due(vec![state], now_s, changed);
         assert!(is_due(State::ExpiresSoon, 1_000_000, false));
         assert!(!is_due(State::ExpiresSoon, 1_000_001, false));

@@ -19,7 +19,7 @@ use quorate_core::{
     configuration::MEMBERS_MAX, node_id::NodeId, quorum::QuorumRule, record::Class,
 };
 use quorate_kv::front::input_bytes_max;
-use quorate_log::disk::Want;
+use quorate_log::disk::DriverChoice;
 use quorate_net::{Spin, device::Kind as Device, plane::Wanted};
 use quorate_node::log_service::STORE as STORE_NONE;
 use quorate_node::terms::Terms;
@@ -107,10 +107,10 @@ pub(crate) struct StartConfig {
     pub(crate) disk_flush: Duration,
     /// Record trace points for `quorate bench log --trace`.
     pub(crate) hops: bool,
-    pub(crate) engine: Want,
+    pub(crate) engine: DriverChoice,
     pub(crate) spin: Spin,
     /// Settings that are reported to other nodes.
-    pub(crate) told: BTreeMap<String, String>,
+    pub(crate) reported_settings: BTreeMap<String, String>,
 }
 
 impl StartConfig {
@@ -321,9 +321,13 @@ impl StartConfig {
                 bytes_per_second: layers.required("scrub-pace", SCRUB_PACE, parse_pace)?,
             },
             tuning: tuning::resolve(&layers)?,
-            engine: layers.required("stream-engine", "auto, uring or portable", Want::named)?,
+            engine: layers.required(
+                "stream-engine",
+                "auto, uring or portable",
+                DriverChoice::named,
+            )?,
             spin: layers.required("spin", "auto, off, or 1 to 1000 microseconds", Spin::named)?,
-            told: told::told(&layers),
+            reported_settings: told::reported_settings(&layers),
             disk_flush: layers.required(DISK_FLUSH_MS, FLUSH, parse_flush)?,
             hops: layers.required(HOPS, "on or off", switch)?,
         };

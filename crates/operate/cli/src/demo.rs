@@ -18,7 +18,7 @@ use std::{
 
 use clap::Args;
 use quorate_admin::{
-    look::look,
+    look::query_cluster,
     view::{Answer, ClusterView},
 };
 use quorate_testbed::{
@@ -380,7 +380,9 @@ impl Demo {
     ) -> Result<T, Problem> {
         let until = Instant::now() + PATIENCE;
         loop {
-            if let Some(met) = look(&self.admins).ok().and_then(|cluster| condition(&cluster)) {
+            if let Some(met) =
+                query_cluster(&self.admins).ok().and_then(|cluster| condition(&cluster))
+            {
                 return Ok(met);
             }
             if Instant::now() >= until {

@@ -15,7 +15,7 @@ use quorate_admin::{
     client::{self, Refusal, Response},
     joining::{JoinAnswer, JoinRequest, LOOPBACK_PEER, Place, UNREACHABLE_PEER},
     members::MembersRequest,
-    progress::{HowFar, Progress},
+    progress::{Progress, ProgressReport},
 };
 use quorate_core::quorum::QuorumRule;
 use quorate_net::{Handle, Unanswered};
@@ -35,13 +35,13 @@ const PAUSE: Duration = Duration::from_millis(200);
 const UNLED_MAX: u32 = 10;
 
 /// Peer address of this node.
-pub(crate) struct Here {
+pub(crate) struct OwnPeerAddress {
     /// Address given by the operator, if it is a host name with a port.
     given: Option<String>,
     bound: SocketAddr,
 }
 
-impl Here {
+impl OwnPeerAddress {
     /// Creates the address. A host name is kept, so that peers resolve it themselves; otherwise the
     /// bound address is used, which has the actual port.
     pub(crate) fn of(given: Option<&str>, bound: SocketAddr) -> Self {
@@ -62,23 +62,23 @@ impl Here {
 }
 
 /// Request of a folder for an id.
-pub(crate) struct Asking<'a> {
+pub(crate) struct IdRequest<'a> {
     pub(crate) admins: &'a [String],
-    pub(crate) peer: &'a Here,
+    pub(crate) peer: &'a OwnPeerAddress,
     pub(crate) role: As,
     pub(crate) node: Option<NodeId>,
     pub(crate) stop: &'a dyn Fn() -> bool,
 }
 
 /// Reason why an attempt yielded no id.
-enum Missed {
+enum AttemptError {
     /// Another attempt may succeed.
     Later(String),
     /// Another attempt would fail for the same reason.
     Never(Error),
 }
 
-impl Asking<'_> {
+impl IdRequest<'_> {
     /// Asks one node after another until one assigns an id; `None` if a stop was requested first.
     pub(crate) fn ask(
         &self,
@@ -100,8 +100,8 @@ impl Asking<'_> {
                         progress(&format!("got id {node} in cluster {cluster:032x} from {admin}"));
                         return Ok(Some(joined));
                     }
-                    Err(Missed::Never(error)) => return Err(error),
-                    Err(Missed::Later(reason)) => why.push(format!("{admin}: {reason}")),
+                    Err(AttemptError::Never(error)) => return Err(error),
+                    Err(AttemptError::Later(reason)) => why.push(format!("{admin}: {reason}")),
                 }
             }
             let why = format!("waiting for an id: {}", why.join("; "));
@@ -113,12 +113,12 @@ impl Asking<'_> {
         }
     }
 
-    fn attempt(&self, admin: &str, nonce: u64) -> Result<Joined, Missed> {
+    fn attempt(&self, admin: &str, nonce: u64) -> Result<Joined, AttemptError> {
         let way = connect(admin).and_then(|stream| {
             let (own, other) = (stream.local_addr()?, stream.peer_addr()?);
             Ok((own.ip(), other.ip()))
         });
-        let (own, other) = way.map_err(|error| Missed::Later(error.to_string()))?;
+        let (own, other) = way.map_err(|error| AttemptError::Later(error.to_string()))?;
         let request = JoinRequest {
             nonce: format!("{nonce:016x}"),
             peer: self.peer.as_seen(own),
@@ -127,14 +127,14 @@ impl Asking<'_> {
             via: Some(other.to_string()),
         };
         let response = post(admin, "/join", &request);
-        let response = response.map_err(|error| Missed::Later(error.to_string()))?;
+        let response = response.map_err(|error| AttemptError::Later(error.to_string()))?;
         let later = matches!(response.status, 503 | 504);
         match response.json::<JoinAnswer>() {
             Ok(answer) => understand(answer).ok_or_else(|| {
-                Missed::Later("this version does not understand its answer".to_owned())
+                AttemptError::Later("this version does not understand its answer".to_owned())
             }),
-            Err(refusal) if later => Err(Missed::Later(refusal.message)),
-            Err(refusal) => Err(Missed::Never(refused(admin, refusal))),
+            Err(refusal) if later => Err(AttemptError::Later(refusal.message)),
+            Err(refusal) => Err(AttemptError::Never(refused(admin, refusal))),
         }
     }
 }
@@ -278,7 +278,7 @@ impl Promotion {
 
     /// Reports a wait whose description changes with every check.
     fn waits(&mut self, what: fmt::Arguments<'_>) {
-        self.how_far.tell(|| HowFar::text(what));
+        self.how_far.report(|| ProgressReport::text(what));
     }
 
     fn tell(&mut self, line: &str) {
@@ -331,8 +331,9 @@ mod tests {
     #[test]
     fn others_are_told_a_place_that_leads_here() {
         let own = "10.0.0.4".parse().unwrap();
-        let seen =
-            |given: Option<&str>, bound: &str| Here::of(given, bound.parse().unwrap()).as_seen(own);
+        let seen = |given: Option<&str>, bound: &str| {
+            OwnPeerAddress::of(given, bound.parse().unwrap()).as_seen(own)
+        };
         assert_eq!(seen(None, "127.0.0.1:7451"), "127.0.0.1:7451");
         assert_eq!(seen(Some("0.0.0.0:7451"), "0.0.0.0:7451"), "10.0.0.4:7451");
         assert_eq!(seen(Some("[::]:7451"), "[::]:7451"), "10.0.0.4:7451");

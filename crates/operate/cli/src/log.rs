@@ -18,7 +18,7 @@ use quorate_log::{
     LogError,
     log_write::{Header, Owner},
     record::Stored,
-    verify::{Inspected, Verified, inspect, verify},
+    verify::{LogElement, Verified, inspect, verify},
 };
 use quorate_node::{LockedFolder, identity::IdentityError};
 use serde::Serialize;
@@ -180,7 +180,7 @@ fn run_inspect(data: &Path, output: Output) -> Result<Exit, Problem> {
     }
     let mut damaged = false;
     let outcome = inspect(&mut folder, Some(owner), &mut |item| {
-        damaged |= matches!(item, Inspected::Damage { .. });
+        damaged |= matches!(item, LogElement::Damage { .. });
         printer.item(&item);
     });
     let exit = match &outcome {
@@ -212,7 +212,7 @@ struct Printer {
 }
 
 impl Printer {
-    fn item(&mut self, item: &Inspected<'_>) {
+    fn item(&mut self, item: &LogElement<'_>) {
         let line = if self.json {
             let comma = if self.items > 0 { "," } else { "" };
             format!("{comma}{}", item_json(item))
@@ -232,17 +232,17 @@ fn place_json(place: Place) -> (u64, u64) {
     (place.segment.0, place.offset)
 }
 
-fn item_json(item: &Inspected<'_>) -> Json {
+fn item_json(item: &LogElement<'_>) -> Json {
     match item {
-        Inspected::Base { start, segment, seq, note_bytes } => json!({"base": {
+        LogElement::Base { start, segment, seq, note_bytes } => json!({"base": {
             "start": start.0,
             "segment": segment.0,
             "seq": seq,
             "note_bytes": note_bytes,
         }}),
-        Inspected::Write(header) => write_json(header),
-        Inspected::Record(stored) => record_json(stored),
-        Inspected::Damage { place, writes, reason } => {
+        LogElement::Write(header) => write_json(header),
+        LogElement::Record(stored) => record_json(stored),
+        LogElement::Damage { place, writes, reason } => {
             let (segment, offset) = place_json(*place);
             json!({"damage": {
                 "segment": segment,
@@ -286,13 +286,13 @@ fn record_json(stored: &Stored<'_>) -> Json {
     }
 }
 
-fn item_text(item: &Inspected<'_>) -> String {
+fn item_text(item: &LogElement<'_>) -> String {
     match item {
-        Inspected::Base { start, segment, seq, note_bytes } => format!(
+        LogElement::Base { start, segment, seq, note_bytes } => format!(
             "begins with slot {}, batch {seq} in segment {segment}; a note of {note_bytes} bytes",
             start.0
         ),
-        Inspected::Write(header) => format!(
+        LogElement::Write(header) => format!(
             "batch {} at {}: promised {}, decided below {}, voted below {}",
             header.seq,
             header.place,
@@ -300,8 +300,8 @@ fn item_text(item: &Inspected<'_>) -> String {
             header.hard.decided_to.0,
             header.hard.voted_to.0
         ),
-        Inspected::Record(stored) => format!("  {}", record_text(stored)),
-        Inspected::Damage { place, writes, reason } => {
+        LogElement::Record(stored) => format!("  {}", record_text(stored)),
+        LogElement::Damage { place, writes, reason } => {
             format!("DAMAGED {place}: {writes} batches are lost: {reason}")
         }
     }

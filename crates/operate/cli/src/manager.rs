@@ -16,7 +16,7 @@ use std::{
 
 use quorate::{NodeId, Status};
 use quorate_core::effect::Role;
-use quorate_log::Reading;
+use quorate_log::ReadProgress;
 use quorate_net::{Handle, Unanswered};
 
 use crate::output::progress;
@@ -34,19 +34,19 @@ const SEND_WAIT: Duration = Duration::from_secs(5);
 
 /// Connection to the service manager, if there is one.
 #[derive(Clone, Debug)]
-pub(crate) struct Manager(Option<Arc<Way>>);
+pub(crate) struct Manager(Option<Arc<Connection>>);
 
 #[derive(Debug)]
-struct Way {
+struct Connection {
     socket: UnixDatagram,
     /// Watchdog timeout of the manager.
     patience: Option<Duration>,
-    told: Mutex<Told>,
+    told: Mutex<Reported>,
 }
 
 /// State last reported to the manager.
 #[derive(Debug, Default)]
-struct Told {
+struct Reported {
     ready: bool,
     stopping: bool,
     status: String,
@@ -63,7 +63,9 @@ impl Manager {
         };
         let patience = patience(variable(WATCHDOG).as_deref(), variable(WATCHDOG_OF).as_deref());
         match connect(&place) {
-            Ok(socket) => Self(Some(Arc::new(Way { socket, patience, told: Mutex::default() }))),
+            Ok(socket) => {
+                Self(Some(Arc::new(Connection { socket, patience, told: Mutex::default() })))
+            }
             Err(error) => {
                 progress(&format!("cannot notify the service manager: {SOCKET}={place}: {error}"));
                 Self(None)
@@ -97,16 +99,17 @@ impl Manager {
     }
 
     /// Reports how much of the log has been read.
-    pub(crate) fn reads(&self, reading: Reading) {
-        if let (Some(_), Some(percent)) = (&self.0, (reading.read * 100).checked_div(reading.of)) {
+    pub(crate) fn report_reading(&self, reading: ReadProgress) {
+        if let (Some(_), Some(percent)) = (&self.0, (reading.read * 100).checked_div(reading.total))
+        {
             self.does(&format!("reading the log: {percent}%"));
-            self.turns();
+            self.report_progress();
         }
     }
 
     /// Reports progress of the start or of the reactor. It extends the start timeout, or resets the
     /// watchdog once the node is ready.
-    pub(crate) fn turns(&self) {
+    pub(crate) fn report_progress(&self) {
         let Some(way) = &self.0 else { return };
         self.tell(|told| {
             let every = match (told.ready, way.patience) {
@@ -144,7 +147,7 @@ impl Manager {
             loop {
                 match handle.status() {
                     Ok(status) => {
-                        manager.turns();
+                        manager.report_progress();
                         manager.does(&in_brief(&status));
                     }
                     Err(Unanswered::Stopped) => return,
@@ -157,7 +160,7 @@ impl Manager {
     }
 
     /// Sends the message returned by `say`; nothing once the node is stopping.
-    fn tell(&self, say: impl FnOnce(&mut Told) -> Option<String>) {
+    fn tell(&self, say: impl FnOnce(&mut Reported) -> Option<String>) {
         let Some(way) = &self.0 else { return };
         let mut told = way.lock();
         if told.stopping {
@@ -170,8 +173,8 @@ impl Manager {
     }
 }
 
-impl Way {
-    fn lock(&self) -> MutexGuard<'_, Told> {
+impl Connection {
+    fn lock(&self) -> MutexGuard<'_, Reported> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -8,7 +8,7 @@ mod group;
 mod show;
 
 use clap::{Args, Subcommand};
-use quorate_admin::members::{AddRequest, Asked, MembersRequest};
+use quorate_admin::members::{AddRequest, MembersOutcome, MembersRequest};
 use quorate_core::quorum::QuorumRule;
 use serde::Serialize;
 
@@ -301,7 +301,7 @@ pub(crate) fn run(command: &MemberCommand, output: Output) -> Result<Exit, Probl
 
 fn list(place: &Where, output: Output) -> Result<Exit, Problem> {
     let mut group = Group::new(&place.admin);
-    let seen = group.look()?;
+    let seen = group.poll_all()?;
     let view = seen.newest();
     output.result(view, || show::list(view, seen.leader()));
     Ok(Exit::Done)
@@ -315,7 +315,7 @@ fn add(args: &AddArgs, output: Output) -> Result<Exit, Problem> {
         ..MembersRequest::default()
     };
     let asked = group.ask(&request)?;
-    let Asked::Node { node } = asked else {
+    let MembersOutcome::Node { node } = asked else {
         output.result(&asked, || WOULD_BE_DONE.to_owned());
         return Ok(Exit::Done);
     };
@@ -352,9 +352,9 @@ fn at_once(wish: MembersRequest, ask: &Ask, done: &str, output: Output) -> Resul
     let request = MembersRequest { dry_run: ask.dry_run, ..wish };
     let asked = Group::new(&ask.place.admin).ask(&request)?;
     output.result(&asked, || match asked {
-        Asked::NothingToDo => show::NOTHING_TO_DO.to_owned(),
-        Asked::Planned { .. } => WOULD_BE_DONE.to_owned(),
-        Asked::Done | Asked::Node { .. } => done.to_owned(),
+        MembersOutcome::NothingToDo => show::NOTHING_TO_DO.to_owned(),
+        MembersOutcome::Planned { .. } => WOULD_BE_DONE.to_owned(),
+        MembersOutcome::Done | MembersOutcome::Node { .. } => done.to_owned(),
     });
     Ok(Exit::Done)
 }
@@ -370,10 +370,10 @@ fn change(
     let dry_run = steps.ask.dry_run;
     let request = MembersRequest { dry_run, ..wish };
     let mut group = Group::new(&steps.ask.place.admin);
-    let before = group.look()?.newest().era;
+    let before = group.poll_all()?.newest().era;
     let (plan, planned) = match group.ask(&request)? {
-        Asked::Planned { plan, steps } => (plan, steps),
-        Asked::NothingToDo | Asked::Done | Asked::Node { .. } => {
+        MembersOutcome::Planned { plan, steps } => (plan, steps),
+        MembersOutcome::NothingToDo | MembersOutcome::Done | MembersOutcome::Node { .. } => {
             let mut ended = Ended::nothing_to_do(&mut group)?;
             if !output.json {
                 output::print(show::NOTHING_TO_DO);

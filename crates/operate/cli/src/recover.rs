@@ -11,7 +11,7 @@ use std::{
 
 use clap::Args;
 use quorate::{Class, Slot, StateMachine, Status};
-use quorate_admin::progress::{HowFar, Progress};
+use quorate_admin::progress::{Progress, ProgressReport};
 use quorate_core::{node_set::NodeSet, time::Time, witness::Memory};
 use quorate_kv::{
     front::{RespFront, Settings as FrontSettings},
@@ -367,9 +367,9 @@ impl<F: Front, S: StateMachine> Replaying<F, S> {
                 return Ok(());
             }
             let slots = (status.applied_to.0, to.0);
-            how_far.tell(|| {
+            how_far.report(|| {
                 let (at, to) = slots;
-                HowFar::share("replaying: ", slots, format_args!("slot {at} of {to}"))
+                ProgressReport::share("replaying: ", slots, format_args!("slot {at} of {to}"))
             });
         }
     }

@@ -13,7 +13,7 @@ use std::{
 
 use clap::Args;
 use quorate::ENVELOPE_WORD;
-use quorate_admin::progress::{HowFar, Progress};
+use quorate_admin::progress::{Progress, ProgressReport};
 use quorate_kv::store::image::Items;
 use quorate_node::{
     LockedFolder,
@@ -262,7 +262,7 @@ fn checked(file: impl Read, path: &Path) -> Result<(Checked, Option<Vec<u8>>), P
         BufReader::with_capacity(PIECE, file),
         &mut |header, item| keys.take(&header.store, item),
         &mut |header, bytes| {
-            how_far.tell(|| HowFar::bytes("checking", bytes, header.content_bytes()))
+            how_far.report(|| ProgressReport::bytes("checking", bytes, header.content_bytes()))
         },
     );
     drop(how_far);

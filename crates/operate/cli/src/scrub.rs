@@ -8,7 +8,7 @@ use std::{
 use clap::Args;
 use quorate_admin::{
     client,
-    progress::{HowFar, Progress},
+    progress::{Progress, ProgressReport},
     scrub::{FoundView, ScrubRequest, ScrubView, kinds},
     units::bytes,
 };
@@ -84,7 +84,7 @@ fn until_done(admin: &str, mut view: ScrubView) -> Result<ScrubView, Problem> {
         if view.reading.is_none() && (repairing == 0 || moved.elapsed() > PATIENCE) {
             return Ok(view);
         }
-        how_far.tell(|| told(&view));
+        how_far.report(|| told(&view));
         thread::sleep(PAUSE);
         let next = status(admin)?.scrub;
         if next.reading.is_some() || next.count(Fate::Repairing) != repairing {
@@ -94,10 +94,10 @@ fn until_done(admin: &str, mut view: ScrubView) -> Result<ScrubView, Problem> {
     }
 }
 
-fn told(view: &ScrubView) -> HowFar {
+fn told(view: &ScrubView) -> ProgressReport {
     let found = view.found.len() as u64 + view.more;
     match &view.reading {
-        Some(kind) => HowFar::share(
+        Some(kind) => ProgressReport::share(
             "scrub: ",
             (view.bytes, view.bytes_all),
             format!(
@@ -106,7 +106,7 @@ fn told(view: &ScrubView) -> HowFar {
                 bytes(view.bytes_all)
             ),
         ),
-        None => HowFar::text(format!("repairing {} places", view.count(Fate::Repairing))),
+        None => ProgressReport::text(format!("repairing {} places", view.count(Fate::Repairing))),
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use quorate_admin::{
     client,
-    progress::{HowFar, Progress},
+    progress::{Progress, ProgressReport},
     units::bytes,
     view::{NodeView, STARTING, STILL_TAKING, SnapshotRequest, SnapshotView},
 };
@@ -70,7 +70,7 @@ pub(crate) fn until_taken<T>(
             return Err(Problem::new(Exit::Unreachable, "timed_out", what)
                 .hint("'quorate status' shows what it is doing"));
         }
-        how_far.tell(|| HowFar::text(waiting(taking)));
+        how_far.report(|| ProgressReport::text(waiting(taking)));
     }
 }
 

@@ -38,7 +38,7 @@ use crate::{
     certificates,
     config::{Service as Speaks, StartArgs, StartConfig, Store, Trusting},
     etcd,
-    joining::{self, Asking, Here},
+    joining::{self, IdRequest, OwnPeerAddress},
     logging,
     manager::Manager,
     memory,
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
         Problem::new(Exit::Usage, "device", refused).hint(hint)
     })?;
     let admin = Admin::start(&config.admin, folder.node(), protection).map_err(admin_failed)?;
-    admin.started_with(config.told.clone());
+    admin.set_settings(config.reported_settings.clone());
     bind_streams(&mut listeners, stream)?;
     if let Some(raw) = raw {
         let bound = listeners.bind_raw_streams(raw);
@@ -106,14 +106,14 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     };
     // Each poll also shows the service manager that the start makes progress.
     let asked = || {
-        manager.turns();
+        manager.report_progress();
         stop.is_asked()
     };
     let mut join = |nonce| {
         answering.waits_with(nonce);
-        let asking = Asking {
+        let asking = IdRequest {
             admins: &config.join,
-            peer: &Here::of(config.peer.as_deref(), listeners.peer_address()),
+            peer: &OwnPeerAddress::of(config.peer.as_deref(), listeners.peer_address()),
             role: config.role.unwrap_or_default(),
             node: config.node,
             stop: &asked,
@@ -300,7 +300,7 @@ impl Starting {
     pub(crate) fn opens_store(&self) -> usize {
         self.admin.starting("opening the store");
         self.manager.does("opening the store");
-        self.manager.turns();
+        self.manager.report_progress();
         self.known.descriptors.store_files
     }
 
@@ -317,12 +317,12 @@ impl Starting {
         let announce = &mut self.announce;
         admin.starting("opening the log");
         manager.does("opening the log");
-        manager.turns();
+        manager.report_progress();
         let tell = &mut |opening: Opening<'_>| match opening {
             Opening::Disk(why) => progress(why),
             Opening::ReadingLog(reading) => {
                 admin.reading(reading);
-                manager.reads(reading);
+                manager.report_reading(reading);
             }
             Opening::Waiting(why) => {
                 announce.now();
@@ -332,7 +332,7 @@ impl Starting {
             }
         };
         let stop = &|| {
-            manager.turns();
+            manager.report_progress();
             self.stop.is_asked()
         };
         let passwords = passwords()?;

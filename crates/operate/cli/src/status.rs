@@ -12,7 +12,7 @@ use std::{
 
 use clap::Args;
 use quorate_admin::{
-    look::look,
+    look::query_cluster,
     units::{bytes, span},
     view::{
         Answer, BallotView, ClusterView, MemberView, NodeView, PlanView, PlaneView, STARTING,
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &StatusArgs, output: Output) -> Result<Exit, Problem> {
     if !args.watch {
         let cluster = match args.wait {
             Some(seconds) => wait::wait(&args.admin, Duration::from_secs(seconds))?,
-            None => look(&args.admin)?,
+            None => query_cluster(&args.admin)?,
         };
         output.result(&cluster, || human(&cluster, io::stdout().is_terminal()));
         return Ok(Exit::Done);
@@ -372,7 +372,7 @@ node 5: this node was removed from the cluster
     #[test]
     fn a_cluster_without_a_reachable_node_is_an_error() {
         let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let problem = Problem::from(look(&[closed.to_string()]).unwrap_err());
+        let problem = Problem::from(query_cluster(&[closed.to_string()]).unwrap_err());
         assert_eq!((problem.exit, problem.code), (Exit::Unreachable, "unreachable"));
         assert!(problem.message.contains(&closed.to_string()), "{}", problem.message);
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use quorate_admin::{
     client,
-    look::look,
+    look::query_cluster,
     view::{Answer, ClusterView, TransferRequest, Transferred},
 };
 
@@ -31,7 +31,7 @@ pub(crate) struct TransferArgs {
 
 /// Runs the command.
 pub(crate) fn run(args: &TransferArgs, output: Output) -> Result<Exit, Problem> {
-    let cluster = look(&args.admin)?;
+    let cluster = query_cluster(&args.admin)?;
     let address = leader_address(&cluster)?;
     let body = serde_json::to_string(&TransferRequest { to: args.to }).expect("plain data");
     let response = client::post(&address, "/transfer", &body, WAIT)

@@ -7,7 +7,7 @@ use quorate_replica::{
 
 /// Requests made by a frontend. The test completes them itself, by their tags.
 #[derive(Debug, Default)]
-pub struct Asked {
+pub struct FakeReplica {
     /// Commands, in the order received.
     pub written: Vec<(Tag, Vec<u8>)>,
     /// Commands to be acknowledged once they are on stable storage at a quorum.
@@ -26,7 +26,7 @@ pub struct Asked {
     pub command_bytes_max: usize,
 }
 
-impl Asked {
+impl FakeReplica {
     /// Creates a replica that refuses all commands as busy.
     #[must_use]
     pub fn busy() -> Self {
@@ -40,7 +40,7 @@ impl Asked {
     }
 }
 
-impl Requests for Asked {
+impl Requests for FakeReplica {
     fn write(&mut self, tag: Tag, command: &[u8]) -> Result<(), Failure> {
         if self.busy {
             return Err(Failure::Busy);

@@ -46,7 +46,7 @@ pub enum Fault {
 
 /// A simulated cluster.
 #[derive(Clone, Debug)]
-pub struct Played {
+pub struct SimulatedCluster {
     shared: Arc<Shared>,
     addresses: Vec<String>,
 }
@@ -104,7 +104,7 @@ struct Piece {
     offered: Vec<u8>,
 }
 
-impl Played {
+impl SimulatedCluster {
     /// Starts a cluster of this many nodes.
     pub fn start(nodes: usize, seed: u64) -> io::Result<Self> {
         let world = World {

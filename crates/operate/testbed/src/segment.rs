@@ -79,7 +79,7 @@ impl fmt::Display for Lan {
 /// Connects each of the namespaces 1, 2, 3 … with its address to a new switch that floods
 /// multicast. Returns whether the links preserve the order of packets, which only real root can
 /// arrange.
-pub fn lay(lan: Lan, nodes: u32, address: impl Fn(u32) -> Ipv4Addr) -> io::Result<bool> {
+pub fn set_up(lan: Lan, nodes: u32, address: impl Fn(u32) -> Ipv4Addr) -> io::Result<bool> {
     let mut ordered = true;
     ip(&format!("link add {SWITCH} type bridge mcast_snooping 0"))?;
     ip(&format!("link set {SWITCH} up"))?;

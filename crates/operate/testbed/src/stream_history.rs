@@ -121,7 +121,7 @@ impl Part {
 
 /// Kind of a violation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wrong {
+pub enum ViolationKind {
     /// Bytes are missing that were acknowledged or that precede existing ones.
     Lost,
     /// Bytes occur twice.
@@ -146,7 +146,7 @@ pub enum Wrong {
 /// A violation of the rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    pub wrong: Wrong,
+    pub wrong: ViolationKind,
     /// Description with positions.
     pub text: String,
 }
@@ -197,7 +197,7 @@ struct Judge {
 }
 
 impl Judge {
-    fn find(&mut self, wrong: Wrong, text: String) {
+    fn find(&mut self, wrong: ViolationKind, text: String) {
         self.findings.push(Finding { wrong, text });
     }
 
@@ -229,11 +229,11 @@ impl Judge {
             let text = format!(
                 "all below {acknowledged} was acknowledged; writer {writer} begins at {position}"
             );
-            self.find(Wrong::Lost, text);
+            self.find(ViolationKind::Lost, text);
         }
         if let Some(end) = self.finished {
             let text = format!("writer {writer} begins at {position}, behind the end, {end}");
-            self.find(Wrong::AfterEnd, text);
+            self.find(ViolationKind::AfterEnd, text);
         }
         if let Some(before) = self.order.last() {
             let former = self.writers.get_mut(before);
@@ -243,7 +243,7 @@ impl Judge {
             });
             if position > written {
                 let text = format!("writer {writer} begins at {position}; {written} were written");
-                self.find(Wrong::Unwritten, text);
+                self.find(ViolationKind::Unwritten, text);
             }
         }
         self.order.push(writer);
@@ -255,22 +255,22 @@ impl Judge {
     fn durable(&mut self, number: u16, position: u64) {
         let Some(writer) = self.writers.get_mut(&number) else {
             let text = format!("writer {number} did not open, and is at {position}");
-            return self.find(Wrong::Unwritten, text);
+            return self.find(ViolationKind::Unwritten, text);
         };
         let (before, written, fence) = (writer.durable, writer.written, writer.fence);
         writer.durable = before.max(position);
         self.acknowledged = self.acknowledged.max(position);
         if position < before {
             let text = format!("writer {number} was told {position} behind {before}");
-            self.find(Wrong::Backwards, text);
+            self.find(ViolationKind::Backwards, text);
         }
         if position > written {
             let text = format!("writer {number} was told {position}; it wrote up to {written}");
-            self.find(Wrong::Unwritten, text);
+            self.find(ViolationKind::Unwritten, text);
         }
         if let Some(fence) = fence.filter(|fence| position > *fence) {
             let text = format!("writer {number} was told {position}; another began at {fence}");
-            self.find(Wrong::AfterFence, text);
+            self.find(ViolationKind::AfterFence, text);
         }
     }
 
@@ -279,7 +279,7 @@ impl Judge {
         let written = self.writers.get(&number).map_or(0, |one| one.written);
         if position < written {
             let text = format!("writer {number} wrote up to {written}; closed at {position}");
-            self.find(Wrong::Lost, text);
+            self.find(ViolationKind::Lost, text);
         }
         if finished {
             self.finished = Some(position);
@@ -289,7 +289,7 @@ impl Judge {
     fn read(&mut self, number: u32, position: u64, parts: &[Part]) {
         let Some(reading) = self.readings.get_mut(&number) else {
             let text = format!("reader {number} got bytes at {position}, unasked");
-            return self.find(Wrong::Offset, text);
+            return self.find(ViolationKind::Offset, text);
         };
         let due = reading.due;
         let mut at = position;
@@ -300,8 +300,8 @@ impl Judge {
         reading.due = at;
         if position != due {
             let wrong = match position < due {
-                true => Wrong::Backwards,
-                false => Wrong::Offset,
+                true => ViolationKind::Backwards,
+                false => ViolationKind::Offset,
             };
             let text = format!("reader {number} got {position} where {due} was due");
             self.find(wrong, text);
@@ -309,7 +309,7 @@ impl Judge {
         let written = self.written();
         if at > written {
             let text = format!("reader {number} read up to {at}; {written} were written");
-            self.find(Wrong::Unwritten, text);
+            self.find(ViolationKind::Unwritten, text);
         }
     }
 
@@ -320,17 +320,17 @@ impl Judge {
         let (due, acknowledged) = (reading.due, reading.acknowledged);
         if position != due {
             let text = format!("reader {number} ends at {position}; it has read up to {due}");
-            self.find(Wrong::Offset, text);
+            self.find(ViolationKind::Offset, text);
         }
         if position < acknowledged {
             let text = format!(
                 "reader {number} ends at {position}; {acknowledged} were acknowledged before"
             );
-            self.find(Wrong::Lost, text);
+            self.find(ViolationKind::Lost, text);
         }
         if let Some(end) = self.finished.filter(|end| *end != position && finished) {
             let text = format!("reader {number} ends at {position}; the stream at {end}");
-            self.find(Wrong::AfterEnd, text);
+            self.find(ViolationKind::AfterEnd, text);
         }
     }
 
@@ -348,7 +348,7 @@ impl Judge {
                 let (from, to) = (one.1.max(other.1), one.2.min(other.2));
                 if from < to {
                     let text = format!("{} and {}: positions {from} to {to}", one.0, other.0);
-                    self.find(Wrong::TwoWriters, text);
+                    self.find(ViolationKind::TwoWriters, text);
                 }
             }
         }
@@ -376,13 +376,18 @@ impl Judge {
         }
     }
 
-    fn differs(&self, at: u64, part: &Part, all: &[(u64, Part)]) -> Option<(Wrong, String)> {
+    fn differs(
+        &self,
+        at: u64,
+        part: &Part,
+        all: &[(u64, Part)],
+    ) -> Option<(ViolationKind, String)> {
         let end = at + part.count();
         let mut at = at;
         let mut from = 0;
         while at < end {
             let Some((owner, until)) = self.owner(at) else {
-                return Some((Wrong::Unwritten, format!("{at} was written by no writer")));
+                return Some((ViolationKind::Unwritten, format!("{at} was written by no writer")));
             };
             let count = end.min(until) - at;
             match part {
@@ -402,7 +407,7 @@ impl Judge {
                     let raw = &raw[first..first + usize::try_from(count).unwrap_or(0)];
                     if let Some(within) = first_other(owner, at, raw) {
                         let text = format!("{} has a byte of no writer", at + within as u64);
-                        return Some((Wrong::Unwritten, text));
+                        return Some((ViolationKind::Unwritten, text));
                     }
                 }
             }
@@ -412,16 +417,23 @@ impl Judge {
         None
     }
 
-    fn kind(&self, at: u64, owner: u16, writer: u16, position: u64, all: &[(u64, Part)]) -> Wrong {
+    fn kind(
+        &self,
+        at: u64,
+        owner: u16,
+        writer: u16,
+        position: u64,
+        all: &[(u64, Part)],
+    ) -> ViolationKind {
         if writer != owner {
             let fence = self.writers.get(&writer).and_then(|one| one.fence);
             return match fence {
-                Some(fence) if at >= fence && position == at => Wrong::AfterFence,
-                _ => Wrong::Offset,
+                Some(fence) if at >= fence && position == at => ViolationKind::AfterFence,
+                _ => ViolationKind::Offset,
             };
         }
         if position < at {
-            return Wrong::Repeated;
+            return ViolationKind::Repeated;
         }
         let skipped = at..position;
         let comes_later = all.iter().any(|(there, part)| match part {
@@ -432,8 +444,8 @@ impl Judge {
             Part::Raw(_) => false,
         });
         match comes_later {
-            true => Wrong::Reordered,
-            false => Wrong::Lost,
+            true => ViolationKind::Reordered,
+            false => ViolationKind::Lost,
         }
     }
 }
@@ -494,12 +506,12 @@ mod tests {
         notes
     }
 
-    fn kinds(notes: &[Note]) -> Vec<Wrong> {
+    fn kinds(notes: &[Note]) -> Vec<ViolationKind> {
         judge(notes).iter().map(|found| found.wrong).collect()
     }
 
     /// Returns the kinds of violations in a reader's bytes.
-    fn read_kinds(read: &[u8]) -> Vec<Wrong> {
+    fn read_kinds(read: &[u8]) -> Vec<ViolationKind> {
         kinds(&history(read))
     }
 
@@ -526,18 +538,18 @@ mod tests {
         let mut read = right();
         read.drain(300..310);
         let found = read_kinds(&read);
-        assert!(found.contains(&Wrong::Lost), "{found:?}");
-        assert!(!found.contains(&Wrong::Reordered), "{found:?}");
+        assert!(found.contains(&ViolationKind::Lost), "{found:?}");
+        assert!(!found.contains(&ViolationKind::Reordered), "{found:?}");
         // A read that ends too early.
         let found = read_kinds(&right()[..1400]);
-        assert_eq!(found, [Wrong::Lost, Wrong::AfterEnd]);
+        assert_eq!(found, [ViolationKind::Lost, ViolationKind::AfterEnd]);
         // The next writer begins too early.
         let notes = [opened(1, 0), sends(1, 9), durable(1, 9), opened(2, 8)];
-        assert_eq!(kinds(&notes), [Wrong::Lost]);
+        assert_eq!(kinds(&notes), [ViolationKind::Lost]);
         // A stream closed too early.
         let notes =
             [opened(1, 0), sends(1, 9), Note::Closed { writer: 1, position: 8, finished: true }];
-        assert_eq!(kinds(&notes), [Wrong::Lost]);
+        assert_eq!(kinds(&notes), [ViolationKind::Lost]);
     }
 
     #[test]
@@ -546,57 +558,57 @@ mod tests {
         let again = read[290..300].to_vec();
         read.splice(300..300, again);
         read.truncate(1500);
-        assert_eq!(read_kinds(&read), [Wrong::Repeated]);
+        assert_eq!(read_kinds(&read), [ViolationKind::Repeated]);
     }
 
     #[test]
     fn reordered_bytes_are_found() {
         let mut read = right();
         read[300..360].rotate_left(30);
-        assert_eq!(read_kinds(&read), [Wrong::Reordered]);
+        assert_eq!(read_kinds(&read), [ViolationKind::Reordered]);
     }
 
     #[test]
     fn bytes_in_a_wrong_place_are_found() {
         let mut read = right();
         read[1100..1200].copy_from_slice(&bytes(1, 100, 100));
-        assert_eq!(read_kinds(&read), [Wrong::Offset]);
+        assert_eq!(read_kinds(&read), [ViolationKind::Offset]);
         let mut notes = history(&right());
         let Note::Read { position, .. } = &mut notes[9] else {
             panic!("{:?}", notes[9]);
         };
         *position += 1;
-        assert!(kinds(&notes).contains(&Wrong::Offset));
+        assert!(kinds(&notes).contains(&ViolationKind::Offset));
     }
 
     #[test]
     fn bytes_of_nobody_are_found() {
         let mut read = right();
         read[700] ^= 1;
-        assert_eq!(read_kinds(&read), [Wrong::Unwritten]);
+        assert_eq!(read_kinds(&read), [ViolationKind::Unwritten]);
         // An acknowledgement past the bytes written.
         let notes = [opened(1, 0), sends(1, 9), durable(1, 10)];
-        assert_eq!(kinds(&notes), [Wrong::Unwritten]);
+        assert_eq!(kinds(&notes), [ViolationKind::Unwritten]);
     }
 
     #[test]
     fn positions_that_go_back_are_found() {
         let notes = [opened(1, 0), sends(1, 9), durable(1, 9), durable(1, 8)];
-        assert_eq!(kinds(&notes), [Wrong::Backwards]);
+        assert_eq!(kinds(&notes), [ViolationKind::Backwards]);
         let mut notes = history(&right());
         let again = notes[9].clone();
         notes.insert(10, again);
-        assert!(kinds(&notes).contains(&Wrong::Backwards));
+        assert!(kinds(&notes).contains(&ViolationKind::Backwards));
     }
 
     #[test]
     fn what_a_fenced_writer_is_told_is_found() {
         let mut notes = history(&right());
         notes.insert(4, durable(1, 1001));
-        assert_eq!(kinds(&notes)[0], Wrong::AfterFence);
+        assert_eq!(kinds(&notes)[0], ViolationKind::AfterFence);
         // Bytes of the first writer where those of the second belong.
         let read = [bytes(1, 0, 1100), bytes(2, 1100, 400)].concat();
-        assert_eq!(read_kinds(&read), [Wrong::AfterFence]);
+        assert_eq!(read_kinds(&read), [ViolationKind::AfterFence]);
     }
 
     #[test]
@@ -604,13 +616,13 @@ mod tests {
         let mut notes = history(&right());
         notes.insert(6, durable(1, 1200));
         let found = kinds(&notes);
-        assert_eq!(found, [Wrong::AfterFence, Wrong::TwoWriters]);
+        assert_eq!(found, [ViolationKind::AfterFence, ViolationKind::TwoWriters]);
     }
 
     #[test]
     fn what_follows_the_end_is_found() {
         let mut notes = history(&right());
         notes.push(opened(3, 1500));
-        assert_eq!(kinds(&notes), [Wrong::AfterEnd]);
+        assert_eq!(kinds(&notes), [ViolationKind::AfterEnd]);
     }
 }

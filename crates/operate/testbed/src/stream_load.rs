@@ -326,7 +326,7 @@ impl Lane {
         opened: &mpsc::Sender<()>,
     ) -> Result<(), Error> {
         let open = || StreamWriter::open(&self.addresses, &self.name, how, options());
-        let mut stream = insist(open)?;
+        let mut stream = retry_until_reachable(open)?;
         let mut durable = stream.first_position();
         self.note(Note::Opened { writer, position: durable });
         // The receiver may no longer be waiting.
@@ -410,7 +410,7 @@ impl Lane {
     fn follow(&self, addresses: &[String]) -> Result<(), String> {
         let mut from = 0;
         loop {
-            match insist(|| self.read(addresses, from, true)) {
+            match retry_until_reachable(|| self.read(addresses, from, true)) {
                 Ok(_) => return Ok(()),
                 Err(Error::Refused(no)) if Code::of(no.code) == Some(Code::Trimmed) => {
                     from = no.position;
@@ -462,7 +462,7 @@ impl Lane {
         while !self.is_over() {
             let durable = self.durable.load(Ordering::Relaxed);
             if let Some(before) = durable.checked_sub(KEPT) {
-                let start = insist(|| streams.trim(&self.name, before));
+                let start = retry_until_reachable(|| streams.trim(&self.name, before));
                 let start = start.map_err(|error| format!("trim before {before}: {error}"))?;
                 self.trimmed.store(start, Ordering::Relaxed);
                 if start < before {
@@ -477,7 +477,7 @@ impl Lane {
 
 /// Retries while no node is reachable: all may be down at the moment, and a new client gives up at
 /// once.
-fn insist<T>(mut ask: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+fn retry_until_reachable<T>(mut ask: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
     let mut last = Error::Machine("it was not tried".to_owned());
     let done = wait::at_most(PATIENCE, "a node", || match ask() {
         Err(error @ Error::Unreachable(_)) => {

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use quorate_tls::session::{Session, Taken};
+use quorate_tls::session::{ReadOutcome, Session};
 
 use crate::door::Door;
 
@@ -122,7 +122,7 @@ impl Connection {
         match &mut self.session {
             None => self.input.extend_from_slice(&scratch.0[..count]),
             Some(session) => {
-                session.room().extend_from_slice(&scratch.0[..count]);
+                session.input_buffer().extend_from_slice(&scratch.0[..count]);
                 open(session, &mut scratch.0, &mut self.input)?;
             }
         }
@@ -145,12 +145,12 @@ fn open(session: &mut Session, scratch: &mut [u8], input: &mut Vec<u8>) -> io::R
     let before = input.len();
     loop {
         match session.take(scratch) {
-            Taken::Some(count) => input.extend_from_slice(&scratch[..count]),
-            Taken::NeedsMore => return Ok(()),
+            ReadOutcome::Some(count) => input.extend_from_slice(&scratch[..count]),
+            ReadOutcome::NeedsMore => return Ok(()),
             // The socket reports the end again.
-            Taken::Ended if input.len() > before => return Ok(()),
-            Taken::Ended => return Err(closed()),
-            Taken::Failed => {
+            ReadOutcome::Ended if input.len() > before => return Ok(()),
+            ReadOutcome::Ended => return Err(closed()),
+            ReadOutcome::Failed => {
                 let why = session.failure().unwrap_or("the session is over");
                 return Err(io::Error::new(ErrorKind::InvalidData, format!("TLS: {why}")));
             }

@@ -126,8 +126,8 @@ impl Reading {
     }
 
     /// Returns the work done since an earlier reading.
-    pub fn since(&self, before: &Self) -> Used {
-        Used {
+    pub fn since(&self, before: &Self) -> DeviceWork {
+        DeviceWork {
             name: self.name.clone(),
             decided: self.decided.saturating_sub(before.decided),
             given: self.given.saturating_sub(before.given),
@@ -139,7 +139,7 @@ impl Reading {
 
 /// Work of the leader and its device during a repetition, including warm-up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Used {
+pub struct DeviceWork {
     /// Device, as its node names it.
     pub name: String,
     /// Slots decided.
@@ -152,7 +152,7 @@ pub struct Used {
     pub outgrown: u64,
 }
 
-impl Used {
+impl DeviceWork {
     /// Returns the share of slots assigned by the device, 0 to 1.
     #[expect(clippy::cast_precision_loss, reason = "counts")]
     fn share(&self) -> f64 {
@@ -189,10 +189,10 @@ pub struct Figures {
 
 impl Figures {
     /// Returns medians over repetitions; `None` if there are none.
-    pub fn new(all: &[Used]) -> Option<Self> {
+    pub fn new(all: &[DeviceWork]) -> Option<Self> {
         Some(Self {
             name: all.last()?.name.clone(),
-            slots_share: round(median(all.iter().map(Used::share))),
+            slots_share: round(median(all.iter().map(DeviceWork::share))),
             taken_back: all.iter().map(|used| used.taken_back).sum(),
             outgrown: all.iter().map(|used| used.outgrown).sum(),
         })
@@ -238,7 +238,7 @@ mod tests {
         let hardly = reading(1100, 190, 2).since(&before);
         let why = hardly.objection().unwrap();
         assert!(why.contains("10 %") && why.contains("1 times"), "{why}");
-        let outgrown = Used { outgrown: 900, ..hardly.clone() };
+        let outgrown = DeviceWork { outgrown: 900, ..hardly.clone() };
         assert_eq!(outgrown.objection(), None);
         let figures = Figures::new(&[used, hardly]).unwrap();
         assert_eq!((figures.slots_share, figures.taken_back), (0.55, 1));

@@ -13,7 +13,7 @@ use std::{
 };
 
 use quorate_device::xdp::{ECHO_ETHER_TYPE, ECHO_PORT, Echo, Hook};
-use quorate_packets::ethernet::{Mac, Raw, raw::Hears};
+use quorate_packets::ethernet::{Mac, Raw, raw::ReceiveFilter};
 
 use crate::samples::Samples;
 
@@ -72,8 +72,8 @@ impl Way {
 /// ready.
 pub fn serve(interface: &str, way: Way) -> io::Result<()> {
     let hears = match (way.raw, way.hook) {
-        (true, None) => Hears::EtherType(ECHO_ETHER_TYPE),
-        _ => Hears::Nothing,
+        (true, None) => ReceiveFilter::EtherType(ECHO_ETHER_TYPE),
+        _ => ReceiveFilter::Nothing,
     };
     let raw = Raw::open(interface, hears, None).map_err(io::Error::other)?;
     let ready = || {
@@ -144,7 +144,7 @@ enum Socket {
 impl Socket {
     fn open(interface: &str, asking: &Asking) -> io::Result<Self> {
         if asking.way.raw {
-            let hears = Hears::EtherType(ECHO_ETHER_TYPE);
+            let hears = ReceiveFilter::EtherType(ECHO_ETHER_TYPE);
             let raw = Raw::open(interface, hears, None).map_err(io::Error::other)?;
             raw.set_patience(Some(PATIENCE)).map_err(io::Error::other)?;
             return Ok(Self::Raw(raw));

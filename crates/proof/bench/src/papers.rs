@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub use bare::Bare;
 pub use table::{Cell, CellMetric, Table};
-pub use ways::{Spoken, Ways};
+pub use ways::{PlaneAndDevice, Ways};
 
 use crate::{device::Device, figure::round, lan::Lan, row::Row, wan::Profile};
 

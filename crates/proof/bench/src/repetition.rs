@@ -4,7 +4,7 @@ use quorate_testbed::usage::Usage;
 use serde::Serialize;
 
 use crate::{
-    device::Used,
+    device::DeviceWork,
     figure::{median, round},
     samples::Samples,
 };
@@ -38,7 +38,7 @@ pub struct Repetition {
     /// was killed.
     pub delivered_per_s: Option<f64>,
     /// Work of devices, if devices were requested.
-    pub device: Option<Used>,
+    pub device: Option<DeviceWork>,
 }
 
 /// Resource usage of one role in the measured time.

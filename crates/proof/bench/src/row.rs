@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::{
-    device::{Figures as OfDevice, Used},
+    device::{DeviceWork, Figures as OfDevice},
     environment::{Commit, Environment},
     figure::{Spread, median, round, spread},
     lan::figures::Figures as OfSegment,
@@ -12,7 +12,7 @@ use crate::{
     samples::{Latencies, Samples},
     stream::{
         Acknowledged,
-        figures::{Asked, Figures},
+        figures::{Figures, StreamSetting},
     },
 };
 
@@ -329,7 +329,7 @@ impl Row {
     pub fn of_streams(
         setting: &Setting,
         environment: &Environment,
-        asked: Asked,
+        asked: StreamSetting,
         all: &[Repetition],
         acknowledged: &[Acknowledged],
     ) -> Option<Self> {
@@ -446,7 +446,7 @@ fn objections(all: &[Repetition]) -> Vec<String> {
         objections.push("a repetition without any reply".to_owned());
     }
     let mut used = all.iter().filter_map(|repetition| repetition.device.as_ref());
-    objections.extend(used.find_map(Used::objection));
+    objections.extend(used.find_map(DeviceWork::objection));
     objections
 }
 
@@ -467,7 +467,7 @@ fn per_command(all: &[Repetition], count: fn(&Repetition) -> Option<u64>) -> Opt
 
 fn devices(all: &[Repetition]) -> Option<OfDevice> {
     let used = all.iter().map(|repetition| repetition.device.clone());
-    OfDevice::new(&used.collect::<Option<Vec<Used>>>()?)
+    OfDevice::new(&used.collect::<Option<Vec<DeviceWork>>>()?)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use quorate_offload::{
 };
 
 use crate::{
-    frames::{Size, Ways},
+    frames::{ProgramRoutes, Size},
     program::Program,
     vectors::{Event, FRAME_BYTES_MAX, Sent},
 };
@@ -46,7 +46,7 @@ impl Reference {
                 size.room,
             )
         };
-        let (setup, ways) = (size.setup(), Ways::of(program));
+        let (setup, ways) = (size.setup(), ProgramRoutes::of(program));
         let acceptor = || Acceptor::new(setup, ways.votes, cells());
         let coordinator = || Coordinator::new(setup, ways.proposals, ways.decisions, cells());
         Self {

@@ -55,7 +55,7 @@ pub fn route(last: u8) -> Routes {
 }
 
 /// Routes of the frames that a program sends.
-pub struct Ways {
+pub struct ProgramRoutes {
     /// Route of an acceptor's votes.
     pub votes: Routes,
     /// Route of a coordinator's proposals.
@@ -64,7 +64,7 @@ pub struct Ways {
     pub decisions: Routes,
 }
 
-impl Ways {
+impl ProgramRoutes {
     /// Returns the routes of a program. A host sends everything to its own multicast group.
     pub fn of(program: Program) -> Self {
         let [first, second] = match program {

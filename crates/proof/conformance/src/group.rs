@@ -123,7 +123,7 @@ impl Group {
                 continue;
             }
             match self.dice.below(1000) {
-                0..8 => self.go_on()?,
+                0..8 => self.continue_leading()?,
                 8..28 => self.raise_floors()?,
                 28..88 => self.submit()?,
                 88..108 => self.tick()?,

@@ -29,7 +29,7 @@ use crate::{
 /// Sources in which a fault is planted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Where {
+pub enum MutantTarget {
     /// Sources in `crates/devices/offload`.
     Reference,
     /// Sources in `crates/devices/programs/p4`.
@@ -62,7 +62,7 @@ pub struct Mutant {
     /// Rules that the fault violates.
     pub rules: Vec<String>,
     /// Sources in which the fault is planted.
-    pub target: Where,
+    pub target: MutantTarget,
     /// Program to run, except for references.
     pub program: Option<String>,
     /// Uses the 512-bit core instead of the 64-bit one.
@@ -135,10 +135,10 @@ impl Mutant {
     /// only builds it.
     pub fn judge(&self, folder: &Path, check: bool) -> Result<Option<String>, String> {
         match self.target {
-            Where::P4 => self.judge_p4(check),
-            Where::Rtl => self.judge_core(&folder.join("rtl"), check),
-            Where::Xdp => self.judge_kernel(&folder.join("xdp"), check),
-            Where::Reference => self.judge_reference(folder, check),
+            MutantTarget::P4 => self.judge_p4(check),
+            MutantTarget::Rtl => self.judge_core(&folder.join("rtl"), check),
+            MutantTarget::Xdp => self.judge_kernel(&folder.join("xdp"), check),
+            MutantTarget::Reference => self.judge_reference(folder, check),
         }
     }
 
@@ -346,7 +346,9 @@ mod tests {
     #[test]
     fn every_mutant_has_its_place() {
         let mutants = all().unwrap();
-        for target in [Where::P4, Where::Rtl, Where::Xdp, Where::Reference] {
+        for target in
+            [MutantTarget::P4, MutantTarget::Rtl, MutantTarget::Xdp, MutantTarget::Reference]
+        {
             let count = mutants.iter().filter(|mutant| mutant.target == target).count();
             assert!(count >= 5, "{target:?}: {count}");
         }
@@ -354,14 +356,14 @@ mod tests {
         let reference = root().join("crates/devices/offload/src");
         for mutant in &mutants {
             let changed = match mutant.target {
-                Where::P4 => mutant.change(|file| sources.get(file).map(str::to_owned)),
-                Where::Rtl => {
+                MutantTarget::P4 => mutant.change(|file| sources.get(file).map(str::to_owned)),
+                MutantTarget::Rtl => {
                     mutant.change(|file| fs::read_to_string(rtl::sources().join(file)).ok())
                 }
-                Where::Xdp => {
+                MutantTarget::Xdp => {
                     mutant.change(|file| fs::read_to_string(xdp::sources().join(file)).ok())
                 }
-                Where::Reference => {
+                MutantTarget::Reference => {
                     mutant.change(|file| fs::read_to_string(reference.join(file)).ok())
                 }
             };
@@ -373,7 +375,7 @@ mod tests {
     /// All mutants of the P4 programs are found, which needs no compiler.
     #[test]
     fn every_mutant_of_a_switch_is_found() {
-        for mutant in all().unwrap().iter().filter(|mutant| mutant.target == Where::P4) {
+        for mutant in all().unwrap().iter().filter(|mutant| mutant.target == MutantTarget::P4) {
             let found = mutant.judge_p4(false).unwrap();
             assert!(found.is_some(), "{} is not found", mutant.name);
         }

@@ -7,7 +7,7 @@ use quorate_offload::{Port, link::ETHER_TYPE};
 
 use crate::{
     Device, Event, Program,
-    frames::{CELLS, Ways, setup},
+    frames::{CELLS, ProgramRoutes, setup},
     vectors::Sent,
 };
 
@@ -18,7 +18,7 @@ pub fn sources() -> PathBuf {
 
 /// Returns the settings of all targets.
 pub fn settings(program: Program) -> Settings {
-    let ways = Ways::of(program);
+    let ways = ProgramRoutes::of(program);
     let settings = Settings::of(setup(), &ways.votes, &ways.proposals, &ways.decisions);
     Settings {
         cells: u32::try_from(CELLS).expect("few"),

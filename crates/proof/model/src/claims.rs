@@ -31,7 +31,7 @@ pub struct Claims {
 
 impl Claims {
     /// Records a member's vote, at least in memory.
-    pub fn casts(&mut self, member: Member, ballot: Ballot, range: SlotRange, value: Value) {
+    pub fn record_vote(&mut self, member: Member, ballot: Ballot, range: SlotRange, value: Value) {
         for slot in (range.from.0..range.to.0).map(Slot) {
             let cast = self.cast.entry((slot, ballot)).or_insert_with(|| Cast {
                 value,
@@ -44,7 +44,7 @@ impl Claims {
     }
 
     /// Records that a member lost its memory; `has` returns whether a vote is still on its disk.
-    pub fn forgets(&mut self, member: Member, has: impl Fn(Ballot, Slot) -> bool) {
+    pub fn record_loss(&mut self, member: Member, has: impl Fn(Ballot, Slot) -> bool) {
         for ((slot, ballot), cast) in &mut self.cast {
             if cast.kept.contains(&member) && !has(*ballot, *slot) {
                 cast.kept.remove(&member);
@@ -54,7 +54,11 @@ impl Claims {
 
     /// Records that a client was notified of a quorum of votes for this slot in this ballot.
     /// Returns the value and the members that voted for it.
-    pub fn tells(&mut self, slot: Slot, ballot: Ballot) -> Option<(Value, Vec<Member>)> {
+    pub fn record_notification(
+        &mut self,
+        slot: Slot,
+        ballot: Ballot,
+    ) -> Option<(Value, Vec<Member>)> {
         self.told.insert((slot, ballot));
         let cast = self.cast.get(&(slot, ballot))?;
         Some((cast.value, cast.by.iter().copied().collect()))

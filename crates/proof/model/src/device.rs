@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use quorate_core::{
     ballot::Ballot,
-    device::{Order, Word},
+    device::{DeviceReport, Order},
     slot::{Slot, SlotRange},
     value::Value,
 };
@@ -41,7 +41,7 @@ pub enum Frame {
 
 /// A coordinator's state for a slot that it assigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Given {
+struct AssignedSlot {
     ballot: Ballot,
     slot: Slot,
     value: Value,
@@ -78,14 +78,14 @@ pub struct Device {
     started: Option<Start>,
     next: Slot,
     given_floor: Slot,
-    given: BTreeMap<u64, Given>,
+    given: BTreeMap<u64, AssignedSlot>,
     /// A step that saw the coordinator started, and has not assigned a slot yet.
     giving: Option<(Ballot, Value)>,
     // The owner's orders, and reports to it.
     orders: VecDeque<Order>,
     draining: Option<Draining>,
     /// Votes that were cast and not reported yet.
-    pub tap: Vec<Word>,
+    pub tap: Vec<DeviceReport>,
     told_to: Slot,
     first: Slot,
     counted: BTreeSet<Slot>,
@@ -96,11 +96,11 @@ pub struct Device {
 
 /// Results of a device's step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Done {
+pub struct StepResult {
     /// Frames to send to all devices.
     pub frames: Vec<Frame>,
     /// Reports to the owner.
-    pub words: Vec<Word>,
+    pub words: Vec<DeviceReport>,
     /// New votes, with ballot and value.
     pub votes: Vec<(Ballot, Slot, Value)>,
     /// The device saw two values for one slot of one ballot.
@@ -124,7 +124,7 @@ impl Device {
 
     /// Ends all activity because the owner's process is gone, or a new one fences before its first
     /// message ([offload-9]). Pending orders are void.
-    pub fn leave_owner(&mut self) -> Done {
+    pub fn leave_owner(&mut self) -> StepResult {
         let done = self.finish();
         let cells = (self.cells, self.floor, self.given_floor, self.next);
         let (votes, given) = (std::mem::take(&mut self.votes), std::mem::take(&mut self.given));
@@ -169,11 +169,11 @@ impl Device {
 
     /// Carries out the next order, or the rest of one. With `whole`, an order that takes two steps
     /// completes at once.
-    pub fn obey(&mut self, whole: bool) -> Done {
+    pub fn obey(&mut self, whole: bool) -> StepResult {
         if let Some(draining) = self.draining.take() {
             return self.drained(draining);
         }
-        let mut done = Done::default();
+        let mut done = StepResult::default();
         let Some(order) = self.orders.pop_front() else {
             return done;
         };
@@ -181,7 +181,7 @@ impl Device {
             Order::Arm { ballot, position, floor } => {
                 self.armed = Some((ballot, position));
                 self.floor = self.floor.max(floor);
-                done.words.push(Word::Armed { ballot });
+                done.words.push(DeviceReport::Armed { ballot });
             }
             Order::Fence { ballot, hint } => {
                 self.armed = None;
@@ -193,7 +193,7 @@ impl Device {
                 (self.next, self.told_to, self.first) = (first, first, first);
                 self.given_floor = first;
                 self.counted.clear();
-                done.words.push(Word::Started { ballot });
+                done.words.push(DeviceReport::Started { ballot });
             }
             Order::Allow { floor, limit } => {
                 if let Some(start) = &mut self.started {
@@ -215,7 +215,7 @@ impl Device {
         if self.looks > 0 && self.draining.is_none() {
             self.looks -= 1;
             let slot = Some(self.next);
-            done.words.push(Word::Next { slot });
+            done.words.push(DeviceReport::Next { slot });
         }
         if whole && let Some(draining) = self.draining.take() {
             let rest = self.drained(draining);
@@ -228,7 +228,7 @@ impl Device {
     }
 
     /// [offload-8], [offload-12] Completes steps in flight, then reads the device out.
-    fn drained(&mut self, draining: Draining) -> Done {
+    fn drained(&mut self, draining: Draining) -> StepResult {
         let mut done = self.finish();
         match draining {
             Draining::Fence { ballot, hint } => {
@@ -241,15 +241,15 @@ impl Device {
                     .collect();
                 votes.sort_unstable();
                 self.tap.clear();
-                done.words.push(Word::Fenced { ballot, votes });
+                done.words.push(DeviceReport::Fenced { ballot, votes });
             }
             Draining::TakeBack(ballot) => {
                 let from = self.told_to;
                 let rest = (from.0..self.next.0).map(|slot| self.given_at(ballot, Slot(slot)));
-                done.words.push(Word::TakenBack { ballot, from, rest: rest.collect() });
+                done.words.push(DeviceReport::TakenBack { ballot, from, rest: rest.collect() });
                 self.told_to = self.next;
             }
-            Draining::Stop(ballot) => done.words.push(Word::Stopped { ballot }),
+            Draining::Stop(ballot) => done.words.push(DeviceReport::Stopped { ballot }),
         }
         done
     }
@@ -260,8 +260,8 @@ impl Device {
     }
 
     /// Completes the steps in flight.
-    fn finish(&mut self) -> Done {
-        let mut done = Done::default();
+    fn finish(&mut self) -> StepResult {
+        let mut done = StepResult::default();
         if let Some((frame, position)) = self.voting.take() {
             self.vote(frame, position, &mut done);
         }
@@ -272,13 +272,13 @@ impl Device {
     }
 
     /// Completes the steps in flight.
-    pub fn step_ends(&mut self) -> Done {
+    pub fn step_ends(&mut self) -> StepResult {
         self.finish()
     }
 
     /// Assigns a slot to the next waiting value. With `whole`, the step completes at once.
-    pub fn submit(&mut self, whole: bool) -> Done {
-        let mut done = Done::default();
+    pub fn submit(&mut self, whole: bool) -> StepResult {
+        let mut done = StepResult::default();
         if self.giving.is_some() || self.submitted.is_empty() {
             return done;
         }
@@ -299,26 +299,26 @@ impl Device {
 
     /// [offload-12] Ends a slot assignment before it stores anything, so that no frame is ever sent
     /// for the slot.
-    pub fn skip(&mut self) -> Done {
+    pub fn skip(&mut self) -> StepResult {
         let may = self.started.is_some_and(|start| self.next < start.limit);
         if may && self.giving.is_none() && self.next < self.given_floor.plus(self.cells) {
             self.next = self.next.next();
         }
-        Done::default()
+        StepResult::default()
     }
 
-    fn give(&mut self, ballot: Ballot, value: Value, done: &mut Done) {
+    fn give(&mut self, ballot: Ballot, value: Value, done: &mut StepResult) {
         let slot = self.next;
         self.next = slot.next();
         // Stored before the frame is sent.
-        let given = Given { ballot, slot, value, voters: 0 };
+        let given = AssignedSlot { ballot, slot, value, voters: 0 };
         self.given.insert(self.cell(slot), given);
         done.frames.push(Frame::Propose { ballot, slot, value });
     }
 
     /// Handles a frame. With `whole`, the step completes at once; `has_vote` means that the owner
     /// is a voter.
-    pub fn hear(&mut self, frame: Frame, whole: bool, has_vote: bool) -> Done {
+    pub fn handle_frame(&mut self, frame: Frame, whole: bool, has_vote: bool) -> StepResult {
         match frame {
             Frame::Propose { ballot, .. } => {
                 let mut done = self.finish();
@@ -343,11 +343,11 @@ impl Device {
             Frame::Decided { ballot, slot, value } => {
                 let range = SlotRange::one(slot);
                 let own = self.started.is_some_and(|start| start.ballot == ballot);
-                let mut done = Done::default();
+                let mut done = StepResult::default();
                 if !own && has_vote {
-                    done.words.push(Word::Counted { ballot, range });
+                    done.words.push(DeviceReport::Counted { ballot, range });
                 } else if !own {
-                    done.words.push(Word::Told { ballot, slot, value });
+                    done.words.push(DeviceReport::CountedValue { ballot, slot, value });
                 }
                 done
             }
@@ -355,7 +355,7 @@ impl Device {
     }
 
     /// [offload-6] Votes: one step per cell, which reads the floor within the step.
-    fn vote(&mut self, frame: Frame, position: u8, done: &mut Done) {
+    fn vote(&mut self, frame: Frame, position: u8, done: &mut StepResult) {
         let Frame::Propose { ballot, slot, value } = frame else {
             return;
         };
@@ -369,7 +369,7 @@ impl Device {
             _ => {
                 self.votes.insert(cell, (ballot, slot, value));
                 done.votes.push((ballot, slot, value));
-                self.tap.push(Word::Voted { ballot, slot, value });
+                self.tap.push(DeviceReport::Voted { ballot, slot, value });
             }
         }
         done.frames.push(Frame::Vote { ballot, slot, value: stored, position });
@@ -377,8 +377,8 @@ impl Device {
 
     /// [offload-10] Counts a vote for a slot assigned since this start, in exactly this ballot and
     /// from a new position. The quorum is reported once.
-    fn count(&mut self, ballot: Ballot, slot: Slot, value: Value, position: u8) -> Done {
-        let mut done = Done::default();
+    fn count(&mut self, ballot: Ballot, slot: Slot, value: Value, position: u8) -> StepResult {
+        let mut done = StepResult::default();
         let Some(start) = self.started.filter(|start| start.ballot == ballot) else {
             return done;
         };
@@ -406,7 +406,7 @@ impl Device {
     }
 
     /// Returns whether the coordinator has something to report.
-    pub fn has_news(&self) -> bool {
+    pub fn has_report(&self) -> bool {
         let counted = self.counted.first().is_some_and(|slot| *slot < self.told_to);
         let next = |start: Start| self.given_at(start.ballot, self.told_to);
         let given = self.told_to < self.next && self.started.and_then(next).is_some();
@@ -415,7 +415,7 @@ impl Device {
 
     /// Returns the coordinator's next report to its owner: the value of the next slot in order, and
     /// the counted slots.
-    pub fn tell(&mut self) -> Vec<Word> {
+    pub fn take_report(&mut self) -> Vec<DeviceReport> {
         let mut words = Vec::new();
         let Some(Start { ballot, .. }) = self.started else {
             return words;
@@ -425,11 +425,11 @@ impl Device {
         {
             let slot = self.told_to;
             self.told_to = slot.next();
-            words.push(Word::Given { ballot, slot, value });
+            words.push(DeviceReport::Given { ballot, slot, value });
         }
         while let Some(slot) = self.counted.first().copied().filter(|s| *s < self.told_to) {
             self.counted.remove(&slot);
-            words.push(Word::Counted { ballot, range: SlotRange::one(slot) });
+            words.push(DeviceReport::Counted { ballot, range: SlotRange::one(slot) });
         }
         words
     }

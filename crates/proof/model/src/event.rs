@@ -7,7 +7,7 @@ use quorate_core::{
     time::Time,
     value::{StreamName, Value},
 };
-use quorate_stream::How;
+use quorate_stream::OpenMode;
 
 /// An event in a world.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -223,7 +223,7 @@ pub enum Event {
         site: usize,
         /// Number of the stream's name.
         name: u8,
-        how: How,
+        how: OpenMode,
         writer: u8,
     },
     /// Lets a client close a stream; from then on a leader may propose it.

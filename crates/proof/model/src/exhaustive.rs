@@ -13,7 +13,7 @@ use quorate_core::{
     record::Class,
     value::{BatchName, Value},
 };
-use quorate_stream::How;
+use quorate_stream::OpenMode;
 use stateright::{Checker, Model, Property};
 
 use crate::{
@@ -131,7 +131,7 @@ impl Bounds {
         campaign(&mut world, 0)?;
         settle(&mut world)?;
         let site = self.nodes as usize - 1;
-        let (name, how, writer) = (0, How::Create, 0);
+        let (name, how, writer) = (0, OpenMode::Create, 0);
         world.apply(&Event::Open { site, name, how, writer })?;
         let value = *world.clients.commands().next().expect("just asked for");
         let slots = 1;

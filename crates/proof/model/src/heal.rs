@@ -347,7 +347,7 @@ impl Act<'_> {
             }
         }
         for site in 0..self.world.sites.len() {
-            if self.world.sites[site].device.has_news() {
+            if self.world.sites[site].device.has_report() {
                 moved = true;
                 self.apply(&Event::Told { site })?;
             }

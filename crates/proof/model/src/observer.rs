@@ -197,9 +197,9 @@ impl Observer {
     }
 
     /// [less-4] Records that a member lost its memory; `has` returns whether a vote is on its disk.
-    pub(crate) fn forgets(&mut self, member: Member, has: impl Fn(Ballot, Slot) -> bool) {
+    pub(crate) fn record_loss(&mut self, member: Member, has: impl Fn(Ballot, Slot) -> bool) {
         if let Some(claims) = &mut self.claims {
-            claims.forgets(member, has);
+            claims.record_loss(member, has);
         }
     }
 
@@ -217,7 +217,7 @@ impl Observer {
             return Ok(());
         };
         for slot in (from.0..to.0).map(Slot) {
-            let told = claims.tells(slot, ballot);
+            let told = claims.record_notification(slot, ballot);
             let by = told.as_ref().map_or(&[][..], |(_, by)| by);
             // [decide-1] The configuration for a slot follows from the slots below it, which are
             // decided, or about to be decided in this ballot.
@@ -427,7 +427,7 @@ impl Observer {
         let verdict = invariants::vote_respects_promise(log_promised.max(told), ballot);
         self.judge(Property::Promise, verdict)?;
         if let Some(claims) = &mut self.claims {
-            claims.casts(member, ballot, range, value);
+            claims.record_vote(member, ballot, range, value);
         }
         self.binds(ballot, range, value)
     }

@@ -13,7 +13,7 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     time::Time,
     value::{StreamName, Value},
-    witness::{Memory, Witness, Written},
+    witness::{Memory, RollbackDetector, Written},
 };
 
 use crate::{
@@ -76,7 +76,7 @@ pub struct Site {
     /// The node was last notified that bytes are missing.
     pub told_lack: bool,
     /// Extent of other nodes' logs, as they reported it ([lie-2]).
-    pub witness: Witness,
+    pub witness: RollbackDetector,
     /// The disk lost something that the site had reported to others, and no peer has reminded it
     /// yet.
     pub lied: bool,
@@ -115,7 +115,7 @@ impl Site {
             lack: BTreeSet::new(),
             learns_bare: false,
             told_lack: false,
-            witness: Witness::default(),
+            witness: RollbackDetector::default(),
             lied: false,
             owes: false,
         }
@@ -131,7 +131,7 @@ impl Site {
         self.needs = None;
         self.reads.clear();
         self.offering = Offering::default();
-        self.witness = Witness::default();
+        self.witness = RollbackDetector::default();
     }
 
     /// [lie-1] Returns how much of its log is on stable storage.
@@ -161,7 +161,7 @@ impl Site {
         self.time = GroupTime::START;
         for (_, value) in &self.decided {
             if let Value::Now { ms } = value {
-                self.time.hear(*ms);
+                self.time.apply(*ms);
             }
         }
     }
@@ -359,7 +359,7 @@ impl Site {
     }
 
     /// Queues a fetch of these bytes. Fetches for one content value are merged into one range.
-    pub(crate) fn wants(&mut self, value: Value, range: SlotRange) {
+    pub(crate) fn queue_fetch(&mut self, value: Value, range: SlotRange) {
         let same = |(known, _): &&mut (Value, SlotRange)| *known == value && value.may_span();
         if let Some((_, known)) = self.fetches.iter_mut().find(same) {
             known.from = known.from.min(range.from);

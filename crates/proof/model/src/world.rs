@@ -225,7 +225,7 @@ impl World {
                 self.step(site, Input::Early { ballot, to })
             }
             Event::Fetch { site, found } => self.fetch(site, found),
-            Event::Look { site } => self.look(site),
+            Event::Look { site } => self.fetch_missing(site),
             Event::Serve { site } => self.serve(site),
             Event::Connect { site, peer } => {
                 if self.sites[peer].node.is_none() {
@@ -251,7 +251,7 @@ impl World {
             Event::Forget { site } => self.forget(site),
             Event::Wipe { site } => self.wipe(site),
             Event::Obey { site, whole } => self.obey(site, whole),
-            Event::Hear { site, frame, whole } => self.hear(site, frame, whole),
+            Event::Hear { site, frame, whole } => self.receive_frame(site, frame, whole),
             Event::StepEnds { site } => self.step_ends(site),
             Event::GiveSlot { site, whole, hole } => self.give_slot(site, whole, hole),
             Event::Told { site } => self.tell_given(site),
@@ -418,7 +418,7 @@ impl World {
             return Ok(());
         }
         if let Some(said) = said
-            && !self.believes(site_of(to), from, said)?
+            && !self.accepts_message(site_of(to), from, said)?
         {
             return Ok(());
         }
@@ -503,7 +503,7 @@ impl World {
     fn forget_memory(&mut self, at: usize, written: bool) {
         let site = &self.sites[at];
         let has = |ballot, slot| site.disk.has_vote(ballot, slot, written);
-        self.observer.forgets(site.member, has);
+        self.observer.record_loss(site.member, has);
     }
 
     fn start(&mut self, at: usize, forget: bool) -> Result<(), Violation> {
@@ -611,7 +611,7 @@ impl World {
 
     /// [lie-2] [lie-5] Returns whether a message of a process counts, given its log's extent.
     /// Messages of earlier processes do: they were true when sent.
-    fn believes(
+    fn accepts_message(
         &mut self,
         at: usize,
         from: Member,

@@ -16,7 +16,7 @@ use crate::{
 
 /// Datagram faults of a run in addition to its weather, and parameters of the sending planes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Air {
+pub struct DatagramFaults {
     /// Datagrams are sealed with a key instead of a checksum.
     pub keyed: bool,
     /// Bytes that a plane may send before any of them is decided.
@@ -38,7 +38,7 @@ pub struct Air {
     pub changes_us: Option<u64>,
 }
 
-impl Air {
+impl DatagramFaults {
     /// Returns settings that lose nothing and whose windows never fill.
     pub const fn calm() -> Self {
         Self {
@@ -269,8 +269,12 @@ mod tests {
     /// An arriving datagram is the one sent, a part of it, or a copy with a single flipped bit.
     #[test]
     fn fates_of_a_datagram_are_counted() {
-        let air =
-            Air { echoed_of_1000: 100, flipped_of_1000: 100, cut_of_1000: 100, ..Air::calm() };
+        let air = DatagramFaults {
+            echoed_of_1000: 100,
+            flipped_of_1000: 100,
+            cut_of_1000: 100,
+            ..DatagramFaults::calm()
+        };
         let weather = Weather { lost_of_1000: 100, repeated_of_1000: 100, ..calm_weather() };
         let (mut dice, mut counts, datagram) = (Dice::new(1), Counts::default(), [7_u8; 100]);
         let mut whole = 0;
@@ -286,7 +290,8 @@ mod tests {
         for count in [counts.lost, counts.repeated, counts.echoed, counts.flipped, counts.cut] {
             assert!((50..200).contains(&count), "{counts:?}");
         }
-        let nothing = Air::calm().fly(&calm_weather(), &mut dice, &datagram, &mut counts);
+        let nothing =
+            DatagramFaults::calm().fly(&calm_weather(), &mut dice, &datagram, &mut counts);
         assert_eq!(nothing, [(100, datagram.to_vec())]);
     }
 }

@@ -15,9 +15,9 @@ use quorate_offload::{
     host::Host,
     link::stations,
     out::FRAMES_MAX,
-    port::{Came, Device as Owned, Drained, Hearing, Program, Shape},
+    port::{Connectivity, Device as Owned, Drained, FrameOrigin, Program, Shape},
 };
-use quorate_replica::{Ladder, Lent};
+use quorate_replica::{AttachedDevice, DeviceSource};
 
 use crate::dice::Dice;
 
@@ -53,7 +53,7 @@ pub struct Faults {
     /// Mean interval between stalls, in which a device forgets nothing.
     pub stalls_us: Option<u64>,
     /// The device reports that it forgot; otherwise its owner learns it from the device's answers.
-    pub tells: bool,
+    pub reports_loss: bool,
     /// Frames per 1000 between devices in which a bit flips.
     pub damaged_of_1000: u64,
     /// Mean interval between frames from strangers: replays, and frames that no device would send,
@@ -76,13 +76,13 @@ impl Faults {
             dies_too_of_1000: dice.pick(&[0, 500, 1000]),
             taken_us: None,
             stalls_us: None,
-            tells: false,
+            reports_loss: false,
             damaged_of_1000: 0,
             strangers_us: None,
         };
         let is_there = dice.chance(1, 4);
         faults.taken_us = dice.pick(&[None, Some(700_000)]);
-        faults.tells = dice.chance(1, 2);
+        faults.reports_loss = dice.chance(1, 2);
         faults.damaged_of_1000 = dice.pick(&[0, 20]);
         faults.strangers_us = dice.pick(&[None, Some(10_000)]);
         faults.stalls_us = dice.pick(&[None, Some(1_000_000)]);
@@ -101,7 +101,7 @@ impl Faults {
             dies_too_of_1000: 0,
             taken_us: None,
             stalls_us: None,
-            tells: true,
+            reports_loss: true,
             damaged_of_1000: 0,
             strangers_us: None,
         }
@@ -116,7 +116,7 @@ struct State {
     /// Number of the current power-up.
     boot: u32,
     dice: Dice,
-    for_owner: VecDeque<(Program, Came, Vec<u8>)>,
+    for_owner: VecDeque<(Program, FrameOrigin, Vec<u8>)>,
     for_network: Vec<Vec<u8>>,
     /// Owner's frames to deliver a second time.
     late: VecDeque<Vec<u8>>,
@@ -135,14 +135,14 @@ pub struct Device(Arc<Mutex<State>>);
 
 /// Access of a process to its node's device, which is replaced by a new one after removal from its
 /// place.
-pub struct Owning {
+pub struct DeviceAccess {
     device: Device,
     process: u64,
     boot: u32,
 }
 
-impl Ladder for Owning {
-    fn climb(&mut self, lost: Option<&str>) -> Result<Lent, String> {
+impl DeviceSource for DeviceAccess {
+    fn open_device(&mut self, lost: Option<&str>) -> Result<AttachedDevice, String> {
         if lost.is_some() {
             self.device.state().renew();
         }
@@ -151,7 +151,7 @@ impl Ladder for Owning {
 }
 
 /// A node's device, as one process uses it.
-struct Side {
+struct DevicePort {
     device: Device,
     owner: u64,
     /// Boot of the device when this process became its owner.
@@ -234,7 +234,7 @@ impl Device {
     }
 
     /// Returns a process's access to this device.
-    pub fn owning(&self, process: u64, boot: u32) -> Owning {
+    pub fn owning(&self, process: u64, boot: u32) -> DeviceAccess {
         let device = self.clone();
         // A process that finds its device removed gets a replacement.
         let mut state = device.state();
@@ -242,11 +242,11 @@ impl Device {
             state.renew();
         }
         drop(state);
-        Owning { device, process, boot }
+        DeviceAccess { device, process, boot }
     }
 
     /// Makes a process the owner: returns its side of the port, with production's owner.
-    fn own(&self, process: u64, boot: u32) -> Lent {
+    fn own(&self, process: u64, boot: u32) -> AttachedDevice {
         let mut state = self.state();
         state.owner = process;
         state.for_owner.clear();
@@ -257,8 +257,13 @@ impl Device {
             pace: Pace::default(),
         };
         let owner = Owner::new(settings, state.shape());
-        let port = Side { device: self.clone(), owner: process, boot: state.boot };
-        Lent { kind: "simulated", name: "simulated".to_owned(), device: Box::new(port), owner }
+        let port = DevicePort { device: self.clone(), owner: process, boot: state.boot };
+        AttachedDevice {
+            kind: "simulated",
+            name: "simulated".to_owned(),
+            device: Box::new(port),
+            owner,
+        }
     }
 
     /// Handles the death of the owner. Returns whether the device lost power too.
@@ -301,7 +306,7 @@ impl Device {
     }
 
     /// Receives a frame from the network. Returns whether frames for the owner are waiting.
-    pub fn hear(&self, frame: &[u8]) -> bool {
+    pub fn receive_frame(&self, frame: &[u8]) -> bool {
         let mut state = self.state();
         if !state.is_taken {
             state.step(Port::Network, frame);
@@ -318,8 +323,8 @@ impl Device {
     pub fn calm(&self) {
         self.resume();
         let mut state = self.state();
-        let Faults { cells, room, tells, .. } = state.faults;
-        state.faults = Faults { cells, room, tells, ..Faults::calm() };
+        let Faults { cells, room, reports_loss: tells, .. } = state.faults;
+        state.faults = Faults { cells, room, reports_loss: tells, ..Faults::calm() };
         state.late.clear();
     }
 }
@@ -376,7 +381,7 @@ impl State {
         }
         // Counts of other devices do not concern this one and are passed on to the owner.
         let passed = (verdict == Verdict::Pass && from == Port::Network).then_some(frame);
-        let passed = passed.map(|frame| (Came::Network, frame));
+        let passed = passed.map(|frame| (FrameOrigin::Network, frame));
         for (came, frame) in passed.into_iter().chain(out.frames_for_owner(from)) {
             if self.dice.chance(self.faults.lost_of_1000, 1000) {
                 continue;
@@ -386,8 +391,8 @@ impl State {
                 continue;
             }
             let program = match came {
-                Came::Network => Program::Acceptor,
-                Came::Asked | Came::Inside => speaker(frame),
+                FrameOrigin::Network => Program::Acceptor,
+                FrameOrigin::Asked | FrameOrigin::Inside => speaker(frame),
             };
             self.for_owner.push_back((program, came, frame.to_vec()));
         }
@@ -404,7 +409,7 @@ fn speaker(frame: &[u8]) -> Program {
     }
 }
 
-impl Owned for Side {
+impl Owned for DevicePort {
     fn shape(&self) -> Shape {
         self.device.state().shape()
     }
@@ -436,7 +441,7 @@ impl Owned for Side {
         }
     }
 
-    fn take(&mut self, frame: &mut Vec<u8>) -> Option<(Program, Came)> {
+    fn take(&mut self, frame: &mut Vec<u8>) -> Option<(Program, FrameOrigin)> {
         let mut state = self.device.state();
         if state.owner != self.owner {
             return None;
@@ -463,17 +468,17 @@ impl Owned for Side {
         self.device.state().lost
     }
 
-    fn forgot(&self) -> u64 {
+    fn memory_losses(&self) -> u64 {
         let state = self.device.state();
         // A process that became the owner later found the current state and fenced it.
         let since = state.boot.saturating_sub(self.boot);
-        if state.faults.tells { since.into() } else { 0 }
+        if state.faults.reports_loss { since.into() } else { 0 }
     }
 
-    fn hearing(&mut self) -> Hearing {
+    fn connectivity(&mut self) -> Connectivity {
         match self.device.state().is_taken {
-            true => Hearing::Over("taken away".to_owned()),
-            false => Hearing::Well,
+            true => Connectivity::Over("taken away".to_owned()),
+            false => Connectivity::Well,
         }
     }
 }

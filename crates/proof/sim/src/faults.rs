@@ -11,7 +11,7 @@ use quorate_replica::{
 };
 
 use crate::{
-    air::Air,
+    air::DatagramFaults,
     device,
     dice::Dice,
     network::{Carrier, Weather},
@@ -140,7 +140,7 @@ pub struct Settings {
     /// Network conditions.
     pub weather: Weather,
     /// Datagram faults, if the carrier is packets.
-    pub air: Air,
+    pub air: DatagramFaults,
     /// Minimum and maximum duration of a disk operation.
     pub disk_us: (u64, u64),
     /// Drift of monotonic clocks.
@@ -294,7 +294,7 @@ impl Settings {
             client_memory: if tiny_queues { 4 << 10 } else { 1 << 20 },
             think_us: dice.pick(&[500, 4000, 20_000]),
             weather: draw_weather(dice),
-            air: Air::calm(),
+            air: DatagramFaults::calm(),
             disk_us: dice.pick(&[(10, 60), (50, 500), (300, 9000)]),
             drift_ppm: dice.pick(&[0, 100, 50_000]),
             skew_ms: dice.pick(&[0, 20, 5000]),
@@ -372,7 +372,7 @@ impl Settings {
             client_memory: 1 << 30,
             think_us: 2000,
             weather: calm_weather(),
-            air: Air::calm(),
+            air: DatagramFaults::calm(),
             disk_us: (50, 50),
             drift_ppm: 0,
             skew_ms: 0,
@@ -396,7 +396,7 @@ impl Settings {
 
     /// Draws the carrier and the datagram faults from separate dice.
     fn draw_packets(mut self) -> Self {
-        (self.weather.carrier, self.air) = Air::draw(self.seed, self.weather.carrier);
+        (self.weather.carrier, self.air) = DatagramFaults::draw(self.seed, self.weather.carrier);
         self
     }
 

@@ -61,7 +61,7 @@ use crate::{
     dice::Dice,
     faults::Settings,
     front::{Ask as StreamAsk, Fronts},
-    side::Side,
+    side::PacketEndpoint,
     workload::frame_client::{Answer as DeskAnswer, Ask as DeskAsk},
 };
 
@@ -77,7 +77,7 @@ const STREAM_LAYOUT: Layout = Layout { unit_bytes: 4 << 10, chunk_bytes: 16 << 1
 
 /// Service events for the checkers.
 #[derive(Clone, Copy, Debug)]
-pub enum Told {
+pub enum ServiceEvent {
     /// Execution of a command, with hashes of the command and its reply.
     Executed(CommandId, u64, u64),
     /// Everything below this slot is applied; includes the state's digest where one was taken.
@@ -97,9 +97,9 @@ pub struct StoreDisk {
 
 /// Wraps the real service: records its events for the checkers, and loses all state when the disk
 /// fails.
-pub struct Tap {
+pub struct RecordingService {
     service: Service,
-    told: Rc<RefCell<Vec<Told>>>,
+    told: Rc<RefCell<Vec<ServiceEvent>>>,
     disk: Rc<Cell<StoreDisk>>,
     logged_to: Slot,
     /// Latest position that a persistent service could have on disk by now.
@@ -112,7 +112,7 @@ pub struct Tap {
     scrubbed: bool,
 }
 
-impl StateMachine for Tap {
+impl StateMachine for RecordingService {
     fn apply(&mut self, id: CommandId, command: &[u8], reply: &mut Vec<u8>) {
         let start = reply.len();
         let mut disk = self.disk.get();
@@ -127,7 +127,7 @@ impl StateMachine for Tap {
             return;
         }
         self.service.apply(id, command, reply);
-        let told = Told::Executed(id, hash(command), hash(&reply[start..]));
+        let told = ServiceEvent::Executed(id, hash(command), hash(&reply[start..]));
         self.told.borrow_mut().push(told);
     }
 
@@ -167,7 +167,7 @@ impl StateMachine for Tap {
             self.kept_to.set(applied_to.max(self.kept_to.get()));
         }
         let digest = applied_to.0.is_multiple_of(4).then(|| self.service.digest());
-        self.told.borrow_mut().push(Told::Applied(applied_to, digest));
+        self.told.borrow_mut().push(ServiceEvent::Applied(applied_to, digest));
     }
 
     fn logged(&mut self, to: Slot) {
@@ -223,7 +223,7 @@ impl StateMachine for Tap {
         self.may_load()?;
         self.service.finish_load(at, meta)?;
         let digest = Some(self.service.digest());
-        self.told.borrow_mut().push(Told::Applied(at, digest));
+        self.told.borrow_mut().push(ServiceEvent::Applied(at, digest));
         Ok(())
     }
 
@@ -260,7 +260,7 @@ impl StateMachine for Tap {
     }
 }
 
-impl Tap {
+impl RecordingService {
     fn may_load(&self) -> Result<(), LoadError> {
         if self.lost {
             return Err(LoadError::Storage("its disk is gone".to_owned()));
@@ -338,42 +338,42 @@ pub struct Running {
     /// Request bytes that the front has not accepted yet.
     pub requests: BTreeMap<ConnectionId, Vec<u8>>,
     /// Service events since the last check.
-    pub told: Rc<RefCell<Vec<Told>>>,
+    pub service_events: Rc<RefCell<Vec<ServiceEvent>>>,
     /// Answers to clients of devices in this turn.
     pub(crate) desk_answers: Vec<(usize, DeskAnswer)>,
     /// Packet plane of the process, if the run's carrier is packets.
-    pub(crate) packets: Option<Side>,
+    pub(crate) packets: Option<PacketEndpoint>,
     /// State at the previous trace, to detect changes.
-    pub seen: Seen,
+    pub seen: TracedState,
 }
 
 /// Node host of production on a simulated disk.
-pub type Host = NodeHost<MemoryDisk, Tap, Fronts>;
+pub type Host = NodeHost<MemoryDisk, RecordingService, Fronts>;
 
 impl Running {
-    fn new(host: Host, told: Rc<RefCell<Vec<Told>>>) -> Self {
+    fn new(host: Host, told: Rc<RefCell<Vec<ServiceEvent>>>) -> Self {
         Self {
             host,
             inbox: VecDeque::new(),
             up: BTreeMap::new(),
             partial: BTreeMap::new(),
             requests: BTreeMap::new(),
-            told,
+            service_events: told,
             desk_answers: Vec::new(),
             packets: None,
-            seen: Seen::default(),
+            seen: TracedState::default(),
         }
     }
 
     /// Returns the host's replica.
-    pub fn replica(&self) -> &Replica<MemoryDisk, Tap> {
+    pub fn replica(&self) -> &Replica<MemoryDisk, RecordingService> {
         self.host.replica()
     }
 }
 
 /// State of a replica as last traced.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct TracedState {
     /// Role and leader.
     pub role: String,
     pub ballot: Ballot,
@@ -423,15 +423,15 @@ pub struct Node {
     /// The next write fails.
     pub disk_error: bool,
     /// A bit of its disk was flipped in this run.
-    pub rotted: bool,
+    pub has_rotted: bool,
     /// The disk loses the end of its log at the next start.
-    pub lies: bool,
+    pub disk_lies: bool,
     /// Copies of identity and address book from earlier starts of the same incarnation.
     pub(crate) copies: Vec<FolderCopy>,
     /// A test replaced its folder with an old copy, which no other node can detect when it starts.
     pub set_back: bool,
     /// Small file that was damaged last.
-    pub(crate) spoiled: Option<Spoiled>,
+    pub(crate) damaged_file: Option<DamagedFile>,
     /// Scrubs completed.
     pub scrubs: u64,
     /// Result of the last scrub.
@@ -455,7 +455,7 @@ pub struct Node {
 
 /// A damaged small file.
 #[derive(Clone, Debug)]
-pub(crate) struct Spoiled {
+pub(crate) struct DamagedFile {
     pub(crate) name: &'static str,
     pub(crate) sound: Vec<u8>,
     pub(crate) damaged: Vec<u8>,
@@ -465,7 +465,7 @@ pub(crate) struct Spoiled {
 #[derive(Clone, Debug)]
 pub(crate) struct FolderCopy {
     /// Incarnation and level of the folder when it was copied.
-    pub(crate) of: (Incarnation, Level),
+    pub(crate) version: (Incarnation, Level),
     pub(crate) files: Vec<(&'static str, Option<Vec<u8>>)>,
 }
 
@@ -510,11 +510,11 @@ impl Node {
             planned: BTreeSet::new(),
             disk_factor: 1,
             disk_error: false,
-            rotted: false,
-            lies: false,
+            has_rotted: false,
+            disk_lies: false,
             copies: Vec::new(),
             set_back: false,
-            spoiled: None,
+            damaged_file: None,
             scrubs: 0,
             scrubbed: ScrubStatus::default(),
             dies_after: None,
@@ -628,7 +628,7 @@ impl Node {
             return Ok(Start::Waits("the founder"));
         };
         let told = Rc::new(RefCell::new(Vec::new()));
-        let service = Tap {
+        let service = RecordingService {
             service: Service::new(Box::new(MemoryStore::default())),
             told: Rc::clone(&told),
             disk: Rc::clone(&self.store),
@@ -640,14 +640,14 @@ impl Node {
         };
         let parts = Parts {
             service,
-            stored_to: |tap: &mut Tap| tap.kept_to.get(),
+            stored_to: |tap: &mut RecordingService| tap.kept_to.get(),
             front: Fronts::new(RespFront::new(FrontSettings {
                 version: "sim".into(),
                 store: "memory".into(),
                 client_bytes_max: settings.client_memory,
                 ..FrontSettings::default()
             })),
-            listener: Box::new(Deaf),
+            listener: Box::new(NullListener),
         };
         let mut starter = Simulated {
             settings,
@@ -680,7 +680,7 @@ impl Node {
         dice: &mut Dice,
         ask: &mut dyn FnMut(Join) -> Option<Result<Founded, Refused>>,
     ) -> Result<Option<Identity<MemoryDisk>>, String> {
-        let wanted = wanted(settings, self.id());
+        let wanted = start_parameters(settings, self.id());
         let home = self.disk.clone();
         match Identity::open(home.clone(), &wanted.expected) {
             Err(IdentityError::Missing { .. }) => {}
@@ -797,9 +797,9 @@ impl Starter for Simulated<'_> {
 }
 
 /// Ignores all events: the trace inspects the replica directly.
-struct Deaf;
+struct NullListener;
 
-impl Listener for Deaf {
+impl Listener for NullListener {
     fn notice(&mut self, _: &str) {}
 
     fn change(&mut self, _: &Change) {}
@@ -810,7 +810,7 @@ impl Listener for Deaf {
 }
 
 /// Returns a node's start parameters, with the full member list.
-pub fn wanted(settings: &Settings, node: NodeId) -> Wanted {
+pub fn start_parameters(settings: &Settings, node: NodeId) -> Wanted {
     let member = |index| (id(index), format!("n{}:1", index + 1));
     Wanted {
         expected: Expected {

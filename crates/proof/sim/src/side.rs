@@ -8,7 +8,7 @@ use quorate_core::{
     node_set::NodeSet,
     time::Time,
 };
-use quorate_packets::plane::{Event, Packets, Reach, introduction, packets::Left};
+use quorate_packets::plane::{Event, Packets, Reach, introduction, packets::SendOutcome};
 use quorate_packets::{
     endpoint::{self, To},
     limits::Limits,
@@ -18,7 +18,7 @@ use quorate_packets::{
 use quorate_wire::{BODY_BYTES_MAX, Datagrams, Decoded, Frame, decode, encode};
 
 use crate::{
-    air::{Air, Counts},
+    air::{Counts, DatagramFaults},
     dice::Dice,
 };
 
@@ -34,7 +34,7 @@ const GAPS_MAX: usize = 16;
 const LINK_BYTES_S: u64 = 25_000_000;
 
 /// A packet plane, and what its process knows about peers.
-pub(crate) struct Side {
+pub(crate) struct PacketEndpoint {
     plane: Packets,
     /// Datagrams in the socket that are not read yet.
     socket: VecDeque<Vec<u8>>,
@@ -48,14 +48,14 @@ pub(crate) struct Side {
     counted: Counts,
 }
 
-impl Side {
+impl PacketEndpoint {
     /// Creates the plane of a starting process.
     pub(crate) fn new(
         me: Member,
         boot: u32,
         cluster: u128,
         reach: Reach,
-        air: &Air,
+        air: &DatagramFaults,
         now: Time,
     ) -> Self {
         let seed = u64::from(me.node.0) << 32 | u64::from(boot);
@@ -114,14 +114,14 @@ impl Side {
         let introduction = self.plane.meet(peer, now)?;
         self.boots.insert(peer.node, (peer, boot));
         let key = self.plane.rekey(|keys| keys.newest());
-        let said = introduction::said(&introduction, "", key);
+        let said = introduction::encode(&introduction, "", key);
         let mut bytes = Vec::new();
         encode(me, &Frame::Datagrams(said), &mut bytes).expect("a handful of channels");
         Some(bytes)
     }
 
     /// Handles an introduction received from a peer on its connection.
-    pub(crate) fn hear(
+    pub(crate) fn receive_introduction(
         &mut self,
         from: Member,
         said: &Datagrams<'_>,
@@ -129,7 +129,7 @@ impl Side {
         counts: &mut Counts,
     ) {
         let known = self.boots.get(&from.node).filter(|(member, _)| *member == from);
-        let introduction = known.and_then(|(_, boot)| introduction::heard(from, *boot, said));
+        let introduction = known.and_then(|(_, boot)| introduction::decode(from, *boot, said));
         let taken = introduction.is_some_and(|introduction| {
             self.plane.rekey(|keys| keys.named(from.node, said.key));
             self.plane.introduce(&introduction, now)
@@ -205,17 +205,17 @@ impl Side {
     }
 
     /// Returns the datagrams that leave now; those refused by a full socket are missing.
-    pub(crate) fn leave(
+    pub(crate) fn take_datagrams(
         &mut self,
         now: Time,
-        mut left: impl FnMut() -> Left,
+        mut left: impl FnMut() -> SendOutcome,
         counts: &mut Counts,
     ) -> Vec<(To, Vec<u8>)> {
         let mut datagrams = Vec::new();
         self.plane.take(now, |run| {
             let left = left();
             let chunks = run.bytes.chunks(run.segment_bytes);
-            if left == Left::All {
+            if left == SendOutcome::All {
                 datagrams.extend(chunks.map(|datagram| (run.to, datagram.to_vec())));
             } else {
                 counts.own_drops += chunks.count() as u64;

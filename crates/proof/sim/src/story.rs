@@ -39,7 +39,7 @@ pub fn a_leader_dies(world: &mut World) -> Result<(), Violation> {
     world.kill_now(leader);
     expect_ok(world.ask(follower, "SET greeting hello")?)?;
     world.start_now(leader);
-    world.run_until("all have applied it", World::is_level)
+    world.run_until("all have applied it", World::is_caught_up)
 }
 
 /// Lets a client write through a follower while all is well.
@@ -49,7 +49,7 @@ pub fn a_leader_dies(world: &mut World) -> Result<(), Violation> {
 pub fn a_write(world: &mut World) -> Result<(), Violation> {
     let follower = (world.wait_for_leader()? + 1) % world.nodes.len();
     expect_ok(world.ask(follower, "SET greeting hi")?)?;
-    world.run_until("all have applied it", World::is_level)
+    world.run_until("all have applied it", World::is_caught_up)
 }
 
 fn expect_ok(reply: Reply) -> Result<(), Violation> {

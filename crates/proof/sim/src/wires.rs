@@ -7,12 +7,12 @@ use quorate_replica::front::ConnectionId;
 
 /// Connections opened by clients.
 #[derive(Debug, Default)]
-pub(crate) struct Wires {
+pub(crate) struct ClientConnections {
     last: u64,
     last_arrival: BTreeMap<ConnectionId, Time>,
 }
 
-impl Wires {
+impl ClientConnections {
     /// Opens a connection and returns its id.
     pub(crate) fn open(&mut self) -> ConnectionId {
         self.last += 1;

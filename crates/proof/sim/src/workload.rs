@@ -71,7 +71,7 @@ impl Kind {
 
 /// Outstanding request, which the next reply on the connection answers.
 #[derive(Clone, Debug)]
-enum Waiting {
+enum PendingRequest {
     /// An operation on one key.
     Key { key: String, act: Act, called: u64 },
     /// A command whose reply carries no information.
@@ -112,14 +112,14 @@ pub struct Client {
     /// Current connection, with the index of the node.
     pub connection: Option<(ConnectionId, usize)>,
     /// Deadline for a reply.
-    pub patience_at: Option<Time>,
+    pub reply_deadline: Option<Time>,
     /// Time of its next request, sent even if earlier ones are unanswered.
-    pub asks_at: Option<Time>,
+    pub next_request_at: Option<Time>,
     /// The client makes no new requests.
     pub done: bool,
     dice: Dice,
     input: Vec<u8>,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<PendingRequest>,
     /// Key and value returned by GET in the current swap.
     seen: Option<(String, Option<i64>)>,
     /// Key watched by the current swap, not read yet.
@@ -140,7 +140,7 @@ pub struct Client {
     /// Replies to a scenario's requests; `None` stands for a broken connection.
     pub replies: VecDeque<Option<Reply>>,
     /// The client does not read its replies.
-    pub deaf: bool,
+    pub ignores_replies: bool,
 }
 
 impl Client {
@@ -151,8 +151,8 @@ impl Client {
             index,
             kind,
             connection: None,
-            patience_at: None,
-            asks_at: None,
+            reply_deadline: None,
+            next_request_at: None,
             done: false,
             dice,
             stale,
@@ -169,7 +169,7 @@ impl Client {
             home: None,
             welcomed: false,
             replies: VecDeque::new(),
-            deaf: false,
+            ignores_replies: false,
         }
     }
 
@@ -203,7 +203,7 @@ impl Client {
     ///
     /// # Errors
     /// A reply contradicts what the cluster promised.
-    pub fn heard(&mut self, bytes: &[u8], books: &mut Books) -> Verdict {
+    pub fn receive_bytes(&mut self, bytes: &[u8], books: &mut Books) -> Verdict {
         self.input.extend_from_slice(bytes);
         loop {
             let parsed = crate::resp::parse(&self.input)
@@ -229,8 +229,8 @@ impl Client {
         Violation::new("client", detail)
     }
 
-    fn replied(&mut self, waiting: Waiting, reply: Reply, books: &mut Books) -> Verdict {
-        if matches!(waiting, Waiting::Script) {
+    fn replied(&mut self, waiting: PendingRequest, reply: Reply, books: &mut Books) -> Verdict {
+        if matches!(waiting, PendingRequest::Script) {
             self.replies.push_back(Some(reply));
             return Ok(());
         }
@@ -239,7 +239,7 @@ impl Client {
         }
         books.answered += 1;
         match (waiting, reply) {
-            (Waiting::Key { key, act, called }, reply) => {
+            (PendingRequest::Key { key, act, called }, reply) => {
                 let Some(answer) = answer_of(act, &reply) else {
                     return Err(self.surprised(&format!("{act:?} of {key}"), &reply));
                 };
@@ -250,25 +250,25 @@ impl Client {
                     _ => Ok(()),
                 }
             }
-            (Waiting::Look { key, called }, Reply::Bulk(value)) => {
+            (PendingRequest::Look { key, called }, Reply::Bulk(value)) => {
                 let value = number(value.as_deref());
                 books.history.ended(self.index, &key, Act::Get, called, Answer::Value(value));
                 self.seen = Some((key, value));
                 Ok(())
             }
-            (Waiting::Exec { .. }, Reply::Array(None)) => Ok(()),
-            (Waiting::Exec { key, seen, new, called }, Reply::Array(Some(replies))) => {
+            (PendingRequest::Exec { .. }, Reply::Array(None)) => Ok(()),
+            (PendingRequest::Exec { key, seen, new, called }, Reply::Array(Some(replies))) => {
                 if replies != [Reply::Simple("OK".into())] {
                     return Err(self.surprised("EXEC", &Reply::Array(Some(replies))));
                 }
                 books.history.ended(self.index, &key, Act::Swap { seen, new }, called, Answer::Ok);
                 Ok(())
             }
-            (Waiting::OwnSet(value), Reply::Simple(_)) => {
+            (PendingRequest::OwnSet(value), Reply::Simple(_)) => {
                 self.own_value = Some(value);
                 Ok(())
             }
-            (Waiting::OwnGet, Reply::Bulk(value)) => {
+            (PendingRequest::OwnGet, Reply::Bulk(value)) => {
                 let got = number(value.as_deref());
                 if got == self.own_value {
                     return Ok(());
@@ -281,29 +281,29 @@ impl Client {
                 );
                 Err(Violation::new("read_your_writes", detail))
             }
-            (Waiting::PairGet, Reply::Array(Some(both))) => {
+            (PendingRequest::PairGet, Reply::Array(Some(both))) => {
                 if both.len() == 2 && both[0] == both[1] {
                     return Ok(());
                 }
                 Err(Violation::new("atomicity", format!("the pair is torn apart: {both:?}")))
             }
-            (Waiting::Session, Reply::Simple(id)) => {
+            (PendingRequest::Session, Reply::Simple(id)) => {
                 (self.session, self.ready) = (Some(id), true);
                 Ok(())
             }
-            (Waiting::Session, Reply::Bulk(Some(id))) => {
+            (PendingRequest::Session, Reply::Bulk(Some(id))) => {
                 self.session = Some(String::from_utf8_lossy(&id).into_owned());
                 self.ready = true;
                 Ok(())
             }
             // Numbered commands are executed only within a session.
-            (Waiting::Sequence(sequence), Reply::Integer(number)) if self.ready => {
+            (PendingRequest::Sequence(sequence), Reply::Integer(number)) if self.ready => {
                 if sequence == self.sequence {
                     self.sequence += 1;
                 }
                 books.exactly_once.sequence(&self.session_key(), sequence, number)
             }
-            (Waiting::Audit(key), Reply::Bulk(value)) => {
+            (PendingRequest::Audit(key), Reply::Bulk(value)) => {
                 self.audits.pop_front();
                 let called = books.history.moment();
                 let value = number(value.as_deref());
@@ -314,73 +314,74 @@ impl Client {
                 }
                 books.exactly_once.ended(&key, value.unwrap_or(0))
             }
-            (Waiting::Word | Waiting::Ready, Reply::Simple(_)) | (Waiting::PairSet, _) => Ok(()),
+            (PendingRequest::Word | PendingRequest::Ready, Reply::Simple(_))
+            | (PendingRequest::PairSet, _) => Ok(()),
             (waiting, reply) => Err(self.surprised(&format!("{waiting:?}"), &reply)),
         }
     }
 
-    fn failed(&mut self, waiting: Waiting, text: String, books: &mut Books) -> Verdict {
+    fn failed(&mut self, waiting: PendingRequest, text: String, books: &mut Books) -> Verdict {
         let code = text.split(' ').next().unwrap_or_default();
         match code {
             "UNKNOWN" => {
                 books.unknown += 1;
-                self.left_open(waiting, books);
+                self.record_unknown(waiting, books);
                 Ok(())
             }
             "BUSY" | "NOQUORUM" | "EXECABORT" => {
                 books.refused += 1;
                 // The client prepares the connection again before it sends more.
-                self.ready &= !matches!(waiting, Waiting::Ready);
+                self.ready &= !matches!(waiting, PendingRequest::Ready);
                 Ok(())
             }
             // The command followed the one that would have attached the session, and that one was
             // refused.
             "NOSESSION"
-                if matches!(waiting, Waiting::Sequence(_))
+                if matches!(waiting, PendingRequest::Sequence(_))
                     && !self.ready
                     && text.contains(": this connection has no session;") =>
             {
                 books.refused += 1;
                 Ok(())
             }
-            "TOOBIG" if matches!(waiting, Waiting::TooBig) => Ok(()),
+            "TOOBIG" if matches!(waiting, PendingRequest::TooBig) => Ok(()),
             // This includes a session that no node remembers, because the group's quorum forgot it.
             _ => Err(self.surprised(&format!("{waiting:?}"), &Reply::Error(text))),
         }
     }
 
     /// Records that the request may have been executed, or may yet be.
-    fn left_open(&mut self, waiting: Waiting, books: &mut Books) {
+    fn record_unknown(&mut self, waiting: PendingRequest, books: &mut Books) {
         match waiting {
-            Waiting::Key { key, act, called } => {
+            PendingRequest::Key { key, act, called } => {
                 if act == Act::Increment {
                     books.exactly_once.unknown(&key);
                 }
                 books.history.ended(self.index, &key, act, called, Answer::Unknown);
             }
-            Waiting::Exec { key, seen, new, called } => {
+            PendingRequest::Exec { key, seen, new, called } => {
                 let act = Act::Swap { seen, new };
                 books.history.ended(self.index, &key, act, called, Answer::Unknown);
             }
-            Waiting::OwnSet(_) => self.forsake_own_key(),
-            Waiting::Word
-            | Waiting::Ready
-            | Waiting::Look { .. }
-            | Waiting::OwnGet
-            | Waiting::PairSet
-            | Waiting::PairGet
-            | Waiting::Session
-            | Waiting::Sequence(_)
-            | Waiting::TooBig
-            | Waiting::Audit(_) => {}
-            Waiting::Script => self.replies.push_back(None),
+            PendingRequest::OwnSet(_) => self.forsake_own_key(),
+            PendingRequest::Word
+            | PendingRequest::Ready
+            | PendingRequest::Look { .. }
+            | PendingRequest::OwnGet
+            | PendingRequest::PairSet
+            | PendingRequest::PairGet
+            | PendingRequest::Session
+            | PendingRequest::Sequence(_)
+            | PendingRequest::TooBig
+            | PendingRequest::Audit(_) => {}
+            PendingRequest::Script => self.replies.push_back(None),
         }
     }
 
     /// Handles a broken connection; outstanding replies are lost.
     pub fn disconnected(&mut self, books: &mut Books) {
         self.connection = None;
-        (self.patience_at, self.asks_at) = (None, None);
+        (self.reply_deadline, self.next_request_at) = (None, None);
         self.ready = false;
         (self.seen, self.watched) = (None, None);
         if self.stale {
@@ -390,7 +391,7 @@ impl Client {
         self.input.clear();
         while let Some(waiting) = self.waiting.pop_front() {
             books.unknown += 1;
-            self.left_open(waiting, books);
+            self.record_unknown(waiting, books);
         }
     }
 
@@ -398,7 +399,7 @@ impl Client {
     pub fn say(&mut self, words: &[&[u8]]) -> Vec<u8> {
         let mut out = Vec::new();
         request(words, &mut out);
-        self.waiting.push_back(Waiting::Script);
+        self.waiting.push_back(PendingRequest::Script);
         out
     }
 
@@ -408,7 +409,7 @@ impl Client {
     }
 
     /// Draws the pause before its next request.
-    pub fn think(&mut self, most_us: u64) -> u64 {
+    pub fn draw_pause(&mut self, most_us: u64) -> u64 {
         self.dice.between(1, most_us.max(1))
     }
 }
@@ -455,13 +456,13 @@ mod tests {
     #[test]
     fn a_client_that_was_not_attached_asks_again() {
         let (mut client, mut books) = reconnected(1);
-        client.heard(REFUSED, &mut books).unwrap();
+        client.receive_bytes(REFUSED, &mut books).unwrap();
         while client.is_waiting() {
-            client.heard(UNATTACHED, &mut books).unwrap();
+            client.receive_bytes(UNATTACHED, &mut books).unwrap();
         }
         let asked = client.ask(&mut books);
         assert!(asked.starts_with(b"*3\r\n$7\r\nQUORATE\r\n$7\r\nSESSION\r\n"));
-        client.heard(b"+OK\r\n:1\r\n", &mut books).unwrap();
+        client.receive_bytes(b"+OK\r\n:1\r\n", &mut books).unwrap();
     }
 
     #[test]
@@ -473,8 +474,8 @@ mod tests {
             (REFUSED, b":1\r\n"),
         ] {
             let (mut client, mut books) = reconnected(1);
-            client.heard(attached, &mut books).unwrap();
-            let broken = client.heard(heard, &mut books).unwrap_err();
+            client.receive_bytes(attached, &mut books).unwrap();
+            let broken = client.receive_bytes(heard, &mut books).unwrap_err();
             assert_eq!(broken.property, "client", "{broken}");
         }
     }

@@ -9,10 +9,10 @@ use std::{
 };
 
 use clap::Args;
-use quorate_admin::{look::look, reaching::COUNT_MAX};
+use quorate_admin::{look::query_cluster, reaching::COUNT_MAX};
 use quorate_bench::doctor::{
     bundle,
-    examination::{Report, Wish, examine},
+    examination::{ExaminationOptions, Report, examine},
     finding::{Finding, State},
     monitoring,
     system::System,
@@ -102,7 +102,7 @@ pub(crate) fn run(args: &DoctorArgs, tls: Option<&Path>, output: Output) -> Resu
     }
     match report(args, tls) {
         Ok(report) if args.check => {
-            let told = monitoring::tell(&report, &args.ignore);
+            let told = monitoring::summarize(&report, &args.ignore);
             output.result(&report, || told.line.clone());
             Ok(told_exit(told.state))
         }
@@ -155,7 +155,7 @@ fn report(args: &DoctorArgs, tls: Option<&Path>) -> Result<Report, Problem> {
         [] => Err("give --admin".to_owned()),
         admin => {
             let proved = tls.map_or(Ok(()), quorate_cli::prove_by);
-            match proved.and_then(|()| Ok(look(admin)?)) {
+            match proved.and_then(|()| Ok(query_cluster(admin)?)) {
                 Ok(cluster) => Ok(cluster),
                 // A bundle is most useful when no node responds.
                 Err(problem) if args.bundle.is_some() => Err(problem.message),
@@ -165,7 +165,7 @@ fn report(args: &DoctorArgs, tls: Option<&Path>) -> Result<Report, Problem> {
     };
     let group = GROUP.parse().expect("the usual group is one");
     let launcher = launcher()?;
-    let wish = Wish {
+    let wish = ExaminationOptions {
         data: args.data.as_deref(),
         tls,
         peers: &args.peer,
@@ -185,7 +185,7 @@ fn report(args: &DoctorArgs, tls: Option<&Path>) -> Result<Report, Problem> {
         report.add(Finding::failing("nodes", "no node answers", hint).detail(why));
     }
     if let Some(to) = &args.bundle {
-        let wish = bundle::Wish {
+        let wish = bundle::BundleInputs {
             report: serde_json::to_value(&report).expect("results are plain data"),
             shown: shown::human(&report),
             cluster: wish

@@ -10,7 +10,7 @@ use std::{
 
 use clap::Args;
 use quorate_admin::{
-    look::look,
+    look::query_cluster,
     tuning::{PointView, SettingView, TuningView},
     units::{exact_bytes, thousands, time},
     view::{Answer, ClusterView, NodeView},
@@ -72,7 +72,7 @@ struct Document {
 
 /// Runs the command.
 pub(crate) fn run(args: &TuneArgs, output: Output) -> Result<Exit, Problem> {
-    let cluster = look(&args.admin)?;
+    let cluster = query_cluster(&args.admin)?;
     let node = node(&cluster, args.node)?;
     let admin = admin_address(&cluster, node, &args.admin)?;
     let sweep = if args.sweep {

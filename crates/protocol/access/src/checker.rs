@@ -16,13 +16,13 @@ pub trait Checker: fmt::Debug {
 
 /// Pending password checks and their requesters.
 #[derive(Debug)]
-pub struct Desk<T> {
+pub struct PendingChecks<T> {
     checker: Option<Box<dyn Checker + Send>>,
     last: u64,
     open: BTreeMap<u64, T>,
 }
 
-impl<T> Default for Desk<T> {
+impl<T> Default for PendingChecks<T> {
     fn default() -> Self {
         Self { checker: None, last: 0, open: BTreeMap::new() }
     }
@@ -37,7 +37,7 @@ pub enum NotChecked {
     Busy,
 }
 
-impl<T> Desk<T> {
+impl<T> PendingChecks<T> {
     /// Creates an empty list of checks that uses this checker.
     pub fn new(checker: Box<dyn Checker + Send>) -> Self {
         Self { checker: Some(checker), ..Self::default() }

@@ -1,6 +1,6 @@
 //! Claimed identities, until their passwords have been checked.
 
-use crate::{Name, Users, name::DEFAULT, users::NOBODYS};
+use crate::{Name, Users, name::DEFAULT, users::UNMATCHABLE_HASH};
 
 /// A user name, and the hash that the password must match.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl Claimed {
         let claimed = user.and_then(|user| user.hash.clone()).zip(name);
         let (hash, name) = claimed.unwrap_or_else(|| {
             let default = Name::new(DEFAULT).expect("it is a name");
-            (NOBODYS.into(), default)
+            (UNMATCHABLE_HASH.into(), default)
         });
         Self::ToProve(Claim { name, hash })
     }
@@ -88,7 +88,7 @@ mod tests {
         set(&mut users, "certified", Password::None);
         for name in [&b"eve"[..], b"certified", b"\xff", b"", b"default"] {
             let claim = to_prove(&users, name);
-            assert_eq!(claim.hash(), NOBODYS);
+            assert_eq!(claim.hash(), UNMATCHABLE_HASH);
             assert_eq!(claim.proved(Some(&users)), None);
         }
         // The password has been changed.

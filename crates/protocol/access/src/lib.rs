@@ -19,7 +19,7 @@ pub mod role;
 pub mod users;
 pub mod who;
 
-pub use checker::{Checker, Desk, NotChecked};
+pub use checker::{Checker, NotChecked, PendingChecks};
 pub use claim::{Claim, Claimed};
 pub use command::{Command, Denied, Password, Reply};
 pub use name::Name;

@@ -18,7 +18,7 @@ pub const HASH_BYTES_MAX: usize = 255;
 const HASH_BEGINS: &str = "$argon2id$";
 /// A hash that no password matches. It makes a login as an unknown user take as long as one as a
 /// known user.
-pub const NOBODYS: &str = "$argon2id$v=19$m=19456,t=2,p=1$c29tZXNhbHRzb21lc2FsdA$\
+pub const UNMATCHABLE_HASH: &str = "$argon2id$v=19$m=19456,t=2,p=1$c29tZXNhbHRzb21lc2FsdA$\
     AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
 const FORMAT: u8 = 1;

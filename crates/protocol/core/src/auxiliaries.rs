@@ -15,7 +15,7 @@ const GENEROUS_TIMEOUTS: u64 = 10;
 
 /// Leader's side: which nodes receive no proposals, and how decisions progress without them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Engaging {
+pub struct ProposalReceivers {
     /// Time at which auxiliaries were activated; they are sent everything undecided. `None` while
     /// they are bypassed.
     engaged: Option<Time>,
@@ -32,7 +32,7 @@ pub struct Engaging {
     look_at: Time,
 }
 
-impl Engaging {
+impl ProposalReceivers {
     /// Starts the term of a new leader. `engaged` means that it needs its auxiliaries from the
     /// start.
     pub fn begin(&mut self, now: Time, decided_to: Slot, engaged: bool) {
@@ -111,7 +111,7 @@ impl Engaging {
 
 /// An auxiliary's side: what leaders reported about its role and about the slots it may forget.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Spared {
+pub struct AuxiliaryView {
     /// This node's role in the leader's configuration; `None` before the first leader message. An
     /// auxiliary decides nothing, so it cannot learn of a role change by itself.
     told: Option<bool>,
@@ -124,10 +124,10 @@ pub struct Spared {
     forgetting: Option<Slot>,
 }
 
-impl Spared {
+impl AuxiliaryView {
     /// Records a leader's report: this node's role, and the prefix that full replicas hold without
     /// it.
-    pub fn tell(&mut self, auxiliary: bool, held_by_quorum: Slot) {
+    pub fn record_role(&mut self, auxiliary: bool, held_by_quorum: Slot) {
         self.told = Some(auxiliary);
         if auxiliary {
             self.held_to = self.held_to.max(held_by_quorum);
@@ -145,7 +145,7 @@ impl Spared {
     }
 
     /// Returns the role that the leader assigned to this node.
-    pub fn told(&self) -> Option<bool> {
+    pub fn reported_role(&self) -> Option<bool> {
         self.told
     }
 

@@ -25,7 +25,7 @@ pub struct Catchup {
     /// Highest era of any ballot seen from another node.
     era: Era,
     /// The outstanding request.
-    asked: Option<Asked>,
+    asked: Option<CatchupQuery>,
     /// Number of slots in the next request. It doubles after a complete reply, and falls to the
     /// number received after a partial one: requesting more than the plane and its queues can carry
     /// would waste the rest every time.
@@ -33,7 +33,7 @@ pub struct Catchup {
     /// Maximum of `chunk`; a run of content covers very many slots.
     chunk_max: u64,
     /// Consecutive requests for the same slot without a reply.
-    fruitless: u32,
+    unanswered: u32,
     /// Start of a peer's log that begins above the missing slots, and the time of its last report.
     start: Option<(Slot, Time)>,
     /// Per peer, the slot below which it cannot help: its log starts there, or it did not reply.
@@ -53,7 +53,7 @@ impl Default for Catchup {
             asked: None,
             chunk: CHUNK_VALUES_MAX,
             chunk_max: CHUNK_VALUES_MAX,
-            fruitless: 0,
+            unanswered: 0,
             start: None,
             useless: BTreeMap::new(),
             earliest: None,
@@ -63,7 +63,7 @@ impl Default for Catchup {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Asked {
+struct CatchupQuery {
     to: NodeId,
     /// Requested slots that are still missing.
     range: SlotRange,
@@ -129,7 +129,7 @@ impl Catchup {
     ) -> Option<(NodeId, SlotRange)> {
         if !self.is_behind(decided_to) || peers.is_empty() {
             self.asked = None;
-            self.fruitless = 0;
+            self.unanswered = 0;
             return None;
         }
         if let Some(asked) = &mut self.asked
@@ -140,32 +140,32 @@ impl Catchup {
                 asked.arrived += decided_to.0 - asked.range.from.0;
                 asked.range.from = decided_to;
                 asked.at = now;
-                self.fruitless = 0;
+                self.unanswered = 0;
                 return None;
             }
             if now.since_us(asked.at) < retry_us {
                 return None;
             }
             self.chunk = asked.arrived.max(1);
-            self.fruitless = self.fruitless.saturating_add(1);
+            self.unanswered = self.unanswered.saturating_add(1);
             self.useless.insert(asked.to, decided_to.next());
             let behind = peers.iter().find(|peer| **peer > self.source);
             self.source = *behind.unwrap_or(&peers[0]);
         } else if self.asked.is_some() {
             self.chunk = (self.chunk * 2).min(self.chunk_max);
-            self.fruitless = 0;
+            self.unanswered = 0;
         }
         if !peers.contains(&self.source) {
             self.source = peers[0];
         }
         if !self.may_have(self.source, decided_to)
-            && let Some(other) = self.left(decided_to, peers)
+            && let Some(other) = self.next_candidate(decided_to, peers)
         {
             self.source = other;
         }
         let to = self.target.min(decided_to.plus(self.chunk));
         let range = SlotRange::new(decided_to, gap_to.map_or(to, |gap| gap.min(to)));
-        self.asked = Some(Asked { to: self.source, range, arrived: 0, at: now });
+        self.asked = Some(CatchupQuery { to: self.source, range, arrived: 0, at: now });
         Some((self.source, range))
     }
 
@@ -182,7 +182,7 @@ impl Catchup {
     }
 
     /// Returns the next peer, in turn after the source, that may have the missing slots.
-    fn left(&self, decided_to: Slot, peers: &[NodeId]) -> Option<NodeId> {
+    fn next_candidate(&self, decided_to: Slot, peers: &[NodeId]) -> Option<NodeId> {
         let behind = peers.iter().filter(|peer| **peer > self.source);
         let mut turns = behind.chain(peers);
         turns.find(|peer| self.may_have(**peer, decided_to)).copied()
@@ -202,7 +202,7 @@ impl Catchup {
         let earliest = self.earliest.filter(|earliest| *earliest > decided_to);
         let earliest = earliest.map_or(log_start, |earliest| earliest.min(log_start));
         self.earliest = Some(earliest);
-        if self.left(decided_to, peers).is_some() {
+        if self.next_candidate(decided_to, peers).is_some() {
             self.asked.take_if(|asked| asked.to == from);
             return None;
         }
@@ -237,17 +237,17 @@ impl Catchup {
         self.useless.clear();
         self.earliest = None;
         self.snapshot_asked = None;
-        self.fruitless = 0;
+        self.unanswered = 0;
     }
 
     /// Returns the number of consecutive unanswered requests for the same slot.
     pub fn fruitless(&self) -> u32 {
-        self.fruitless
+        self.unanswered
     }
 
     /// Resets the count of unanswered requests: another peer may reply.
     pub fn start_over(&mut self) {
-        self.fruitless = 0;
+        self.unanswered = 0;
     }
 
     /// Returns the time at which the outstanding request is overdue.

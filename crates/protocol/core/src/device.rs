@@ -1,4 +1,4 @@
-//! Interface between a node and its device: the node sends [`Order`]s, the device sends [`Word`]s
+//! Interface between a node and its device: the node sends [`Order`]s, the device sends [`DeviceReport`]s
 //! ([offload-5]–[offload-19]).
 //!
 //! A device votes, assigns slots and counts votes in one ballot, outside the node and faster. The
@@ -17,7 +17,7 @@ use crate::{
 /// changes nothing as to any other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
-    /// Start voting in this ballot, and in no other, from `floor` on. Response: [`Word::Armed`].
+    /// Start voting in this ballot, and in no other, from `floor` on. Response: [`DeviceReport::Armed`].
     Arm {
         /// The ballot.
         ballot: Ballot,
@@ -27,7 +27,7 @@ pub enum Order {
         floor: Slot,
     },
     /// [offload-8] Stop voting; once no vote is in flight, read out all votes. Response:
-    /// [`Word::Fenced`].
+    /// [`DeviceReport::Fenced`].
     Fence {
         /// The ballot in which the device was armed.
         ballot: Ballot,
@@ -41,7 +41,7 @@ pub enum Order {
         to: Slot,
     },
     /// [offload-5] Start assigning slots in this ballot and counting votes. Response:
-    /// [`Word::Started`] or [`Word::Stopped`].
+    /// [`DeviceReport::Started`] or [`DeviceReport::Stopped`].
     Start {
         /// The ballot in which this node leads.
         ballot: Ballot,
@@ -65,12 +65,12 @@ pub enum Order {
         limit: Slot,
     },
     /// [offload-12] Stop assigning slots; once no assignment is in flight, read out the assigned
-    /// slots. Response: [`Word::TakenBack`].
+    /// slots. Response: [`DeviceReport::TakenBack`].
     TakeBack {
         /// The ballot in which the device was started.
         ballot: Ballot,
     },
-    /// Stop assigning slots without reading them out. Response: [`Word::Stopped`].
+    /// Stop assigning slots without reading them out. Response: [`DeviceReport::Stopped`].
     Stop {
         /// The ballot in which the device was started.
         ballot: Ballot,
@@ -80,13 +80,13 @@ pub enum Order {
         /// The value.
         value: Value,
     },
-    /// [offload-18] Report the slot that the device assigns next. Response: [`Word::Next`].
+    /// [offload-18] Report the slot that the device assigns next. Response: [`DeviceReport::Next`].
     LookNext,
 }
 
 /// A report from the device. The bytes of every value in it are present.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Word {
+pub enum DeviceReport {
     /// The device votes in this ballot, and in no other.
     Armed {
         /// The ballot.
@@ -135,7 +135,7 @@ pub enum Word {
         range: SlotRange,
     },
     /// [offload-11] A quorum voted for this value in one slot; reported to a node without a vote.
-    Told {
+    CountedValue {
         /// The ballot.
         ballot: Ballot,
         /// The slot.

@@ -17,7 +17,7 @@ use crate::{
 
 /// A member's report about its own run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Word {
+struct VoteReport {
     by: Member,
     ballot: Ballot,
     from: Slot,
@@ -26,7 +26,7 @@ struct Word {
 
 /// Waiting clients and peers, and the reports of other members.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Early {
+pub struct EarlyVotes {
     /// Ballot and end of the slots for which clients of this node wait: everything below must be
     /// voted for in this ballot, in memory at a quorum.
     wanted: Option<(Ballot, Slot)>,
@@ -35,12 +35,12 @@ pub struct Early {
     /// End of the requested slots in that ballot, and the time of the request.
     asked: Option<(Slot, Time)>,
     /// Reports of other members.
-    said: Vec<Word>,
+    said: Vec<VoteReport>,
     /// Nodes that wait for this node's votes.
     waiting: Vec<(NodeId, Question)>,
 }
 
-impl Early {
+impl EarlyVotes {
     /// Returns whether there are no waiting clients or nodes.
     pub fn is_idle(&self) -> bool {
         self.wanted().is_none() && self.waiting.is_empty()
@@ -48,7 +48,7 @@ impl Early {
 
     /// Records that clients of this node wait for everything below `to` in this ballot. A newer
     /// ballot replaces an older one.
-    pub fn want(&mut self, ballot: Ballot, to: Slot) {
+    pub fn await_votes(&mut self, ballot: Ballot, to: Slot) {
         match &mut self.wanted {
             Some((known, _)) if *known > ballot => {}
             Some((known, wanted)) if *known == ballot => *wanted = to.max(*wanted),
@@ -114,7 +114,7 @@ impl Early {
 
     /// Records a member's report that it voted for these slots in this ballot.
     pub fn on_reply(&mut self, by: Member, ballot: Ballot, from: Slot, to: Slot) {
-        let word = Word { by, ballot, from, to };
+        let word = VoteReport { by, ballot, from, to };
         let room = self.said.len() < PEERS_MAX;
         let mut known = self.said.iter_mut();
         match known.find(|known| known.by.node == by.node) {
@@ -127,8 +127,9 @@ impl Early {
 
     /// Returns the end of this member's votes in this ballot, contiguous from `from` on, by its own
     /// report; slot 0 if there is none.
-    pub fn said(&self, by: Member, ballot: Ballot, from: Slot) -> Slot {
-        let speaks = |word: &&Word| word.by == by && word.ballot == ballot && word.from <= from;
+    pub fn reported_to(&self, by: Member, ballot: Ballot, from: Slot) -> Slot {
+        let speaks =
+            |word: &&VoteReport| word.by == by && word.ballot == ballot && word.from <= from;
         let word = self.said.iter().find(speaks);
         word.map_or(Slot(0), |word| word.to)
     }
@@ -169,14 +170,14 @@ mod tests {
 
     #[test]
     fn questions_go_out_when_more_is_wanted_and_again_without_an_answer() {
-        let mut early = Early::default();
-        let ask = |early: &mut Early, us| early.question(Time(us), RETRY_US);
+        let mut early = EarlyVotes::default();
+        let ask = |early: &mut EarlyVotes, us| early.question(Time(us), RETRY_US);
         assert_eq!(ask(&mut early, 0), None);
-        early.want(ballot(1), Slot(5));
+        early.await_votes(ballot(1), Slot(5));
         assert_eq!(ask(&mut early, 0), Some((ballot(1), Slot(5))));
-        early.want(ballot(1), Slot(4));
+        early.await_votes(ballot(1), Slot(4));
         assert_eq!(ask(&mut early, 10), None, "that is asked for already");
-        early.want(ballot(1), Slot(7));
+        early.await_votes(ballot(1), Slot(7));
         assert_eq!(ask(&mut early, 20), Some((ballot(1), Slot(7))));
         assert_eq!(early.wake_at(RETRY_US), Some(Time(1020)));
         assert_eq!(ask(&mut early, 1019), None);
@@ -193,25 +194,25 @@ mod tests {
     fn words_are_those_of_a_ballot_an_incarnation_and_a_run() {
         let first = Member::first(2);
         let second = Member { incarnation: Incarnation(1), ..first };
-        let mut early = Early::default();
+        let mut early = EarlyVotes::default();
         early.on_reply(first, ballot(2), Slot(4), Slot(9));
         early.on_reply(first, ballot(1), Slot(1), Slot(20));
         early.on_reply(first, ballot(2), Slot(4), Slot(6));
-        assert_eq!(early.said(first, ballot(2), Slot(4)), Slot(9));
-        assert_eq!(early.said(first, ballot(2), Slot(3)), Slot(0));
-        assert_eq!(early.said(first, ballot(1), Slot(4)), Slot(0));
-        assert_eq!(early.said(second, ballot(2), Slot(4)), Slot(0));
+        assert_eq!(early.reported_to(first, ballot(2), Slot(4)), Slot(9));
+        assert_eq!(early.reported_to(first, ballot(2), Slot(3)), Slot(0));
+        assert_eq!(early.reported_to(first, ballot(1), Slot(4)), Slot(0));
+        assert_eq!(early.reported_to(second, ballot(2), Slot(4)), Slot(0));
         early.disconnect(first.node);
-        assert_eq!(early.said(first, ballot(2), Slot(4)), Slot(0));
+        assert_eq!(early.reported_to(first, ballot(2), Slot(4)), Slot(0));
     }
 
     #[test]
     fn a_newer_ballot_takes_the_place_of_an_older_one() {
-        let mut early = Early::default();
-        early.want(ballot(1), Slot(9));
+        let mut early = EarlyVotes::default();
+        early.await_votes(ballot(1), Slot(9));
         assert!(early.is_news(Slot(9)));
-        early.want(ballot(2), Slot(6));
-        early.want(ballot(1), Slot(12));
+        early.await_votes(ballot(2), Slot(6));
+        early.await_votes(ballot(1), Slot(12));
         assert_eq!(early.wanted(), Some((ballot(2), Slot(6))));
         early.give_up();
         assert!(early.is_idle());
@@ -221,7 +222,7 @@ mod tests {
     #[test]
     fn a_peer_is_answered_when_there_is_a_vote_or_never_will_be() {
         let run = |round, to| Run { ballot: ballot(round), from: Slot(1), to: Slot(to), check: 0 };
-        let mut early = Early::default();
+        let mut early = EarlyVotes::default();
         early.on_request(NodeId(2), question(1, 4));
         early.on_request(NodeId(3), question(2, 3));
         early.on_request(NodeId(2), question(1, 5));

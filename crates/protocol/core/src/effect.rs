@@ -302,7 +302,7 @@ impl Effects {
 
     /// Sends a statement. Invariant 4 of the design: no promise or vote leaves before its record
     /// has the class it claims.
-    pub(crate) fn speak(&mut self, to: NodeId, statement: Durable<Statement>) {
+    pub(crate) fn send_statement(&mut self, to: NodeId, statement: Durable<Statement>) {
         let message = match statement.into_inner() {
             Statement::Promise(promise) => Message::Phase1b(promise),
             Statement::Vote(vote) => Message::Phase2b(vote),

@@ -5,7 +5,7 @@ use crate::{
     ballot::Ballot,
     counted::Counted,
     explanation::Campaign,
-    leader::Asked,
+    leader::PromiseTargets,
     node_id::NodeId,
     slot::{Slot, SlotRange},
 };
@@ -41,14 +41,14 @@ pub struct Fence {
     /// The device has confirmed that it is armed.
     confirmed: bool,
     /// A fence was ordered, and the device has not been read out yet.
-    under_way: bool,
+    in_flight: bool,
     /// Upper bound of the first slot with a cell on the device.
     floor: Slot,
     begin: Option<Begin>,
     /// Slots that a coordinator counted, and their ballot.
     counted: Option<(Ballot, Counted)>,
     promise: Option<Promise>,
-    campaign: Option<(Asked, Campaign)>,
+    campaign: Option<(PromiseTargets, Campaign)>,
 }
 
 impl Fence {
@@ -59,12 +59,12 @@ impl Fence {
 
     /// Returns whether the device has reported that it votes in this ballot.
     pub fn votes_in(&self, ballot: Ballot) -> bool {
-        self.armed == Some(ballot) && self.confirmed && !self.under_way
+        self.armed == Some(ballot) && self.confirmed && !self.in_flight
     }
 
     /// Returns whether a fence is in flight.
-    pub fn is_under_way(&self) -> bool {
-        self.under_way
+    pub fn is_in_flight(&self) -> bool {
+        self.in_flight
     }
 
     /// [offload-8] Returns whether no vote below this ballot can be cast outside this node any
@@ -84,7 +84,7 @@ impl Fence {
 
     /// Records the device's report that it is armed with this ballot. Returns whether that is new.
     pub fn confirm(&mut self, ballot: Ballot) -> bool {
-        let news = self.armed == Some(ballot) && !self.under_way && !self.confirmed;
+        let news = self.armed == Some(ballot) && !self.in_flight && !self.confirmed;
         self.confirmed |= news;
         news
     }
@@ -92,8 +92,8 @@ impl Fence {
     /// Begins a fence. Returns the ballot to fence, or `None` if the device is not armed or a fence
     /// is already in flight.
     pub fn begin(&mut self) -> Option<Ballot> {
-        let ballot = self.armed.filter(|_| !self.under_way)?;
-        self.under_way = true;
+        let ballot = self.armed.filter(|_| !self.in_flight)?;
+        self.in_flight = true;
         Some(ballot)
     }
 
@@ -102,7 +102,7 @@ impl Fence {
     pub fn end(&mut self) {
         self.armed = None;
         self.confirmed = false;
-        self.under_way = false;
+        self.in_flight = false;
     }
 
     /// Returns the upper bound of the first slot with a cell on the device.
@@ -158,12 +158,12 @@ impl Fence {
     }
 
     /// Makes a campaign wait for the fence.
-    pub fn wait_to_campaign(&mut self, asked: Asked, why: Campaign) {
+    pub fn wait_to_campaign(&mut self, asked: PromiseTargets, why: Campaign) {
         self.campaign = Some((asked, why));
     }
 
     /// Removes and returns the promise and the campaign that waited for the fence.
-    pub fn take_waiting(&mut self) -> (Option<Promise>, Option<(Asked, Campaign)>) {
+    pub fn take_waiting(&mut self) -> (Option<Promise>, Option<(PromiseTargets, Campaign)>) {
         (self.promise.take(), self.campaign.take())
     }
 }

@@ -22,7 +22,7 @@ impl GroupTime {
 
     /// Applies a command *now is T*. Returns whether the time changed: a T that is not above it,
     /// from an earlier leader or one with a slow clock, changes nothing.
-    pub fn hear(&mut self, ms: u64) -> bool {
+    pub fn apply(&mut self, ms: u64) -> bool {
         let before = self.0;
         self.0 = self.0.max(ms);
         self.0 > before
@@ -52,7 +52,7 @@ mod tests {
             (101, 101, true),
             (0, 101, false),
         ] {
-            assert_eq!(time.hear(ms), changes, "{ms}");
+            assert_eq!(time.apply(ms), changes, "{ms}");
             assert_eq!(time.ms(), after, "{ms}");
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     ballot::Ballot,
-    device::Word,
+    device::DeviceReport,
     fitness::Fitness,
     laying::Route,
     message::Message,
@@ -110,7 +110,7 @@ pub enum Input {
         cells: u64,
     },
     /// This node's device sent a report.
-    Device(Word),
+    Device(DeviceReport),
     /// Hand leadership to this node, or to the most advanced follower ([live-4]).
     Transfer {
         /// The new leader; `None` for the most advanced follower.

@@ -18,7 +18,7 @@ use crate::{
 
 /// Progress of the durable decided prefix, on this node and as reported by others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Lasting {
+pub struct DurablePrefix {
     /// Everything below is durable on this node.
     here_to: Slot,
     /// Record that restates the decided prefix, while it is being written.
@@ -35,7 +35,7 @@ pub struct Lasting {
     asked: Option<(Slot, Time)>,
 }
 
-impl Lasting {
+impl DurablePrefix {
     /// Returns whether there are no waiting clients or nodes.
     pub fn is_idle(&self) -> bool {
         self.wanted <= self.told && self.waiting.is_empty()
@@ -82,7 +82,7 @@ impl Lasting {
     }
 
     /// Returns the slot that this member reported; slot 0 if none.
-    pub fn said(&self, by: Member) -> Slot {
+    pub fn reported_to(&self, by: Member) -> Slot {
         let said = self.said.iter().find(|(member, _)| *member == by);
         said.map_or(Slot(0), |(_, to)| *to)
     }
@@ -90,7 +90,7 @@ impl Lasting {
     /// [last-1] Records that everything below `here_to` is durable on this node, and everything
     /// below `held_to` is decided and held. Returns whether the log should restate that in another
     /// record because a client or a peer waits for it.
-    pub fn look(
+    pub fn update(
         &mut self,
         here_to: Slot,
         held_to: Slot,
@@ -162,15 +162,15 @@ mod tests {
     const RETRY_US: u64 = 1000;
 
     /// Calls `look` and returns whether the log should restate more.
-    fn looked(lasting: &mut Lasting, here_to: u64, held_to: u64, persisted: u64) -> bool {
+    fn looked(lasting: &mut DurablePrefix, here_to: u64, held_to: u64, persisted: u64) -> bool {
         let safe = |record: RecordSeq| record.0 <= persisted;
-        lasting.look(Slot(here_to), Slot(held_to), safe)
+        lasting.update(Slot(here_to), Slot(held_to), safe)
     }
 
     /// [last-1] The log restates one record at a time, and none while no client or peer waits.
     #[test]
     fn the_log_restates_what_is_decided_while_somebody_waits() {
-        let mut lasting = Lasting::default();
+        let mut lasting = DurablePrefix::default();
         assert!(!looked(&mut lasting, 2, 5, 9), "no node waits");
         lasting.on_request(NodeId(2), Slot(8));
         assert!(looked(&mut lasting, 2, 5, 9));
@@ -191,19 +191,19 @@ mod tests {
     fn statements_are_those_of_an_incarnation() {
         let first = Member::first(2);
         let second = Member { incarnation: Incarnation(1), ..first };
-        let mut lasting = Lasting::default();
+        let mut lasting = DurablePrefix::default();
         lasting.on_reply(first, Slot(7));
         lasting.on_reply(first, Slot(4));
-        assert_eq!(lasting.said(first), Slot(7));
+        assert_eq!(lasting.reported_to(first), Slot(7));
         lasting.on_reply(second, Slot(3));
         lasting.on_reply(first, Slot(9));
-        assert_eq!(lasting.said(first), Slot(0));
-        assert_eq!(lasting.said(second), Slot(3));
+        assert_eq!(lasting.reported_to(first), Slot(0));
+        assert_eq!(lasting.reported_to(second), Slot(3));
     }
 
     #[test]
     fn one_question_serves_all_who_wait_and_is_repeated() {
-        let mut lasting = Lasting::default();
+        let mut lasting = DurablePrefix::default();
         assert_eq!(lasting.question(Time(0), RETRY_US), None);
         lasting.want(Slot(5));
         assert_eq!(lasting.question(Time(0), RETRY_US), Some(Slot(5)));
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn peers_are_answered_once_what_they_asked_for_is_there() {
-        let mut lasting = Lasting::default();
+        let mut lasting = DurablePrefix::default();
         lasting.on_request(NodeId(2), Slot(5));
         lasting.on_request(NodeId(3), Slot(7));
         lasting.on_request(NodeId(2), Slot(6));

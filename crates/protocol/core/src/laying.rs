@@ -2,7 +2,7 @@
 //! rebuild it. Liveness only.
 //!
 //! A ring is as fast as its slowest member. A leader that makes no progress for
-//! [`Laying::patience_us`] requests votes from all members directly, sees which of them reply, and
+//! [`RingControl::patience_us`] requests votes from all members directly, sees which of them reply, and
 //! sets up a ring without the others ([ring-7]). These are readmitted after a while, which doubles
 //! each time.
 
@@ -52,7 +52,7 @@ impl Route {
 
 /// Temporary exclusion of a slow member from the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Bench {
+struct Exclusion {
     member: Member,
     until: Time,
     /// Length of this exclusion.
@@ -61,7 +61,7 @@ struct Bench {
 
 /// Leader's side: the ring in use, its progress, and the excluded members.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Laying {
+pub struct RingControl {
     wish: Route,
     number: u32,
     members: Vec<Member>,
@@ -82,14 +82,14 @@ pub struct Laying {
     again_at: Time,
     /// Length of the last postponement.
     put_off_us: u64,
-    benched: Vec<Bench>,
+    benched: Vec<Exclusion>,
     /// End of the decided slots at the last two heartbeats, older first.
     beats: [Slot; 2],
     /// Time from which the next heartbeat counts.
     beat_at: Time,
 }
 
-impl Laying {
+impl RingControl {
     /// Creates the state with the route requested at start.
     pub fn new(wish: Route) -> Self {
         Self { wish, ..Self::default() }
@@ -257,13 +257,13 @@ impl Laying {
                 one.us = (2 * one.us).min(most);
                 one.until = now.plus_us(one.us);
             }
-            None => self.benched.push(Bench { member, until: now.plus_us(first), us: first }),
+            None => self.benched.push(Exclusion { member, until: now.plus_us(first), us: first }),
         }
     }
 
     /// Returns whether a member is still excluded for being slow.
     pub fn is_benched(&self, now: Time, member: Member) -> bool {
-        let out = |one: &Bench| one.member == member && now < one.until;
+        let out = |one: &Exclusion| one.member == member && now < one.until;
         self.benched.iter().any(out)
     }
 

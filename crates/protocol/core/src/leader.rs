@@ -17,7 +17,7 @@ use crate::{
 
 /// Nodes from which a ballot requests promises.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Asked {
+pub enum PromiseTargets {
     /// All members; this node promises before it sends 1A.
     AllMembers,
     /// [cast-2] Only these nodes; this node promises last, with its casting vote.
@@ -46,7 +46,7 @@ pub struct Phase1 {
     /// First undecided slot when phase 1 started.
     pub from: Slot,
     /// Nodes from which promises are requested.
-    pub asked: Asked,
+    pub asked: PromiseTargets,
     /// Stage of this phase 1.
     pub stage: Stage,
     /// Slots below are decided, and a member that promised has dropped its votes there.
@@ -82,7 +82,7 @@ pub struct Inherited {
 
 impl Phase1 {
     /// Starts phase 1, with `record` as the record of its round.
-    pub fn new(ballot: Ballot, from: Slot, asked: Asked, record: RecordSeq) -> Self {
+    pub fn new(ballot: Ballot, from: Slot, asked: PromiseTargets, record: RecordSeq) -> Self {
         Self {
             ballot,
             from,
@@ -100,8 +100,8 @@ impl Phase1 {
     /// Returns whether `node` is sent a 1A message.
     pub fn asks(&self, node: NodeId) -> bool {
         match &self.asked {
-            Asked::AllMembers => true,
-            Asked::Only(nodes) => nodes.contains(&node),
+            PromiseTargets::AllMembers => true,
+            PromiseTargets::Only(nodes) => nodes.contains(&node),
         }
     }
 
@@ -168,8 +168,8 @@ impl Phase1 {
     /// Returns whether all nodes of a casting phase 1 have replied.
     pub fn all_answered(&self) -> bool {
         match &self.asked {
-            Asked::AllMembers => false,
-            Asked::Only(nodes) => {
+            PromiseTargets::AllMembers => false,
+            PromiseTargets::Only(nodes) => {
                 nodes.iter().all(|node| self.promises.iter().any(|member| member.node == *node))
             }
         }
@@ -375,7 +375,7 @@ mod tests {
             value: run,
             class: Class::Durable,
         };
-        let mut phase1 = Phase1::new(ballot(2), Slot(5), Asked::AllMembers, RecordSeq(1));
+        let mut phase1 = Phase1::new(ballot(2), Slot(5), PromiseTargets::AllMembers, RecordSeq(1));
         let promise = Phase1b {
             ballot: ballot(2),
             from: Slot(5),

@@ -23,7 +23,7 @@ mod told;
 
 use self::{
     acks::Acks, auxiliary::Auxiliary, devices::Devices, handover::Handover, leasing::Leasing,
-    reading::Reading, ring::Ring, spine::Spine, timers::Timers, told::Told,
+    reading::Reading, ring::Ring, spine::Spine, timers::Timers, told::LastNotified,
 };
 pub use self::{leasing::LeasedRead, options::Options, recovered::Recovered};
 use crate::{
@@ -52,7 +52,7 @@ pub struct Node {
     handover: Handover,
     pauses: Pauses,
     timers: Timers,
-    told: Told,
+    told: LastNotified,
 }
 
 impl Node {
@@ -68,7 +68,7 @@ impl Node {
             handover: Handover::default(),
             pauses: Pauses::default(),
             timers: Timers::default(),
-            told: Told::default(),
+            told: LastNotified::default(),
             spine: Spine::new(options, recovered),
         }
     }
@@ -186,11 +186,11 @@ impl Node {
         self.look_early(now, effects);
         self.forget_held(effects);
         self.ask_for_missing(now, effects);
-        self.tell(effects);
+        self.notify_caller(effects);
     }
 
     /// Notifies the caller of changes in this node's role and in its next wake-up time.
-    fn tell(&mut self, effects: &mut Effects) {
+    fn notify_caller(&mut self, effects: &mut Effects) {
         let (role, leader) = (self.role(), self.spine.election().leader_ballot());
         if self.told.is_news(role, leader) {
             effects.push(Effect::Role { role, leader });

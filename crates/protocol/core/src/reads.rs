@@ -105,7 +105,7 @@ impl Reads {
 
 /// A follower's outstanding requests for read indexes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Asked {
+pub struct ReadRequests {
     last: u64,
     open: Vec<Question>,
 }
@@ -117,7 +117,7 @@ struct Question {
     at: Time,
 }
 
-impl Asked {
+impl ReadRequests {
     /// Creates an empty list whose numbers begin after `last`. No earlier process of this node may
     /// have used them, or a reply to its request could be taken for one to ours.
     pub fn starting_at(last: u64) -> Self {

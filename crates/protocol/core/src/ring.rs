@@ -24,7 +24,7 @@ pub const HOLD_US: u64 = 300;
 
 /// A message to send on the ring, and its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Say {
+pub enum RelayAction {
     /// Nothing now.
     Nothing,
     /// This node's vote, directly to the leader.
@@ -116,25 +116,25 @@ impl Relay {
 
     /// [ring-6], [ring-7] Returns what to send now, given that this node's vote extends to
     /// `own_to`. The caller sends it.
-    pub fn turn(&mut self, now: Time, own: Member, own_to: Slot) -> Say {
+    pub fn turn(&mut self, now: Time, own: Member, own_to: Slot) -> RelayAction {
         if !self.own && self.goal.is_none() {
-            return Say::Nothing;
+            return RelayAction::Nothing;
         }
         let place = self.members.iter().position(|member| *member == own);
         let say = match (place, self.goal) {
             // No ring, or not a member of it: received votes go to the leader.
-            (None, Some(_)) => Say::Onward(self.ballot.node),
-            (None, None) if self.members.is_empty() => Say::Straight,
-            (None, None) => Say::Nothing,
+            (None, Some(_)) => RelayAction::Onward(self.ballot.node),
+            (None, None) if self.members.is_empty() => RelayAction::Straight,
+            (None, None) => RelayAction::Nothing,
             (Some(at), goal) => {
                 let covered = at == 0 || goal.is_some_and(|goal| own_to >= goal);
                 let overdue = self.since.is_some_and(|since| now.since_us(since) >= HOLD_US);
                 let next = self.members.get(at + 1).map_or(self.ballot.node, |member| member.node);
                 match goal {
-                    _ if covered => Say::Onward(next),
-                    Some(_) if overdue => Say::Onward(next),
-                    None if overdue => Say::Straight,
-                    _ => return Say::Nothing,
+                    _ if covered => RelayAction::Onward(next),
+                    Some(_) if overdue => RelayAction::Onward(next),
+                    None if overdue => RelayAction::Straight,
+                    _ => return RelayAction::Nothing,
                 }
             }
         };

@@ -16,7 +16,7 @@ use crate::{
 
 /// A waiting proposal, and how far it can be voted for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Waits {
+struct QueuedProposal {
     proposal: Phase2a,
     /// Its bytes are present for the slots below.
     held_to: Slot,
@@ -24,7 +24,7 @@ struct Waits {
     given_to: Slot,
 }
 
-impl Waits {
+impl QueuedProposal {
     fn new(proposal: Phase2a, held: bool) -> Self {
         let SlotRange { from, to } = proposal.range;
         Self { held_to: if held { to } else { from }, given_to: from, proposal }
@@ -46,7 +46,7 @@ impl Waits {
 /// it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Waiting {
-    proposals: VecDeque<Waits>,
+    proposals: VecDeque<QueuedProposal>,
     since: Time,
 }
 
@@ -83,9 +83,9 @@ impl Waiting {
                 known.held_to = known.proposal.range.to;
             }
         } else {
-            let after = |waits: &Waits| waits.proposal.range.from <= proposal.range.from;
+            let after = |waits: &QueuedProposal| waits.proposal.range.from <= proposal.range.from;
             let at = self.proposals.partition_point(after);
-            self.proposals.insert(at, Waits::new(proposal, held));
+            self.proposals.insert(at, QueuedProposal::new(proposal, held));
             self.proposals.truncate(max);
         }
     }
@@ -120,7 +120,7 @@ impl Waiting {
     /// Drops proposals whose slots are all decided on this node; their bytes arrived by another
     /// path, or a snapshot made them unnecessary ([snap-5]).
     pub fn drop_below(&mut self, now: Time, decided_to: Slot) {
-        let served = |first: &mut Waits| first.proposal.range.to <= decided_to;
+        let served = |first: &mut QueuedProposal| first.proposal.range.to <= decided_to;
         while self.proposals.pop_front_if(served).is_some() {
             self.since = now;
         }
@@ -133,12 +133,12 @@ impl Waiting {
     /// Stops the first proposal from waiting for slots below `announced`, which are decided on
     /// another node. Returns whether that changed anything.
     pub fn give_up_below(&mut self, now: Time, announced: Slot) -> bool {
-        let served = |first: &mut Waits| first.proposal.range.to <= announced;
+        let served = |first: &mut QueuedProposal| first.proposal.range.to <= announced;
         if self.proposals.pop_front_if(served).is_some() {
             self.since = now;
             return true;
         }
-        let lacking = |first: &&mut Waits| first.held_to < announced;
+        let lacking = |first: &&mut QueuedProposal| first.held_to < announced;
         let Some(first) = self.proposals.front_mut().filter(lacking) else {
             return false;
         };

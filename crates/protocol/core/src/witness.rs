@@ -91,11 +91,11 @@ impl Known {
 
 /// Reports of other nodes, for the lifetime of this process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Witness {
+pub struct RollbackDetector {
     known: Vec<Known>,
 }
 
-impl Witness {
+impl RollbackDetector {
     /// Records a new connection to a member and the number of its start. Returns what was
     /// remembered of the node until now, which its reports over this connection must reach
     /// ([lie-5]). The number of its start proves nothing: it may have gone back with the folder, or
@@ -174,7 +174,7 @@ mod tests {
     /// [lie-2] The reports of a process grow; a late message with a lower one revokes nothing.
     #[test]
     fn what_overtakes_is_no_loss() {
-        let mut witness = Witness::default();
+        let mut witness = RollbackDetector::default();
         assert_eq!(witness.recall(NODE), Memory::default());
         for to in [4, 7, 5] {
             assert_eq!(witness.hear(member(0), to), Ok(()));
@@ -186,7 +186,7 @@ mod tests {
     /// each of its messages shows the loss.
     #[test]
     fn who_comes_back_with_less_is_found_out() {
-        let mut witness = Witness::default();
+        let mut witness = RollbackDetector::default();
         assert_eq!(witness.meet(member(0), 5), Memory::default());
         assert_eq!(witness.hear(member(0), 7), Ok(()));
         assert_eq!(witness.meet(member(0), 6), memory(0, 7, 5));
@@ -203,7 +203,7 @@ mod tests {
     /// starts are still counted.
     #[test]
     fn a_new_incarnation_begins_anew() {
-        let mut witness = Witness::default();
+        let mut witness = RollbackDetector::default();
         witness.meet(member(0), 3);
         assert_eq!(witness.hear(member(0), 9), Ok(()));
         witness.meet(member(1), 4);
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_members_are_kept() {
-        let mut witness = Witness::default();
+        let mut witness = RollbackDetector::default();
         for node in 1..1000 {
             assert_eq!(witness.hear(Member::first(node), 5), Ok(()));
             witness.keep(|node| node.0 <= 3);

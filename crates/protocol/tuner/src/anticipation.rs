@@ -68,7 +68,7 @@ impl Anticipation {
 
     /// Ends the wait if it is over, with `gathered` commands queued. `full` means that a batch has
     /// no space for more.
-    pub fn look(&mut self, now: Moment, gathered: usize, full: bool) {
+    pub fn end_wait_if_over(&mut self, now: Moment, gathered: usize, full: bool) {
         let Some(wait) = self.wait else {
             return;
         };
@@ -89,7 +89,7 @@ impl Anticipation {
     }
 
     /// Returns the latest end of the current wait. No batch may be formed before
-    /// [`Anticipation::look`] has ended it.
+    /// [`Anticipation::end_wait_if_over`] has ended it.
     pub fn until(&self) -> Option<Moment> {
         self.wait.map(|wait| wait.until)
     }
@@ -113,25 +113,25 @@ mod tests {
     fn waits_until_nearly_all_have_come_back() {
         let mut anticipation = completed(100, 50);
         assert_eq!(anticipation.until(), Some(PATIENT_UNTIL));
-        anticipation.look(COMPLETED, 139, false);
+        anticipation.end_wait_if_over(COMPLETED, 139, false);
         assert!(anticipation.until().is_some());
-        anticipation.look(COMPLETED, 140, false);
+        anticipation.end_wait_if_over(COMPLETED, 140, false);
         assert_eq!(anticipation.until(), None);
     }
 
     #[test]
     fn waits_for_a_quarter_of_what_the_batch_took_at_most() {
         let mut anticipation = completed(100, 50);
-        anticipation.look(Moment(PATIENT_UNTIL.0 - 1), 60, false);
+        anticipation.end_wait_if_over(Moment(PATIENT_UNTIL.0 - 1), 60, false);
         assert!(anticipation.until().is_some());
-        anticipation.look(PATIENT_UNTIL, 60, false);
+        anticipation.end_wait_if_over(PATIENT_UNTIL, 60, false);
         assert_eq!(anticipation.until(), None);
     }
 
     #[test]
     fn nobody_is_waited_for_in_a_full_batch_or_after_one_of_nothing() {
         let mut anticipation = completed(100, 50);
-        anticipation.look(COMPLETED, 60, true);
+        anticipation.end_wait_if_over(COMPLETED, 60, true);
         assert_eq!(anticipation.until(), None);
         assert_eq!(completed(0, 50).until(), None);
     }
@@ -142,7 +142,7 @@ mod tests {
         for _ in 0..batches {
             anticipation.on_completed(COMPLETED, FORMED, 100, 0);
             waited += u32::from(anticipation.until().is_some());
-            anticipation.look(PATIENT_UNTIL, 0, false);
+            anticipation.end_wait_if_over(PATIENT_UNTIL, 0, false);
         }
         waited
     }
@@ -157,7 +157,7 @@ mod tests {
         while anticipation.until().is_none() {
             anticipation.on_completed(COMPLETED, FORMED, 100, 0);
         }
-        anticipation.look(COMPLETED, 90, false);
+        anticipation.end_wait_if_over(COMPLETED, 90, false);
         assert_eq!(waited(&mut anticipation, 3), 3);
     }
 
@@ -165,10 +165,10 @@ mod tests {
     fn times_that_make_no_sense_wait_for_nothing_or_not_for_ever() {
         let mut anticipation = Anticipation::default();
         anticipation.on_completed(FORMED, COMPLETED, 100, 0);
-        anticipation.look(FORMED, 0, false);
+        anticipation.end_wait_if_over(FORMED, 0, false);
         assert_eq!(anticipation.until(), None);
         anticipation.on_completed(Moment(u64::MAX), Moment(0), usize::MAX, usize::MAX);
-        anticipation.look(Moment(u64::MAX), 0, false);
+        anticipation.end_wait_if_over(Moment(u64::MAX), 0, false);
         assert_eq!(anticipation.until(), None);
         anticipation.on_completed(Moment(1 << 60), Moment(0), 100, 0);
         assert_eq!(anticipation.until(), Some(Moment((1 << 60) + 25_000_000)));

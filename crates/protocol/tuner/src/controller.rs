@@ -37,8 +37,8 @@ use self::{
     drain::Drain,
     noise::Noise,
     record::Record,
-    regroup::{Gathering, REGROUP_NS, Regroup},
-    search::{Candidate, Ground, Search},
+    regroup::{REGROUP_NS, Regroup, RegroupState},
+    search::{Candidate, Search, SearchInputs},
     start::{Begin, Start},
     view::VETO_NS,
 };
@@ -126,11 +126,11 @@ impl Controller {
 
     /// Returns the setting in force.
     pub(crate) fn setting(&self) -> Setting {
-        self.regroup.setting(self.wanted())
+        self.regroup.setting(self.target_setting())
     }
 
     /// Returns the setting in force, or the one that follows after regrouping.
-    fn wanted(&self) -> Setting {
+    fn target_setting(&self) -> Setting {
         match self.stage {
             Stage::Base => self.base,
             Stage::Probe(candidate) => candidate.setting,
@@ -139,9 +139,9 @@ impl Controller {
 
     /// Enters a stage, measured from now on.
     fn enter(&mut self, now: Moment, stage: Stage) {
-        let from = self.wanted();
+        let from = self.target_setting();
         self.stage = stage;
-        let to = self.wanted();
+        let to = self.target_setting();
         let split = from.batch_bytes < to.batch_bytes
             && (self.epoch.is_split() || to.batch_bytes == self.bounds.batch_bytes_max);
         self.regroup.begin(now, from, to, split, self.wall_ns);
@@ -183,7 +183,7 @@ impl Controller {
     /// Restarts an interrupted epoch, which is meaningless, after the commands that queued
     /// meanwhile.
     pub(crate) fn interrupted(&mut self, now: Moment) {
-        let setting = self.wanted();
+        let setting = self.target_setting();
         self.epoch.restart(setting, now);
         self.settle(now);
     }
@@ -194,10 +194,10 @@ impl Controller {
             self.wall_ns = wall.value;
         }
         match self.regroup.look(now) {
-            Gathering::No => {}
-            Gathering::Goes => return None,
-            Gathering::Over => {
-                self.epoch.restart(self.wanted(), now);
+            RegroupState::No => {}
+            RegroupState::Goes => return None,
+            RegroupState::Over => {
+                self.epoch.restart(self.target_setting(), now);
                 return None;
             }
         }
@@ -228,7 +228,7 @@ impl Controller {
 
     /// Reduces the setting if more is in flight than drains.
     fn unqueue(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
-        let wanted = self.wanted();
+        let wanted = self.target_setting();
         let (to, excess) = self.drain.unqueue(now, wanted, &self.bounds, view)?;
         self.search_again();
         self.move_to(now, to, Reason::Queue(excess))
@@ -280,14 +280,14 @@ impl Controller {
         let closed = self.demand.is_closed();
         let (search, ground) = self.ground(view);
         let candidate = search.next(&ground, closed)?;
-        let from = self.wanted();
+        let from = self.target_setting();
         self.enter(now, Stage::Probe(candidate));
         Some(Change { from, to: candidate.setting, reason: Reason::Probe })
     }
 
     /// Returns the search, and the inputs for its candidates.
-    fn ground<'a>(&'a mut self, view: &'a View<'a>) -> (&'a mut Search, Ground<'a>) {
-        let ground = Ground {
+    fn ground<'a>(&'a mut self, view: &'a View<'a>) -> (&'a mut Search, SearchInputs<'a>) {
+        let ground = SearchInputs {
             bounds: &self.bounds,
             base: self.base,
             score: self.score,
@@ -312,9 +312,9 @@ impl Controller {
             return None;
         }
         let mut score = self.epoch.score();
-        self.demand.hear(&base, &score);
+        self.demand.add_pair(&base, &score);
         if let Some(first) = self.confirming.take() {
-            self.hear_probe(score.rate / first.rate.max(1e-9) - 1.0);
+            self.record_probe_difference(score.rate / first.rate.max(1e-9) - 1.0);
             score.rate = (score.rate + first.rate) / 2.0;
             score.latency_ns = (score.latency_ns + first.latency_ns) / 2.0;
         } else if self.is_close(&score, &base)
@@ -336,8 +336,8 @@ impl Controller {
             self.search.again(candidate);
             self.score = None;
             self.lasted = 0;
-            let from = self.wanted();
-            self.hear(1.0 - base.rate / score.rate.max(1e-9));
+            let from = self.target_setting();
+            self.record_difference(1.0 - base.rate / score.rate.max(1e-9));
             self.enter(now, Stage::Base);
             return Some(Change { from, to: self.base, reason: Reason::Worse });
         }
@@ -358,19 +358,19 @@ impl Controller {
     /// Leaves a probe, for the next one or for the base.
     fn back(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
         self.confirming = None;
-        self.record.disappoints(self.wanted());
+        self.record.disappoints(self.target_setting());
         if self.search.failed(self.wall_ns > VETO_NS)
             && let Some(change) = self.probe_next(now, view)
         {
             return Some(change);
         }
-        let from = self.wanted();
+        let from = self.target_setting();
         self.enter(now, Stage::Base);
         Some(Change { from, to: self.base, reason: Reason::Worse })
     }
 
     fn move_to(&mut self, now: Moment, to: Setting, reason: Reason) -> Option<Change> {
-        let from = self.wanted();
+        let from = self.target_setting();
         let moved = to != self.base;
         self.base = to;
         self.score = None;

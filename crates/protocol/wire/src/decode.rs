@@ -33,8 +33,8 @@ use crate::{
         TEXT_BYTES_MAX,
     },
     header::{
-        Distrust, FLAG_AUXILIARY, FLAG_BUSY, FLAG_BYTES, FLAG_GRANTED, FLAG_UNFIT, FLAG_WITH_BYTES,
-        FORMAT_VERSION, HEADER_BYTES, Header, MAGIC, ballot, logged_at,
+        FLAG_AUXILIARY, FLAG_BUSY, FLAG_BYTES, FLAG_GRANTED, FLAG_UNFIT, FLAG_WITH_BYTES,
+        FORMAT_VERSION, HEADER_BYTES, Header, InvalidHeader, MAGIC, ballot, logged_at,
     },
     kind,
     value::value_from_bytes,
@@ -170,9 +170,9 @@ fn trusted(
     body_bytes_max: usize,
 ) -> Result<(Header, usize), Malformed> {
     let header = Header::read(bytes).map_err(|distrust| match distrust {
-        Distrust::Magic => Malformed::Magic,
-        Distrust::Version(version) => Malformed::Format(version),
-        Distrust::Check => Malformed::HeaderCheck,
+        InvalidHeader::Magic => Malformed::Magic,
+        InvalidHeader::Version(version) => Malformed::Format(version),
+        InvalidHeader::Check => Malformed::HeaderCheck,
     })?;
     let length = usize::try_from(header.body_length).unwrap_or(usize::MAX);
     if length > body_bytes_max {

@@ -172,7 +172,7 @@ pub fn encode_logged<'a>(
         }
     };
     assert_eq!(body.len(), length, "the length was computed before");
-    header.say_logged(logged);
+    header.set_logged(logged);
     header.body_length = u32::try_from(length).map_err(|_| Unencodable::TooLong)?;
     Ok(Encoded { header: header.write(), body })
 }

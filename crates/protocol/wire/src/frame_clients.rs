@@ -28,7 +28,7 @@ pub const REGISTRATION: u64 = 1 << 63 | 1;
 /// Length of a request before its body.
 const HEAD_BYTES: usize = 9;
 const NAME_BYTES: usize = 8;
-/// Length of an encoded [`Stand`].
+/// Length of an encoded [`NodePosition`].
 pub const STAND_BYTES: usize = 57;
 /// Format of a batch, before its session and number, as in replicas.
 const BATCH_FORMAT: u8 = 1;
@@ -180,7 +180,7 @@ impl<'a> Request<'a> {
 
 /// A device that assigns the slots of a group, and that clients reach by raw frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct DevicePlace {
     /// Number of the group in frames.
     pub group: u32,
     /// Maximum size of a value in bytes.
@@ -191,13 +191,13 @@ pub struct Place {
 
 /// Position of a node and its log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stand {
+pub struct NodePosition {
     /// Id of the node's cluster.
     pub cluster: u128,
     /// The node leads; other nodes do not accept offers.
     pub leads: bool,
     /// The node's device, if it assigns slots and counts votes for a volatile group.
-    pub place: Option<Place>,
+    pub place: Option<DevicePlace>,
     /// The era of the next slot, or a later one.
     pub era: u32,
     /// All slots below are applied, and reflected in this position.
@@ -208,7 +208,7 @@ pub struct Stand {
     pub next: u64,
 }
 
-impl Stand {
+impl NodePosition {
     /// Encodes the position.
     pub fn bytes(&self) -> [u8; STAND_BYTES] {
         let mut bytes = [0; STAND_BYTES];
@@ -235,7 +235,7 @@ impl Stand {
         if bytes[16] & !3 != 0 {
             return None;
         }
-        let place = Place {
+        let place = DevicePlace {
             group: u32::from_le_bytes(part(bytes, 17)),
             room: u16::from_le_bytes(part(bytes, 21)),
             station: part(bytes, 23),
@@ -334,8 +334,8 @@ mod tests {
 
     #[test]
     fn a_stand_comes_back() {
-        let place = Place { group: 0x0102_0304, room: 1408, station: [2, 0, 0, 0, 0, 9] };
-        let stand = Stand {
+        let place = DevicePlace { group: 0x0102_0304, room: 1408, station: [2, 0, 0, 0, 0, 9] };
+        let stand = NodePosition {
             cluster: 1 << 90 | 3,
             leads: true,
             place: Some(place),
@@ -344,11 +344,11 @@ mod tests {
             session: 77,
             next: 12,
         };
-        for stand in [stand, Stand::default(), Stand { place: None, ..stand }] {
-            assert_eq!(Stand::read(&stand.bytes()), Some(stand));
+        for stand in [stand, NodePosition::default(), NodePosition { place: None, ..stand }] {
+            assert_eq!(NodePosition::read(&stand.bytes()), Some(stand));
         }
-        assert_eq!(Stand::read(&stand.bytes()[1..]), None);
-        assert_eq!(Stand::read(&[0xff; STAND_BYTES]), None);
+        assert_eq!(NodePosition::read(&stand.bytes()[1..]), None);
+        assert_eq!(NodePosition::read(&[0xff; STAND_BYTES]), None);
     }
 
     /// Names lent during one start differ, and none is a node's.

@@ -89,7 +89,7 @@ pub(crate) struct Header {
 
 /// Reason why a header is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Distrust {
+pub(crate) enum InvalidHeader {
     Magic,
     Version(u8),
     Check,
@@ -115,7 +115,7 @@ pub(crate) const fn logged_at(kind: u8) -> Option<usize> {
 
 impl Header {
     /// Stores the log write up to which the sender's log is on stable storage.
-    pub(crate) fn say_logged(&mut self, to: u64) {
+    pub(crate) fn set_logged(&mut self, to: u64) {
         match logged_at(self.kind) {
             Some(104) => self.sent_to = to,
             Some(_) => self.value[24..32].copy_from_slice(&to.to_le_bytes()),
@@ -158,15 +158,15 @@ impl Header {
     }
 
     /// Decodes the header if magic, version and checksum are valid.
-    pub(crate) fn read(bytes: &[u8; HEADER_BYTES]) -> Result<Self, Distrust> {
+    pub(crate) fn read(bytes: &[u8; HEADER_BYTES]) -> Result<Self, InvalidHeader> {
         if bytes[0..4] != MAGIC {
-            return Err(Distrust::Magic);
+            return Err(InvalidHeader::Magic);
         }
         if bytes[4] != FORMAT_VERSION {
-            return Err(Distrust::Version(bytes[4]));
+            return Err(InvalidHeader::Version(bytes[4]));
         }
         if word32(bytes, 8) != header_check(bytes) {
-            return Err(Distrust::Check);
+            return Err(InvalidHeader::Check);
         }
         let mut value = [0; VALUE_BYTES];
         value.copy_from_slice(&bytes[120..152]);

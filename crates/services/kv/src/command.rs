@@ -130,14 +130,14 @@ pub enum Local {
     Monitor,
     Object,
     Memory,
-    Subscribe(Listening),
-    Unsubscribe(Listening),
+    Subscribe(SubscriptionKind),
+    Unsubscribe(SubscriptionKind),
     Pubsub,
 }
 
 /// Kinds of names that a connection can subscribe to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Listening {
+pub enum SubscriptionKind {
     /// Channel.
     Channel,
     /// Pattern: all channels with matching names.

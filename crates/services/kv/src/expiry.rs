@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use crate::{
     commands::expiry::encode_sweep,
     encode::Encoder,
-    store::{Of, Store},
+    store::{DeadlineKind, Store},
 };
 
 /// Number of keys and fields that one command removes, by the milliseconds since the oldest of them
@@ -17,7 +17,7 @@ const BITES: [(u64, usize); 3] = [(10_000, 256), (60_000, 1024), (u64::MAX, 4096
 /// Returns the command for a leader to propose now, if a key or field has expired.
 pub(crate) fn sweep(store: &dyn Store) -> Option<Vec<u8>> {
     let mut first: Option<u64> = None;
-    for of in [Of::Keys, Of::Fields] {
+    for of in [DeadlineKind::Keys, DeadlineKind::Fields] {
         store.deadlines(of, 0, store.time(), &mut |deadline, _| {
             first = Some(first.map_or(deadline, |first| first.min(deadline)));
             ControlFlow::Break(())

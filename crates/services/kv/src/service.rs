@@ -12,7 +12,7 @@ use crate::{
         Budget,
         events::Setting,
         exec, execute, first_key, read,
-        state::{Notice, Reading, Writing, notice},
+        state::{Notice, ReadContext, WriteContext, notice},
         transactions::ABSENT_LEVEL,
         visits::{self, VISITS_MAX, execute_bounded, within},
         waiting::elements,
@@ -74,7 +74,7 @@ impl Service {
     }
 
     /// Sets the applied position and resets what belonged to the previous one.
-    fn stands_at(&mut self, applied_to: Slot) {
+    fn set_applied(&mut self, applied_to: Slot) {
         self.applied_to = applied_to;
         self.budget = Budget::default();
         self.uncommitted = false;
@@ -90,7 +90,7 @@ impl Service {
     /// arguments, on the current state. Numbers above the limit are not distinguished.
     pub fn visits(&self, command: &[u8]) -> u64 {
         let (store, waits) = (&*self.store, &self.waits);
-        let state = Reading { store, applied_to: self.applied_to, wall_ms: None, waits };
+        let state = ReadContext { store, applied_to: self.applied_to, wall_ms: None, waits };
         visits::visits(command, &state, VISITS_MAX)
     }
 
@@ -161,7 +161,7 @@ impl StateMachine for Service {
         let mut decoder = Decoder(command);
         self.uncommitted = true;
         self.budget.enter(id.slot.0);
-        let mut state = Writing {
+        let mut state = WriteContext {
             store: &mut *self.store,
             applied_to: self.applied_to,
             version: id.into(),
@@ -195,7 +195,7 @@ impl StateMachine for Service {
     fn query(&self, query: &[u8], wall_ms: u64, reply: &mut Vec<u8>) {
         let start = reply.len();
         let mut decoder = Decoder(query);
-        let state = Reading {
+        let state = ReadContext {
             store: &*self.store,
             applied_to: self.applied_to,
             wall_ms: Some(wall_ms),
@@ -235,7 +235,7 @@ impl StateMachine for Service {
 
     fn recovered(&mut self) -> (Slot, Metadata) {
         let (applied_to, mut meta) = self.store.recovered();
-        self.stands_at(applied_to);
+        self.set_applied(applied_to);
         self.waits = Waits::restore(&mut meta);
         *self.store.removals_mut() = Removals::restore(&mut meta, applied_to);
         (applied_to, meta)
@@ -357,7 +357,7 @@ impl StateMachine for Service {
         self.waits = waits;
         self.waits.is_as_committed();
         self.notices.clear();
-        self.stands_at(at);
+        self.set_applied(at);
         Ok(())
     }
 

@@ -175,7 +175,7 @@ pub struct Waits {
     /// Waits changed since the last commit.
     changed: BTreeSet<Version>,
     /// Ready keys: keys with blocked clients that may have elements. A hint, not state.
-    stirred: BTreeSet<Box<[u8]>>,
+    ready_keys: BTreeSet<Box<[u8]>>,
     /// Key at which the next commit resumes checking the ready keys.
     settled: Box<[u8]>,
     /// Set by changes that a front may have to react to.
@@ -216,7 +216,7 @@ impl Waits {
         }
         // The client may be in the queue of a key with elements left, if one before it leaves
         // without any.
-        self.stirred.extend(wait.keys().map(Box::from));
+        self.ready_keys.extend(wait.keys().map(Box::from));
         self.waits.insert(since, wait);
         self.changed.insert(since);
         self.news = true;
@@ -255,7 +255,7 @@ impl Waits {
                 line.remove(&since);
                 if line.is_empty() {
                     self.lines.remove(key);
-                    self.stirred.remove(key);
+                    self.ready_keys.remove(key);
                 }
             }
         }
@@ -333,10 +333,10 @@ impl Waits {
     }
 
     /// Marks a key as ready: it has new elements.
-    pub fn stir(&mut self, key: &[u8]) {
+    pub fn mark_ready(&mut self, key: &[u8]) {
         if self.lines.contains_key(key) {
-            if !self.stirred.contains(key) {
-                self.stirred.insert(key.into());
+            if !self.ready_keys.contains(key) {
+                self.ready_keys.insert(key.into());
             }
             self.news = true;
         }
@@ -345,12 +345,12 @@ impl Waits {
     /// Returns the ready keys, starting at `from`.
     pub fn stirred_from<'a>(&'a self, from: &[u8]) -> impl Iterator<Item = &'a [u8]> {
         let from: Box<[u8]> = from.into();
-        self.stirred.range(from..).map(|key| &**key)
+        self.ready_keys.range(from..).map(|key| &**key)
     }
 
     /// Forgets some of the ready keys without elements.
     fn settle(&mut self, has_some: &dyn Fn(&[u8]) -> bool) {
-        let next = self.stirred.range(self.settled.clone()..);
+        let next = self.ready_keys.range(self.settled.clone()..);
         let looked_at: Vec<Box<[u8]>> = next.take(SETTLED_EACH).cloned().collect();
         self.settled = match looked_at.last() {
             Some(last) if looked_at.len() == SETTLED_EACH => last.clone(),
@@ -358,7 +358,7 @@ impl Waits {
         };
         for key in looked_at {
             if !has_some(&key) {
-                self.stirred.remove(&key);
+                self.ready_keys.remove(&key);
             }
         }
     }
@@ -376,7 +376,7 @@ impl Waits {
 
     /// Returns whether a commit would have no work.
     pub fn is_unchanged(&self) -> bool {
-        self.changed.is_empty() && self.stirred.is_empty()
+        self.changed.is_empty() && self.ready_keys.is_empty()
     }
 
     /// Records that everything is committed.
@@ -529,7 +529,7 @@ mod tests {
         assert_eq!(waits.leave_all(B), 1);
         assert!(waits.is_empty());
         assert_eq!(waits.all, Share::default());
-        assert!(waits.shares.is_empty() && waits.lines.is_empty() && waits.stirred.is_empty());
+        assert!(waits.shares.is_empty() && waits.lines.is_empty() && waits.ready_keys.is_empty());
     }
 
     #[test]
@@ -593,14 +593,14 @@ mod tests {
         for slot in 0..40 {
             enter(&mut waits, slot, A, &[&format!("k{slot}")], 0);
         }
-        assert_eq!(waits.stirred.len(), 40);
+        assert_eq!(waits.ready_keys.len(), 40);
         for _ in 0..4 {
             waits.commit(&|key| key == b"k7");
         }
         let stirred: Vec<&[u8]> = waits.stirred_from(b"").collect();
         assert_eq!(stirred, [b"k7"]);
-        waits.stir(b"k8");
-        waits.stir(b"no client waits for it");
-        assert_eq!(waits.stirred.len(), 2);
+        waits.mark_ready(b"k8");
+        waits.mark_ready(b"no client waits for it");
+        assert_eq!(waits.ready_keys.len(), 2);
     }
 }

@@ -16,7 +16,7 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     value::{BatchName, Value},
 };
-use quorate_log::disk::{Disk, MemoryDisk, Want};
+use quorate_log::disk::{Disk, DriverChoice, MemoryDisk};
 use quorate_log::{Log, LogOptions};
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -51,8 +51,8 @@ fn main() {
             run(&work, MemoryDisk::new());
             return;
         }
-        "file" => Want::File,
-        "uring" => Want::Uring,
+        "file" => DriverChoice::File,
+        "uring" => DriverChoice::Uring,
         other => panic!("no driver is called {other}"),
     };
     let folder = tempfile::tempdir_in(&work.folder).expect("a folder");

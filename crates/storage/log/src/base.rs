@@ -5,7 +5,7 @@
 //! before the first one are free to be recycled, but only once the file is durable. Without the
 //! file, the log begins with slot 1 in segment 1.
 
-use crate::disk::{KEPT_BYTES_MAX, Source};
+use crate::disk::{SMALL_FILE_BYTES_MAX, Source};
 use quorate_core::{node_id::NodeId, slot::Slot};
 
 use crate::{
@@ -23,7 +23,7 @@ const HEAD: usize = 80;
 const CHECKSUM: usize = 4;
 /// Maximum size of a note, in bytes.
 pub const NOTE_BYTES_MAX: usize = 512 << 10;
-const _: () = assert!(HEAD + NOTE_BYTES_MAX + CHECKSUM <= KEPT_BYTES_MAX);
+const _: () = assert!(HEAD + NOTE_BYTES_MAX + CHECKSUM <= SMALL_FILE_BYTES_MAX);
 
 /// The start of the log, and the replica's note stored with it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use crate::{
     log_tests::{ballot, hard, open, options, read_all, settle, stored, value, vote},
     log_write::{Header, Owner, seal},
     place::{Place, Segment},
-    verify::{Inspected, inspect, verify},
+    verify::{LogElement, inspect, verify},
 };
 
 /// Returns a log of 20 votes, one write each. No slot from `decided_to_max` on is decided.
@@ -33,7 +33,7 @@ fn twenty(decided_to_max: u64) -> MemoryDisk {
 fn writes(disk: &MemoryDisk) -> Vec<Header> {
     let mut headers = Vec::new();
     inspect(&mut disk.attach(), None, &mut |item| {
-        if let Inspected::Write(header) = item {
+        if let LogElement::Write(header) = item {
             headers.push(header);
         }
     })
@@ -168,7 +168,7 @@ fn missing_end_of_a_log_means_forgetting() {
         (damage.forgotten, damage.places)
     };
     let used = LogOptions { used: true, ..options() };
-    let owns_up = LogOptions { incarnation: Incarnation(1), owns_up: true, ..used };
+    let owns_up = LogOptions { incarnation: Incarnation(1), is_loss_known: true, ..used };
     // Twenty writes in segments of 64 KiB, and a spare.
     for keep in [0, 1, 2] {
         let disk = twenty(100);
@@ -184,7 +184,7 @@ fn missing_end_of_a_log_means_forgetting() {
         assert_eq!((damage.forgotten, damage.places), (false, vec![what]));
         vote(&mut log, 21, 100, 1);
         settle(&mut log);
-        let next = LogOptions { owns_up: false, ..owns_up };
+        let next = LogOptions { is_loss_known: false, ..owns_up };
         assert_eq!(places(&disk, next), (false, vec![]), "it was owned up to");
         // [disk-4] Numbers never decrease.
         let highest = disk.attach().files(Family::Log).unwrap().pop().unwrap();
@@ -200,7 +200,7 @@ fn store_that_knows_more_than_the_log_means_forgetting() {
         let options = LogOptions {
             stored_to: Slot(stored_to),
             incarnation: Incarnation(u32::from(owns_up)),
-            owns_up,
+            is_loss_known: owns_up,
             ..options()
         };
         let (_, recovery) = Log::open(disk.attach(), options).unwrap();
@@ -442,7 +442,7 @@ fn verify_tells_damage_from_a_torn_tail() {
     assert!(place.reason.contains("checksum"), "{}", place.reason);
     let mut gaps = 0;
     inspect(&mut disk.attach(), None, &mut |item| {
-        gaps += u32::from(matches!(item, Inspected::Damage { writes: 1, .. }));
+        gaps += u32::from(matches!(item, LogElement::Damage { writes: 1, .. }));
     })
     .unwrap();
     assert_eq!(gaps, 1);

@@ -66,7 +66,7 @@ pub use blocks::{BlockPool, Blocks, CHECKED_BYTES, Filling, Output};
 pub use buffer::{Buffer, Buffers};
 pub use checksum::joined;
 #[cfg(target_os = "linux")]
-pub use choose::{Want, open, open_with};
+pub use choose::{DriverChoice, open, open_with};
 #[cfg(target_os = "linux")]
 pub use driver::FileDisk;
 pub use durations::Durations;
@@ -90,7 +90,7 @@ pub const SECTOR: usize = 512;
 pub const OPERATIONS_MAX: usize = 43;
 
 /// Maximum size of a small file, in bytes. Of a longer one only the beginning could be read.
-pub const KEPT_BYTES_MAX: usize = small_files::BYTES_MAX;
+pub const SMALL_FILE_BYTES_MAX: usize = small_files::BYTES_MAX;
 
 /// Blocking read access to files: what recovery and the offline tools need.
 pub trait Source {
@@ -108,7 +108,7 @@ pub trait Source {
     fn made(&mut self, family: Family) -> Result<Option<FileId>, DiskError>;
 
     /// Reads the small file of this name, next to the folders of the families; `None` if there is
-    /// none. See [`Disk::start_keep`].
+    /// none. See [`Disk::start_replace_small_file`].
     ///
     /// # Errors
     /// The file may exist, but cannot be read.
@@ -187,8 +187,8 @@ pub enum Completed {
         result: Result<(), DiskError>,
     },
     /// A small file was replaced, or the attempt failed.
-    Kept {
-        /// As passed to [`Disk::start_keep`].
+    SmallFileReplaced {
+        /// As passed to [`Disk::start_replace_small_file`].
         token: u64,
         name: &'static str,
         /// After an error the file has its old or its new contents, and the next crash may change
@@ -196,8 +196,8 @@ pub enum Completed {
         result: Result<(), DiskError>,
     },
     /// A small file was read back, or the attempt failed.
-    Recalled {
-        /// As passed to [`Disk::start_recall`].
+    SmallFileRead {
+        /// As passed to [`Disk::start_read_small_file`].
         token: u64,
         name: &'static str,
         /// Contents of the file; `None` if there is no such file.
@@ -335,17 +335,17 @@ pub trait Disk: Source {
     /// request may be repeated, whatever its progress.
     fn start_reuse(&mut self, from: FileId, to: FileId);
 
-    /// Replaces the contents of a small file, durably, by at most [`KEPT_BYTES_MAX`] bytes. After a
+    /// Replaces the contents of a small file, durably, by at most [`SMALL_FILE_BYTES_MAX`] bytes. After a
     /// crash the contents are old or new, never mixed.
-    fn start_keep(&mut self, token: u64, name: &'static str, bytes: Vec<u8>);
+    fn start_replace_small_file(&mut self, token: u64, name: &'static str, bytes: Vec<u8>);
 
     /// Reads a small file back to verify it: from the device, as far as the system's cache can be
     /// bypassed.
-    fn start_recall(&mut self, token: u64, name: &'static str);
+    fn start_read_small_file(&mut self, token: u64, name: &'static str);
 
     /// Announces a write, by which `bytes` bytes of the family's next file should exist. Beyond
     /// that it is created while no writes are in flight, so that commits do not wait for it.
-    fn want_prepared(&mut self, family: Family, bytes: u64);
+    fn pace_prepare(&mut self, family: Family, bytes: u64);
 
     /// Creates the family's next file without pauses, because a write waits for it.
     fn hurry_prepare(&mut self, family: Family);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::disk::{FileDisk, Want, open};
+use crate::disk::{DriverChoice, FileDisk, open};
 use quorate_core::{
     node_id::{Incarnation, NodeId},
     record::{Record, RecordSeq},
@@ -20,7 +20,7 @@ fn a_log_moves_between_drivers() {
         LogOptions { segment_bytes: 256 << 10, ..LogOptions::new(7, NodeId(1), Incarnation(0)) };
     let options = LogOptions { write_bytes_max: 64 << 10, ..options };
     let mut slot = 1;
-    for want in [Want::Auto, Want::File, Want::Auto, Want::File] {
+    for want in [DriverChoice::Auto, DriverChoice::File, DriverChoice::Auto, DriverChoice::File] {
         let (disk, reason) = open(folder.path(), want).unwrap();
         println!("{reason}");
         let (mut log, recovery) = Log::open(disk, options).unwrap();
@@ -59,7 +59,7 @@ fn a_log_that_is_trimmed_goes_round_in_its_files() {
     };
     let mut slot = 1;
     let mut made = 0;
-    for want in [Want::Auto, Want::File, Want::Auto, Want::File] {
+    for want in [DriverChoice::Auto, DriverChoice::File, DriverChoice::Auto, DriverChoice::File] {
         let (disk, _) = open(folder.path(), want).unwrap();
         let (mut log, recovery) = Log::open(disk, options).unwrap();
         assert_eq!((recovery.damage, recovery.torn_tail_bytes), (None, 0));

@@ -78,7 +78,7 @@ pub enum LogError {
 impl LogError {
     /// Returns whether the disk is full. A later attempt may succeed.
     pub fn is_full(&self) -> bool {
-        matches!(self, Self::Failed(error) | Self::Disk(error) if error.lack == Some(Lack::Room))
+        matches!(self, Self::Failed(error) | Self::Disk(error) if error.lack == Some(Lack::Space))
     }
 
     /// Returns advice for the operator.

@@ -5,7 +5,7 @@
 
 use std::{fs, path::Path};
 
-use crate::disk::{FileDisk, ReadOnlyFolder, Want, open};
+use crate::disk::{DriverChoice, FileDisk, ReadOnlyFolder, open};
 use quorate_core::{
     ballot::Era,
     configuration::Change,
@@ -30,7 +30,7 @@ fn options() -> LogOptions {
 }
 
 fn open_in(folder: &Path) -> (Log<FileDisk>, Recovery) {
-    let (disk, _) = open(folder, Want::File).unwrap();
+    let (disk, _) = open(folder, DriverChoice::File).unwrap();
     Log::open(disk, options()).unwrap()
 }
 

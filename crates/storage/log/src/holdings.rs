@@ -12,7 +12,7 @@ use crate::{
 
 /// Contents of a segment under its current number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct SegmentContents {
     /// Anchor at the segment's first intact log write, with the checksum of its predecessor. The
     /// log can begin here.
     first: Option<Anchor>,
@@ -22,7 +22,7 @@ pub(crate) struct Held {
     complete: u64,
 }
 
-impl Held {
+impl SegmentContents {
     /// Records a log write that has records of slots below `slots_to`; `first` is its anchor if it
     /// is the segment's first one.
     pub(crate) fn wrote(&mut self, first: Option<Anchor>, slots_to: Slot) {
@@ -40,7 +40,7 @@ impl Held {
 #[derive(Debug)]
 pub(crate) struct Holdings {
     anchor: Anchor,
-    segments: VecDeque<(SegmentFile, Held)>,
+    segments: VecDeque<(SegmentFile, SegmentContents)>,
     /// Segment of the last complete log write. Its header restates the hard state.
     complete: Option<Segment>,
     bytes: u64,
@@ -52,7 +52,7 @@ impl Holdings {
     pub(crate) fn new(
         anchor: Anchor,
         files: impl Iterator<Item = SegmentFile>,
-        held: &BTreeMap<Segment, Held>,
+        held: &BTreeMap<Segment, SegmentContents>,
         complete: Option<Segment>,
     ) -> Self {
         let held = |file: SegmentFile| {
@@ -71,7 +71,7 @@ impl Holdings {
     /// Starts a new segment; later log writes go there.
     pub(crate) fn enter(&mut self, file: SegmentFile) {
         self.bytes += file.bytes;
-        self.segments.push_back((file, Held::default()));
+        self.segments.push_back((file, SegmentContents::default()));
     }
 
     /// Records that a log write of the current segment has begun.
@@ -161,7 +161,7 @@ impl Holdings {
     /// Moves the start of the log to `anchor` and returns the segments before it, which are free.
     pub(crate) fn trim(&mut self, anchor: Anchor) -> impl Iterator<Item = SegmentFile> {
         self.anchor = anchor;
-        let kept = |(file, _): &(SegmentFile, Held)| file.segment >= anchor.segment;
+        let kept = |(file, _): &(SegmentFile, SegmentContents)| file.segment >= anchor.segment;
         let free = self.segments.iter().position(kept);
         let free = free.unwrap_or(self.segments.len());
         let free: Vec<_> = self.segments.drain(..free).map(|(file, _)| file).collect();
@@ -191,7 +191,7 @@ mod tests {
     fn five() -> Holdings {
         let mut held = BTreeMap::new();
         for (number, slots_to) in [(1, 10), (2, 20), (3, 15), (4, 40)] {
-            let mut of = Held::default();
+            let mut of = SegmentContents::default();
             of.wrote(Some(first(number)), Slot(slots_to));
             held.insert(Segment(number), of);
         }
@@ -228,7 +228,7 @@ mod tests {
     fn the_log_begins_with_a_write_that_is_whole() {
         let mut held = BTreeMap::new();
         for number in 1..=4 {
-            let mut of = Held::default();
+            let mut of = SegmentContents::default();
             let whole = number != 3;
             of.wrote(whole.then_some(first(number)), Slot(number * 10));
             held.insert(Segment(number), of);

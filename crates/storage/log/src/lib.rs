@@ -79,7 +79,7 @@ pub use place::{Place, Segment};
 pub use read::{Body, ReadDone, Values};
 pub use recover::{Damage, Recovery};
 pub use scrub::{DamagedWrites, ScrubbedPiece};
-pub use told::Reading;
+pub use told::ReadProgress;
 
 /// Maximum number of writes and reads that a log has in flight at a time, including one read of a
 /// scrub.

@@ -25,7 +25,7 @@ use crate::{
     record::RECORD_HEAD_MAX,
     recover::{Recovery, recover},
     scrub::{self, Scrub, ScrubbedPiece},
-    told::Reading,
+    told::ReadProgress,
     writer::Writer,
 };
 
@@ -37,8 +37,8 @@ fn is_ours(completed: &Completed) -> bool {
         | Completed::Flushed { file, .. }
         | Completed::Prepared { file, .. }
         | Completed::Retired { file, .. } => file.family == Family::Log,
-        Completed::Kept { name, .. } => *name == BASE_FILE,
-        Completed::Recalled { .. } => false,
+        Completed::SmallFileReplaced { name, .. } => *name == BASE_FILE,
+        Completed::SmallFileRead { .. } => false,
     }
 }
 
@@ -73,14 +73,14 @@ pub struct Log<D> {
 impl<D: Disk> Log<D> {
     /// Opens the log: reads the existing records, and continues after them. Blocks while reading.
     pub fn open(disk: D, options: LogOptions) -> Result<(Self, Recovery), LogError> {
-        Self::open_telling(disk, options, &mut |_| ())
+        Self::open_with_progress(disk, options, &mut |_| ())
     }
 
     /// Opens the log as [`Self::open`] does, and calls `tell` with the progress of reading.
-    pub fn open_telling(
+    pub fn open_with_progress(
         mut disk: D,
         options: LogOptions,
-        tell: &mut dyn FnMut(Reading),
+        tell: &mut dyn FnMut(ReadProgress),
     ) -> Result<(Self, Recovery), LogError> {
         options.check()?;
         let opened = recover(&mut disk, &options, tell)?;
@@ -259,9 +259,9 @@ impl<D: Disk> Log<D> {
                 Completed::Retired { file, result } => {
                     self.pool.retired(Segment(file.number), result);
                 }
-                Completed::Kept { result, .. } => self.rebased_to(result),
+                Completed::SmallFileReplaced { result, .. } => self.rebased_to(result),
                 // Not started by the log.
-                Completed::Flushed { .. } | Completed::Recalled { .. } => {}
+                Completed::Flushed { .. } | Completed::SmallFileRead { .. } => {}
             }
         }
         self.pump_base();
@@ -430,7 +430,7 @@ impl<D: Disk> Log<D> {
         let failure = self.pool.failure()?;
         let what = match failure.lack {
             Some(Lack::Descriptors) => "no descriptor for",
-            Some(Lack::Room) | None => "no room for",
+            Some(Lack::Space) | None => "no room for",
         };
         Some(format!("{what} the next segment: {failure}"))
     }

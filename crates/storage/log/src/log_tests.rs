@@ -244,12 +244,12 @@ fn opening_tells_how_much_was_read_up_to_all_of_it() {
     }
     drop(log);
     let mut told = Vec::new();
-    let mut tell = |reading: crate::Reading| told.push(reading);
-    let opened = Log::open_telling(disk.attach(), options(), &mut tell);
+    let mut tell = |reading: crate::ReadProgress| told.push(reading);
+    let opened = Log::open_with_progress(disk.attach(), options(), &mut tell);
     let (log, _) = opened.unwrap();
     assert!(told.is_sorted_by_key(|reading| reading.read));
     let last = told.last().unwrap();
-    assert_eq!((last.read, last.of), (log.size_bytes(), log.size_bytes()));
+    assert_eq!((last.read, last.total), (log.size_bytes(), log.size_bytes()));
     assert!(told.len() > log.segments());
 }
 

@@ -36,7 +36,7 @@ pub struct LogOptions {
     pub used: bool,
     /// The incarnation was raised because votes or promises were lost; anything missing now is
     /// already accounted for.
-    pub owns_up: bool,
+    pub is_loss_known: bool,
     /// Everything below is in a store next to the log, which takes it only from records on stable
     /// storage: a log that knows less has lost its end ([volatile-1]).
     pub stored_to: Slot,
@@ -59,7 +59,7 @@ impl LogOptions {
             write_bytes_max: 1 << 20,
             depth: 2,
             used: false,
-            owns_up: false,
+            is_loss_known: false,
             stored_to: Slot(0),
             linger_bytes: 0,
         }

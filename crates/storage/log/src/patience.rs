@@ -2,12 +2,12 @@
 
 /// Backoff after failures: skips a number of calls that doubles each time, up to a bound.
 #[derive(Debug, Default)]
-pub(crate) struct Patience {
+pub(crate) struct Backoff {
     failures: u32,
     skips: u32,
 }
 
-impl Patience {
+impl Backoff {
     /// Returns whether this call may try; counts it as skipped if not.
     pub(crate) const fn may_try(&mut self) -> bool {
         if self.skips == 0 {
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn each_failure_makes_it_wait_longer_within_a_bound() {
-        let mut patience = Patience::default();
+        let mut patience = Backoff::default();
         let mut waits = |fails: bool| {
             let waited = (0..).take_while(|_| !patience.may_try()).count();
             if fails {

@@ -17,7 +17,7 @@ use std::{collections::VecDeque, io::ErrorKind};
 use crate::disk::{Disk, DiskError, Family, Lack, Zeros};
 
 use crate::{
-    patience::Patience,
+    patience::Backoff,
     place::{Segment, SegmentFile},
     walk::Walked,
 };
@@ -45,7 +45,7 @@ pub(crate) struct Pool {
     free: VecDeque<SegmentFile>,
     retiring: Option<SegmentFile>,
     /// Backoff after a segment could not be removed.
-    removing: Patience,
+    removing: Backoff,
     /// The disk was notified that a write waits for the segment.
     hurried: bool,
     /// Highest number in use; numbers are epochs and never decrease ([disk-4]).
@@ -53,10 +53,10 @@ pub(crate) struct Pool {
     /// Error of the last attempt to create a spare, if it failed.
     not_made: Option<DiskError>,
     /// Keeps the log from retrying on a full disk in a tight loop.
-    making: Patience,
+    making: Backoff,
     /// Error of the last attempt to open the next spare, if it failed.
     not_opened: Option<DiskError>,
-    opening: Patience,
+    opening: Backoff,
     files: usize,
     bytes: u64,
 }
@@ -81,13 +81,13 @@ impl Pool {
             reusing: None,
             free: trimmed.iter().copied().collect(),
             retiring: None,
-            removing: Patience::default(),
+            removing: Backoff::default(),
             hurried: false,
             highest,
             not_made: None,
-            making: Patience::default(),
+            making: Backoff::default(),
             not_opened: None,
-            opening: Patience::default(),
+            opening: Backoff::default(),
             files: all().count(),
             bytes: all().map(|file| file.bytes).sum(),
         }
@@ -159,7 +159,7 @@ impl Pool {
         }
         if let Some(failure) = &self.not_made {
             let room = disk.free_bytes(Family::Log).is_none_or(|free| free >= self.segment_bytes);
-            if failure.lack == Some(Lack::Room) && !room {
+            if failure.lack == Some(Lack::Space) && !room {
                 return;
             }
             if !self.making.may_try() {
@@ -246,7 +246,7 @@ impl Pool {
     pub(crate) fn keep_ahead<D: Disk>(&self, used: u64, disk: &mut D) {
         if self.preparing.is_some() {
             let is_next = self.spares.is_empty();
-            disk.want_prepared(Family::Log, if is_next { used + used / 4 } else { 0 });
+            disk.pace_prepare(Family::Log, if is_next { used + used / 4 } else { 0 });
         }
     }
 
@@ -303,7 +303,7 @@ impl Pool {
                 }
                 self.making.failed(match error.lack {
                     Some(Lack::Descriptors) => OPEN_SKIPS_MAX,
-                    Some(Lack::Room) | None => SKIPS_MAX,
+                    Some(Lack::Space) | None => SKIPS_MAX,
                 });
                 self.not_made = Some(error);
             }

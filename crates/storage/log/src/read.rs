@@ -13,7 +13,7 @@ use crate::{
     error::LogError,
     index::{Index, Span},
     log_write::{self, Header},
-    patience::Patience,
+    patience::Backoff,
     place::Place,
     range_map::RangeMap,
     record::Records,
@@ -84,7 +84,7 @@ pub(crate) struct Reads {
     /// The place that the disk last failed to read, and the number of consecutive failures.
     failing: Option<(Place, u32)>,
     /// Backoff after reads that found no descriptor.
-    refused: Patience,
+    refused: Backoff,
 }
 
 impl Reads {

@@ -8,7 +8,7 @@ use crate::{
     base::{BASE_FILE, Base, BaseFile, NOTE_BYTES_MAX},
     holdings::Holdings,
     log_write::Owner,
-    patience::Patience,
+    patience::Backoff,
 };
 
 /// Maximum number of calls between two attempts.
@@ -24,7 +24,7 @@ pub(crate) struct Rebase {
     in_flight: Option<BaseFile>,
     news: Option<Slot>,
     failure: Option<DiskError>,
-    patience: Patience,
+    patience: Backoff,
 }
 
 impl Rebase {
@@ -36,7 +36,7 @@ impl Rebase {
             in_flight: None,
             news: None,
             failure: None,
-            patience: Patience::default(),
+            patience: Backoff::default(),
         }
     }
 
@@ -60,7 +60,7 @@ impl Rebase {
         }
         let base = self.wanted.take()?;
         let file = BaseFile { anchor: holdings.anchor_for(base.start), base, complete_to };
-        disk.start_keep(0, BASE_FILE, file.encode(self.owner));
+        disk.start_replace_small_file(0, BASE_FILE, file.encode(self.owner));
         Some(self.in_flight.insert(file))
     }
 

@@ -15,7 +15,7 @@ use quorate_core::{
 use crate::{
     base::{Anchor, Base, BaseFile},
     error::LogError,
-    holdings::{Held, Holdings},
+    holdings::{Holdings, SegmentContents},
     index::{Index, Runs, Span, above},
     log_write::Header,
     mutant::{Mutant, planted},
@@ -23,7 +23,7 @@ use crate::{
     place::{Segment, SegmentFile},
     range_map::RangeMap,
     record::{Records, Stored},
-    told::{Reading, Told},
+    told::{ProgressSource, ReadProgress},
     walk::{Gap, Visit, Walked, walk},
 };
 
@@ -86,7 +86,7 @@ pub(crate) struct Opened {
 pub(crate) fn recover<D: Disk>(
     disk: &mut D,
     options: &LogOptions,
-    tell: &mut dyn FnMut(Reading),
+    tell: &mut dyn FnMut(ReadProgress),
 ) -> Result<Opened, LogError> {
     // File names and the base are built on, too.
     if !planted(Mutant::NamesUnsynced) {
@@ -96,7 +96,7 @@ pub(crate) fn recover<D: Disk>(
     let (base, _) = BaseFile::read(disk, Some(owner))?;
     let mut memory = Memory::new(base.base.start);
     let first = base.anchor.segment;
-    let mut told = Told::new(disk, first, tell);
+    let mut told = ProgressSource::new(disk, first, tell);
     let walked = walk(&mut told, Some(owner), &base, &mut memory)?;
     let made = disk.made(Family::Log).map_err(LogError::Disk)?;
     let made = made.map(|file| Segment(file.number));
@@ -119,7 +119,7 @@ pub(crate) fn recover<D: Disk>(
         damage.forgotten = true;
         damage.places.push(place);
     }
-    if let Some(damage) = recovery.damage.as_mut().filter(|_| options.owns_up) {
+    if let Some(damage) = recovery.damage.as_mut().filter(|_| options.is_loss_known) {
         damage.forgotten = false;
     }
     let forgotten = recovery.damage.as_ref().is_some_and(|d| d.forgotten);
@@ -158,7 +158,7 @@ pub(crate) struct Memory {
     /// First slot of the log ([snap-3]).
     start: Slot,
     index: Index,
-    held: BTreeMap<Segment, Held>,
+    held: BTreeMap<Segment, SegmentContents>,
     votes: RangeMap<(Ballot, Value)>,
     decided: RangeMap<()>,
     reconfigurations: BTreeMap<Slot, Value>,

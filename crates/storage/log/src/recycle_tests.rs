@@ -112,9 +112,9 @@ fn a_start_finds_what_is_free() {
     assert_eq!((recovery.base.start, recovery.damage), (Slot(390), None));
     assert_eq!((log.segments(), log.used_bytes()), (26, SEGMENT));
     let mut told = Vec::new();
-    let tell = &mut |reading: crate::Reading| told.push(reading);
-    drop(Log::open_telling(disk.attach(), options(), tell).unwrap());
-    assert_eq!(told.last().unwrap().of, 2 * SEGMENT, "they are not read");
+    let tell = &mut |reading: crate::ReadProgress| told.push(reading);
+    drop(Log::open_with_progress(disk.attach(), options(), tell).unwrap());
+    assert_eq!(told.last().unwrap().total, 2 * SEGMENT, "they are not read");
     (0..10).for_each(|_| idle(&mut log));
     assert_eq!(log.segments(), 6);
 }

@@ -6,33 +6,37 @@ use crate::place::Segment;
 
 /// Progress of reading a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reading {
+pub struct ReadProgress {
     /// Bytes read.
     pub read: u64,
     /// Total bytes to read, over all segments.
-    pub of: u64,
+    pub total: u64,
 }
 
 /// A source that wraps another one and reports progress after each read.
-pub(crate) struct Told<'a, S> {
+pub(crate) struct ProgressSource<'a, S> {
     source: &'a mut S,
     /// First segment that is read.
     first: Segment,
-    reading: Reading,
-    tell: &'a mut dyn FnMut(Reading),
+    reading: ReadProgress,
+    tell: &'a mut dyn FnMut(ReadProgress),
 }
 
-impl<'a, S: Source> Told<'a, S> {
-    pub(crate) fn new(source: &'a mut S, first: Segment, tell: &'a mut dyn FnMut(Reading)) -> Self {
-        Self { source, first, reading: Reading::default(), tell }
+impl<'a, S: Source> ProgressSource<'a, S> {
+    pub(crate) fn new(
+        source: &'a mut S,
+        first: Segment,
+        tell: &'a mut dyn FnMut(ReadProgress),
+    ) -> Self {
+        Self { source, first, reading: ReadProgress::default(), tell }
     }
 }
 
-impl<S: Source> Source for Told<'_, S> {
+impl<S: Source> Source for ProgressSource<'_, S> {
     fn files(&mut self, family: Family) -> Result<Vec<FileInfo>, DiskError> {
         let files = self.source.files(family)?;
         let read = |info: &&FileInfo| info.file.number >= self.first.0;
-        self.reading.of = files.iter().filter(read).map(|file| file.bytes).sum();
+        self.reading.total = files.iter().filter(read).map(|file| file.bytes).sum();
         Ok(files)
     }
 
@@ -54,7 +58,7 @@ impl<S: Source> Source for Told<'_, S> {
         // The beginning of each segment is read twice, and damaged parts more often, so progress is
         // capped at the total.
         let read = self.reading.read.saturating_add(bytes as u64);
-        self.reading.read = read.min(self.reading.of);
+        self.reading.read = read.min(self.reading.total);
         (self.tell)(self.reading);
         result
     }

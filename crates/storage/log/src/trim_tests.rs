@@ -17,7 +17,7 @@ use crate::{
     log_tests::{ballot, hard, open, options, read_all, settle, value, vote},
     mutant::{Mutant, with},
     place::Segment,
-    verify::{Inspected, inspect, verify},
+    verify::{LogElement, inspect, verify},
 };
 
 fn slots(from: u64, to: u64) -> SlotRange {
@@ -211,7 +211,7 @@ fn gaps_are_counted_from_the_start_of_the_log() {
     let disk = trimmed();
     let mut writes = Vec::new();
     inspect(&mut disk.attach(), None, &mut |item| {
-        if let Inspected::Write(header) = item {
+        if let LogElement::Write(header) = item {
             writes.push(header);
         }
     })
@@ -236,7 +236,7 @@ fn a_damaged_segment_stays_until_what_it_lost_is_below_the_start() {
     let disk = trimmed();
     let mut place = None;
     inspect(&mut disk.attach(), None, &mut |item| match item {
-        Inspected::Write(header) if header.seq == 80 => place = Some(header.place),
+        LogElement::Write(header) if header.seq == 80 => place = Some(header.place),
         _ => {}
     })
     .unwrap();
@@ -302,7 +302,7 @@ fn offline_tools_say_where_the_log_begins() {
     assert_eq!((verified.records, verified.damaged), (36, vec![]));
     let mut first = None;
     inspect(&mut disk.attach(), None, &mut |item| {
-        if let (None, Inspected::Base { start, segment, seq, note_bytes }) = (&first, item) {
+        if let (None, LogElement::Base { start, segment, seq, note_bytes }) = (&first, item) {
             first = Some((start, segment, seq, note_bytes));
         }
     })
@@ -403,7 +403,7 @@ fn other_families_share_the_disk() {
     let block = Buffer::new(BLOCK);
     log.disk_mut().start_write(7, part.at(0), block.into(), BLOCK, Durability::Later);
     log.disk_mut().start_flush(8, part);
-    log.disk_mut().start_keep(0, "other", b"x".to_vec());
+    log.disk_mut().start_replace_small_file(0, "other", b"x".to_vec());
     log.disk_mut().start_retire(part);
     rebase(&mut log, 2);
     for _ in 0..9 {
@@ -413,7 +413,7 @@ fn other_families_share_the_disk() {
         Completed::Prepared { file, .. } if file == part => 'p',
         Completed::Written { token: 7, .. } => 'w',
         Completed::Flushed { token: 8, .. } => 'f',
-        Completed::Kept { name: "other", .. } => 'k',
+        Completed::SmallFileReplaced { name: "other", .. } => 'k',
         Completed::Retired { file, .. } if file == part => 'r',
         other => panic!("{other:?}"),
     };

@@ -88,7 +88,7 @@ pub fn verify<S: Source>(source: &mut S, owner: Option<Owner>) -> Result<Verifie
 
 /// An element of a log, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Inspected<'a> {
+pub enum LogElement<'a> {
     /// The base of a log that was trimmed.
     Base {
         /// First slot of the log. A snapshot covers the slots below.
@@ -119,11 +119,11 @@ pub enum Inspected<'a> {
 pub fn inspect<S: Source>(
     source: &mut S,
     owner: Option<Owner>,
-    each: &mut dyn FnMut(Inspected<'_>),
+    each: &mut dyn FnMut(LogElement<'_>),
 ) -> Result<(), LogError> {
     let (base, owner) = BaseFile::read(source, owner)?;
     if base != BaseFile::default() {
-        each(Inspected::Base {
+        each(LogElement::Base {
             start: base.base.start,
             segment: base.anchor.segment,
             seq: base.anchor.seq,
@@ -134,24 +134,24 @@ pub fn inspect<S: Source>(
 }
 
 struct Show<'a> {
-    each: &'a mut dyn FnMut(Inspected<'_>),
+    each: &'a mut dyn FnMut(LogElement<'_>),
 }
 
 impl Visit for Show<'_> {
     fn log_write(&mut self, header: &Header, blocks: &[u8]) -> Result<(), LogError> {
-        (self.each)(Inspected::Write(*header));
+        (self.each)(LogElement::Write(*header));
         for stored in Records::new(header.body_of(blocks)) {
             let stored = stored.map_err(|malformed| LogError::Damaged {
                 place: header.place,
                 reason: format!("batch {}: {}", header.seq, malformed.0),
             })?;
-            (self.each)(Inspected::Record(stored));
+            (self.each)(LogElement::Record(stored));
         }
         Ok(())
     }
 
     fn damage(&mut self, gap: &Gap) {
-        (self.each)(Inspected::Damage {
+        (self.each)(LogElement::Damage {
             place: gap.place,
             writes: gap.seqs.end - gap.seqs.start,
             reason: gap.reason.clone(),

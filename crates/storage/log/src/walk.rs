@@ -480,7 +480,7 @@ impl<S: Source> Walk<'_, S> {
 }
 
 /// The reason that bytes are not available.
-enum Unread {
+enum ReadFailure {
     /// Unreadable, so treated as damaged.
     Bad(String),
     /// Not read, because the file could not be opened for lack of descriptors. Treating this as
@@ -488,7 +488,7 @@ enum Unread {
     NotTried(DiskError),
 }
 
-impl Unread {
+impl ReadFailure {
     /// Returns the disk's error as a reason of damage, if it concerns the bytes.
     fn reason(self) -> Result<String, LogError> {
         match self {
@@ -498,7 +498,7 @@ impl Unread {
     }
 }
 
-impl From<DiskError> for Unread {
+impl From<DiskError> for ReadFailure {
     fn from(error: DiskError) -> Self {
         match error.lack {
             Some(Lack::Descriptors) => Self::NotTried(error),
@@ -524,7 +524,12 @@ impl<'a, S: Source> Window<'a, S> {
     }
 
     /// Returns bytes of a segment; the range is within the segment.
-    fn get(&mut self, file: SegmentFile, offset: u64, bytes: usize) -> Result<&mut [u8], Unread> {
+    fn get(
+        &mut self,
+        file: SegmentFile,
+        offset: u64,
+        bytes: usize,
+    ) -> Result<&mut [u8], ReadFailure> {
         let inside = self.segment == Some(file.segment)
             && self.start <= offset
             && offset + bytes as u64 <= self.start + self.bytes as u64;
@@ -546,7 +551,7 @@ impl<'a, S: Source> Window<'a, S> {
         self.segment = None;
     }
 
-    fn fill(&mut self, file: SegmentFile, offset: u64, bytes: usize) -> Result<(), Unread> {
+    fn fill(&mut self, file: SegmentFile, offset: u64, bytes: usize) -> Result<(), ReadFailure> {
         if bytes > self.buffer.len() {
             self.buffer = Buffer::new(bytes);
         }

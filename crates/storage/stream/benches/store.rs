@@ -10,12 +10,12 @@
 use std::{path::PathBuf, time::Instant};
 
 use quorate_core::{node_id::NodeId, slot::Slot, value::StreamName};
-use quorate_log::disk::{Disk, FileDisk, Want};
+use quorate_log::disk::{Disk, DriverChoice, FileDisk};
 use quorate_stream::store::{Layout, Store, StoreLimits};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 struct Work {
-    want: Want,
+    want: DriverChoice,
     bytes: u64,
     streams: u32,
     checkpoint_bytes: u64,
@@ -32,8 +32,8 @@ fn main() {
         |flag: &str, usual: u64| after(flag).map_or(usual, |text| text.parse().expect("a number"));
     let work = Work {
         want: match after("--driver").as_deref() {
-            None | Some("uring") => Want::Uring,
-            Some("file") => Want::File,
+            None | Some("uring") => DriverChoice::Uring,
+            Some("file") => DriverChoice::File,
             Some(other) => panic!("no driver is called {other}"),
         },
         bytes: number("--mib", 16) << 20,

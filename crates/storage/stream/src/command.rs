@@ -16,7 +16,7 @@ pub struct Writer(pub u128);
 
 /// Mode of opening a stream for writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum How {
+pub enum OpenMode {
     /// The stream must not exist, unless this writer created it and never received the reply.
     Create,
     /// The stream exists and has no writer.
@@ -35,7 +35,7 @@ pub enum Command {
     Open {
         name: Name,
         /// The mode: whether the stream may, must or must not exist.
-        how: How,
+        how: OpenMode,
         writer: Writer,
         /// The inner stream that continues it; never opened before.
         stream: StreamName,
@@ -86,7 +86,7 @@ pub struct Retention {
 
 /// Result of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Done {
+pub enum StreamOutcome {
     /// The inner stream was opened. Its next byte has position `at` in the named stream.
     Opened {
         /// The inner stream. Its position 0 is `at`.
@@ -134,14 +134,14 @@ pub enum Denied {
     /// The inner stream was opened before.
     Reused,
     /// The position is past the end of the stream.
-    BehindEnd {
+    PastEnd {
         /// End of the stream.
         end: u64,
     },
 }
 
 /// Reply to a command.
-pub type Reply = Result<Done, Denied>;
+pub type Reply = Result<StreamOutcome, Denied>;
 
 impl fmt::Display for Denied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -157,7 +157,7 @@ impl fmt::Display for Denied {
                 f.write_str("the stream has as many pieces as it may: trim it, or start another")
             }
             Self::Reused => f.write_str("the inner stream was opened before"),
-            Self::BehindEnd { end } => write!(f, "the stream ends at position {end}"),
+            Self::PastEnd { end } => write!(f, "the stream ends at position {end}"),
         }
     }
 }
@@ -264,12 +264,12 @@ impl Retention {
 /// Encodes a reply. Equal replies have equal bytes, on every node and in every version.
 pub fn encode_reply(reply: &Reply, out: &mut Vec<u8>) {
     let (kind, number) = match *reply {
-        Ok(Done::Opened { at, .. }) => (0, at),
-        Ok(Done::Closed { at }) => (1, at),
-        Ok(Done::Trimmed { start }) => (2, start),
-        Ok(Done::Removed) => (3, 0),
-        Ok(Done::Retained) => (4, 0),
-        Ok(Done::Aged) => (5, 0),
+        Ok(StreamOutcome::Opened { at, .. }) => (0, at),
+        Ok(StreamOutcome::Closed { at }) => (1, at),
+        Ok(StreamOutcome::Trimmed { start }) => (2, start),
+        Ok(StreamOutcome::Removed) => (3, 0),
+        Ok(StreamOutcome::Retained) => (4, 0),
+        Ok(StreamOutcome::Aged) => (5, 0),
         Err(Denied::Malformed) => (16, 0),
         Err(Denied::Unknown) => (17, 0),
         Err(Denied::Exists) => (18, 0),
@@ -279,18 +279,18 @@ pub fn encode_reply(reply: &Reply, out: &mut Vec<u8>) {
         Err(Denied::TooManyStreams) => (22, 0),
         Err(Denied::TooManyPieces) => (23, 0),
         Err(Denied::Reused) => (24, 0),
-        Err(Denied::BehindEnd { end }) => (25, end),
+        Err(Denied::PastEnd { end }) => (25, end),
     };
     out.push(kind);
     put64(number, out);
 }
 
-const fn how_numbered(number: u8) -> Option<How> {
+const fn how_numbered(number: u8) -> Option<OpenMode> {
     match number {
-        0 => Some(How::Create),
-        1 => Some(How::Append),
-        2 => Some(How::Takeover),
-        3 => Some(How::Continue),
+        0 => Some(OpenMode::Create),
+        1 => Some(OpenMode::Append),
+        2 => Some(OpenMode::Takeover),
+        3 => Some(OpenMode::Continue),
         _ => None,
     }
 }
@@ -313,10 +313,10 @@ mod tests {
             now_ms: 5,
         };
         for command in [
-            open(How::Create),
-            open(How::Append),
-            open(How::Takeover),
-            open(How::Continue),
+            open(OpenMode::Create),
+            open(OpenMode::Append),
+            open(OpenMode::Takeover),
+            open(OpenMode::Continue),
             Command::Close { stream, finish: true },
             Command::Trim { name: name.clone(), before: u64::MAX },
             Command::Remove { name: name.clone() },

@@ -14,6 +14,6 @@ pub mod name;
 pub mod store;
 pub mod table;
 
-pub use command::{Command, Denied, Done, How, Reply, Retention, Writer};
+pub use command::{Command, Denied, OpenMode, Reply, Retention, StreamOutcome, Writer};
 pub use name::{BadName, Name};
-pub use table::{Change, Info, Located, Table};
+pub use table::{Change, Located, StreamInfo, Table};

@@ -20,7 +20,7 @@ use quorate_core::{
 };
 
 use crate::{
-    command::{Command, Denied, Done, How, Reply, Retention, Writer},
+    command::{Command, Denied, OpenMode, Reply, Retention, StreamOutcome, Writer},
     name::Name,
 };
 
@@ -92,7 +92,7 @@ impl Stream {
 
 /// Description of a stream for users.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Info {
+pub struct StreamInfo {
     pub name: Name,
     /// Distinguishes streams of the same name; the one created later has the higher id.
     pub id: u64,
@@ -124,7 +124,7 @@ pub struct Located {
 
 /// The reason that there are no bytes at a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Nowhere {
+pub enum LocateError {
     /// There is no such stream.
     Unknown,
     /// The position is below the start of a trimmed stream.
@@ -307,7 +307,7 @@ impl Table {
         &mut self,
         slot: Slot,
         name: Name,
-        how: How,
+        how: OpenMode,
         writer: Writer,
         stream: StreamName,
         now_ms: u64,
@@ -317,19 +317,21 @@ impl Table {
         }
         let Some(named) = self.streams.get(&name) else {
             return match how {
-                How::Create if self.streams.len() >= STREAMS_MAX => Err(Denied::TooManyStreams),
-                How::Create => Ok(self.create(slot, name, writer, stream, now_ms)),
-                How::Append | How::Takeover | How::Continue => Err(Denied::Unknown),
+                OpenMode::Create if self.streams.len() >= STREAMS_MAX => {
+                    Err(Denied::TooManyStreams)
+                }
+                OpenMode::Create => Ok(self.create(slot, name, writer, stream, now_ms)),
+                OpenMode::Append | OpenMode::Takeover | OpenMode::Continue => Err(Denied::Unknown),
             };
         };
         let same = named.writer == writer;
         match how {
             _ if named.former.contains(&writer) => return Err(Denied::Fenced),
-            How::Create if !same => return Err(Denied::Exists),
-            How::Continue if !same => return Err(Denied::Fenced),
+            OpenMode::Create if !same => return Err(Denied::Exists),
+            OpenMode::Continue if !same => return Err(Denied::Fenced),
             _ if named.finished => return Err(Denied::Finished),
-            How::Append if named.open && !same => return Err(Denied::InUse),
-            How::Create | How::Continue | How::Append | How::Takeover => {}
+            OpenMode::Append if named.open && !same => return Err(Denied::InUse),
+            OpenMode::Create | OpenMode::Continue | OpenMode::Append | OpenMode::Takeover => {}
         }
         let empty = named.end == named.last().first;
         if named.pieces.len() >= PIECES_MAX && !empty {
@@ -357,7 +359,7 @@ impl Table {
         self.note_opened(stream);
         self.unsaved.insert((name.clone(), rows::Part::Pieces));
         self.open.insert(stream, name);
-        Ok(Done::Opened { stream, at })
+        Ok(StreamOutcome::Opened { stream, at })
     }
 
     fn create(
@@ -367,7 +369,7 @@ impl Table {
         writer: Writer,
         stream: StreamName,
         created_ms: u64,
-    ) -> Done {
+    ) -> StreamOutcome {
         // Several streams may be created in one slot.
         self.last_id = slot.0.max(self.last_id + 1);
         let named = Stream {
@@ -389,7 +391,7 @@ impl Table {
             self.unsaved.insert((name.clone(), part));
         }
         self.streams.insert(name, named);
-        Done::Opened { stream, at: 0 }
+        StreamOutcome::Opened { stream, at: 0 }
     }
 
     fn note_opened(&mut self, stream: StreamName) {
@@ -409,7 +411,7 @@ impl Table {
         };
         let named = self.streams.get_mut(&name).expect("an open stream is known");
         named.finished |= finish;
-        Ok(Done::Closed { at: named.end })
+        Ok(StreamOutcome::Closed { at: named.end })
     }
 
     /// Ends the piece of this inner stream at its current position. Returns the named stream.
@@ -426,7 +428,7 @@ impl Table {
     fn trim(&mut self, name: Name, before: u64) -> Reply {
         let named = self.streams.get_mut(&name).ok_or(Denied::Unknown)?;
         if before > named.end {
-            return Err(Denied::BehindEnd { end: named.end });
+            return Err(Denied::PastEnd { end: named.end });
         }
         Ok(self.start_at(&name, before))
     }
@@ -438,13 +440,13 @@ impl Table {
             named.marks.clear();
         }
         self.unsaved.insert((name.clone(), rows::Part::Pieces));
-        Ok(Done::Retained)
+        Ok(StreamOutcome::Retained)
     }
 
     /// [trim-2] Drops bytes that are too old: all that were appended before the last mark that is
     /// old enough. A byte is retained for up to the distance of two marks longer than its stream's
     /// bound, never shorter.
-    fn age(&mut self, now_ms: u64) -> Done {
+    fn age(&mut self, now_ms: u64) -> StreamOutcome {
         let mut old = Vec::new();
         for (name, named) in &mut self.streams {
             let Some(age_ms) = named.keep.age_ms else {
@@ -470,7 +472,7 @@ impl Table {
         for (name, start) in old {
             self.start_at(&name, start);
         }
-        Done::Aged
+        StreamOutcome::Aged
     }
 
     /// Returns the streams that exceed their size bound by at least `worth`, each with the position
@@ -488,7 +490,7 @@ impl Table {
         ages.min()
     }
 
-    fn start_at(&mut self, name: &Name, before: u64) -> Done {
+    fn start_at(&mut self, name: &Name, before: u64) -> StreamOutcome {
         let named = self.streams.get_mut(name).expect("the caller looked it up");
         named.start = named.start.max(before);
         let start = named.start;
@@ -506,7 +508,7 @@ impl Table {
             self.changes.push_back(Change::Trimmed { stream, below });
         }
         self.unsaved.insert((name.clone(), rows::Part::Pieces));
-        Done::Trimmed { start }
+        StreamOutcome::Trimmed { start }
     }
 
     fn remove(&mut self, name: &Name) -> Reply {
@@ -520,16 +522,16 @@ impl Table {
         for part in rows::Part::ALL {
             self.unsaved.insert((name.clone(), part));
         }
-        Ok(Done::Removed)
+        Ok(StreamOutcome::Removed)
     }
 
     /// Returns the description of this stream.
-    pub fn info(&self, name: &Name) -> Option<Info> {
+    pub fn info(&self, name: &Name) -> Option<StreamInfo> {
         self.streams.get(name).map(|named| info(name, named))
     }
 
     /// Returns the descriptions of the streams after `after`, in order of their names.
-    pub fn infos(&self, after: Option<&Name>) -> impl Iterator<Item = Info> + '_ {
+    pub fn infos(&self, after: Option<&Name>) -> impl Iterator<Item = StreamInfo> + '_ {
         use std::ops::Bound;
         let from = after.map_or(Bound::Unbounded, |name| Bound::Excluded(name.clone()));
         let behind = self.streams.range((from, Bound::Unbounded));
@@ -549,14 +551,14 @@ impl Table {
     ///
     /// # Errors
     /// There are no bytes at that position.
-    pub fn locate(&self, name: &Name, position: u64) -> Result<Located, Nowhere> {
-        let named = self.streams.get(name).ok_or(Nowhere::Unknown)?;
+    pub fn locate(&self, name: &Name, position: u64) -> Result<Located, LocateError> {
+        let named = self.streams.get(name).ok_or(LocateError::Unknown)?;
         if position < named.start {
-            return Err(Nowhere::Trimmed { start: named.start });
+            return Err(LocateError::Trimmed { start: named.start });
         }
         if position >= named.end {
             let (end, finished) = (named.end, named.finished);
-            return Err(Nowhere::BehindEnd { end, finished });
+            return Err(LocateError::BehindEnd { end, finished });
         }
         let at = named.pieces.partition_point(|piece| piece.first <= position) - 1;
         let Piece { stream, first } = named.pieces[at];
@@ -596,8 +598,8 @@ fn appended(offset: u64, range: SlotRange, next: u64) -> Range<u64> {
     }
 }
 
-fn info(name: &Name, named: &Stream) -> Info {
-    Info {
+fn info(name: &Name, named: &Stream) -> StreamInfo {
+    StreamInfo {
         name: name.clone(),
         id: named.id,
         finished: named.finished,

@@ -38,4 +38,4 @@ pub use frame::ETHER_TYPE;
 pub use mac::Mac;
 pub use raw::Raw;
 pub use refusal::{Refusal, Refusals};
-pub use xdp::{Mode, NoXdp, Ways};
+pub use xdp::{Mode, Ways, XdpError};

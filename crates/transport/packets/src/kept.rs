@@ -15,7 +15,7 @@ const PACKETS_MAX: usize = 1024;
 const WAITING_MAX: usize = 8;
 
 /// Retained datagrams of other nodes' channels.
-pub(crate) struct Kept {
+pub(crate) struct RetainedDatagrams {
     /// In order of use, the most recent last.
     channels: Vec<(ChannelName, Buffer)>,
     bytes: usize,
@@ -23,7 +23,7 @@ pub(crate) struct Kept {
     waiting: BTreeMap<(ChannelName, u64), Vec<NodeId>>,
 }
 
-impl Kept {
+impl RetainedDatagrams {
     pub(crate) fn new(limits: &Limits) -> Self {
         let numbers = limits.buffer_bytes / limits.datagram_bytes;
         Self {
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn the_last_two_channels_are_kept() {
         let limits = Limits { buffer_bytes: 10_000, ..Limits::of_mtu(1500) };
-        let mut kept = Kept::new(&limits);
+        let mut kept = RetainedDatagrams::new(&limits);
         for owner in [1, 2, 1, 3] {
             kept.keep(of(owner, 1), 1, &[owner as u8; 50]);
         }
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn who_waits_is_bounded_and_told_once() {
-        let mut kept = Kept::new(&Limits::of_mtu(1500));
+        let mut kept = RetainedDatagrams::new(&Limits::of_mtu(1500));
         for number in 0..2000 {
             for node in [2, 3, 2] {
                 kept.wait(of(1, 1), number, NodeId(node));

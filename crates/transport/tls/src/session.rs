@@ -28,7 +28,7 @@ const AHEAD_BYTES_MAX: usize = 64 << 10;
 
 /// Result of reading decrypted bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum ReadOutcome {
     /// This many bytes were read.
     Some(usize),
     /// More bytes from the network are needed.
@@ -132,7 +132,7 @@ impl Session {
     // Input from the network.
 
     /// Returns the buffer to which bytes from the network must be appended, with space reserved.
-    pub fn room(&mut self) -> &mut Vec<u8> {
+    pub fn input_buffer(&mut self) -> &mut Vec<u8> {
         self.incoming.drain(..self.used);
         self.used = 0;
         let wanted = if self.established { READ_BYTES } else { HANDSHAKE_READ_BYTES };
@@ -141,7 +141,7 @@ impl Session {
     }
 
     /// Releases the input buffer if it is empty, so that an idle connection uses no memory for it.
-    pub fn rest(&mut self) {
+    pub fn release_buffers(&mut self) {
         if self.used == self.incoming.len() {
             (self.incoming, self.used) = (Vec::new(), 0);
         }
@@ -154,32 +154,32 @@ impl Session {
 
     /// Reads decrypted bytes into `into`. If it is empty, none are read, but the handshake
     /// continues.
-    pub fn take(&mut self, into: &mut [u8]) -> Taken {
+    pub fn take(&mut self, into: &mut [u8]) -> ReadOutcome {
         let Some(connection) = self.connection.as_mut() else {
-            return Taken::Failed;
+            return ReadOutcome::Failed;
         };
         loop {
             // Bytes that arrived before the end, or before rejected ones, are read first.
             match connection.reader().read(into) {
                 Ok(0) if into.is_empty() => {}
-                Ok(0) => return Taken::Ended,
+                Ok(0) => return ReadOutcome::Ended,
                 Ok(count) => {
                     self.readable = self.readable.saturating_sub(count);
-                    return Taken::Some(count);
+                    return ReadOutcome::Some(count);
                 }
                 // Nothing is available now. The only other error is an end without a close message,
                 // which the socket reports.
                 Err(_) => self.readable = 0,
             }
             if self.failure.is_some() {
-                return Taken::Failed;
+                return ReadOutcome::Failed;
             }
             if self.used == self.incoming.len() {
-                self.rest();
-                return Taken::NeedsMore;
+                self.release_buffers();
+                return ReadOutcome::NeedsMore;
             }
             if into.is_empty() && self.readable > 0 {
-                return Taken::Some(0);
+                return ReadOutcome::Some(0);
             }
             let read = connection.read_tls(&mut &self.incoming[self.used..]);
             let processed = match read {

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use crate::session::{Session, Taken};
+use crate::session::{ReadOutcome, Session};
 
 const READ_BYTES: usize = 16 << 10;
 
@@ -68,7 +68,7 @@ impl Stream {
                 return Err(io::Error::new(ErrorKind::UnexpectedEof, what));
             }
             let taken = lock(session).take(&mut []);
-            if taken == Taken::Failed {
+            if taken == ReadOutcome::Failed {
                 // Tell the other side why.
                 let _ = self.send_sealed(session);
                 return Err(failed(&lock(session)));
@@ -87,7 +87,7 @@ impl Stream {
     fn receive(&self, session: &Mutex<Session>) -> io::Result<usize> {
         let mut came = [0; READ_BYTES];
         let count = (&self.0.socket).read(&mut came)?;
-        lock(session).room().extend_from_slice(&came[..count]);
+        lock(session).input_buffer().extend_from_slice(&came[..count]);
         Ok(count)
     }
 
@@ -115,10 +115,10 @@ impl Read for &Stream {
         loop {
             let taken = lock(session).take(into);
             match taken {
-                Taken::Some(count) => return Ok(count),
-                Taken::Ended => return Ok(0),
-                Taken::Failed => return Err(failed(&lock(session))),
-                Taken::NeedsMore => {}
+                ReadOutcome::Some(count) => return Ok(count),
+                ReadOutcome::Ended => return Ok(0),
+                ReadOutcome::Failed => return Err(failed(&lock(session))),
+                ReadOutcome::NeedsMore => {}
             }
             // A response of TLS itself; a thread that is writing sends it too.
             if lock(session).has_unsent() && self.0.wire.try_lock().is_ok() {

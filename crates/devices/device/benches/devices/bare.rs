@@ -10,7 +10,7 @@ use quorate_offload::{
     Acceptor, Cell, Cells, Coordinator, Form, Host, Number, Out, Port, Verdict, acceptor::Arm,
     coordinator::Start, link::ETHER_TYPE, out::FRAMES_MAX,
 };
-use quorate_packets::ethernet::{Mac, Raw, raw::Hears};
+use quorate_packets::ethernet::{Mac, Raw, raw::ReceiveFilter};
 
 use crate::{
     Fallible,
@@ -130,7 +130,7 @@ fn decision(frame: &[u8]) -> Option<u64> {
 pub(crate) fn packet(host: u8, room: usize, over: &AtomicBool) -> Fallible<()> {
     let mut machine = Machine::new(host, room)?;
     let group = Some(Mac(ALL_HOSTS.mac));
-    let socket = Raw::open(INTERFACE, Hears::EtherType(ETHER_TYPE), group)?;
+    let socket = Raw::open(INTERFACE, ReceiveFilter::EtherType(ETHER_TYPE), group)?;
     socket.join(Mac(DECISIONS.mac))?;
     socket.set_patience(Some(PATIENCE))?;
     make_roomy(&socket)?;

@@ -6,9 +6,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_device::xdp::{Gives, hear_only_decisions};
+use quorate_device::xdp::{SocketKind, hear_only_decisions};
 use quorate_offload::{Descriptor, Form, Header, Type, checksum::crc32c, link::ETHER_TYPE};
-use quorate_packets::ethernet::{Mac, Raw, raw::Hears};
+use quorate_packets::ethernet::{Mac, Raw, raw::ReceiveFilter};
 
 use crate::{
     Fallible,
@@ -39,10 +39,10 @@ impl Way {
     fn open(kind: Kind) -> Fallible<Self> {
         if !kind.is_udp() {
             let group = Some(Mac(DECISIONS.mac));
-            let raw = Raw::open(INTERFACE, Hears::EtherType(ETHER_TYPE), group)?;
+            let raw = Raw::open(INTERFACE, ReceiveFilter::EtherType(ETHER_TYPE), group)?;
             raw.set_patience(Some(PATIENCE))?;
             make_roomy(&raw)?;
-            hear_only_decisions(&raw, Gives::Frames)?;
+            hear_only_decisions(&raw, SocketKind::Frames)?;
             return Ok(Self::Packet(raw));
         }
         let at = if kind == Kind::Udp { ip(CLIENT) } else { Ipv4Addr::UNSPECIFIED };
@@ -52,7 +52,7 @@ impl Way {
         }
         udp.set_read_timeout(Some(PATIENCE))?;
         make_roomy(&udp)?;
-        hear_only_decisions(&udp, Gives::Datagrams)?;
+        hear_only_decisions(&udp, SocketKind::Datagrams)?;
         Ok(Self::Udp(udp, SocketAddr::V4(socket(LEADER))))
     }
 

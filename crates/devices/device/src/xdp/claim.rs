@@ -17,7 +17,7 @@ use rustix::{
 };
 
 use crate::{
-    station::{NotOurs, Station},
+    station::{ClaimError, Station},
     xdp::Failed,
 };
 
@@ -45,8 +45,8 @@ impl Claim {
     pub(crate) fn of(interface: &str, index: u32, group: u32) -> Result<Self, Failed> {
         let owned = || Failed::Owned { interface: interface.to_owned() };
         let not_ours = |why| match why {
-            NotOurs::Taken => owned(),
-            NotOurs::Io(error) => Failed::Io { what: format!("lock {interface}"), error },
+            ClaimError::Taken => owned(),
+            ClaimError::Io(error) => Failed::Io { what: format!("lock {interface}"), error },
         };
         let stations = [
             Station::of_programs(index).map_err(not_ours)?,

@@ -39,7 +39,7 @@ pub struct Start {
 
 /// Contents of a slot's cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct CellContents {
     /// Ballot of the vote or proposal. May be older than the armed one.
     pub ballot: PackedBallot,
     /// Descriptor of the value.
@@ -112,7 +112,7 @@ impl Calls<'_> {
 
     /// [offload-7] Returns the contents of a slot's cell; `None` if the cell has no entry for the
     /// slot.
-    pub fn read(&self, slot: u64) -> Result<Option<Held>, Failed> {
+    pub fn read(&self, slot: u64) -> Result<Option<CellContents>, Failed> {
         let mut header = self.plain(Type::Read);
         header.slot = slot;
         let (fate, header, room) = self.ask(&header)?;
@@ -120,7 +120,7 @@ impl Calls<'_> {
             return Err(Failed::Answer);
         }
         let bytes = room.get(..header.value.length.into());
-        Ok((header.voted != 0).then(|| Held {
+        Ok((header.voted != 0).then(|| CellContents {
             ballot: PackedBallot(header.voted),
             value: header.value,
             bytes: bytes.unwrap_or(&room).to_vec(),

@@ -8,7 +8,7 @@ use crate::xdp::{Failed, object};
 
 /// Contents delivered by a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gives {
+pub enum SocketKind {
     /// Raw frames of devices, including what precedes the header ([`quorate_offload::Form::Raw`]):
     /// a packet socket.
     Frames,
@@ -17,11 +17,11 @@ pub enum Gives {
 }
 
 /// Attaches the filter, so that the kernel drops everything except decisions before it is queued.
-pub fn hear_only_decisions(socket: impl AsFd, gives: Gives) -> Result<(), Failed> {
+pub fn hear_only_decisions(socket: impl AsFd, gives: SocketKind) -> Result<(), Failed> {
     let mut loaded = EbpfLoader::new().load(object::DECIDED)?;
     let name = match gives {
-        Gives::Frames => "frames",
-        Gives::Datagrams => "datagrams",
+        SocketKind::Frames => "frames",
+        SocketKind::Datagrams => "datagrams",
     };
     let program = loaded.program_mut(name).ok_or(Failed::Answer)?;
     let program = <&mut SocketFilter>::try_from(program)?;

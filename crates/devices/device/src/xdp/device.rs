@@ -12,7 +12,7 @@ use aya::{
     programs::{ProgramInfo, SchedClassifier, TestRun as _, TestRunOptions, Xdp},
     util::nr_cpus,
 };
-use quorate_offload::{port::Came, reason::COUNTERS};
+use quorate_offload::{port::FrameOrigin, reason::COUNTERS};
 
 use crate::xdp::{
     Failed, Settings,
@@ -279,7 +279,7 @@ impl Device {
     }
 
     /// Reads the oldest frame in the tap; returns false if it is empty. Makes no system call.
-    pub fn tapped(&mut self, mut read: impl FnMut(Came, &[u8])) -> bool {
+    pub fn tapped(&mut self, mut read: impl FnMut(FrameOrigin, &[u8])) -> bool {
         let Some(record) = self.tap.next() else {
             return false;
         };
@@ -342,11 +342,11 @@ impl Device {
 }
 
 /// Converts `enum came` of the programs; any other value means an unknown origin.
-const fn made_of(came: u32) -> Came {
+const fn made_of(came: u32) -> FrameOrigin {
     match came {
-        1 => Came::Asked,
-        2 => Came::Inside,
-        _ => Came::Network,
+        1 => FrameOrigin::Asked,
+        2 => FrameOrigin::Inside,
+        _ => FrameOrigin::Network,
     }
 }
 

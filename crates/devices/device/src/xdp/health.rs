@@ -7,7 +7,7 @@ use std::{
 
 use quorate_packets::ethernet::Raw;
 
-use crate::xdp::pins::Kept;
+use crate::xdp::pins::PinnedAttachment;
 
 /// State of a device at its interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub(crate) struct Watch {
 impl Watch {
     /// Finds the file: the loader knows the number of the link, and the kernel lists this process'
     /// descriptors with it.
-    pub(crate) fn of(kept: &Kept) -> Self {
+    pub(crate) fn of(kept: &PinnedAttachment) -> Self {
         let place = kept.link.info().ok().and_then(|info| find(info.id()));
         Self { place }
     }

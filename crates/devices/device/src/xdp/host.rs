@@ -14,14 +14,14 @@ use std::{
 use quorate_offload::{
     Form, Number, PackedBallot,
     header::COORDINATOR,
-    port::{self, Came, Drained, Hearing, Program, Shape},
+    port::{self, Connectivity, Drained, FrameOrigin, Program, Shape},
     reason::COUNTERS,
 };
-use quorate_packets::ethernet::{Mac, Raw, raw::Hears};
+use quorate_packets::ethernet::{Mac, Raw, raw::ReceiveFilter};
 
 use crate::xdp::{
-    Attached, Device, Draining, Entry, Failed, Fate, Health, Hook, Kept, Pins, Role, Settings,
-    claim::Claim, health::Watch,
+    Attached, Device, Draining, Entry, Failed, Fate, Health, Hook, PinnedAttachment, Pins, Role,
+    Settings, claim::Claim, health::Watch,
 };
 
 /// Maximum number of queued answers for the owner; further ones are dropped and counted.
@@ -37,7 +37,7 @@ const FLAGS_AT: usize = 32;
 /// removes it.
 pub struct Host {
     device: Device,
-    kept: Kept,
+    kept: PinnedAttachment,
     watch: Watch,
     pins: Pins,
     socket: Raw,
@@ -54,7 +54,7 @@ pub struct Host {
 }
 
 /// Device of an earlier owner at the interface.
-pub enum Before {
+pub enum PreviousDevice {
     /// No device was found.
     Nothing,
     /// The same device, now driven by this owner. It may be armed and voting, so it must be fenced
@@ -62,13 +62,13 @@ pub enum Before {
     Same,
     /// A device with other settings, or of another release, whose votes do not belong to this
     /// device.
-    Other(Box<Left>),
+    Other(Box<RetiredDevice>),
 }
 
 /// A former owner's device, fenced, drained and off its interface: it no longer changes.
-pub struct Left(Device);
+pub struct RetiredDevice(Device);
 
-impl Left {
+impl RetiredDevice {
     /// Returns the device. Its cells and state can be read while this exists.
     pub const fn device(&self) -> &Device {
         &self.0
@@ -100,9 +100,9 @@ impl Host {
         interface: &str,
         hooks: &[Hook],
         form: Form,
-    ) -> Result<(Self, Before), Failed> {
+    ) -> Result<(Self, PreviousDevice), Failed> {
         settings.check()?;
-        let socket = Raw::open(interface, Hears::Nothing, group(settings.setup.heard))?;
+        let socket = Raw::open(interface, ReceiveFilter::Nothing, group(settings.setup.heard))?;
         // Decisions may have a multicast group of their own.
         if let Some(group) = group(settings.decisions.mac) {
             socket.join(group)?;
@@ -110,15 +110,15 @@ impl Host {
         let claim = Claim::of(interface, socket.index(), settings.setup.group)?;
         let pins = Pins::below(claim.folder(), settings, Role::Host);
         pins.sweep_others(claim.folder())?;
-        let mut before = Before::Nothing;
+        let mut before = PreviousDevice::Nothing;
         let found = match pins.find()? {
             Some((device, kept)) => {
                 let same = device.settings == *settings && pins.is_same_object();
                 if same && Watch::of(&kept).look(&socket).hears() {
-                    before = Before::Same;
+                    before = PreviousDevice::Same;
                     Some((device, kept, "found there".to_owned()))
                 } else {
-                    before = Before::Other(Box::new(leave(device, kept, &pins)?));
+                    before = PreviousDevice::Other(Box::new(leave(device, kept, &pins)?));
                     None
                 }
             }
@@ -135,7 +135,7 @@ impl Host {
             }
         };
         let place = match before {
-            Before::Same => format!("{}, {why}", kept.hook),
+            PreviousDevice::Same => format!("{}, {why}", kept.hook),
             _ => why,
         };
         let mut host = Self {
@@ -173,7 +173,7 @@ impl Host {
 
     /// Ends the device permanently and takes it off the interface. It no longer changes, and can
     /// still be read.
-    pub fn leave(self) -> Result<Left, Failed> {
+    pub fn leave(self) -> Result<RetiredDevice, Failed> {
         leave(self.device, self.kept, &self.pins)
     }
 
@@ -231,7 +231,11 @@ fn attach(device: &mut Device, interface: &str, hooks: &[Hook]) -> Result<Attach
 
 /// Ends a device permanently and takes it off the interface. It is first fenced, with a number
 /// above all its owner's, since it still receives frames for a moment.
-pub(crate) fn leave(device: Device, kept: Kept, pins: &Pins) -> Result<Left, Failed> {
+pub(crate) fn leave(
+    device: Device,
+    kept: PinnedAttachment,
+    pins: &Pins,
+) -> Result<RetiredDevice, Failed> {
     for program in Program::ALL {
         let calls = device.calls(program);
         let state = calls.state()?;
@@ -246,7 +250,7 @@ pub(crate) fn leave(device: Device, kept: Kept, pins: &Pins) -> Result<Left, Fai
     device.drain()?;
     pins.sweep()?;
     drop(kept);
-    Ok(Left(device))
+    Ok(RetiredDevice(device))
 }
 
 impl port::Device for Host {
@@ -281,13 +285,13 @@ impl port::Device for Host {
         let _ = self.socket.send(frame);
     }
 
-    fn take(&mut self, frame: &mut Vec<u8>) -> Option<(Program, Came)> {
+    fn take(&mut self, frame: &mut Vec<u8>) -> Option<(Program, FrameOrigin)> {
         if let Some((program, answer)) = self.answers.pop_front() {
             *frame = answer;
-            return Some((program, Came::Inside));
+            return Some((program, FrameOrigin::Inside));
         }
         frame.clear();
-        let mut came = Came::Network;
+        let mut came = FrameOrigin::Network;
         // An unreadable record is skipped.
         while frame.is_empty() {
             let tapped = self.device.tapped(|made, tapped| {
@@ -331,19 +335,19 @@ impl port::Device for Host {
         self.lost.answers + self.lost.tapped
     }
 
-    fn hearing(&mut self) -> Hearing {
+    fn connectivity(&mut self) -> Connectivity {
         match self.health() {
             // An unknown state is not a reason to give up a device: the leader notices whether
             // votes arrive.
-            Health::Well | Health::Unknown => Hearing::Well,
-            health @ Health::Down => Hearing::Paused(health.to_string()),
+            Health::Well | Health::Unknown => Connectivity::Well,
+            health @ Health::Down => Connectivity::Paused(health.to_string()),
             health @ (Health::Detached | Health::Gone) => {
-                Hearing::Over(format!("{health} ({})", self.kept.hook))
+                Connectivity::Over(format!("{health} ({})", self.kept.hook))
             }
         }
     }
 
-    fn moved(&mut self) -> Option<String> {
+    fn renamed_interface(&mut self) -> Option<String> {
         let now = self.socket.name()?;
         (now != self.interface).then_some(now)
     }

@@ -58,7 +58,11 @@ impl Pins {
     }
 
     /// Pins a device and its link to the interface, so that they outlive this process.
-    pub fn keep(&self, device: &mut Device, attached: Attached) -> Result<Kept, Failed> {
+    pub fn keep(
+        &self,
+        device: &mut Device,
+        attached: Attached,
+    ) -> Result<PinnedAttachment, Failed> {
         self.sweep()?;
         let made = self.folder.join(object::mark(self.role));
         fs::create_dir_all(made).map_err(|error| self.failed("create", error))?;
@@ -74,7 +78,7 @@ impl Pins {
         match attached.link {
             Link::File(link) => {
                 let pinned = link.pin(self.link(attached.hook))?;
-                Ok(Kept { hook: attached.hook, link: pinned.into() })
+                Ok(PinnedAttachment { hook: attached.hook, link: pinned.into() })
             }
             // Without a pin it would keep voting after its owner is gone, and no process could find
             // it.
@@ -91,7 +95,7 @@ impl Pins {
 
     /// Returns the device of an earlier owner and its link to the interface; `None` if there is
     /// none, or it was incomplete.
-    pub fn find(&self) -> Result<Option<(Device, Kept)>, Failed> {
+    pub fn find(&self) -> Result<Option<(Device, PinnedAttachment)>, Failed> {
         let hook = Hook::ALL.into_iter().find(|hook| self.link(*hook).exists());
         let Some(hook) = hook else {
             self.sweep()?;
@@ -121,7 +125,7 @@ impl Pins {
             },
         };
         let link = PinnedLink::from_pin(self.link(hook))?.into();
-        Ok(Some((device, Kept { hook, link })))
+        Ok(Some((device, PinnedAttachment { hook, link })))
     }
 
     /// Returns whether the pinned device has the same programs as this process.
@@ -161,12 +165,12 @@ impl Pins {
 
 /// Link of a pinned device to its interface. After it is dropped, the device stays attached while
 /// it is pinned.
-pub struct Kept {
+pub struct PinnedAttachment {
     pub(crate) hook: Hook,
     pub(crate) link: FdLink,
 }
 
-impl Kept {
+impl PinnedAttachment {
     /// Returns the hook that the device is attached to.
     pub const fn hook(&self) -> Hook {
         self.hook

@@ -6,7 +6,7 @@ use alloc::collections::VecDeque;
 use crate::{Header, Type, port::Program};
 use quorate_core::time::Time;
 
-use crate::owner::{desk::Desk, event::Loss, frames::QUIET, settings::Pace};
+use crate::owner::{desk::TurnContext, event::Loss, frames::QUIET, settings::Pace};
 
 /// Maximum number of queries awaiting an answer; older ones are abandoned.
 const SENT_MAX: usize = 16;
@@ -26,7 +26,7 @@ pub(crate) struct Stands {
 
 /// Queries to one program, repeated while there is no answer.
 #[derive(Debug)]
-pub(crate) struct Ask {
+pub(crate) struct StateQueries {
     program: Program,
     last: Serial,
     sent: VecDeque<(Serial, Time)>,
@@ -39,7 +39,7 @@ pub(crate) struct Ask {
     heard: Time,
 }
 
-impl Ask {
+impl StateQueries {
     pub(crate) const fn new(program: Program) -> Self {
         Self {
             program,
@@ -90,7 +90,7 @@ impl Ask {
         pace.is_late(self.waits)
     }
 
-    pub(crate) fn advance(&mut self, desk: &mut Desk<'_>) -> Result<(), Loss> {
+    pub(crate) fn advance(&mut self, desk: &mut TurnContext<'_>) -> Result<(), Loss> {
         let late = !self.sent.is_empty() && desk.now >= self.late_at(desk.pace());
         if late {
             self.waits += 1;

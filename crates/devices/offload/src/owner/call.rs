@@ -4,7 +4,7 @@ use crate::{Header, Reason, Type, port::Program};
 use quorate_core::time::Time;
 
 use crate::owner::{
-    desk::Desk,
+    desk::TurnContext,
     event::Loss,
     settings::{Pace, Settings},
 };
@@ -62,7 +62,7 @@ impl Call {
     }
 
     /// Sends the call, for the first time or again, if it is due.
-    pub(crate) fn advance(&mut self, desk: &mut Desk<'_>) -> Result<(), Loss> {
+    pub(crate) fn advance(&mut self, desk: &mut TurnContext<'_>) -> Result<(), Loss> {
         if self.due(desk.pace()) > desk.now {
             return Ok(());
         }

@@ -16,7 +16,7 @@ use crate::owner::{
 };
 
 /// Context of one turn.
-pub(crate) struct Desk<'a> {
+pub(crate) struct TurnContext<'a> {
     pub(crate) now: Time,
     pub(crate) settings: &'a Settings,
     pub(crate) frames: &'a mut Frames,
@@ -28,7 +28,7 @@ pub(crate) struct Desk<'a> {
     pub(crate) events: &'a mut Vec<Event>,
 }
 
-impl Desk<'_> {
+impl TurnContext<'_> {
     pub(crate) const fn pace(&self) -> &Pace {
         &self.settings.pace
     }

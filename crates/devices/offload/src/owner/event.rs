@@ -7,7 +7,7 @@ use quorate_core::{ballot::Ballot, slot::Slot, value::Value};
 
 /// Contents of a slot: a vote, or a value that a coordinator assigned to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct SlotValue {
     pub slot: Slot,
     pub value: Value,
     /// Bytes of the value; empty if such values have none.
@@ -55,7 +55,7 @@ pub enum Event {
         /// fence, and there is nothing to import.
         ballot: Option<Ballot>,
         /// Every vote in that ballot, in slot order; empty if they were not read out.
-        votes: Vec<Held>,
+        votes: Vec<SlotValue>,
     },
     /// The coordinator assigns slots.
     Started {
@@ -73,10 +73,10 @@ pub enum Event {
     },
     /// This device's acceptor voted in the armed ballot. Mostly, but not always, in slot order and
     /// once.
-    Voted(Held),
+    Voted(SlotValue),
     /// The coordinator assigned a slot to a value. Strictly in slot order, from the first one on,
     /// without gaps.
-    Given(Held),
+    Assigned(SlotValue),
     /// A coordinator counted a quorum whose votes count as decided, in the armed or started ballot.
     /// In any order.
     Decided {
@@ -89,21 +89,21 @@ pub enum Event {
     },
     /// [offload-11] A coordinator counted a quorum in a ballot in which this owner has no part.
     /// Informs members without a vote ([`crate::owner::Owner::listen`]).
-    Told {
+    OtherDecided {
         /// Ballot of the votes.
         ballot: Ballot,
         /// Decided slot and value.
-        held: Held,
+        held: SlotValue,
     },
     /// [offload-12] The coordinator no longer assigns slots. The slots reported by
-    /// [`Event::Given`], these, and the holes are all slots from its first one to `next`.
-    TakenBack {
+    /// [`Event::Assigned`], these, and the holes are all slots from its first one to `next`.
+    Withdrawn {
         /// Ballot of the leader.
         ballot: Ballot,
         /// One past the last assigned slot.
         next: Slot,
         /// Slots that were not reported before, in order.
-        given: Vec<Held>,
+        given: Vec<SlotValue>,
         /// Slots in between without a value: their proposals never left the device.
         holes: Vec<Slot>,
     },

@@ -6,12 +6,12 @@ use crate::{
     Address, Descriptor, Form, Header, PackedBallot, Port, Setup, Type,
     admit::arrive,
     header::{COORDINATOR, HINT},
-    port::{Came, Program, Shape},
+    port::{FrameOrigin, Program, Shape},
 };
 use quorate_core::slot::Slot;
 
 use crate::owner::{
-    event::{Held, Start},
+    event::{SlotValue, Start},
     value::meaning,
 };
 
@@ -21,19 +21,19 @@ pub(crate) const QUIET: u32 = 31;
 
 /// A frame received from the port.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Heard<'a> {
+pub(crate) struct ReceivedFrame<'a> {
     pub(crate) header: Header,
     pub(crate) room: &'a [u8],
     /// Origin according to this owner's device, which also passes on frames of others.
-    pub(crate) came: Came,
+    pub(crate) came: FrameOrigin,
 }
 
-impl Heard<'_> {
+impl ReceivedFrame<'_> {
     /// Returns the slot and its value, with its bytes ([offload-21]), and whether the descriptor is
     /// a valid value.
-    pub(crate) fn held(&self) -> (Held, bool) {
+    pub(crate) fn held(&self) -> (SlotValue, bool) {
         let (value, bytes, known) = meaning(&self.header.value, self.room);
-        let held = Held { slot: Slot(self.header.slot), value, bytes: bytes.to_vec() };
+        let held = SlotValue { slot: Slot(self.header.slot), value, bytes: bytes.to_vec() };
         (held, known)
     }
 }
@@ -115,7 +115,7 @@ impl Frames {
     /// Decodes a valid frame of this group: to the owner, or to the device and passed on. Frames of
     /// this owner's device have its address, but a sender with its address need not be the device
     /// ([offload-21]).
-    pub(crate) fn hear<'a>(&self, came: Came, frame: &'a [u8]) -> Option<Heard<'a>> {
+    pub(crate) fn hear<'a>(&self, came: FrameOrigin, frame: &'a [u8]) -> Option<ReceivedFrame<'a>> {
         let Shape { own, owner, .. } = self.shape;
         let to = *frame.first_chunk()?;
         let admit = |listens: Address| {
@@ -134,10 +134,10 @@ impl Frames {
             Form::Udp => from == own,
             Form::Raw => from.mac == own.mac,
         });
-        Some(Heard {
+        Some(ReceivedFrame {
             header: said.header,
             room: said.room,
-            came: if own { came } else { Came::Network },
+            came: if own { came } else { FrameOrigin::Network },
         })
     }
 }
@@ -179,10 +179,10 @@ mod tests {
                 let frame = form.write(&mut buffer, &from, &to, header, &[7; 32]);
                 let frame = &*frame.unwrap();
                 let hear = |came| frames.hear(came, frame).map(|heard| heard.came);
-                [Came::Inside, Came::Network].map(hear)
+                [FrameOrigin::Inside, FrameOrigin::Network].map(hear)
             };
             let (own, owner, other) = (address(1, 1000), address(2, 2000), address(3, 1000));
-            let (inside, network) = (Some(Came::Inside), Some(Came::Network));
+            let (inside, network) = (Some(FrameOrigin::Inside), Some(FrameOrigin::Network));
             assert_eq!(hear(own, owner, &header), [inside, network]);
             assert_eq!(hear(own, own, &header), [inside, network]);
             assert_eq!(hear(other, own, &header), [network; 2]);
@@ -219,11 +219,14 @@ mod tests {
             let header = frames.plain(Program::Coordinator, Type::Ask);
             let frame = frames.make(&header, b"1234").to_vec();
             for length in 0..frame.len() {
-                assert!(frames.hear(Came::Inside, &frame[..length]).is_none(), "{length} bytes");
+                assert!(
+                    frames.hear(FrameOrigin::Inside, &frame[..length]).is_none(),
+                    "{length} bytes"
+                );
             }
             let mut changed = frame.clone();
             *changed.last_mut().unwrap() ^= 1;
-            assert!(frames.hear(Came::Inside, &changed).is_none());
+            assert!(frames.hear(FrameOrigin::Inside, &changed).is_none());
         }
     }
 }

@@ -9,11 +9,11 @@ use crate::{
 use quorate_core::{slot::Slot, time::Time};
 
 use crate::owner::{
-    ask::{Ask, Serial, Stands},
+    ask::{Serial, Stands, StateQueries},
     call::{Answer, Call},
-    desk::Desk,
-    event::{Event, Held, Loss, Start},
-    frames::{Heard, pack},
+    desk::TurnContext,
+    event::{Event, Loss, SlotValue, Start},
+    frames::{ReceivedFrame, pack},
     reader::Reader,
     reads::Reads,
     settings::Pace,
@@ -50,7 +50,7 @@ enum Phase {
 
 /// State of one coordinator.
 #[derive(Debug)]
-pub(crate) struct Giving {
+pub(crate) struct CoordinatorDriver {
     phase: Phase,
     /// Parameters of the last or the pending start.
     start: Option<(PackedBallot, Start)>,
@@ -61,15 +61,15 @@ pub(crate) struct Giving {
     pub(crate) upkeep: Upkeep,
     pub(crate) waiting: Waiting,
     /// Contents read while slots are withdrawn; `None` is a hole.
-    found: BTreeMap<u64, Option<Held>>,
+    found: BTreeMap<u64, Option<SlotValue>>,
     reader: Reader,
-    ask: Ask,
+    ask: StateQueries,
     reads: Reads,
     /// Events that need no answer of the device.
     ends: Vec<Event>,
 }
 
-impl Giving {
+impl CoordinatorDriver {
     pub(crate) fn new(boot: Header, shape: &Shape, window: u64) -> Self {
         Self {
             phase: Phase::Booting(Call::new(Program::Coordinator, boot)),
@@ -80,7 +80,7 @@ impl Giving {
             waiting: Waiting::new(window),
             found: BTreeMap::new(),
             reader: Reader::new(Program::Coordinator),
-            ask: Ask::new(Program::Coordinator),
+            ask: StateQueries::new(Program::Coordinator),
             reads: Reads::default(),
             ends: Vec::new(),
         }
@@ -141,13 +141,17 @@ impl Giving {
 
     /// Handles a report of the device's acceptor or coordinator about the value of a slot of this
     /// start.
-    pub(crate) fn on_given(&mut self, heard: &Heard<'_>, cells: u64) -> Result<(), Loss> {
+    pub(crate) fn on_given(&mut self, heard: &ReceivedFrame<'_>, cells: u64) -> Result<(), Loss> {
         let (held, _) = heard.held();
         self.upkeep.know(heard.header.value, held, cells)
     }
 
     /// Handles one frame of the device's coordinator, whose boot was checked.
-    pub(crate) fn hear(&mut self, heard: &Heard<'_>, desk: &mut Desk<'_>) -> Result<(), Loss> {
+    pub(crate) fn hear(
+        &mut self,
+        heard: &ReceivedFrame<'_>,
+        desk: &mut TurnContext<'_>,
+    ) -> Result<(), Loss> {
         let said = &heard.header;
         // A refused value: a start also has a kind in its call, but its slot is not 0.
         if said.kind == Type::Refused && said.value.kind != 0 && said.slot == 0 {
@@ -177,7 +181,7 @@ impl Giving {
         Ok(())
     }
 
-    fn on_answer(&mut self, answer: Answer, desk: &mut Desk<'_>) -> Result<(), Loss> {
+    fn on_answer(&mut self, answer: Answer, desk: &mut TurnContext<'_>) -> Result<(), Loss> {
         match (&self.phase, answer) {
             (_, Answer::Refused(Reason::Boot, said)) => {
                 return Err(Loss::Boot { found: said.boot });
@@ -213,7 +217,7 @@ impl Giving {
         Ok(())
     }
 
-    fn on_stands(&mut self, stands: &Stands, desk: &mut Desk<'_>) -> Result<(), Loss> {
+    fn on_stands(&mut self, stands: &Stands, desk: &mut TurnContext<'_>) -> Result<(), Loss> {
         let said = stands.header;
         let next = said.voted;
         match self.phase {
@@ -240,7 +244,7 @@ impl Giving {
         Ok(())
     }
 
-    fn on_cell(&mut self, heard: &Heard<'_>, cells: u64) -> Result<(), Loss> {
+    fn on_cell(&mut self, heard: &ReceivedFrame<'_>, cells: u64) -> Result<(), Loss> {
         let said = &heard.header;
         let (Some((ballot, _)), slot) = (self.start, said.slot) else {
             return Ok(());
@@ -286,7 +290,7 @@ impl Giving {
     }
 
     /// Does everything that is due.
-    pub(crate) fn advance(&mut self, desk: &mut Desk<'_>) -> Result<(), Loss> {
+    pub(crate) fn advance(&mut self, desk: &mut TurnContext<'_>) -> Result<(), Loss> {
         if matches!(self.phase, Phase::Reading { .. }) && self.reader.is_idle() {
             self.tell_taken_back(desk);
         }
@@ -309,7 +313,7 @@ impl Giving {
         self.ask.advance(desk)
     }
 
-    fn keep_up(&mut self, desk: &mut Desk<'_>) -> Result<(), Loss> {
+    fn keep_up(&mut self, desk: &mut TurnContext<'_>) -> Result<(), Loss> {
         self.upkeep.tell(desk, &mut self.waiting);
         let held = self.waiting.is_held(desk.now);
         self.upkeep.advance(desk, &mut self.reader, held)?;
@@ -323,7 +327,7 @@ impl Giving {
     }
 
     /// Begins an end that was requested and whose turn has come.
-    fn end(&mut self, desk: &mut Desk<'_>) {
+    fn end(&mut self, desk: &mut TurnContext<'_>) {
         let Some(wish) = self.end_wanted else {
             return;
         };
@@ -355,7 +359,7 @@ impl Giving {
     }
 
     /// Begins a start whose turn has come.
-    fn begin(&mut self, desk: &mut Desk<'_>) {
+    fn begin(&mut self, desk: &mut TurnContext<'_>) {
         if !matches!(self.phase, Phase::Idle) {
             return;
         }
@@ -371,7 +375,7 @@ impl Giving {
         self.phase = Phase::Starting(Call::new(Program::Coordinator, header));
     }
 
-    fn tell_taken_back(&mut self, desk: &mut Desk<'_>) {
+    fn tell_taken_back(&mut self, desk: &mut TurnContext<'_>) {
         let (Phase::Reading { next }, Some((ballot, _))) = (&self.phase, self.start.take()) else {
             return;
         };
@@ -385,7 +389,7 @@ impl Giving {
         }
         self.waiting.on_taken_back(&given, desk.frames.shape().room);
         self.phase = Phase::Idle;
-        desk.tell(Event::TakenBack { ballot: ballot.ballot(), next, given, holes });
+        desk.tell(Event::Withdrawn { ballot: ballot.ballot(), next, given, holes });
     }
 
     /// Returns whether a request waits longer than it should.
@@ -420,7 +424,7 @@ impl Giving {
     }
 }
 
-fn stopping(end: End, desk: &Desk<'_>) -> Phase {
+fn stopping(end: End, desk: &TurnContext<'_>) -> Phase {
     let stop = desk.frames.plain(Program::Coordinator, Type::Fence);
     Phase::Stopping(Call::new(Program::Coordinator, stop), end)
 }

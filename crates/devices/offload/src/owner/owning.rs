@@ -5,19 +5,19 @@ use alloc::vec::Vec;
 use crate::{
     Type,
     header::{COORDINATOR, HINT},
-    port::{Came, Device, Drained, Program, Shape},
+    port::{Device, Drained, FrameOrigin, Program, Shape},
 };
 use quorate_core::{ballot::Ballot, slot::Slot, time::Time, value::Value};
 
 use crate::owner::{
-    desk::Desk,
-    event::{Event, Held, Loss, Start},
-    frames::{Frames, Heard},
-    giving::Giving,
+    desk::TurnContext,
+    event::{Event, Loss, SlotValue, Start},
+    frames::{Frames, ReceivedFrame},
+    giving::CoordinatorDriver,
     ring::Ring,
     settings::Settings,
     value::{NotCarried, descriptor, meaning},
-    voting::Voting,
+    voting::AcceptorDriver,
     waiting::NotSubmitted,
 };
 
@@ -51,8 +51,8 @@ pub struct Owner {
     settings: Settings,
     frames: Frames,
     counter: u64,
-    voting: Voting,
-    giving: Giving,
+    voting: AcceptorDriver,
+    giving: CoordinatorDriver,
     drain: Drain,
     /// Decisions already reported, of one ballot.
     decided: (u64, Ring),
@@ -84,8 +84,8 @@ impl Owner {
         let frames = Frames::new(shape);
         let boot = |program| frames.plain(program, Type::Boot);
         Self {
-            voting: Voting::new(boot(Program::Acceptor), &shape),
-            giving: Giving::new(boot(Program::Coordinator), &shape, settings.window),
+            voting: AcceptorDriver::new(boot(Program::Acceptor), &shape),
+            giving: CoordinatorDriver::new(boot(Program::Coordinator), &shape, settings.window),
             settings,
             frames,
             counter: 0,
@@ -131,7 +131,7 @@ impl Owner {
     }
 
     /// [offload-12] Stops, drains, checks the boot, reads the assigned slots. Ends with
-    /// [`Event::TakenBack`], or with [`Event::Stopped`] if there is no start to withdraw.
+    /// [`Event::Withdrawn`], or with [`Event::Stopped`] if there is no start to withdraw.
     pub fn take_back(&mut self) {
         self.giving.take_back();
         self.is_due = true;
@@ -189,7 +189,7 @@ impl Owner {
 
     /// [offload-9] Sets how long to wait for a late device, in microseconds
     /// ([`crate::owner::Pace::late_us`]).
-    pub const fn bear(&mut self, late_us: u64) {
+    pub const fn set_late_timeout(&mut self, late_us: u64) {
         self.settings.pace.late_us = late_us;
     }
 
@@ -288,7 +288,7 @@ impl Owner {
     fn work(&mut self, device: &mut dyn Device, events: &mut Vec<Event>) -> Result<(), Loss> {
         // [offload-9] The device itself reports it, so there is no need to wait for a missing
         // answer.
-        let forgot = device.forgot();
+        let forgot = device.memory_losses();
         if forgot > self.forgot {
             self.forgot = forgot;
             return Err(Loss::Boot { found: 0 });
@@ -320,8 +320,8 @@ impl Owner {
         &'a mut self,
         device: &'a mut dyn Device,
         events: &'a mut Vec<Event>,
-    ) -> (Desk<'a>, &'a mut Voting, &'a mut Giving) {
-        let desk = Desk {
+    ) -> (TurnContext<'a>, &'a mut AcceptorDriver, &'a mut CoordinatorDriver) {
+        let desk = TurnContext {
             now: self.now,
             settings: &self.settings,
             frames: &mut self.frames,
@@ -374,12 +374,12 @@ impl Owner {
     fn hear(
         &mut self,
         program: Program,
-        heard: &Heard<'_>,
+        heard: &ReceivedFrame<'_>,
         device: &mut dyn Device,
         events: &mut Vec<Event>,
     ) -> Result<(), Loss> {
         let said = &heard.header;
-        if heard.came == Came::Network {
+        if heard.came == FrameOrigin::Network {
             // [offload-21] Only decisions counted by a coordinator are of use, and nothing in such
             // frames is trusted as from this device.
             if said.kind == Type::Decided {
@@ -410,7 +410,7 @@ impl Owner {
             // if it received the proposal from that coordinator.
             Type::Phase2b
                 if booted
-                    && heard.came == Came::Inside
+                    && heard.came == FrameOrigin::Inside
                     && self.giving.ballot() == Some(said.ballot) =>
             {
                 self.giving.on_given(heard, cells)?;
@@ -426,7 +426,7 @@ impl Owner {
 
     /// [offload-10] Handles a decision, if the count decides and this owner takes part in the
     /// ballot. Each is reported once.
-    fn on_decided(&mut self, heard: &Heard<'_>, events: &mut Vec<Event>) {
+    fn on_decided(&mut self, heard: &ReceivedFrame<'_>, events: &mut Vec<Event>) {
         let said = &heard.header;
         let ours = [self.voting.ballot(), self.giving.ballot()].contains(&Some(said.ballot));
         // An older one is of no use: its contents are known, or requested otherwise.
@@ -448,7 +448,7 @@ impl Owner {
             Event::Decided { ballot, slot, value }
         } else {
             let bytes = bytes.to_vec();
-            Event::Told { ballot, held: Held { slot, value, bytes } }
+            Event::OtherDecided { ballot, held: SlotValue { slot, value, bytes } }
         });
     }
 }

@@ -5,7 +5,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use crate::{Type, port::Program};
 use quorate_core::time::Time;
 
-use crate::owner::{desk::Desk, event::Loss, settings::Pace};
+use crate::owner::{desk::TurnContext, event::Loss, settings::Pace};
 
 /// Maximum number of cells requested at once: easily held by a device's queue.
 const ASKED_MAX: usize = 64;
@@ -46,7 +46,7 @@ impl Reader {
         if room { Some(Time(0)) } else { self.due }
     }
 
-    pub(crate) fn advance(&mut self, desk: &mut Desk<'_>) -> Result<(), Loss> {
+    pub(crate) fn advance(&mut self, desk: &mut TurnContext<'_>) -> Result<(), Loss> {
         while self.asked.len() < ASKED_MAX
             && let Some(slot) = self.wanted.pop_first()
         {
@@ -84,7 +84,7 @@ impl Reader {
     }
 }
 
-fn read(program: Program, slot: u64, desk: &mut Desk<'_>) {
+fn read(program: Program, slot: u64, desk: &mut TurnContext<'_>) {
     let mut header = desk.frames.plain(program, Type::Read);
     header.slot = slot;
     desk.put(program, &header, &[]);

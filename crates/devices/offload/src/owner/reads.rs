@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 use quorate_core::slot::Slot;
 
 use crate::owner::{
-    ask::{Ask, Serial, Stands},
-    desk::Desk,
+    ask::{Serial, Stands, StateQueries},
+    desk::TurnContext,
     event::Event,
 };
 
@@ -24,7 +24,7 @@ pub(crate) struct Reads {
 impl Reads {
     /// Adds a read; its query is sent after the read arrived. `is_started` implies that no other
     /// coordinator assigns slots.
-    pub(crate) fn push(&mut self, token: u64, is_started: bool, ask: &mut Ask) {
+    pub(crate) fn push(&mut self, token: u64, is_started: bool, ask: &mut StateQueries) {
         if is_started && self.waiting.len() < READS_MAX {
             self.waiting.push((ask.want(), token));
         } else {
@@ -38,7 +38,7 @@ impl Reads {
         self.failed.extend(tokens);
     }
 
-    pub(crate) fn on_stands(&mut self, stands: &Stands, desk: &mut Desk<'_>) {
+    pub(crate) fn on_stands(&mut self, stands: &Stands, desk: &mut TurnContext<'_>) {
         let next = Some(Slot(stands.header.voted));
         let answered = |(serial, _): &mut (Serial, u64)| *serial <= stands.serial;
         for (_, token) in self.waiting.extract_if(.., answered) {
@@ -46,7 +46,7 @@ impl Reads {
         }
     }
 
-    pub(crate) fn tell_failed(&mut self, desk: &mut Desk<'_>) {
+    pub(crate) fn tell_failed(&mut self, desk: &mut TurnContext<'_>) {
         for token in self.failed.drain(..) {
             desk.tell(Event::Next { token, next: None });
         }

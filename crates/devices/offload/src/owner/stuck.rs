@@ -8,12 +8,12 @@ const LONGEST: u64 = 8;
 
 /// The stuck slot, the time of the last action, and the number of actions.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Stuck {
+pub(crate) struct StallTimer {
     at: Option<(u64, Time)>,
     pushed: u32,
 }
 
-impl Stuck {
+impl StallTimer {
     /// Returns whether it is time to act on the stuck slot; `None` if no slot is stuck. Waits
     /// double while it stays stuck, up to a bound.
     pub(crate) fn is_due(&mut self, now: Time, slot: Option<u64>, wait_us: u64) -> bool {
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn waits_grow_until_it_moves() {
-        let mut stuck = Stuck::default();
+        let mut stuck = StallTimer::default();
         let mut pushed = alloc::vec::Vec::new();
         for now in 0..400 {
             if stuck.is_due(Time(now), Some(7), 10) {

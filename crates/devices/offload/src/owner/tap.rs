@@ -9,13 +9,13 @@ use quorate_core::{slot::Slot, time::Time};
 
 use crate::owner::{
     call::{Answer, Call},
-    desk::Desk,
+    desk::TurnContext,
     event::{Event, Loss},
-    frames::Heard,
+    frames::ReceivedFrame,
     reader::Reader,
     ring::Ring,
     settings::{Pace, Settings},
-    stuck::Stuck,
+    stuck::StallTimer,
 };
 
 /// Maximum number of holes read together.
@@ -35,9 +35,9 @@ pub(crate) struct Tap {
     told_to: u64,
     /// One past the highest slot that the acceptor voted for.
     highest: u64,
-    hole: Stuck,
+    hole: StallTimer,
     /// Backoff for a floor that may be raised while no votes arrive.
-    idle: Stuck,
+    idle: StallTimer,
     /// Time to look for votes past everything that was received.
     sweep: Option<Time>,
     /// Votes whose descriptor is not a valid value: no-ops.
@@ -54,8 +54,8 @@ impl Tap {
             told: Ring::new(shape.cells.into()),
             told_to: 0,
             highest: 0,
-            hole: Stuck::default(),
-            idle: Stuck::default(),
+            hole: StallTimer::default(),
+            idle: StallTimer::default(),
             sweep: None,
             unknown: 0,
         }
@@ -91,7 +91,7 @@ impl Tap {
     }
 
     /// Handles a vote in the armed ballot, from the tap or read.
-    pub(crate) fn on_vote(&mut self, heard: &Heard<'_>, desk: &mut Desk<'_>) {
+    pub(crate) fn on_vote(&mut self, heard: &ReceivedFrame<'_>, desk: &mut TurnContext<'_>) {
         let slot = heard.header.slot;
         let top = self.told_floor.max(self.floor);
         let within = slot >= self.floor && slot.saturating_sub(top) < desk.frames.cells();
@@ -121,7 +121,11 @@ impl Tap {
     }
 
     /// Does what is due while the acceptor is armed.
-    pub(crate) fn keep_up(&mut self, desk: &mut Desk<'_>, reader: &mut Reader) -> Result<(), Loss> {
+    pub(crate) fn keep_up(
+        &mut self,
+        desk: &mut TurnContext<'_>,
+        reader: &mut Reader,
+    ) -> Result<(), Loss> {
         self.raise(desk)?;
         let cells = desk.frames.cells();
         if self.sweep.is_some_and(|due| desk.now >= due) && reader.is_idle() {
@@ -142,7 +146,7 @@ impl Tap {
 
     /// [offload-14] Raises the floor only when it is worth a call: by an eighth of the ring, or
     /// when nothing above it was in flight for a while.
-    fn raise(&mut self, desk: &mut Desk<'_>) -> Result<(), Loss> {
+    fn raise(&mut self, desk: &mut TurnContext<'_>) -> Result<(), Loss> {
         if let Some(call) = &mut self.call {
             return call.advance(desk);
         }

@@ -11,12 +11,12 @@ use quorate_core::{slot::Slot, time::Time};
 
 use crate::owner::{
     call::{Answer, Call},
-    desk::Desk,
-    event::{Event, Held, Loss},
+    desk::TurnContext,
+    event::{Event, Loss, SlotValue},
     reader::Reader,
     ring::Ring,
     settings::{Pace, Settings},
-    stuck::Stuck,
+    stuck::StallTimer,
     waiting::Waiting,
 };
 
@@ -31,7 +31,7 @@ pub(crate) struct Upkeep {
     /// All lower slots were reported.
     given_to: u64,
     /// Known slots after a gap.
-    ahead: BTreeMap<u64, (Descriptor, Held)>,
+    ahead: BTreeMap<u64, (Descriptor, SlotValue)>,
     /// Next slot, as reported by the coordinator.
     next: u64,
     decided: Ring,
@@ -41,10 +41,10 @@ pub(crate) struct Upkeep {
     /// Wanted floor and limit.
     wanted: (u64, u64),
     call: Option<Call>,
-    gap: Stuck,
-    undecided: Stuck,
+    gap: StallTimer,
+    undecided: StallTimer,
     /// Backoff for a floor or limit that may be raised while nothing is in flight.
-    idle: Stuck,
+    idle: StallTimer,
 }
 
 impl Upkeep {
@@ -59,9 +59,9 @@ impl Upkeep {
             limit: 0,
             wanted: (0, 0),
             call: None,
-            gap: Stuck::default(),
-            undecided: Stuck::default(),
-            idle: Stuck::default(),
+            gap: StallTimer::default(),
+            undecided: StallTimer::default(),
+            idle: StallTimer::default(),
         }
     }
 
@@ -73,7 +73,7 @@ impl Upkeep {
         self.ahead.clear();
         self.decided.clear();
         self.call = None;
-        (self.gap, self.undecided) = (Stuck::default(), Stuck::default());
+        (self.gap, self.undecided) = (StallTimer::default(), StallTimer::default());
     }
 
     /// Forgets the limit, which belongs to a start.
@@ -81,7 +81,7 @@ impl Upkeep {
         self.wanted.1 = 0;
     }
 
-    /// Returns the end of the slots reported by [`Event::Given`].
+    /// Returns the end of the slots reported by [`Event::Assigned`].
     pub(crate) const fn given_to(&self) -> u64 {
         self.given_to
     }
@@ -105,7 +105,12 @@ impl Upkeep {
 
     /// Records the value of a slot, from any source. Two different values are a contradiction
     /// ([count-1]).
-    pub(crate) fn know(&mut self, named: Descriptor, held: Held, cells: u64) -> Result<(), Loss> {
+    pub(crate) fn know(
+        &mut self,
+        named: Descriptor,
+        held: SlotValue,
+        cells: u64,
+    ) -> Result<(), Loss> {
         let slot = held.slot.0;
         if slot < self.given_to || slot - self.given_to >= cells {
             return Ok(());
@@ -115,10 +120,10 @@ impl Upkeep {
     }
 
     /// Reports the next slots in order.
-    pub(crate) fn tell(&mut self, desk: &mut Desk<'_>, waiting: &mut Waiting) {
+    pub(crate) fn tell(&mut self, desk: &mut TurnContext<'_>, waiting: &mut Waiting) {
         while let Some((named, held)) = self.ahead.remove(&self.given_to) {
             waiting.on_given(&named);
-            desk.tell(Event::Given(held));
+            desk.tell(Event::Assigned(held));
             self.given_to += 1;
         }
     }
@@ -156,7 +161,7 @@ impl Upkeep {
     /// is full.
     pub(crate) fn advance(
         &mut self,
-        desk: &mut Desk<'_>,
+        desk: &mut TurnContext<'_>,
         reader: &mut Reader,
         is_open: bool,
     ) -> Result<(), Loss> {
@@ -188,7 +193,7 @@ impl Upkeep {
     /// [offload-14] Raises floor and limit only when it is worth a call: by an eighth of the ring,
     /// or as much as is left to assign, or when a value waits, or nothing was in flight for a
     /// while. Values that clients submit by frames from elsewhere do not wait here.
-    fn raise(&mut self, desk: &mut Desk<'_>, is_open: bool) -> Result<(), Loss> {
+    fn raise(&mut self, desk: &mut TurnContext<'_>, is_open: bool) -> Result<(), Loss> {
         if let Some(call) = &mut self.call {
             return call.advance(desk);
         }
@@ -241,7 +246,7 @@ mod tests {
     use crate::{
         Address, Form,
         owner::frames::Frames,
-        port::{Came, Device, Drained},
+        port::{Device, Drained, FrameOrigin},
     };
 
     const NOWHERE: Address = Address { mac: [0; 6], ip: [0; 4], port: 0 };
@@ -267,7 +272,7 @@ mod tests {
 
         fn put(&mut self, _: Program, _: &[u8]) {}
 
-        fn take(&mut self, _: &mut Vec<u8>) -> Option<(Program, Came)> {
+        fn take(&mut self, _: &mut Vec<u8>) -> Option<(Program, FrameOrigin)> {
             None
         }
 
@@ -301,7 +306,7 @@ mod tests {
             upkeep.given_to = (FIRST + decided + 1).min(FIRST + WINDOW);
             upkeep.on_decided(FIRST + decided - 1);
             upkeep.raise_floor(Slot(0), Slot(FIRST + WINDOW + decided));
-            let mut desk = Desk {
+            let mut desk = TurnContext {
                 now: Time(0),
                 settings: &settings,
                 frames: &mut frames,

@@ -9,11 +9,11 @@ use crate::{
 use quorate_core::{ballot::Ballot, slot::Slot, time::Time};
 
 use crate::owner::{
-    ask::{Ask, Serial, Stands},
+    ask::{Serial, Stands, StateQueries},
     call::{Answer, Call},
-    desk::Desk,
-    event::{Event, Held, Loss},
-    frames::{Heard, pack},
+    desk::TurnContext,
+    event::{Event, Loss, SlotValue},
+    frames::{ReceivedFrame, pack},
     reader::Reader,
     settings::Pace,
     tap::Tap,
@@ -48,7 +48,7 @@ enum Phase {
 
 /// State of one acceptor.
 #[derive(Debug)]
-pub(crate) struct Voting {
+pub(crate) struct AcceptorDriver {
     phase: Phase,
     armed: Option<Arm>,
     /// Record to arm with once earlier requests are complete.
@@ -63,14 +63,14 @@ pub(crate) struct Voting {
     must_read: bool,
     pub(crate) tap: Tap,
     /// Contents read by a fence: the ballot of the vote, and the vote.
-    found: BTreeMap<u64, (PackedBallot, Held)>,
+    found: BTreeMap<u64, (PackedBallot, SlotValue)>,
     reader: Reader,
-    ask: Ask,
+    ask: StateQueries,
     /// Events that need no answer of the device.
     ends: Vec<Event>,
 }
 
-impl Voting {
+impl AcceptorDriver {
     pub(crate) fn new(boot: Header, shape: &Shape) -> Self {
         Self {
             phase: Phase::Booting(Call::new(Program::Acceptor, boot)),
@@ -84,7 +84,7 @@ impl Voting {
             tap: Tap::new(shape),
             found: BTreeMap::new(),
             reader: Reader::new(Program::Acceptor),
-            ask: Ask::new(Program::Acceptor),
+            ask: StateQueries::new(Program::Acceptor),
             ends: Vec::new(),
         }
     }
@@ -141,7 +141,11 @@ impl Voting {
     }
 
     /// Handles one frame of the device's acceptor, whose boot was checked.
-    pub(crate) fn hear(&mut self, heard: &Heard<'_>, desk: &mut Desk<'_>) -> Result<(), Loss> {
+    pub(crate) fn hear(
+        &mut self,
+        heard: &ReceivedFrame<'_>,
+        desk: &mut TurnContext<'_>,
+    ) -> Result<(), Loss> {
         let said = &heard.header;
         match said.kind {
             Type::Phase2b if self.ballot() == Some(said.ballot) => self.tap.on_vote(heard, desk),
@@ -167,7 +171,7 @@ impl Voting {
         Ok(())
     }
 
-    fn on_answer(&mut self, answer: Answer, desk: &mut Desk<'_>) -> Result<(), Loss> {
+    fn on_answer(&mut self, answer: Answer, desk: &mut TurnContext<'_>) -> Result<(), Loss> {
         match (&self.phase, answer) {
             (_, Answer::Refused(Reason::Boot, said)) => {
                 return Err(Loss::Boot { found: said.boot });
@@ -211,7 +215,7 @@ impl Voting {
         Ok(())
     }
 
-    fn on_stands(&mut self, stands: &Stands, desk: &mut Desk<'_>) -> Result<(), Loss> {
+    fn on_stands(&mut self, stands: &Stands, desk: &mut TurnContext<'_>) -> Result<(), Loss> {
         let said = stands.header;
         match self.phase {
             // [offload-8] The boot was checked once more, after everything was read.
@@ -228,7 +232,7 @@ impl Voting {
         Ok(())
     }
 
-    fn on_cell(&mut self, heard: &Heard<'_>, desk: &mut Desk<'_>) {
+    fn on_cell(&mut self, heard: &ReceivedFrame<'_>, desk: &mut TurnContext<'_>) {
         let said = &heard.header;
         let fencing = match self.phase {
             // A cell read while the device was armed, or by another owner, may be outdated.
@@ -264,7 +268,7 @@ impl Voting {
     }
 
     /// Does everything that is due.
-    pub(crate) fn advance(&mut self, desk: &mut Desk<'_>) -> Result<(), Loss> {
+    pub(crate) fn advance(&mut self, desk: &mut TurnContext<'_>) -> Result<(), Loss> {
         desk.events.append(&mut self.ends);
         self.begin(desk);
         match &mut self.phase {
@@ -322,7 +326,7 @@ impl Voting {
     }
 
     /// Begins requests whose turn has come.
-    fn begin(&mut self, desk: &mut Desk<'_>) {
+    fn begin(&mut self, desk: &mut TurnContext<'_>) {
         if matches!(self.phase, Phase::Booting(_)) || self.is_fencing() {
             return;
         }
@@ -361,7 +365,7 @@ impl Voting {
         self.phase = Phase::Arming(Call::new(Program::Acceptor, header));
     }
 
-    fn tell_fenced(&mut self, desk: &mut Desk<'_>) {
+    fn tell_fenced(&mut self, desk: &mut TurnContext<'_>) {
         let found = core::mem::take(&mut self.found);
         let armed = self.armed.take().map(|arm| arm.ballot);
         let ballot = armed.or_else(|| found.values().map(|(ballot, _)| *ballot).max());

@@ -6,8 +6,8 @@ use crate::{Descriptor, port::Program};
 use quorate_core::{time::Time, value::Value};
 
 use crate::owner::{
-    desk::Desk,
-    event::Held,
+    desk::TurnContext,
+    event::SlotValue,
     settings::Pace,
     value::{NotCarried, descriptor},
 };
@@ -74,7 +74,7 @@ impl Waiting {
     }
 
     /// Removes the values of all slots that a withdrawal reported.
-    pub(crate) fn on_taken_back(&mut self, given: &[Held], room: usize) {
+    pub(crate) fn on_taken_back(&mut self, given: &[SlotValue], room: usize) {
         for held in given {
             if let Ok(named) = descriptor(&held.value, &held.bytes, room) {
                 self.on_given(&named);
@@ -126,7 +126,7 @@ impl Waiting {
 
     /// Sends new values, and lost ones; all slots below `known` are known. Returns whether the next
     /// slot must be queried.
-    pub(crate) fn advance(&mut self, desk: &mut Desk<'_>, known: u64) -> bool {
+    pub(crate) fn advance(&mut self, desk: &mut TurnContext<'_>, known: u64) -> bool {
         let mut ask = false;
         let held = self.is_held(desk.now);
         for waiter in self.list.iter_mut().take(self.window) {

@@ -81,7 +81,7 @@ impl Clients {
         };
         let Stranger { id, socket, token, ends, interest, .. } = stranger;
         let ends = Endpoints { door: ends.door, ..socket.ends() };
-        cx.sources.becomes(token, Source::Client(id));
+        cx.sources.set_source(token, Source::Client(id));
         self.open(id, socket, token, ends, cx);
         if let Some(client) = self.connections.get_mut(&id) {
             client.interest = interest;

@@ -13,7 +13,7 @@ use crate::{poller::Interest, sources::Token, tcp::socket::Socket};
 
 /// All unauthenticated connections, oldest first.
 #[derive(Debug)]
-pub(super) struct Unproved {
+pub(super) struct UnauthenticatedClients {
     pub(super) trust: Option<Trust>,
     pub(super) waiting: VecDeque<Stranger>,
     pub(super) complaints: Seldom,
@@ -29,7 +29,7 @@ pub(super) struct Stranger {
     pub(super) interest: Interest,
 }
 
-impl Unproved {
+impl UnauthenticatedClients {
     pub(super) fn new(trust: Option<Trust>) -> Self {
         Self { trust, waiting: VecDeque::new(), complaints: Seldom::default() }
     }

@@ -6,30 +6,30 @@ use quorate_device::{Boxed, Packet, Software, Translated};
 use quorate_offload::Form;
 use quorate_packets::ethernet::Mac;
 
-use super::{BoxOf, by_udp::ByUdp, place::Place, waiting::Waiting};
+use super::{ExternalDevice, by_udp::UdpCandidate, place::Place, waiting::DeviceWakeup};
 
 /// Transport of frames to an external device.
 #[derive(Debug)]
-pub(super) enum Way {
+pub(super) enum ExternalTransport {
     /// Raw frames at an interface.
     Frames(String),
     /// Frames in datagrams.
-    Udp(ByUdp),
+    Udp(UdpCandidate),
 }
 
-impl Way {
+impl ExternalTransport {
     /// Starts the processes of the device, and the thread between them and the cluster.
     pub(super) fn start(
         &mut self,
-        one: &BoxOf,
+        one: &ExternalDevice,
         cluster: u128,
-        waiting: &Arc<Waiting>,
+        waiting: &Arc<DeviceWakeup>,
     ) -> Result<Software, String> {
         let text = |error: &dyn ToString| error.to_string();
         let opened = Boxed::open(&one.words).inspect_err(|_| {
             // Another device may need the port.
             if let Self::Udp(udp) = self {
-                udp.free();
+                udp.close();
             }
         });
         let (boxed, inner) = opened.map_err(|error| text(&error))?;

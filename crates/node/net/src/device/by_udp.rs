@@ -13,19 +13,19 @@ use quorate_device::{
 use quorate_offload::Form;
 use quorate_replica::status::Way;
 
-use super::{CELLS, ROOM_BYTES, Refused, TAP_FRAMES, group_of};
+use super::{CELLS, PAYLOAD_BYTES_MAX, Refused, TAP_FRAMES, group_of};
 use crate::plane::Wanted;
 
 /// A socket reserved for a device.
 #[derive(Debug)]
-pub(super) struct ByUdp {
+pub(super) struct UdpCandidate {
     own: SocketAddrV4,
     /// The socket, until the device takes it.
     udp: Option<Udp>,
     members: Members,
 }
 
-impl ByUdp {
+impl UdpCandidate {
     /// Returns the address of the device: that of the listener for peers.
     pub(super) fn place(wanted: &Wanted, peers: SocketAddr) -> Result<SocketAddrV4, Refused> {
         if !matches!(wanted.way, Way::Tcp | Way::Ethernet) {
@@ -53,7 +53,7 @@ impl ByUdp {
     }
 
     /// Closes the socket; nothing is received until the address is bound again.
-    pub(super) fn free(&mut self) {
+    pub(super) fn close(&mut self) {
         self.udp = None;
     }
 
@@ -71,7 +71,7 @@ impl ByUdp {
         let settings = Settings {
             group: group_of(cluster),
             cells: CELLS,
-            room: ROOM_BYTES,
+            room: PAYLOAD_BYTES_MAX,
             form: Form::Udp,
             own: address(own),
             all_hosts: all,

@@ -2,8 +2,8 @@
 
 use std::{fmt, os::fd::BorrowedFd};
 
-use quorate_device::xdp::{Before, Failed, Hook, Host};
-use quorate_offload::port::{Came, Device, Drained, Hearing, Program, Shape};
+use quorate_device::xdp::{Failed, Hook, Host, PreviousDevice};
+use quorate_offload::port::{Connectivity, Device, Drained, FrameOrigin, Program, Shape};
 use quorate_offload::{Form, reason::COUNTERS};
 
 use super::place::{Place, Sight};
@@ -37,10 +37,10 @@ impl Kernel {
         });
         let open = || Host::open(&told, interface, &hooks, Form::Raw);
         let (mut host, before) = open()?;
-        if !matches!(before, Before::Nothing) {
+        if !matches!(before, PreviousDevice::Nothing) {
             tracing::info!("{interface}: stopped the device of an earlier process");
         }
-        if matches!(before, Before::Same) {
+        if matches!(before, PreviousDevice::Same) {
             host.leave()?;
             (host, _) = open()?;
         }
@@ -79,7 +79,7 @@ impl Device for Kernel {
         self.host_mut().send(frame);
     }
 
-    fn take(&mut self, frame: &mut Vec<u8>) -> Option<(Program, Came)> {
+    fn take(&mut self, frame: &mut Vec<u8>) -> Option<(Program, FrameOrigin)> {
         self.host_mut().take(frame)
     }
 
@@ -95,12 +95,12 @@ impl Device for Kernel {
         self.host().lost()
     }
 
-    fn hearing(&mut self) -> Hearing {
-        self.host_mut().hearing()
+    fn connectivity(&mut self) -> Connectivity {
+        self.host_mut().connectivity()
     }
 
-    fn moved(&mut self) -> Option<String> {
-        self.host_mut().moved()
+    fn renamed_interface(&mut self) -> Option<String> {
+        self.host_mut().renamed_interface()
     }
 
     fn refused(&mut self) -> [u64; COUNTERS] {
@@ -131,7 +131,7 @@ const fn blind(sight: Sight, hook: Hook) -> Option<&'static str> {
         Hook::Native if sight.is_pair => {
             Some("not native XDP: at one end of a pair the other end drops what is sent back")
         }
-        Hook::Native if sight.takes_tags => Some(
+        Hook::Native if sight.strips_tags => Some(
             "not native XDP: the interface takes VLAN tags out of frames \
              (`ethtool -K INTERFACE rxvlan off` ends that)",
         ),
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn a_hook_that_does_not_see_tags_is_no_place() {
         let taken = |is_pair, takes_tags| {
-            let sight = Sight { is_pair, takes_tags };
+            let sight = Sight { is_pair, strips_tags: takes_tags };
             let mut hooks = Hook::ALL.to_vec();
             hooks.retain(|hook| blind(sight, *hook).is_none());
             hooks

@@ -8,15 +8,15 @@ use quorate_device::{Packet, Software};
 use quorate_offload::owner::{Owner, Pace, Settings as OwnerSettings};
 use quorate_offload::{Form, port::Device};
 use quorate_packets::ethernet::Mac;
-use quorate_replica::{Ladder, Lent};
+use quorate_replica::{AttachedDevice, DeviceSource};
 
 use super::{
-    BoxOf, Kind,
-    boxes::Way,
-    by_udp::ByUdp,
+    ExternalDevice, Kind,
+    boxes::ExternalTransport,
+    by_udp::UdpCandidate,
     kernel::Kernel,
     place::{Place, is_interface},
-    waiting::Waiting,
+    waiting::DeviceWakeup,
 };
 
 /// Maximum number of values in flight to the coordinator.
@@ -27,7 +27,7 @@ const KERNEL_SLOT_US: u64 = 1_000;
 
 /// A candidate device.
 #[derive(Debug)]
-pub(super) enum Rung {
+pub(super) enum Candidate {
     /// A device in the kernel.
     Kernel {
         interface: String,
@@ -37,21 +37,21 @@ pub(super) enum Rung {
         hook: Option<Hook>,
     },
     /// An external device.
-    Box(BoxOf, Way),
+    Box(ExternalDevice, ExternalTransport),
     /// A thread that uses raw frames at an interface.
     Packet(String),
     /// A thread that uses datagrams.
-    Udp(ByUdp),
+    Udp(UdpCandidate),
 }
 
-impl Rung {
+impl Candidate {
     /// Returns whether the candidate's interface exists.
     fn is_there(&self) -> bool {
         match self {
             Self::Kernel { interface, .. }
             | Self::Packet(interface)
-            | Self::Box(_, Way::Frames(interface)) => is_interface(interface),
-            Self::Udp(_) | Self::Box(_, Way::Udp(_)) => true,
+            | Self::Box(_, ExternalTransport::Frames(interface)) => is_interface(interface),
+            Self::Udp(_) | Self::Box(_, ExternalTransport::Udp(_)) => true,
         }
     }
 
@@ -77,15 +77,17 @@ impl Rung {
     }
 }
 
-impl fmt::Display for Rung {
+impl fmt::Display for Candidate {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Kernel { interface, .. } => write!(to, "in the kernel at {interface}"),
             Self::Box(one, way) => {
                 write!(to, "box, {}, ", one.kind)?;
                 match way {
-                    Way::Frames(interface) => write!(to, "by raw frames at {interface}"),
-                    Way::Udp(udp) => write!(to, "by datagrams at {}", udp.own()),
+                    ExternalTransport::Frames(interface) => {
+                        write!(to, "by raw frames at {interface}")
+                    }
+                    ExternalTransport::Udp(udp) => write!(to, "by datagrams at {}", udp.own()),
                 }
             }
             Self::Packet(interface) => write!(to, "thread, by raw frames at {interface}"),
@@ -96,9 +98,9 @@ impl fmt::Display for Rung {
 
 /// All candidates, with those ruled out.
 #[derive(Debug)]
-pub(super) struct Rungs {
+pub(super) struct Candidates {
     /// Remaining candidates, best first.
-    pub(super) rungs: Vec<Rung>,
+    pub(super) rungs: Vec<Candidate>,
     /// Candidates ruled out permanently, with the reasons.
     pub(super) not: Vec<String>,
     /// Id of the cluster.
@@ -106,17 +108,17 @@ pub(super) struct Rungs {
     /// Boot number of this process.
     pub(super) boot: u32,
     /// Descriptors by which devices wake the reactor.
-    pub(super) waiting: Arc<Waiting>,
+    pub(super) waiting: Arc<DeviceWakeup>,
     /// Index of the candidate in use.
     pub(super) at: usize,
     /// Number of devices started by this process.
-    pub(super) climbs: u32,
+    pub(super) devices_started: u32,
 }
 
 /// A device, its description, and the intervals at which undecided slots are repeated.
 type Found = (Box<dyn Device + Send>, String, Pace);
 
-impl Rungs {
+impl Candidates {
     /// Gives up the candidate in use. If the device was removed from outside, this could happen
     /// again, so the candidate is ruled out; if its interface disappeared, the candidate is tried
     /// again once that is back.
@@ -137,7 +139,7 @@ impl Rungs {
     fn try_rung(&mut self, at: usize) -> Result<Found, String> {
         let name = self.rungs[at].to_string();
         match &mut self.rungs[at] {
-            Rung::Kernel { interface, hooks, hook } => {
+            Candidate::Kernel { interface, hooks, hook } => {
                 let place = Place::at(interface, self.cluster)?;
                 let kernel = Kernel::open(&place, interface, hooks).map_err(text)?;
                 *hook = Some(kernel.hook());
@@ -146,11 +148,11 @@ impl Rungs {
                 let name = format!("{name}, by {kernel}");
                 Ok((Box::new(kernel), name, pace))
             }
-            Rung::Box(one, way) => {
+            Candidate::Box(one, way) => {
                 let device = way.start(one, self.cluster, &self.waiting)?;
                 Ok((Box::new(device), name, Pace::default()))
             }
-            Rung::Packet(interface) => {
+            Candidate::Packet(interface) => {
                 let place = Place::at(interface, self.cluster)?;
                 let groups = [place.all, place.decisions].map(|group| Mac(group.mac));
                 let told = place.for_thread(Form::Raw);
@@ -158,7 +160,7 @@ impl Rungs {
                 wire.claim(told.group).map_err(text)?;
                 self.thread(told, wire, name)
             }
-            Rung::Udp(udp) => {
+            Candidate::Udp(udp) => {
                 let (told, wire) = udp.open(self.cluster).map_err(text)?;
                 self.thread(told, wire, name)
             }
@@ -177,23 +179,23 @@ impl Rungs {
 
     /// Returns the device with its driver. Every device has a boot number of its own, one of 256
     /// per process.
-    fn lent(&mut self, (device, name, pace): Found, not: &[String]) -> Lent {
-        self.climbs += 1;
+    fn lent(&mut self, (device, name, pace): Found, not: &[String]) -> AttachedDevice {
+        self.devices_started += 1;
         let settings = OwnerSettings {
             owner_boot: self.boot.max(1),
-            device_boot: (self.boot << 8 | self.climbs & 0xff).max(1),
+            device_boot: (self.boot << 8 | self.devices_started & 0xff).max(1),
             window: WINDOW,
             pace,
         };
         let owner = Owner::new(settings, device.shape());
         let words = std::iter::once(&name).chain(&self.not).chain(not);
         let words: Vec<&str> = words.map(String::as_str).collect();
-        Lent { kind: self.rungs[self.at].kind(), name: words.join("; "), device, owner }
+        AttachedDevice { kind: self.rungs[self.at].kind(), name: words.join("; "), device, owner }
     }
 }
 
-impl Ladder for Rungs {
-    fn climb(&mut self, lost: Option<&str>) -> Result<Lent, String> {
+impl DeviceSource for Candidates {
+    fn open_device(&mut self, lost: Option<&str>) -> Result<AttachedDevice, String> {
         if let Some(why) = lost {
             self.leave(why);
         }
@@ -226,20 +228,20 @@ mod tests {
 
     const NONE: &str = "quorate-none";
 
-    fn rungs(rungs: Vec<Rung>) -> Rungs {
-        Rungs {
+    fn rungs(rungs: Vec<Candidate>) -> Candidates {
+        Candidates {
             rungs,
             not: Vec::new(),
             cluster: 7,
             boot: 3,
-            waiting: Arc::new(Waiting::new(Shared::new(16).unwrap()).unwrap()),
+            waiting: Arc::new(DeviceWakeup::new(Shared::new(16).unwrap()).unwrap()),
             at: 0,
-            climbs: 0,
+            devices_started: 0,
         }
     }
 
-    fn kernel() -> Rung {
-        Rung::Kernel {
+    fn kernel() -> Candidate {
+        Candidate::Kernel {
             interface: NONE.to_owned(),
             hooks: vec![Hook::Native, Hook::Traffic],
             hook: Some(Hook::Native),
@@ -249,9 +251,10 @@ mod tests {
     #[test]
     fn the_first_that_is_possible_is_taken_and_says_why() {
         let at = "127.0.0.1:0".parse().unwrap();
-        let udp = ByUdp::bind(at, &Members::default()).unwrap();
-        let mut rungs = rungs(vec![kernel(), Rung::Packet(NONE.to_owned()), Rung::Udp(udp)]);
-        let lent = rungs.climb(None).unwrap();
+        let udp = UdpCandidate::bind(at, &Members::default()).unwrap();
+        let mut rungs =
+            rungs(vec![kernel(), Candidate::Packet(NONE.to_owned()), Candidate::Udp(udp)]);
+        let lent = rungs.open_device(None).unwrap();
         assert!(lent.name.starts_with("thread, by datagrams"), "{}", lent.name);
         for passed in ["; not in the kernel", "; not thread, by raw frames"] {
             assert!(lent.name.contains(passed), "{}", lent.name);
@@ -260,7 +263,7 @@ mod tests {
         drop(lent);
         // No process can remove a datagram device from outside; if that happened, the candidate
         // would be ruled out.
-        let none = rungs.climb(Some("taken")).map(|lent| lent.name).unwrap_err();
+        let none = rungs.open_device(Some("taken")).map(|lent| lent.name).unwrap_err();
         assert!(none.contains("no more thread, by datagrams"), "{none}");
         assert!(none.contains("not in the kernel"), "{none}");
         assert!(first > 0);
@@ -270,11 +273,11 @@ mod tests {
     fn devices_of_one_process_have_boots_of_their_own() {
         let at = || {
             let at = "127.0.0.1:0".parse().unwrap();
-            Rung::Udp(ByUdp::bind(at, &Members::default()).unwrap())
+            Candidate::Udp(UdpCandidate::bind(at, &Members::default()).unwrap())
         };
         let mut rungs = rungs(vec![at(), at()]);
         let boots = [None, Some("taken")].map(|lost| {
-            let lent = rungs.climb(lost).unwrap();
+            let lent = rungs.open_device(lost).unwrap();
             lent.owner.device_boot()
         });
         assert_ne!(boots[0], boots[1]);
@@ -285,7 +288,7 @@ mod tests {
     fn what_an_interface_took_with_it_is_tried_again() {
         let mut rungs = rungs(vec![kernel()]);
         for _ in 0..2 {
-            assert!(rungs.climb(Some("the interface is gone")).is_err());
+            assert!(rungs.open_device(Some("the interface is gone")).is_err());
             assert_eq!((rungs.rungs.len(), rungs.not.len()), (1, 0));
         }
     }
@@ -294,7 +297,7 @@ mod tests {
     fn a_hook_that_was_taken_away_is_passed_over() {
         let mut rung = kernel();
         assert!(rung.leave_hook());
-        let Rung::Kernel { hooks, hook, .. } = &mut rung else { panic!("{rung}") };
+        let Candidate::Kernel { hooks, hook, .. } = &mut rung else { panic!("{rung}") };
         assert_eq!(hooks[..], [Hook::Traffic]);
         *hook = Some(Hook::Traffic);
         assert!(!rung.leave_hook());

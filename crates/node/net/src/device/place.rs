@@ -3,12 +3,12 @@
 
 use quorate_device::xdp::Settings;
 use quorate_offload::{Address, Form, Routes, Setup, header::HEADER_BYTES, link::stations};
-use quorate_packets::ethernet::{Raw, raw::Hears};
+use quorate_packets::ethernet::{Raw, raw::ReceiveFilter};
 
-use super::{CELLS, ROOM_BYTES, TAP_FRAMES, group_of};
+use super::{CELLS, PAYLOAD_BYTES_MAX, TAP_FRAMES, group_of};
 
 /// Bytes of a frame without the Ethernet header: the shim, the header and the payload.
-const FRAME_BYTES: usize = 4 + HEADER_BYTES + ROOM_BYTES;
+const FRAME_BYTES: usize = 4 + HEADER_BYTES + PAYLOAD_BYTES_MAX;
 /// Bytes of the queue from a kernel device to the reactor: values of several milliseconds.
 const TAP_BYTES: u32 = 1 << 22;
 /// Driver of interface pairs, as used by containers.
@@ -37,14 +37,14 @@ pub(super) struct Sight {
     /// cooperates, and VLAN tags travel outside frames.
     pub(super) is_pair: bool,
     /// VLAN tags are removed before XDP, which would then accept frames of any VLAN.
-    pub(super) takes_tags: bool,
+    pub(super) strips_tags: bool,
 }
 
 impl Place {
     /// Returns the location at an interface, if its frames are large enough.
     pub(super) fn at(interface: &str, cluster: u128) -> Result<Self, String> {
-        let raw =
-            Raw::open(interface, Hears::Nothing, None).map_err(|failed| failed.to_string())?;
+        let raw = Raw::open(interface, ReceiveFilter::Nothing, None)
+            .map_err(|failed| failed.to_string())?;
         let mtu = raw.mtu();
         if mtu < FRAME_BYTES {
             return Err(format!(
@@ -56,7 +56,7 @@ impl Place {
             cluster,
             Sight {
                 is_pair: raw.driver().as_deref() == Some(PAIRS),
-                takes_tags: raw.takes_tags().unwrap_or(true),
+                strips_tags: raw.takes_tags().unwrap_or(true),
             },
         ))
     }
@@ -83,7 +83,7 @@ impl Place {
         quorate_device::Settings {
             group: self.group,
             cells: CELLS,
-            room: ROOM_BYTES,
+            room: PAYLOAD_BYTES_MAX,
             form,
             own: self.own,
             all_hosts: self.all,
@@ -97,7 +97,7 @@ impl Place {
         let thread = self.for_thread(Form::Raw);
         let setup = Setup {
             group: self.group,
-            room: ROOM_BYTES,
+            room: PAYLOAD_BYTES_MAX,
             own: self.own,
             heard: self.all.mac,
             owner: thread.owner(),
@@ -114,7 +114,7 @@ impl Place {
 
 /// Returns whether an interface of this name exists.
 pub(super) fn is_interface(name: &str) -> bool {
-    Raw::open(name, Hears::Nothing, None).is_ok()
+    Raw::open(name, ReceiveFilter::Nothing, None).is_ok()
 }
 
 #[cfg(test)]
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     const MAC: [u8; 6] = [2, 0, 0, 0, 0, 7];
-    const PLAIN: Sight = Sight { is_pair: false, takes_tags: false };
+    const PLAIN: Sight = Sight { is_pair: false, strips_tags: false };
 
     #[test]
     fn clusters_have_groups_of_stations_of_their_own() {

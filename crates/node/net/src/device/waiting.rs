@@ -11,12 +11,12 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use crate::handle::Shared;
 
 /// Readable while the current device has frames for the reactor.
-pub(crate) struct Waiting {
+pub(crate) struct DeviceWakeup {
     epoll: OwnedFd,
     alarm: Arc<dyn Fn() + Send + Sync>,
 }
 
-impl Waiting {
+impl DeviceWakeup {
     pub(super) fn new(shared: Arc<Shared>) -> io::Result<Self> {
         Ok(Self {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
@@ -36,13 +36,13 @@ impl Waiting {
     }
 }
 
-impl AsFd for Waiting {
+impl AsFd for DeviceWakeup {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 }
 
-impl std::fmt::Debug for Waiting {
+impl std::fmt::Debug for DeviceWakeup {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         to.debug_struct("Waiting").finish_non_exhaustive()
     }

@@ -4,12 +4,12 @@ use quorate_core::dice::Dice;
 
 /// Random selection of the datagrams to drop.
 #[derive(Debug)]
-pub(crate) struct Losing {
+pub(crate) struct SimulatedLoss {
     of_10000: u64,
     dice: Dice,
 }
 
-impl Losing {
+impl SimulatedLoss {
     /// Drops `of_10000` of 10 000 datagrams; 0 drops none.
     pub(crate) fn new(of_10000: u32, dice: Dice) -> Self {
         Self { of_10000: of_10000.into(), dice }
@@ -28,7 +28,7 @@ mod tests {
     #[test]
     fn as_many_are_lost_as_was_said() {
         let lost = |of_10000| {
-            let mut losing = Losing::new(of_10000, Dice::new(7));
+            let mut losing = SimulatedLoss::new(of_10000, Dice::new(7));
             (0..100_000).filter(|_| losing.next()).count()
         };
         assert_eq!(lost(0), 0);

@@ -19,7 +19,7 @@ use quorate_packets::ethernet::Mode;
 use quorate_packets::plane::{
     Carrier, Event, Packets, Reach, Settings, introduction,
     link::Link,
-    packets::{FRAME_BYTES_MAX, Left},
+    packets::{FRAME_BYTES_MAX, SendOutcome},
 };
 use quorate_packets::{
     counted::{Counted, Reason},
@@ -38,12 +38,12 @@ use super::{
 };
 use crate::{
     identity::Identity,
-    sources::{Hears, Sources, Token},
+    sources::{DatagramSocket, Sources, Token},
     stats::Stats,
 };
 
 /// Datagrams of this node, and the peers reached by them.
-pub(crate) struct PacketSide {
+pub(crate) struct PacketPlane {
     plane: Packets,
     sockets: Sockets,
     token: Token,
@@ -57,7 +57,7 @@ pub(crate) struct PacketSide {
     now: Time,
 }
 
-impl fmt::Debug for PacketSide {
+impl fmt::Debug for PacketPlane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PacketSide")
             .field("sockets", &self.sockets)
@@ -66,7 +66,7 @@ impl fmt::Debug for PacketSide {
     }
 }
 
-impl PacketSide {
+impl PacketPlane {
     /// Creates the plane over these sockets, for this node.
     pub(crate) fn new(
         sockets: Sockets,
@@ -106,9 +106,9 @@ impl PacketSide {
     }
 
     /// Registers a connected peer. Returns the introduction to send to it.
-    pub(crate) fn meet(&mut self, peer: Member, now: Time) -> Option<Said> {
+    pub(crate) fn meet(&mut self, peer: Member, now: Time) -> Option<OwnedIntroduction> {
         let introduction = self.plane.meet(peer, now)?;
-        Some(Said {
+        Some(OwnedIntroduction {
             introduction,
             address: self.sockets.wire.address(),
             key: self.plane.keys().newest(),
@@ -136,7 +136,7 @@ impl PacketSide {
             let side = if newest == 0 { "only the peer has" } else { "the peer has none" };
             return Err(format!("--plane-key is not the same on all nodes: {side}"));
         }
-        let introduction = introduction::heard(peer, boot, said).ok_or_else(|| {
+        let introduction = introduction::decode(peer, boot, said).ok_or_else(|| {
             format!("its datagrams are of boot {}, its connection is of {boot}", said.boot)
         })?;
         self.places.insert(peer.node, place);
@@ -226,7 +226,12 @@ impl PacketSide {
     // Datagrams.
 
     /// Processes the datagrams that arrived at a socket.
-    pub(crate) fn receive(&mut self, hears: Hears, now: Time, stats: &mut Stats) -> io::Result<()> {
+    pub(crate) fn receive(
+        &mut self,
+        hears: DatagramSocket,
+        now: Time,
+        stats: &mut Stats,
+    ) -> io::Result<()> {
         let Self { plane, sockets, .. } = self;
         let Sockets { wire, losing, instead, .. } = sockets;
         let before = wire.frames();
@@ -282,28 +287,28 @@ impl PacketSide {
                 To::Node(node) => places.get(&node).copied(),
             };
             let Some(place) = place else {
-                return Left::All;
+                return SendOutcome::All;
             };
             stats.calls_datagram_write += 1;
             *sent_bytes += outgoing.bytes.len() as u64;
             stats.datagrams_out += outgoing.bytes.len().div_ceil(outgoing.segment_bytes) as u64;
             match sockets.wire.send(place, outgoing.bytes, outgoing.segment_bytes) {
-                Ok(Sent::All) => Left::All,
+                Ok(Sent::All) => SendOutcome::All,
                 Ok(Sent::Dropped(count)) => {
                     stats.datagrams_dropped += count as u64;
-                    Left::Dropped
+                    SendOutcome::Dropped
                 }
                 Ok(Sent::Blocked(count)) => {
                     stats.datagrams_blocked += 1;
                     blocked = true;
-                    Left::Blocked(count)
+                    SendOutcome::Blocked(count)
                 }
                 // A datagram that is too long for the path or has no route is lost: probes then
                 // show that nothing arrives.
-                Ok(Sent::TooLong) => Left::Dropped,
+                Ok(Sent::TooLong) => SendOutcome::Dropped,
                 Err(error) => {
                     failed = Some(error);
-                    Left::Dropped
+                    SendOutcome::Dropped
                 }
             }
         });
@@ -436,16 +441,16 @@ fn refused<R: Reason>(out: &mut String, (what, help): (&str, &str), refusals: &C
 
 /// Introduction of this node's datagrams, in owned form.
 #[derive(Clone, Debug)]
-pub(crate) struct Said {
+pub(crate) struct OwnedIntroduction {
     introduction: Introduction,
     address: String,
     key: KeyId,
 }
 
-impl Said {
+impl OwnedIntroduction {
     /// Returns the introduction as the contents of a frame.
     pub(crate) fn frame(&self) -> Datagrams<'_> {
-        introduction::said(&self.introduction, &self.address, self.key)
+        introduction::encode(&self.introduction, &self.address, self.key)
     }
 }
 

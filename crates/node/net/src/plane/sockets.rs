@@ -21,7 +21,7 @@ use thiserror::Error;
 
 use super::{
     keys::KeyFile,
-    losing::Losing,
+    losing::SimulatedLoss,
     wanted::{Frames, GROUP_ADDRESS, GROUP_ADDRESS_V6, Wanted},
     wire::Wire,
 };
@@ -54,7 +54,7 @@ pub struct Sockets {
     /// The datagram keys, if there are any.
     pub(crate) keys: Option<KeyFile>,
     /// Simulated loss of received datagrams.
-    pub(crate) losing: Losing,
+    pub(crate) losing: SimulatedLoss,
     /// Frames to all peers are passed from node to node ([chain-1]).
     pub(crate) chain: bool,
     /// The transport is chosen while the node runs ([plane-3]).
@@ -144,7 +144,7 @@ impl Sockets {
         if interface.is_none() && matches!(wanted.way, Way::Multicast | Way::Ethernet) {
             return Err(Refused::NoInterface(name, peers));
         }
-        let losing = Losing::new(wanted.lost_of_10000, Dice::new(u64::from(peers.port())));
+        let losing = SimulatedLoss::new(wanted.lost_of_10000, Dice::new(u64::from(peers.port())));
         let receive_bytes = wanted.receive_bytes.unwrap_or(RECEIVE_BYTES);
         let mut instead = None;
         if let (Way::Ethernet, Some(interface)) = (wanted.way, interface) {

@@ -10,7 +10,7 @@ use quorate_packets::socket::{BATCH, Sent, Udp};
 
 use crate::{
     poller::Interest,
-    sources::{Hears, Source, Sources, Token},
+    sources::{DatagramSocket, Source, Sources, Token},
 };
 
 /// Maximum number of receive calls per socket and turn; each receives several datagrams.
@@ -53,15 +53,15 @@ impl Wire {
         match self {
             Self::Udp { one, group } => {
                 if let Some((group, _)) = group {
-                    sources.add(group, hears(Hears::Group), Interest::READ)?;
+                    sources.add(group, hears(DatagramSocket::Group), Interest::READ)?;
                 }
-                sources.add(one, hears(Hears::One), Interest::READ)
+                sources.add(one, hears(DatagramSocket::One), Interest::READ)
             }
             Self::Ethernet(socket) => {
                 for more in socket.more_sockets() {
-                    sources.add(more, hears(Hears::One), Interest::READ)?;
+                    sources.add(more, hears(DatagramSocket::One), Interest::READ)?;
                 }
-                sources.add(socket, hears(Hears::One), Interest::READ)
+                sources.add(socket, hears(DatagramSocket::One), Interest::READ)
             }
         }
     }
@@ -143,7 +143,7 @@ impl Wire {
     /// Receives the datagrams that arrived at a socket, up to a limit.
     pub(crate) fn receive(
         &mut self,
-        hears: Hears,
+        hears: DatagramSocket,
         mut take: impl FnMut(&[u8]),
     ) -> io::Result<Taken> {
         let mut taken = Taken::default();
@@ -152,7 +152,7 @@ impl Wire {
             let (count, usual) = match self {
                 Self::Udp { one, group } => {
                     let socket = match (hears, group) {
-                        (Hears::Group, Some((group, _))) => group,
+                        (DatagramSocket::Group, Some((group, _))) => group,
                         _ => one,
                     };
                     (socket.receive(|_, datagram| take(datagram))?, BATCH)

@@ -127,7 +127,7 @@ impl Inbox {
             if let Moved::Some(count) = moved {
                 body.came(count);
             }
-            self.took_all = body.room() == 0;
+            self.took_all = body.free_bytes() == 0;
             return moved;
         }
         let limit = if self.after_long { limit.min(BETWEEN_BYTES) } else { limit };

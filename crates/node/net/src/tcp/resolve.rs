@@ -4,7 +4,7 @@ use std::{net::ToSocketAddrs, sync::Arc};
 
 use quorate_core::node_id::NodeId;
 
-use crate::handle::{News, Resolved, Shared};
+use crate::handle::{Notification, Resolved, Shared};
 
 /// Looks a name up in a thread of its own; the result arrives in the reactor's mailbox.
 pub(crate) fn resolve(node: NodeId, name: String, shared: Arc<Shared>) {
@@ -14,10 +14,10 @@ pub(crate) fn resolve(node: NodeId, name: String, shared: Arc<Shared>) {
             Ok(addresses) => Ok(addresses.collect()),
             Err(error) => Err(format!("cannot look up {name}: {error}")),
         };
-        worker.tell(News::Resolved(Resolved { node, name, addresses }));
+        worker.tell(Notification::Resolved(Resolved { node, name, addresses }));
     });
     if let Err(error) = spawned {
         let addresses = Err(format!("cannot start a thread to look a name up: {error}"));
-        shared.tell(News::Resolved(Resolved { node, name: wanted, addresses }));
+        shared.tell(Notification::Resolved(Resolved { node, name: wanted, addresses }));
     }
 }

@@ -9,7 +9,7 @@ use std::{
     os::fd::AsFd,
 };
 
-use quorate_tls::session::{Session, Taken};
+use quorate_tls::session::{ReadOutcome, Session};
 use rustix::{
     buffer::spare_capacity,
     io::Errno,
@@ -57,18 +57,18 @@ pub(super) fn read(fd: &impl AsFd, session: &mut Session, into: &mut [u8]) -> Mo
         // The handshake may have output, and so may its failure.
         let flushed = flush(fd, session);
         match (taken, flushed) {
-            (Taken::Some(count), _) => return Moved::Some(count),
-            (Taken::Ended, _) => return Moved::Ended(None),
-            (Taken::Failed, _) => return Moved::Ended(Some(Errno::PROTO)),
-            (Taken::NeedsMore, Moved::Ended(why)) => return Moved::Ended(why),
-            (Taken::NeedsMore, _) if read => return Moved::Blocked,
-            (Taken::NeedsMore, _) => {}
+            (ReadOutcome::Some(count), _) => return Moved::Some(count),
+            (ReadOutcome::Ended, _) => return Moved::Ended(None),
+            (ReadOutcome::Failed, _) => return Moved::Ended(Some(Errno::PROTO)),
+            (ReadOutcome::NeedsMore, Moved::Ended(why)) => return Moved::Ended(why),
+            (ReadOutcome::NeedsMore, _) if read => return Moved::Blocked,
+            (ReadOutcome::NeedsMore, _) => {}
         }
-        match recv(fd, spare_capacity(session.room()), RecvFlags::empty()) {
+        match recv(fd, spare_capacity(session.input_buffer()), RecvFlags::empty()) {
             Ok((0, _)) => return Moved::Ended(None),
             Ok(_) => read = true,
             Err(error) => {
-                session.rest();
+                session.release_buffers();
                 return match error {
                     Errno::AGAIN | Errno::INTR => Moved::Blocked,
                     error => Moved::Ended(Some(error)),

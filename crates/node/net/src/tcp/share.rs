@@ -68,7 +68,7 @@ impl Share {
     }
 
     /// Records that these bytes were sent.
-    pub(crate) fn took(&mut self, bytes: usize, now: Time) {
+    pub(crate) fn record_sent(&mut self, bytes: usize, now: Time) {
         let left = self.bucket.level(now);
         self.bucket.take(bytes.min(left), now);
     }
@@ -94,7 +94,7 @@ mod tests {
                 now,
             );
             let room = share.room(now);
-            share.took(room, now);
+            share.record_sent(room, now);
             sent += if ms > (seconds - 1) * 1000 { room as u64 } else { 0 };
         }
         sent
@@ -121,7 +121,7 @@ mod tests {
         let (mut sent, mut writes) = (0, 0);
         while now < Time(10_000_000) {
             let room = share.room(now);
-            share.took(room, now);
+            share.record_sent(room, now);
             sent += room as u64;
             writes += 1;
             assert!(share.due() > now);

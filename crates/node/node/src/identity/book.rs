@@ -61,7 +61,7 @@ impl AddressBook {
     }
 
     /// Returns whether the contents are equal, regardless of the slot.
-    pub fn says_same(&self, other: &Self) -> bool {
+    pub fn has_same_contents(&self, other: &Self) -> bool {
         (&self.peers, &self.removed) == (&other.peers, &other.removed)
     }
 
@@ -194,8 +194,8 @@ mod tests {
             removed: [2, 3, 9].map(NodeId).into(),
         };
         assert_eq!(next, expected);
-        assert!(!next.says_same(&book()));
-        assert!(next.says_same(&next.followed_by(&next.table(), Slot(99))));
+        assert!(!next.has_same_contents(&book()));
+        assert!(next.has_same_contents(&next.followed_by(&next.table(), Slot(99))));
     }
 
     #[test]

@@ -66,7 +66,7 @@ pub(crate) struct Connection {
 #[derive(Debug)]
 enum State {
     /// The client has not sent a hello yet.
-    Strange,
+    AwaitingHello,
     /// Ready for a request.
     Idle {
         /// The connection's piece was ended elsewhere. Data that the client sent before it learned
@@ -113,7 +113,7 @@ impl Connection {
         Self {
             id,
             login: Box::new(Login::new(who)),
-            state: State::Strange,
+            state: State::AwaitingHello,
             output: Output::default(),
             data_left: 0,
             in_bulk: false,
@@ -143,7 +143,7 @@ impl Connection {
     /// may wait indefinitely.
     pub(crate) fn is_busy(&self) -> bool {
         match &self.state {
-            State::Strange | State::Idle { .. } => false,
+            State::AwaitingHello | State::Idle { .. } => false,
             State::Checking(..) | State::Asked(..) | State::Listing(_) => true,
             State::Writing(writing) => writing.closing.is_some(),
             State::Reading(reading) => !reading.is_waiting(),
@@ -223,7 +223,7 @@ impl Connection {
         match &self.state {
             State::Reading(reading) => !reading.is_waiting(),
             State::Listing(_) => true,
-            State::Strange
+            State::AwaitingHello
             | State::Idle { .. }
             | State::Checking(..)
             | State::Asked(..)
@@ -290,8 +290,8 @@ impl Connection {
 
     /// Ends all requests of a client that disconnected or is no longer read.
     pub(crate) fn let_go(&mut self, cx: &mut Cx<'_>) {
-        match std::mem::replace(&mut self.state, State::Strange) {
-            State::Strange | State::Idle { .. } | State::Listing(_) => {}
+        match std::mem::replace(&mut self.state, State::AwaitingHello) {
+            State::AwaitingHello | State::Idle { .. } | State::Listing(_) => {}
             State::Checking(ticket, _) => cx.shared.desk.forget(ticket),
             State::Asked(tag, Asked::Open) => cx.leave(tag, Owner::Opening),
             State::Asked(tag, _) => cx.forget(tag),

@@ -1,17 +1,17 @@
 //! The front for all clients of byte streams.
 
-use quorate_access::{Checker, Desk};
+use quorate_access::{Checker, PendingChecks};
 use quorate_core::value::StreamName;
 use quorate_replica::{
     front::{Completion, ConnectionId, Endpoints, Front, Intake, Refused, Requests},
     stream_front::{StreamEvent, StreamTag},
 };
-use quorate_stream::Done;
+use quorate_stream::StreamOutcome;
 use rustc_hash::FxHashMap;
 
 use crate::streams::{
     client::Client,
-    patient::Patient,
+    patient::WaitingConnections,
     shared::{Cx, Owner, Shared},
 };
 
@@ -20,14 +20,14 @@ use crate::streams::{
 pub struct StreamFront {
     connections: FxHashMap<ConnectionId, Client>,
     shared: Shared,
-    patient: Patient,
+    patient: WaitingConnections,
 }
 
 impl StreamFront {
     /// Sets the password checker.
     #[must_use]
     pub fn with_checker(mut self, checker: Box<dyn Checker + Send>) -> Self {
-        self.shared.desk = Desk::new(checker);
+        self.shared.desk = PendingChecks::new(checker);
         self
     }
 
@@ -57,7 +57,7 @@ impl StreamFront {
                 });
             }
             Owner::Opening => {
-                if let StreamEvent::Done(_, Done::Opened { stream, .. }) = event {
+                if let StreamEvent::Done(_, StreamOutcome::Opened { stream, .. }) = event {
                     self.abandon(stream, requests);
                 }
             }

@@ -7,7 +7,7 @@ use quorate_replica::front::{ConnectionId, Endpoints, Patience, Requests};
 
 /// Waiting connections.
 #[derive(Debug, Default)]
-pub(crate) struct Patient {
+pub(crate) struct WaitingConnections {
     waiting: BTreeMap<ConnectionId, Waiting>,
     patience: Patience,
 }
@@ -20,7 +20,7 @@ pub(crate) struct Waiting {
     pub(crate) ended: bool,
 }
 
-impl Patient {
+impl WaitingConnections {
     /// Returns whether a new connection has to wait.
     pub(crate) fn is_needed(&mut self, requests: &dyn Requests) -> bool {
         requests.users().is_none() && !self.is_over(requests)

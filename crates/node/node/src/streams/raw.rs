@@ -11,7 +11,7 @@ use quorate_replica::{
     front::{ConnectionId, Failure},
     stream_front::{StreamEvent, StreamTag},
 };
-use quorate_stream::{Denied, Done, How, Name, Writer};
+use quorate_stream::{Denied, Name, OpenMode, StreamOutcome, Writer};
 
 use crate::streams::{
     access::Login,
@@ -91,7 +91,7 @@ impl Raw {
         let client = u128::from(self.id.0 & u64::from(u32::MAX));
         let writer = u128::from(own) << 96 | moment << 32 | client;
         cx.ask(Owner::Connection(self.id), |streams, tag| {
-            streams.open(tag, &name, How::Create, Writer(writer))
+            streams.open(tag, &name, OpenMode::Create, Writer(writer))
         })
     }
 
@@ -159,7 +159,7 @@ impl Raw {
 
     fn opened(&mut self, event: StreamEvent<'_>, cx: &mut Cx<'_>) {
         match event {
-            StreamEvent::Done(_, Done::Opened { stream, at }) => {
+            StreamEvent::Done(_, StreamOutcome::Opened { stream, at }) => {
                 cx.shared.pieces.insert(stream, self.id);
                 (self.durable, self.told) = (at, at);
                 self.step = Step::Writing { piece: stream, full: false };
@@ -178,7 +178,7 @@ impl Raw {
     fn closed(&mut self, piece: StreamName, event: StreamEvent<'_>, cx: &mut Cx<'_>) {
         cx.shared.pieces.remove(&piece);
         self.step = match event {
-            StreamEvent::Done(_, Done::Closed { at }) => {
+            StreamEvent::Done(_, StreamOutcome::Closed { at }) => {
                 self.durable = self.durable.max(at);
                 Step::Over
             }
@@ -358,7 +358,7 @@ fn next_number(own: u32, cx: &mut Cx<'_>) -> Result<u64, Failure> {
         true
     });
     // Other streams may be requested but not exist yet.
-    let number = next.max(cx.shared.raw_behind);
-    cx.shared.raw_behind = number + 1;
+    let number = next.max(cx.shared.next_raw_number);
+    cx.shared.next_raw_number = number + 1;
     Ok(number)
 }

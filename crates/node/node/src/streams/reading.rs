@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use quorate_log::disk::Blocks;
 use quorate_replica::stream_front::StreamTag;
-use quorate_stream::{Info, Name, table::Nowhere};
+use quorate_stream::{Name, StreamInfo, table::LocateError};
 
 use crate::streams::refusal::Refusal;
 
@@ -69,7 +69,7 @@ pub(crate) enum Next {
 
 /// Purpose of an answer from the replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum For {
+pub(crate) enum AnswerPurpose {
     Look,
     Wait,
     /// The read with this index; 0 is the next to send.
@@ -117,20 +117,20 @@ impl Reading {
     }
 
     /// Returns the purpose of this answer, if it is for this read.
-    pub(crate) fn asked(&self, tag: StreamTag) -> Option<For> {
+    pub(crate) fn asked(&self, tag: StreamTag) -> Option<AnswerPurpose> {
         match self.step {
-            Step::Looking(looking) if looking == tag => Some(For::Look),
-            Step::Waiting(waiting) if waiting == tag => Some(For::Wait),
+            Step::Looking(looking) if looking == tag => Some(AnswerPurpose::Look),
+            Step::Waiting(waiting) if waiting == tag => Some(AnswerPurpose::Wait),
             _ => {
                 let mut fetches = self.fetches.iter();
-                fetches.position(|fetch| fetch.tag == tag).map(For::Fetch)
+                fetches.position(|fetch| fetch.tag == tag).map(AnswerPurpose::Fetch)
             }
         }
     }
 
     /// Starts reading once the table is up to date. A read that does not follow ends at the current
     /// end of the stream, so that it terminates despite concurrent writes.
-    pub(crate) fn begin(&mut self, info: Option<&Info>) -> Result<(), Refusal> {
+    pub(crate) fn begin(&mut self, info: Option<&StreamInfo>) -> Result<(), Refusal> {
         let info = info.ok_or_else(Refusal::unknown)?;
         self.id = info.id;
         if !self.follow {
@@ -140,7 +140,7 @@ impl Reading {
     }
 
     /// Returns the next action; `room` is the space for further bytes.
-    pub(crate) fn next(&self, info: Option<&Info>, room: usize) -> Next {
+    pub(crate) fn next(&self, info: Option<&StreamInfo>, room: usize) -> Next {
         let Some(info) = info.filter(|info| self.is_of(info)) else {
             return Next::Refuse(Refusal::replaced());
         };
@@ -211,9 +211,9 @@ impl Reading {
     }
 
     /// Handles a read that found no bytes.
-    pub(crate) fn nowhere(&self, nowhere: Nowhere) -> Next {
+    pub(crate) fn nowhere(&self, nowhere: LocateError) -> Next {
         match nowhere {
-            Nowhere::BehindEnd { end, finished } if end == self.position => {
+            LocateError::BehindEnd { end, finished } if end == self.position => {
                 self.at_end(end, finished)
             }
             _ => Next::Refuse(nowhere.into()),
@@ -222,7 +222,7 @@ impl Reading {
 
     /// Returns whether the bytes belong to the requested stream, and not to a later one of the same
     /// name.
-    pub(crate) const fn is_of(&self, info: &Info) -> bool {
+    pub(crate) const fn is_of(&self, info: &StreamInfo) -> bool {
         info.id == self.id
     }
 
@@ -243,8 +243,8 @@ mod tests {
 
     use super::*;
 
-    fn info(start: u64, end: u64, finished: bool) -> Info {
-        Info {
+    fn info(start: u64, end: u64, finished: bool) -> StreamInfo {
+        StreamInfo {
             name: "s".parse().unwrap(),
             id: 7,
             finished,
@@ -284,12 +284,13 @@ mod tests {
             let next = reading(from, to, follow).next(Some(&now), 64);
             assert_eq!(next, expected, "from {from} to {to}, follow {follow}, {now:?}");
         }
-        let refused = |reading: Reading, now: Option<Info>| match reading.next(now.as_ref(), 64) {
-            Next::Refuse(refusal) => refusal,
-            other => panic!("{other:?}"),
-        };
+        let refused =
+            |reading: Reading, now: Option<StreamInfo>| match reading.next(now.as_ref(), 64) {
+                Next::Refuse(refusal) => refusal,
+                other => panic!("{other:?}"),
+            };
         let now = info(10, 20, false);
-        let other = Info { id: 8, ..now.clone() };
+        let other = StreamInfo { id: 8, ..now.clone() };
         for (from, now, expected) in [
             (9, Some(now.clone()), Refusal::trimmed(10)),
             (21, Some(now.clone()), Refusal::behind_end(20)),
@@ -310,7 +311,7 @@ mod tests {
     }
 
     /// Requests as many bytes as there is space for.
-    fn ask(reading: &mut Reading, now: &Info, tags: &mut u64) -> Vec<(u64, usize)> {
+    fn ask(reading: &mut Reading, now: &StreamInfo, tags: &mut u64) -> Vec<(u64, usize)> {
         let mut asked = Vec::new();
         while let Next::Fetch { from, bytes } = reading.next(Some(now), usize::MAX) {
             *tags += 1;
@@ -336,7 +337,7 @@ mod tests {
         assert_eq!(reading.fetching() as u64, end - 7);
         assert_eq!(reading.next(Some(&now), MOST), Next::Send, "they have not come");
 
-        assert_eq!(reading.asked(StreamTag(3)), Some(For::Fetch(2)));
+        assert_eq!(reading.asked(StreamTag(3)), Some(AnswerPurpose::Fetch(2)));
         assert_eq!(reading.came(2, &bytes(MOST)), None);
         assert!(reading.next_bytes().is_none(), "others are before them");
         // The first read returns half of its bytes.
@@ -344,7 +345,7 @@ mod tests {
         reading.fetch_missing(0, StreamTag(9), MOST - 107);
         assert_eq!(reading.next_bytes(), Some((7, bytes(100))));
         assert!(reading.next_bytes().is_none());
-        assert_eq!(reading.asked(StreamTag(9)), Some(For::Fetch(0)));
+        assert_eq!(reading.asked(StreamTag(9)), Some(AnswerPurpose::Fetch(0)));
         assert_eq!(reading.came(0, &bytes(MOST - 107)), None);
         assert_eq!(reading.came(1, &bytes(MOST)), None);
         assert_eq!(reading.tags().collect::<Vec<_>>(), [StreamTag(4)]);

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use quorate_access::{NotChecked, Role};
 use quorate_replica::front::Failure;
-use quorate_stream::{BadName, Denied, table::Nowhere};
+use quorate_stream::{BadName, Denied, table::LocateError};
 use quorate_wire::streams::{Answer, Code, Malformed, VERSION};
 
 /// Contents of [`Answer::Error`].
@@ -127,12 +127,12 @@ impl From<BadName> for Refusal {
     }
 }
 
-impl From<Nowhere> for Refusal {
-    fn from(nowhere: Nowhere) -> Self {
+impl From<LocateError> for Refusal {
+    fn from(nowhere: LocateError) -> Self {
         match nowhere {
-            Nowhere::Unknown => Self::unknown(),
-            Nowhere::Trimmed { start } => Self::trimmed(start),
-            Nowhere::BehindEnd { end, .. } => Self::behind_end(end),
+            LocateError::Unknown => Self::unknown(),
+            LocateError::Trimmed { start } => Self::trimmed(start),
+            LocateError::BehindEnd { end, .. } => Self::behind_end(end),
         }
     }
 }
@@ -141,7 +141,7 @@ impl From<Denied> for Refusal {
     fn from(denied: Denied) -> Self {
         let (code, hint) = match denied {
             Denied::Unknown => return Self::unknown(),
-            Denied::BehindEnd { end } => return Self::behind_end(end),
+            Denied::PastEnd { end } => return Self::behind_end(end),
             Denied::Exists => (Code::Exists, "append to it, resume it, or choose another name"),
             Denied::Finished => (Code::Finished, "choose another name"),
             Denied::InUse => (

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use quorate_access::Desk;
+use quorate_access::PendingChecks;
 use quorate_core::value::StreamName;
 use quorate_replica::{
     front::{ConnectionId, Failure, Requests, Tag, Tags},
@@ -36,7 +36,7 @@ pub(crate) struct Shared {
     /// Writers that wait for space.
     pub(crate) full: RoundRobin<ConnectionId>,
     /// Next number for the stream of a raw connection, as far as this front has assigned numbers.
-    pub(crate) raw_behind: u64,
+    pub(crate) next_raw_number: u64,
     /// Number of requests of followers.
     waits: usize,
     /// Memory of all connections.
@@ -44,7 +44,7 @@ pub(crate) struct Shared {
     /// Requests refused since the start because the client lacked the role.
     pub(crate) forbidden: u64,
     /// Pending password checks.
-    pub(crate) desk: Desk<ConnectionId>,
+    pub(crate) desk: PendingChecks<ConnectionId>,
     /// Number of wrong passwords.
     pub(crate) wrong_passwords: u64,
 }

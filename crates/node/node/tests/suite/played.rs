@@ -21,8 +21,8 @@ use quorate_replica::{
     stream_front::{StreamEvent, StreamRequests, StreamTag},
 };
 use quorate_stream::{
-    Command, Denied, Done, How, Info, Name, Retention, Table, Writer,
-    table::{Located, Nowhere},
+    Command, Denied, Name, OpenMode, Retention, StreamInfo, StreamOutcome, Table, Writer,
+    table::{LocateError, Located},
 };
 
 /// First slot; slots are far above positions, so that they cannot be confused.
@@ -35,12 +35,12 @@ const OWN: NodeId = NodeId(1);
 /// A [`StreamEvent`] in owned form.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
-    Done(StreamTag, Done),
+    Done(StreamTag, StreamOutcome),
     Refused(StreamTag, Denied),
     Failed(StreamTag, Failure),
     Looked(StreamTag),
     Bytes(StreamTag, Blocks),
-    Nowhere(StreamTag, Nowhere),
+    Nowhere(StreamTag, LocateError),
     Durable(StreamName, u64),
     Ended(StreamName, u64),
 }
@@ -163,7 +163,7 @@ impl Played {
         self.pieces.iter().map(left).sum()
     }
 
-    pub(crate) fn info(&self, name: &str) -> Option<Info> {
+    pub(crate) fn info(&self, name: &str) -> Option<StreamInfo> {
         self.table.info(&name.parse().unwrap())
     }
 
@@ -200,33 +200,34 @@ impl Played {
     }
 
     /// Executes a command as another node would.
-    pub(crate) fn elsewhere(&mut self, command: &Command) -> Result<Done, Denied> {
+    pub(crate) fn elsewhere(&mut self, command: &Command) -> Result<StreamOutcome, Denied> {
         let done = self.execute(command);
         self.wake();
         done
     }
 
     /// Takes a stream over from another node.
-    pub(crate) fn take_over(&mut self, name: &str, writer: u128) -> Result<Done, Denied> {
+    pub(crate) fn take_over(&mut self, name: &str, writer: u128) -> Result<StreamOutcome, Denied> {
         let stream = StreamName { owner: NodeId(9), boot: 1, number: self.number };
         self.number += 1;
         self.elsewhere(&Command::Open {
             name: name.parse().unwrap(),
-            how: How::Takeover,
+            how: OpenMode::Takeover,
             writer: Writer(writer),
             stream,
             now_ms: 0,
         })
     }
 
-    fn execute(&mut self, command: &Command) -> Result<Done, Denied> {
+    fn execute(&mut self, command: &Command) -> Result<StreamOutcome, Denied> {
         self.slot += 1;
         let done = self.table.execute(Slot(self.slot), &command.encode());
         let closed = match command {
             Command::Close { stream, .. } => Some(*stream),
             _ => None,
         };
-        if let (Command::Open { name, .. }, Ok(Done::Opened { stream, .. })) = (command, &done)
+        if let (Command::Open { name, .. }, Ok(StreamOutcome::Opened { stream, .. })) =
+            (command, &done)
             && stream.owner == OWN
         {
             let piece = Piece { name: name.clone(), decided: 0 };
@@ -281,7 +282,7 @@ impl Played {
         self.waits.retain(|(tag, name, position)| {
             let nothing = matches!(
                 table.locate(name, *position),
-                Err(Nowhere::BehindEnd { finished: false, .. })
+                Err(LocateError::BehindEnd { finished: false, .. })
             );
             if !nothing {
                 events.push_back(Event::Looked(*tag));
@@ -300,7 +301,7 @@ impl StreamRequests for Played {
         &mut self,
         tag: StreamTag,
         name: &Name,
-        how: How,
+        how: OpenMode,
         writer: Writer,
     ) -> Result<(), Failure> {
         self.admit()?;
@@ -389,11 +390,11 @@ impl StreamRequests for Played {
         Ok(())
     }
 
-    fn info(&self, name: &Name) -> Option<Info> {
+    fn info(&self, name: &Name) -> Option<StreamInfo> {
         self.table.info(name)
     }
 
-    fn infos(&self, after: Option<&Name>, each: &mut dyn FnMut(Info) -> bool) {
+    fn infos(&self, after: Option<&Name>, each: &mut dyn FnMut(StreamInfo) -> bool) {
         let mut infos = self.table.infos(after);
         while infos.next().is_some_and(&mut *each) {}
     }

@@ -3,7 +3,7 @@
 use quorate_core::value::StreamName;
 use quorate_node::streams::StreamFront;
 use quorate_replica::front::{ConnectionId, Door, Failure, Front as _};
-use quorate_stream::{Command, How, Writer};
+use quorate_stream::{Command, OpenMode, Writer};
 
 use crate::{
     node::Node,
@@ -29,7 +29,7 @@ fn made_elsewhere(played: &mut Played, name: &str, number: u32) {
     let stream = StreamName { boot: 7, number, ..StreamName::default() };
     let open = Command::Open {
         name: name.parse().unwrap(),
-        how: How::Create,
+        how: OpenMode::Create,
         writer: Writer(u128::from(number)),
         stream,
         now_ms: 0,

@@ -5,7 +5,7 @@ use std::sync::mpsc::{TryRecvError, channel};
 
 use quorate::{Failure, NotDone, local};
 use quorate_replica::front::{Completion, Front as _};
-use quorate_testbed::asked::Asked;
+use quorate_testbed::asked::FakeReplica;
 
 /// [time-2] Deadlines follow the clock of the node that accepts the command, not the program's.
 #[test]
@@ -19,7 +19,7 @@ fn a_command_with_a_deadline_is_made_with_the_time_of_the_node() {
     };
     submit(|now_ms| (now_ms + 5).to_be_bytes().to_vec());
     submit(|_| vec![7; 11]);
-    let mut asked = Asked { wall_ms: 66, without_clock: true, ..Asked::taking(10) };
+    let mut asked = FakeReplica { wall_ms: 66, without_clock: true, ..FakeReplica::taking(10) };
     front.poll(&mut asked);
     assert!(asked.written.is_empty(), "[time-4] it waits for the group's clock");
     (asked.wall_ms, asked.without_clock) = (77, false);

@@ -424,7 +424,7 @@ impl<S: StateMachine> Applier<S> {
 
     /// [time-1] Advances the group's time, whichever leader proposed it.
     fn apply_time(&mut self, ms: u64) {
-        if self.time.hear(ms) {
+        if self.time.apply(ms) {
             self.time_unsaved = true;
             self.service.set_time(self.time.ms());
         }

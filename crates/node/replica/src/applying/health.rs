@@ -24,7 +24,7 @@ pub(crate) struct Condition {
     doubt: Option<String>,
     /// Clients know effects of slots below this one: if the service goes back, they must not be
     /// shown an older state.
-    heard_to: Slot,
+    seen_by_clients_to: Slot,
     /// Kind of trouble last reported: none, strained, stuck, down, or in doubt.
     told: u8,
 }
@@ -37,7 +37,7 @@ impl Condition {
             unreadable: None,
             loading: None,
             doubt: None,
-            heard_to: Slot::FIRST,
+            seen_by_clients_to: Slot::FIRST,
             told: 0,
         }
     }
@@ -74,7 +74,7 @@ impl Condition {
     }
 
     /// Marks the service as failed, or as unable to recover. Clients may know the effects of slots
-    /// below `heard_to`.
+    /// below `seen_by_clients_to`.
     pub(super) fn fail(&mut self, heard_to: Slot) {
         self.hear(heard_to);
         self.set(Health::Down(FAILED.to_owned()));
@@ -82,7 +82,7 @@ impl Condition {
 
     /// Records that clients know effects of slots below `to`.
     pub(super) fn hear(&mut self, to: Slot) {
-        self.heard_to = self.heard_to.max(to);
+        self.seen_by_clients_to = self.seen_by_clients_to.max(to);
     }
 
     /// Marks the service as permanently down: it came back with unreadable state.
@@ -104,7 +104,7 @@ impl Condition {
     /// Returns whether queries may run: the state must not be older than what this process has
     /// reported to clients.
     pub(crate) fn answers(&self, applied_to: Slot) -> bool {
-        !self.is_down() && applied_to >= self.heard_to
+        !self.is_down() && applied_to >= self.seen_by_clients_to
     }
 
     /// Returns whether the service can neither answer queries nor accept commands.
@@ -131,7 +131,7 @@ impl Condition {
             Health::Stuck(why) | Health::Down(why) => Some(why.clone()),
             _ if self.doubt.is_some() => self.doubt.clone(),
             Health::Well | Health::Strained(_) | Health::Behind | Health::Back(_) => {
-                let (at, to) = (applied_to, self.heard_to);
+                let (at, to) = (applied_to, self.seen_by_clients_to);
                 (at < to).then(|| format!("the service began again: at slot {at} of {to}"))
             }
         }

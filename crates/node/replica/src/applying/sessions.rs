@@ -99,7 +99,7 @@ impl Sessions {
 
     /// Returns the id of the session of this start of an origin, and the number of the batch to
     /// execute next.
-    pub(crate) fn stand(&self, origin: NodeId, boot: u32) -> Option<(u64, u64)> {
+    pub(crate) fn next_batch(&self, origin: NodeId, boot: u32) -> Option<(u64, u64)> {
         self.nodes.stand(origin, boot)
     }
 

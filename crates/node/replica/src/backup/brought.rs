@@ -39,14 +39,14 @@ pub trait Source {
 }
 
 /// A backup whose data comes from a source other than a node.
-pub struct Brought<S> {
+pub struct ImportedBackup<S> {
     header: Header,
     /// Bytes of the snapshot's stream before the service's items.
     head: Vec<u8>,
     source: S,
 }
 
-impl<S: Source> Brought<S> {
+impl<S: Source> ImportedBackup<S> {
     /// Creates a backup of the source's items for the store of this name. `cluster` is a random id.
     ///
     /// # Errors
@@ -177,7 +177,7 @@ mod tests {
     fn what_is_brought_is_a_backup_each_time_that_it_is_read() {
         let lengths = vec![0, 5, 3 << 20, PIECE, PIECE - 5, 1];
         let source = Lengths(lengths.clone(), 0);
-        let mut brought = Brought::new(source, "lsm", Class::Durable, 7).unwrap();
+        let mut brought = ImportedBackup::new(source, "lsm", Class::Durable, 7).unwrap();
         let mut read = || {
             let mut found = Vec::new();
             let checked = check(
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn nothing_but_a_head_is_a_backup() {
         let source = Lengths(Vec::new(), 0);
-        let mut brought = Brought::new(source, "memory", Class::Volatile, 9).unwrap();
+        let mut brought = ImportedBackup::new(source, "memory", Class::Volatile, 9).unwrap();
         let checked = check(brought.read(), &mut |_, _| Ok(()), &mut |_, _| {});
         assert_eq!(checked.unwrap().header.class, Class::Volatile);
     }

@@ -18,7 +18,7 @@ pub(crate) struct Repair {
     ask_at: Time,
     asked: usize,
     /// Number of requests since the last slot was received.
-    fruitless: u32,
+    unanswered: u32,
     retry_ms: u64,
 }
 
@@ -28,7 +28,7 @@ impl Repair {
             missing: Vec::new(),
             ask_at: Time(0),
             asked: 0,
-            fruitless: 0,
+            unanswered: 0,
             retry_ms: retry_ms.max(1),
         }
     }
@@ -67,11 +67,15 @@ impl Repair {
         };
         self.missing = self.missing.iter().flat_map(cut).collect();
         self.ask_at = Time(0);
-        self.fruitless = 0;
+        self.unanswered = 0;
     }
 
     /// Returns the request to send now, if one is due.
-    pub(crate) fn question(&mut self, now: Time, peers: &[NodeId]) -> Option<(NodeId, SlotRange)> {
+    pub(crate) fn next_request(
+        &mut self,
+        now: Time,
+        peers: &[NodeId],
+    ) -> Option<(NodeId, SlotRange)> {
         let gap = *self.missing.first()?;
         if now < self.ask_at {
             return None;
@@ -83,7 +87,7 @@ impl Repair {
         }
         let to = peers[self.asked % peers.len()];
         self.asked += 1;
-        self.fruitless = self.fruitless.saturating_add(1);
+        self.unanswered = self.unanswered.saturating_add(1);
         self.ask_at = now.plus_ms(self.retry_ms);
         Some((to, gap))
     }
@@ -95,7 +99,7 @@ impl Repair {
 
     /// Returns the number of consecutive unanswered requests.
     pub(crate) fn fruitless(&self) -> u32 {
-        self.fruitless
+        self.unanswered
     }
 
     /// Returns the number of missing slots.
@@ -125,13 +129,13 @@ mod tests {
         repair.lost(slots(7, 9));
         repair.lost(slots(5, 7));
         assert_eq!(repair.missing, [slots(5, 9), slots(20, 21)]);
-        assert_eq!(repair.question(Time(0), &[]), None);
+        assert_eq!(repair.next_request(Time(0), &[]), None);
         assert_eq!(repair.wake_at(), Some(Time(10_000)), "it is not due at once");
         let peers = [NodeId(2), NodeId(3)];
-        assert_eq!(repair.question(Time(0), &peers), None);
-        assert_eq!(repair.question(Time(10_000), &peers), Some((NodeId(2), slots(5, 9))));
-        assert_eq!(repair.question(Time(10_000), &peers), None);
-        assert_eq!(repair.question(Time(20_000), &peers), Some((NodeId(3), slots(5, 9))));
+        assert_eq!(repair.next_request(Time(0), &peers), None);
+        assert_eq!(repair.next_request(Time(10_000), &peers), Some((NodeId(2), slots(5, 9))));
+        assert_eq!(repair.next_request(Time(10_000), &peers), None);
+        assert_eq!(repair.next_request(Time(20_000), &peers), Some((NodeId(3), slots(5, 9))));
         assert_eq!(repair.fruitless(), 2);
         assert!(repair.wants(slots(6, 8)));
         assert!(!repair.wants(slots(8, 10)));

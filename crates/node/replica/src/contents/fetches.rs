@@ -46,7 +46,7 @@ pub(super) struct Fetches {
 
 /// A request to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Question {
+pub(super) struct PeerRequest {
     pub(super) to: NodeId,
     pub(super) value: Value,
     pub(super) range: SlotRange,
@@ -136,7 +136,7 @@ impl Fetches {
 
     /// Appends the requests that are due to `questions`, each for a connected peer. Without a peer
     /// they are postponed.
-    pub(super) fn due(&mut self, now: Time, peers: &[NodeId], questions: &mut Vec<Question>) {
+    pub(super) fn due(&mut self, now: Time, peers: &[NodeId], questions: &mut Vec<PeerRequest>) {
         for (value, fetch) in &mut self.open {
             if fetch.ask_at > now {
                 continue;
@@ -148,7 +148,7 @@ impl Fetches {
             let first = peers.iter().position(|peer| *peer == fetch.first).unwrap_or(0);
             let to = peers[(first + fetch.asked) % peers.len()];
             fetch.asked += 1;
-            questions.push(Question { to, value: *value, range: fetch.range });
+            questions.push(PeerRequest { to, value: *value, range: fetch.range });
         }
     }
 
@@ -168,7 +168,7 @@ mod tests {
     const BATCH: Value =
         Value::Batch(BatchName { origin: NodeId(1), boot: 1, counter: 1, length: 3, checksum: 5 });
 
-    fn questions(fetches: &mut Fetches, now: Time) -> Vec<Question> {
+    fn questions(fetches: &mut Fetches, now: Time) -> Vec<PeerRequest> {
         let mut questions = Vec::new();
         fetches.due(now, &PEERS, &mut questions);
         questions

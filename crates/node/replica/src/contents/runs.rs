@@ -47,7 +47,7 @@ impl Units {
 
 /// Storage that has available bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Whereabouts {
+pub(crate) enum BytesLocation {
     /// On stable storage, in the store of streams.
     Placed,
     /// In memory.
@@ -63,10 +63,10 @@ impl Run {
 
     /// Returns where the bytes at `position` are, and up to which position they are there. Placed
     /// bytes take precedence over bytes in memory.
-    fn first(&self, position: u64, most: u64) -> Option<(u64, Whereabouts)> {
+    fn first(&self, position: u64, most: u64) -> Option<(u64, BytesLocation)> {
         let placed = self.placed.end_of(position);
         if placed > position {
-            return Some((placed.min(most), Whereabouts::Placed));
+            return Some((placed.min(most), BytesLocation::Placed));
         }
         let most = self.placed.next(position).map_or(most, |next| next.min(most));
         let mut end = position;
@@ -75,7 +75,7 @@ impl Run {
         {
             end = from + payload.len() as u64;
         }
-        (end > position).then_some((end.min(most), Whereabouts::Memory))
+        (end > position).then_some((end.min(most), BytesLocation::Memory))
     }
 
     /// Returns the end of the available bytes without a gap from `position` on.
@@ -206,7 +206,7 @@ impl Runs {
         &self,
         stream: StreamName,
         positions: &Range<u64>,
-    ) -> Option<(u64, Whereabouts)> {
+    ) -> Option<(u64, BytesLocation)> {
         let run = self.streams.get(&stream)?;
         run.first(positions.start, positions.end)
     }

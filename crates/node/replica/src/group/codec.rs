@@ -38,9 +38,9 @@ impl Group {
             put32(known.priority, &mut out);
             out.push(u8::from(known.founding));
         }
-        let gone = u32::try_from(self.gone.len()).expect("ids are numbered by 32 bits");
+        let gone = u32::try_from(self.removed_nonces.len()).expect("ids are numbered by 32 bits");
         put32(gone, &mut out);
-        for (nonce, node) in &self.gone {
+        for (nonce, node) in &self.removed_nonces {
             out.extend_from_slice(&nonce.to_be_bytes());
             put32(node.0, &mut out);
         }
@@ -92,7 +92,7 @@ impl Group {
             group.nodes.insert(node, known);
         }
         for _ in 0..fields.u32()? {
-            group.gone.insert(fields.u64()?, NodeId(fields.u32()?));
+            group.removed_nonces.insert(fields.u64()?, NodeId(fields.u32()?));
         }
         if flag(&mut fields)? {
             group.plan = Some(Plan {

@@ -56,7 +56,7 @@ pub struct Steps {
 
 /// Reason why no path exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoWay {
+pub enum NoPath {
     /// No member would have a vote.
     Empty,
     /// More than [`MEMBERS_MAX`] members on the path.
@@ -123,19 +123,19 @@ pub fn reached_by(from: &Configuration, goal: &Goal) -> Result<Configuration, In
 }
 
 /// Plans the path from `from` to `goal`.
-pub fn plan(from: &Configuration, goal: &Goal, sight: Sight<'_>) -> Result<Steps, NoWay> {
+pub fn plan(from: &Configuration, goal: &Goal, sight: Sight<'_>) -> Result<Steps, NoPath> {
     let mut members: Vec<Member> = from.members().iter().map(|voter| voter.member).collect();
     members.extend(goal.iter().filter(|(_, w)| **w > 0).map(|(member, _)| *member));
     members.sort_unstable();
     members.dedup();
     if goal.values().all(|weight| *weight == 0) {
-        return Err(NoWay::Empty);
+        return Err(NoPath::Empty);
     }
     if members.len() > MEMBERS_MAX {
-        return Err(NoWay::TooMany);
+        return Err(NoPath::TooMany);
     }
     if goal.values().any(|weight| *weight > WEIGHT_WANTED_MAX) {
-        return Err(NoWay::TooHeavy);
+        return Err(NoPath::TooHeavy);
     }
     let weights = |of: &dyn Fn(Member) -> u32| members.iter().map(|m| of(*m)).collect::<Weights>();
     let start = weights(&|member| weight_in(from, member));
@@ -159,19 +159,19 @@ pub fn plan(from: &Configuration, goal: &Goal, sight: Sight<'_>) -> Result<Steps
     search.losses = least(&|at| losses_survived(at, sight.lives));
     search.losses_later = least(&|at| sight.survived_later(at));
     let way = search.best(&start).or_else(|| search.plain(&start));
-    let way = way.ok_or(NoWay::Invalid)?;
+    let way = way.ok_or(NoPath::Invalid)?;
     Ok(search.steps(&start, way))
 }
 
 /// Returns all changes of a plan except removals: weights, then roles and the rule.
-pub fn whole(from: &Configuration, plan: &Plan, sight: Sight<'_>) -> Result<Vec<Change>, NoWay> {
+pub fn whole(from: &Configuration, plan: &Plan, sight: Sight<'_>) -> Result<Vec<Change>, NoPath> {
     let mut changes = self::plan(from, &plan.goal, sight)?.changes;
     let mut at = from.clone();
     for change in &changes {
-        at = at.changed(*change).map_err(|_| NoWay::Invalid)?;
+        at = at.changed(*change).map_err(|_| NoPath::Invalid)?;
     }
     for change in plan.left(&at) {
-        at = at.changed(change).map_err(|_| NoWay::Invalid)?;
+        at = at.changed(change).map_err(|_| NoPath::Invalid)?;
         changes.push(change);
     }
     Ok(changes)
@@ -538,16 +538,16 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused() {
         let from = weighted(&[1, 1, 1]);
-        assert_eq!(plan(&from, &Goal::new(), Sight::NOTHING), Err(NoWay::Empty));
+        assert_eq!(plan(&from, &Goal::new(), Sight::NOTHING), Err(NoPath::Empty));
         let many = goal(&[1; 17]);
-        assert_eq!(plan(&from, &many, Sight::NOTHING), Err(NoWay::TooMany));
+        assert_eq!(plan(&from, &many, Sight::NOTHING), Err(NoPath::TooMany));
         let heavy = goal(&[1, WEIGHT_WANTED_MAX + 1, 1]);
-        assert_eq!(plan(&from, &heavy, Sight::NOTHING), Err(NoWay::TooHeavy));
+        assert_eq!(plan(&from, &heavy, Sight::NOTHING), Err(NoPath::TooHeavy));
         follow(&[1, 1, 1], &[1, WEIGHT_WANTED_MAX, 1], None);
         let rule = QuorumRule::Flexible { phase1: 2, phase2: 2 };
         let flexible = Configuration::new(from.members().to_vec(), rule, Class::Durable).unwrap();
         let five = goal(&[1, 1, 1, 1, 1]);
-        assert_eq!(plan(&flexible, &five, Sight::NOTHING), Err(NoWay::Invalid));
+        assert_eq!(plan(&flexible, &five, Sight::NOTHING), Err(NoPath::Invalid));
     }
 
     /// [volatile-2] If one of many members forgot its votes, its old weight goes before the new

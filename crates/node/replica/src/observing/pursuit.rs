@@ -21,7 +21,7 @@ const PACE: (u64, usize) = (250, 8);
 
 /// Progress of a node at one moment.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Standing {
+pub(crate) struct NodeProgress {
     /// Number of slots whose bytes are still to be read back before the node sends anything.
     pub(crate) unread: u64,
     /// Bytes received of a peer's snapshot, and its size, while it is being received.
@@ -38,22 +38,22 @@ pub(crate) struct Standing {
 
 /// Progress of a node since its start, and what was reported of it.
 #[derive(Debug)]
-pub(crate) struct Pursuit {
+pub(crate) struct LagTracker {
     /// End of the slots decided before this process started.
     replay_to: Slot,
     unread: u64,
     missing: u64,
     /// Present activity, with its start.
-    doing: Option<Doing>,
+    doing: Option<OngoingActivity>,
     /// Time at which the node was last seen caught up, or its start.
     level_at: Time,
     /// The node was reported as caught up.
-    level_told: bool,
+    caught_up_reported: bool,
     pace: Pace,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Doing {
+struct OngoingActivity {
     activity: Activity,
     from: u64,
     to: u64,
@@ -62,7 +62,7 @@ struct Doing {
     told: Option<Time>,
 }
 
-impl Pursuit {
+impl LagTracker {
     /// Creates the state for a node whose log has decided everything below `replay_to`.
     pub(crate) fn new(now: Time, replay_to: Slot, unread: u64, missing: u64) -> Self {
         Self {
@@ -71,7 +71,7 @@ impl Pursuit {
             missing,
             doing: None,
             level_at: now,
-            level_told: false,
+            caught_up_reported: false,
             pace: Pace::new(PACE.0, PACE.1),
         }
     }
@@ -79,7 +79,7 @@ impl Pursuit {
     /// Returns the activity with the highest priority. The node is silent before the votes are
     /// read; a node that needs a snapshot makes no progress without it; lost slots block those
     /// after them; and the node's own log is nearer than its peers.
-    fn activity(&self, standing: &Standing) -> Option<Activity> {
+    fn activity(&self, standing: &NodeProgress) -> Option<Activity> {
         let behind = standing.applied_to < standing.known_to;
         match () {
             () if standing.unread > 0 => Some(Activity::ReadingVotes),
@@ -92,7 +92,7 @@ impl Pursuit {
     }
 
     /// Returns the progress of an activity, and its goal.
-    fn position(&self, activity: Activity, standing: &Standing) -> (u64, u64) {
+    fn position(&self, activity: Activity, standing: &NodeProgress) -> (u64, u64) {
         match activity {
             Activity::ReadingVotes => (self.unread.saturating_sub(standing.unread), self.unread),
             Activity::ReceivingSnapshot => standing.receiving.unwrap_or_default(),
@@ -103,7 +103,7 @@ impl Pursuit {
     }
 
     /// Checks the node's present state, and reports a lasting lag.
-    pub(crate) fn observe(&mut self, now: Time, standing: &Standing, events: &mut Events) {
+    pub(crate) fn observe(&mut self, now: Time, standing: &NodeProgress, events: &mut Events) {
         self.missing = self.missing.max(standing.missing);
         let activity = self.activity(standing);
         if self.doing.map(|doing| doing.activity) != activity {
@@ -112,7 +112,7 @@ impl Pursuit {
                 let (at, to) = self.position(activity, standing);
                 // Bytes that an earlier process received count.
                 let from = if activity.counts_bytes() { 0 } else { at };
-                Doing { activity, from, to, began: now, told: None }
+                OngoingActivity { activity, from, to, began: now, told: None }
             });
             self.pace.restart();
         }
@@ -147,7 +147,7 @@ impl Pursuit {
     }
 
     /// Ends the present activity, because it is done or another one replaces it.
-    fn end(&mut self, now: Time, standing: &Standing, events: &mut Events) {
+    fn end(&mut self, now: Time, standing: &NodeProgress, events: &mut Events) {
         let Some(doing) = self.doing.take() else {
             return;
         };
@@ -157,7 +157,7 @@ impl Pursuit {
         // A node that has caught up is reported by `level`. If it has not, there is nothing to
         // report yet. An installed snapshot has an event of its own.
         if matches!(doing.activity, Activity::CatchingUp | Activity::ReceivingSnapshot) {
-            self.level_told = false;
+            self.caught_up_reported = false;
             return;
         }
         let (at, _) = self.position(doing.activity, standing);
@@ -168,12 +168,12 @@ impl Pursuit {
         });
     }
 
-    fn level(&mut self, now: Time, standing: &Standing, events: &mut Events) {
+    fn level(&mut self, now: Time, standing: &NodeProgress, events: &mut Events) {
         if !standing.led {
             return;
         }
-        if !self.level_told {
-            self.level_told = true;
+        if !self.caught_up_reported {
+            self.caught_up_reported = true;
             events.push(Event::Level {
                 at: standing.applied_to,
                 ms: now.since_us(self.level_at) / 1000,
@@ -183,7 +183,7 @@ impl Pursuit {
     }
 
     /// Returns the progress of the present activity.
-    pub(crate) fn progress(&self, now: Time, standing: &Standing) -> Option<Progress> {
+    pub(crate) fn progress(&self, now: Time, standing: &NodeProgress) -> Option<Progress> {
         let doing = self.doing?;
         // The activity may have ended since the last check.
         if self.activity(standing) != Some(doing.activity) {
@@ -191,7 +191,7 @@ impl Pursuit {
         }
         let (at, to) = self.position(doing.activity, standing);
         let ms = now.since_us(doing.began) / 1000;
-        let starting = !self.level_told;
+        let starting = !self.caught_up_reported;
         (starting || ms >= TELL_AFTER_MS).then_some(Progress {
             activity: doing.activity,
             from: doing.from,
@@ -211,8 +211,8 @@ mod tests {
         Time(0).plus_ms(ms)
     }
 
-    fn standing(applied_to: u64, known_to: u64) -> Standing {
-        Standing {
+    fn standing(applied_to: u64, known_to: u64) -> NodeProgress {
+        NodeProgress {
             unread: 0,
             receiving: None,
             missing: 0,
@@ -242,8 +242,9 @@ mod tests {
 
     #[test]
     fn a_start_is_level_once_a_leader_says_so() {
-        let (mut pursuit, mut events) = (Pursuit::new(at_ms(0), Slot(9), 0, 0), Events::default());
-        let unled = Standing { led: false, ..standing(9, 9) };
+        let (mut pursuit, mut events) =
+            (LagTracker::new(at_ms(0), Slot(9), 0, 0), Events::default());
+        let unled = NodeProgress { led: false, ..standing(9, 9) };
         pursuit.observe(at_ms(50), &unled, &mut events);
         assert_eq!(told(&mut events), [""; 0]);
         pursuit.observe(at_ms(200), &standing(9, 9), &mut events);
@@ -254,7 +255,7 @@ mod tests {
     #[test]
     fn what_lasts_is_told_of_from_its_beginning_to_its_end() {
         let mut events = Events::default();
-        let mut pursuit = Pursuit::new(at_ms(0), Slot(3000), 0, 0);
+        let mut pursuit = LagTracker::new(at_ms(0), Slot(3000), 0, 0);
         for ms in (0..3000).step_by(50) {
             pursuit.observe(at_ms(ms), &standing(ms, 3000), &mut events);
         }
@@ -278,7 +279,7 @@ mod tests {
     #[test]
     fn what_does_not_last_is_not_told_of() {
         let mut events = Events::default();
-        let mut pursuit = Pursuit::new(at_ms(0), Slot(1), 0, 0);
+        let mut pursuit = LagTracker::new(at_ms(0), Slot(1), 0, 0);
         pursuit.observe(at_ms(0), &standing(1, 50), &mut events);
         assert!(pursuit.progress(at_ms(0), &standing(1, 50)).is_some());
         for ms in (50..20_000).step_by(100) {
@@ -295,11 +296,11 @@ mod tests {
     #[test]
     fn a_snapshot_on_its_way_is_told_of_in_bytes() {
         let mut events = Events::default();
-        let mut pursuit = Pursuit::new(at_ms(0), Slot(1), 0, 0);
+        let mut pursuit = LagTracker::new(at_ms(0), Slot(1), 0, 0);
         pursuit.observe(at_ms(0), &standing(1, 1), &mut events);
         pursuit.observe(at_ms(50), &standing(1, 900), &mut events);
         let receiving =
-            |mib: u64| Standing { receiving: Some((mib << 20, 40 << 20)), ..standing(1, 900) };
+            |mib: u64| NodeProgress { receiving: Some((mib << 20, 40 << 20)), ..standing(1, 900) };
         for ms in (2000..6000).step_by(100) {
             pursuit.observe(at_ms(ms), &receiving(ms / 200), &mut events);
         }
@@ -325,8 +326,8 @@ mod tests {
     #[test]
     fn repair_comes_before_replay_and_says_when_it_is_over() {
         let mut events = Events::default();
-        let mut pursuit = Pursuit::new(at_ms(0), Slot(100), 0, 20);
-        let damaged = |missing| Standing { missing, ..standing(40, 100) };
+        let mut pursuit = LagTracker::new(at_ms(0), Slot(100), 0, 20);
+        let damaged = |missing| NodeProgress { missing, ..standing(40, 100) };
         pursuit.observe(at_ms(0), &damaged(20), &mut events);
         pursuit.observe(at_ms(1000), &damaged(15), &mut events);
         let progress = pursuit.progress(at_ms(1000), &damaged(15)).unwrap();

@@ -5,18 +5,18 @@ use std::collections::VecDeque;
 
 use quorate_core::{ballot::Ballot, node_id::NodeId, time::Time};
 
-use crate::status::Reign;
+use crate::status::LeaderChange;
 
 /// Number of changes that are remembered.
 const REIGNS_MAX: usize = 32;
 
 /// The latest changes of leader, the oldest first.
 #[derive(Debug, Default)]
-pub(crate) struct Reigns {
+pub(crate) struct LeaderHistory {
     kept: VecDeque<(Time, Option<NodeId>, Ballot)>,
 }
 
-impl Reigns {
+impl LeaderHistory {
     /// Records the present leader, if it has changed. The absence of a leader is recorded with the
     /// last ballot.
     pub(crate) fn look(&mut self, now: Time, leader: Option<NodeId>, ballot: Ballot) {
@@ -34,8 +34,8 @@ impl Reigns {
     }
 
     /// Returns the changes, with the age of each.
-    pub(crate) fn seen(&self, now: Time) -> Vec<Reign> {
-        let seen = |(at, leader, ballot): &(Time, Option<NodeId>, Ballot)| Reign {
+    pub(crate) fn seen(&self, now: Time) -> Vec<LeaderChange> {
+        let seen = |(at, leader, ballot): &(Time, Option<NodeId>, Ballot)| LeaderChange {
             leader: *leader,
             ballot: *ballot,
             ago_ms: now.since_us(*at) / 1000,
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn only_changes_are_remembered_and_only_the_last_of_them() {
-        let mut reigns = Reigns::default();
+        let mut reigns = LeaderHistory::default();
         reigns.look(Time(0), None, ballot(0));
         assert_eq!(reigns.seen(Time(0)), [], "it starts without a leader");
         let led = Some(NodeId(1));

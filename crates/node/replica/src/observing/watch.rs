@@ -7,7 +7,7 @@ use crate::{
     observing::{
         events::{Event, Events},
         pace::Pace,
-        pursuit::{Pursuit, Standing},
+        pursuit::{LagTracker, NodeProgress},
     },
     status::Progress,
 };
@@ -29,9 +29,9 @@ const GROWTH: (u64, usize) = (1_000, 60);
 
 /// State of a replica at one moment.
 #[derive(Debug)]
-pub(crate) struct Sight<'a> {
+pub(crate) struct ReplicaView<'a> {
     /// Lag of the node.
-    pub(crate) standing: Standing,
+    pub(crate) standing: NodeProgress,
     /// The node is stopping.
     pub(crate) stops: bool,
     /// Start of the log's oldest write in flight.
@@ -48,7 +48,7 @@ pub(crate) struct Sight<'a> {
 #[derive(Debug)]
 pub(crate) struct Watch {
     next: Time,
-    pursuit: Pursuit,
+    pursuit: LagTracker,
     growth: Pace,
     /// Last time that a leader was known, or the node's start.
     led_at: Time,
@@ -60,7 +60,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    pub(crate) fn new(now: Time, pursuit: Pursuit) -> Self {
+    pub(crate) fn new(now: Time, pursuit: LagTracker) -> Self {
         Self {
             next: now,
             pursuit,
@@ -91,7 +91,7 @@ impl Watch {
     }
 
     /// Checks the replica, and queues events.
-    pub(crate) fn look(&mut self, now: Time, sight: &Sight<'_>, events: &mut Events) {
+    pub(crate) fn look(&mut self, now: Time, sight: &ReplicaView<'_>, events: &mut Events) {
         let unled_ms = self.look_at_leader(now, sight.standing.led || sight.stops);
         self.growth.note(now, sight.written_bytes);
         if !sight.stops {
@@ -124,7 +124,7 @@ impl Watch {
     }
 
     /// Returns the activity that keeps this node from being caught up, if any.
-    pub(crate) fn progress(&self, now: Time, standing: &Standing) -> Option<Progress> {
+    pub(crate) fn progress(&self, now: Time, standing: &NodeProgress) -> Option<Progress> {
         self.pursuit.progress(now, standing)
     }
 
@@ -168,7 +168,7 @@ mod tests {
     }
 
     fn watch() -> Watch {
-        Watch::new(at_ms(0), Pursuit::new(at_ms(0), Slot(1), 0, 0))
+        Watch::new(at_ms(0), LagTracker::new(at_ms(0), Slot(1), 0, 0))
     }
 
     #[test]

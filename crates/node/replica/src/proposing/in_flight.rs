@@ -28,7 +28,7 @@ pub(crate) struct InFlightBatch {
     /// Number of items whose clients are to be notified when the batch is in memory at a quorum.
     early: usize,
     /// Ballot and slot of this node's last vote for the batch.
-    stands: Option<(Ballot, Slot)>,
+    last_vote: Option<(Ballot, Slot)>,
     pub(super) formed: Time,
 }
 
@@ -43,7 +43,7 @@ impl InFlightBatch {
     ) -> Self {
         let waits = |item: &&Item| matches!(item.waiter, Waiter::Early(_));
         let early = items.iter().filter(waits).count();
-        Self { name, payload, items, commands, expired: 0, early, stands: None, formed }
+        Self { name, payload, items, commands, expired: 0, early, last_vote: None, formed }
     }
 
     /// Iterates over the commands and their metadata.
@@ -157,7 +157,7 @@ impl InFlight {
         let Some(batch) = batches.find(|batch| batch.name == *name) else {
             return false;
         };
-        batch.stands = Some((ballot, slot));
+        batch.last_vote = Some((ballot, slot));
         batch.early > 0
     }
 
@@ -166,7 +166,7 @@ impl InFlight {
     pub(super) fn in_memory(&mut self, ballot: Ballot, to: Slot, completions: &mut Completions) {
         let mut next = Slot(0);
         for batch in &mut self.batches {
-            match batch.stands {
+            match batch.last_vote {
                 Some((in_ballot, slot)) if in_ballot == ballot && next <= slot && slot < to => {
                     next = slot.next();
                     batch.tell_early(slot, completions);

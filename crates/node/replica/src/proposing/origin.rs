@@ -229,7 +229,7 @@ impl Origin {
     /// Ends a wait for further commands, if it is over. Called before offers are made.
     pub(crate) fn look(&mut self, now: Time) {
         let full = self.gather.is_full(self.batch_bytes());
-        self.anticipation.look(moment(now), self.gather.len(), full);
+        self.anticipation.end_wait_if_over(moment(now), self.gather.len(), full);
     }
 
     /// Returns the length of the next offer's payload: 0 for a registration, `None` if there is no

@@ -48,7 +48,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let said = doubt.map_or_else(String::new, |Doubt { with, to }| format!("{with} {to}\n"));
         let text = sealed::seal(&format!("{FIRST_LINE}\n{said}"));
         let disk = self.storing.log_mut().disk_mut();
-        disk.start_keep(0, FILE, text.into_bytes());
+        disk.start_replace_small_file(0, FILE, text.into_bytes());
     }
 
     /// Passes the suspicion on to the service's condition.

@@ -366,7 +366,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     fn on_transfer_ended(&mut self, result: Result<NodeId, Refusal>) {
-        if let (Ok(to), Some(why)) = (result, self.fit.gives_way())
+        if let (Ok(to), Some(why)) = (result, self.fit.handover_reason())
             && to != self.member.node
         {
             let why = why.to_owned();

@@ -9,7 +9,7 @@ use quorate_core::{
 use quorate_log::disk::Disk;
 use quorate_wire::{
     checksum,
-    frame_clients::{LENT, Name, REGISTRATION, Stand},
+    frame_clients::{LENT, Name, NodePosition, REGISTRATION},
 };
 
 use super::{Replica, requests::Requester};
@@ -29,7 +29,7 @@ impl<D: Disk, S: StateMachine> FrameClients for Requester<'_, D, S> {
         name.ok_or(Failure::Unavailable)
     }
 
-    fn stand(&self, name: Name) -> Stand {
+    fn stand(&self, name: Name) -> NodePosition {
         let replica = &*self.replica;
         let node = replica.protocol.node();
         let leads = node.role() == Role::Leader;
@@ -37,9 +37,9 @@ impl<D: Disk, S: StateMachine> FrameClients for Requester<'_, D, S> {
         let counts = node.configuration().class() == Class::Volatile;
         let place = replica.devices.place().filter(|_| leads && counts);
         let sessions = replica.applying.sessions();
-        let session = sessions.stand(NodeId(name.origin), name.boot);
+        let session = sessions.next_batch(NodeId(name.origin), name.boot);
         let (session, next) = session.unwrap_or_default();
-        Stand {
+        NodePosition {
             cluster: replica.cluster,
             leads,
             place,

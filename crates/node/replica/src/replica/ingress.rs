@@ -17,7 +17,7 @@ use quorate_wire::{Frame, Lane};
 use super::{Replica, egress::origin_of};
 use crate::{
     applying::{digest::Claim, sessions::Turn},
-    contents::{Brought, Mismatched},
+    contents::{Mismatched, ReceivedBytes},
     hops::Hop,
     outbox::Outbox,
     plane::{Plane, Received},
@@ -60,7 +60,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if logged > 0 && !self.believes(from, logged, plane) {
             return;
         }
-        let brought = |bytes| Brought { bytes, check: body_check, body };
+        let brought = |bytes| ReceivedBytes { bytes, check: body_check, body };
         match frame {
             Frame::Protocol { message, bytes } => {
                 self.on_protocol(now, from, message, bytes.map(brought), plane);
@@ -112,7 +112,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         now: Time,
         from: Member,
         message: Message,
-        brought: Option<Brought<'_>>,
+        brought: Option<ReceivedBytes<'_>>,
         plane: &mut dyn Plane,
     ) {
         if let Message::Learn { range, value } = message
@@ -204,7 +204,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         &mut self,
         now: Time,
         message: &Message,
-        brought: Option<Brought<'_>>,
+        brought: Option<ReceivedBytes<'_>>,
     ) -> Option<bool> {
         let (range, value) = match message {
             Message::Phase2a(proposal) => (proposal.range, proposal.value),
@@ -279,7 +279,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         value: Value,
         range: SlotRange,
         held: bool,
-        brought: Brought<'_>,
+        brought: ReceivedBytes<'_>,
     ) -> bool {
         let kept = match held {
             true => Ok(()),
@@ -306,7 +306,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         now: Time,
         from: NodeId,
         value: Value,
-        brought: Brought<'_>,
+        brought: ReceivedBytes<'_>,
         plane: &mut dyn Plane,
     ) {
         // [value-2] Only the origin of a name may bind it to bytes.
@@ -357,7 +357,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    fn on_fetch_reply(&mut self, now: Time, value: Value, brought: Option<Brought<'_>>) {
+    fn on_fetch_reply(&mut self, now: Time, value: Value, brought: Option<ReceivedBytes<'_>>) {
         if let (Value::Content { stream, .. }, None) = (value, &brought) {
             let keeping = &mut self.streaming.keeping;
             keeping.missing_not_there(now, stream, self.peers.len());
@@ -381,7 +381,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// Records a value that this node's log had lost and a peer sent.
-    fn take_repair(&mut self, range: SlotRange, value: Value, brought: Option<Brought<'_>>) {
+    fn take_repair(&mut self, range: SlotRange, value: Value, brought: Option<ReceivedBytes<'_>>) {
         let is_content = matches!(value, Value::Content { .. });
         let written = match brought {
             _ if !value.has_bytes() => Written::Bytes(&[]),

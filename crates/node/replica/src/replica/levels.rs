@@ -35,7 +35,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// confirms with [`Replica::level_marked`].
     pub fn take_level_to_mark(&mut self) -> Option<Level> {
         // The level may have come with a snapshot.
-        self.rising.may_hold(self.level());
+        self.rising.may_store_level(self.level());
         self.rising.take_to_mark()
     }
 
@@ -77,7 +77,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// Iterates over all nodes, members and learners, that have an id and have joined.
     fn asked_nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
         let nodes = self.group().nodes();
-        let come = nodes.filter(|(_, known)| known.has_come());
+        let come = nodes.filter(|(_, known)| known.has_joined());
         come.map(|(node, _)| node)
     }
 
@@ -155,7 +155,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return;
         }
         // [level-8] The folder is marked first, since a proposal is in the log immediately.
-        if !self.rising.may_hold(to) || !self.rising.take_turn(now) {
+        if !self.rising.may_store_level(to) || !self.rising.take_turn(now) {
             return;
         }
         let membership = self.applying.membership();
@@ -173,13 +173,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let level = self.level();
         if self.raised_to.replace(level).is_some_and(|before| before < level) {
             self.observing.tell(Event::Raised { level });
-            self.rising.came_through();
+            self.rising.on_raised();
         }
         for asked in self.rising.reached(level) {
             self.steering.answer(asked, Ok(Answer::Done));
         }
         let leads = self.protocol.leads();
-        for asked in self.rising.given_up(now, leads) {
+        for asked in self.rising.take_expired(now, leads) {
             let refused = self.check_held_back(now, level.next()).err();
             let refused = refused.filter(|_| leads).unwrap_or_else(|| {
                 Refused::new(

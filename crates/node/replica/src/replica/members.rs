@@ -20,14 +20,14 @@ use crate::{
         As, Command, Denied, Goal, Group, Plan,
         asking::{Answer, Ask, LastPlan, Listed, Members, PeerTable, Refused, Underway},
         goal_of,
-        planner::{self, NoWay, Sight, losses_survived},
+        planner::{self, NoPath, Sight, losses_survived},
         with,
     },
     peers::Peers,
     plane::Plane,
     proposing::{batch::Kind, gather::Waiter},
     service::StateMachine,
-    steering::{LOOK_MS, goal_text, shown},
+    steering::{LOOK_MS, goal_text, steps_to_show},
 };
 
 /// Hint if a voter cannot take the place of another node.
@@ -139,10 +139,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// Returns the nodes and their addresses, if they changed since the last call.
     pub fn take_peer_table(&mut self) -> Option<PeerTable> {
         let membership = self.applying.membership();
-        if self.steering.told == Some(membership.version()) {
+        if self.steering.returned_version == Some(membership.version()) {
             return None;
         }
-        self.steering.told = Some(membership.version());
+        self.steering.returned_version = Some(membership.version());
         let known = membership.table().nodes();
         let spent = membership.eras().ids().iter().filter(|id| id.spent);
         Some(PeerTable {
@@ -185,7 +185,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             Underway {
                 id: plan.id,
                 what: plan.what.clone(),
-                steps: shown(eras.current(), &changes, &left),
+                steps: steps_to_show(eras.current(), &changes, &left),
                 waits: self.plan_waits(),
             }
         };
@@ -294,7 +294,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             if asked_before == (&wanted.plan.goal, &wanted.plan.then, &wanted.plan.leaving) {
                 let (id, current) = (plan.id, self.applying.membership().eras().current());
                 let changes = self.way(now, current, plan).unwrap_or_default();
-                let steps = shown(current, &changes, &plan.leaving);
+                let steps = steps_to_show(current, &changes, &plan.leaving);
                 self.steering.answer(asked, Ok(Answer::Planned(Some(id), steps)));
                 return Ok(());
             }
@@ -334,7 +334,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if by_voter {
             check_bears(current, &changes, &plan.leaving)?;
         }
-        let steps = shown(current, &changes, &plan.leaving);
+        let steps = steps_to_show(current, &changes, &plan.leaving);
         if dry_run {
             self.steering.answer(asked, Ok(Answer::Planned(None, steps)));
             return Ok(());
@@ -562,7 +562,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// Returns the path to the plan's goal, as this node would take it as leader.
-    fn way(&self, now: Time, from: &Configuration, plan: &Plan) -> Result<Vec<Change>, NoWay> {
+    fn way(&self, now: Time, from: &Configuration, plan: &Plan) -> Result<Vec<Change>, NoPath> {
         let living = self.living_of(now, from, &plan.goal);
         let sight = Sight {
             leader: Some(self.member),
@@ -865,12 +865,12 @@ fn without(mut goal: Goal, node: NodeId) -> Goal {
     goal
 }
 
-fn no_way(why: NoWay) -> Refused {
+fn no_way(why: NoPath) -> Refused {
     let message = match why {
-        NoWay::Empty => "no voter would be left",
-        NoWay::TooMany => "a cluster has at most 16 voters",
-        NoWay::TooHeavy => "a weight is at most 64",
-        NoWay::Invalid => "quorums would not meet, or weights overflow, on every way there",
+        NoPath::Empty => "no voter would be left",
+        NoPath::TooMany => "a cluster has at most 16 voters",
+        NoPath::TooHeavy => "a weight is at most 64",
+        NoPath::Invalid => "quorums would not meet, or weights overflow, on every way there",
     };
     Refused::new("impossible", message, "choose other weights")
 }

@@ -18,7 +18,7 @@ use super::{Replica, differing};
 use crate::{
     counters::Counters,
     devices::DeviceStatus,
-    observing::{events::Event, pursuit::Standing},
+    observing::{events::Event, pursuit::NodeProgress},
     routing::Routing,
     service::{Metadata, StateMachine},
     status::{
@@ -97,9 +97,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// Returns this node's progress.
-    pub(super) fn standing(&self) -> Standing {
+    pub(super) fn standing(&self) -> NodeProgress {
         let node = self.protocol.node();
-        Standing {
+        NodeProgress {
             unread: self.catching_up.unread_slots(),
             receiving: self.snapshots.receiving(),
             missing: node.lost_slots() + self.catching_up.missing_slots(),
@@ -308,7 +308,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         // A node with an id but neither weight nor a connection is a learner that is down. An id
         // that is only reserved is not listed yet.
         let known = self.group().nodes();
-        for (node, known) in known.filter(|(_, known)| known.has_come()) {
+        for (node, known) in known.filter(|(_, known)| known.has_joined()) {
             let peer = peers.entry(node).or_insert_with(|| {
                 let member = Member::first(node.0);
                 self.peer(member, 0, false)

@@ -9,7 +9,7 @@ use crate::{
     frame_clients::FrameClients,
     front::{Failure, Front, NO_USERS, Requests, Sequenced, Tag},
     hops::Hop,
-    outlasting::Way,
+    outlasting::Confirmation,
     proposing::gather::Waiter,
     reading::evidence::Evidence,
     service::{StateMachine, Weight},
@@ -36,7 +36,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let Some(mut ended) = self.completions.take() else {
             return false;
         };
-        while let Some((completion, evidence)) = ended.next_wanted(&mut self.completions) {
+        while let Some((completion, evidence)) = ended.next_not_forgotten(&mut self.completions) {
             let mut requests = Requester::for_read(self, now, wall_ms, evidence);
             front.completed(completion, &mut requests);
         }
@@ -116,19 +116,19 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
         at: Option<Sequenced>,
         command: &[u8],
     ) -> Result<(), Failure> {
-        let waiter = match self.replica.way_to_last() {
-            Way::Decided => Waiter::Front(tag),
-            Way::Asked => Waiter::Lasting(tag),
-            Way::Closed => return Err(Failure::Level),
+        let waiter = match self.replica.durable_confirmation() {
+            Confirmation::Decided => Waiter::Front(tag),
+            Confirmation::Asked => Waiter::Lasting(tag),
+            Confirmation::Closed => return Err(Failure::Level),
         };
         self.accept(waiter, at, command)
     }
 
     fn write_early(&mut self, tag: Tag, command: &[u8]) -> Result<(), Failure> {
-        let waiter = match self.replica.way_to_hear_early() {
-            Way::Decided => Waiter::Front(tag),
-            Way::Asked => Waiter::Early(tag),
-            Way::Closed => return Err(Failure::Level),
+        let waiter = match self.replica.early_confirmation() {
+            Confirmation::Decided => Waiter::Front(tag),
+            Confirmation::Asked => Waiter::Early(tag),
+            Confirmation::Closed => return Err(Failure::Level),
         };
         self.accept(waiter, None, command)
     }

@@ -7,7 +7,7 @@
 
 use quorate_core::{slot::Slot, time::Time};
 use quorate_log::disk::{Disk, DiskError, Source, sealed};
-use quorate_stream::store::Unread;
+use quorate_stream::store::ReadError;
 
 use super::Replica;
 use crate::{
@@ -196,7 +196,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                     let must_be_there = self.must_be_there(looked.file.keeper);
                     self.scrubbing.files.began(must_be_there);
                     let disk = self.storing.log_mut().disk_mut();
-                    disk.start_recall(0, looked.file.name);
+                    disk.start_read_small_file(0, looked.file.name);
                 }
                 self.scrubbing.files.goes_on()
             }
@@ -229,15 +229,15 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                     position += bytes.len() as u64;
                     self.scrubbing.read(Kind::Streams, bytes.len() as u64);
                 }
-                Err(Unread::Rotten { range, reason, .. }) => {
+                Err(ReadError::Rotten { range, reason, .. }) => {
                     position = range.end.max(position);
                     self.scrubbing.read(Kind::Streams, range.end - range.start);
                     let what = format!("{reason} (bytes {} to {})", range.start, range.end);
                     self.damage_found(Kind::Streams, what, Needs::Bytes);
                 }
                 // The stream was dropped meanwhile.
-                Err(Unread::Missing) => {}
-                Err(Unread::NotNow(_)) => self.scrubbing.wait(now),
+                Err(ReadError::Missing) => {}
+                Err(ReadError::NotNow(_)) => self.scrubbing.wait(now),
             }
             self.scrubbing.streams_at = Some((stream, position));
         }
@@ -378,6 +378,6 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     fn note_scrubbed(&mut self, what: &str, ms: u64) {
         let text = sealed::seal(&format!("{FIRST_LINE}\n{what} {ms}\n"));
         let disk = self.storing.log_mut().disk_mut();
-        disk.start_keep(0, ENDED_FILE, text.into_bytes());
+        disk.start_replace_small_file(0, ENDED_FILE, text.into_bytes());
     }
 }

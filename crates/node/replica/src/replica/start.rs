@@ -10,7 +10,7 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     time::Time,
     value::Value,
-    witness::Witness,
+    witness::RollbackDetector,
 };
 use quorate_log::disk::Disk;
 use quorate_log::{Log, Recovery};
@@ -27,22 +27,22 @@ use crate::{
     counters::Counters,
     devices::Devices,
     ending::Ending,
-    fitness::{Fit, Lag},
+    fitness::{FitnessState, Lag},
     group::Group,
     limits::{Limits, OPEN_BATCHES_MAX},
-    observing::{Observing, pursuit::Pursuit},
+    observing::{Observing, pursuit::LagTracker},
     open::{OpenError, ReplicaOptions},
     peers::Peers,
     proposing::{Proposing, batch, origin::Origin},
     protocol::Protocol,
     reading::Reading,
     rings::Rings,
-    rising::Rising,
+    rising::LevelRaises,
     routing::{Routing, Votes},
     scrubbing::Scrubbing,
     service::StateMachine,
     snapshots::{self, Snapshots},
-    steering::Steering,
+    steering::MembershipDriver,
     storing::{Storing, batch_bytes_max, largest_command},
     streaming::{Streaming, keeping::Keeping, offering::Offering, open::Cut, owning::Owning},
     tuning::Tuning,
@@ -130,7 +130,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             Bounds { batch_bytes_max: batch_bytes_max(&log), window_max: OPEN_BATCHES_MAX };
         let tuning = tuning_settings(options.tuning, &limits, voters, possible);
         let unread = unread_votes.iter().map(|range| range.len()).sum();
-        let pursuit = Pursuit::new(now, replay_to, unread, recovered.lost.slots());
+        let pursuit = LagTracker::new(now, replay_to, unread, recovered.lost.slots());
         let origin =
             Origin::new(member.node, boot, options.client_timeout_ms, repeat_ms, limits.clone());
         let fetch_ms = timeouts.election_min_ms;
@@ -163,7 +163,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             window_slots: options.window_slots,
             protocol: Protocol::new(Node::new(node_options, recovered)),
             peers: Peers::new(now, options.addresses, doubt),
-            witness: Witness::default(),
+            witness: RollbackDetector::default(),
             reminders: Vec::new(),
             fell_behind: None,
             names_seen_to: Slot(0),
@@ -196,13 +196,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             clocks: Clocks::default(),
             catching_up: CatchingUp::new(unread_votes, fetch_ms, &limits),
             snapshots,
-            steering: Steering::new(election_ms.saturating_mul(BOUNCE_TIMEOUTS)),
+            steering: MembershipDriver::new(election_ms.saturating_mul(BOUNCE_TIMEOUTS)),
             scrubbing: Scrubbing::new(options.scrub, scrubbed),
             recalled: None,
-            rising: Rising::new(now, options.supports, options.marked, options.raising),
+            rising: LevelRaises::new(now, options.supports, options.marked, options.raising),
             raised_to: None,
             ending: Ending::new(timeout_ms),
-            fit: Fit::new(),
+            fit: FitnessState::new(),
             doubt,
             lag: Lag::new(now, replay_to, applied_to),
             turns: Turns::default(),

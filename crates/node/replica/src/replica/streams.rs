@@ -11,12 +11,14 @@ use quorate_core::{
 };
 use quorate_log::Values;
 use quorate_log::disk::{Completed, Disk};
-use quorate_stream::{Change, Command, How, Info, Name, Retention, Writer, store::Store};
+use quorate_stream::{
+    Change, Command, Name, OpenMode, Retention, StreamInfo, Writer, store::Store,
+};
 use quorate_wire::{Frame, Lane};
 
 use super::{Replica, requests::Requester};
 use crate::{
-    contents::Brought,
+    contents::ReceivedBytes,
     front::{Failure, Front},
     outbox::Outbox,
     plane::Plane,
@@ -25,7 +27,7 @@ use crate::{
     storing::reads::Purpose,
     stream_front::{StreamEvent, StreamRequests, StreamTag},
     streaming::{
-        Told,
+        FrontEvent,
         holding::{NotRead, StreamHold},
         keeping::Fetched,
         owning::NO_FRONT,
@@ -39,7 +41,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         now: Time,
         from: NodeId,
         (stream, position): (StreamName, u64),
-        brought: Brought<'_>,
+        brought: ReceivedBytes<'_>,
     ) {
         let disk = self.storing.log_mut().disk_mut();
         let keeping = &mut self.streaming.keeping;
@@ -312,7 +314,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     pub(super) fn keep_streams(&mut self, now: Time, plane: &mut dyn Plane) -> Vec<Completed> {
         let mut others = Vec::new();
         while let Some(completed) = self.storing.log_mut().next_other() {
-            if let Completed::Recalled { name, result, .. } = completed {
+            if let Completed::SmallFileRead { name, result, .. } = completed {
                 self.recalled = Some((name, result));
             } else if Store::concerns(&completed) {
                 let disk = self.storing.log_mut().disk_mut();
@@ -333,8 +335,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         keeping.look_for_missing(now, self.applying.streams(), &self.peers.ids(), &mut out);
         for (tag, fetched) in read {
             self.streaming.tell(match fetched {
-                Fetched::Bytes(bytes) => Told::Bytes(tag, bytes),
-                Fetched::NotHere => Told::Failed(tag, Failure::Unavailable),
+                Fetched::Bytes(bytes) => FrontEvent::Bytes(tag, bytes),
+                Fetched::NotHere => FrontEvent::Failed(tag, Failure::Unavailable),
             });
         }
         if let Some(why) = self.streaming.keeping.failure().map(ToOwned::to_owned) {
@@ -445,7 +447,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let located = match self.applying.streams().locate(name, position) {
             Ok(located) => located,
             Err(nowhere) => {
-                self.streaming.tell(Told::Nowhere(tag, nowhere));
+                self.streaming.tell(FrontEvent::Nowhere(tag, nowhere));
                 return Ok(());
             }
         };
@@ -465,22 +467,22 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     ) -> bool {
         while let Some((tag, result)) = self.completions.take_stream() {
             self.streaming.tell(match result {
-                Ok(()) => Told::Looked(tag),
-                Err(failure) => Told::Failed(tag, failure),
+                Ok(()) => FrontEvent::Looked(tag),
+                Err(failure) => FrontEvent::Failed(tag, failure),
             });
         }
         let mut some = false;
-        while let Some(told) = self.streaming.take_told() {
+        while let Some(told) = self.streaming.next_front_event() {
             some = true;
             let event = match told {
-                Told::Bytes(tag, ref bytes) => StreamEvent::Bytes(tag, bytes),
-                Told::Done(tag, done) => StreamEvent::Done(tag, done),
-                Told::Refused(tag, denied) => StreamEvent::Refused(tag, denied),
-                Told::Failed(tag, failure) => StreamEvent::Failed(tag, failure),
-                Told::Looked(tag) => StreamEvent::Looked(tag),
-                Told::Nowhere(tag, nowhere) => StreamEvent::Nowhere(tag, nowhere),
-                Told::Durable(piece, position) => StreamEvent::Durable(piece, position),
-                Told::Ended(piece, position) => StreamEvent::Ended(piece, position),
+                FrontEvent::Bytes(tag, ref bytes) => StreamEvent::Bytes(tag, bytes),
+                FrontEvent::Done(tag, done) => StreamEvent::Done(tag, done),
+                FrontEvent::Refused(tag, denied) => StreamEvent::Refused(tag, denied),
+                FrontEvent::Failed(tag, failure) => StreamEvent::Failed(tag, failure),
+                FrontEvent::Looked(tag) => StreamEvent::Looked(tag),
+                FrontEvent::Nowhere(tag, nowhere) => StreamEvent::Nowhere(tag, nowhere),
+                FrontEvent::Durable(piece, position) => StreamEvent::Durable(piece, position),
+                FrontEvent::Ended(piece, position) => StreamEvent::Ended(piece, position),
             };
             front.streamed(event, &mut Requester::new(self, now, wall_ms));
         }
@@ -500,7 +502,7 @@ impl<D: Disk, S: StateMachine> StreamRequests for Requester<'_, D, S> {
         &mut self,
         tag: StreamTag,
         name: &Name,
-        how: How,
+        how: OpenMode,
         writer: Writer,
     ) -> Result<(), Failure> {
         let replica = &mut *self.replica;
@@ -582,11 +584,11 @@ impl<D: Disk, S: StateMachine> StreamRequests for Requester<'_, D, S> {
         replica.reading.accept(self.now, Waiter::Stream(tag))
     }
 
-    fn info(&self, name: &Name) -> Option<Info> {
+    fn info(&self, name: &Name) -> Option<StreamInfo> {
         self.replica.applying.streams().info(name)
     }
 
-    fn infos(&self, after: Option<&Name>, each: &mut dyn FnMut(Info) -> bool) {
+    fn infos(&self, after: Option<&Name>, each: &mut dyn FnMut(StreamInfo) -> bool) {
         for info in self.replica.applying.streams().infos(after) {
             if !each(info) {
                 return;

@@ -10,7 +10,7 @@ const VAIN_MS: u64 = 1_000;
 
 /// Pending request. All operators that ask share one answer.
 #[derive(Debug, Default)]
-pub(super) struct Asking {
+pub(super) struct OperatorRequest {
     /// Slot at or after which a snapshot is requested.
     wanted: Option<Slot>,
     answer: Option<Result<Snapshot, String>>,
@@ -18,7 +18,7 @@ pub(super) struct Asking {
     vain_since: Option<Time>,
 }
 
-impl Asking {
+impl OperatorRequest {
     /// Requests a snapshot at or after this slot.
     pub(super) fn ask(&mut self, at: Slot) {
         self.wanted = self.wanted.max(Some(at));
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn only_a_snapshot_that_is_not_too_old_is_an_answer() {
-        let mut asking = Asking::default();
+        let mut asking = OperatorRequest::default();
         asking.have(at(5));
         assert_eq!(asking.take_answer(), None, "no caller asks");
         asking.ask(Slot(7));
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_disk_in_the_way_is_waited_for_a_while() {
-        let mut asking = Asking::default();
+        let mut asking = OperatorRequest::default();
         assert!(!asking.is_in_vain(Time(0)), "no caller asks");
         asking.ask(Slot(7));
         let later = |ms: u64| Time(5).plus_ms(ms);
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_failure_is_told_and_ends_it() {
-        let mut asking = Asking::default();
+        let mut asking = OperatorRequest::default();
         asking.ask(Slot(7));
         asking.fail("no room".to_owned());
         assert_eq!(asking.wanted(), None);

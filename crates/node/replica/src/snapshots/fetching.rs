@@ -135,7 +135,7 @@ impl Fetching {
     }
 
     /// Marks a peer as worse than others, because its data was refused or none arrived.
-    pub(crate) fn disappoint(&mut self, node: NodeId) {
+    pub(crate) fn mark_as_worse(&mut self, node: NodeId) {
         *self.fruitless_peers.entry(node).or_default() += 1;
         self.lose(node);
     }
@@ -192,7 +192,7 @@ impl Fetching {
             if silent && self.asked.is_some() {
                 self.fruitless += 1;
                 if self.fruitless > FRUITLESS_MAX {
-                    self.disappoint(source);
+                    self.mark_as_worse(source);
                     return None;
                 }
             }
@@ -303,7 +303,7 @@ mod tests {
         let offers = [(2, offer(20, false)), (3, offer(99, false))];
         let (mut fetching, _) = fetching(&offers);
         assert_eq!(fetching.source(), Some(NodeId(3)));
-        fetching.disappoint(NodeId(3));
+        fetching.mark_as_worse(NodeId(3));
         for (node, offer) in offers {
             fetching.on_offer(Time(30_000), NodeId(node), offer);
         }

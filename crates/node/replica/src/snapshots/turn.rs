@@ -17,7 +17,7 @@ use super::{
 use crate::service::StateMachine;
 
 use self::around::SHORT_MS;
-pub(crate) use self::{around::Around, scrub::Scrubbed, transfer::offer_frame};
+pub(crate) use self::{around::ReplicaParts, scrub::Scrubbed, transfer::offer_frame};
 
 /// Minimum interval in milliseconds between checks for due work while nothing is in progress.
 const LOOK_MS: u64 = 5;
@@ -29,7 +29,7 @@ impl Snapshots {
         &mut self,
         done: Vec<Completed>,
         streams_kept_to: Slot,
-        around: &mut Around<'_, '_, D, S>,
+        around: &mut ReplicaParts<'_, '_, D, S>,
     ) {
         self.go_on_at = None;
         self.streams_kept_to = streams_kept_to;
@@ -69,7 +69,7 @@ impl Snapshots {
     fn on_completed<D: Disk, S: StateMachine>(
         &mut self,
         completed: Completed,
-        around: &mut Around<'_, '_, D, S>,
+        around: &mut ReplicaParts<'_, '_, D, S>,
     ) {
         let disk = around.storing.log_mut().disk_mut();
         let file = match completed {
@@ -83,7 +83,7 @@ impl Snapshots {
             // If a file could not be removed, the next start tries again.
             Completed::Retired { .. } => return,
             // Without the file, an interrupted transfer starts over.
-            Completed::Kept { .. } | Completed::Recalled { .. } => return,
+            Completed::SmallFileReplaced { .. } | Completed::SmallFileRead { .. } => return,
             Completed::Written { file, .. }
             | Completed::Flushed { file, .. }
             | Completed::Prepared { file, .. } => file,
@@ -108,7 +108,7 @@ impl Snapshots {
     fn on_chunk<D: Disk, S: StateMachine>(
         &mut self,
         chunk: Chunk,
-        around: &mut Around<'_, '_, D, S>,
+        around: &mut ReplicaParts<'_, '_, D, S>,
     ) {
         match chunk.purpose {
             Purpose::Load => self.on_chunk_to_load(chunk, around),

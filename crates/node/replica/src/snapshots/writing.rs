@@ -238,8 +238,8 @@ impl Writer {
             }
             Completed::Read { .. }
             | Completed::Retired { .. }
-            | Completed::Kept { .. }
-            | Completed::Recalled { .. } => {}
+            | Completed::SmallFileReplaced { .. }
+            | Completed::SmallFileRead { .. } => {}
         }
         self.advance(disk);
         Ok(())

@@ -20,7 +20,7 @@ use quorate_log::disk::{Blocks, Completed, Disk};
 use quorate_log::{Body, Values};
 use quorate_stream::{
     Change, Table,
-    store::{Bulk, Layout, Place, ReadDone, Store, Unread},
+    store::{Bulk, Layout, Place, ReadDone, ReadError, Store},
 };
 use quorate_wire::{Frame, Lane};
 
@@ -474,7 +474,7 @@ impl Keeping {
             let Some(reader) = self.readers.remove(&done.token) else {
                 continue;
             };
-            if let Err(Unread::Rotten { stream, range, .. }) = &done.result {
+            if let Err(ReadError::Rotten { stream, range, .. }) = &done.result {
                 // The damaged bytes are fetched from peers.
                 self.store.lose(*stream, range.clone());
                 self.lack.unknown = true;
@@ -741,7 +741,7 @@ impl Keeping {
 mod tests {
     use quorate_log::disk::MemoryDisk;
     use quorate_stream::{
-        Command, How, Writer,
+        Command, OpenMode, Writer,
         store::{Layout, StoreLimits},
     };
 
@@ -782,7 +782,7 @@ mod tests {
     fn table() -> Table {
         let open = Command::Open {
             name: "s".parse().unwrap(),
-            how: How::Create,
+            how: OpenMode::Create,
             writer: Writer(1),
             stream: S,
             now_ms: 0,

@@ -16,7 +16,7 @@ use quorate_stream::Table;
 use quorate_wire::frame::STREAM_PIECE_BYTES_MAX;
 
 use crate::{
-    contents::runs::{Runs, Whereabouts},
+    contents::runs::{BytesLocation, Runs},
     round_robin::RoundRobin,
 };
 
@@ -215,7 +215,7 @@ fn end_of_run(stream: StreamName, position: u64, runs: &Runs) -> u64 {
     let boundary = |bytes: u64| (position / bytes + 1).saturating_mul(bytes);
     let long = boundary(STREAM_PIECE_BYTES_MAX as u64);
     match runs.first(stream, &(position..long)) {
-        Some((end, Whereabouts::Placed)) => end,
+        Some((end, BytesLocation::Placed)) => end,
         _ => runs.held_to(stream, position, boundary(SLICE_BYTES)),
     }
 }

@@ -129,7 +129,7 @@ impl Open {
     pub(crate) fn take(&mut self, position: u64, cut: &Cut) -> Payload {
         match std::mem::take(self) {
             Self::Few(few) => Payload::new(few),
-            Self::Many(filling) if filling.room() == 0 => filling.done().into(),
+            Self::Many(filling) if filling.free_bytes() == 0 => filling.done().into(),
             Self::Many(filling) => {
                 let (bytes, most) = (filling.bytes(), cut.most(position));
                 let whole = match cut.whole(position, bytes.len()) {

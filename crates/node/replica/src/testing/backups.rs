@@ -11,7 +11,7 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     value::{StreamName, Value},
 };
-use quorate_stream::{Command, How, Table, Writer};
+use quorate_stream::{Command, OpenMode, Table, Writer};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::{
@@ -64,17 +64,17 @@ pub fn byte_streams() -> Table {
         let range = SlotRange::new(Slot(100 + next), Slot(100 + next + count));
         assert_eq!(table.append(stream, 100, range), next..next + count);
     };
-    execute(&mut table, open("grows", How::Create, 1, inner(1, 1)));
+    execute(&mut table, open("grows", OpenMode::Create, 1, inner(1, 1)));
     append(&mut table, inner(1, 1), 1000);
-    execute(&mut table, open("grows", How::Takeover, 2, inner(2, 1)));
+    execute(&mut table, open("grows", OpenMode::Takeover, 2, inner(2, 1)));
     append(&mut table, inner(2, 1), 500);
     let (name, before) = ("grows".parse().expect("a name"), 300);
     execute(&mut table, Command::Trim { name, before });
-    execute(&mut table, open("closed", How::Create, 3, inner(1, 2)));
+    execute(&mut table, open("closed", OpenMode::Create, 3, inner(1, 2)));
     append(&mut table, inner(1, 2), 70);
     let (stream, finish) = (inner(1, 2), true);
     execute(&mut table, Command::Close { stream, finish });
-    execute(&mut table, open("empty", How::Create, 4, inner(1, 3)));
+    execute(&mut table, open("empty", OpenMode::Create, 4, inner(1, 3)));
     table
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use quorate_core::{slot::Slot, value::StreamName};
-use quorate_stream::{Denied, Done, table::Nowhere};
+use quorate_stream::{Denied, StreamOutcome, table::LocateError};
 
 use crate::{
     front::{Completion, ConnectionId, Endpoints, Failure, Front, Requests, SessionId, State, Tag},
@@ -29,7 +29,7 @@ pub enum Outcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
     /// Copy of [`StreamEvent::Done`].
-    Done(StreamTag, Done),
+    Done(StreamTag, StreamOutcome),
     /// Copy of [`StreamEvent::Refused`].
     Refused(StreamTag, Denied),
     /// Copy of [`StreamEvent::Failed`].
@@ -39,7 +39,7 @@ pub enum Heard {
     /// Copy of [`StreamEvent::Bytes`].
     Bytes(StreamTag, Vec<u8>),
     /// Copy of [`StreamEvent::Nowhere`].
-    Nowhere(StreamTag, Nowhere),
+    Nowhere(StreamTag, LocateError),
     /// Copy of [`StreamEvent::Durable`].
     Durable(StreamName, u64),
     /// Copy of [`StreamEvent::Ended`].

@@ -6,7 +6,7 @@ use quorate_replica::{
     service::{CommandId, Imaged, LoadError, MetaChange, StateMachine},
     testing::Cluster,
 };
-use quorate_wire::frame_clients::{LENT, Name, Stand, batch};
+use quorate_wire::frame_clients::{LENT, Name, NodePosition, batch};
 
 /// Stores every command.
 #[derive(Default)]
@@ -53,7 +53,7 @@ fn lend(cluster: &mut Books, node: NodeId) -> Name {
     lent.unwrap()
 }
 
-fn stand(cluster: &mut Books, node: NodeId, name: Name) -> Stand {
+fn stand(cluster: &mut Books, node: NodeId, name: Name) -> NodePosition {
     let mut stand = None;
     cluster.request(node, |requests, _| {
         stand = Some(requests.frame_clients().unwrap().stand(name));

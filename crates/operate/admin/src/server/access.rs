@@ -20,7 +20,7 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use base64ct::{Base64, Encoding as _};
-use quorate_access::{Role, Users, Who, password, users::NOBODYS};
+use quorate_access::{Role, Users, Who, password, users::UNMATCHABLE_HASH};
 use tokio::{
     sync::Semaphore,
     task::spawn_blocking,
@@ -46,7 +46,7 @@ pub(super) struct Caller {
 
 /// Identity and role behind one request.
 #[derive(Clone, Debug)]
-pub(super) struct Asker {
+pub(super) struct Requester {
     pub(super) name: String,
     /// `certificate`, `password` or `nothing`.
     pub(super) by: &'static str,
@@ -88,7 +88,7 @@ fn is_action(needs: Option<Role>, method: &Method, path: &str) -> bool {
 }
 
 /// Checks for a role beyond the one that the path needs.
-pub(super) fn check(asker: &Asker, needs: Role) -> Result<(), Failure> {
+pub(super) fn check(asker: &Requester, needs: Role) -> Result<(), Failure> {
     match asker.role {
         Some(role) if role >= needs => Ok(()),
         _ => Err(forbidden(asker, needs)),
@@ -103,7 +103,7 @@ pub(super) async fn guard(State(admin): State<Admin>, request: Request, next: Ne
         return next.run(request).await;
     };
     let caller = request.extensions().get::<Caller>().cloned();
-    let asker = match ask_who(&admin, caller.as_ref(), request.headers(), role).await {
+    let asker = match identify(&admin, caller.as_ref(), request.headers(), role).await {
         Ok(asker) => asker,
         Err(failure) => return failure.into_response(),
     };
@@ -151,7 +151,7 @@ async fn take_body(request: Request, action: bool) -> Result<(Request, Bytes), F
     Ok((Request::from_parts(head, Body::from(bytes.clone())), bytes))
 }
 
-fn refuse(asker: &Asker, needs: Role) -> Response {
+fn refuse(asker: &Requester, needs: Role) -> Response {
     let mut response = forbidden(asker, needs).into_response();
     if asker.role.is_none() {
         // Makes a browser prompt for name and password.
@@ -162,8 +162,8 @@ fn refuse(asker: &Asker, needs: Role) -> Response {
     response
 }
 
-fn forbidden(asker: &Asker, needs: Role) -> Failure {
-    let Asker { name, role, .. } = asker;
+fn forbidden(asker: &Requester, needs: Role) -> Failure {
+    let Requester { name, role, .. } = asker;
     let (code, what) = match role {
         Some(role) => ("forbidden", format!("{name} has the role {role}, but this needs {needs}")),
         None if asker.by == "nothing" => {
@@ -177,19 +177,19 @@ fn forbidden(asker: &Asker, needs: Role) -> Failure {
 }
 
 /// Identifies the caller by password or else by certificate, and looks up the role.
-async fn ask_who(
+async fn identify(
     admin: &Admin,
     caller: Option<&Caller>,
     headers: &HeaderMap,
     needs: Role,
-) -> Result<Asker, Failure> {
+) -> Result<Requester, Failure> {
     let who = caller.map_or(Who::Anonymous, |caller| caller.who.clone());
     let (name, by) = match &who {
         Who::Node(node) => (format!("node {node}"), "certificate"),
         Who::Client(name) => (name.clone(), "certificate"),
         Who::Anonymous | Who::Unnamed => ("-".to_owned(), "nothing"),
     };
-    let certified = |role| Asker { name, by, role };
+    let certified = |role| Requester { name, by, role };
     if let Who::Node(_) = who {
         return Ok(certified(Some(Role::Admin)));
     }
@@ -216,10 +216,10 @@ async fn ask_who(
     let user = users.get(&name);
     let hash = user.and_then(|user| user.hash.clone());
     let known = hash.is_some();
-    let hash = hash.unwrap_or_else(|| NOBODYS.into());
+    let hash = hash.unwrap_or_else(|| UNMATCHABLE_HASH.into());
     let fits = spawn_blocking(move || password::fits(&hash, &password)).await;
     let fits = known && fits.unwrap_or(false);
-    Ok(Asker {
+    Ok(Requester {
         role: user.filter(|_| fits).map(|user| user.role),
         // An unknown name may be a password typed into the wrong field.
         name: if known { name } else { "-".to_owned() },

@@ -16,7 +16,7 @@ use axum::{Json, extract::State};
 use serde_json::Value;
 use tokio::task::spawn_blocking;
 
-use super::{Admin, access::Asker, failure::Failure};
+use super::{Admin, access::Requester, failure::Failure};
 use crate::users::AuditRecord;
 
 /// Names of the current and the previous file.
@@ -59,7 +59,7 @@ impl Audit {
     pub(super) async fn write(
         &self,
         admin: &Admin,
-        asker: &Asker,
+        asker: &Requester,
         from: String,
         action: String,
         body: &[u8],

@@ -35,7 +35,7 @@ use tokio::{
 use super::{
     Admin,
     failure::Failure,
-    pieces::{Lasting, Pieces},
+    pieces::{ChunkedBody, LongResponse},
 };
 
 /// Chunks buffered for the client: a megabyte.
@@ -47,7 +47,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(50);
 
 pub(super) async fn backup(State(admin): State<Admin>, uri: Uri) -> Result<Response, Failure> {
-    let Wanted { mut at, streams } = wanted(&uri)?;
+    let BackupRequest { mut at, streams } = wanted(&uri)?;
     let taken = admin.backups().take().ok_or_else(|| {
         Failure::unavailable("busy", "another backup is being taken from this node")
     })?;
@@ -71,7 +71,7 @@ pub(super) async fn backup(State(admin): State<Admin>, uri: Uri) -> Result<Respo
         .ok_or_else(|| Failure::unavailable("no_snapshot", "the node has lost its snapshot"))?;
     let (sender, pieces) = channel(PIECES_MAX);
     let lasts = Arc::new(());
-    let lasting = Lasting(Arc::downgrade(&lasts));
+    let lasting = LongResponse(Arc::downgrade(&lasts));
     let handle = admin.ask(|handle, _| handle.clone()).await?;
     let streams = hold.map(|hold| HeldStreams { handle, hold, stayed: Instant::now() });
     tokio::task::spawn_blocking(move || {
@@ -83,7 +83,7 @@ pub(super) async fn backup(State(admin): State<Admin>, uri: Uri) -> Result<Respo
         }
         drop(taken);
     });
-    let body = Body::new(Pieces::new(pieces, Some(lasts)));
+    let body = Body::new(ChunkedBody::new(pieces, Some(lasts)));
     let mut response = ([(CONTENT_TYPE, "application/octet-stream")], body).into_response();
     response.extensions_mut().insert(lasting);
     Ok(response)
@@ -106,7 +106,7 @@ async fn hold(admin: &Admin) -> Result<StreamHold, Failure> {
 
 /// A requested backup.
 #[derive(Debug, PartialEq, Eq)]
-struct Wanted {
+struct BackupRequest {
     /// Minimum slot of the snapshot.
     at: Option<Slot>,
     /// Include the bytes of streams.
@@ -114,8 +114,8 @@ struct Wanted {
 }
 
 /// Parses the query: `at=SLOT` and `streams`, both optional.
-fn wanted(uri: &Uri) -> Result<Wanted, Failure> {
-    let mut wanted = Wanted { at: None, streams: false };
+fn wanted(uri: &Uri) -> Result<BackupRequest, Failure> {
+    let mut wanted = BackupRequest { at: None, streams: false };
     let parts = uri.query().unwrap_or_default().split('&');
     for part in parts.filter(|part| !part.is_empty()) {
         let slot = part.strip_prefix("at=").and_then(|at| at.parse().ok());

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use super::{access::Caller, pieces::Lasting};
+use super::{access::Caller, pieces::LongResponse};
 use axum::Router;
 use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::{
@@ -60,7 +60,7 @@ pub(super) async fn serve(
     trust: Option<Trust>,
     limits: Limits,
 ) {
-    let places = Places::default();
+    let places = ConnectionTable::default();
     loop {
         match listener.accept().await {
             Ok((stream, from)) => {
@@ -134,7 +134,7 @@ async fn serve_one(
 
 /// Open connections; the oldest has the lowest id.
 #[derive(Clone, Debug, Default)]
-struct Places(Arc<Mutex<Table>>);
+struct ConnectionTable(Arc<Mutex<Table>>);
 
 #[derive(Debug, Default)]
 struct Table {
@@ -147,7 +147,7 @@ struct Taken {
     /// Requests in flight.
     busy: usize,
     /// Long response in flight, with a lifetime of its own.
-    lasting: Option<Lasting>,
+    lasting: Option<LongResponse>,
     task: Option<AbortHandle>,
 }
 
@@ -168,7 +168,7 @@ impl Table {
     }
 }
 
-impl Places {
+impl ConnectionTable {
     fn table(&self) -> MutexGuard<'_, Table> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -203,7 +203,7 @@ impl Places {
 #[derive(Debug)]
 struct Place {
     id: u64,
-    places: Places,
+    places: ConnectionTable,
 }
 
 impl Drop for Place {
@@ -229,12 +229,12 @@ impl Place {
 
 struct Busy {
     id: u64,
-    places: Places,
+    places: ConnectionTable,
 }
 
 impl Busy {
     /// Records that a response begins, and whether it is a long one.
-    fn answered(&self, lasting: Option<&Lasting>) {
+    fn answered(&self, lasting: Option<&LongResponse>) {
         if let Some(taken) = self.places.table().taken.get_mut(&self.id) {
             taken.lasting = lasting.cloned();
         }

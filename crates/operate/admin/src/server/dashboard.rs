@@ -26,7 +26,7 @@ use axum::{
 use super::{
     Admin, browser,
     failure::Failure,
-    pieces::{Lasting, Pieces},
+    pieces::{ChunkedBody, LongResponse},
 };
 
 pub(super) use act::Acts;
@@ -71,11 +71,11 @@ async fn events(State(admin): State<Admin>, headers: HeaderMap) -> Result<Respon
     if joined.is_first {
         tokio::spawn(gather::gather(admin.clone()));
     }
-    let body = Body::new(Pieces::new(joined.documents, None));
+    let body = Body::new(ChunkedBody::new(joined.documents, None));
     let kind = [(CONTENT_TYPE, "text/event-stream"), UNBUFFERED];
     let mut response = (kind, body).into_response();
     browser::confine(&mut response, POLICY);
-    response.extensions_mut().insert(Lasting(joined.lasts));
+    response.extensions_mut().insert(LongResponse(joined.lasts));
     Ok(response)
 }
 

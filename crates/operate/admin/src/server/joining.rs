@@ -22,7 +22,7 @@ pub(super) fn join(
     request: &JoinRequest,
     trust: Option<&Trust>,
 ) -> Result<JoinAnswer, Failure> {
-    let (nonce, role) = understood(request)?;
+    let (nonce, role) = parse_request(request)?;
     let charter = handle.charter().map_err(Failure::unanswered)?;
     let via = request.via.as_deref().and_then(|text| text.parse().ok());
     make_reachable(handle, &charter, via)?;
@@ -46,18 +46,18 @@ pub(super) fn join(
     let members = handle.members().map_err(Failure::unanswered)?;
     let mut listed = members.nodes.iter();
     let learns = listed.any(|listed| listed.node == node && listed.known.role == As::Learner);
-    Ok(told(&charter, node, learns))
+    Ok(join_answer(&charter, node, learns))
 }
 
 /// Returns the id reserved for this peer address, if there is one. The caller has dialled the
 /// address.
 fn reserved(handle: &Handle, peer: &str) -> Result<Option<NodeId>, Failure> {
     let members = handle.members().map_err(Failure::unanswered)?;
-    let waits = |listed: &&Listed| !listed.known.has_come() && listed.known.peer == peer;
+    let waits = |listed: &&Listed| !listed.known.has_joined() && listed.known.peer == peer;
     Ok(members.nodes.iter().find(waits).map(|listed| listed.node))
 }
 
-fn understood(request: &JoinRequest) -> Result<(u64, As), Failure> {
+fn parse_request(request: &JoinRequest) -> Result<(u64, As), Failure> {
     let bad = |what| {
         let status = StatusCode::UNPROCESSABLE_ENTITY;
         let hint = "docs/operate.md shows the body";
@@ -115,7 +115,7 @@ fn reached(own: NodeId, listens: SocketAddr, via: IpAddr) -> Result<SocketAddr, 
     }
 }
 
-fn told(charter: &Charter, node: NodeId, learns: bool) -> JoinAnswer {
+fn join_answer(charter: &Charter, node: NodeId, learns: bool) -> JoinAnswer {
     let Charter { founded, book, .. } = charter;
     let place = |(node, peer): (&NodeId, &String)| Place { node: node.0, peer: peer.clone() };
     let founding = founded.members.iter().map(|(node, peer)| (node, peer));
@@ -169,7 +169,7 @@ mod tests {
             node: None,
             via: None,
         };
-        let understood = |nonce, role| understood(&request(nonce, role)).ok();
+        let understood = |nonce, role| parse_request(&request(nonce, role)).ok();
         assert_eq!(understood("ff", "learner"), Some((255, As::Learner)));
         assert_eq!(understood("1123456789abcdef0", "voter"), None);
         assert_eq!(understood("", "voter"), None);

@@ -17,10 +17,9 @@ use axum::{
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
-    browser, connections,
+    add_fallbacks, browser, connections,
     dashboard::COLOURS,
     failure::{Body, Failure},
-    nothing_else,
 };
 
 /// Lifetime of a connection. The page polls several times a second on one connection and reconnects
@@ -37,13 +36,13 @@ pub trait Board: Send + Sync + 'static {
     /// Request of a button; other bodies are rejected before the board sees them.
     type Ask: DeserializeOwned + Send + 'static;
     /// Outcome of a button's request.
-    type Told: Serialize + Send + 'static;
+    type Outcome: Serialize + Send + 'static;
 
     /// Returns the current state without blocking.
     fn show(&self) -> Self::Shown;
 
     /// Executes a button's request or refuses it. May block: it runs on its own thread.
-    fn ask(&self, ask: Self::Ask) -> Result<Self::Told, Refused>;
+    fn ask(&self, ask: Self::Ask) -> Result<Self::Outcome, Refused>;
 }
 
 /// Refusal of a button's request.
@@ -96,7 +95,7 @@ fn router<B: Board>(html: &'static str, board: Arc<B>) -> Router {
         .route("/colours.css", get(colours))
         .route("/state", get(state::<B>))
         .route("/ask", post(ask::<B>));
-    nothing_else(pages, PAGES).layer(from_fn(only_this_page)).with_state(board)
+    add_fallbacks(pages, PAGES).layer(from_fn(only_this_page)).with_state(board)
 }
 
 const PAGES: &str = "GET / /state /colours.css, POST /ask";
@@ -108,7 +107,7 @@ async fn state<B: Board>(State(board): State<Arc<B>>) -> Json<B::Shown> {
 async fn ask<B: Board>(
     State(board): State<Arc<B>>,
     Body(ask): Body<B::Ask>,
-) -> Result<Json<B::Told>, Failure> {
+) -> Result<Json<B::Outcome>, Failure> {
     let asked = tokio::task::spawn_blocking(move || board.ask(ask)).await;
     let told = asked.map_err(|_| Failure::unavailable("failed", "it could not be asked for"))?;
     Ok(Json(told?))
@@ -154,7 +153,7 @@ mod tests {
     impl Board for Sum {
         type Shown = u32;
         type Ask = Ask;
-        type Told = u32;
+        type Outcome = u32;
 
         fn show(&self) -> u32 {
             self.0.load(Ordering::SeqCst)

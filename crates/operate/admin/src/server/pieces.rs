@@ -14,22 +14,22 @@ use tokio::sync::mpsc::Receiver;
 /// Response extension that marks a long response: its connection is exempt from the lifetime limit
 /// while the body exists.
 #[derive(Clone, Debug)]
-pub(super) struct Lasting(pub(super) Weak<()>);
+pub(super) struct LongResponse(pub(super) Weak<()>);
 
 /// Body that ends when all senders are dropped.
-pub(super) struct Pieces {
+pub(super) struct ChunkedBody {
     pieces: Receiver<io::Result<Bytes>>,
     _lasts: Option<Arc<()>>,
 }
 
-impl Pieces {
+impl ChunkedBody {
     /// Creates a body; `lasts` is kept alive as long as the body.
     pub(super) const fn new(pieces: Receiver<io::Result<Bytes>>, lasts: Option<Arc<()>>) -> Self {
         Self { pieces, _lasts: lasts }
     }
 }
 
-impl HttpBody for Pieces {
+impl HttpBody for ChunkedBody {
     type Data = Bytes;
     type Error = io::Error;
 

@@ -41,7 +41,7 @@ const INTERFACE: &str =
 
 /// The current listener, and whether a sender is active.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ears {
+pub(super) struct MulticastListeners {
     current: Arc<Mutex<Option<Current>>>,
     listens: Turn,
     sends: Turn,
@@ -55,13 +55,13 @@ struct Current {
     thread: JoinHandle<Result<HeardView, String>>,
 }
 
-impl Ears {
+impl MulticastListeners {
     fn current(&self) -> MutexGuard<'_, Option<Current>> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Joins the group and starts counting. Returns the interface.
-    fn listen(&self, wish: &Wish, time: Duration) -> Result<String, Failure> {
+    fn listen(&self, wish: &MulticastParameters, time: Duration) -> Result<String, Failure> {
         let turn = self.listens.take();
         let turn = turn.ok_or_else(|| busy("the node is already listening to a group"))?;
         let listener = Listener::join(wish.group, &wish.interface, wish.token);
@@ -104,7 +104,7 @@ impl Ears {
         heard.map_err(|why| Failure::unavailable("failed", &why))
     }
 
-    fn send(&self, wish: &Wish, sender: u32, count: u32) -> Result<Sent, Failure> {
+    fn send(&self, wish: &MulticastParameters, sender: u32, count: u32) -> Result<Sent, Failure> {
         let turn = self.sends.take();
         let _turn = turn.ok_or_else(|| busy("the node is already sending to a group"))?;
         let from = (wish.token, sender);
@@ -139,13 +139,13 @@ fn failed(why: Failed) -> Failure {
 }
 
 /// Validated parameters common to both requests.
-struct Wish {
+struct MulticastParameters {
     group: SocketAddrV4,
     interface: String,
     token: u64,
 }
 
-impl Wish {
+impl MulticastParameters {
     async fn new(
         admin: &Admin,
         (group, text): (&str, &str),
@@ -159,7 +159,7 @@ impl Wish {
         })?;
         let interface = match interface {
             Some(interface) => interface,
-            None => of_peers(admin).await?,
+            None => peer_interface(admin).await?,
         };
         Ok(Self { group, interface, token })
     }
@@ -170,7 +170,7 @@ fn refused(why: &str, hint: &'static str) -> Failure {
 }
 
 /// Returns the interface that has the node's peer address.
-async fn of_peers(admin: &Admin) -> Result<String, Failure> {
+async fn peer_interface(admin: &Admin) -> Result<String, Failure> {
     let (status, _) = admin.status().await?;
     let own = status.member.node;
     let mut peers = status.peers.iter();
@@ -214,7 +214,7 @@ pub(super) async fn listen(
         ));
     }
     let of = (&*request.group, &*request.token);
-    let wish = Wish::new(&admin, of, request.interface).await?;
+    let wish = MulticastParameters::new(&admin, of, request.interface).await?;
     let ears = admin.ears().clone();
     on_another_thread(move || {
         let interface = ears.listen(&wish, Duration::from_millis(listen_ms))?;
@@ -233,7 +233,7 @@ pub(super) async fn send(
         return Err(refused("\"count\" is 1 … 1000", "200 are enough to see losses"));
     }
     let of = (&*request.group, &*request.token);
-    let wish = Wish::new(&admin, of, request.interface).await?;
+    let wish = MulticastParameters::new(&admin, of, request.interface).await?;
     let ears = admin.ears().clone();
     on_another_thread(move || ears.send(&wish, request.sender, request.count)).await
 }

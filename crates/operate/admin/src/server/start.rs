@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use quorate_core::node_id::NodeId;
-use quorate_log::Reading;
+use quorate_log::ReadProgress;
 
 use super::failure::Failure;
 use crate::view::{ProgressView, STARTING};
@@ -14,7 +14,7 @@ pub(super) struct Start {
     /// Current activity.
     doing: String,
     /// Progress in reading the log, and when reading began.
-    reading: Option<(Reading, Instant)>,
+    reading: Option<(ReadProgress, Instant)>,
 }
 
 impl Start {
@@ -22,7 +22,7 @@ impl Start {
         Self { doing: doing.to_owned(), reading: None }
     }
 
-    pub(super) fn reading(&mut self, reading: Reading) {
+    pub(super) fn reading(&mut self, reading: ReadProgress) {
         let began = self.reading.map_or_else(Instant::now, |(_, began)| began);
         self.reading = Some((reading, began));
     }

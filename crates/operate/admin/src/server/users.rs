@@ -41,7 +41,7 @@ pub(super) async fn change(
             }
             if users.is_open() && !anyway {
                 let status = handle.status().map_err(Failure::unanswered)?;
-                everybody_is_there(&status.peers)?;
+                check_all_connected(&status.peers)?;
             }
         }
         let done = handle.group(Ask::Users(command), false);
@@ -55,7 +55,7 @@ pub(super) async fn change(
 /// [access-2] Refuses the first user while a node is disconnected: that node would go by its empty
 /// table, which lets every client in, until it has caught up. A starting node uses no table
 /// ([access-4]), and an auxiliary serves no clients.
-fn everybody_is_there(peers: &[Peer]) -> Result<(), Failure> {
+fn check_all_connected(peers: &[Peer]) -> Result<(), Failure> {
     let away = |peer: &&Peer| !peer.connected && !peer.auxiliary;
     let away = peers.iter().filter(away);
     let away: Vec<String> = away.map(|peer| peer.member.node.to_string()).collect();
@@ -101,8 +101,8 @@ mod tests {
     fn who_would_let_everybody_in_is_named() {
         let (here, away, auxiliary) =
             (peer(1, true, false), |node| peer(node, false, false), peer(4, false, true));
-        assert!(everybody_is_there(&[here.clone(), auxiliary.clone()]).is_ok());
-        let why = |peers: &[Peer]| format!("{:?}", everybody_is_there(peers).unwrap_err());
+        assert!(check_all_connected(&[here.clone(), auxiliary.clone()]).is_ok());
+        let why = |peers: &[Peer]| format!("{:?}", check_all_connected(peers).unwrap_err());
         let one = why(&[here.clone(), away(2), auxiliary]);
         assert!(one.contains("nodes_away") && one.contains("node 2 is not"), "{one}");
         let both = why(&[here, away(2), away(3)]);

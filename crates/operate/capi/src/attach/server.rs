@@ -47,12 +47,12 @@ const STATUS_WAIT: Duration = Duration::from_secs(2);
 /// Listener for attaching programs.
 pub struct Server {
     address: SocketAddr,
-    around: Arc<Around>,
+    around: Arc<ServerState>,
     listening: Option<JoinHandle<()>>,
 }
 
 /// State shared by all connections.
-struct Around {
+struct ServerState {
     node: Arc<Node>,
     cluster: u128,
     id: u32,
@@ -77,7 +77,7 @@ impl Server {
         };
         let listener = TcpListener::bind(at).map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;
-        let around = Arc::new(Around {
+        let around = Arc::new(ServerState {
             node: Arc::clone(node),
             cluster,
             id,
@@ -125,7 +125,7 @@ impl Drop for Server {
     }
 }
 
-impl Around {
+impl ServerState {
     fn connections(&self) -> MutexGuard<'_, Connections> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }

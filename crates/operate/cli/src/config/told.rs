@@ -40,7 +40,7 @@ const OWN: [&str; 23] = [
 const GIVEN: [&str; 6] = ["tls", "tls-cert", "tls-key", "tls-ca", "tls-client-ca", "plane-key"];
 
 /// Returns the settings to report, resolved through all layers.
-pub(super) fn told(layers: &Layers<'_>) -> BTreeMap<String, String> {
+pub(super) fn reported_settings(layers: &Layers<'_>) -> BTreeMap<String, String> {
     let shared = SETTINGS.iter().filter(|one| !OWN.contains(&one.name));
     let told = shared.filter_map(|setting| {
         let text = layers.text(setting.name)?;
@@ -80,7 +80,7 @@ mod tests {
             "process:cat /secret/x",
         ];
         let variables = [("QUORATE_READS", "lease"), ("QUORATE_CLIENT", "h:1")];
-        let told = resolve(&flags, &variables).unwrap().told;
+        let told = resolve(&flags, &variables).unwrap().reported_settings;
         let of = |name: &str| told.get(name).map(String::as_str);
         assert_eq!((of("reads"), of("election-ms")), (Some("lease"), Some("100-200")));
         assert_eq!((of("tls"), of("plane-key")), (Some("given"), Some("given")));

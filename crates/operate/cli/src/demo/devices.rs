@@ -344,7 +344,7 @@ impl Play<'_> {
             let views = cluster.nodes.iter().filter_map(Answer::view);
             (views.count() == parts::ALL.len()).then_some(())
         })?;
-        if let Ok(cluster) = quorate_admin::look::look(&demo.admins) {
+        if let Ok(cluster) = quorate_admin::look::query_cluster(&demo.admins) {
             let views = cluster.nodes.iter().filter_map(Answer::view);
             devices.extend(views.map(|view| view.device.as_ref().map(|one| one.name.clone())));
         }

@@ -14,7 +14,7 @@ use std::{
 };
 
 use quorate_admin::{
-    progress::{HowFar, Progress},
+    progress::{Progress, ProgressReport},
     units::bytes as size,
 };
 use quorate_client::stream::{Error, How, Options, StreamReader, StreamWriter, Watch};
@@ -256,7 +256,7 @@ impl Drawing {
             let mut told = Progress::start();
             while !stopped.load(Ordering::SeqCst) {
                 thread::sleep(PAUSE);
-                told.tell(|| how_far(started.elapsed(), watch.progress().durable, length));
+                told.report(|| how_far(started.elapsed(), watch.progress().durable, length));
             }
         });
         Self { stop, thread: Some(thread) }
@@ -272,10 +272,10 @@ impl Drop for Drawing {
     }
 }
 
-fn how_far(after: Duration, durable: u64, length: u64) -> HowFar {
+fn how_far(after: Duration, durable: u64, length: u64) -> ProgressReport {
     let seconds = after.as_secs_f64();
     let durable_bytes = format_args!("{} durable", size(durable));
-    HowFar::share(format_args!("{seconds:5.1} s  "), (durable, length), durable_bytes)
+    ProgressReport::share(format_args!("{seconds:5.1} s  "), (durable, length), durable_bytes)
 }
 
 #[cfg(test)]
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn the_share_is_that_of_durable_bytes() {
         let shown = how_far(Duration::from_millis(2500), 32 << 20, 64 << 20);
-        let expected = HowFar::share("  2.5 s  ", (32 << 20, 64 << 20), "32 MiB durable");
+        let expected = ProgressReport::share("  2.5 s  ", (32 << 20, 64 << 20), "32 MiB durable");
         assert_eq!(shown, expected);
     }
 }

@@ -12,7 +12,7 @@ use quorate_admin::{
 };
 use serde::Serialize;
 
-use super::group::{Group, Seen, refused};
+use super::group::{Group, Responses, refused};
 use crate::output::{self, Exit, Problem};
 
 /// Timeout of a transfer request, longer than the node's own.
@@ -54,7 +54,7 @@ impl fmt::Display for Drained {
 
 /// Moves leadership away from `node`.
 pub(super) fn drain(group: &mut Group, node: u32, dry_run: bool) -> Result<Drained, Problem> {
-    let seen = group.look()?;
+    let seen = group.poll_all()?;
     let priority_was = too_high(seen.newest(), node)?;
     if let Some(was) = priority_was {
         let verb = if dry_run { "would be set" } else { "is set" };
@@ -92,7 +92,7 @@ fn move_away(group: &mut Group, node: u32) -> Result<u32, Problem> {
         Problem::new(Exit::Unreachable, "no_leader", "no leader with a quorum is known")
             .hint("'quorate status' shows which nodes are missing");
     loop {
-        if let Ok(seen) = group.look() {
+        if let Ok(seen) = group.poll_all() {
             match seen.leader() {
                 Some(leader) if leader != node => return Ok(leader),
                 Some(_) => match transfer(&seen, node) {
@@ -111,7 +111,7 @@ fn move_away(group: &mut Group, node: u32) -> Result<u32, Problem> {
     }
 }
 
-fn transfer(seen: &Seen, node: u32) -> Result<u32, Problem> {
+fn transfer(seen: &Responses, node: u32) -> Result<u32, Problem> {
     let place = seen.admin_of(node).ok_or_else(|| {
         let what = format!("the admin address of node {node} is not known");
         Problem::new(Exit::Unreachable, "unreachable", what).hint("give it with --admin")

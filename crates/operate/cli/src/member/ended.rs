@@ -1,7 +1,7 @@
 //! Result of a plan, with the eras that took effect meanwhile.
 
 use quorate_admin::{
-    look::Silent,
+    look::NoResponse,
     members::{StepView, WeightView},
 };
 use serde::Serialize;
@@ -36,8 +36,8 @@ pub(super) struct EraView {
 
 impl Ended {
     /// Creates the result of a request that needs no change.
-    pub(super) fn nothing_to_do(group: &mut Group) -> Result<Self, Silent> {
-        let era = group.glance()?.newest().era;
+    pub(super) fn nothing_to_do(group: &mut Group) -> Result<Self, NoResponse> {
+        let era = group.poll_leader()?.newest().era;
         Ok(Self {
             result: "nothing_to_do",
             plan: None,

@@ -4,9 +4,9 @@ use std::fmt;
 
 use clap::Args;
 use quorate_admin::{
-    level::{LevelOfView, LevelView},
-    look::look,
-    members::{Asked, MembersRequest},
+    level::{LevelView, NodeLevelView},
+    look::query_cluster,
+    members::{MembersOutcome, MembersRequest},
     view::{Answer, ClusterView},
 };
 use serde::Serialize;
@@ -47,9 +47,9 @@ pub(super) fn run(args: &FeatureArgs, output: Output) -> Result<Exit, Problem> {
         let request =
             MembersRequest { raise: true, dry_run: args.dry_run, ..MembersRequest::default() };
         let asked = Group::new(&args.place.admin).ask(&request)?;
-        raised = asked == Asked::Done;
+        raised = asked == MembersOutcome::Done;
     }
-    let cluster = look(&args.place.admin)?;
+    let cluster = query_cluster(&args.place.admin)?;
     let shown = Shown::of(&cluster, raised)?;
     output.result(&shown, || shown.to_string());
     Ok(Exit::Done)
@@ -81,7 +81,7 @@ impl fmt::Display for Shown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let LevelView { level, nodes, .. } = &self.level;
         let mut rows = vec![["node", "supports"].map(str::to_owned).to_vec()];
-        rows.extend(nodes.iter().map(|LevelOfView { node, newest }| {
+        rows.extend(nodes.iter().map(|NodeLevelView { node, newest }| {
             let newest = newest.map_or("not connected".to_owned(), |newest| newest.to_string());
             vec![node.to_string(), newest]
         }));
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     fn shown(level: u16, held_back: &[&str]) -> Shown {
-        let of = |node, newest| LevelOfView { node, newest };
+        let of = |node, newest| NodeLevelView { node, newest };
         Shown {
             raised: level == 9,
             node: 1,

@@ -8,14 +8,14 @@ use std::{
 
 use super::{
     ended::{Ended, EraView},
-    group::{Group, Seen},
+    group::{Group, Responses},
     show,
 };
 use crate::output::{self, Exit, Output, Problem};
 use quorate_admin::{
-    look::Silent,
-    members::{Asked, MembersRequest, MembersView, StepView},
-    progress::{HowFar, Progress},
+    look::NoResponse,
+    members::{MembersOutcome, MembersRequest, MembersView, StepView},
+    progress::{Progress, ProgressReport},
 };
 
 /// Interval of polling the cluster.
@@ -60,7 +60,7 @@ impl Follower {
     ) -> Result<Ended, Problem> {
         let mut patience = Patience::new();
         loop {
-            if let Some(seen) = patience.take(group.glance())? {
+            if let Some(seen) = patience.take(group.poll_leader())? {
                 let view = seen.newest();
                 self.tell(view);
                 match state(view, self.plan) {
@@ -88,7 +88,7 @@ impl Follower {
             None => self.waits = None,
             Some(waits) => {
                 let told = self.waits.get_or_insert_with(Progress::start);
-                told.tell(|| HowFar::text(format_args!("waiting: {waits}")));
+                told.report(|| ProgressReport::text(format_args!("waiting: {waits}")));
             }
         }
     }
@@ -134,8 +134,8 @@ impl Follower {
     /// Handles a later plan: a dry run of the request shows whether this plan reached its goal.
     fn passed(&mut self, group: &mut Group, request: &MembersRequest) -> Result<Ended, Problem> {
         let again = MembersRequest { dry_run: true, ..request.clone() };
-        if matches!(group.ask(&again), Ok(Asked::NothingToDo)) {
-            let era = group.glance()?.newest().era;
+        if matches!(group.ask(&again), Ok(MembersOutcome::NothingToDo)) {
+            let era = group.poll_leader()?.newest().era;
             return Ok(self.reached(era));
         }
         let what = "the change ended and another one followed; its outcome is unknown";
@@ -166,7 +166,7 @@ pub(super) fn settle(
     let mut patience = Patience::new();
     let mut told = false;
     loop {
-        if let Some(seen) = patience.take(group.glance())? {
+        if let Some(seen) = patience.take(group.poll_leader())? {
             let last = seen.newest().last;
             let ours = last.filter(|last| plan.is_none_or(|plan| last.id >= plan));
             match ours {
@@ -197,7 +197,7 @@ impl Patience {
     }
 
     /// Handles the result of a poll; `None` if no node responds at the moment.
-    fn take(&mut self, seen: Result<Seen, Silent>) -> Result<Option<Seen>, Problem> {
+    fn take(&mut self, seen: Result<Responses, NoResponse>) -> Result<Option<Responses>, Problem> {
         match seen {
             Ok(seen) => {
                 self.heard = Instant::now();
@@ -214,7 +214,7 @@ impl Patience {
 
 #[cfg(test)]
 mod tests {
-    use quorate_admin::members::{LastPlanView, ListedView, UnderwayView};
+    use quorate_admin::members::{LastPlanView, ListedView, PlanInProgressView};
 
     use super::*;
     use crate::member::group;
@@ -234,7 +234,7 @@ mod tests {
         MembersView {
             era,
             nodes: (1..).zip(weights).map(listed).collect(),
-            plan: plan.map(|id| UnderwayView {
+            plan: plan.map(|id| PlanInProgressView {
                 id,
                 what: String::new(),
                 steps: Vec::new(),

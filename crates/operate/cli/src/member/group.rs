@@ -9,8 +9,8 @@ use std::{
 
 use quorate_admin::{
     client::{self, Refusal},
-    look::Silent,
-    members::{Asked, MembersRequest, MembersView},
+    look::NoResponse,
+    members::{MembersOutcome, MembersRequest, MembersView},
 };
 
 use clap::Args;
@@ -54,9 +54,9 @@ pub(super) struct Group {
 
 /// Responses of the nodes, at least one.
 #[derive(Debug)]
-pub(super) struct Seen(Vec<(String, MembersView)>);
+pub(super) struct Responses(Vec<(String, MembersView)>);
 
-impl Seen {
+impl Responses {
     /// Returns the leader named by the highest ballot.
     pub(super) fn leader(&self) -> Option<u32> {
         let claims = self.0.iter().filter_map(|(_, view)| Some((view.ballot, view.leader?)));
@@ -106,7 +106,7 @@ impl Group {
     }
 
     /// Queries all known nodes, and those that they list.
-    pub(super) fn look(&mut self) -> Result<Seen, Silent> {
+    pub(super) fn poll_all(&mut self) -> Result<Responses, NoResponse> {
         let asked = self.places.len();
         let (mut seen, mut silent) = self.ask_all(0);
         if self.places.len() > asked {
@@ -115,22 +115,22 @@ impl Group {
             silent.extend(reasons);
         }
         if seen.is_empty() {
-            return Err(Silent(silent));
+            return Err(NoResponse(silent));
         }
-        let seen = Seen(seen);
+        let seen = Responses(seen);
         self.led_at = seen.leader().and_then(|leader| seen.admin_of(leader));
         Ok(seen)
     }
 
     /// Queries just the leader if it is unchanged, else all nodes; for repeated calls.
-    pub(super) fn glance(&mut self) -> Result<Seen, Silent> {
+    pub(super) fn poll_leader(&mut self) -> Result<Responses, NoResponse> {
         let leader = self.led_at.clone();
         let view = leader.and_then(|place| Some((place.clone(), view(&place).ok()?)));
         match view {
             Some((place, view)) if self.is_ours(&view) && view.leader == Some(view.node) => {
-                Ok(Seen(vec![(place, view)]))
+                Ok(Responses(vec![(place, view)]))
             }
-            _ => self.look(),
+            _ => self.poll_all(),
         }
     }
 
@@ -151,7 +151,7 @@ impl Group {
                 Err(reason) => silent.push(reason),
             }
         }
-        let seen = Seen(seen);
+        let seen = Responses(seen);
         for place in seen.admins() {
             if self.places.len() < PLACES_MAX && !self.places.contains(place) {
                 self.places.push(place.clone());
@@ -166,10 +166,10 @@ impl Group {
 
     /// Sends a request to the leader, or to any node if any can handle it. Retries when leaders
     /// change or the outcome is unknown, which is harmless.
-    pub(super) fn ask(&mut self, request: &MembersRequest) -> Result<Asked, Problem> {
+    pub(super) fn ask(&mut self, request: &MembersRequest) -> Result<MembersOutcome, Problem> {
         let body = serde_json::to_string(request).expect("plain data");
         let until = Instant::now() + PATIENCE;
-        let mut seen = self.look()?;
+        let mut seen = self.poll_all()?;
         loop {
             let mut problem = no_leader();
             for place in candidates(&seen, request) {
@@ -195,7 +195,7 @@ impl Group {
             }
             thread::sleep(PAUSE);
             // If no node responds now, try those of the last poll again.
-            if let Ok(now) = self.look() {
+            if let Ok(now) = self.poll_all() {
                 seen = now;
             }
         }
@@ -204,7 +204,7 @@ impl Group {
 
 /// Returns the addresses to query: the leader's, and those of the other nodes if the request needs
 /// no plan.
-fn candidates(seen: &Seen, request: &MembersRequest) -> Vec<String> {
+fn candidates(seen: &Responses, request: &MembersRequest) -> Vec<String> {
     let leader = seen.leader();
     let first = leader.and_then(|leader| seen.admin_of(leader));
     let any = request.add.is_some()
@@ -331,9 +331,9 @@ pub(super) mod tests {
         }
     }
 
-    fn seen(views: &[MembersView]) -> Seen {
+    fn seen(views: &[MembersView]) -> Responses {
         let place = |view: &MembersView| (format!("at:{}", view.node), view.clone());
-        Seen(views.iter().map(place).collect())
+        Responses(views.iter().map(place).collect())
     }
 
     #[test]

@@ -114,7 +114,7 @@ pub(super) fn ended(ended: &Ended, leaves: Option<u32>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use quorate_admin::members::{LastPlanView, UnderwayView};
+    use quorate_admin::members::{LastPlanView, PlanInProgressView};
 
     use super::*;
     use crate::member::group;
@@ -145,7 +145,7 @@ mod tests {
                 listed(4, 0, true, Some(0)),
                 listed(5, 0, false, None),
             ],
-            plan: Some(UnderwayView {
+            plan: Some(PlanInProgressView {
                 id: 90,
                 what: "promote node 4".to_owned(),
                 steps: vec![StepView {

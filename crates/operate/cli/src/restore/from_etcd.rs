@@ -10,7 +10,7 @@ use std::{
 
 use quorate_core::class::Class;
 use quorate_etcd::import::{self, Bad, Contents, Items, OnDisk, Settings};
-use quorate_replica::backup::{Brought, Source};
+use quorate_replica::backup::{ImportedBackup, Source};
 use serde::Serialize;
 
 use super::{RestoreArgs, checked, fill, new_group};
@@ -89,7 +89,7 @@ pub(super) fn run(args: &RestoreArgs, path: &Path, output: Output) -> Result<Exi
     progress(&format!("the snapshot is complete; restoring into {}", data.display()));
     let cluster = u128::from_le_bytes(quorate::random()?).max(1);
     let store = Store::default_of(Some(Service::Etcd)).name();
-    let brought = Brought::new(Adapter(items), store, Class::Durable, cluster);
+    let brought = ImportedBackup::new(Adapter(items), store, Class::Durable, cluster);
     let mut brought = brought.map_err(|error| read(path, &error))?;
     let (checked, state) = checked(brought.read(), path)?;
     let group = new_group(&checked, state, args)?;

@@ -2,7 +2,7 @@
 //! progress.
 
 use quorate_admin::{
-    members::UnderwayView,
+    members::PlanInProgressView,
     units::{bytes, span},
     view::{Answer, ClusterView, MemberView, NodeView, ProgressView},
 };
@@ -22,7 +22,7 @@ pub(super) struct Picture<'a> {
     pub(super) cluster: &'a ClusterView,
     pub(super) rates: &'a Rates,
     /// Remaining steps of the plan in progress, if known.
-    pub(super) steps: Option<&'a UnderwayView>,
+    pub(super) steps: Option<&'a PlanInProgressView>,
     /// Use colours, on terminals only.
     pub(super) colours: bool,
 }

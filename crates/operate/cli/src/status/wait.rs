@@ -7,8 +7,8 @@ use std::{
 
 use quorate_admin::{
     client,
-    look::{Silent, look},
-    progress::{HowFar, Progress},
+    look::{NoResponse, query_cluster},
+    progress::{Progress, ProgressReport},
     view::{Answer, ClusterView, NodeView},
 };
 use serde_json::Value as Json;
@@ -29,13 +29,13 @@ pub(super) fn wait(admin: &[String], at_most: Duration) -> Result<ClusterView, P
     let until = Instant::now() + at_most;
     let mut progress = Progress::start();
     loop {
-        let missing = match look(admin) {
+        let missing = match query_cluster(admin) {
             Ok(cluster) => match cluster.nodes.iter().find_map(missing) {
                 // Poll again: the earlier status is from before all nodes served.
-                None => return Ok(look(admin)?),
+                None => return Ok(query_cluster(admin)?),
                 Some(missing) => missing,
             },
-            Err(Silent(reasons)) => reasons.join("; "),
+            Err(NoResponse(reasons)) => reasons.join("; "),
         };
         if Instant::now() >= until {
             let seconds = at_most.as_secs();
@@ -43,7 +43,7 @@ pub(super) fn wait(admin: &[String], at_most: Duration) -> Result<ClusterView, P
             return Err(Problem::new(Exit::Unreachable, "not_ready", what)
                 .hint("'quorate status' shows what each node says"));
         }
-        progress.tell(|| HowFar::text(format_args!("waiting: {missing}")));
+        progress.report(|| ProgressReport::text(format_args!("waiting: {missing}")));
         thread::sleep(PAUSE);
     }
 }

@@ -8,8 +8,8 @@ use std::{
 
 use quorate_admin::{
     client,
-    look::{Silent, look},
-    members::{MembersView, UnderwayView},
+    look::{NoResponse, query_cluster},
+    members::{MembersView, PlanInProgressView},
     view::{Answer, ClusterView},
 };
 
@@ -28,7 +28,7 @@ pub(super) fn watch(admin: &[String], output: Output) -> Result<Exit, Problem> {
     let mut rates = Rates::default();
     let (mut looked, mut first) = (Instant::now(), true);
     loop {
-        let cluster = look(admin);
+        let cluster = query_cluster(admin);
         if output.json {
             match cluster {
                 Ok(cluster) => output.result(&cluster, String::new),
@@ -49,7 +49,7 @@ pub(super) fn watch(admin: &[String], output: Output) -> Result<Exit, Problem> {
                     };
                     picture.draw()
                 }
-                Err(Silent(reasons)) => no_answer(reasons),
+                Err(NoResponse(reasons)) => no_answer(reasons),
             };
             looked = Instant::now();
             output::print(&framed(&drawn, terminal, first));
@@ -62,7 +62,7 @@ pub(super) fn watch(admin: &[String], output: Output) -> Result<Exit, Problem> {
 }
 
 /// Returns the remaining steps of the plan in progress, as the leader reports them.
-fn steps(cluster: &ClusterView) -> Option<UnderwayView> {
+fn steps(cluster: &ClusterView) -> Option<PlanInProgressView> {
     plan_of(cluster)?;
     let mut views = cluster.nodes.iter().filter_map(Answer::view);
     let leader = views.find(|view| Some(view.node) == cluster.leader)?;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use quorate_admin::{
-    progress::{HowFar, Progress as Told},
+    progress::{Progress as Told, ProgressReport},
     units::bytes,
 };
 use quorate_client::stream::Watch;
@@ -55,7 +55,7 @@ impl Progress {
                     end,
                     bytes_per_second: rate(&mut seen, now.durable),
                 };
-                told.tell(|| sample.how_far());
+                told.report(|| sample.how_far());
             }
         };
         let telling = thread::Builder::new().name("progress".to_owned()).spawn(tell)?;
@@ -89,13 +89,15 @@ pub(super) fn per_second(count: u64, time: Duration) -> u64 {
 }
 
 impl Sample {
-    fn how_far(&self) -> HowFar {
+    fn how_far(&self) -> ProgressReport {
         let rate = bytes(self.bytes_per_second);
         let lag = bytes(self.written - self.durable);
         let rest = format!("{rate}/s, durable {}, lag {lag}", self.durable);
         match self.end {
-            Some(end) => HowFar::share("", (self.durable - self.first, end - self.first), rest),
-            None => HowFar::text(rest),
+            Some(end) => {
+                ProgressReport::share("", (self.durable - self.first, end - self.first), rest)
+            }
+            None => ProgressReport::text(rest),
         }
     }
 }
@@ -114,10 +116,10 @@ mod tests {
             bytes_per_second: 2 << 20,
         };
         let rest = "2 MiB/s, durable 3000, lag 512 B";
-        let half = HowFar::share("", (2000, 4000), rest);
+        let half = ProgressReport::share("", (2000, 4000), rest);
         assert_eq!(sample.how_far(), half);
         sample.end = None;
-        assert_eq!(sample.how_far(), HowFar::text(rest));
+        assert_eq!(sample.how_far(), ProgressReport::text(rest));
     }
 
     #[test]

@@ -103,7 +103,7 @@ impl Report {
 
 /// State of a running command, read by the signal handler.
 #[derive(Debug, Default)]
-struct Underway {
+struct RunningPut {
     name: String,
     watch: Option<Watch>,
 }
@@ -124,7 +124,7 @@ pub(super) fn run(args: &PutArgs, output: Output) -> Result<Exit, Problem> {
         // The user needs this name to resume.
         progress(&format!("stream {name}"));
     }
-    let underway = Arc::new(Mutex::new(Underway { name: name.clone(), watch: None }));
+    let underway = Arc::new(Mutex::new(RunningPut { name: name.clone(), watch: None }));
     let interrupted = Arc::clone(&underway);
     signals::end_at_first(move || {
         let underway = interrupted.lock().unwrap_or_else(PoisonError::into_inner);
@@ -215,7 +215,7 @@ fn made_name() -> Result<String, Problem> {
     Ok(format!("stream-{:016x}", u64::from_ne_bytes(bytes)))
 }
 
-impl Underway {
+impl RunningPut {
     /// Reports to an interrupted user which position is durable, and how to resume.
     fn tell(&self, output: Output) {
         let name = &self.name;

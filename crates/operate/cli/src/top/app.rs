@@ -68,7 +68,7 @@ impl Sort {
 
 /// Action requested by a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum Action {
     Show(View),
     NextView,
     LastView,
@@ -198,29 +198,29 @@ impl App {
     }
 
     /// Applies a key's action to the screen. Returns what remains to be done.
-    pub(super) fn wish(&mut self, wish: Wish, at: Instant) -> Then {
+    pub(super) fn wish(&mut self, wish: Action, at: Instant) -> Then {
         match wish {
-            Wish::Quit => return Then::Quit,
-            Wish::Interrupt => return Then::Interrupt,
-            Wish::Suspend => return Then::Suspend,
-            Wish::Redraw => return Then::Redraw,
-            Wish::Back if !self.is_help => return Then::Quit,
-            Wish::Back => self.is_help = false,
-            Wish::Help => self.is_help = !self.is_help,
-            Wish::Show(view) => self.show(view),
-            Wish::NextView => self.show(self.view.next(1)),
-            Wish::LastView => self.show(self.view.next(View::ALL.len() - 1)),
-            Wish::Details => self.show(View::Members),
-            Wish::Move(lines) => self.go(at, lines),
-            Wish::First => self.go(at, isize::MIN / 2),
-            Wish::Last => self.go(at, isize::MAX / 2),
-            Wish::Pause => {
+            Action::Quit => return Then::Quit,
+            Action::Interrupt => return Then::Interrupt,
+            Action::Suspend => return Then::Suspend,
+            Action::Redraw => return Then::Redraw,
+            Action::Back if !self.is_help => return Then::Quit,
+            Action::Back => self.is_help = false,
+            Action::Help => self.is_help = !self.is_help,
+            Action::Show(view) => self.show(view),
+            Action::NextView => self.show(self.view.next(1)),
+            Action::LastView => self.show(self.view.next(View::ALL.len() - 1)),
+            Action::Details => self.show(View::Members),
+            Action::Move(lines) => self.go(at, lines),
+            Action::First => self.go(at, isize::MIN / 2),
+            Action::Last => self.go(at, isize::MAX / 2),
+            Action::Pause => {
                 self.paused = match self.paused.take() {
                     Some(_) => None,
                     None => Some((at, self.live.clone())),
                 }
             }
-            Wish::Sort => {
+            Action::Sort => {
                 let place = Sort::ALL.iter().position(|sort| *sort == self.sort);
                 self.sort = Sort::ALL[(place.unwrap_or(0) + 1) % Sort::ALL.len()];
             }
@@ -281,12 +281,12 @@ mod tests {
         let mut seen = Vec::new();
         for _ in View::ALL {
             seen.push(app.view);
-            app.wish(Wish::NextView, at);
+            app.wish(Action::NextView, at);
         }
         assert_eq!((&seen[..], app.view), (&View::ALL[..], View::Overview));
-        app.wish(Wish::LastView, at);
+        app.wish(Action::LastView, at);
         assert_eq!(app.view, View::Tuning);
-        app.wish(Wish::Show(View::Links), at);
+        app.wish(Action::Show(View::Links), at);
         assert_eq!(app.view, View::Links);
     }
 
@@ -295,22 +295,22 @@ mod tests {
         let at = Instant::now();
         let mut app = app(at);
         assert_eq!(app.selected(&order(&app, at)), Some(1));
-        app.wish(Wish::Move(1), at);
+        app.wish(Action::Move(1), at);
         assert_eq!(app.selected, Some(2));
         let mut orders = vec![order(&app, at)];
         for _ in 0..4 {
-            app.wish(Wish::Sort, at);
+            app.wish(Action::Sort, at);
             orders.push(order(&app, at));
         }
         let expected = [[1, 2, 3], [1, 2, 3], [3, 1, 2], [1, 2, 3], [3, 2, 1]];
         assert_eq!(orders, expected);
         assert_eq!(app.selected, Some(2));
-        app.wish(Wish::Move(1), at);
+        app.wish(Action::Move(1), at);
         assert_eq!(app.selected, Some(1));
-        app.wish(Wish::First, at);
-        app.wish(Wish::Move(-1), at);
+        app.wish(Action::First, at);
+        app.wish(Action::Move(-1), at);
         assert_eq!(app.selected, Some(3));
-        app.wish(Wish::Last, at);
+        app.wish(Action::Last, at);
         assert_eq!(app.selected, Some(1));
     }
 
@@ -318,7 +318,7 @@ mod tests {
     fn a_pause_keeps_what_was_seen_and_the_watch_goes_on() {
         let at = Instant::now();
         let mut app = app(at);
-        app.wish(Wish::Pause, at);
+        app.wish(Action::Pause, at);
         let later = at + Duration::from_secs(60);
         let mut view = fixtures::view(1);
         view.applied = 12_345;
@@ -331,7 +331,7 @@ mod tests {
             (node.view.unwrap().applied, node.is_stale)
         };
         assert_eq!(applied(&app), (8900, false));
-        app.wish(Wish::Pause, later);
+        app.wish(Action::Pause, later);
         assert_eq!(applied(&app), (12_345, false));
     }
 
@@ -339,13 +339,13 @@ mod tests {
     fn lines_are_moved_as_far_as_there_are_any() {
         let at = Instant::now();
         let mut app = app(at);
-        app.wish(Wish::Show(View::Tuning), at);
+        app.wish(Action::Show(View::Tuning), at);
         app.scroll_max = 3;
         for (lines, expected) in [(1, 1), (10, 3), (-1, 2), (-10, 0)] {
-            app.wish(Wish::Move(lines), at);
+            app.wish(Action::Move(lines), at);
             assert_eq!(app.scrolled, expected);
         }
-        app.wish(Wish::Last, at);
+        app.wish(Action::Last, at);
         assert_eq!(app.scrolled, 3);
     }
 
@@ -353,10 +353,10 @@ mod tests {
     fn escape_leaves_the_help_first() {
         let at = Instant::now();
         let mut app = app(at);
-        app.wish(Wish::Help, at);
+        app.wish(Action::Help, at);
         assert!(app.is_help);
-        assert_eq!(app.wish(Wish::Back, at), Then::GoOn);
-        assert_eq!(app.wish(Wish::Back, at), Then::Quit);
-        assert_eq!(app.wish(Wish::Interrupt, at), Then::Interrupt);
+        assert_eq!(app.wish(Action::Back, at), Then::GoOn);
+        assert_eq!(app.wish(Action::Back, at), Then::Quit);
+        assert_eq!(app.wish(Action::Interrupt, at), Then::Interrupt);
     }
 }

@@ -18,7 +18,7 @@ use super::{
 
 /// State received from one node.
 #[derive(Clone, Debug, Default)]
-struct Heard {
+struct NodeState {
     /// Last status, and when it was received.
     said: Option<(Instant, Box<NodeView>)>,
     /// Reason why the last request got no status.
@@ -31,7 +31,7 @@ struct Heard {
 /// State received from all nodes. All texts are sanitized and all sizes are bounded.
 #[derive(Clone, Debug)]
 pub(super) struct Cluster {
-    nodes: BTreeMap<u32, Heard>,
+    nodes: BTreeMap<u32, NodeState>,
     /// Addresses at which no known node responds, with the reasons.
     strangers: BTreeMap<String, String>,
     tuning: Option<(u32, Box<TuningView>)>,
@@ -129,7 +129,7 @@ impl Cluster {
         if self.nodes.contains_key(&for_node) || self.nodes.len() < NODES_MAX {
             return;
         }
-        let said = |heard: &Heard| heard.said.as_ref().map(|(at, _)| *at);
+        let said = |heard: &NodeState| heard.said.as_ref().map(|(at, _)| *at);
         let oldest = self.nodes.iter().min_by_key(|(_, heard)| said(heard));
         if let Some(oldest) = oldest.map(|(node, _)| *node) {
             self.nodes.remove(&oldest);
@@ -182,7 +182,7 @@ impl Cluster {
         }
     }
 
-    fn node<'a>(&self, node: u32, heard: &'a Heard, at: Instant) -> Node<'a> {
+    fn node<'a>(&self, node: u32, heard: &'a NodeState, at: Instant) -> Node<'a> {
         let said = heard.said.as_ref();
         let age = said.map(|(said, _)| at.saturating_duration_since(*said));
         let is_stale = heard.is_starting || age.is_none_or(|age| age > self.stale_after);

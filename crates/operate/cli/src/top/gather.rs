@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_admin::{client, look::ask, tuning::TuningView, view::Answer};
+use quorate_admin::{client, look::query_node, tuning::TuningView, view::Answer};
 
 use super::places::{Place, Places};
 
@@ -21,7 +21,7 @@ pub(super) enum News {
     Tuning(u32, Box<TuningView>),
 }
 
-enum Heard {
+enum GatherEvent {
     Answer(String, Answer),
     Tuning(Option<(u32, Box<TuningView>)>),
 }
@@ -45,14 +45,14 @@ fn gather(mut places: Places, every: Duration, news: &Sender<News>) {
         }
         loop {
             match hears.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(Heard::Answer(address, answer)) => {
+                Ok(GatherEvent::Answer(address, answer)) => {
                     let answer = places.heard(&address, answer);
                     if news.send(News::Answer(address, answer)).is_err() {
                         return;
                     }
                     ask_all(places.take_due(true), &heard);
                 }
-                Ok(Heard::Tuning(said)) => {
+                Ok(GatherEvent::Tuning(said)) => {
                     is_tuning_asked = false;
                     let said = said.map(|(node, view)| News::Tuning(node, view));
                     if said.is_some_and(|said| news.send(said).is_err()) {
@@ -65,29 +65,29 @@ fn gather(mut places: Places, every: Duration, news: &Sender<News>) {
     }
 }
 
-fn ask_all(places: Vec<Place>, heard: &Sender<Heard>) {
+fn ask_all(places: Vec<Place>, heard: &Sender<GatherEvent>) {
     for place in places {
         let (node, address) = (place.expected(), place.address.clone());
         let tell = heard.clone();
         let asking = thread::Builder::new().name("ask".to_owned()).spawn(move || {
-            let answer = ask(node, &address, WAIT);
+            let answer = query_node(node, &address, WAIT);
             // The receiver may have been dropped.
-            let _ = tell.send(Heard::Answer(address, answer));
+            let _ = tell.send(GatherEvent::Answer(address, answer));
         });
         if let Err(error) = asking {
             let error = format!("cannot start a thread for {}: {error}", place.address);
             let answer = Answer::Unreachable { node, error };
-            let _ = heard.send(Heard::Answer(place.address, answer));
+            let _ = heard.send(GatherEvent::Answer(place.address, answer));
         }
     }
 }
 
 /// Requests the leader's tuner status; returns whether a response will arrive.
-fn ask_tuning(leader: u32, address: String, heard: Sender<Heard>) -> bool {
+fn ask_tuning(leader: u32, address: String, heard: Sender<GatherEvent>) -> bool {
     let asking = thread::Builder::new().name("ask".to_owned()).spawn(move || {
         let said = client::get(&address, "/tuning", WAIT).ok();
         let view = said.and_then(|response| response.json::<TuningView>().ok());
-        let _ = heard.send(Heard::Tuning(view.map(|view| (leader, Box::new(view)))));
+        let _ = heard.send(GatherEvent::Tuning(view.map(|view| (leader, Box::new(view)))));
     });
     asking.is_ok()
 }

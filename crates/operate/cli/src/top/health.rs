@@ -7,7 +7,7 @@ use super::cluster::{Node, Now};
 
 /// Severity of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Is {
+pub(super) enum Severity {
     Good,
     Note,
     Wait,
@@ -17,7 +17,7 @@ pub(super) enum Is {
 /// Message shown above everything else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Banner {
-    pub(super) is: Is,
+    pub(super) is: Severity,
     pub(super) title: String,
     pub(super) what: String,
 }
@@ -109,7 +109,7 @@ pub(super) fn banners(now: &Now<'_>) -> Vec<Banner> {
     let mut all: Vec<Banner> = quorum(now, &standing).into_iter().collect();
     if standing.level != Level::Lost && now.leader.is_none() {
         all.push(Banner {
-            is: Is::Wait,
+            is: Severity::Wait,
             title: "There is no leader at the moment.".to_owned(),
             what: "Writes wait. An election usually takes less than a second; if this persists, check the network between the nodes.".to_owned(),
         });
@@ -120,14 +120,14 @@ pub(super) fn banners(now: &Now<'_>) -> Vec<Banner> {
         fresh().map(|view| &view.cluster).find(|cluster| clusters.clone().next() != Some(cluster))
     {
         all.push(Banner {
-            is: Is::Bad,
+            is: Severity::Bad,
             title: "Nodes of two different clusters answer.".to_owned(),
             what: format!("One is {other}. Give addresses of one cluster with --admin."),
         });
     }
     all.extend(fresh().filter_map(|view| {
         Some(Banner {
-            is: Is::Bad,
+            is: Severity::Bad,
             title: format!("Node {}: {}", view.node, view.error.as_ref()?),
             what: "docs/operate.md tells you what to do about each error.".to_owned(),
         })
@@ -143,8 +143,8 @@ fn silent(now: &Now<'_>) -> Banner {
     let strangers = now.strangers.values().map(String::as_str);
     let reasons: Vec<_> = troubles.chain(strangers).collect();
     let (is, title) = match (reasons.is_empty(), now.nodes.is_empty()) {
-        (true, true) => (Is::Wait, "No answer yet."),
-        _ => (Is::Bad, "No node answers."),
+        (true, true) => (Severity::Wait, "No answer yet."),
+        _ => (Severity::Bad, "No node answers."),
     };
     Banner { is, title: title.to_owned(), what: format!("{age}Retrying. {}", reasons.join("; ")) }
 }
@@ -161,14 +161,14 @@ fn quorum(now: &Now<'_>, standing: &Standing<'_>) -> Option<Banner> {
     let (is, title, what) = match level {
         Level::Unknown | Level::Spare => return None,
         Level::Lost => (
-            Is::Bad,
+            Severity::Bad,
             format!("Quorum lost: {has} of {need} needed votes available. Nothing is written."),
             format!(
                 "Restart {others}{why}. No acknowledged write is lost as long as their folders exist. Only if they are permanently lost, use quorate recover: docs/operate/lost-majority.md."
             ),
         ),
         Level::Edge => (
-            Is::Wait,
+            Severity::Wait,
             format!(
                 "One failure away from quorum loss: {} of {} voters are up.",
                 alive.len(),
@@ -179,7 +179,7 @@ fn quorum(now: &Now<'_>, standing: &Standing<'_>) -> Option<Banner> {
             ),
         ),
         Level::Small => (
-            Is::Note,
+            Severity::Note,
             match voters.len() {
                 1 => "A cluster of one tolerates no failure.".to_owned(),
                 count => format!("These {count} voters tolerate no failure."),
@@ -191,18 +191,18 @@ fn quorum(now: &Now<'_>, standing: &Standing<'_>) -> Option<Banner> {
 }
 
 /// Returns the cluster's health in one or two words.
-pub(super) fn pill(now: &Now<'_>) -> (Is, &'static str) {
+pub(super) fn pill(now: &Now<'_>) -> (Severity, &'static str) {
     if now.is_silent() {
         return match now.nodes.is_empty() && now.strangers.is_empty() {
-            true => (Is::Wait, "connecting"),
-            false => (Is::Bad, "no answer: stale"),
+            true => (Severity::Wait, "connecting"),
+            false => (Severity::Bad, "no answer: stale"),
         };
     }
     match standing(now).level {
-        Level::Lost => (Is::Bad, "no quorum"),
-        _ if now.leader.is_none() => (Is::Wait, "no leader"),
-        Level::Edge => (Is::Wait, "no spare"),
-        Level::Unknown | Level::Small | Level::Spare => (Is::Good, "serves"),
+        Level::Lost => (Severity::Bad, "no quorum"),
+        _ if now.leader.is_none() => (Severity::Wait, "no leader"),
+        Level::Edge => (Severity::Wait, "no spare"),
+        Level::Unknown | Level::Small | Level::Spare => (Severity::Good, "serves"),
     }
 }
 
@@ -217,7 +217,7 @@ mod tests {
     /// Checks the banners for a modified cluster.
     fn check(
         change: impl Fn(NodeView) -> Option<NodeView>,
-        expected: (Is, &'static str),
+        expected: (Severity, &'static str),
         titles: &[&str],
     ) -> Vec<Banner> {
         let at = Instant::now();
@@ -245,25 +245,25 @@ mod tests {
 
     #[test]
     fn three_of_three_bear_a_failure() {
-        check(Some, (Is::Good, "serves"), &[]);
+        check(Some, (Severity::Good, "serves"), &[]);
     }
 
     #[test]
     fn two_of_three_are_one_failure_away() {
         let title = "One failure away from quorum loss: 2 of 3 voters are up.";
-        let banner = check(without(&[3]), (Is::Wait, "no spare"), &[title]).swap_remove(0);
+        let banner = check(without(&[3]), (Severity::Wait, "no spare"), &[title]).swap_remove(0);
         assert_eq!(
             banner.what,
             "Restart node 3 (no node answers at admin:3: refused), or replace it: quorate member replace. Stop no other node until then."
         );
         let detail = "There is no leader at the moment.";
-        check(without(&[1]), (Is::Wait, "no leader"), &[title, detail]);
+        check(without(&[1]), (Severity::Wait, "no leader"), &[title, detail]);
     }
 
     #[test]
     fn one_of_three_writes_nothing() {
         let title = "Quorum lost: 1 of 2 needed votes available. Nothing is written.";
-        let banner = check(without(&[1, 3]), (Is::Bad, "no quorum"), &[title]).swap_remove(0);
+        let banner = check(without(&[1, 3]), (Severity::Bad, "no quorum"), &[title]).swap_remove(0);
         assert!(banner.what.starts_with("Restart nodes 1 and 3 ("), "{}", banner.what);
         assert!(banner.what.contains("docs/operate/lost-majority.md"));
     }
@@ -276,12 +276,12 @@ mod tests {
             without(&[2, 3])(view)
         };
         let edge = "One failure away from quorum loss: 1 of 3 voters are up.";
-        check(flexible, (Is::Wait, "no spare"), &[edge]);
+        check(flexible, (Severity::Wait, "no spare"), &[edge]);
         let heavy = |mut view: NodeView| {
             view.members[0].weight = 5;
             Some(view)
         };
-        check(heavy, (Is::Good, "serves"), &["These 3 voters tolerate no failure."]);
+        check(heavy, (Severity::Good, "serves"), &["These 3 voters tolerate no failure."]);
         assert_eq!(rule("flexible:x", 5), (3, 3));
     }
 
@@ -296,7 +296,7 @@ mod tests {
         };
         let edge = "One failure away from quorum loss: 2 of 3 voters are up.";
         let error = "Node 3: it has forgotten votes";
-        check(forgot, (Is::Wait, "no spare"), &[edge, error]);
+        check(forgot, (Severity::Wait, "no spare"), &[edge, error]);
     }
 
     #[test]
@@ -307,7 +307,7 @@ mod tests {
             }
             Some(view)
         };
-        check(other, (Is::Good, "serves"), &["Nodes of two different clusters answer."]);
+        check(other, (Severity::Good, "serves"), &["Nodes of two different clusters answer."]);
     }
 
     /// Nodes that do not respond to this program do not imply a lost quorum.
@@ -317,7 +317,7 @@ mod tests {
         let cluster = cluster(at, Some);
         let later = at + Duration::from_secs(75);
         let now = cluster.read(later);
-        assert_eq!(pill(&now), (Is::Bad, "no answer: stale"));
+        assert_eq!(pill(&now), (Severity::Bad, "no answer: stale"));
         let all = banners(&now);
         assert_eq!(all.len(), 1);
         assert_eq!(all[0].title, "No node answers.");

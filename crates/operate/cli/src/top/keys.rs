@@ -2,41 +2,41 @@
 
 use ratatui::crossterm::event::{Event, KeyCode, KeyEventKind, KeyModifiers};
 
-use super::app::{View, Wish};
+use super::app::{Action, View};
 
 /// Lines per page, independent of the screen's height.
 const PAGE: isize = 10;
 
 /// Returns the action that an event requests, if any.
-pub(super) fn wish(event: &Event) -> Option<Wish> {
+pub(super) fn wish(event: &Event) -> Option<Action> {
     let key = match event {
         Event::Key(key) if key.kind != KeyEventKind::Release => key,
         _ => return None,
     };
     if key.modifiers.contains(KeyModifiers::CONTROL) {
         return match key.code {
-            KeyCode::Char('c') => Some(Wish::Interrupt),
-            KeyCode::Char('z') => Some(Wish::Suspend),
-            KeyCode::Char('l') => Some(Wish::Redraw),
+            KeyCode::Char('c') => Some(Action::Interrupt),
+            KeyCode::Char('z') => Some(Action::Suspend),
+            KeyCode::Char('l') => Some(Action::Redraw),
             _ => None,
         };
     }
     match key.code {
-        KeyCode::Char(c @ '1'..='5') => Some(Wish::Show(View::ALL[c as usize - '1' as usize])),
-        KeyCode::Tab | KeyCode::Right | KeyCode::Char('l') => Some(Wish::NextView),
-        KeyCode::BackTab | KeyCode::Left | KeyCode::Char('h') => Some(Wish::LastView),
-        KeyCode::Down | KeyCode::Char('j') => Some(Wish::Move(1)),
-        KeyCode::Up | KeyCode::Char('k') => Some(Wish::Move(-1)),
-        KeyCode::PageDown => Some(Wish::Move(PAGE)),
-        KeyCode::PageUp => Some(Wish::Move(-PAGE)),
-        KeyCode::Home | KeyCode::Char('g') => Some(Wish::First),
-        KeyCode::End | KeyCode::Char('G') => Some(Wish::Last),
-        KeyCode::Enter => Some(Wish::Details),
-        KeyCode::Char('p' | ' ') => Some(Wish::Pause),
-        KeyCode::Char('s') => Some(Wish::Sort),
-        KeyCode::Char('?') => Some(Wish::Help),
-        KeyCode::Char('q' | 'Q') => Some(Wish::Quit),
-        KeyCode::Esc => Some(Wish::Back),
+        KeyCode::Char(c @ '1'..='5') => Some(Action::Show(View::ALL[c as usize - '1' as usize])),
+        KeyCode::Tab | KeyCode::Right | KeyCode::Char('l') => Some(Action::NextView),
+        KeyCode::BackTab | KeyCode::Left | KeyCode::Char('h') => Some(Action::LastView),
+        KeyCode::Down | KeyCode::Char('j') => Some(Action::Move(1)),
+        KeyCode::Up | KeyCode::Char('k') => Some(Action::Move(-1)),
+        KeyCode::PageDown => Some(Action::Move(PAGE)),
+        KeyCode::PageUp => Some(Action::Move(-PAGE)),
+        KeyCode::Home | KeyCode::Char('g') => Some(Action::First),
+        KeyCode::End | KeyCode::Char('G') => Some(Action::Last),
+        KeyCode::Enter => Some(Action::Details),
+        KeyCode::Char('p' | ' ') => Some(Action::Pause),
+        KeyCode::Char('s') => Some(Action::Sort),
+        KeyCode::Char('?') => Some(Action::Help),
+        KeyCode::Char('q' | 'Q') => Some(Action::Quit),
+        KeyCode::Esc => Some(Action::Back),
         _ => None,
     }
 }
@@ -52,19 +52,19 @@ mod tests {
         let press = |code, with| wish(&Event::Key(KeyEvent::new(code, with)));
         let (plain, control) = (KeyModifiers::NONE, KeyModifiers::CONTROL);
         for (code, with, expected) in [
-            (KeyCode::Char('q'), plain, Some(Wish::Quit)),
-            (KeyCode::Esc, plain, Some(Wish::Back)),
-            (KeyCode::Char('c'), control, Some(Wish::Interrupt)),
+            (KeyCode::Char('q'), plain, Some(Action::Quit)),
+            (KeyCode::Esc, plain, Some(Action::Back)),
+            (KeyCode::Char('c'), control, Some(Action::Interrupt)),
             (KeyCode::Char('c'), plain, None),
-            (KeyCode::Char('z'), control, Some(Wish::Suspend)),
-            (KeyCode::Char('1'), plain, Some(Wish::Show(View::Overview))),
-            (KeyCode::Char('5'), plain, Some(Wish::Show(View::Tuning))),
+            (KeyCode::Char('z'), control, Some(Action::Suspend)),
+            (KeyCode::Char('1'), plain, Some(Action::Show(View::Overview))),
+            (KeyCode::Char('5'), plain, Some(Action::Show(View::Tuning))),
             (KeyCode::Char('6'), plain, None),
-            (KeyCode::Tab, plain, Some(Wish::NextView)),
-            (KeyCode::Char('j'), plain, Some(Wish::Move(1))),
-            (KeyCode::Up, plain, Some(Wish::Move(-1))),
-            (KeyCode::Char('?'), plain, Some(Wish::Help)),
-            (KeyCode::Char('G'), KeyModifiers::SHIFT, Some(Wish::Last)),
+            (KeyCode::Tab, plain, Some(Action::NextView)),
+            (KeyCode::Char('j'), plain, Some(Action::Move(1))),
+            (KeyCode::Up, plain, Some(Action::Move(-1))),
+            (KeyCode::Char('?'), plain, Some(Action::Help)),
+            (KeyCode::Char('G'), KeyModifiers::SHIFT, Some(Action::Last)),
         ] {
             assert_eq!(press(code, with), expected, "{code:?} {with:?}");
         }

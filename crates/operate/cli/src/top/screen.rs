@@ -51,7 +51,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, app: &App, at: Instant, paint: Paint) 
     let now = watched.cluster.read(then);
     let canvas = Canvas { cells, high, paint };
     let mut above = vec![header(app, &now, at, canvas), tabs(app, canvas)];
-    above.extend(told(&now, canvas));
+    above.extend(banner_lines(&now, canvas));
     above.truncate(high.saturating_sub(1));
     let room = high.saturating_sub(above.len() + 1);
     let canvas = Canvas { high: room, ..canvas };
@@ -170,7 +170,7 @@ fn tabs(app: &App, canvas: Canvas) -> Line<'static> {
 }
 
 /// Formats the banners within a limited number of lines.
-fn told(now: &Now<'_>, canvas: Canvas) -> Vec<Line<'static>> {
+fn banner_lines(now: &Now<'_>, canvas: Canvas) -> Vec<Line<'static>> {
     let most = (canvas.high / 4).max(2);
     let mut lines = Vec::new();
     for banner in banners(now) {

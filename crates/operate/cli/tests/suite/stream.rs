@@ -11,7 +11,7 @@ use std::{
 
 use crate::common::{PATIENCE, program, wait_for};
 use quorate_core::dice::Dice;
-use quorate_testbed::played::{Fault, Played};
+use quorate_testbed::played::{Fault, SimulatedCluster};
 use quorate_wire::streams::Code;
 use rustix::{
     io::ioctl_fionread,
@@ -83,7 +83,7 @@ fn interrupt(child: &Child) {
 
 #[test]
 fn what_is_put_comes_out_again() {
-    let played = Played::start(2, 1).unwrap();
+    let played = SimulatedCluster::start(2, 1).unwrap();
     let nodes = played.addresses();
     let data = bytes(700_000);
     let output = fed(&["put", "--name", "a", "--json"], nodes, &data);
@@ -119,7 +119,7 @@ fn what_is_put_comes_out_again() {
 
 #[test]
 fn a_file_is_put_through_lost_connections_and_nodes() {
-    let played = Played::start(3, 5).unwrap();
+    let played = SimulatedCluster::start(3, 5).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let data = bytes(500_000);
     let path = file(folder.path(), &data);
@@ -132,7 +132,7 @@ fn a_file_is_put_through_lost_connections_and_nodes() {
 
 #[test]
 fn a_name_is_made_and_said_where_none_is_given() {
-    let played = Played::start(1, 1).unwrap();
+    let played = SimulatedCluster::start(1, 1).unwrap();
     let output = fed(&["put"], played.addresses(), b"abc");
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let said = String::from_utf8(output.stderr).unwrap();
@@ -145,7 +145,7 @@ fn a_name_is_made_and_said_where_none_is_given() {
 
 #[test]
 fn an_existing_stream_is_written_only_as_the_user_says() {
-    let played = Played::start(1, 1).unwrap();
+    let played = SimulatedCluster::start(1, 1).unwrap();
     let nodes = played.addresses();
     let put = |arguments: &[&str], input: &[u8]| {
         let arguments = [&["put", "--name", "a", "--json"], arguments].concat();
@@ -183,7 +183,7 @@ fn an_existing_stream_is_written_only_as_the_user_says() {
 /// there.
 #[test]
 fn an_interrupted_file_is_resumed_where_it_is_the_same() {
-    let played = Played::start(1, 3).unwrap();
+    let played = SimulatedCluster::start(1, 3).unwrap();
     let nodes = played.addresses();
     let folder = tempfile::tempdir().unwrap();
     let data = bytes(400_000);
@@ -227,7 +227,7 @@ fn an_interrupted_file_is_resumed_where_it_is_the_same() {
 /// The previous writer may leave bytes past the end that was compared, which are compared as well.
 #[test]
 fn what_was_decided_after_the_comparison_is_compared_as_well() {
-    let played = Played::start(1, 3).unwrap();
+    let played = SimulatedCluster::start(1, 3).unwrap();
     let nodes = played.addresses();
     let folder = tempfile::tempdir().unwrap();
     let data = bytes(100_000);
@@ -253,7 +253,7 @@ fn what_was_decided_after_the_comparison_is_compared_as_well() {
 #[test]
 fn standard_input_is_not_read_past_what_the_buffer_holds() {
     const BUFFER: u64 = 100_000;
-    let played = Played::start(1, 1).unwrap();
+    let played = SimulatedCluster::start(1, 1).unwrap();
     played.hold(0);
     let arguments = ["put", "--name", "a", "--buffer", "100000"];
     let mut child = stream(&arguments, played.addresses()).stdin(Stdio::piped()).spawn().unwrap();
@@ -279,7 +279,7 @@ fn standard_input_is_not_read_past_what_the_buffer_holds() {
 
 #[test]
 fn cat_gives_out_nothing_it_should_not() {
-    let played = Played::start(2, 1).unwrap();
+    let played = SimulatedCluster::start(2, 1).unwrap();
     let nodes = played.addresses();
     let data = bytes(5_000);
     played.put("a", &data, false);
@@ -313,7 +313,7 @@ fn cat_gives_out_nothing_it_should_not() {
 
 #[test]
 fn cat_ends_quietly_when_nobody_reads_any_more() {
-    let played = Played::start(1, 1).unwrap();
+    let played = SimulatedCluster::start(1, 1).unwrap();
     let nodes = played.addresses();
     played.put("a", &bytes(4 << 20), false);
     for arguments in [&["cat", "a"][..], &["cat", "a", "--follow"]] {
@@ -333,7 +333,7 @@ fn cat_ends_quietly_when_nobody_reads_any_more() {
 
 #[test]
 fn cat_follows_until_the_stream_is_closed() {
-    let played = Played::start(1, 1).unwrap();
+    let played = SimulatedCluster::start(1, 1).unwrap();
     played.put("a", b"abc", false);
     let arguments = ["cat", "a", "--follow"];
     let mut child = stream(&arguments, played.addresses()).spawn().unwrap();
@@ -353,7 +353,7 @@ fn cat_follows_until_the_stream_is_closed() {
 
 #[test]
 fn streams_are_listed_looked_at_trimmed_and_removed() {
-    let played = Played::start(1, 1).unwrap();
+    let played = SimulatedCluster::start(1, 1).unwrap();
     let nodes = played.addresses();
     let none = String::from_utf8(run(&["ls"], nodes).stdout).unwrap();
     assert_eq!(none, "no streams\n");
@@ -380,7 +380,7 @@ fn streams_are_listed_looked_at_trimmed_and_removed() {
 
 #[test]
 fn how_much_is_kept_is_said_by_bytes_by_age_or_both() {
-    let played = Played::start(1, 1).unwrap();
+    let played = SimulatedCluster::start(1, 1).unwrap();
     let nodes = played.addresses();
     played.put("a", b"abc", false);
     let kept = |name: &str| {
@@ -445,7 +445,7 @@ fn bad_usage_and_nobody_there_are_clear() {
 /// An interrupt before any node has responded is reported.
 #[test]
 fn an_interrupt_before_the_stream_is_open_says_so() {
-    let played = Played::start(1, 1).unwrap();
+    let played = SimulatedCluster::start(1, 1).unwrap();
     played.play(&[Fault::Mute(1)]);
     let child = stream(&["put", "--name", "a", "--json"], played.addresses()).spawn().unwrap();
     wait_for("the question", || played.stream("a"));

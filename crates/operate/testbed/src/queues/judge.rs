@@ -60,7 +60,7 @@ pub struct Sum {
 
 /// A falsification of a history, which the checker must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lie {
+pub enum Falsification {
     /// An element is taken twice.
     Twice,
     /// One more element is lost than unanswered commands explain.
@@ -71,7 +71,7 @@ pub enum Lie {
     Invented,
 }
 
-impl Lie {
+impl Falsification {
     /// All falsifications.
     pub const ALL: [Self; 4] = [Self::Twice, Self::Lost, Self::Late, Self::Invented];
 
@@ -286,11 +286,11 @@ mod tests {
 
     #[test]
     fn lies_are_refused() {
-        for lie in Lie::ALL {
+        for lie in Falsification::ALL {
             let told = lie.told_in(&history()).unwrap();
             assert!(told.judge().is_err(), "{lie:?}");
         }
-        assert_eq!(Lie::Twice.told_in(&History::new(1)), None);
+        assert_eq!(Falsification::Twice.told_in(&History::new(1)), None);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::resp::{Link, Reply};
 use quorate_core::dice::Dice;
 
 use super::{
-    history::{Held, Operation, What},
+    history::{KeyContents, Operation, What},
     seen::{Fate, Insert, Seen, Shared, think},
 };
 
@@ -304,7 +304,7 @@ impl Client {
     }
 
     /// Returns the values of these keys, if the node answers.
-    pub fn values(&mut self, keys: &[&str]) -> Option<Vec<Held>> {
+    pub fn values(&mut self, keys: &[&str]) -> Option<Vec<KeyContents>> {
         let command: Vec<&str> = std::iter::once("MGET").chain(keys.iter().copied()).collect();
         match self.ask(&[&command]) {
             Outcome::Known(Reply::Array(replies)) => replies.into_iter().map(held).collect(),
@@ -320,7 +320,7 @@ pub fn is_ok(reply: &Reply) -> bool {
 
 /// Returns the contents of a key from the reply to a read; `None` for any other reply.
 #[allow(clippy::option_option, reason = "no reply of this kind is not an absent key")]
-pub(crate) fn held(reply: Reply) -> Option<Held> {
+pub(crate) fn held(reply: Reply) -> Option<KeyContents> {
     match reply {
         Reply::Nothing => Some(None),
         Reply::Bulk(text) => Some(Some(text)),

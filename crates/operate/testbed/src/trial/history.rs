@@ -10,7 +10,7 @@ use std::{
 use serde::{Serialize, Serializer};
 
 /// Contents of a key; `None` if it is absent.
-pub type Held = Option<String>;
+pub type KeyContents = Option<String>;
 
 /// A client operation. Its result is valid only if the operation returned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -20,31 +20,31 @@ pub enum What {
     Read {
         /// Value found.
         #[serde(serialize_with = "held")]
-        found: Held,
+        found: KeyContents,
     },
     /// Sets or deletes the key.
     Write {
         /// New value.
         #[serde(serialize_with = "held")]
-        value: Held,
+        value: KeyContents,
     },
     /// Writes and returns the previous value.
     Swap {
         /// New value.
         #[serde(serialize_with = "held")]
-        value: Held,
+        value: KeyContents,
         /// Value found.
         #[serde(serialize_with = "held")]
-        found: Held,
+        found: KeyContents,
     },
     /// Writes if the value equals the expected one.
     Cas {
         /// Expected value.
         #[serde(serialize_with = "held")]
-        expected: Held,
+        expected: KeyContents,
         /// New value on success.
         #[serde(serialize_with = "held")]
-        value: Held,
+        value: KeyContents,
         /// The comparison succeeded.
         done: bool,
     },
@@ -83,7 +83,7 @@ fn plain(text: &str) -> String {
     text.chars().map(plain).collect()
 }
 
-fn held<S: Serializer>(held: &Held, serializer: S) -> Result<S::Ok, S::Error> {
+fn held<S: Serializer>(held: &KeyContents, serializer: S) -> Result<S::Ok, S::Error> {
     held.as_deref().map(plain).serialize(serializer)
 }
 
@@ -115,7 +115,7 @@ impl Clock {
 
 /// A falsification appended to a history; a checker that accepts it is useless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lie {
+pub enum Falsification {
     /// A read of a value that was already overwritten.
     StaleRead,
     /// An acknowledged write that the next read does not return.
@@ -124,7 +124,7 @@ pub enum Lie {
     CountedOnce,
 }
 
-impl Lie {
+impl Falsification {
     /// All falsifications.
     pub const ALL: [Self; 3] = [Self::StaleRead, Self::LostWrite, Self::CountedOnce];
 
@@ -222,9 +222,9 @@ mod tests {
             end: Some(call + 1),
         };
         let history = [write("a", 1), write("b", 3)];
-        let twisted = Lie::StaleRead.told_in(&history).unwrap();
+        let twisted = Falsification::StaleRead.told_in(&history).unwrap();
         assert!(twisted[2..].iter().all(|one| one.call > 4));
         assert_eq!(twisted[3].what, What::Read { found: Some("a".to_owned()) });
-        assert_eq!(Lie::CountedOnce.told_in(&history), None);
+        assert_eq!(Falsification::CountedOnce.told_in(&history), None);
     }
 }

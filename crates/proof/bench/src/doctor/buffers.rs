@@ -9,7 +9,7 @@ use crate::doctor::{finding::Finding, kernel::BUFFER_BYTES, plane::Plane};
 
 /// Buffer sizes granted by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Got {
+pub struct BufferSizes {
     /// Bytes granted by SO_RCVBUF alone.
     pub asked: usize,
     /// Bytes granted in the way a node asks: SO_RCVBUFFORCE where permitted.
@@ -17,14 +17,14 @@ pub struct Got {
 }
 
 /// Requests as much as a datagram endpoint does, both ways.
-pub fn ask() -> io::Result<Got> {
+pub fn ask() -> io::Result<BufferSizes> {
     let open = || socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
     let plain = open()?;
     sockopt::set_socket_recv_buffer_size(&plain, BUFFER_BYTES)?;
     // The kernel reports twice the requested size, to include its overhead.
     let asked = sockopt::socket_recv_buffer_size(&plain)? / 2;
     let got = Buffered::receive(open()?, BUFFER_BYTES)?.bytes;
-    Ok(Got { asked, got })
+    Ok(BufferSizes { asked, got })
 }
 
 /// Requests the buffer and judges the result.
@@ -32,14 +32,14 @@ pub fn examine() -> Finding {
     judge(&ask())
 }
 
-fn judge(got: &io::Result<Got>) -> Finding {
+fn judge(got: &io::Result<BufferSizes>) -> Finding {
     let name = "buffers";
     let planes = &[Plane::Udp, Plane::Multicast, Plane::Chain];
     let hint =
         format!("sysctl -w net.core.rmem_max={BUFFER_BYTES}, or give the process CAP_NET_ADMIN");
     let found = match got {
         Err(why) => Finding::unknown(name, "no socket takes a size", hint).detail(why.to_string()),
-        Ok(Got { asked, got }) => {
+        Ok(BufferSizes { asked, got }) => {
             let what = format!("a socket keeps {} KiB of {} KiB", got >> 10, BUFFER_BYTES >> 10);
             let megabits = Buffered { bytes: *got, wanted: BUFFER_BYTES }.fills_bytes_s() / 125_000;
             let detail = format!(
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn less_than_was_wanted_says_what_to_do() {
-        let of = |asked, got| judge(&Ok(Got { asked, got }));
+        let of = |asked, got| judge(&Ok(BufferSizes { asked, got }));
         let short = of(212_992, 212_992);
         assert_eq!(short.state, State::Warning);
         assert_eq!(short.what, "a socket keeps 208 KiB of 4096 KiB");
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn force_never_gives_less() {
-        let Got { asked, got } = ask().unwrap();
+        let BufferSizes { asked, got } = ask().unwrap();
         assert!(0 < asked && asked <= got, "{asked} {got}");
     }
 }

@@ -81,7 +81,7 @@ const MACHINE: [&str; 29] = [
 
 /// Inputs of a bundle.
 #[derive(Clone, Debug)]
-pub struct Wish<'a> {
+pub struct BundleInputs<'a> {
     /// Report as a JSON document.
     pub report: Json,
     /// Report as text.
@@ -145,7 +145,7 @@ pub fn is_free(to: &Path) -> io::Result<()> {
 
 /// Writes the bundle, readable only by its owner and either complete or absent. Never overwrites a
 /// file.
-pub fn write(to: &Path, system: &System, wish: &Wish<'_>) -> io::Result<Manifest> {
+pub fn write(to: &Path, system: &System, wish: &BundleInputs<'_>) -> io::Result<Manifest> {
     let mut bundle = Bundle::of(system, wish);
     let manifest = bundle.manifest.clone();
     let text = serde_json::to_string_pretty(&manifest)?;
@@ -181,7 +181,7 @@ struct Bundle {
 }
 
 impl Bundle {
-    fn of(system: &System, wish: &Wish<'_>) -> Self {
+    fn of(system: &System, wish: &BundleInputs<'_>) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let mut bundle = Self {
             files: Vec::new(),
@@ -403,8 +403,8 @@ mod tests {
     use super::*;
     use crate::doctor::system::tests::Tree;
 
-    fn wish(logs: &[PathBuf]) -> Wish<'_> {
-        Wish {
+    fn wish(logs: &[PathBuf]) -> BundleInputs<'_> {
+        BundleInputs {
             report: serde_json::json!({"findings": [], "password": "hunter2"}),
             shown: "all is well".to_owned(),
             cluster: Err("no --admin".to_owned()),

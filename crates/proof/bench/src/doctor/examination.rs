@@ -41,7 +41,7 @@ const NODES: u32 = 3;
 
 /// Options of an examination.
 #[derive(Clone, Debug)]
-pub struct Wish<'a> {
+pub struct ExaminationOptions<'a> {
     /// Data folder of a node.
     pub data: Option<&'a Path>,
     /// Folder of certificates.
@@ -108,7 +108,7 @@ pub struct MachineView {
 }
 
 /// Runs every requested examination.
-pub fn examine(system: &System, wish: &Wish<'_>) -> Report {
+pub fn examine(system: &System, wish: &ExaminationOptions<'_>) -> Report {
     let rights = Rights::now();
     let machine = Machine::now();
     let launcher = wish.launcher.filter(|_| !wish.quick);
@@ -152,7 +152,7 @@ pub fn examine(system: &System, wish: &Wish<'_>) -> Report {
     let asked = wish.cluster.filter(|_| !wish.quick);
     let reach = asked.map(|(cluster, given)| {
         let (members, problems) = reach::members(cluster, given);
-        let wish = reach::Wish {
+        let wish = reach::ReachOptions {
             group: wish.group,
             interface: wish.interface.map(str::to_owned),
             count: wish.count,
@@ -216,7 +216,7 @@ fn is_healthy(findings: &[Finding], planes: &[Verdict]) -> bool {
 }
 
 /// Returns the number of nodes that the group has, or would have.
-fn count(wish: &Wish<'_>) -> u32 {
+fn count(wish: &ExaminationOptions<'_>) -> u32 {
     let small = |count: usize| u32::try_from(count).unwrap_or(NODES);
     match wish.cluster {
         Some((cluster, _)) if cluster.nodes.len() > 1 => small(cluster.nodes.len()),
@@ -226,7 +226,7 @@ fn count(wish: &Wish<'_>) -> u32 {
 }
 
 /// Returns the leader's tuner status.
-fn tuning(wish: &Wish<'_>) -> Result<TuningView, String> {
+fn tuning(wish: &ExaminationOptions<'_>) -> Result<TuningView, String> {
     let (cluster, given) = wish.cluster.ok_or("give --admin")?;
     let (members, _) = reach::members(cluster, given);
     let leader = members.iter().find(|member| Some(member.node) == cluster.leader);
@@ -265,8 +265,8 @@ pub(crate) mod tests {
         }
     }
 
-    fn wish() -> Wish<'static> {
-        Wish {
+    fn wish() -> ExaminationOptions<'static> {
+        ExaminationOptions {
             data: None,
             tls: None,
             peers: &[],
@@ -345,6 +345,6 @@ pub(crate) mod tests {
     fn a_group_is_as_large_as_it_was_described() {
         let peers = ["a:1", "b:1", "c:1", "d:1"].map(str::to_owned);
         assert_eq!(count(&wish()), 3);
-        assert_eq!(count(&Wish { peers: &peers, ..wish() }), 5);
+        assert_eq!(count(&ExaminationOptions { peers: &peers, ..wish() }), 5);
     }
 }

@@ -30,7 +30,7 @@ const SHOWN_MAX: usize = 32;
 
 /// An interface as reported by the system.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct InterfaceView {
     /// System name of the interface.
     pub name: String,
     /// Switched on, and has a carrier.
@@ -50,14 +50,14 @@ pub struct Seen {
 }
 
 /// Returns every interface of the machine.
-pub fn seen(system: &System) -> Result<Vec<Seen>, Unread> {
+pub fn seen(system: &System) -> Result<Vec<InterfaceView>, Unread> {
     let names = system.names(CLASS)?;
     // Some drivers put files next to the interfaces' folders.
     let named = names.into_iter().filter(|name| system.has(&format!("{CLASS}/{name}/flags")));
     Ok(named.map(|name| of(system, name)).collect())
 }
 
-fn of(system: &System, name: String) -> Seen {
+fn of(system: &System, name: String) -> InterfaceView {
     let path = |file: &str| format!("{CLASS}/{name}/{file}");
     let flags = system.read(&path("flags")).unwrap_or_default();
     let flags = u64::from_str_radix(flags.trim_start_matches("0x"), 16).unwrap_or(0);
@@ -65,7 +65,7 @@ fn of(system: &System, name: String) -> Seen {
     let carrier = system.number(&path("carrier"));
     let queues = system.names(&path("queues")).unwrap_or_default();
     let queues = |kind: &str| queues.iter().filter(|queue| queue.starts_with(kind)).count();
-    Seen {
+    InterfaceView {
         up: flags & UP != 0 && state != "down" && carrier != Ok(0),
         loopback: flags & LOOPBACK != 0,
         multicast: flags & MULTICAST != 0,
@@ -105,7 +105,7 @@ fn named(name: &str) -> String {
     format!("interface {name}")
 }
 
-fn summary(all: &[Seen]) -> Finding {
+fn summary(all: &[InterfaceView]) -> Finding {
     let name = "interfaces";
     let up = all.iter().filter(|seen| seen.up && !seen.loopback);
     let up: Vec<&str> = up.map(|seen| &*seen.name).collect();
@@ -118,7 +118,7 @@ fn summary(all: &[Seen]) -> Finding {
     Finding::ok(name, format!("{} of {} up: {}", up.len(), all.len(), shown.join(", ")))
 }
 
-fn judge(seen: &Seen, wanted: bool) -> Finding {
+fn judge(seen: &InterfaceView, wanted: bool) -> Finding {
     let name = named(&seen.name);
     let known = |value: Option<u64>| value.map_or_else(|| "not told".to_owned(), |v| v.to_string());
     let kind = match (seen.loopback, &seen.driver) {
@@ -139,20 +139,20 @@ fn judge(seen: &Seen, wanted: bool) -> Finding {
     let found = match seen {
         // An interface that planes do not use may be down.
         _ if !wanted && !seen.up => Finding::ok(&name, what),
-        Seen { up: false, .. } => {
+        InterfaceView { up: false, .. } => {
             let hint = format!("ip link set {} up; check the cable", seen.name);
             Finding::failing(&name, what, hint).blocks(&[Plane::Multicast, Plane::Ethernet])
         }
-        Seen { mtu: Some(mtu), .. } if *mtu < MTU_LEAST => {
+        InterfaceView { mtu: Some(mtu), .. } if *mtu < MTU_LEAST => {
             let hint = format!("ip link set {} mtu 1500", seen.name);
             let what = format!("{what}: datagrams need {MTU_LEAST}");
             let found = Finding::warning(&name, what, hint);
             if wanted { found.blocks(&datagrams) } else { found.about(&datagrams) }
         }
-        Seen { mtu: None, .. } => {
+        InterfaceView { mtu: None, .. } => {
             Finding::unknown(&name, what, format!("ip link show {}", seen.name))
         }
-        Seen { multicast: false, loopback: false, .. } if wanted => {
+        InterfaceView { multicast: false, loopback: false, .. } if wanted => {
             let hint = format!("ip link set {} multicast on", seen.name);
             Finding::failing(&name, format!("{what}, without multicast"), hint)
                 .blocks(&[Plane::Multicast])

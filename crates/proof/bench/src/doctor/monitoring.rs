@@ -18,7 +18,7 @@ const CERTIFICATES_MAX: usize = 32;
 
 /// Monitoring result.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct CheckResult {
     /// Overall state.
     pub state: State,
     /// Complete line.
@@ -45,12 +45,12 @@ const fn word(state: State) -> &'static str {
 }
 
 /// Returns a line without a report, explaining why there is none.
-pub fn line(state: State, what: &str) -> Told {
-    Told { state, line: format!("QUORATE {} - {}", word(state), plain(what)) }
+pub fn line(state: State, what: &str) -> CheckResult {
+    CheckResult { state, line: format!("QUORATE {} - {}", word(state), plain(what)) }
 }
 
 /// Judges a report, ignoring findings with these names.
-pub fn tell(report: &Report, ignored: &[String]) -> Told {
+pub fn summarize(report: &Report, ignored: &[String]) -> CheckResult {
     let used = used(report);
     let counts = |finding: &&Finding| {
         let matters =
@@ -97,7 +97,7 @@ pub fn tell(report: &Report, ignored: &[String]) -> Told {
         counts.into_iter().map(|(name, all)| format!("{name}={}", all.len())).collect();
     figures.extend(measured(report));
     let told = line(state, &what);
-    Told { line: format!("{} | {}", told.line, figures.join(" ")), ..told }
+    CheckResult { line: format!("{} | {}", told.line, figures.join(" ")), ..told }
 }
 
 /// Returns the planes in use, as far as members report them; TCP is always needed.
@@ -160,7 +160,7 @@ mod tests {
     }
 
     fn told(findings: &[Finding]) -> (State, String) {
-        let told = tell(&of(findings), &[]);
+        let told = summarize(&of(findings), &[]);
         (told.state, told.line)
     }
 
@@ -200,7 +200,7 @@ mod tests {
         let ethernet = Finding::warning("raw", "no", "h").blocks(&[Plane::Ethernet]);
         let fine = Finding::ok("a", "x");
         let mut report = of(&[ethernet, fine]);
-        assert_eq!(tell(&report, &[]).state, State::Ok);
+        assert_eq!(summarize(&report, &[]).state, State::Ok);
         report.trips = Some(vec![Trip {
             from: 1,
             to: 2,
@@ -210,10 +210,10 @@ mod tests {
             rtt_us: None,
             why: String::new(),
         }]);
-        assert_eq!(tell(&report, &[]).state, State::Warning);
-        assert_eq!(tell(&report, &["raw".to_owned()]).state, State::Ok);
+        assert_eq!(summarize(&report, &[]).state, State::Warning);
+        assert_eq!(summarize(&report, &["raw".to_owned()]).state, State::Ok);
         let blocked = of(&[Finding::warning("t", "no", "h").blocks(&[Plane::Tcp])]);
-        assert_eq!(tell(&blocked, &[]).state, State::Failing, "nothing works without");
+        assert_eq!(summarize(&blocked, &[]).state, State::Failing, "nothing works without");
     }
 
     #[test]
@@ -236,7 +236,7 @@ mod tests {
             what: "nodes' authority".to_owned(),
             days_left: -2,
         }];
-        let line = tell(&report, &[]).line;
+        let line = summarize(&report, &[]).line;
         assert!(
             line.ends_with(
                 "flush_us=812;20000 flush_p99_us=2000 free_bytes=5B;7: 'days_left node 1 nodes authority'=-2;30:;0:"

@@ -32,7 +32,7 @@ pub struct Member {
 
 /// Parameters of the test.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct ReachOptions {
     /// Multicast group.
     pub group: SocketAddrV4,
     /// Interface of each member; `None` for the one on which it listens for peers.
@@ -120,7 +120,7 @@ fn called(node: Option<u32>) -> String {
 }
 
 /// Runs the test on all members.
-pub fn ask(members: &[Member], mut problems: Vec<String>, wish: &Wish) -> Reach {
+pub fn ask(members: &[Member], mut problems: Vec<String>, wish: &ReachOptions) -> Reach {
     let token = format!("{:016x}", token());
     let group = wish.group.to_string();
     let listen = |member: &Member| {
@@ -330,7 +330,8 @@ mod tests {
         let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let member = Member { node: 3, admin: gone.local_addr().unwrap().to_string() };
         drop(gone);
-        let wish = Wish { group: "239.81.84.69:7460".parse().unwrap(), interface: None, count: 5 };
+        let wish =
+            ReachOptions { group: "239.81.84.69:7460".parse().unwrap(), interface: None, count: 5 };
         let reach = ask(&[member], Vec::new(), &wish);
         assert_eq!(reach.matrix[0].heard, [None]);
         assert!(reach.problems[0].starts_with("node 3 at 127.0.0.1:"), "{reach:?}");

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{DATAGRAM_BYTES, FRAME_BYTES, Lan, Way, receiver::Heard};
+use super::{DATAGRAM_BYTES, FRAME_BYTES, Lan, Way, receiver::Reception};
 use crate::figure::{median, round};
 
 const BITS_PER_BYTE: f64 = 8.0;
@@ -16,7 +16,7 @@ const CPUS_FULL: f64 = 0.95;
 
 /// Requested senders, receivers and load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct BareSetting {
     /// Transport of the datagrams.
     pub way: Way,
     /// Simultaneous senders.
@@ -36,7 +36,7 @@ pub struct Asked {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Found {
     /// Result of each receiver.
-    pub heard: Vec<Heard>,
+    pub heard: Vec<Reception>,
     /// CPU seconds of the senders between two readings, during which all receivers counted.
     pub senders_cpu_s: f64,
     /// Seconds between the two readings.
@@ -82,7 +82,7 @@ pub struct Figures {
     pub limit: String,
 }
 
-impl Asked {
+impl BareSetting {
     /// Returns the datagrams per second of one sender.
     pub fn per_second(&self, lan: Lan) -> Option<u64> {
         let percent = u64::from(self.load_percent?);
@@ -113,19 +113,19 @@ const fn plural(count: u32) -> &'static str {
 
 impl Found {
     /// Returns the receiver with the lowest rate.
-    pub fn slowest(&self) -> Option<Heard> {
-        let rate = |heard: &Heard| bytes_per_s(heard);
+    pub fn slowest(&self) -> Option<Reception> {
+        let rate = |heard: &Reception| bytes_per_s(heard);
         let heard = self.heard.iter().copied();
         heard.min_by(|one, other| rate(one).total_cmp(&rate(other)))
     }
 
-    fn mean_of(&self, figure: fn(&Heard) -> f64) -> f64 {
+    fn mean_of(&self, figure: fn(&Reception) -> f64) -> f64 {
         let sum: f64 = self.heard.iter().map(figure).sum();
         sum / count(self.heard.len()).max(1.0)
     }
 
     fn loss(&self) -> f64 {
-        let sum = |figure: fn(&Heard) -> u64| {
+        let sum = |figure: fn(&Reception) -> u64| {
             let all = self.heard.iter().map(figure);
             all.fold(0, u64::saturating_add)
         };
@@ -140,7 +140,7 @@ impl Found {
 
 impl Figures {
     /// Returns the medians of the repetitions.
-    pub fn new(asked: &Asked, lan: Lan, all: &[Found]) -> Self {
+    pub fn new(asked: &BareSetting, lan: Lan, all: &[Found]) -> Self {
         let middle = |figure: &dyn Fn(&Found) -> f64| round(median(all.iter().map(figure)));
         // A multicast datagram is sent once, whatever the number of receivers.
         let copies = match asked.way {
@@ -211,11 +211,11 @@ fn share_lost(datagrams: u64, numbers: u64) -> f64 {
     of(numbers.saturating_sub(datagrams)) / of(numbers.max(1))
 }
 
-fn bytes_per_s(heard: &Heard) -> f64 {
+fn bytes_per_s(heard: &Reception) -> f64 {
     of(heard.bytes) * 1e9 / of(heard.nanos.max(1))
 }
 
-fn sent_per_s(heard: &Heard) -> f64 {
+fn sent_per_s(heard: &Reception) -> f64 {
     of(heard.numbers) * count(DATAGRAM_BYTES) * 1e9 / of(heard.nanos.max(1))
 }
 
@@ -238,16 +238,21 @@ mod tests {
     use super::super::sender::AT_ONCE;
     use super::*;
 
-    fn asked(way: Way, load_percent: Option<u32>) -> Asked {
-        Asked { way, senders: 2, receivers: 2, load_percent, burst: AT_ONCE, queue_kib: None }
+    fn asked(way: Way, load_percent: Option<u32>) -> BareSetting {
+        BareSetting { way, senders: 2, receivers: 2, load_percent, burst: AT_ONCE, queue_kib: None }
     }
 
     /// Returns the result of a receiver that got `datagrams` of `numbers` in one second.
-    fn heard(datagrams: u64, numbers: u64) -> Heard {
-        Heard { bytes: datagrams * DATAGRAM_BYTES as u64, nanos: 1_000_000_000, datagrams, numbers }
+    fn heard(datagrams: u64, numbers: u64) -> Reception {
+        Reception {
+            bytes: datagrams * DATAGRAM_BYTES as u64,
+            nanos: 1_000_000_000,
+            datagrams,
+            numbers,
+        }
     }
 
-    fn found(all: &[Heard]) -> Found {
+    fn found(all: &[Reception]) -> Found {
         Found {
             heard: all.to_vec(),
             senders_cpu_s: 0.5,
@@ -312,7 +317,8 @@ mod tests {
 
     #[test]
     fn rows_say_who_took_part() {
-        let all = Asked { queue_kib: Some(64), receivers: 1, ..asked(Way::Multicast, Some(90)) };
+        let all =
+            BareSetting { queue_kib: Some(64), receivers: 1, ..asked(Way::Multicast, Some(90)) };
         assert_eq!(
             all.said(),
             "multicast, 2 senders, 1 receiver, 90 % of the link by 44, queues of 64 KiB"

@@ -35,7 +35,7 @@ pub struct Listening {
 
 /// Result of a receiver, printed as `BYTES NANOSECONDS DATAGRAMS NUMBERS`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Heard {
+pub struct Reception {
     /// Bytes in all datagrams.
     pub bytes: u64,
     /// Counted time in nanoseconds.
@@ -63,7 +63,7 @@ struct Tally {
 }
 
 /// Runs a receiver: prints `ready` when it listens, `begun` when it starts counting, and finally
-/// its [`Heard`].
+/// its [`Reception`].
 pub fn receive(listening: &Listening) -> io::Result<()> {
     let mut socket = match listening.way {
         Way::Multicast => Udp::join(group(), &listening.interface, RECEIVE_BYTES),
@@ -139,13 +139,13 @@ impl Tally {
         self.spans.iter().all(Option::is_some)
     }
 
-    fn heard(&self, nanos: u64) -> io::Result<Heard> {
+    fn heard(&self, nanos: u64) -> io::Result<Reception> {
         if !self.is_complete() {
             let why = "a sender was not heard any more";
             return Err(io::Error::new(io::ErrorKind::TimedOut, why));
         }
         let spans = self.spans.iter().flatten();
-        Ok(Heard {
+        Ok(Reception {
             bytes: self.bytes,
             nanos,
             datagrams: self.datagrams,
@@ -156,14 +156,14 @@ impl Tally {
     }
 }
 
-impl fmt::Display for Heard {
+impl fmt::Display for Reception {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { bytes, nanos, datagrams, numbers } = self;
         write!(f, "{bytes} {nanos} {datagrams} {numbers}")
     }
 }
 
-impl FromStr for Heard {
+impl FromStr for Reception {
     type Err = io::Error;
 
     fn from_str(text: &str) -> Result<Self, io::Error> {
@@ -203,15 +203,15 @@ mod tests {
         tally.take(b"of a stranger");
         let heard = tally.heard(1000).unwrap();
         let wanted =
-            Heard { bytes: 9 * DATAGRAM_BYTES as u64, nanos: 1000, datagrams: 9, numbers: 11 };
+            Reception { bytes: 9 * DATAGRAM_BYTES as u64, nanos: 1000, datagrams: 9, numbers: 11 };
         assert_eq!(heard, wanted);
-        assert_eq!(heard.to_string().parse::<Heard>().unwrap(), wanted);
+        assert_eq!(heard.to_string().parse::<Reception>().unwrap(), wanted);
     }
 
     #[test]
     fn a_line_that_is_no_count_is_refused() {
         for bad in ["", "1 2 3", "1 0 3 4", "1 2 3 4 5", "1 -2 3 4", "ready"] {
-            assert!(bad.parse::<Heard>().is_err(), "{bad}");
+            assert!(bad.parse::<Reception>().is_err(), "{bad}");
         }
     }
 

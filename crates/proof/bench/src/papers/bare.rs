@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::{Figure, Kind, Metric, Run, Service};
 use crate::{
     figure::round,
-    lan::{DATAGRAM_BYTES, Way, figures::Asked, sender::AT_ONCE},
+    lan::{DATAGRAM_BYTES, Way, figures::BareSetting, sender::AT_ONCE},
     row::Row,
 };
 
@@ -47,7 +47,7 @@ impl Bare {
     }
 
     /// Returns all groups; with `quick`, only those with the first and last value of each list.
-    pub fn groups(&self, quick: bool) -> Vec<Asked> {
+    pub fn groups(&self, quick: bool) -> Vec<BareSetting> {
         let loads = optional(&self.loads_percent);
         let shapes = ends(&optional(&self.queues_kib), quick).into_iter();
         let shapes = shapes.flat_map(|queue| {
@@ -59,7 +59,7 @@ impl Bare {
             for senders in ends(&self.senders, quick) {
                 for receivers in ends(&self.receivers, quick) {
                     for load_percent in ends(&loads, quick) {
-                        groups.extend(self.ways.iter().map(|way| Asked {
+                        groups.extend(self.ways.iter().map(|way| BareSetting {
                             way: *way,
                             senders,
                             receivers,
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
     use crate::{
         environment::Environment,
-        lan::{Lan, figures::Figures, figures::Found, receiver::Heard},
+        lan::{Lan, figures::Figures, figures::Found, receiver::Reception},
         load::Offer,
         repetition::Repetition,
         row::Setting,
@@ -221,7 +221,7 @@ mod tests {
 
     /// Returns a row in which each receiver gets `datagrams` per second out of 8000.
     fn row(way: Way, senders: u32, datagrams: u64) -> Row {
-        let asked = Asked {
+        let asked = BareSetting {
             way,
             senders,
             receivers: 10,
@@ -229,7 +229,7 @@ mod tests {
             burst: AT_ONCE,
             queue_kib: None,
         };
-        let heard = Heard {
+        let heard = Reception {
             bytes: datagrams * DATAGRAM_BYTES as u64,
             nanos: 1_000_000_000,
             datagrams,

@@ -169,7 +169,7 @@ mod tests {
         load::Offer,
         repetition::Repetition,
         row::Setting,
-        stream::{Acknowledged, figures::Asked, speech::Speech},
+        stream::{Acknowledged, figures::StreamSetting, speech::Speech},
     };
 
     use super::*;
@@ -193,7 +193,7 @@ mod tests {
         let mut acknowledged =
             Acknowledged { count: 1000, bytes: 999_992, ..Acknowledged::default() };
         acknowledged.from_call.record(3_000_000);
-        let asked = Asked { speech: Speech::Raw, write_bytes: 14, offer, gather: false };
+        let asked = StreamSetting { speech: Speech::Raw, write_bytes: 14, offer, gather: false };
         let environment = Environment::now();
         let (all, seen) = ([repetition], [acknowledged]);
         Row::of_streams(&setting, &environment, asked, &all, &seen).unwrap()

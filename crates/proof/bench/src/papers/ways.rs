@@ -18,7 +18,7 @@ const PLANES: [&str; 4] = ["tcp", "udp", "multicast", "ethernet"];
 #[serde(deny_unknown_fields)]
 pub struct Ways {
     /// Planes and devices of the nodes.
-    pub nodes: Vec<Spoken>,
+    pub nodes: Vec<PlaneAndDevice>,
     /// Link speeds such as `1gbit`, each at most that of the run.
     pub links: Vec<String>,
 }
@@ -26,7 +26,7 @@ pub struct Ways {
 /// Plane and device of the nodes.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Spoken {
+pub struct PlaneAndDevice {
     /// Plane, as for `--plane`.
     pub plane: String,
     /// Device, as for `--device`; absent if nodes vote by themselves.
@@ -36,7 +36,7 @@ pub struct Spoken {
     pub frames: bool,
 }
 
-impl Spoken {
+impl PlaneAndDevice {
     /// Returns the name used in rows.
     pub fn name(&self) -> String {
         let by_frames = if self.frames { BY_FRAMES } else { "" };
@@ -51,7 +51,7 @@ pub(super) fn fits(run: &Run) -> bool {
     let possible = run.ways.as_ref().is_some_and(|ways| {
         let widest = Lan::named(&run.lan).map_or(0, |lan| lan.megabits());
         let slower = |link: &String| Lan::named(link).is_some_and(|lan| lan.megabits() <= widest);
-        let spoken = |one: &Spoken| {
+        let spoken = |one: &PlaneAndDevice| {
             let excluded = one.device.is_some_and(|device| device.excludes(Some(&one.plane)));
             let heard = !one.frames || one.device.is_some_and(Device::needs_segment);
             PLANES.contains(&one.plane.as_str()) && !excluded && heard

@@ -14,7 +14,7 @@ use crate::{
     environment::Environment,
     lan::{
         self, DATAGRAM_BYTES,
-        figures::{Asked, Figures, Found},
+        figures::{BareSetting, Figures, Found},
     },
     load::Offer,
     papers::Bare,
@@ -89,7 +89,7 @@ pub(super) fn run(
     Ok(())
 }
 
-fn setting(experiment: &Experiment<'_>, asked: &Asked, lan: lan::Lan) -> Setting {
+fn setting(experiment: &Experiment<'_>, asked: &BareSetting, lan: lan::Lan) -> Setting {
     let offer = match asked.per_second(lan) {
         Some(per_second) => Offer::Open { per_second: per_second * u64::from(asked.senders) },
         None => Offer::Closed { outstanding: 0 },
@@ -116,11 +116,11 @@ fn repetition(found: &Found) -> Repetition {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lan::receiver::Heard;
+    use crate::lan::receiver::Reception;
 
     #[test]
     fn a_row_is_of_the_slowest_receiver() {
-        let heard = |datagrams| Heard {
+        let heard = |datagrams| Reception {
             bytes: datagrams * 1472,
             nanos: 2_000_000_000,
             datagrams,

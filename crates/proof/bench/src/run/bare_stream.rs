@@ -26,7 +26,7 @@ use super::{
     pin::Pin,
     program::launcher,
     session::Session,
-    stream_load::{Load, Seen, row, setting},
+    stream_load::{Load, StreamResult, row, setting},
 };
 
 /// A bare program that is restarted for each repetition.
@@ -114,7 +114,7 @@ impl BareStream {
         like: &Setting,
         environment: &Environment,
         load: &Load,
-        all: Vec<Seen>,
+        all: Vec<StreamResult>,
     ) -> Option<Row> {
         let load = as_one(load);
         let setting = self.shape.setting(Setting { connections: load.streams, ..like.clone() });
@@ -122,7 +122,12 @@ impl BareStream {
     }
 
     /// Measures a repetition of the load, merged into one stream by [`as_one`].
-    pub(super) fn repetition(&self, load: &Load, time: &Time, head: &str) -> Result<Seen, Problem> {
+    pub(super) fn repetition(
+        &self,
+        load: &Load,
+        time: &Time,
+        head: &str,
+    ) -> Result<StreamResult, Problem> {
         let load = &as_one(load);
         let failed = |error| Problem::io("the bare program", &error);
         let bare = Bare::start(&self.launcher, &self.folder, self.shape).map_err(failed)?;
@@ -161,7 +166,7 @@ impl BareStream {
             foreign_cpu: machine.map(|(after, before)| after.foreign_share(before, own)),
             ..Repetition::default()
         };
-        Ok(Seen { repetition, acknowledged: written.acknowledged })
+        Ok(StreamResult { repetition, acknowledged: written.acknowledged })
     }
 }
 

@@ -45,7 +45,7 @@ impl PaperTime {
 
 /// Options of a run in addition to the experiment itself.
 #[derive(Clone, Debug)]
-pub struct Wish {
+pub struct ExperimentOptions {
     /// Minimum time of a flush.
     pub disk_flush: Duration,
     /// Network that replaces the paper's.
@@ -60,7 +60,7 @@ pub struct Wish {
 /// A scenario that can run here.
 #[derive(Debug)]
 pub struct Experiment<'a> {
-    pub(super) wish: &'a Wish,
+    pub(super) wish: &'a ExperimentOptions,
     pub(super) paper: &'a Paper,
     pub(super) scenario: &'a Scenario,
     pub(super) run: &'a Run,
@@ -70,7 +70,11 @@ pub struct Experiment<'a> {
 impl<'a> Experiment<'a> {
     /// Finds the experiment with this name; fails if it is not ready or cannot run with these
     /// options.
-    pub fn find(papers: &'a [Paper], name: &str, wish: &'a Wish) -> Result<Self, Problem> {
+    pub fn find(
+        papers: &'a [Paper],
+        name: &str,
+        wish: &'a ExperimentOptions,
+    ) -> Result<Self, Problem> {
         let mut all = papers
             .iter()
             .flat_map(|paper| paper.scenario.iter().map(move |scenario| (paper, scenario)));

@@ -24,7 +24,7 @@ use super::{
     ceilings::Ceilings,
     experiment::Experiment,
     measure::{Bench, cut_short, nanos, unreachable},
-    readings::{Readings, Spent},
+    readings::{Readings, UsageDelta},
     session::{Place, Session},
 };
 use crate::problem::{Kind, Problem};
@@ -203,8 +203,8 @@ fn repetition(
     // The final leader counts as the leader since the kill; the short gap without a leader is
     // attributed to it.
     let next = left.leader().ok();
-    Spent::between(&begin, &before, Some(leader))
-        .then(Spent::between(&since, &end, next))
+    UsageDelta::between(&begin, &before, Some(leader))
+        .then(UsageDelta::between(&since, &end, next))
         .fill(&mut repetition);
     Ok(repetition)
 }

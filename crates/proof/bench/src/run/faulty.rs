@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_admin::{look::look, view::Answer};
+use quorate_admin::{look::query_cluster, view::Answer};
 use quorate_core::record::Class;
 use quorate_testbed::progress;
 
@@ -22,7 +22,7 @@ use crate::{
 use super::{
     Time,
     measure::{Bench, cut_short, nanos, unreachable},
-    readings::{Readings, Spent},
+    readings::{Readings, UsageDelta},
     session::{Cluster, Session},
 };
 
@@ -154,8 +154,8 @@ fn repetition(
     heal(session, victim, fault)?;
     let figures = Figures::of(&samples, begin, at, end);
     let mut repetition = Repetition { samples, ..Repetition::default() };
-    Spent::between(&first, &before, Some(leader))
-        .then(Spent::between(&before.without(victim), &last, left.leader().ok()))
+    UsageDelta::between(&first, &before, Some(leader))
+        .then(UsageDelta::between(&before.without(victim), &last, left.leader().ok()))
         .fill(&mut repetition);
     let story = Story { at, victim, ring, later, figures };
     Ok((repetition, story))
@@ -184,7 +184,7 @@ fn heal(session: &Session, node: u32, fault: Fault) -> Result<(), Problem> {
 /// directly, or if it does not report.
 fn ring_of(cluster: &Cluster, leader: u32) -> Vec<u32> {
     let asked = cluster.place_of(leader).map(|place| place.admin.clone());
-    let view = look(&asked.into_iter().collect::<Vec<_>>()).ok();
+    let view = query_cluster(&asked.into_iter().collect::<Vec<_>>()).ok();
     let nodes = view.as_ref().map_or(&[][..], |view| &view.nodes);
     // `look` queries other nodes too; only the leader's view counts.
     let mut views = nodes.iter().filter_map(Answer::view);

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_admin::progress::{HowFar, Progress};
+use quorate_admin::progress::{Progress, ProgressReport};
 use quorate_node::log_service::{classes::Asked, introduction::Speaks};
 use quorate_testbed::progress;
 
@@ -30,7 +30,7 @@ use crate::{
 use super::{
     Time,
     network::Network,
-    readings::{Readings, Spent},
+    readings::{Readings, UsageDelta},
     session::Cluster,
     syscalls,
 };
@@ -223,7 +223,7 @@ impl Bench {
         let after = Readings::take(cluster, running.completed()).with_usage_of(connected);
         let samples = running.finish().map_err(|error| unreachable(Some(error)))?;
         let mut repetition = Repetition { samples, ..Repetition::default() };
-        Spent::between(&before, &after, Some(leader)).fill(&mut repetition);
+        UsageDelta::between(&before, &after, Some(leader)).fill(&mut repetition);
         if self.device.is_some() {
             let seen = self.device_reading(leader).zip(device_before);
             let used = seen.map(|(now, then)| now.since(&then));
@@ -325,7 +325,7 @@ pub(super) fn watch<T: Send + 'static>(running: &Running<T>, until: Instant, hea
         if told.is_drawn() && left > PROGRESS {
             #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
             let rate = (completed - before) as f64 / PROGRESS.as_secs_f64();
-            told.tell(|| HowFar::text(format_args!("{head}: {rate:.0}/s")));
+            told.report(|| ProgressReport::text(format_args!("{head}: {rate:.0}/s")));
         }
         before = completed;
     }

@@ -8,7 +8,7 @@ use crate::{
     row::Setting,
 };
 
-pub use super::experiment::{Experiment, PaperTime, Wish};
+pub use super::experiment::{Experiment, ExperimentOptions, PaperTime};
 use super::{
     bare,
     ceilings::Ceilings,

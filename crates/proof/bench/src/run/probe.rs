@@ -19,7 +19,7 @@ const SHAPES: [(usize, u32); 7] =
 
 /// Options of the probe.
 #[derive(Clone, Debug)]
-pub struct Wish {
+pub struct ProbeOptions {
     /// Minimum time of a flush, including the disk's own.
     pub disk_flush: Duration,
     /// Measured time of each figure.
@@ -29,7 +29,7 @@ pub struct Wish {
 }
 
 /// Runs every bare program.
-pub fn run(wish: &Wish, document: &mut Document) -> Result<(), Problem> {
+pub fn run(wish: &ProbeOptions, document: &mut Document) -> Result<(), Problem> {
     let session = Session::new()?;
     document.ceilings = machine(wish, &session)?;
     let time = Time { duration: wish.duration, warmup: Duration::ZERO, repeat: wish.repeat };
@@ -52,7 +52,7 @@ pub fn run(wish: &Wish, document: &mut Document) -> Result<(), Problem> {
 }
 
 /// Measures the components of the machine.
-fn machine(wish: &Wish, session: &Session) -> Result<Vec<Ceiling>, Problem> {
+fn machine(wish: &ProbeOptions, session: &Session) -> Result<Vec<Ceiling>, Problem> {
     let failed = |error: io::Error| Problem::io("the probe", &error);
     let (folder, time) = (session.folder(), wish.duration);
     let launcher = launcher()?;

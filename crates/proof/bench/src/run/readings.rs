@@ -102,7 +102,7 @@ impl Readings {
 
 /// Usage and work between two readings.
 #[derive(Clone, Debug)]
-pub(super) struct Spent {
+pub(super) struct UsageDelta {
     counted: u64,
     /// Usage by role, if the nodes are ours.
     nodes: Option<Vec<(&'static str, Usage)>>,
@@ -120,7 +120,7 @@ pub(super) struct Spent {
     delivered_per_s: Option<f64>,
 }
 
-impl Spent {
+impl UsageDelta {
     /// Returns the difference between two readings. `leader` led in between, if any node did.
     pub(super) fn between(before: &Readings, after: &Readings, leader: Option<u32>) -> Self {
         let since = |node: &Node| {
@@ -278,7 +278,7 @@ mod tests {
         let first = reading(0, &[(1, 1.0, 10), (2, 1.0, 10), (3, 1.0, 10)]);
         let kill = reading(100, &[(1, 3.0, 30), (2, 1.5, 20), (3, 1.5, 20)]);
         let last = reading(250, &[(2, 5.5, 60), (3, 1.75, 30)]);
-        let spent = Spent::between(&first, &kill, Some(1)).then(Spent::between(
+        let spent = UsageDelta::between(&first, &kill, Some(1)).then(UsageDelta::between(
             &kill.without(1),
             &last,
             Some(2),
@@ -305,7 +305,7 @@ mod tests {
         };
         let share = |known| {
             let mut repetition = Repetition::default();
-            Spent::between(&at(1.0, known), &at(2.0, known), None).fill(&mut repetition);
+            UsageDelta::between(&at(1.0, known), &at(2.0, known), None).fill(&mut repetition);
             repetition.foreign_cpu
         };
         // The machine was busy for 4 of 8 seconds, 1 of them in the nodes.
@@ -317,7 +317,7 @@ mod tests {
         let first = reading(0, &[(1, 1.0, 0), (2, 1.0, 0), (4, 1.0, 0)]);
         let last = reading(9, &[(1, 5.0, 0), (2, 3.0, 0), (4, 2.0, 0)]);
         let mut repetition = Repetition::default();
-        Spent::between(&first, &last, Some(1)).fill(&mut repetition);
+        UsageDelta::between(&first, &last, Some(1)).fill(&mut repetition);
         let roles = repetition.roles.iter();
         let shown: Vec<String> =
             roles.map(|role| format!("{} {}", role.role, role.usage.cpu_s())).collect();
@@ -328,9 +328,9 @@ mod tests {
     fn counts_of_a_node_that_does_not_answer_are_unknown() {
         let first = reading(0, &[(1, 1.0, 10), (2, 1.0, 10)]);
         let last = reading(9, &[(1, 3.0, 30)]);
-        let spent = Spent::between(&first, &last, Some(1));
+        let spent = UsageDelta::between(&first, &last, Some(1));
         assert_eq!((spent.writes, spent.batches), (None, Some(20)));
-        let nothing = Spent::between(&reading(0, &[]), &reading(9, &[]), None);
+        let nothing = UsageDelta::between(&reading(0, &[]), &reading(9, &[]), None);
         assert_eq!((nothing.writes, nothing.nodes), (None, None));
     }
 }

@@ -12,7 +12,7 @@ use std::{
 
 use quorate_admin::{
     client,
-    look::look,
+    look::query_cluster,
     view::{Answer, NodeView},
 };
 use quorate_core::level::Level;
@@ -243,7 +243,7 @@ impl Cluster {
         let admins: Vec<String> = self.members.iter().map(|place| place.admin.clone()).collect();
         let began = Instant::now();
         loop {
-            let view = look(&admins)?;
+            let view = query_cluster(&admins)?;
             let nodes = || view.nodes.iter().filter_map(Answer::view);
             let agreed = nodes().all(|node| node.leader == view.leader);
             if let Some(leader) = view.leader.filter(|_| agreed) {
@@ -289,7 +289,7 @@ impl Cluster {
         let admins: Vec<String> = voters.map(|place| place.admin.clone()).collect();
         let began = Instant::now();
         loop {
-            let view = look(&admins)?;
+            let view = query_cluster(&admins)?;
             let nodes = view.nodes.iter().filter_map(Answer::view);
             let Some(why) = device.missing(nodes) else {
                 return Ok(());

@@ -23,9 +23,9 @@ use super::{
     bare_stream::BareStream,
     measure::{unreachable, watch},
     pin::Pin,
-    readings::{Readings, Spent},
+    readings::{Readings, UsageDelta},
     session::{Cluster, Session, resolve},
-    stream_load::{Seen, flush_ms, row, setting},
+    stream_load::{StreamResult, flush_ms, row, setting},
 };
 
 pub use super::stream_load::Load;
@@ -52,7 +52,7 @@ pub struct Nodes {
 
 /// Options of the measurement.
 #[derive(Clone, Debug)]
-pub struct Wish {
+pub struct StreamOptions {
     /// Nodes that serve the streams.
     pub nodes: Nodes,
     /// Load of the writers.
@@ -63,7 +63,7 @@ pub struct Wish {
     pub time: Time,
 }
 
-impl Wish {
+impl StreamOptions {
     /// Checks that such nodes are possible.
     pub fn check(&self) -> Result<(), Problem> {
         if self.nodes.auxiliary && self.nodes.count < 3 {
@@ -194,8 +194,8 @@ impl StreamBench {
         &mut self,
         load: &Load,
         bare: Option<&BareStream>,
-        ours: &mut Vec<Seen>,
-        ceilings: &mut Vec<Seen>,
+        ours: &mut Vec<StreamResult>,
+        ceilings: &mut Vec<StreamResult>,
     ) -> Result<(), Problem> {
         for number in 1..=self.time.repeat {
             let head = format!("{}, {number} of {}", load.shown(), self.time.repeat);
@@ -212,7 +212,7 @@ impl StreamBench {
         Ok(())
     }
 
-    fn repetition(&mut self, load: &Load, head: &str) -> Result<Seen, Problem> {
+    fn repetition(&mut self, load: &Load, head: &str) -> Result<StreamResult, Problem> {
         let leader = self.cluster.leader()?;
         let running = self.write(load, leader)?;
         let Some(started) = running.started() else {
@@ -226,8 +226,8 @@ impl StreamBench {
         let after = Readings::take(cluster, running.completed());
         let written = running.finish().map_err(|error| unreachable(Some(error)))?;
         let mut repetition = Repetition { samples: written.samples, ..Repetition::default() };
-        Spent::between(&before, &after, Some(leader)).fill(&mut repetition);
-        Ok(Seen { repetition, acknowledged: written.acknowledged })
+        UsageDelta::between(&before, &after, Some(leader)).fill(&mut repetition);
+        Ok(StreamResult { repetition, acknowledged: written.acknowledged })
     }
 
     /// Starts writers at the leader, which then owns their streams.
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_rate_is_one_of_whole_writes() {
-        let wish = |rate| Wish {
+        let wish = |rate| StreamOptions {
             nodes: Nodes {
                 count: 3,
                 auxiliary: false,

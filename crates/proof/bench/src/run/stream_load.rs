@@ -13,7 +13,7 @@ use crate::{
     row::{Row, Setting},
     stream::{
         Acknowledged,
-        figures::{Asked, Figures, shown_rate},
+        figures::{Figures, StreamSetting, shown_rate},
         speech::Speech,
     },
 };
@@ -63,8 +63,8 @@ impl Load {
     }
 
     /// Returns the description of the load for a row.
-    pub(super) fn asked(&self) -> Asked {
-        Asked {
+    pub(super) fn asked(&self) -> StreamSetting {
+        StreamSetting {
             speech: self.speech,
             write_bytes: self.write_bytes,
             offer: self.offer(),
@@ -94,12 +94,12 @@ impl Load {
 
 /// Result of a repetition.
 #[derive(Clone, Debug)]
-pub(super) struct Seen {
+pub(super) struct StreamResult {
     pub(super) repetition: Repetition,
     pub(super) acknowledged: Acknowledged,
 }
 
-impl Seen {
+impl StreamResult {
     pub(super) fn tell(&self, head: &str, load: &Load) {
         let samples = &self.repetition.samples;
         let one = std::slice::from_ref(&self.repetition);
@@ -120,7 +120,7 @@ pub(super) fn row(
     setting: &Setting,
     environment: &Environment,
     load: &Load,
-    all: Vec<Seen>,
+    all: Vec<StreamResult>,
     followers: usize,
     pinned: bool,
 ) -> Option<Row> {

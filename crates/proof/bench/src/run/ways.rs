@@ -15,7 +15,7 @@ use super::{
 use crate::{
     lan::Lan,
     load::Offer,
-    papers::{Metric, Spoken, Ways},
+    papers::{Metric, PlaneAndDevice, Ways},
     problem::Problem,
     repetition::{GENERATOR, Repetition},
     report::Document,
@@ -108,7 +108,7 @@ fn rounds(groups: &mut [Group<'_>], session: &mut Session) -> Result<(), Problem
 /// Nodes with one combination of plane and device, and the size written to them.
 struct Group<'a> {
     experiment: &'a Experiment<'a>,
-    spoken: &'a Spoken,
+    spoken: &'a PlaneAndDevice,
     link: &'a str,
     value_bytes: usize,
     /// Repetitions by number of clients.
@@ -121,7 +121,7 @@ impl<'a> Group<'a> {
     /// Returns the group with all numbers of clients, or only the first and last.
     fn new(
         experiment: &'a Experiment<'a>,
-        spoken: &'a Spoken,
+        spoken: &'a PlaneAndDevice,
         link: &'a str,
         value_bytes: usize,
     ) -> Self {

@@ -51,7 +51,7 @@ pub struct NodeCost {
 
 /// Requested load of a row.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked {
+pub struct StreamSetting {
     /// Protocol of the writer.
     pub speech: Speech,
     /// Size of a write in bytes.
@@ -62,7 +62,7 @@ pub struct Asked {
     pub gather: bool,
 }
 
-impl Asked {
+impl StreamSetting {
     /// Returns the target in bytes per second, in an open loop.
     pub fn target(&self) -> Option<u64> {
         match self.offer {
@@ -75,7 +75,7 @@ impl Asked {
 impl Figures {
     /// Returns the medians of the repetitions.
     #[expect(clippy::cast_precision_loss, reason = "figures for people")]
-    pub fn new(asked: Asked, all: &[Repetition], acknowledged: &[Acknowledged]) -> Self {
+    pub fn new(asked: StreamSetting, all: &[Repetition], acknowledged: &[Acknowledged]) -> Self {
         let middle =
             |figure: &dyn Fn(&Acknowledged) -> f64| round(median(acknowledged.iter().map(figure)));
         let call = |share| move |one: &Acknowledged| one.from_call.quantile_us(share);
@@ -175,8 +175,8 @@ mod tests {
         Figures::new(asked(offer), &all, &acknowledged)
     }
 
-    fn asked(offer: Offer) -> Asked {
-        Asked { speech: Speech::Framed, write_bytes: 100, offer, gather: false }
+    fn asked(offer: Offer) -> StreamSetting {
+        StreamSetting { speech: Speech::Framed, write_bytes: 100, offer, gather: false }
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub enum Speech {
 
 /// A message from a node to a writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Heard {
+pub struct NodeMessage {
     /// Length of the message in the input.
     pub used: usize,
     /// End of the stream's durable prefix.
@@ -70,10 +70,10 @@ impl Speech {
 
     /// Decodes the message at the start of the input; `durable` is the current durable position.
     /// Returns `None` if the message is incomplete.
-    pub fn hear(self, input: &[u8], durable: u64) -> Result<Option<Heard>, String> {
+    pub fn hear(self, input: &[u8], durable: u64) -> Result<Option<NodeMessage>, String> {
         if self == Self::Raw {
             let count = input.first_chunk::<COUNT_BYTES>();
-            return Ok(count.map(|count| Heard {
+            return Ok(count.map(|count| NodeMessage {
                 used: COUNT_BYTES,
                 position: durable.saturating_add(u32::from_le_bytes(*count).into()),
                 closed: false,
@@ -89,7 +89,7 @@ impl Speech {
             Answer::Closed { position } => (position, true),
             other => return Err(format!("a writer was told {other:?}")),
         };
-        Ok(Some(Heard { used, position, closed }))
+        Ok(Some(NodeMessage { used, position, closed }))
     }
 
     /// Ends the stream: no more bytes follow.
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn both_protocols_say_how_far_it_is_durable() {
-        let heard = |used, position, closed| Ok(Some(Heard { used, position, closed }));
+        let heard = |used, position, closed| Ok(Some(NodeMessage { used, position, closed }));
         let durable = said(Answer::Durable { position: 12 });
         assert_eq!(Speech::Framed.hear(&durable, 5), heard(16, 12, false));
         assert_eq!(Speech::Framed.hear(&durable[..15], 5), Ok(None));

@@ -3,13 +3,13 @@
 use std::{env, fs, path::Path};
 
 use quorate_bench::{
-    device::Used,
+    device::DeviceWork,
     environment::{Commit, Environment},
     fit::Predicted,
     lan::{
         Lan, Way,
-        figures::{Asked as OfSegment, Figures, Found},
-        receiver::Heard,
+        figures::{BareSetting as OfSegment, Figures, Found},
+        receiver::Reception,
     },
     load::Offer,
     papers::Comparison,
@@ -19,7 +19,7 @@ use quorate_bench::{
     row::{Batching, Row, Setting},
     samples::Samples,
     schedule::SECOND,
-    stream::{Acknowledged, figures::Asked, speech::Speech},
+    stream::{Acknowledged, figures::StreamSetting, speech::Speech},
 };
 use quorate_testbed::usage::Usage;
 
@@ -77,7 +77,7 @@ fn device_row() -> Row {
     (setting.durability, setting.disk_flush_ms) = ("volatile".to_owned(), 0.0);
     setting.plane = Some("tcp + kernel".to_owned());
     let mut repetition = repetition(8000, 80);
-    repetition.device = Some(Used {
+    repetition.device = Some(DeviceWork {
         name: "in the kernel at peers, by tc".to_owned(),
         decided: 1000,
         given: 999,
@@ -92,7 +92,7 @@ fn stream_row() -> Row {
     let mut setting = setting(offer);
     (setting.scenario, setting.store) = ("stream".to_owned(), "streams".to_owned());
     setting.connections = 2;
-    let asked = Asked { speech: Speech::Raw, write_bytes: 64, offer, gather: true };
+    let asked = StreamSetting { speech: Speech::Raw, write_bytes: 64, offer, gather: true };
     let mut acknowledged = Acknowledged { count: 500, bytes: 3000 * 64, ..Acknowledged::default() };
     (1..=100).for_each(|us| acknowledged.from_call.record(us * 1000));
     let all = [repetition(3000, 90)];
@@ -114,8 +114,12 @@ fn segment_row() -> Row {
         burst: 44,
         queue_kib: Some(64),
     };
-    let heard =
-        |datagrams: u64| Heard { bytes: datagrams * 1472, nanos: SECOND, datagrams, numbers: 7400 };
+    let heard = |datagrams: u64| Reception {
+        bytes: datagrams * 1472,
+        nanos: SECOND,
+        datagrams,
+        numbers: 7400,
+    };
     let found = Found {
         heard: vec![heard(7400), heard(6660)],
         senders_cpu_s: 0.25,

@@ -376,12 +376,14 @@ fn mutants(words: &[&str]) -> Result<bool, String> {
         mutants.iter().filter(|mutant| names.is_empty() || names.contains(&mutant.name.as_str()))
     {
         let lacking = match mutant.target {
-            mutant::Where::Rtl => rtl::missing().map(|tool| format!("{tool} is not installed")),
-            mutant::Where::Xdp => xdp::missing().or_else(|| {
+            mutant::MutantTarget::Rtl => {
+                rtl::missing().map(|tool| format!("{tool} is not installed"))
+            }
+            mutant::MutantTarget::Xdp => xdp::missing().or_else(|| {
                 let lacks = compile::clang().is_none();
                 lacks.then(|| "clang is not installed".to_owned())
             }),
-            mutant::Where::P4 | mutant::Where::Reference => None,
+            mutant::MutantTarget::P4 | mutant::MutantTarget::Reference => None,
         };
         if let Some(why) = lacking {
             if lines {

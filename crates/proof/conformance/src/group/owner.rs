@@ -101,7 +101,7 @@ impl Lead {
 impl Group {
     pub(super) fn boot_all(&mut self) -> Result<(), String> {
         for member in 0..MEMBERS {
-            self.tell(member, plain(Type::Boot))?;
+            self.call_member(member, plain(Type::Boot))?;
         }
         for proposer in 0..self.proposers.len() {
             self.command(proposer, plain(Type::Boot))?;
@@ -110,7 +110,7 @@ impl Group {
     }
 
     /// Makes a call of a member's owner; returns the answer.
-    fn tell(&mut self, member: usize, header: Header) -> Result<(Header, Vec<u8>), String> {
+    fn call_member(&mut self, member: usize, header: Header) -> Result<(Header, Vec<u8>), String> {
         self.members[member].calls += 1;
         let calls = self.members[member].calls;
         self.ask(Station::Acceptor(member), header, 1, calls)
@@ -156,14 +156,14 @@ impl Group {
     /// the votes, and promises.
     fn promise(&mut self, member: usize, ballot: Ballot) -> Result<(), String> {
         if self.omitted != Some(Omitted::Fence) {
-            let (done, _) = self.tell(member, call(Type::Fence, 0))?;
+            let (done, _) = self.call_member(member, call(Type::Fence, 0))?;
             is_done(&done)?;
         }
         let floor = self.members[member].floor;
         for slot in floor..floor + WINDOW {
             let mut header = plain(Type::Read);
             header.slot = slot;
-            let (cell, bytes) = self.tell(member, header)?;
+            let (cell, bytes) = self.call_member(member, header)?;
             match self.omitted {
                 Some(Omitted::ReadOut) => break,
                 Some(Omitted::Holes) if cell.voted == 0 => break,
@@ -239,7 +239,7 @@ impl Group {
         // All slots below the next one are decided.
         arm.slot = self.dice.between(floor, floor.max(self.lead.next));
         arm.position = u8::try_from(member).expect("three members");
-        let (done, _) = self.tell(member, arm)?;
+        let (done, _) = self.call_member(member, arm)?;
         if self.omitted == Some(Omitted::Fence) && done.kind == Type::Refused {
             return Ok(());
         }
@@ -317,7 +317,7 @@ impl Group {
 
     /// Lets a leader without a running coordinator propose by itself, or starts the coordinator
     /// again.
-    pub(super) fn go_on(&mut self) -> Result<(), String> {
+    pub(super) fn continue_leading(&mut self) -> Result<(), String> {
         if self.lead.started || !self.lead.is_leading() {
             return Ok(());
         }
@@ -343,7 +343,7 @@ impl Group {
         let from = self.members[member].floor;
         let mut floor = call(Type::Floor, 0);
         floor.slot = self.dice.between(from, from.max(self.decided_to));
-        let (done, _) = self.tell(member, floor)?;
+        let (done, _) = self.call_member(member, floor)?;
         is_done(&done)?;
         self.members[member].floor = floor.slot;
         if self.lead.started {

@@ -1,7 +1,7 @@
 //! Choice of the next event for streams in a random run.
 
 use quorate_core::value::{StreamName, Value};
-use quorate_stream::How;
+use quorate_stream::OpenMode;
 
 use super::{Outcome, Run};
 use crate::{event::Event, observer::Violation};
@@ -76,8 +76,13 @@ impl Run {
         self.opens += 1;
         let few = |run: &mut Self| u8::try_from(run.dice.below(FEW)).expect("few");
         let (name, writer) = (few(self), few(self));
-        let how =
-            self.dice.pick(&[How::Create, How::Create, How::Append, How::Takeover, How::Continue]);
+        let how = self.dice.pick(&[
+            OpenMode::Create,
+            OpenMode::Create,
+            OpenMode::Append,
+            OpenMode::Takeover,
+            OpenMode::Continue,
+        ]);
         let open = Event::Open { site, name, how, writer };
         self.apply(&open, shared)?;
         self.newest(shared)

@@ -6,7 +6,7 @@ use quorate_core::{
     node_id::NodeId,
     value::{BatchName, StreamName, Value},
 };
-use quorate_stream::{Command, How, Name, Writer};
+use quorate_stream::{Command, Name, OpenMode, Writer};
 
 /// First batch counter used for commands about streams.
 const COMMANDS_FROM: u64 = 1 << 32;
@@ -24,7 +24,7 @@ pub struct Clients {
 impl Clients {
     /// Opens the stream with this number for a client, through this process of an owner. Returns
     /// the batch with the command.
-    pub fn open(&mut self, owner: NodeId, boot: u32, name: u8, how: How, writer: u8) -> Value {
+    pub fn open(&mut self, owner: NodeId, boot: u32, name: u8, how: OpenMode, writer: u8) -> Value {
         self.numbers += 1;
         let stream = StreamName { owner, boot, number: self.numbers };
         let command = Command::Open {

@@ -16,7 +16,7 @@ use quorate_core::{
     slot::Slot,
     value::{StreamName, Value},
 };
-use quorate_stream::{Command, Done, How, Name};
+use quorate_stream::{Command, Name, OpenMode, StreamOutcome};
 
 use crate::{
     seen::Seen,
@@ -146,7 +146,7 @@ impl Judge {
             return Ok(());
         };
         match (*reply, command) {
-            (Done::Opened { stream, at }, Command::Open { name, how, .. }) => {
+            (StreamOutcome::Opened { stream, at }, Command::Open { name, how, .. }) => {
                 let end = self.outputs.entry(name.clone()).or_default().len() as u64;
                 let before = self.open.iter().find(|(_, known)| **known == name);
                 if let Some((before, _)) = before
@@ -155,11 +155,11 @@ impl Judge {
                     // [stream-10] A named stream is open only once.
                     return Err(format!("{name} is open twice: for {before:?}, and {stream:?}"));
                 }
-                self.seen.takeovers += u64::from(before.is_some() && how == How::Takeover);
+                self.seen.takeovers += u64::from(before.is_some() && how == OpenMode::Takeover);
                 self.open.insert(stream, name.clone());
                 check_end(&name, at, end)
             }
-            (Done::Closed { at }, Command::Close { stream, .. }) => {
+            (StreamOutcome::Closed { at }, Command::Close { stream, .. }) => {
                 let name = self.open.get(&stream).cloned();
                 let name = name.ok_or_else(|| format!("{stream:?} closed, and was not open"))?;
                 let end = self.outputs.get(&name).map_or(0, Vec::len) as u64;

@@ -2,12 +2,12 @@
 //! owners.
 
 use quorate_core::{
-    device::Word, effect::Role, input::Input, record::Class, slot::SlotRange, value::Value,
+    device::DeviceReport, effect::Role, input::Input, record::Class, slot::SlotRange, value::Value,
 };
 
 use super::World;
 use crate::{
-    device::Done,
+    device::StepResult,
     observer::{Property, Violation},
 };
 
@@ -29,11 +29,16 @@ impl World {
     }
 
     /// Delivers a frame to a node's device, which may outlive the node's process.
-    pub(super) fn hear(&mut self, at: usize, frame: usize, whole: bool) -> Result<(), Violation> {
+    pub(super) fn receive_frame(
+        &mut self,
+        at: usize,
+        frame: usize,
+        whole: bool,
+    ) -> Result<(), Violation> {
         let frame = self.frames[frame];
         let node = self.sites[at].node.as_ref();
         let has_vote = node.is_none_or(|node| node.role() != Role::Learner);
-        let done = self.sites[at].device.hear(frame, whole, has_vote);
+        let done = self.sites[at].device.handle_frame(frame, whole, has_vote);
         self.done(at, done)
     }
 
@@ -59,7 +64,7 @@ impl World {
 
     /// Delivers the coordinator's report of assigned and counted slots to the owner.
     pub(super) fn tell_given(&mut self, at: usize) -> Result<(), Violation> {
-        for word in self.sites[at].device.tell() {
+        for word in self.sites[at].device.take_report() {
             self.say(at, word)?;
         }
         Ok(())
@@ -82,7 +87,7 @@ impl World {
         let used = self.sites[at].device.forget();
         if used {
             self.seen.device_forgot += 1;
-            self.say(at, Word::Lost)?;
+            self.say(at, DeviceReport::Lost)?;
         }
         Ok(())
     }
@@ -94,7 +99,7 @@ impl World {
         }
         // [offload-9] A device that has not carried out its orders may be late.
         if !yes && self.sites[at].device.is_busy() {
-            return self.say(at, Word::Late);
+            return self.say(at, DeviceReport::Late);
         }
         let cells = if yes { self.setup.cells } else { 0 };
         self.step(at, Input::Offload { cells })
@@ -107,7 +112,7 @@ impl World {
         self.done(at, done)
     }
 
-    fn done(&mut self, at: usize, done: Done) -> Result<(), Violation> {
+    fn done(&mut self, at: usize, done: StepResult) -> Result<(), Violation> {
         for (ballot, slot, value) in done.votes {
             self.seen.device_votes += 1;
             self.judge_device_vote(at, ballot, slot, value)?;
@@ -152,13 +157,13 @@ impl World {
         self.observer.voted(member, ballot, range, value)
     }
 
-    fn say(&mut self, at: usize, word: Word) -> Result<(), Violation> {
+    fn say(&mut self, at: usize, word: DeviceReport) -> Result<(), Violation> {
         let held = match &word {
-            Word::Voted { slot, value, .. } => vec![(*slot, *value)],
-            Word::Given { slot, value, .. } => vec![(*slot, *value)],
-            Word::Told { slot, value, .. } => vec![(*slot, *value)],
-            Word::Fenced { votes, .. } => votes.clone(),
-            Word::TakenBack { from, rest, .. } => {
+            DeviceReport::Voted { slot, value, .. } => vec![(*slot, *value)],
+            DeviceReport::Given { slot, value, .. } => vec![(*slot, *value)],
+            DeviceReport::CountedValue { slot, value, .. } => vec![(*slot, *value)],
+            DeviceReport::Fenced { votes, .. } => votes.clone(),
+            DeviceReport::TakenBack { from, rest, .. } => {
                 let mut at = *from;
                 let mut all = Vec::new();
                 for value in rest {
@@ -170,11 +175,11 @@ impl World {
             _ => Vec::new(),
         };
         match &word {
-            Word::TakenBack { .. } => self.seen.taken_back += 1,
-            Word::Fenced { votes, .. } => self.seen.fenced += u64::from(!votes.is_empty()),
-            Word::Counted { .. } => self.seen.device_counted += 1,
-            Word::Told { .. } => self.seen.device_told += 1,
-            Word::Given { .. } => self.seen.given += 1,
+            DeviceReport::TakenBack { .. } => self.seen.taken_back += 1,
+            DeviceReport::Fenced { votes, .. } => self.seen.fenced += u64::from(!votes.is_empty()),
+            DeviceReport::Counted { .. } => self.seen.device_counted += 1,
+            DeviceReport::CountedValue { .. } => self.seen.device_told += 1,
+            DeviceReport::Given { .. } => self.seen.given += 1,
             _ => {}
         }
         // Frames carry the bytes of their values.

@@ -59,7 +59,7 @@ impl World {
         };
         let time = &mut self.sites[at].time;
         let before = *time;
-        time.hear(ms);
+        time.apply(ms);
         let verdict = invariants::time_goes_on(before, ms, *time);
         self.observer.judge(Property::Time, verdict)
     }
@@ -86,7 +86,7 @@ impl World {
                 self.observer.judge(Property::Bytes, verdict)
             }
             Effect::Fetch { value, range, .. } => {
-                self.sites[at].wants(value, range);
+                self.sites[at].queue_fetch(value, range);
                 Ok(())
             }
             Effect::Serve { to, range } => {

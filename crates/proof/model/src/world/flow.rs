@@ -10,7 +10,7 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     value::{StreamName, Value},
 };
-use quorate_stream::How;
+use quorate_stream::OpenMode;
 
 use super::{Parcel, World};
 use crate::{
@@ -24,7 +24,7 @@ const WINDOW: u64 = 8;
 
 impl World {
     /// Opens a stream for a client. The log decides whether this node owns the result.
-    pub(super) fn open(&mut self, at: usize, name: u8, how: How, writer: u8) {
+    pub(super) fn open(&mut self, at: usize, name: u8, how: OpenMode, writer: u8) {
         let site = &self.sites[at];
         if site.node.is_some() {
             let (owner, boot) = (site.member.node, boot(site.process));
@@ -229,7 +229,7 @@ impl World {
     }
 
     /// Fetches the missing bytes that some running node has.
-    pub(super) fn look(&mut self, at: usize) -> Result<(), Violation> {
+    pub(super) fn fetch_missing(&mut self, at: usize) -> Result<(), Violation> {
         if self.sites[at].node.is_none() {
             return Ok(());
         }

@@ -31,7 +31,7 @@ impl Levels {
     /// # Errors
     /// Its release does not support the level, or another node was at another level at this
     /// position.
-    pub fn stands(
+    pub fn check_level(
         &mut self,
         node: usize,
         release: Level,

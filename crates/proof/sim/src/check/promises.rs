@@ -16,7 +16,7 @@ pub struct Promises {
 
 impl Promises {
     /// Records that a member reported a promise or a vote in this ballot.
-    pub fn spoke(&mut self, member: Member, ballot: Ballot) {
+    pub fn record_sent(&mut self, member: Member, ballot: Ballot) {
         let known = self.spoken.entry(member).or_default();
         *known = (*known).max(ballot);
     }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_core::{slot::Slot, value::StreamName};
 use quorate_replica::{stream_front::StreamTag, testing::Heard};
-use quorate_stream::{Done, Info, Name, Table};
+use quorate_stream::{Name, StreamInfo, StreamOutcome, Table};
 
 use super::{Verdict, Violation};
 use crate::{
@@ -54,7 +54,7 @@ pub struct Streams {
     written: BTreeMap<StreamName, Written>,
     acknowledged: BTreeMap<usize, u64>,
     /// Tables by position; all nodes must have equal ones.
-    tables: BTreeMap<Slot, Vec<Info>>,
+    tables: BTreeMap<Slot, Vec<StreamInfo>>,
     /// Streams whose removal was requested; they may be gone.
     removing: BTreeSet<Name>,
     /// Queries, with the acknowledged position of each stream when they were made.
@@ -70,7 +70,7 @@ fn broken(node: usize, detail: impl std::fmt::Display) -> Violation {
 }
 
 /// Returns the key that identifies a stream, even among streams of the same name.
-fn key(info: &Info) -> (Name, u64) {
+fn key(info: &StreamInfo) -> (Name, u64) {
     (info.name.clone(), info.id)
 }
 
@@ -80,7 +80,7 @@ impl Streams {
     /// # Errors
     /// The table contradicts earlier observations.
     pub fn applied(&mut self, node: usize, at: Slot, table: &Table) -> Verdict {
-        let infos: Vec<Info> = table.infos(None).collect();
+        let infos: Vec<StreamInfo> = table.infos(None).collect();
         for info in &infos {
             let next = self.ids.len();
             self.ids.entry(key(info)).or_insert(next);
@@ -97,7 +97,7 @@ impl Streams {
         Ok(())
     }
 
-    fn look(&mut self, node: usize, at: Slot, table: &Table, info: &Info) -> Verdict {
+    fn look(&mut self, node: usize, at: Slot, table: &Table, info: &StreamInfo) -> Verdict {
         let id = self.ids[&key(info)];
         let mut position = info.start;
         let mut ends: BTreeMap<StreamName, u64> = BTreeMap::new();
@@ -148,7 +148,7 @@ impl Streams {
         &mut self,
         node: usize,
         at: Slot,
-        info: &Info,
+        info: &StreamInfo,
         name: StreamName,
         first: u64,
         to: u64,
@@ -250,7 +250,7 @@ impl Streams {
                 }
                 Ok(())
             }
-            (Heard::Done(_, Done::Opened { stream, at }), _) => {
+            (Heard::Done(_, StreamOutcome::Opened { stream, at }), _) => {
                 let known = self.pieces.get(stream);
                 if known.is_some_and(|piece| piece.first != *at) {
                     let detail = format!("{stream:?} was opened at {at}; {known:?}");
@@ -258,7 +258,7 @@ impl Streams {
                 }
                 Ok(())
             }
-            (Heard::Done(_, Done::Closed { at }), Some(name)) => {
+            (Heard::Done(_, StreamOutcome::Closed { at }), Some(name)) => {
                 let Some(piece) = self.pieces.get_mut(&name) else {
                     return Ok(());
                 };

@@ -183,16 +183,16 @@ impl Watch {
             Message::Phase1a { ballot, .. } => self.rounds.used(node, life, *ballot),
             Message::Phase2a(proposal) => self.rounds.used(node, life, proposal.ballot),
             Message::Phase1b(promise) => {
-                self.promises.spoke(member, promise.ballot);
+                self.promises.record_sent(member, promise.ballot);
                 Ok(())
             }
             Message::Phase2b(vote) => {
-                self.promises.spoke(member, vote.ballot);
+                self.promises.record_sent(member, vote.ballot);
                 Ok(())
             }
             Message::RingVote(vote) => {
                 if vote.entries.iter().any(|entry| entry.member == member) {
-                    self.promises.spoke(member, vote.ballot);
+                    self.promises.record_sent(member, vote.ballot);
                 }
                 self.rings.carries(member, vote)
             }

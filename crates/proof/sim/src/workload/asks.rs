@@ -1,6 +1,6 @@
 //! Requests of clients, by kind.
 
-use super::{Books, Client, Kind, Waiting};
+use super::{Books, Client, Kind, PendingRequest};
 use crate::{history::Act, node::COMMAND_BYTES_MAX, resp::request};
 
 impl Client {
@@ -13,7 +13,7 @@ impl Client {
         {
             let big = vec![b'x'; COMMAND_BYTES_MAX * 2];
             request(&[b"SET", b"big", &big], &mut out);
-            self.waiting.push_back(Waiting::TooBig);
+            self.waiting.push_back(PendingRequest::TooBig);
             return out;
         }
         match self.kind {
@@ -33,7 +33,7 @@ impl Client {
 
     fn on_key(&mut self, books: &mut Books, key: String, act: Act) {
         let called = books.history.moment();
-        self.waiting.push_back(Waiting::Key { key, act, called });
+        self.waiting.push_back(PendingRequest::Key { key, act, called });
     }
 
     fn ask_register(&mut self, books: &mut Books, out: &mut Vec<u8>) {
@@ -70,22 +70,22 @@ impl Client {
     fn ask_session(&mut self, out: &mut Vec<u8>) {
         let Some(session) = self.session.clone() else {
             request(&[b"QUORATE", b"SESSION"], out);
-            self.waiting.push_back(Waiting::Session);
+            self.waiting.push_back(PendingRequest::Session);
             return;
         };
         if !self.ready {
             request(&[b"QUORATE", b"SESSION", session.as_bytes()], out);
-            self.waiting.push_back(Waiting::Ready);
+            self.waiting.push_back(PendingRequest::Ready);
             self.ready = true;
         }
         if self.dice.chance(1, 4) && self.sequence > 1 {
             request(&[b"QUORATE", b"ACK", self.sequence.to_string().as_bytes()], out);
-            self.waiting.push_back(Waiting::Word);
+            self.waiting.push_back(PendingRequest::Word);
         }
         let (key, number) = (self.session_key(), self.sequence.to_string());
         for _ in 0..self.dice.pick(&[1, 1, 1, 2]) {
             request(&[b"QUORATE", b"SEQ", number.as_bytes(), b"INCR", key.as_bytes()], out);
-            self.waiting.push_back(Waiting::Sequence(self.sequence));
+            self.waiting.push_back(PendingRequest::Sequence(self.sequence));
         }
     }
 
@@ -95,9 +95,9 @@ impl Client {
             request(&[b"MULTI"], out);
             request(&[b"SET", key.as_bytes(), new.to_string().as_bytes()], out);
             request(&[b"EXEC"], out);
-            self.waiting.extend([Waiting::Word, Waiting::Word]);
+            self.waiting.extend([PendingRequest::Word, PendingRequest::Word]);
             let called = books.history.moment();
-            self.waiting.push_back(Waiting::Exec { key, seen, new, called });
+            self.waiting.push_back(PendingRequest::Exec { key, seen, new, called });
             return;
         }
         let key = match self.watched.take() {
@@ -110,7 +110,7 @@ impl Client {
                 }
                 request(&[b"UNWATCH"], out);
                 request(&[b"WATCH", key.as_bytes()], out);
-                self.waiting.extend([Waiting::Word, Waiting::Word]);
+                self.waiting.extend([PendingRequest::Word, PendingRequest::Word]);
                 if self.dice.chance(1, 2) {
                     // Other clients may give the key a value before it is read.
                     self.watched = Some(key);
@@ -121,7 +121,7 @@ impl Client {
         };
         request(&[b"GET", key.as_bytes()], out);
         let called = books.history.moment();
-        self.waiting.push_back(Waiting::Look { key, called });
+        self.waiting.push_back(PendingRequest::Look { key, called });
     }
 
     pub(super) fn own_key(&self) -> String {
@@ -131,7 +131,7 @@ impl Client {
     fn ask_own(&mut self, books: &mut Books, out: &mut Vec<u8>) {
         if self.stale && !self.ready {
             request(&[b"READONLY"], out);
-            self.waiting.push_back(Waiting::Ready);
+            self.waiting.push_back(PendingRequest::Ready);
             self.ready = true;
         }
         let key = self.own_key();
@@ -141,11 +141,11 @@ impl Client {
             match self.dice.below(if self.stale { 6 } else { 9 }) {
                 0..3 => {
                     request(&[b"SET", key.as_bytes(), bytes.as_bytes()], out);
-                    self.waiting.push_back(Waiting::OwnSet(value));
+                    self.waiting.push_back(PendingRequest::OwnSet(value));
                 }
                 3..6 => {
                     request(&[b"GET", key.as_bytes()], out);
-                    self.waiting.push_back(Waiting::OwnGet);
+                    self.waiting.push_back(PendingRequest::OwnGet);
                 }
                 6 => {
                     let shared = books.key(0, &mut self.dice);
@@ -167,8 +167,8 @@ impl Client {
         self.own_value = None;
         // Outstanding replies belong to the previous key.
         for waiting in &mut self.waiting {
-            if matches!(waiting, Waiting::OwnGet | Waiting::OwnSet(_)) {
-                *waiting = Waiting::PairSet;
+            if matches!(waiting, PendingRequest::OwnGet | PendingRequest::OwnSet(_)) {
+                *waiting = PendingRequest::PairSet;
             }
         }
     }
@@ -198,7 +198,7 @@ impl Client {
         match self.dice.below(4) {
             0 => {
                 request(&[b"MSET", b"pa", value.as_bytes(), b"pb", value.as_bytes()], out);
-                self.waiting.push_back(Waiting::PairSet);
+                self.waiting.push_back(PendingRequest::PairSet);
             }
             1 => {
                 request(&[b"MULTI"], out);
@@ -206,15 +206,15 @@ impl Client {
                 request(&[b"SET", b"pb", value.as_bytes()], out);
                 request(&[b"EXEC"], out);
                 self.waiting.extend([
-                    Waiting::Word,
-                    Waiting::Word,
-                    Waiting::Word,
-                    Waiting::PairSet,
+                    PendingRequest::Word,
+                    PendingRequest::Word,
+                    PendingRequest::Word,
+                    PendingRequest::PairSet,
                 ]);
             }
             _ => {
                 request(&[b"MGET", b"pa", b"pb"], out);
-                self.waiting.push_back(Waiting::PairGet);
+                self.waiting.push_back(PendingRequest::PairGet);
             }
         }
     }
@@ -222,7 +222,7 @@ impl Client {
     fn ask_audit(&mut self, out: &mut Vec<u8>) {
         if let Some(key) = self.audits.front().cloned() {
             request(&[b"GET", key.as_bytes()], out);
-            self.waiting.push_back(Waiting::Audit(key));
+            self.waiting.push_back(PendingRequest::Audit(key));
         }
     }
 

@@ -8,7 +8,7 @@ use quorate_client::frames::{
 use quorate_core::{slot::Slot, time::Time};
 use quorate_kv::{encode::Encoder, op::Op};
 use quorate_replica::{frame_clients::FrameClients, service::CommandId};
-use quorate_wire::frame_clients::{Name, Stand};
+use quorate_wire::frame_clients::{Name, NodePosition};
 
 use crate::{
     check::{Verdict, Violation, exactly_once::ExactlyOnce},
@@ -35,7 +35,7 @@ pub enum Answer {
     /// Name assigned to the client.
     Name(Name),
     /// Position of the log.
-    Stand(Stand),
+    Stand(NodePosition),
 }
 
 impl Ask {
@@ -64,7 +64,7 @@ impl Ask {
 
 /// Output of a client: to the network, and to its node.
 #[derive(Debug, Default)]
-pub struct Leaving {
+pub struct ClientOutput {
     /// Frames to send.
     pub frames: Vec<Vec<u8>>,
     /// Requests to its node.
@@ -79,7 +79,7 @@ pub struct FrameClient {
     /// Index and life of the node that it sends requests to.
     pub desk: Option<(usize, u64)>,
     /// Time after which it switches to another node if no answer has arrived.
-    pub patience_at: Option<Time>,
+    pub reply_deadline: Option<Time>,
     /// Time of its next action.
     pub planned: Option<Time>,
     /// The client starts no new work.
@@ -110,7 +110,7 @@ impl FrameClient {
         Self {
             index,
             desk: None,
-            patience_at: None,
+            reply_deadline: None,
             planned: None,
             done: false,
             lives: 0,
@@ -147,8 +147,8 @@ impl FrameClient {
     }
 
     /// Returns the output to send now and the time of the next action.
-    pub fn act(&mut self, now: Time) -> (Leaving, Option<Time>) {
-        let mut leaving = Leaving::default();
+    pub fn act(&mut self, now: Time) -> (ClientOutput, Option<Time>) {
+        let mut leaving = ClientOutput::default();
         let again = now.plus_us(SETTLE_US);
         let key = self.key();
         let (Some(name), Some(machine)) = (self.name, &mut self.machine) else {
@@ -180,7 +180,7 @@ impl FrameClient {
     }
 
     /// Handles a frame that reached its station.
-    pub fn hears(&mut self, now: Time, frame: &[u8], books: &mut ExactlyOnce) -> Verdict {
+    pub fn receive_frame(&mut self, now: Time, frame: &[u8], books: &mut ExactlyOnce) -> Verdict {
         if let Some(machine) = &mut self.machine {
             machine.on_frame(now.0, frame);
         }
@@ -208,7 +208,7 @@ impl FrameClient {
 
     /// Disconnects from its node; it will use another one.
     pub fn leaves(&mut self) {
-        (self.desk, self.patience_at) = (None, None);
+        (self.desk, self.reply_deadline) = (None, None);
         if let Some(machine) = &mut self.machine {
             machine.on_disconnected();
         }

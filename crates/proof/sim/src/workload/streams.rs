@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use quorate_core::{time::Time, value::StreamName};
 use quorate_replica::{front::ConnectionId, stream_front::StreamTag, testing::Heard};
-use quorate_stream::{Denied, Done, How, Name, Writer, table::Nowhere};
+use quorate_stream::{Denied, Name, OpenMode, StreamOutcome, Writer, table::LocateError};
 
 use crate::{
     check::{Verdict, Violation},
@@ -109,7 +109,7 @@ pub struct Streamer {
     /// Request that it waits for.
     pub waiting: Option<StreamTag>,
     /// Deadline for an answer.
-    pub patience_at: Option<Time>,
+    pub reply_deadline: Option<Time>,
     /// The client starts no new pieces and finishes the current one.
     pub done: bool,
     /// Piece that it is writing.
@@ -120,7 +120,7 @@ pub struct Streamer {
     load: Load,
     name: Name,
     writer: Writer,
-    how: How,
+    how: OpenMode,
     /// A piece of this stream was opened, and its end is not requested yet.
     owes: bool,
     closing: bool,
@@ -141,13 +141,13 @@ impl Streamer {
             connection: None,
             home: None,
             waiting: None,
-            patience_at: None,
+            reply_deadline: None,
             done: false,
             piece: None,
             heard: VecDeque::new(),
             name: number_name("s", 0),
             writer,
-            how: How::Create,
+            how: OpenMode::Create,
             owes: false,
             closing: false,
             given: 0,
@@ -196,7 +196,7 @@ impl Streamer {
     }
 
     /// Draws the pause before its next action.
-    pub fn think(&mut self) -> u64 {
+    pub fn draw_pause(&mut self) -> u64 {
         let most = self.load.think_us;
         self.dice.between(20, most)
     }
@@ -234,7 +234,8 @@ impl Streamer {
                 // Continues as another writer, or with another stream.
                 self.writer = Writer(self.writer.0 ^ u128::from(self.dice.word()));
                 self.name = self.any_name();
-                self.how = self.dice.pick(&[How::Create, How::Append, How::Takeover]);
+                self.how =
+                    self.dice.pick(&[OpenMode::Create, OpenMode::Append, OpenMode::Takeover]);
             }
             if !self.owes && self.dice.chance(1, 10) {
                 // A finished stream can be removed.
@@ -326,13 +327,13 @@ impl Streamer {
     pub fn disconnected(&mut self) {
         self.connection = None;
         if self.piece.take().is_some() {
-            self.how = How::Continue;
+            self.how = OpenMode::Continue;
             // The client itself decides whether to return to its stream.
             self.owes = self.owes && (self.done || self.dice.chance(3, 4));
         }
         self.closing = false;
         self.waiting = None;
-        self.patience_at = None;
+        self.reply_deadline = None;
         if self.role == Role::Script {
             self.heard.push_back(None);
         }
@@ -342,7 +343,7 @@ impl Streamer {
     ///
     /// # Errors
     /// The reply contradicts an earlier one.
-    pub fn hears(&mut self, heard: Heard) -> Verdict {
+    pub fn receive_reply(&mut self, heard: Heard) -> Verdict {
         match &heard {
             Heard::Durable(stream, position) => {
                 if let Some(piece) = &mut self.piece
@@ -361,7 +362,7 @@ impl Streamer {
                 if self.piece.is_some_and(|piece| piece.stream == *stream) {
                     self.piece = None;
                     self.closing = false;
-                    self.how = How::Continue;
+                    self.how = OpenMode::Continue;
                     if self.role == Role::Script {
                         self.heard.push_back(Some(heard));
                     }
@@ -381,14 +382,14 @@ impl Streamer {
             }
         }
         self.waiting = None;
-        self.patience_at = None;
+        self.reply_deadline = None;
         match &heard {
-            Heard::Done(_, Done::Opened { stream, at }) => {
+            Heard::Done(_, StreamOutcome::Opened { stream, at }) => {
                 self.piece = Some(Piece { stream: *stream, first: *at, given: *at, durable: *at });
                 self.owes = true;
-                self.how = How::Continue;
+                self.how = OpenMode::Continue;
             }
-            Heard::Done(_, Done::Closed { at }) => {
+            Heard::Done(_, StreamOutcome::Closed { at }) => {
                 if let Some(piece) = self.piece.take()
                     && *at != piece.given
                 {
@@ -398,7 +399,8 @@ impl Streamer {
                 self.closing = false;
                 self.owes = false;
                 self.through = true;
-                self.how = self.dice.pick(&[How::Continue, How::Append, How::Create]);
+                self.how =
+                    self.dice.pick(&[OpenMode::Continue, OpenMode::Append, OpenMode::Create]);
             }
             Heard::Refused(_, denied) => self.refused(*denied),
             Heard::Bytes(_, bytes) => {
@@ -424,16 +426,18 @@ impl Streamer {
     fn refused(&mut self, denied: Denied) {
         match denied {
             Denied::Exists | Denied::InUse if self.role == Role::Visitor => {}
-            Denied::Exists => self.how = self.dice.pick(&[How::Append, How::Takeover]),
-            Denied::InUse => self.how = self.dice.pick(&[How::Append, How::Append, How::Takeover]),
+            Denied::Exists => self.how = self.dice.pick(&[OpenMode::Append, OpenMode::Takeover]),
+            Denied::InUse => {
+                self.how = self.dice.pick(&[OpenMode::Append, OpenMode::Append, OpenMode::Takeover])
+            }
             Denied::Unknown if self.piece.is_none() && self.role == Role::Writer => {
                 self.owes = false;
-                self.how = How::Create;
+                self.how = OpenMode::Create;
             }
             Denied::Fenced | Denied::Finished if self.piece.is_none() => {
                 self.owes = false;
                 self.through = true;
-                self.how = How::Create;
+                self.how = OpenMode::Create;
                 self.writer = Writer(self.writer.0.wrapping_add(1));
                 self.name = self.any_name();
             }
@@ -446,26 +450,26 @@ impl Streamer {
         }
     }
 
-    fn nowhere(&mut self, nowhere: Nowhere) -> Verdict {
+    fn nowhere(&mut self, nowhere: LocateError) -> Verdict {
         if self.role != Role::Auditor {
             match nowhere {
-                Nowhere::Trimmed { start } => self.given = start,
-                Nowhere::BehindEnd { end, .. } => self.given = end,
-                Nowhere::Unknown => self.given = 0,
+                LocateError::Trimmed { start } => self.given = start,
+                LocateError::BehindEnd { end, .. } => self.given = end,
+                LocateError::Unknown => self.given = 0,
             }
             return Ok(());
         }
         let (name, position) = self.audits.front().expect("it asked");
         match nowhere {
-            Nowhere::BehindEnd { end, .. } if end == *position => {
+            LocateError::BehindEnd { end, .. } if end == *position => {
                 self.audits.pop_front();
                 Ok(())
             }
             // A read is as old as its node's state ([read-6]), and a restarted node may not have
             // applied yet what it had before. The auditor retries for as long as a cluster may take
             // to recover.
-            Nowhere::Unknown => Ok(()),
-            Nowhere::BehindEnd { end, .. } if end < *position => Ok(()),
+            LocateError::Unknown => Ok(()),
+            LocateError::BehindEnd { end, .. } if end < *position => Ok(()),
             _ => {
                 let detail = format!("{name} is read to {position}, and there is {nowhere:?}");
                 Err(Violation::new("streams", detail))

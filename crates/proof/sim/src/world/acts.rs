@@ -105,9 +105,9 @@ impl World {
             clients.all(|client| !client.is_busy() || world.is_retired(client.home))
         })?;
         self.streams_become_whole(&serving)?;
-        self.run_until("all nodes have applied the same", Self::is_level)?;
+        self.run_until("all nodes have applied the same", Self::is_caught_up)?;
         self.scrubs_mend_all()?;
-        self.run_until("all nodes have applied the same", Self::is_level)?;
+        self.run_until("all nodes have applied the same", Self::is_caught_up)?;
         for node in self.nodes.iter().filter(|node| self.belongs(node.index)) {
             let running = node.running.as_ref().expect("healed");
             if running.replica().counters().alarms > 0 {
@@ -138,7 +138,7 @@ impl World {
     }
 
     /// Returns whether every node has applied everything that the most advanced node has decided.
-    pub fn is_level(&self) -> bool {
+    pub fn is_caught_up(&self) -> bool {
         let farthest = self.nodes.iter().filter_map(|node| node.running.as_ref());
         let farthest = farthest.map(|running| running.replica().node().decided_to()).max();
         let members = self.nodes.iter().filter(|node| self.belongs(node.index));

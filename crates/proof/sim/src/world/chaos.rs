@@ -298,7 +298,7 @@ impl World {
         let bit = self.dice.below(4096 * 8);
         if self.nodes[node].disk.rot(at, bit) {
             self.counts.rotted += 1;
-            self.nodes[node].rotted = true;
+            self.nodes[node].has_rotted = true;
             self.line(&name(node), "rot", format_args!("{at}, bit {bit}"));
         }
     }

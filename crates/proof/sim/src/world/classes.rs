@@ -8,7 +8,7 @@ use quorate_node::host::ClientSide as _;
 use super::{Event, World};
 use crate::{
     check::{Verdict, classes::index, is_quorum},
-    front::{Told, class_command},
+    front::{ClassEvent, class_command},
     ids::hash,
     node::Arrival,
 };
@@ -76,7 +76,7 @@ impl World {
         self.watch.classes().snapshot(node, snapshot);
         for told in told {
             match told {
-                Told::InMemory(number, slot) => {
+                ClassEvent::InMemory(number, slot) => {
                     self.counts.class_early += 1;
                     let command = hash(&class_command(number));
                     let configuration = replica.node().configuration();
@@ -94,13 +94,13 @@ impl World {
                     let classes = self.watch.classes();
                     classes.in_memory(command, slot, quorum, losses)?;
                 }
-                Told::Executed(number) if self.settings.class == Class::Volatile => {
+                ClassEvent::Executed(number) if self.settings.class == Class::Volatile => {
                     self.counts.class_lasting += 1;
                     let command = hash(&class_command(number));
                     let configuration = replica.node().configuration();
                     self.watch.classes().lasts(command, configuration)?;
                 }
-                Told::Executed(_) => {}
+                ClassEvent::Executed(_) => {}
             }
         }
         Ok(())

@@ -12,10 +12,10 @@ impl World {
         let Some((connection, node)) = self.clients[client].connection else {
             return self.client_connects(client);
         };
-        let asks = self.clients[client].asks_at.take_if(|at| *at <= now);
+        let asks = self.clients[client].next_request_at.take_if(|at| *at <= now);
         let pipelines = asks.is_some() && self.clients[client].may_pipeline();
         if self.clients[client].is_waiting() && !pipelines {
-            if self.clients[client].patience_at.is_some_and(|at| at <= now) {
+            if self.clients[client].reply_deadline.is_some_and(|at| at <= now) {
                 let life = self.nodes[node].life;
                 self.arrive(node, life, Arrival::Closed(connection));
                 self.client_down(client, connection);
@@ -45,12 +45,12 @@ impl World {
     fn client_waits(&mut self, client: usize) {
         let patience = self.settings.client_timeout_ms * 2 + 200;
         let patience_at = self.now.plus_ms(patience);
-        self.clients[client].patience_at = Some(patience_at);
+        self.clients[client].reply_deadline = Some(patience_at);
         self.at(patience_at, Event::Client(client));
-        if self.clients[client].may_pipeline() && self.clients[client].asks_at.is_none() {
-            let soon = self.clients[client].think(2_000);
+        if self.clients[client].may_pipeline() && self.clients[client].next_request_at.is_none() {
+            let soon = self.clients[client].draw_pause(2_000);
             let asks_at = self.now.plus_us(soon);
-            self.clients[client].asks_at = Some(asks_at);
+            self.clients[client].next_request_at = Some(asks_at);
             self.at(asks_at, Event::Client(client));
         }
     }
@@ -94,11 +94,11 @@ impl World {
             let text = String::from_utf8_lossy(bytes).replace("\r\n", " ");
             self.line(&format!("c{}", client + 1), "hears", format_args!("{text}"));
         }
-        self.clients[client].heard(bytes, &mut self.books)?;
+        self.clients[client].receive_bytes(bytes, &mut self.books)?;
         if !self.clients[client].is_waiting() {
-            self.clients[client].patience_at = None;
+            self.clients[client].reply_deadline = None;
             let most = self.settings.think_us;
-            let wait = self.clients[client].think(most);
+            let wait = self.clients[client].draw_pause(most);
             self.after(wait, Event::Client(client));
         } else if self.clients[client].may_pipeline() {
             // The node is responding, so the timeout starts again.

@@ -5,10 +5,10 @@ use quorate_core::{
     time::Time,
 };
 use quorate_packets::endpoint::To;
-use quorate_packets::plane::{Carrier as By, Reach, packets::Left};
+use quorate_packets::plane::{Carrier as By, Reach, packets::SendOutcome};
 
 use super::{Event, World, name, sides::Flights};
-use crate::side::Side;
+use crate::side::PacketEndpoint;
 
 impl World {
     /// Gives a new process a packet plane, if the run's carrier is packets.
@@ -17,7 +17,7 @@ impl World {
             return;
         };
         let now = self.nodes[node].time(self.now);
-        let side = Side::new(me, boot, cluster, reach, &self.settings.air, now);
+        let side = PacketEndpoint::new(me, boot, cluster, reach, &self.settings.air, now);
         if let Some(running) = &mut self.nodes[node].running {
             running.packets = Some(side);
         }
@@ -31,10 +31,10 @@ impl World {
         };
         let (dice, air) = (&mut self.flights.dice, &self.settings.air);
         let left = || match dice.chance(air.refused_of_1000, 1000) {
-            true => dice.pick(&[Left::Dropped, Left::Blocked(0)]),
-            false => Left::All,
+            true => dice.pick(&[SendOutcome::Dropped, SendOutcome::Blocked(0)]),
+            false => SendOutcome::All,
         };
-        let datagrams = packets.leave(now, left, &mut self.counts.packets);
+        let datagrams = packets.take_datagrams(now, left, &mut self.counts.packets);
         for (to, bytes) in datagrams {
             match to {
                 To::Node(NodeId(id)) => {

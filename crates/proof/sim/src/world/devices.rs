@@ -137,7 +137,7 @@ impl World {
     /// Delivers an arbitrary frame to a node's device immediately.
     pub fn deliver_frame(&mut self, to: usize, bytes: &[u8]) {
         let device = self.nodes.get(to).and_then(|node| node.device.as_ref());
-        if device.is_some_and(|device| device.hear(bytes)) {
+        if device.is_some_and(|device| device.receive_frame(bytes)) {
             self.wake(to);
         }
         self.send_device_frames(to);
@@ -149,7 +149,7 @@ impl World {
     }
 
     /// Delivers a frame to a station.
-    pub(super) fn station_hears(&mut self, from: usize, to: usize, bytes: &[u8]) -> Verdict {
+    pub(super) fn deliver_to_station(&mut self, from: usize, to: usize, bytes: &[u8]) -> Verdict {
         let nodes = self.nodes.len();
         if let Some(client) = to.checked_sub(nodes) {
             return self.frame_client_hears(client, bytes);

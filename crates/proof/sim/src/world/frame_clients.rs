@@ -48,7 +48,7 @@ impl World {
         if client.is_through() {
             return;
         }
-        if client.patience_at.is_some_and(|at| at <= now) {
+        if client.reply_deadline.is_some_and(|at| at <= now) {
             client.leaves();
         }
         if client.desk.is_none() {
@@ -61,7 +61,7 @@ impl World {
         for ask in leaving.asks {
             self.frame_client_asks(index, ask);
         }
-        let patience = self.frame_clients[index].patience_at;
+        let patience = self.frame_clients[index].reply_deadline;
         if let Some(at) = again.into_iter().chain(patience).min() {
             self.frame_client_looks(index, at.max(now.plus_us(1)));
         }
@@ -87,7 +87,7 @@ impl World {
         };
         let patience_at = self.now.plus_ms(PATIENCE_MS);
         if ask.is_answered() {
-            client.patience_at = client.patience_at.or(Some(patience_at));
+            client.reply_deadline = client.reply_deadline.or(Some(patience_at));
         }
         let wait = self.frames.dice.between(20, 200);
         let event = Event::ToDesk { node, life, client: index, ask };
@@ -116,7 +116,7 @@ impl World {
         if client.desk != Some(desk) {
             return Ok(());
         }
-        client.patience_at = None;
+        client.reply_deadline = None;
         client.answered(self.now, answer, &mut self.books.exactly_once)?;
         if let Answer::Stand(stand) = answer
             && !stand.leads
@@ -130,7 +130,7 @@ impl World {
     /// Delivers a frame to a client's station.
     pub(super) fn frame_client_hears(&mut self, index: usize, frame: &[u8]) -> Verdict {
         let client = &mut self.frame_clients[index];
-        client.hears(self.now, frame, &mut self.books.exactly_once)?;
+        client.receive_frame(self.now, frame, &mut self.books.exactly_once)?;
         self.counts.by_frames += client.take_by_frames();
         self.frame_client_looks_now(index);
         self.check_frame_client(index)

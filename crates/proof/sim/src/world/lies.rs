@@ -37,7 +37,7 @@ impl World {
             return;
         };
         self.kill(node, 100);
-        self.nodes[node].lies = true;
+        self.nodes[node].disk_lies = true;
         let down = self.chaos.lie_dice.between(500, 200_000);
         self.after(down, Event::Start(node));
     }
@@ -52,7 +52,7 @@ impl World {
     pub(super) fn fall_back(&mut self, node: usize) {
         // A start that may not complete is repeated, possibly when no node is reachable that
         // remembers. Such starts are skipped.
-        let lies = std::mem::take(&mut self.nodes[node].lies);
+        let lies = std::mem::take(&mut self.nodes[node].disk_lies);
         if lies && self.nodes[node].dies_after.is_none() {
             self.nodes[node].disk.set_capacity(None);
             self.go_back(node);
@@ -65,8 +65,8 @@ impl World {
         let of = (identity.incarnation(), identity.level());
         let disk = process.disk.attach();
         let file = |name: &'static str| (name, disk.read(name).ok().flatten());
-        let copy = FolderCopy { of, files: FILES.map(file).to_vec() };
-        process.copies.retain(|copy| copy.of == of);
+        let copy = FolderCopy { version: of, files: FILES.map(file).to_vec() };
+        process.copies.retain(|copy| copy.version == of);
         if process.copies.len() == COPIES_MAX {
             process.copies.remove(0);
         }
@@ -77,7 +77,7 @@ impl World {
     /// book remembers the latest one.
     fn go_back(&mut self, node: usize) {
         let mut copies = std::mem::take(&mut self.nodes[node].copies);
-        if copies.is_empty() || self.nodes[node].spoiled.is_some() {
+        if copies.is_empty() || self.nodes[node].damaged_file.is_some() {
             return;
         }
         let copy = copies.swap_remove(self.chaos.lie_dice.index(copies.len()));
@@ -104,7 +104,7 @@ impl World {
                 None => self.nodes[node].disk.drop_small(name),
             }
         }
-        FolderCopy { of: copy.of, files }
+        FolderCopy { version: copy.version, files }
     }
 
     /// Removes the end of a node's log, up to what a reachable node remembers of it.

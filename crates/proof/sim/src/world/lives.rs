@@ -62,7 +62,7 @@ impl World {
             Some(running.host.admit(join))
         };
         let outcome = starting.start(self.now, &self.settings, &mut self.dice, ask, recalled);
-        self.bury(0);
+        self.handle_death(0);
         if self.refuses_spoiled(node, spoiled, &outcome)? {
             return self.start_mended(node);
         }
@@ -186,7 +186,7 @@ impl World {
     }
 
     /// Handles a process that died in the middle of a disk change; it restarts soon.
-    pub(crate) fn bury(&mut self, node: usize) {
+    pub(crate) fn handle_death(&mut self, node: usize) {
         if self.nodes[node].running.is_some() && !self.nodes[node].disk.is_alive() {
             self.kill(node, 100);
             self.starts_within(node, 100_000);
@@ -200,7 +200,7 @@ impl World {
             return Ok(());
         }
         if !process.disk.is_alive() {
-            self.bury(node);
+            self.handle_death(node);
             return Ok(());
         }
         let pending = process.disk.pending();
@@ -236,7 +236,7 @@ impl World {
                 self.watch.wrote(node, self.nodes[node].id(), batch)?;
             }
         }
-        self.bury(node);
+        self.handle_death(node);
         self.wake(node);
         Ok(())
     }

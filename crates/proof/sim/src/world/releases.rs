@@ -107,7 +107,7 @@ impl World {
         let (level, applied_to) = (replica.level(), replica.applied_to());
         if level > Level::BASE && !self.watch.levels().is_raised() {
             self.counts.raised += 1;
-            let come = replica.group().nodes().filter(|(_, known)| known.has_come());
+            let come = replica.group().nodes().filter(|(_, known)| known.has_joined());
             let indices = come.map(|(id, _)| id.0 as usize - 1);
             let unasked = indices
                 .filter_map(|index| self.nodes.get(index))
@@ -122,6 +122,6 @@ impl World {
         {
             return Levels::cannot_read(node, release);
         }
-        self.watch.levels().stands(node, release, level, applied_to)
+        self.watch.levels().check_level(node, release, level, applied_to)
     }
 }

@@ -211,7 +211,7 @@ impl World {
     /// The nodes do not converge.
     pub fn settle(&mut self) -> Verdict {
         self.run_until("all nodes have applied the same", |world| {
-            world.is_level() && world.leader().is_some()
+            world.is_caught_up() && world.leader().is_some()
         })?;
         self.final_checks()
     }

@@ -47,7 +47,7 @@ impl World {
             return;
         }
         self.nodes[node].store_rotten.set(true);
-        self.nodes[node].rotted = true;
+        self.nodes[node].has_rotted = true;
         self.counts.stores_rotted += 1;
         self.line(&name(node), "rot", format_args!("in the store"));
     }
@@ -73,7 +73,7 @@ impl World {
             return Ok(());
         };
         let process = &mut self.nodes[node];
-        let (rotted, running) = (process.rotted, process.running.as_mut());
+        let (rotted, running) = (process.has_rotted, process.running.as_mut());
         let now = (status.now.is_some(), status.found_total);
         let (scrubbed, found) =
             running.map_or(now, |running| std::mem::replace(&mut running.seen.scrubs, now));

@@ -6,7 +6,7 @@ use quorate_log::disk::Source as _;
 use super::{World, name};
 use crate::{
     check::{Verdict, Violation},
-    node::{Spoiled, Start},
+    node::{DamagedFile, Start},
 };
 
 /// Small files that are rewritten as a whole, with whether a node can start without each.
@@ -33,8 +33,8 @@ impl World {
         *byte ^= 1 << (bit % 8);
         let process = &mut self.nodes[node];
         process.disk.put_small(file, &damaged);
-        process.rotted = true;
-        process.spoiled = Some(Spoiled { name: file, sound, damaged });
+        process.has_rotted = true;
+        process.damaged_file = Some(DamagedFile { name: file, sound, damaged });
         self.counts.files_rotted += 1;
         self.line(&name(node), "rot", format_args!("{file}, bit {bit}"));
         if scrubs {
@@ -45,7 +45,7 @@ impl World {
     /// Returns whether the file damaged last is still unchanged since then.
     fn still_spoiled(&self, node: usize) -> bool {
         let process = &self.nodes[node];
-        process.spoiled.as_ref().is_some_and(|spoiled| {
+        process.damaged_file.as_ref().is_some_and(|spoiled| {
             let lies = process.disk.attach().kept(spoiled.name);
             lies.is_ok_and(|lies| lies.as_deref() == Some(&spoiled.damaged[..]))
         })
@@ -62,14 +62,14 @@ impl World {
         spoiled: bool,
         outcome: &Result<Start, String>,
     ) -> Result<bool, Violation> {
-        let Some(file) = self.nodes[node].spoiled.clone().filter(|_| spoiled) else {
+        let Some(file) = self.nodes[node].damaged_file.clone().filter(|_| spoiled) else {
             return Ok(false);
         };
         let does_without = FILES.contains(&(file.name, true));
         match outcome {
             Err(_) => {
                 self.nodes[node].disk.put_small(file.name, &file.sound);
-                self.nodes[node].spoiled = None;
+                self.nodes[node].damaged_file = None;
                 self.counts.files_refused += 1;
                 self.line(&name(node), "file", format_args!("{} is back", file.name));
                 Ok(true)
@@ -87,7 +87,7 @@ impl World {
     /// # Errors
     /// The file is still damaged.
     pub(super) fn small_file_is_mended(&self, node: usize) -> Verdict {
-        let Some(file) = self.nodes[node].spoiled.as_ref() else {
+        let Some(file) = self.nodes[node].damaged_file.as_ref() else {
             return Ok(());
         };
         if !self.still_spoiled(node) {
@@ -99,7 +99,7 @@ impl World {
 
     /// Returns whether a process starting now would find a damaged file.
     pub(super) fn starts_spoiled(&self, node: usize) -> bool {
-        self.nodes[node].spoiled.is_some() && self.still_spoiled(node)
+        self.nodes[node].damaged_file.is_some() && self.still_spoiled(node)
     }
 
     /// Restarts the process with the restored file.

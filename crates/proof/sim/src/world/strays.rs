@@ -62,7 +62,7 @@ impl World {
         let write = &bytes[start..end];
         disk.put(from, &vec![0; write.len()]);
         disk.put(to, &write[..room.min(write.len())]);
-        self.nodes[node].rotted = true;
+        self.nodes[node].has_rotted = true;
         self.counts.strays += 1;
         let what = match to.file.family {
             Family::Log => "of the log",

@@ -42,13 +42,13 @@ impl World {
             return self.streamer_connects(index);
         };
         if streamer.waiting.is_some() {
-            if streamer.patience_at.is_some_and(|at| at <= self.now) {
+            if streamer.reply_deadline.is_some_and(|at| at <= self.now) {
                 self.streamer_leaves(index, connection);
             }
             return;
         }
         let ask = streamer.acts();
-        let wait = streamer.think();
+        let wait = streamer.draw_pause();
         match ask {
             Some(Ask::Leave) => return self.streamer_leaves(index, connection),
             Some(ask) => drop(self.streamer_asks(index, ask)),
@@ -85,7 +85,7 @@ impl World {
     fn is_patient(&mut self, index: usize) {
         let patience = self.settings.client_timeout_ms * 2 + 200;
         let patience_at = self.now.plus_ms(patience);
-        self.streamers[index].patience_at = Some(patience_at);
+        self.streamers[index].reply_deadline = Some(patience_at);
         self.at(patience_at, Event::Streamer(index));
     }
 
@@ -145,14 +145,14 @@ impl World {
         }
         let waited = streamer.waiting.is_some();
         let goes_on = matches!(heard, Heard::Durable(..));
-        streamer.hears(heard)?;
+        streamer.receive_reply(heard)?;
         if waited && goes_on {
             // The notification that the client waits for comes later, so the timeout starts again.
             self.is_patient(index);
         }
         let streamer = &mut self.streamers[index];
         if waited && streamer.waiting.is_none() {
-            let wait = streamer.think();
+            let wait = streamer.draw_pause();
             self.after(wait, Event::Streamer(index));
         }
         Ok(())
@@ -240,7 +240,7 @@ impl World {
             self.add_streamer(Streamer::visit(index, load, dice, *node));
         }
         self.run_until("every node has taken a stream", Self::streamers_are_through)?;
-        self.run_until("all nodes have applied the same", Self::is_level)?;
+        self.run_until("all nodes have applied the same", Self::is_caught_up)?;
         let serving_now = serving.to_vec();
         self.run_until("every node has every byte of streams", |world| {
             serving_now.iter().all(|node| {
@@ -258,7 +258,7 @@ impl World {
                 if !self.nodes[*node].retired {
                     self.restart_alone(*node)?;
                     self.isolate(*node, false);
-                    self.run_until("all nodes have applied the same", Self::is_level)?;
+                    self.run_until("all nodes have applied the same", Self::is_caught_up)?;
                 }
             }
         }

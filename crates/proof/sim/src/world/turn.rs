@@ -32,8 +32,8 @@ use crate::{
     check::{Verdict, bounds},
     dice::mix,
     network::{Carrier, Link, Network},
-    node::{Arrival, Node, Running, Told, id, limits},
-    side::Side,
+    node::{Arrival, Node, Running, ServiceEvent, id, limits},
+    side::PacketEndpoint,
     trace::Trace,
     workload::Client,
 };
@@ -44,7 +44,7 @@ const REQUEST_BYTES_MAX: usize = 64 << 10;
 /// Plane that a replica sees: the world's network from its node, and its process's packets.
 struct Outgoing<'a> {
     network: &'a mut Network,
-    packets: Option<&'a mut Side>,
+    packets: Option<&'a mut PacketEndpoint>,
     now: Time,
     from: usize,
     up: &'a std::collections::BTreeMap<usize, u64>,
@@ -134,7 +134,7 @@ impl World {
         let shown = process.now(self.now);
         process.reading.store(shown.time.0, std::sync::atomic::Ordering::Relaxed);
         let now = process.stalled.take().unwrap_or(shown);
-        self.bury(node);
+        self.handle_death(node);
         let process = &mut self.nodes[node];
         let Some(running) = &mut process.running else {
             return Ok(());
@@ -176,7 +176,7 @@ impl World {
         running.host.submit(now);
         let end = now.time.plus_us(turn_us(now.time, node));
         let wake = running.host.end_turn(end);
-        let packets = running.packets.as_ref().and_then(Side::next_due);
+        let packets = running.packets.as_ref().and_then(PacketEndpoint::next_due);
         let wake = wake.into_iter().chain(packets).min();
         let wake = wake.map(|at| process.clock.world(at));
         let stopped = running.host.stopped();
@@ -186,8 +186,8 @@ impl World {
         let most = 2 * self.settings.client_memory + (64 << 10);
         bounds::within("what clients left unread", node, held, most)?;
         self.send_replies(node);
-        self.shed(node);
-        self.notice(node);
+        self.disconnect_heavy_clients(node);
+        self.trace_changes(node);
         self.check_status(node, life)?;
         self.check_bounds(node)?;
         for peer in broken {
@@ -256,7 +256,7 @@ impl World {
     fn send_frames(&mut self, node: usize) -> Verdict {
         let packets =
             self.nodes[node].running.as_mut().and_then(|running| running.packets.as_mut());
-        for (to, frame) in packets.map_or_else(Vec::new, Side::take_fresh) {
+        for (to, frame) in packets.map_or_else(Vec::new, PacketEndpoint::take_fresh) {
             let to: Vec<String> = to.iter().map(|node| node.to_string()).collect();
             self.look_at(node, format_args!("{} by packets", to.join(", ")), &frame)?;
         }
@@ -302,7 +302,7 @@ impl World {
             let owner =
                 |client: &&Client| client.connection.is_some_and(|(id, _)| id == connection);
             let owner = self.clients.iter().find(owner);
-            if owner.is_some_and(|client| client.deaf) {
+            if owner.is_some_and(|client| client.ignores_replies) {
                 continue;
             }
             let bytes = running.host.front_mut().take_output(connection);
@@ -319,7 +319,7 @@ impl World {
     }
 
     /// Disconnects clients that use too much memory, as the reactor does.
-    fn shed(&mut self, node: usize) {
+    fn disconnect_heavy_clients(&mut self, node: usize) {
         let max = self.settings.client_memory;
         let now = self.nodes[node].now(self.now);
         loop {
@@ -348,7 +348,7 @@ impl World {
     }
 
     /// Traces a node's state changes and adds them to the counts.
-    fn notice(&mut self, node: usize) {
+    fn trace_changes(&mut self, node: usize) {
         let Some(running) = &mut self.nodes[node].running else {
             return;
         };
@@ -423,11 +423,11 @@ impl World {
             return Ok(());
         };
         let durable = self.settings.class == Class::Durable;
-        let told = take(&mut *running.told.borrow_mut());
+        let told = take(&mut *running.service_events.borrow_mut());
         let losses = self.losses();
         for told in told {
             match told {
-                Told::Executed(id, command, reply) => {
+                ServiceEvent::Executed(id, command, reply) => {
                     if self.trace.frames {
                         let (slot, index) = (id.slot, id.index);
                         self.line(
@@ -439,7 +439,7 @@ impl World {
                     self.watch.executed(node, id, command, reply)?;
                     self.watch.classes().executed(command, id, losses)?;
                 }
-                Told::Applied(to, digest) => {
+                ServiceEvent::Applied(to, digest) => {
                     self.watch.applied(node, to, digest, durable)?;
                     self.watch.classes().applied(to, losses)?;
                 }
@@ -498,7 +498,7 @@ impl Turn<'_> {
     fn plane<'b>(
         &'b mut self,
         up: &'b std::collections::BTreeMap<usize, u64>,
-        packets: &'b mut Option<Side>,
+        packets: &'b mut Option<PacketEndpoint>,
     ) -> Outgoing<'b> {
         Outgoing {
             network: &mut *self.network,
@@ -658,7 +658,7 @@ impl Turn<'_> {
             self.trace.line(now, &who, "hears", text);
         }
         if let (Frame::Datagrams(said), Some(packets)) = (&frame, &mut *packets) {
-            packets.hear(from, said, self.now.time, self.counts);
+            packets.receive_introduction(from, said, self.now.time, self.counts);
             return;
         }
         // As in the reactor, some bodies come in a buffer of their own.

@@ -13,7 +13,7 @@ use quorate_sim::{
     workload::streams::Load,
     world::World,
 };
-use quorate_stream::{Done, How, Name};
+use quorate_stream::{Name, OpenMode, StreamOutcome};
 
 type Outcome = Result<(), Violation>;
 
@@ -255,8 +255,8 @@ fn a_stream_goes_on_when_the_leader_cannot_write() -> Outcome {
         world.connect_streamer(client, owner);
         let name: Name = "s".parse().expect("a name");
         let writer = world.streamers[client].writer();
-        let opened = world.ask_streams(client, Ask::Open(name, How::Create, writer))?;
-        assert!(matches!(opened, Some(Heard::Done(_, Done::Opened { .. }))), "{opened:?}");
+        let opened = world.ask_streams(client, Ask::Open(name, OpenMode::Create, writer))?;
+        assert!(matches!(opened, Some(Heard::Done(_, StreamOutcome::Opened { .. }))), "{opened:?}");
         trouble.begin(&mut world, leader);
         let (begun, mut last, mut longest) = (world.now, world.now, 0);
         while world.now.since_us(begun) < 4_000_000 {

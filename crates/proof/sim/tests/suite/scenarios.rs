@@ -155,7 +155,7 @@ fn g11_follower_falls_behind_all_caches() -> Outcome {
     let behind = decided_to(&world, leader).0 - decided_to(&world, late).0;
     assert!(behind >= 300, "{behind}");
     world.resume_now(late);
-    world.run_until("it has caught up", World::is_level)?;
+    world.run_until("it has caught up", World::is_caught_up)?;
     world.kill_now(other);
     assert_eq!(world.ask(leader, "SET after 1")?, ok(), "its vote is needed now");
     assert_eq!(world.ask(late, "GET k7")?, bulk("7"));
@@ -411,7 +411,7 @@ fn g20_deaf_client_is_held_back() -> Outcome {
     let leader = world.wait_for_leader()?;
     world.ask(leader, "SET x aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa")?;
     let deaf = world.client(leader);
-    world.clients[deaf].deaf = true;
+    world.clients[deaf].ignores_replies = true;
     for _ in 0..20_000 {
         world.say(deaf, &[b"GET", b"x"]);
     }
@@ -438,7 +438,7 @@ fn deaf_clients_cost_no_more_than_their_memory() -> Outcome {
         assert_eq!(world.ask(node, &format!("SET x {value}"))?, ok());
         let deaf: Vec<usize> = (0..20).map(|_| world.client(node)).collect();
         for client in deaf {
-            world.clients[client].deaf = true;
+            world.clients[client].ignores_replies = true;
             for n in 0..500 {
                 // Half of the clients send only reads, the other half mix in writes.
                 if n % 100 == 0 && client % 2 == 0 {

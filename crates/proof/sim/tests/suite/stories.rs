@@ -8,7 +8,7 @@ use quorate_sim::{
     check::Violation, faults::Settings, front::Ask, resp::Reply, story, trace::Trace,
     workload::streams::Load, world::World,
 };
-use quorate_stream::How;
+use quorate_stream::OpenMode;
 
 /// Returns a calm group of three with exact clocks and constant disk and network delays.
 fn begin(seed: u64, client_timeout_ms: u64) -> Result<World, Violation> {
@@ -47,7 +47,7 @@ fn life_of_a_command() -> Result<(), Violation> {
     let leader = world.wait_for_leader()?;
     let follower = (leader + 1) % 3;
     assert_eq!(world.ask(follower, "SET greeting hello")?, Reply::Simple("OK".into()));
-    world.run_until("all have applied it", World::is_level)?;
+    world.run_until("all have applied it", World::is_caught_up)?;
     let title = "Life of a command: a client sets a key at a follower. The follower forwards its batch, the leader\n\
                  proposes it and sends before it writes, votes leave when they are on stable storage, two of\n\
                  three decide, every node applies, and the follower replies.";
@@ -77,7 +77,7 @@ fn a_replica_falls_behind() -> Result<(), Violation> {
         assert_eq!(set, Reply::Simple("OK".into()));
     }
     world.isolate(late, false);
-    world.run_until("it has caught up", World::is_level)?;
+    world.run_until("it has caught up", World::is_caught_up)?;
     let title = "A replica falls behind: nothing passes between it and the others, who go on without it. When it\n\
                  is back it does not compete; it is told what is decided, and fetches the data ([catch-1]).";
     check("a_replica_falls_behind.txt", title, &world);
@@ -96,7 +96,7 @@ fn begin_stream(seed: u64) -> Result<(World, usize, usize), Violation> {
     let client = world.streamer((leader + 1) % 3);
     let writer = world.streamers[client].writer();
     let name = "log".parse().expect("a name");
-    world.ask_streams(client, Ask::Open(name, How::Create, writer))?;
+    world.ask_streams(client, Ask::Open(name, OpenMode::Create, writer))?;
     give(&mut world, client, 1000)?;
     world.run_for(25_000)?;
     world.trace = Trace::new(10_000);
@@ -135,7 +135,7 @@ fn a_stream_is_taken_over() -> Result<(), Violation> {
     let second = world.streamer(leader);
     let writer = world.streamers[second].writer();
     let name = "log".parse().expect("a name");
-    world.ask_streams(second, Ask::Open(name, How::Takeover, writer))?;
+    world.ask_streams(second, Ask::Open(name, OpenMode::Takeover, writer))?;
     give(&mut world, second, 500)?;
     world.run_until("the first is told", |world| world.streamers[client].piece.is_none())?;
     let title = "A stream is taken over while its first writer has bytes on their way. One value ends the old piece and\n\

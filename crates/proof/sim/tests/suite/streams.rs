@@ -20,7 +20,7 @@ use quorate_sim::{
     workload::streams::Load,
     world::World,
 };
-use quorate_stream::{Denied, Done, How, Name, Writer, table::Nowhere};
+use quorate_stream::{Denied, Name, OpenMode, StreamOutcome, Writer, table::LocateError};
 
 type Outcome = Result<(), Violation>;
 
@@ -62,12 +62,12 @@ fn end(world: &World, node: usize) -> u64 {
 }
 
 /// Opens the stream for a client through this node; returns the exact position.
-fn open(world: &mut World, client: usize, node: usize, how: How) -> Result<u64, Violation> {
+fn open(world: &mut World, client: usize, node: usize, how: OpenMode) -> Result<u64, Violation> {
     let writer = world.streamers[client].writer();
     for _ in 0..100 {
         world.connect_streamer(client, node);
         match world.ask_streams(client, Ask::Open(name(), how, writer))? {
-            Some(Heard::Done(_, Done::Opened { at, .. })) => return Ok(at),
+            Some(Heard::Done(_, StreamOutcome::Opened { at, .. })) => return Ok(at),
             Some(Heard::Failed(..)) | None => world.run_for(50_000)?,
             other => panic!("{other:?}"),
         }
@@ -76,7 +76,7 @@ fn open(world: &mut World, client: usize, node: usize, how: How) -> Result<u64, 
 }
 
 /// Returns the refusal of an attempt to open the stream.
-fn refused(world: &mut World, client: usize, node: usize, how: How, writer: Writer) -> Denied {
+fn refused(world: &mut World, client: usize, node: usize, how: OpenMode, writer: Writer) -> Denied {
     world.connect_streamer(client, node);
     match world.ask_streams(client, Ask::Open(name(), how, writer)) {
         Ok(Some(Heard::Refused(_, denied))) => denied,
@@ -100,20 +100,20 @@ fn write(world: &mut World, client: usize, bytes: u64) -> Outcome {
 fn finish(world: &mut World, client: usize) -> Result<u64, Violation> {
     let piece = world.streamers[client].piece.expect("it is open");
     match world.ask_streams(client, Ask::Close(piece.stream, true))? {
-        Some(Heard::Done(_, Done::Closed { at })) => Ok(at),
+        Some(Heard::Done(_, StreamOutcome::Closed { at })) => Ok(at),
         other => panic!("{other:?}"),
     }
 }
 
 /// Reads the stream from a node, from this position to its end there; the checker verifies the
 /// bytes.
-fn read(world: &mut World, node: usize, from: u64) -> Result<Result<u64, Nowhere>, Violation> {
+fn read(world: &mut World, node: usize, from: u64) -> Result<Result<u64, LocateError>, Violation> {
     let reader = world.streamer(node);
     let mut position = from;
     loop {
         match world.ask_streams(reader, Ask::Read(name(), position, 100_000))? {
             Some(Heard::Bytes(_, bytes)) => position += bytes.len() as u64,
-            Some(Heard::Nowhere(_, Nowhere::BehindEnd { end, .. })) if end == position => {
+            Some(Heard::Nowhere(_, LocateError::BehindEnd { end, .. })) if end == position => {
                 return Ok(Ok(position));
             }
             Some(Heard::Nowhere(_, nowhere)) => return Ok(Err(nowhere)),
@@ -155,7 +155,7 @@ fn g10_everybody_is_killed_while_a_client_writes() -> Outcome {
         let client = world.streamer(leader);
         let mut acknowledged = 0;
         for round in 0..6 {
-            let how = if round == 0 { How::Create } else { How::Continue };
+            let how = if round == 0 { OpenMode::Create } else { OpenMode::Continue };
             let at = open(&mut world, client, (leader + round) % 3, how)?;
             assert!(at >= acknowledged, "seed {seed}: {at} of {acknowledged}");
             write(&mut world, client, 20_000)?;
@@ -165,7 +165,7 @@ fn g10_everybody_is_killed_while_a_client_writes() -> Outcome {
             world.inflict(Fault::CrashAll);
             world.wait_for_leader()?;
         }
-        let at = open(&mut world, client, leader, How::Continue)?;
+        let at = open(&mut world, client, leader, OpenMode::Continue)?;
         assert!(at >= acknowledged);
         assert_eq!(finish(&mut world, client)?, at);
         check_all(&mut world, at)?;
@@ -181,7 +181,7 @@ fn units_are_written_once_and_outlive_everybodys_crash() -> Outcome {
         let (mut world, leader) = world(40 + seed)?;
         let owner = (leader + seed as usize) % 3;
         let client = world.streamer(owner);
-        open(&mut world, client, owner, How::Create)?;
+        open(&mut world, client, owner, OpenMode::Create)?;
         write(&mut world, client, 10_000)?;
         let before: Vec<Counters> = (0..3).map(|node| counters(&world, node)).collect();
         for _ in 0..5 {
@@ -200,7 +200,7 @@ fn units_are_written_once_and_outlive_everybodys_crash() -> Outcome {
         let acknowledged = durable(&world, client).expect("no other client writes");
         world.inflict(Fault::CrashAll);
         world.wait_for_leader()?;
-        let at = open(&mut world, client, leader, How::Continue)?;
+        let at = open(&mut world, client, leader, OpenMode::Continue)?;
         assert!(at >= acknowledged, "seed {seed}: {at} of {acknowledged}");
         assert_eq!(finish(&mut world, client)?, at);
         check_all(&mut world, at)?;
@@ -225,7 +225,7 @@ fn content_behind_a_close_is_settled_for_an_auxiliary() {
 fn bytes_outlive_the_log_and_a_restart() -> Outcome {
     let (mut world, leader) = world(9)?;
     let client = world.streamer(leader);
-    open(&mut world, client, leader, How::Create)?;
+    open(&mut world, client, leader, OpenMode::Create)?;
     for _ in 0..40 {
         write(&mut world, client, 50_000)?;
     }
@@ -240,7 +240,7 @@ fn bytes_outlive_the_log_and_a_restart() -> Outcome {
     world.inflict(Fault::CrashAll);
     world.wait_for_leader()?;
     check_all(&mut world, written)?;
-    let at = open(&mut world, client, (leader + 1) % 3, How::Continue)?;
+    let at = open(&mut world, client, (leader + 1) % 3, OpenMode::Continue)?;
     assert_eq!(at, written);
     write(&mut world, client, 50_000)?;
     finish(&mut world, client)?;
@@ -255,7 +255,7 @@ fn g11_who_was_away_gets_the_bytes_by_position() -> Outcome {
     let (mut world, leader) = world(11)?;
     let (late, other) = ((leader + 1) % 3, (leader + 2) % 3);
     let client = world.streamer(leader);
-    open(&mut world, client, leader, How::Create)?;
+    open(&mut world, client, leader, OpenMode::Create)?;
     write(&mut world, client, 10_000)?;
     world.isolate(late, true);
     while log_start(&world, leader) < 300_000 || log_start(&world, other) < 300_000 {
@@ -287,12 +287,12 @@ fn g24_trimmed_positions_are_gone_everywhere() -> Outcome {
     let (mut world, leader) = world(24)?;
     let late = (leader + 1) % 3;
     let client = world.streamer(leader);
-    open(&mut world, client, leader, How::Create)?;
+    open(&mut world, client, leader, OpenMode::Create)?;
     write(&mut world, client, 100_000)?;
     world.isolate(late, true);
     write(&mut world, client, 100_000)?;
     let trimmed = world.ask_streams(client, Ask::Trim(name(), 150_001))?;
-    assert!(matches!(trimmed, Some(Heard::Done(_, Done::Trimmed { start: 150_001 }))));
+    assert!(matches!(trimmed, Some(Heard::Done(_, StreamOutcome::Trimmed { start: 150_001 }))));
     while log_start(&world, leader) < 300_000 {
         write(&mut world, client, 100_000)?;
     }
@@ -303,7 +303,7 @@ fn g24_trimmed_positions_are_gone_everywhere() -> Outcome {
         end(world, late) == written && running.replica().stream_bytes_missing() == Some(0)
     })?;
     for node in 0..3 {
-        let gone = Nowhere::Trimmed { start: 150_001 };
+        let gone = LocateError::Trimmed { start: 150_001 };
         assert_eq!(read(&mut world, node, 150_000)?, Err(gone), "node {node}");
         assert_eq!(read(&mut world, node, 150_001)?, Ok(written), "node {node}");
     }
@@ -320,7 +320,7 @@ fn g12_members_and_leaders_change_inside_a_piece() -> Outcome {
         let leader = world.wait_for_leader()?;
         let owner = (leader + 1) % 3;
         let client = world.streamer(owner);
-        open(&mut world, client, owner, How::Create)?;
+        open(&mut world, client, owner, OpenMode::Create)?;
         let piece = world.streamers[client].piece.expect("just opened").stream;
         write(&mut world, client, 10_000)?;
         let olds = (0..3).filter(|node| *node != owner);
@@ -372,7 +372,7 @@ fn piece_goes_on_at_the_next_leader() -> Outcome {
         let (mut world, leader) = world(100 + seed)?;
         let owner = (leader + 1) % 3;
         let client = world.streamer(owner);
-        open(&mut world, client, owner, How::Create)?;
+        open(&mut world, client, owner, OpenMode::Create)?;
         write(&mut world, client, 10_000)?;
         let piece = world.streamers[client].piece.expect("open").stream;
         for part in 0..20 {
@@ -386,7 +386,7 @@ fn piece_goes_on_at_the_next_leader() -> Outcome {
         assert_eq!(given.stream, piece);
         assert_eq!(finish(&mut world, client)?, given.given, "seed {seed}");
         world.start_now(leader);
-        world.run_until("it is back", World::is_level)?;
+        world.run_until("it is back", World::is_caught_up)?;
         check_all(&mut world, given.given)?;
     }
     Ok(())
@@ -399,7 +399,7 @@ fn g13_bytes_that_were_lost_are_sent_again() -> Outcome {
     let (mut world, leader) = world(13)?;
     let owner = (leader + 1) % 3;
     let client = world.streamer(owner);
-    open(&mut world, client, owner, How::Create)?;
+    open(&mut world, client, owner, OpenMode::Create)?;
     write(&mut world, client, 10_000)?;
     for _ in 0..5 {
         world.block_now(owner, leader, true);
@@ -426,16 +426,16 @@ fn first_of_two_owners_is_fenced() -> Outcome {
         let (mut world, leader) = world(200 + seed)?;
         let (old, new) = ((leader + 1) % 3, leader);
         let first = world.streamer(old);
-        open(&mut world, first, old, How::Create)?;
+        open(&mut world, first, old, OpenMode::Create)?;
         write(&mut world, first, 30_000)?;
         world.give_streams(first, 50_000);
         world.run_for(seed * 300)?;
         world.isolate(old, true);
         let second = world.streamer(new);
         let someone = world.streamers[second].writer();
-        let mut denied = refused(&mut world, second, new, How::Append, someone);
+        let mut denied = refused(&mut world, second, new, OpenMode::Append, someone);
         assert_eq!(denied, Denied::InUse);
-        let fence = open(&mut world, second, new, How::Takeover)?;
+        let fence = open(&mut world, second, new, OpenMode::Takeover)?;
         assert!((30_000..=80_000).contains(&fence), "seed {seed}: {fence}");
         write(&mut world, second, 40_000)?;
         world.give_streams(first, 100_000);
@@ -445,7 +445,7 @@ fn first_of_two_owners_is_fenced() -> Outcome {
         world.isolate(old, false);
         world.run_until("it is told", |world| durable(world, first).is_none())?;
         let writer = world.streamers[first].writer();
-        denied = refused(&mut world, first, new, How::Continue, writer);
+        denied = refused(&mut world, first, new, OpenMode::Continue, writer);
         assert_eq!(denied, Denied::Fenced);
         assert_eq!(finish(&mut world, second)?, fence + 40_000);
         check_all(&mut world, fence + 40_000)?;
@@ -463,9 +463,9 @@ fn lost_answer_to_an_opening_is_asked_for_again() -> Outcome {
     let writer = world.streamers[client].writer();
     let mut pieces = Vec::new();
     for _ in 0..3 {
-        world.tell_streams(client, Ask::Open(name(), How::Create, writer));
+        world.tell_streams(client, Ask::Open(name(), OpenMode::Create, writer));
         world.run_for(400)?;
-        let at = open(&mut world, client, owner, How::Create)?;
+        let at = open(&mut world, client, owner, OpenMode::Create)?;
         let piece = world.streamers[client].piece.expect("open");
         assert!(!pieces.contains(&piece.stream), "{piece:?} of {pieces:?}");
         pieces.push(piece.stream);
@@ -483,7 +483,7 @@ fn stream_of_a_lost_owner_is_free_again() -> Outcome {
     let (mut world, leader) = world(400)?;
     let owner = (leader + 1) % 3;
     let client = world.streamer(owner);
-    open(&mut world, client, owner, How::Create)?;
+    open(&mut world, client, owner, OpenMode::Create)?;
     write(&mut world, client, 30_000)?;
     world.give_streams(client, 100_000);
     world.run_for(1_500)?;
@@ -495,7 +495,7 @@ fn stream_of_a_lost_owner_is_free_again() -> Outcome {
         info.is_some_and(|info| info.writing.is_none())
     })?;
     let second = world.streamer(leader);
-    let at = open(&mut world, second, leader, How::Append)?;
+    let at = open(&mut world, second, leader, OpenMode::Append)?;
     assert!((acknowledged..=130_000).contains(&at));
     write(&mut world, second, 10_000)?;
     world.start_now(owner);
@@ -508,7 +508,7 @@ fn stream_of_a_lost_owner_is_free_again() -> Outcome {
 fn bytes_that_rotted_come_from_another_node() -> Outcome {
     let (mut world, leader) = world(500)?;
     let client = world.streamer(leader);
-    open(&mut world, client, leader, How::Create)?;
+    open(&mut world, client, leader, OpenMode::Create)?;
     write(&mut world, client, 200_000)?;
     finish(&mut world, client)?;
     check_all(&mut world, 200_000)?;
@@ -528,7 +528,7 @@ fn g9_node_alone_has_its_bytes_whenever_it_is_killed() -> Outcome {
     settings.disk_us = (50, 3000);
     let mut world = World::elected(settings)?;
     let client = world.streamer(0);
-    let mut end = open(&mut world, client, 0, How::Create)?;
+    let mut end = open(&mut world, client, 0, OpenMode::Create)?;
     for moment in 0..60 {
         write(&mut world, client, 40_000)?;
         world.give_streams(client, 30_000);
@@ -538,7 +538,7 @@ fn g9_node_alone_has_its_bytes_whenever_it_is_killed() -> Outcome {
         world.kill_now(0);
         world.start_now(0);
         world.wait_for_leader()?;
-        end = open(&mut world, client, 0, How::Continue)?;
+        end = open(&mut world, client, 0, OpenMode::Continue)?;
         assert!(end >= acknowledged, "{moment}: {end} of {acknowledged}");
         check_all(&mut world, end)?;
     }
@@ -582,7 +582,7 @@ fn start_finds_what_counts_as_here_however_it_came() -> Outcome {
         let leader = world.wait_for_leader()?;
         let (late, other) = ((leader + 1) % 3, (leader + 2) % 3);
         let client = world.streamer(leader);
-        open(&mut world, client, leader, How::Create)?;
+        open(&mut world, client, leader, OpenMode::Create)?;
         write(&mut world, client, 100_000)?;
         find_again(&mut world, late)?;
         world.isolate(late, true);
@@ -613,7 +613,7 @@ fn founder_is_lost_after_the_others_have_its_bytes() -> Outcome {
     settings.nodes = 1;
     let mut world = World::elected(settings)?;
     let client = world.streamer(0);
-    open(&mut world, client, 0, How::Create)?;
+    open(&mut world, client, 0, OpenMode::Create)?;
     for _ in 0..9 {
         write(&mut world, client, 100_000)?;
     }
@@ -654,7 +654,7 @@ fn founder_is_lost_after_the_others_have_its_bytes() -> Outcome {
 fn lacking_bytes_hold_up_neither_elections_nor_keys() -> Outcome {
     let (mut world, leader) = world(63)?;
     let client = world.streamer(leader);
-    open(&mut world, client, leader, How::Create)?;
+    open(&mut world, client, leader, OpenMode::Create)?;
     write(&mut world, client, 200_000)?;
     finish(&mut world, client)?;
     check_all(&mut world, 200_000)?;

@@ -435,7 +435,7 @@ fn g12_members_and_leaders_change_under_load_without_an_error() -> Outcome {
             let new = old + 3;
             let leader = world.wait_for_leader()?;
             join(&mut world, leader, new, As::Learner)?;
-            world.run_until("it is level", World::is_level)?;
+            world.run_until("it is level", World::is_caught_up)?;
             // Clients of nodes that stay; each has writes in flight at every moment.
             let clients: Vec<usize> = (old + 1..=new).map(|node| world.client(node)).collect();
             let begun = written;

@@ -130,8 +130,8 @@ pub(crate) struct StreamArgs {
 }
 
 impl StreamArgs {
-    pub(crate) fn plain(&self) -> stream::Wish {
-        stream::Wish {
+    pub(crate) fn plain(&self) -> stream::StreamOptions {
+        stream::StreamOptions {
             nodes: stream::Nodes {
                 count: self.nodes,
                 auxiliary: self.auxiliary,
@@ -212,7 +212,7 @@ pub(crate) struct LoadArgs {
         conflicts_with = "connect",
         value_parser = plane
     )]
-    pub(crate) plane: Option<Spoken>,
+    pub(crate) plane: Option<PlaneAndDevice>,
     /// Device that votes for the nodes: udp, or with --lan packet, tc or kernel [default: the nodes
     /// themselves]
     #[arg(
@@ -269,7 +269,7 @@ impl AskedClass {
 
 impl LoadArgs {
     pub(crate) fn plain(&self) -> Result<Load, Problem> {
-        let plane = self.plane.map(|Spoken(way, _)| way);
+        let plane = self.plane.map(|PlaneAndDevice(way, _)| way);
         if plane == Some(Way::Ethernet) && self.lan.is_none() {
             let what = "--plane ethernet needs --lan: nodes on loopback have no Ethernet";
             return Err(Problem::usage(what).hint("add --lan 10gbit, as root"));
@@ -288,7 +288,7 @@ impl LoadArgs {
             network: wan.or(self.lan.map(Emulated::Lan)),
             loss_percent: self.plane_loss,
             plane: plane.map(Way::name),
-            device: self.device.or(self.plane.and_then(|Spoken(_, device)| device)),
+            device: self.device.or(self.plane.and_then(|PlaneAndDevice(_, device)| device)),
             votes: self.votes,
             durability: self.durability.map(Durability::class),
             class: self.class.asked(),
@@ -302,13 +302,13 @@ impl LoadArgs {
 
 /// A plane, and the device that nodes vote with by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Spoken(Way, Option<Device>);
+pub(crate) struct PlaneAndDevice(Way, Option<Device>);
 
-fn plane(text: &str) -> Result<Spoken, String> {
+fn plane(text: &str) -> Result<PlaneAndDevice, String> {
     if text == "kernel" {
-        return Ok(Spoken(Way::Tcp, Some(Device::Kernel)));
+        return Ok(PlaneAndDevice(Way::Tcp, Some(Device::Kernel)));
     }
-    let way = Way::named(text).map(|way| Spoken(way, None));
+    let way = Way::named(text).map(|way| PlaneAndDevice(way, None));
     way.ok_or_else(|| must_be("tcp, udp, chain, multicast, ethernet, kernel or auto", text))
 }
 
@@ -436,8 +436,12 @@ impl ProbeArgs {
         }
     }
 
-    pub(crate) const fn plain(&self) -> probe::Wish {
-        probe::Wish { disk_flush: self.disk_flush_ms, duration: self.duration, repeat: self.repeat }
+    pub(crate) const fn plain(&self) -> probe::ProbeOptions {
+        probe::ProbeOptions {
+            disk_flush: self.disk_flush_ms,
+            duration: self.duration,
+            repeat: self.repeat,
+        }
     }
 }
 
@@ -470,8 +474,8 @@ pub(crate) struct PaperArgs {
 }
 
 impl PaperArgs {
-    pub(crate) fn plain(&self) -> paper::Wish {
-        paper::Wish {
+    pub(crate) fn plain(&self) -> paper::ExperimentOptions {
+        paper::ExperimentOptions {
             disk_flush: self.disk_flush_ms,
             wan: self.wan.map(Wan::profile),
             quick: self.quick,

@@ -8,7 +8,7 @@ use std::{
 
 use quorate_testbed::{
     interrupt,
-    trial::history::{Lie, Operation, save},
+    trial::history::{Falsification, Operation, save},
 };
 
 use crate::{
@@ -89,7 +89,7 @@ impl Checker {
     pub(crate) fn refuses_lies(&self, history: &[Operation]) -> Result<(), Failed> {
         let folder = tempfile::tempdir()?;
         interrupt::register(Vec::new(), folder.path());
-        for lie in Lie::ALL {
+        for lie in Falsification::ALL {
             let twisted = lie
                 .told_in(history)
                 .ok_or_else(|| Failed(format!("this history is too short for {lie:?}")))?;

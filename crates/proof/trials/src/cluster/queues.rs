@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_testbed::queues::{Load, judge::Lie};
+use quorate_testbed::queues::{Load, judge::Falsification};
 
 use super::NODES;
 use crate::{
@@ -55,7 +55,7 @@ pub(super) fn one(store: &str, kills: u64, seed: u64) -> Result<(), Failed> {
     going_on(&load)?;
     let history = load.finish()?;
     let sum = history.judge().map_err(Failed)?;
-    for lie in Lie::ALL {
+    for lie in Falsification::ALL {
         let told = lie.told_in(&history);
         let told = told.ok_or_else(|| Failed(format!("too little was seen for {lie:?}")))?;
         if told.judge().is_ok() {

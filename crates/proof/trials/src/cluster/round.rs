@@ -15,7 +15,7 @@ use quorate_testbed::{
     trial::{
         client::Client,
         faults::Plan,
-        history::{Held, Operation, save},
+        history::{KeyContents, Operation, save},
         load::Load,
         seen::{Fate, Seen, Shared, TOTAL},
     },
@@ -431,7 +431,7 @@ pub(crate) fn nothing_lost(seen: &Seen, shared: &Arc<Shared>) -> Result<(), Fail
     for (keys, there) in [(&acknowledged, true), (&seen.inserts(Fate::Refused), false)] {
         for keys in keys.chunks(KEYS_AT_ONCE) {
             let values = wait_for("all inserts", || reader.values(keys))?;
-            let wrong = |(key, value): &(&&str, Held)| match value {
+            let wrong = |(key, value): &(&&str, KeyContents)| match value {
                 Some(value) => !there || key.strip_prefix('i') != Some(value),
                 None => there,
             };

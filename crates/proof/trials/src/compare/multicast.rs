@@ -195,7 +195,7 @@ impl Segment {
             ip(&format!("netns add n{node}"))?;
             ip(&format!("-n n{node} link set lo up"))?;
         }
-        segment::lay(speed, nodes, address)?;
+        segment::set_up(speed, nodes, address)?;
         for node in 1..=nodes {
             ip(&format!("-n n{node} route add 224.0.0.0/4 dev {PEERS}"))?;
         }

@@ -5,14 +5,15 @@ mod early;
 mod lasting;
 
 use crate::{
-    ballot::Ballot, early::Early, lasting::Lasting, node_id::NodeId, slot::Slot, time::Time,
+    ballot::Ballot, early::EarlyVotes, lasting::DurablePrefix, node_id::NodeId, slot::Slot,
+    time::Time,
 };
 
 /// Clients and peers that wait for such acknowledgements.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Acks {
-    early: Early,
-    lasting: Lasting,
+    early: EarlyVotes,
+    lasting: DurablePrefix,
 }
 
 impl Acks {
@@ -24,7 +25,7 @@ impl Acks {
     /// Clients of this node wait until a quorum has slots below `to` in memory, by votes in
     /// `ballot`.
     pub(super) fn want_early(&mut self, ballot: Ballot, to: Slot) {
-        self.early.want(ballot, to);
+        self.early.await_votes(ballot, to);
     }
 
     /// Forgets what a node that disconnected requested and reported.

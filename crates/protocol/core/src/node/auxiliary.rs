@@ -6,7 +6,7 @@ mod entering;
 mod sparing;
 
 use crate::{
-    auxiliaries::{Engaging, Spared},
+    auxiliaries::{AuxiliaryView, ProposalReceivers},
     ballot::Ballot,
     node_set::NodeSet,
     slot::Slot,
@@ -17,9 +17,9 @@ use crate::{
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Auxiliary {
     /// Members that this leader sends no proposals to.
-    engaging: Engaging,
+    engaging: ProposalReceivers,
     /// The leader's last word on this node's role, and slots that it may forget.
-    spared: Spared,
+    spared: AuxiliaryView,
     /// A promise that waits until this node has decided what began the ballot's era.
     entry: Option<Entry>,
 }

@@ -8,7 +8,7 @@ use crate::{
     ballot::Ballot,
     explanation::Campaign,
     fence::Fence,
-    leader::Asked,
+    leader::PromiseTargets,
     message::Phase2b,
     node_id::Member,
     offload::{Offload, Stage},
@@ -56,7 +56,7 @@ impl Devices {
     }
 
     /// [offload-8] Makes a campaign wait until the device has been fenced.
-    pub(super) fn wait_to_campaign(&mut self, asked: Asked, why: Campaign) {
+    pub(super) fn wait_to_campaign(&mut self, asked: PromiseTargets, why: Campaign) {
         self.fence.wait_to_campaign(asked, why);
     }
 

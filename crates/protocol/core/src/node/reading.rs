@@ -5,7 +5,7 @@ mod confirming;
 use crate::{
     input::ReadToken,
     node_id::Member,
-    reads::{Asked, Reader, Reads},
+    reads::{ReadRequests, Reader, Reads},
     slot::Slot,
     time::Time,
 };
@@ -16,13 +16,13 @@ pub(super) struct Reading {
     /// Reads that this leader confirms by a round of heartbeats.
     reads: Reads,
     /// Reads for which this node requested an index from its leader.
-    asked: Asked,
+    asked: ReadRequests,
 }
 
 impl Reading {
     /// Request ids begin after `last`, so that an answer to an earlier process matches none.
     pub(super) fn starting_at(last: u64) -> Self {
-        Self { reads: Reads::default(), asked: Asked::starting_at(last) }
+        Self { reads: Reads::default(), asked: ReadRequests::starting_at(last) }
     }
 
     /// Returns the round that heartbeats carry; 0 for none.

@@ -4,7 +4,7 @@ mod laying;
 mod ringing;
 
 use crate::{
-    laying::{Laying, Route},
+    laying::{RingControl, Route},
     ring::Relay,
     slot::{Slot, SlotRange},
     time::Time,
@@ -16,14 +16,14 @@ pub(super) struct Ring {
     /// Votes on their way along the ring.
     relay: Relay,
     /// The ring that this node sets up while it leads.
-    laying: Laying,
+    laying: RingControl,
     /// Votes of this node counted when it last looked ([learn-1]).
     counts: bool,
 }
 
 impl Ring {
     pub(super) fn new(route: Route) -> Self {
-        Self { relay: Relay::default(), laying: Laying::new(route), counts: true }
+        Self { relay: Relay::default(), laying: RingControl::new(route), counts: true }
     }
 
     /// Begins a new ballot of this node, without a ring.

@@ -4,18 +4,18 @@ use crate::{ballot::Ballot, effect::Role, time::Time};
 
 /// The values last reported to the caller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Told {
+pub(super) struct LastNotified {
     role: (Role, Option<Ballot>),
     wake: Time,
 }
 
-impl Default for Told {
+impl Default for LastNotified {
     fn default() -> Self {
         Self { role: (Role::Follower, None), wake: Time(0) }
     }
 }
 
-impl Told {
+impl LastNotified {
     /// Records the role and the leader's ballot. Returns whether either changed.
     pub(super) fn is_news(&mut self, role: Role, leader: Option<Ballot>) -> bool {
         core::mem::replace(&mut self.role, (role, leader)) != (role, leader)

@@ -39,7 +39,7 @@ pub(super) struct Demand {
 
 impl Demand {
     /// Adds two measurements of one load, under two settings or the same one.
-    pub(super) fn hear(&mut self, old: &Score, new: &Score) {
+    pub(super) fn add_pair(&mut self, old: &Score, new: &Score) {
         let part = |new: f64, old: f64| (new.max(1e-9) / old.max(1e-9)).ln().clamp(-MOST, MOST);
         let latency = part(new.latency_ns, old.latency_ns);
         let rate = part(new.rate, old.rate);

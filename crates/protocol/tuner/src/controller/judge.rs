@@ -46,11 +46,11 @@ impl Controller {
 
     /// Handles another measurement of the base: smooths the score, or detects a different load.
     pub(super) fn compare_with_itself(&mut self, old: &Score, new: &Score) {
-        self.demand.hear(old, new);
+        self.demand.add_pair(old, new);
         let off = (new.rate - old.rate) / old.rate.max(1e-9);
         if off.abs() > SHIFT.max(3.0 * self.gain()) {
             self.shifted += 1;
-            self.hear(off.clamp(-1.0, 1.0));
+            self.record_difference(off.clamp(-1.0, 1.0));
             if self.shifted >= 2 {
                 self.forget();
                 self.score = Some(*new);
@@ -62,7 +62,7 @@ impl Controller {
             return;
         }
         self.shifted = 0;
-        self.hear(off);
+        self.record_difference(off);
         let rate = old.rate + 0.5 * (new.rate - old.rate);
         let latency_ns = old.latency_ns + 0.5 * (new.latency_ns - old.latency_ns);
         let p99_ns = old.p99_ns + 0.5 * (new.p99_ns - old.p99_ns);
@@ -101,15 +101,15 @@ impl Controller {
     }
 
     /// Records that two consecutive measurements of one setting differ by the fraction `off`.
-    pub(super) fn hear(&mut self, off: f64) {
-        let times = self.noise.hear(off, self.is_quick());
+    pub(super) fn record_difference(&mut self, off: f64) {
+        let times = self.noise.record_difference(off, self.is_quick());
         self.epoch.stretch(times);
     }
 
     /// Records the difference between two measurements of a probe.
-    pub(super) fn hear_probe(&mut self, off: f64) {
+    pub(super) fn record_probe_difference(&mut self, off: f64) {
         if self.is_quick() {
-            self.hear(off);
+            self.record_difference(off);
         }
     }
 

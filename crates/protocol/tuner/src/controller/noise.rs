@@ -24,7 +24,7 @@ pub(super) struct Noise {
 impl Noise {
     /// Records that two consecutive measurements of one setting differ by the fraction `off`.
     /// Returns the length of an epoch, as a multiple of the minimum.
-    pub(super) fn hear(&mut self, off: f64, quick: bool) -> f64 {
+    pub(super) fn record_difference(&mut self, off: f64, quick: bool) -> f64 {
         self.level += 0.2 * (off.abs() - self.level);
         if quick { (self.level / QUIET).powi(2).clamp(1.0, STRETCH_MOST) } else { 1.0 }
     }

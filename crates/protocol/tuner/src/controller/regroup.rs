@@ -19,7 +19,7 @@ pub(super) struct Regroup {
 
 /// State of a regrouping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Gathering {
+pub(super) enum RegroupState {
     /// No regrouping is in progress.
     No,
     Goes,
@@ -27,7 +27,7 @@ pub(super) enum Gathering {
 }
 
 impl Regroup {
-    /// Returns the setting to use now if the controller requests `wanted`.
+    /// Returns the setting to use now if the controller requests `target_setting`.
     pub(super) fn setting(&self, wanted: Setting) -> Setting {
         match self.until {
             Some((_, window)) => Setting { window, ..wanted },
@@ -63,14 +63,14 @@ impl Regroup {
     }
 
     /// Ends the regrouping when its time is over. Returns its state.
-    pub(super) fn look(&mut self, now: Moment) -> Gathering {
+    pub(super) fn look(&mut self, now: Moment) -> RegroupState {
         let Some((until, _)) = self.until else {
-            return Gathering::No;
+            return RegroupState::No;
         };
         if now < until && until.since(now) <= REGROUP_MOST_NS {
-            return Gathering::Goes;
+            return RegroupState::Goes;
         }
         self.until = None;
-        Gathering::Over
+        RegroupState::Over
     }
 }

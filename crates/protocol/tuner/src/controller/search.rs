@@ -59,7 +59,7 @@ impl Candidate {
 
 /// Inputs for choosing and judging candidates, borrowed for one decision.
 #[derive(Debug)]
-pub(super) struct Ground<'a> {
+pub(super) struct SearchInputs<'a> {
     pub(super) bounds: &'a Bounds,
     pub(super) base: Setting,
     pub(super) score: Option<Score>,
@@ -71,7 +71,7 @@ pub(super) struct Ground<'a> {
     pub(super) view: &'a View<'a>,
 }
 
-impl Ground<'_> {
+impl SearchInputs<'_> {
     fn in_flight_max(&self) -> f64 {
         self.drain.in_flight_max(self.view)
     }
@@ -201,14 +201,14 @@ impl Search {
 
     /// Returns the next candidate, if any. `closed` means that clients send more when they wait
     /// less.
-    pub(super) fn next(&mut self, ground: &Ground<'_>, closed: bool) -> Option<Candidate> {
+    pub(super) fn next(&mut self, ground: &SearchInputs<'_>, closed: bool) -> Option<Candidate> {
         self.refill(ground, closed);
         let candidate = self.queue.pop_front()?;
         self.tried.push(candidate.setting);
         Some(candidate)
     }
 
-    fn refill(&mut self, ground: &Ground<'_>, closed: bool) {
+    fn refill(&mut self, ground: &SearchInputs<'_>, closed: bool) {
         self.ask_model(ground);
         if self.queue.is_empty() && !self.ends_tried {
             self.ends_tried = true;
@@ -245,7 +245,7 @@ impl Search {
 
     /// Queues the ends of the window: one or two batches that take everything that waits, and the
     /// widest window. Also queues the largest batch, so that commands that were split can gather.
-    fn push_ends(&mut self, ground: &Ground<'_>) {
+    fn push_ends(&mut self, ground: &SearchInputs<'_>) {
         let all = ground.bounds.batch_bytes_max;
         let Setting { batch_bytes, window } = ground.base;
         let most = ground.bounds.window_max;
@@ -266,7 +266,7 @@ impl Search {
     /// Queues one batch at a time, which waits for the clients that the previous one answered; the
     /// model does not cover that. It is worthwhile where the disk dominates a batch's duration.
     /// Clients wait longer, so it is not used if latency is the goal.
-    fn push_together(&mut self, ground: &Ground<'_>) {
+    fn push_together(&mut self, ground: &SearchInputs<'_>) {
         let flush = ground.view.known().flush_ns.map_or(0.0, |flush| flush.value);
         let wall = ground.wall_ns;
         if wall < ENDS_NS && flush > wall * FLUSH_LEAST && ground.for_throughput {
@@ -275,7 +275,7 @@ impl Search {
         }
     }
 
-    fn ask_model(&mut self, ground: &Ground<'_>) {
+    fn ask_model(&mut self, ground: &SearchInputs<'_>) {
         if self.model_asked {
             return;
         }
@@ -292,7 +292,7 @@ impl Search {
 
     /// Queues a neighbour of the base, if it can have an effect: batches that are never full need
     /// no more space, and a reduction starts from their actual size.
-    pub(super) fn push(&mut self, step: (f64, f64), ground: &Ground<'_>) {
+    pub(super) fn push(&mut self, step: (f64, f64), ground: &SearchInputs<'_>) {
         let Some(score) = ground.score else {
             return;
         };
@@ -319,14 +319,14 @@ impl Search {
         self.push_setting(setting, step, ground);
     }
 
-    fn push_setting(&mut self, setting: Setting, step: (f64, f64), ground: &Ground<'_>) {
+    fn push_setting(&mut self, setting: Setting, step: (f64, f64), ground: &SearchInputs<'_>) {
         if !ground.is_vetoed(setting) {
             self.push_anyway(setting, step, ground);
         }
     }
 
     /// Queues a setting if it is within the bounds and was not tried yet.
-    fn push_anyway(&mut self, setting: Setting, step: (f64, f64), ground: &Ground<'_>) {
+    fn push_anyway(&mut self, setting: Setting, step: (f64, f64), ground: &SearchInputs<'_>) {
         let command = ground.view.known().command_bytes.map_or(1.0, |bytes| bytes.value);
         let setting = ground.bounds.clamp(Setting {
             batch_bytes: setting.batch_bytes.max(batch_least(command)),

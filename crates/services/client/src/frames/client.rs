@@ -7,7 +7,7 @@ use std::{
 };
 
 use quorate_packets::ethernet::Failed;
-use quorate_wire::frame_clients::{Name, Request, Stand};
+use quorate_wire::frame_clients::{Name, NodePosition, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{
@@ -269,7 +269,7 @@ impl FrameClient {
 
 /// Registers a session and returns its name and the state of the log, or `None` if the node does
 /// not lead or accepts no frames.
-fn register(desk: &mut Desk, until: Instant) -> io::Result<Option<(Name, Stand)>> {
+fn register(desk: &mut Desk, until: Instant) -> io::Result<Option<(Name, NodePosition)>> {
     desk.ask(&Request::Stand(Name::default()))?;
     if !stand(desk)?.is_some_and(|stand| stand.leads && stand.place.is_some()) {
         return Ok(None);
@@ -295,7 +295,7 @@ fn register(desk: &mut Desk, until: Instant) -> io::Result<Option<(Name, Stand)>
     Ok(None)
 }
 
-fn stand(desk: &mut Desk) -> io::Result<Option<Stand>> {
+fn stand(desk: &mut Desk) -> io::Result<Option<NodePosition>> {
     Ok(match wait_for(desk)? {
         Answer::Stand(stand) => Some(stand),
         Answer::Name(_) | Answer::Taken(_) => None,

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_wire::frame_clients::{Name, Request, Stand};
+use quorate_wire::frame_clients::{Name, NodePosition, Request};
 
 /// Timeout for a node to accept a connection or to respond.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -32,7 +32,7 @@ enum Asked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Name(Name),
-    Stand(Stand),
+    Stand(NodePosition),
     /// The node accepted the value, or refused it.
     Taken(bool),
 }
@@ -133,7 +133,7 @@ impl Desk {
         let answer = match (asked, *status) {
             (Asked::Taken, status) => Some(Answer::Taken(status == DONE)),
             (Asked::Lend, DONE) => Name::read(body).map(|(name, _)| Answer::Name(name)),
-            (Asked::Stand, DONE) => Stand::read(body).map(Answer::Stand),
+            (Asked::Stand, DONE) => NodePosition::read(body).map(Answer::Stand),
             _ => None,
         };
         let answer = answer.ok_or_else(malformed)?;

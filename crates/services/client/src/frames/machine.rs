@@ -16,7 +16,7 @@ use quorate_offload::{
 };
 use quorate_wire::{
     checksum,
-    frame_clients::{BATCH_BYTES, COMMAND_BYTES, Name, Place, Stand, batch},
+    frame_clients::{BATCH_BYTES, COMMAND_BYTES, DevicePlace, Name, NodePosition, batch},
 };
 
 use super::walk::{Heard, Unheard, Walk};
@@ -49,6 +49,7 @@ pub enum Outcome {
 pub struct Done {
     /// Tag given at submission.
     pub tag: u64,
+    /// Outcome of the batch.
     pub outcome: Outcome,
 }
 
@@ -122,7 +123,7 @@ pub struct Machine {
     cluster: u128,
     session: u64,
     own: [u8; 6],
-    place: Option<Place>,
+    place: Option<DevicePlace>,
     room: Vec<u8>,
     frame: Vec<u8>,
     window: u64,
@@ -155,7 +156,7 @@ pub struct Machine {
 impl Machine {
     /// Creates a client named `name` at the station `own`. `stand` is a node's statement that its
     /// session is registered. At most `window` batches are in flight.
-    pub fn new(name: Name, own: [u8; 6], stand: &Stand, window: usize) -> Self {
+    pub fn new(name: Name, own: [u8; 6], stand: &NodePosition, window: usize) -> Self {
         let mut machine = Self {
             name,
             cluster: stand.cluster,
@@ -353,7 +354,7 @@ impl Machine {
     }
 
     /// Handles a node's statement about the state of its log.
-    pub fn on_stand(&mut self, now: Micros, stand: &Stand) {
+    pub fn on_stand(&mut self, now: Micros, stand: &NodePosition) {
         self.asks = false;
         // A node of another cluster knows nothing about this one.
         if self.is_over || stand.cluster != self.cluster || !is_possible(stand) {
@@ -387,7 +388,7 @@ impl Machine {
         self.choose_way(now, stand);
     }
 
-    fn choose_way(&mut self, now: Micros, stand: &Stand) {
+    fn choose_way(&mut self, now: Micros, stand: &NodePosition) {
         if !stand.leads {
             return;
         }
@@ -457,7 +458,7 @@ impl Machine {
 }
 
 /// Returns whether a log can be in this state.
-const fn is_possible(stand: &Stand) -> bool {
+const fn is_possible(stand: &NodePosition) -> bool {
     stand.applied_to < NUMBER_MAX && stand.next < NUMBER_MAX
 }
 

@@ -10,7 +10,7 @@ use quorate_offload::{
 };
 use quorate_packets::ethernet::{
     Failed, Mac, Raw,
-    raw::{Bits, Hears},
+    raw::{Bits, ReceiveFilter},
 };
 
 /// Offset of the type in a raw frame, in the upper half of a byte.
@@ -26,7 +26,7 @@ pub(super) struct Station {
 impl Station {
     /// Opens a socket that receives decisions of this group and refusals addressed to this station.
     pub(super) fn open(interface: &str, group: u32) -> Result<Self, Failed> {
-        let socket = Raw::open(interface, Hears::EtherType(ETHER_TYPE), None)?;
+        let socket = Raw::open(interface, ReceiveFilter::EtherType(ETHER_TYPE), None)?;
         let upper = |kind: Type| (kind as u8) << 4;
         socket.hear_only(Bits {
             at: TYPE_AT,

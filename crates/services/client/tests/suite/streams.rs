@@ -13,7 +13,7 @@ use quorate_client::stream::{
     Code, End, Error, How, Keep, Options, StreamReader, StreamWriter, Streams,
 };
 use quorate_core::dice::Dice;
-use quorate_testbed::played::{Fault, Played};
+use quorate_testbed::played::{Fault, SimulatedCluster};
 
 /// Upper bound on the time of any test that ends.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -39,7 +39,7 @@ fn bytes(count: usize) -> Vec<u8> {
     words.take(count).collect()
 }
 
-fn create(played: &Played, options: Options) -> Result<StreamWriter, Error> {
+fn create(played: &SimulatedCluster, options: Options) -> Result<StreamWriter, Error> {
     StreamWriter::open(played.addresses(), "s", How::Create, options)
 }
 
@@ -54,8 +54,8 @@ fn finish(writer: StreamWriter) -> Result<u64, Error> {
 /// Writes all bytes through these faults and closes; the stream then has every byte once, in order,
 /// and is finished.
 #[track_caller]
-fn check(nodes: usize, faults: &[Fault], data: &[u8]) -> Played {
-    let played = Played::start(nodes, 1).unwrap();
+fn check(nodes: usize, faults: &[Fault], data: &[u8]) -> SimulatedCluster {
+    let played = SimulatedCluster::start(nodes, 1).unwrap();
     played.play(faults);
     let mut writer = create(&played, options()).unwrap();
     writer.write_all(data).unwrap();
@@ -87,7 +87,7 @@ fn a_lost_answer_loses_and_repeats_nothing() {
 fn a_connection_cut_anywhere_loses_and_repeats_nothing() {
     let mut dice = Dice::new(14);
     let data = bytes(200_000);
-    let played = Played::start(3, 14).unwrap();
+    let played = SimulatedCluster::start(3, 14).unwrap();
     for run in 0..100 {
         let name = format!("s{run}");
         let mut fault = || {
@@ -144,7 +144,7 @@ fn a_silent_node_is_left() {
 
 #[test]
 fn a_writer_whose_piece_was_ended_comes_back_at_once() {
-    let played = Played::start(1, 1).unwrap();
+    let played = SimulatedCluster::start(1, 1).unwrap();
     played.play(&[Fault::End(500)]);
     let patient = Options { stall: 2 * PATIENCE, ..options() };
     let mut writer = create(&played, patient).unwrap();
@@ -155,7 +155,7 @@ fn a_writer_whose_piece_was_ended_comes_back_at_once() {
 
 #[test]
 fn a_cut_while_nothing_is_written_is_mended_without_the_caller() {
-    let played = Played::start(2, 1).unwrap();
+    let played = SimulatedCluster::start(2, 1).unwrap();
     played.hold(3);
     let mut writer = create(&played, options()).unwrap();
     writer.write_all(b"abcdef").unwrap();
@@ -176,7 +176,7 @@ fn a_cut_while_nothing_is_written_is_mended_without_the_caller() {
 #[test]
 fn a_full_buffer_holds_the_caller_up_and_drops_nothing() {
     const BUFFER: u64 = 100_000;
-    let played = Played::start(1, 1).unwrap();
+    let played = SimulatedCluster::start(1, 1).unwrap();
     played.hold(7);
     let patient =
         Options { buffer: usize::try_from(BUFFER).unwrap(), stall: PATIENCE, ..options() };
@@ -203,7 +203,7 @@ fn a_full_buffer_holds_the_caller_up_and_drops_nothing() {
 
 #[test]
 fn a_flush_returns_when_all_is_durable() {
-    let played = Played::start(1, 1).unwrap();
+    let played = SimulatedCluster::start(1, 1).unwrap();
     let mut writer = create(&played, options()).unwrap();
     for end in [1, 1000, 70_000] {
         let from = usize::try_from(writer.position()).unwrap();
@@ -216,7 +216,7 @@ fn a_flush_returns_when_all_is_durable() {
 
 #[test]
 fn a_fenced_writer_never_writes_again() {
-    let played = Played::start(2, 1).unwrap();
+    let played = SimulatedCluster::start(2, 1).unwrap();
     played.play(&[Fault::Fence(500)]);
     let mut writer = create(&played, options()).unwrap();
     writer.write_all(&bytes(1000)).unwrap();
@@ -238,7 +238,7 @@ fn a_fenced_writer_never_writes_again() {
 fn positions_that_cannot_be_are_errors() {
     // The first connection is cut when all but the last byte is acknowledged.
     let lost = |by| {
-        let played = Played::start(1, 1).unwrap();
+        let played = SimulatedCluster::start(1, 1).unwrap();
         played.play(&[Fault::None, Fault::Misplace(by)]);
         let mut writer = create(&played, options()).unwrap();
         writer.write_all(b"abcd").unwrap();
@@ -274,7 +274,7 @@ fn a_stream_that_was_closed_elsewhere_is_an_error() {
         "{short:?}"
     );
     for by in [-1, 0, 1] {
-        let played = Played::start(1, 1).unwrap();
+        let played = SimulatedCluster::start(1, 1).unwrap();
         played.put("s", b"abc", false);
         played.play(&[Fault::CutOut(2), Fault::Misplace(by)]);
         let opened = StreamWriter::open(played.addresses(), "s", How::Append, options());
@@ -289,7 +289,7 @@ fn a_stream_that_was_closed_elsewhere_is_an_error() {
 }
 
 fn check_first(fault: Fault) -> Result<u64, Error> {
-    let played = Played::start(1, 1).unwrap();
+    let played = SimulatedCluster::start(1, 1).unwrap();
     played.play(&[fault]);
     let mut writer = create(&played, options())?;
     writer.write_all(b"abc").unwrap();
@@ -301,7 +301,7 @@ fn check_first(fault: Fault) -> Result<u64, Error> {
 
 #[test]
 fn a_writer_goes_to_the_leader_if_it_may_choose() {
-    let played = Played::start(3, 1).unwrap();
+    let played = SimulatedCluster::start(3, 1).unwrap();
     played.lead(2);
     let writer = create(&played, options()).unwrap();
     assert_eq!(writer.watch().progress().address, played.addresses()[2]);
@@ -323,7 +323,7 @@ fn a_writer_goes_to_the_leader_if_it_may_choose() {
 
 #[test]
 fn appending_goes_on_at_the_end() {
-    let played = Played::start(1, 1).unwrap();
+    let played = SimulatedCluster::start(1, 1).unwrap();
     let mut writer = create(&played, options()).unwrap();
     writer.write_all(b"abc").unwrap();
     assert_eq!(writer.leave(), Ok(3));
@@ -349,7 +349,7 @@ fn appending_goes_on_at_the_end() {
 /// The response to the close is lost, and another writer has opened the stream meanwhile.
 #[test]
 fn a_stream_that_was_left_may_be_others_before_that_is_known() {
-    let played = Played::start(1, 1).unwrap();
+    let played = SimulatedCluster::start(1, 1).unwrap();
     played.play(&[Fault::CutOut(3), Fault::Refuse(Code::Fenced)]);
     let mut writer = create(&played, options()).unwrap();
     writer.write_all(b"abc").unwrap();
@@ -367,7 +367,7 @@ fn nobody_there_is_an_error_at_once_and_later_when_patience_ends() {
     let listed = Streams::new(&closed, options()).list();
     assert!(matches!(listed, Err(Error::Unreachable(_))));
 
-    let played = Played::start(2, 1).unwrap();
+    let played = SimulatedCluster::start(2, 1).unwrap();
     let hasty = Options { patience: Duration::from_millis(30), ..options() };
     let mut writer = create(&played, hasty).unwrap();
     played.set_down(0, true);
@@ -378,7 +378,7 @@ fn nobody_there_is_an_error_at_once_and_later_when_patience_ends() {
 
 #[test]
 fn a_reader_reads_from_anywhere_to_anywhere() {
-    let played = Played::start(1, 1).unwrap();
+    let played = SimulatedCluster::start(1, 1).unwrap();
     let data = bytes(600_000);
     played.put("s", &data, true);
     let mut reader = StreamReader::new(played.addresses(), "s", options());
@@ -410,7 +410,7 @@ fn a_reader_reads_from_anywhere_to_anywhere() {
 
 #[test]
 fn a_follower_goes_on_until_the_stream_is_closed_whatever_happens_to_its_nodes() {
-    let played = Played::start(2, 1).unwrap();
+    let played = SimulatedCluster::start(2, 1).unwrap();
     played.put("s", b"", false);
     let quick = Options { silence: Duration::from_millis(20), ..options() };
     played.play(&[Fault::Mute(4), Fault::CutOut(3), Fault::CutOut(5)]);
@@ -431,7 +431,7 @@ fn a_follower_goes_on_until_the_stream_is_closed_whatever_happens_to_its_nodes()
 
 #[test]
 fn a_reader_skips_nothing() {
-    let played = Played::start(2, 1).unwrap();
+    let played = SimulatedCluster::start(2, 1).unwrap();
     let data = bytes(600_000);
     played.put("s", &data, false);
     let reader = |from| StreamReader::new(played.addresses(), "s", options()).from(from);
@@ -470,7 +470,7 @@ fn a_reader_skips_nothing() {
 
 #[test]
 fn streams_are_looked_at_trimmed_and_removed_at_whatever_node_can() {
-    let played = Played::start(2, 1).unwrap();
+    let played = SimulatedCluster::start(2, 1).unwrap();
     let names: Vec<String> = (0..20).map(|number| format!("s{number:02}")).collect();
     for name in &names {
         played.put(name, b"abc", false);

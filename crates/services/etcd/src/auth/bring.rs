@@ -13,7 +13,7 @@ type Row = (Vec<u8>, Vec<u8>);
 
 /// Imported users, roles and their state.
 #[derive(Clone, Debug, Default)]
-pub struct Brought {
+pub struct ImportedAuth {
     /// Auth is enabled.
     pub enabled: bool,
     /// Revision of users and roles; every change increments it.
@@ -60,7 +60,7 @@ fn named(name: &str) -> Result<(), String> {
     }
 }
 
-impl Brought {
+impl ImportedAuth {
     /// Returns the rows of users and roles, in order, or the reason why this service cannot accept
     /// them. `secret` signs tokens; root may be given a new password.
     pub(crate) fn rows(

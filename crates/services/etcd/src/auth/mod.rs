@@ -22,7 +22,7 @@ use quorate::LoadError;
 
 pub(crate) use self::rows::is_place;
 pub use self::{
-    bring::{Brought, BroughtRole, BroughtUser},
+    bring::{BroughtRole, BroughtUser, ImportedAuth},
     by::By,
     messages::{
         AuthAsk, AuthChange, Credentials, NewPassword, NewUser, Ranges, auth_ask, auth_change,

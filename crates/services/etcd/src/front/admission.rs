@@ -6,9 +6,9 @@ use quorate::Role;
 use tonic::{Request, Status};
 
 use super::{
-    asking::{Asking, Freshness},
+    asking::{Freshness, ReplicaAccess},
     errors,
-    gate::{Asker, Client, Known, Presented},
+    gate::{AuthenticatedUser, Client, PresentedToken, Requester},
     jwt::{Jwt, Tokens},
     token::{Signed, Statement},
 };
@@ -17,20 +17,20 @@ use crate::{
     command::Query,
 };
 
-impl Asking {
+impl ReplicaAccess {
     /// [access-2] Returns the sender of a request, if it has this role among the cluster's own
     /// users.
-    pub(super) fn allow<T>(&self, request: &Request<T>, needed: Role) -> Result<Asker, Status> {
-        let asker = Asker::of(request);
+    pub(super) fn allow<T>(&self, request: &Request<T>, needed: Role) -> Result<Requester, Status> {
+        let asker = Requester::of(request);
         self.allow_again(&asker, needed)?;
         Ok(asker)
     }
 
     /// Repeats the check of `allow` during a stream.
-    pub(super) fn allow_again(&self, asker: &Asker, needed: Role) -> Result<(), Status> {
+    pub(super) fn allow_again(&self, asker: &Requester, needed: Role) -> Result<(), Status> {
         match asker {
-            Asker::Member => Ok(()),
-            Asker::Client(client) => self.allow_who(&client.who, needed),
+            Requester::Member => Ok(()),
+            Requester::Client(client) => self.allow_who(&client.who, needed),
         }
     }
 
@@ -66,8 +66,8 @@ impl Asking {
     }
 
     /// Returns the identity of a request's sender, as known to this node.
-    pub(super) async fn by(&self, asker: &Asker) -> Result<By, Status> {
-        let Asker::Client(client) = asker else {
+    pub(super) async fn by(&self, asker: &Requester) -> Result<By, Status> {
+        let Requester::Client(client) = asker else {
             return Ok(By::Member);
         };
         let mark = self.mark().await?;
@@ -84,29 +84,37 @@ impl Asking {
     }
 
     /// Returns the user identified by the client's token, if it has one.
-    async fn known(&self, client: &Client, mark: Mark) -> Result<Option<Known>, Status> {
-        match (&client.stays, &client.token) {
+    async fn known(
+        &self,
+        client: &Client,
+        mark: Mark,
+    ) -> Result<Option<AuthenticatedUser>, Status> {
+        match (&client.fixed_identity, &client.token) {
             (Some(known), _) => self.still(known, mark).await.map(Some),
-            (None, Presented::Text(token)) => self.session(token, mark).await.map(Some),
-            (None, Presented::Unreadable) => Err(errors::invalid_token()),
-            (None, Presented::Nothing) => Ok(None),
+            (None, PresentedToken::Text(token)) => self.session(token, mark).await.map(Some),
+            (None, PresentedToken::Unreadable) => Err(errors::invalid_token()),
+            (None, PresentedToken::Nothing) => Ok(None),
         }
     }
 
     /// Checks that a user's password and the period of auth are unchanged.
-    async fn still(&self, known: &Known, mark: Mark) -> Result<Known, Status> {
+    async fn still(
+        &self,
+        known: &AuthenticatedUser,
+        mark: Mark,
+    ) -> Result<AuthenticatedUser, Status> {
         if known.mark == mark {
             return Ok(known.clone());
         }
         let now = self.credentials(&known.name).await?;
         let is_same = now.enabled && now.epoch == known.epoch && now.since == known.since;
         match is_same {
-            true => Ok(Known::of(&known.name, &now)),
+            true => Ok(AuthenticatedUser::of(&known.name, &now)),
             false => Err(errors::invalid_token()),
         }
     }
 
-    async fn session(&self, token: &Arc<str>, mark: Mark) -> Result<Known, Status> {
+    async fn session(&self, token: &Arc<str>, mark: Mark) -> Result<AuthenticatedUser, Status> {
         match self.gate.recall(token, Instant::now()) {
             Some(known) if known.mark == mark => Ok(known),
             Some(known) => {
@@ -130,18 +138,22 @@ impl Asking {
     }
 
     /// Returns the user of a token in this service's own format.
-    async fn stated(&self, token: &str) -> Result<Known, Status> {
+    async fn stated(&self, token: &str) -> Result<AuthenticatedUser, Status> {
         let signed = Signed::parse(token).ok_or_else(errors::invalid_token)?;
         let name = &signed.statement.name;
         let now = self.credentials(name).await?;
         match signed.holds(&now, self.cluster()) {
-            true => Ok(Known::of(name, &now)),
+            true => Ok(AuthenticatedUser::of(name, &now)),
             false => Err(errors::invalid_token()),
         }
     }
 
     /// Returns the user of a JSON Web Token, and its expiry.
-    async fn claimed(&self, jwt: &Jwt, token: &str) -> Result<(Known, Option<Instant>), Status> {
+    async fn claimed(
+        &self,
+        jwt: &Jwt,
+        token: &str,
+    ) -> Result<(AuthenticatedUser, Option<Instant>), Status> {
         let claims = jwt.read(token).ok_or_else(errors::invalid_token)?;
         let mut now = self.credentials(&claims.username).await?;
         if now.revision < claims.revision {
@@ -152,23 +164,23 @@ impl Asking {
         if !claims.hold(&now) {
             return Err(errors::invalid_token());
         }
-        let known = Known::of(&claims.username, &now);
+        let known = AuthenticatedUser::of(&claims.username, &now);
         Ok((known, Instant::now().checked_add(claims.left())))
     }
 
     /// Fixes the identity of a stream's client for as long as the user and the password exist,
     /// because a stream may be idle for longer than a token is valid.
-    pub(super) async fn stay(&self, asker: &Asker) -> Result<Asker, Status> {
-        let Asker::Client(client) = asker else {
-            return Ok(Asker::Member);
+    pub(super) async fn stay(&self, asker: &Requester) -> Result<Requester, Status> {
+        let Requester::Client(client) = asker else {
+            return Ok(Requester::Member);
         };
         let mark = self.mark().await?;
         let stays = match mark.enabled {
             true => self.known(client, mark).await?,
             false => None,
         };
-        Ok(Asker::Client(Client {
-            stays: stays.or_else(|| client.stays.clone()),
+        Ok(Requester::Client(Client {
+            fixed_identity: stays.or_else(|| client.fixed_identity.clone()),
             ..client.clone()
         }))
     }

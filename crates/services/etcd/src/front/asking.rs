@@ -20,7 +20,7 @@ use tonic::Status;
 use super::{
     counters::Counters,
     errors,
-    gate::{Asker, Gate},
+    gate::{Requester, SessionCache},
     jwt::Tokens,
     memory::Memory,
     settings::Settings,
@@ -65,7 +65,7 @@ impl Freshness {
 
 /// State shared by all services.
 #[derive(Debug)]
-pub(super) struct Asking {
+pub(super) struct ReplicaAccess {
     local: Local,
     handle: Handle,
     cluster: u64,
@@ -76,7 +76,7 @@ pub(super) struct Asking {
     pub(super) memory: Memory,
     pub(super) counters: Arc<Counters>,
     /// Authentication of clients.
-    pub(super) gate: Gate,
+    pub(super) gate: SessionCache,
     pub(super) tokens: Tokens,
     /// Quota of the data in bytes, above which nothing may grow; 0: no quota.
     pub(super) quota_bytes: u64,
@@ -95,7 +95,7 @@ pub(super) fn term_of(status: &NodeStatus) -> u64 {
     (era << 32) | u64::from(status.ballot.round)
 }
 
-impl Asking {
+impl ReplicaAccess {
     pub(super) fn new(local: Local, handle: Handle, settings: &Settings, secure: bool) -> Self {
         let [.., low] = [settings.cluster >> 64, settings.cluster];
         #[expect(
@@ -111,7 +111,7 @@ impl Asking {
             secure,
             memory: Memory::new(settings.memory_bytes),
             counters: Arc::default(),
-            gate: Gate::new(),
+            gate: SessionCache::new(),
             tokens: settings.tokens.clone(),
             quota_bytes: settings.quota_bytes,
             bytes: AtomicU64::new(0),
@@ -171,7 +171,7 @@ impl Asking {
         alarm.set_action(AlarmAction::Activate);
         alarm.set_alarm(AlarmType::Nospace);
         let raised = self
-            .query::<AlarmResponse>(&Asker::Member, &Query::Alarms(alarm), Freshness::Local)
+            .query::<AlarmResponse>(&Requester::Member, &Query::Alarms(alarm), Freshness::Local)
             .await;
         let is_raised = raised.is_ok_and(|(raised, _)| {
             let mut members = raised.alarms.iter().map(|alarm| alarm.member_id);
@@ -184,7 +184,7 @@ impl Asking {
                 "the data reached the quota: raising the alarm NOSPACE"
             );
             let command = Command::Alarm(alarm);
-            let _: (AlarmResponse, _) = self.execute(&Asker::Member, &command).await?;
+            let _: (AlarmResponse, _) = self.execute(&Requester::Member, &command).await?;
         }
         Err(errors::refused(Refusal::NoSpace))
     }
@@ -244,19 +244,19 @@ impl Asking {
 
     /// Returns the revision and size of the state.
     pub(super) async fn figures(&self, freshness: Freshness) -> Result<Figures, Status> {
-        let (figures, _) = self.query(&Asker::Member, &Query::Figures, freshness).await?;
+        let (figures, _) = self.query(&Requester::Member, &Query::Figures, freshness).await?;
         Ok(figures)
     }
 
     /// Returns the alarms known to this member.
-    pub(super) async fn alarms(&self, asker: &Asker) -> Result<Vec<AlarmMember>, Status> {
+    pub(super) async fn alarms(&self, asker: &Requester) -> Result<Vec<AlarmMember>, Status> {
         let query = Query::Alarms(AlarmRequest::default());
         let (alarms, _): (AlarmResponse, _) = self.query(asker, &query, Freshness::Local).await?;
         Ok(alarms.alarms)
     }
 
     /// Runs a request to the node itself, which may take one turn of the node.
-    pub(super) async fn node_says<T: Send + 'static>(
+    pub(super) async fn ask_node<T: Send + 'static>(
         &self,
         question: impl FnOnce(&Handle) -> T + Send + 'static,
     ) -> Result<T, Status> {
@@ -267,7 +267,7 @@ impl Asking {
 
     /// Returns the status of the node.
     pub(super) async fn status(&self) -> Result<NodeStatus, Status> {
-        let status = self.node_says(Handle::status).await?;
+        let status = self.ask_node(Handle::status).await?;
         let status = status.map_err(|_| errors::stopped())?;
         self.term.store(term_of(&status), Ordering::Relaxed);
         self.see_leader(status.leader);
@@ -277,7 +277,7 @@ impl Asking {
 
 /// Retries a stream's request while the node is busy, because an error would end the stream. If the
 /// node stays busy, returns the error "unavailable", on which etcd's clients reconnect.
-pub(super) async fn patiently<T, F: Future<Output = Result<T, Status>>>(
+pub(super) async fn retry_while_busy<T, F: Future<Output = Result<T, Status>>>(
     mut ask: impl FnMut() -> F,
 ) -> Result<T, Status> {
     let begun = Instant::now();
@@ -297,7 +297,7 @@ pub(super) async fn patiently<T, F: Future<Output = Result<T, Status>>>(
 }
 
 /// Refreshes the term in responses periodically.
-pub(super) async fn follow_term(asking: Arc<Asking>) {
+pub(super) async fn follow_term(asking: Arc<ReplicaAccess>) {
     loop {
         if let Err(error) = asking.status().await {
             tracing::debug!(%error, "the node does not say what it is");

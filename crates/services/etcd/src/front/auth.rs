@@ -7,9 +7,9 @@ use quorate::Role;
 use tonic::{Request, Response, Status, async_trait};
 
 use super::{
-    asking::{Asking, Freshness},
+    asking::{Freshness, ReplicaAccess},
     errors,
-    gate::Asker,
+    gate::Requester,
     passwords::Passwords,
 };
 use crate::{
@@ -36,13 +36,17 @@ const CHECKS_MAX: u32 = 3;
 
 #[derive(Debug)]
 pub(super) struct Auth {
-    pub(super) asking: Arc<Asking>,
+    pub(super) asking: Arc<ReplicaAccess>,
     pub(super) passwords: Passwords,
 }
 
 impl Auth {
     /// Executes a change; returns the header of the response.
-    async fn change(&self, asker: &Asker, what: What) -> Result<Option<ResponseHeader>, Status> {
+    async fn change(
+        &self,
+        asker: &Requester,
+        what: What,
+    ) -> Result<Option<ResponseHeader>, Status> {
         let command = Command::Auth(AuthChange { what: Some(what) });
         let done = self.asking.execute::<AuthEnableResponse>(asker, &command).await;
         let (mut done, _) = done?;
@@ -52,7 +56,7 @@ impl Auth {
         Ok(done.header)
     }
 
-    async fn ask<M: Message + Default>(&self, asker: &Asker, what: Ask) -> Result<M, Status> {
+    async fn ask<M: Message + Default>(&self, asker: &Requester, what: Ask) -> Result<M, Status> {
         let query = Query::Auth(AuthAsk { what: Some(what) });
         let asked = self.asking.query(asker, &query, Freshness::Linearizable);
         asked.await.map(|(answer, _)| answer)
@@ -60,7 +64,7 @@ impl Auth {
 
     /// Requires the role root before a password is hashed, because hashing for other clients would
     /// be wasted work.
-    async fn needs_root(&self, asker: &Asker) -> Result<(), Status> {
+    async fn needs_root(&self, asker: &Requester) -> Result<(), Status> {
         self.asking.needs_root(asker).await
     }
 }

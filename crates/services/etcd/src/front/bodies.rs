@@ -12,7 +12,7 @@ use http_body::{Body, Frame, SizeHint};
 use tonic::codegen::http::HeaderMap;
 
 use super::{
-    counters::{Counters, UnderWay},
+    counters::{Counters, InFlightRequest},
     errors,
     memory::Share,
 };
@@ -75,7 +75,7 @@ where
 pub(super) struct Sending<B> {
     body: B,
     _share: Option<Arc<Share>>,
-    under_way: Option<UnderWay>,
+    under_way: Option<InFlightRequest>,
     counters: Arc<Counters>,
 }
 
@@ -83,7 +83,7 @@ impl<B> Sending<B> {
     pub(super) const fn new(
         body: B,
         share: Option<Arc<Share>>,
-        under_way: Option<UnderWay>,
+        under_way: Option<InFlightRequest>,
         counters: Arc<Counters>,
     ) -> Self {
         Self { body, _share: share, under_way, counters }

@@ -14,9 +14,9 @@ use tokio::time::{Instant, sleep};
 use tonic::{Request, Response, Status, async_trait};
 
 use super::{
-    asking::{Asking, Freshness},
+    asking::{Freshness, ReplicaAccess},
     errors,
-    gate::Asker,
+    gate::Requester,
 };
 use crate::proto::etcdserverpb::{
     Member, MemberAddRequest, MemberAddResponse, MemberListRequest, MemberListResponse,
@@ -30,7 +30,7 @@ const PLAN_WAIT: Duration = Duration::from_secs(10);
 const PLAN_PERIOD: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
-pub(super) struct Cluster(pub(super) Arc<Asking>);
+pub(super) struct Cluster(pub(super) Arc<ReplicaAccess>);
 
 fn bad_urls() -> Status {
     Status::invalid_argument("etcdserver: given member URLs are invalid")
@@ -88,7 +88,7 @@ fn asked(error: GroupError) -> Status {
 
 impl Cluster {
     async fn known(&self) -> Result<Members, Status> {
-        let members = self.0.node_says(quorate::Handle::members).await?;
+        let members = self.0.ask_node(quorate::Handle::members).await?;
         members.map_err(|_| errors::stopped())
     }
 
@@ -124,7 +124,7 @@ impl Cluster {
 
     /// Sends a request to the group and waits until its plan is complete.
     async fn group(&self, ask: Ask) -> Result<Answer, Status> {
-        let answer = self.0.node_says(move |handle| handle.group(ask, false)).await?;
+        let answer = self.0.ask_node(move |handle| handle.group(ask, false)).await?;
         let answer = answer.map_err(asked)?;
         if let Answer::Planned(Some(plan), _) = answer {
             self.ended(plan).await?;
@@ -160,7 +160,7 @@ impl Cluster {
     }
 
     /// [access-1] Requires all rights, for changes of membership.
-    async fn allow<T>(&self, request: &Request<T>) -> Result<Asker, Status> {
+    async fn allow<T>(&self, request: &Request<T>) -> Result<Requester, Status> {
         let asker = self.0.allow(request, Role::Admin)?;
         self.0.needs_root(&asker).await?;
         Ok(asker)

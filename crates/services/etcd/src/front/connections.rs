@@ -23,7 +23,7 @@ use tokio_rustls::{TlsAcceptor, rustls::ServerConfig};
 
 use super::{
     bodies::{Counting, Sending, code_of},
-    counters::{Counters, UnderWay},
+    counters::{Counters, InFlightRequest},
     gate::Caller,
     memory::{Memory, Share},
 };
@@ -161,7 +161,7 @@ impl Serving {
         let (memory, counters) = (self.memory.clone(), Arc::clone(&self.counters));
         let service = service_fn(move |request: Request<Incoming>| {
             let share = Arc::new(Mutex::new(Some(memory.share())));
-            let mut under_way = UnderWay::begin(&counters, request.uri().path());
+            let mut under_way = InFlightRequest::begin(&counters, request.uri().path());
             let counters = Arc::clone(&counters);
             let mut request = request.map(|body| {
                 let counting = Counting::new(body, Arc::clone(&share), Arc::clone(&counters));

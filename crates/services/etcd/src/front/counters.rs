@@ -133,16 +133,16 @@ impl Counters {
 
 /// Guard that adds one to a counter until it is dropped.
 #[derive(Debug)]
-pub(super) struct OneMore(Arc<Counters>, fn(&Counters) -> &AtomicI64);
+pub(super) struct CountGuard(Arc<Counters>, fn(&Counters) -> &AtomicI64);
 
-impl OneMore {
+impl CountGuard {
     pub(super) fn of(counters: &Arc<Counters>, what: fn(&Counters) -> &AtomicI64) -> Self {
         what(counters).fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(counters), what)
     }
 }
 
-impl Drop for OneMore {
+impl Drop for CountGuard {
     fn drop(&mut self) {
         (self.1)(&self.0).fetch_sub(1, Ordering::Relaxed);
     }
@@ -150,14 +150,14 @@ impl Drop for OneMore {
 
 /// A request in flight, counted as handled on drop.
 #[derive(Debug)]
-pub(super) struct UnderWay {
+pub(super) struct InFlightRequest {
     counters: Arc<Counters>,
     method: usize,
     /// Number of its gRPC code.
     pub(super) code: usize,
 }
 
-impl UnderWay {
+impl InFlightRequest {
     /// Counts the start of a request to this path; `None` if the method is unknown.
     pub(super) fn begin(counters: &Arc<Counters>, path: &str) -> Option<Self> {
         let (service, method) = path.strip_prefix('/')?.split_once('/')?;
@@ -169,7 +169,7 @@ impl UnderWay {
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for InFlightRequest {
     fn drop(&mut self) {
         let requests = self.counters.methods.get(self.method);
         // An unmapped code counts as an unknown error.

@@ -8,7 +8,7 @@ use tonic::{Request, Response, Status, async_trait};
 
 use super::{
     errors,
-    gate::Asker,
+    gate::Requester,
     memory::Share,
     queue::{Answers, Queued},
     turns::{Turns, delete_created, prefix_of, put_created, wait_for, wait_for_prefix},
@@ -147,7 +147,7 @@ impl ElectionService for Election {
 /// are skipped.
 async fn observe(
     turns: &Turns,
-    asker: &Asker,
+    asker: &Requester,
     name: &[u8],
     answers: &mpsc::Sender<Queued<LeaderResponse>>,
 ) -> Result<(), Status> {

@@ -31,7 +31,7 @@ pub(super) struct Caller {
 
 /// Sender of a request.
 #[derive(Clone, Debug)]
-pub(super) enum Asker {
+pub(super) enum Requester {
     /// This node itself.
     Member,
     /// A client.
@@ -45,14 +45,14 @@ pub(super) struct Client {
     pub(super) who: Who,
     /// Name in its certificate.
     pub(super) certified: Option<Arc<str>>,
-    pub(super) token: Presented,
+    pub(super) token: PresentedToken,
     /// Identity fixed at the start of a stream.
-    pub(super) stays: Option<Known>,
+    pub(super) fixed_identity: Option<AuthenticatedUser>,
 }
 
 /// Token as received.
 #[derive(Clone, Debug)]
-pub(super) enum Presented {
+pub(super) enum PresentedToken {
     Nothing,
     Text(Arc<str>),
     /// Not valid text.
@@ -61,7 +61,7 @@ pub(super) enum Presented {
 
 /// An authenticated user.
 #[derive(Clone, Debug)]
-pub(super) struct Known {
+pub(super) struct AuthenticatedUser {
     pub(super) name: Arc<str>,
     pub(super) since: u64,
     pub(super) epoch: u64,
@@ -71,7 +71,7 @@ pub(super) struct Known {
 
 #[derive(Debug)]
 struct Session {
-    known: Known,
+    known: AuthenticatedUser,
     last: Instant,
     /// Expiry, regardless of use.
     ends: Option<Instant>,
@@ -85,13 +85,13 @@ impl Session {
 
 /// Cache of authenticated sessions.
 #[derive(Debug)]
-pub(super) struct Gate {
+pub(super) struct SessionCache {
     /// State of auth on this node, once known.
     pub(super) mark: watch::Sender<Option<Mark>>,
     sessions: Mutex<HashMap<Arc<str>, Session>>,
 }
 
-impl Gate {
+impl SessionCache {
     pub(super) fn new() -> Self {
         Self { mark: watch::Sender::new(None), sessions: Mutex::default() }
     }
@@ -112,7 +112,7 @@ impl Gate {
         self.mark.subscribe()
     }
 
-    pub(super) fn recall(&self, token: &str, now: Instant) -> Option<Known> {
+    pub(super) fn recall(&self, token: &str, now: Instant) -> Option<AuthenticatedUser> {
         let sessions = self.sessions.lock();
         let mut sessions = sessions.unwrap_or_else(PoisonError::into_inner);
         let session = sessions.get_mut(token)?;
@@ -125,7 +125,7 @@ impl Gate {
     }
 
     /// Renews the session of a token whose user was checked again.
-    pub(super) fn renew(&self, token: &str, known: Known) {
+    pub(super) fn renew(&self, token: &str, known: AuthenticatedUser) {
         let sessions = self.sessions.lock();
         let mut sessions = sessions.unwrap_or_else(PoisonError::into_inner);
         if let Some(session) = sessions.get_mut(token) {
@@ -136,7 +136,7 @@ impl Gate {
     pub(super) fn remember(
         &self,
         token: &Arc<str>,
-        known: Known,
+        known: AuthenticatedUser,
         now: Instant,
         ends: Option<Instant>,
     ) {
@@ -163,7 +163,7 @@ impl Gate {
     }
 }
 
-impl Asker {
+impl Requester {
     /// Returns the sender of a request. etcd's clients send the token as `token`, or as
     /// `authorization` over HTTP.
     pub(super) fn of<T>(request: &Request<T>) -> Self {
@@ -172,15 +172,15 @@ impl Asker {
         let token = request.metadata().get("token");
         let token = token.or_else(|| request.metadata().get("authorization"));
         let token = match token.map(|token| token.to_str()) {
-            None => Presented::Nothing,
-            Some(Ok(text)) => Presented::Text(text.into()),
-            Some(Err(_)) => Presented::Unreadable,
+            None => PresentedToken::Nothing,
+            Some(Ok(text)) => PresentedToken::Text(text.into()),
+            Some(Err(_)) => PresentedToken::Unreadable,
         };
-        Self::Client(Client { who, certified, token, stays: None })
+        Self::Client(Client { who, certified, token, fixed_identity: None })
     }
 }
 
-impl Known {
+impl AuthenticatedUser {
     pub(super) fn of(name: &str, credentials: &Credentials) -> Self {
         Self {
             name: name.into(),
@@ -205,13 +205,13 @@ impl Credentials {
 mod tests {
     use super::*;
 
-    fn known() -> Known {
-        Known { name: "ann".into(), since: 1, epoch: 1, mark: Mark::default() }
+    fn known() -> AuthenticatedUser {
+        AuthenticatedUser { name: "ann".into(), since: 1, epoch: 1, mark: Mark::default() }
     }
 
     #[test]
     fn use_renews_a_token_where_it_is_known() {
-        let (gate, token) = (Gate::new(), Arc::from("a"));
+        let (gate, token) = (SessionCache::new(), Arc::from("a"));
         let mut now = Instant::now();
         gate.remember(&token, known(), now, None);
         for _ in 0..10 {
@@ -224,12 +224,12 @@ mod tests {
 
     #[test]
     fn what_ends_at_a_time_is_not_renewed_by_use() {
-        let gate = Gate::new();
+        let gate = SessionCache::new();
         let now = Instant::now();
         let ends = now + Duration::from_secs(20);
         gate.remember(&"a".into(), known(), now, Some(ends));
         assert!(gate.recall("a", now + Duration::from_secs(19)).is_some());
-        let later = Known { since: 2, ..known() };
+        let later = AuthenticatedUser { since: 2, ..known() };
         gate.renew("a", later);
         let there = gate.recall("a", now + Duration::from_secs(19));
         assert_eq!(there.map(|known| known.since), Some(2));
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn of_too_many_tokens_those_used_last_are_known() {
-        let gate = Gate::new();
+        let gate = SessionCache::new();
         let mut now = Instant::now();
         for at in 0..SESSIONS_MAX {
             now += Duration::from_millis(1);
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn what_is_told_late_changes_nothing() {
-        let gate = Gate::new();
+        let gate = SessionCache::new();
         let mark = |revision, enabled| Mark { revision, enabled };
         for (told, now) in [
             (mark(3, false), mark(3, false)),

@@ -26,7 +26,7 @@ use self::{
     json::{encode, frames},
     lines::{Frames, Lines},
 };
-use super::{asking::Asking, errors, gate::Caller, memory::Share};
+use super::{asking::ReplicaAccess, errors, gate::Caller, memory::Share};
 use crate::proto::DESCRIPTORS;
 
 /// Maximum size of a body: the largest request in Base64, with its envelope.
@@ -95,14 +95,14 @@ const ROUTES: [(&str, &str, &str); 55] = [
 /// Handler of one path.
 #[derive(Clone)]
 struct Gate {
-    asking: Arc<Asking>,
+    asking: Arc<ReplicaAccess>,
     /// The gRPC services.
     services: Router,
     method: MethodDescriptor,
 }
 
 /// Builds the router of the JSON gateway, which forwards each path to a method of `services`.
-pub(super) fn routes(asking: &Arc<Asking>, services: &Router) -> Router {
+pub(super) fn routes(asking: &Arc<ReplicaAccess>, services: &Router) -> Router {
     let pool = match DescriptorPool::decode(DESCRIPTORS) {
         Ok(pool) => pool,
         Err(error) => {

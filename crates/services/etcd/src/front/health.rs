@@ -9,7 +9,7 @@ use tokio::{
 use tonic::{Request, Response, Status, async_trait};
 
 use super::{
-    asking::Asking,
+    asking::ReplicaAccess,
     errors,
     queue::{Answers, Queued},
 };
@@ -38,14 +38,14 @@ const SERVICES: [&str; 10] = [
 ];
 
 #[derive(Debug)]
-pub(super) struct Health(pub(super) Arc<Asking>);
+pub(super) struct Health(pub(super) Arc<ReplicaAccess>);
 
 fn say(status: ServingStatus) -> HealthCheckResponse {
     HealthCheckResponse { status: status.into() }
 }
 
 /// Returns the status: the member serves while there is a leader.
-fn look(asking: &Asking) -> ServingStatus {
+fn look(asking: &ReplicaAccess) -> ServingStatus {
     match asking.has_leader() {
         true => ServingStatus::Serving,
         false => ServingStatus::NotServing,

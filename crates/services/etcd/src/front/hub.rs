@@ -12,8 +12,8 @@ use std::sync::{
 use tokio::sync::{broadcast, watch};
 
 use super::{
-    asking::{Asking, Freshness},
-    gate::Asker,
+    asking::{Freshness, ReplicaAccess},
+    gate::Requester,
     memory::{Memory, Share},
 };
 use crate::{
@@ -79,7 +79,7 @@ impl Hub {
     }
 
     /// Passes on events until the node stops.
-    pub(super) async fn run(&self, asking: &Asking, mut told: watch::Receiver<i64>) {
+    pub(super) async fn run(&self, asking: &ReplicaAccess, mut told: watch::Receiver<i64>) {
         let mut last = 0;
         while told.changed().await.is_ok() {
             let revision = *told.borrow_and_update();
@@ -101,13 +101,17 @@ impl Hub {
     }
 
     /// Passes on a batch of events after `last`; returns its last revision.
-    async fn pass_on(&self, asking: &Asking, last: i64, revision: i64) -> i64 {
+    async fn pass_on(&self, asking: &ReplicaAccess, last: i64, revision: i64) -> i64 {
         let has_prev = self.wants_prev.load(Ordering::Relaxed) > 0;
         let request =
             EventsRequest { from: last + 1, prev_kv: has_prev, ..EventsRequest::default() };
         let query = Query::Events(request);
-        let asked =
-            asking.query_within::<Events>(&Asker::Member, &self.memory, &query, Freshness::Local);
+        let asked = asking.query_within::<Events>(
+            &Requester::Member,
+            &self.memory,
+            &query,
+            Freshness::Local,
+        );
         let page = asked.await.ok().and_then(|(page, mut share)| {
             let has_room = share.grow(page.events.len() * EVENT_BYTES);
             has_room.then(|| (page, Arc::new(share)))

@@ -10,9 +10,9 @@ use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
 
 use super::{
-    asking::{Asking, Freshness, patiently},
+    asking::{Freshness, ReplicaAccess, retry_while_busy},
     errors,
-    gate::Asker,
+    gate::Requester,
 };
 use crate::{
     auth::{AuthAsk, Credentials, auth_ask},
@@ -28,7 +28,7 @@ const AUTH_TRIES: u32 = 5;
 
 /// Result of keeping a lease alive.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Kept {
+pub(super) struct KeepAliveResult {
     pub(super) id: i64,
     /// Time to live in seconds; 0 if there is no such lease.
     pub(super) ttl: i64,
@@ -39,10 +39,10 @@ pub(super) struct Kept {
 #[derive(Debug)]
 pub(super) struct Wanted {
     id: i64,
-    asker: Asker,
+    asker: Requester,
     /// Auth revision at which the client was allowed; 0 if auth is disabled.
     auth_revision: u64,
-    tell: oneshot::Sender<Result<Kept, Status>>,
+    tell: oneshot::Sender<Result<KeepAliveResult, Status>>,
 }
 
 /// Handle for sending requests to the batching task.
@@ -59,10 +59,10 @@ impl Keeper {
     /// Queues a request to keep a lease alive; the result arrives at the receiver.
     pub(super) async fn keep(
         &self,
-        asking: &Asking,
-        asker: &Asker,
+        asking: &ReplicaAccess,
+        asker: &Requester,
         id: i64,
-    ) -> Result<oneshot::Receiver<Result<Kept, Status>>, Status> {
+    ) -> Result<oneshot::Receiver<Result<KeepAliveResult, Status>>, Status> {
         let (tell, told) = oneshot::channel();
         let wanted = Wanted {
             id,
@@ -78,19 +78,19 @@ impl Keeper {
 
 /// Checks that a client may keep a lease alive, which requires write access to all keys of the
 /// lease. Returns the auth revision of the check; 0 if auth is disabled.
-async fn may_keep(asking: &Asking, asker: &Asker, id: i64) -> Result<u64, Status> {
+async fn may_keep(asking: &ReplicaAccess, asker: &Requester, id: i64) -> Result<u64, Status> {
     if asking.is_open().await? {
         return Ok(0);
     }
     let what = Some(auth_ask::What::Keep(id));
     let query = Query::Auth(AuthAsk { what });
     let ask = || asking.query::<Credentials>(asker, &query, Freshness::Local);
-    let (now, _) = patiently(ask).await?;
+    let (now, _) = retry_while_busy(ask).await?;
     Ok(if now.enabled { now.revision } else { 0 })
 }
 
 /// Executes the queued requests.
-pub(super) async fn run(asking: Arc<Asking>, mut asked: mpsc::Receiver<Wanted>) {
+pub(super) async fn run(asking: Arc<ReplicaAccess>, mut asked: mpsc::Receiver<Wanted>) {
     let mut all = Vec::new();
     while asked.recv_many(&mut all, IDS_MAX).await > 0 {
         let mut tries = 0;
@@ -105,7 +105,7 @@ pub(super) async fn run(asking: Arc<Asking>, mut asked: mpsc::Receiver<Wanted>) 
         };
         for (at, Wanted { id, tell, .. }) in all.drain(..).enumerate() {
             let kept = match &lasting {
-                Ok(lasting) => Ok(Kept {
+                Ok(lasting) => Ok(KeepAliveResult {
                     id,
                     ttl: lasting.ttls.get(at).copied().unwrap_or(0),
                     revision: lasting.revision,
@@ -119,7 +119,7 @@ pub(super) async fn run(asking: Arc<Asking>, mut asked: mpsc::Receiver<Wanted>) 
 }
 
 /// Keeps all of these leases alive with one command.
-async fn keep_all(asking: &Asking, all: &[Wanted]) -> Result<Lasting, Status> {
+async fn keep_all(asking: &ReplicaAccess, all: &[Wanted]) -> Result<Lasting, Status> {
     let kept = KeptAlive {
         ids: all.iter().map(|wanted| wanted.id).collect(),
         now_ms: 0,
@@ -130,11 +130,11 @@ async fn keep_all(asking: &Asking, all: &[Wanted]) -> Result<Lasting, Status> {
         let (kept, begun) = (kept.clone(), Instant::now());
         let make = move |now_ms| Command::KeepAlive(KeptAlive { now_ms, ..kept.clone() });
         async move {
-            let (lasting, _) = asking.execute_at::<Lasting>(&Asker::Member, make).await?;
+            let (lasting, _) = asking.execute_at::<Lasting>(&Requester::Member, make).await?;
             Ok::<_, Status>(lasting.left_after(begun.elapsed()))
         }
     };
-    patiently(ask).await
+    retry_while_busy(ask).await
 }
 
 impl Lasting {
@@ -151,7 +151,7 @@ impl Lasting {
 
 /// Repeats the checks after users or roles changed: requests that are no longer allowed get an
 /// error and are removed.
-async fn look_again(asking: &Asking, all: &mut Vec<Wanted>) {
+async fn look_again(asking: &ReplicaAccess, all: &mut Vec<Wanted>) {
     if asking.credentials("").await.is_err() {
         return;
     }

@@ -8,9 +8,9 @@ use tokio::time::sleep;
 use tonic::{Code, Request, Response, Status, async_trait};
 
 use super::{
-    asking::{Asking, Freshness},
+    asking::{Freshness, ReplicaAccess},
     errors,
-    gate::Asker,
+    gate::Requester,
     memory::Share,
 };
 use crate::{
@@ -31,7 +31,7 @@ const RESTARTS_MAX: u32 = 3;
 
 #[derive(Debug)]
 pub(super) struct Kv {
-    pub(super) asking: Arc<Asking>,
+    pub(super) asking: Arc<ReplicaAccess>,
 }
 
 impl Kv {
@@ -50,8 +50,8 @@ impl Kv {
 /// Reads a range page by page, so that a large one does not delay urgent work of the node. The
 /// memory of the pages read is counted.
 pub(super) async fn read(
-    asking: &Asking,
-    asker: &Asker,
+    asking: &ReplicaAccess,
+    asker: &Requester,
     request: RangeRequest,
 ) -> Result<(RangeResponse, Share), Status> {
     let freshness = Freshness::of(request.serializable);

@@ -7,10 +7,10 @@ use tokio::sync::{mpsc, oneshot};
 use tonic::{Code, Request, Response, Status, Streaming, async_trait};
 
 use super::{
-    asking::{Asking, Freshness},
+    asking::{Freshness, ReplicaAccess},
     errors,
-    gate::Asker,
-    keeping::{Keeper, Kept},
+    gate::Requester,
+    keeping::{KeepAliveResult, Keeper},
     queue::{Answers, Queued},
 };
 use crate::{
@@ -34,7 +34,7 @@ const LEASE_BYTES: usize = 32;
 
 #[derive(Debug)]
 pub(super) struct Lease {
-    pub(super) asking: Arc<Asking>,
+    pub(super) asking: Arc<ReplicaAccess>,
     pub(super) keeper: Keeper,
 }
 
@@ -91,7 +91,7 @@ impl LeaseService for Lease {
         &self,
         request: Request<Streaming<LeaseKeepAliveRequest>>,
     ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
-        let asker = self.asking.stay(&Asker::of(&request)).await?;
+        let asker = self.asking.stay(&Requester::of(&request)).await?;
         let share = self.asking.memory.take(STREAM_BYTES);
         let share = share.ok_or_else(errors::too_many)?;
         let (answers, receiver) = mpsc::channel(ANSWERS_MAX);
@@ -148,13 +148,13 @@ impl LeaseService for Lease {
 }
 
 /// Receiver of a pending response.
-type Coming = oneshot::Receiver<Result<Kept, Status>>;
+type Coming = oneshot::Receiver<Result<KeepAliveResult, Status>>;
 
 /// Keeps leases alive as the client requests it.
 async fn keep_all(
-    asking: Arc<Asking>,
+    asking: Arc<ReplicaAccess>,
     keeper: Keeper,
-    asker: Asker,
+    asker: Requester,
     mut requests: Streaming<LeaseKeepAliveRequest>,
     line: mpsc::Sender<Result<Coming, Status>>,
 ) {
@@ -176,9 +176,9 @@ async fn keep_all(
 }
 
 async fn keep_one(
-    asking: &Asking,
+    asking: &ReplicaAccess,
     keeper: &Keeper,
-    asker: &Asker,
+    asker: &Requester,
     id: i64,
 ) -> Result<Coming, Status> {
     asking.allow_again(asker, Role::Writer)?;
@@ -187,7 +187,7 @@ async fn keep_one(
 
 /// Sends responses in the order of the requests, until one fails.
 async fn answer_in_order(
-    asking: &Asking,
+    asking: &ReplicaAccess,
     mut waiting: mpsc::Receiver<Result<Coming, Status>>,
     answers: mpsc::Sender<Queued<LeaseKeepAliveResponse>>,
 ) {
@@ -201,7 +201,7 @@ async fn answer_in_order(
             Some(Err(status)) => Err(status),
             Some(Ok(coming)) => coming.await.unwrap_or_else(|_| Err(errors::stopped())),
         };
-        let answer = kept.map(|Kept { id, ttl, revision }| LeaseKeepAliveResponse {
+        let answer = kept.map(|KeepAliveResult { id, ttl, revision }| LeaseKeepAliveResponse {
             header: asking.header(revision),
             id,
             ttl,

@@ -6,9 +6,9 @@ use quorate::{NodeId, Role};
 use tonic::{Code, Request, Response, Status, async_trait};
 
 use super::{
-    asking::{Asking, Freshness, term_of},
+    asking::{Freshness, ReplicaAccess, term_of},
     errors,
-    gate::Asker,
+    gate::Requester,
     queue::Answers,
     settings::VERSION,
     snapshot,
@@ -28,7 +28,7 @@ use crate::{
 const RESTARTS_MAX: u32 = 3;
 
 #[derive(Debug)]
-pub(super) struct Maintenance(pub(super) Arc<Asking>);
+pub(super) struct Maintenance(pub(super) Arc<ReplicaAccess>);
 
 fn size(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
@@ -43,7 +43,7 @@ const fn fold(hash: u64) -> u32 {
 
 impl Maintenance {
     /// Computes a hash on this node; returns its last page.
-    async fn hash_at(&self, asker: &Asker, at: i64) -> Result<HashPage, Status> {
+    async fn hash_at(&self, asker: &Requester, at: i64) -> Result<HashPage, Status> {
         let first = HashRequestPage { at, ..HashRequestPage::default() };
         let (mut request, mut restarts) = (first.clone(), 0);
         loop {
@@ -201,7 +201,7 @@ impl MaintenanceService for Maintenance {
             return Err(errors::not_leader());
         }
         let to = NodeId(target);
-        let moved = self.0.node_says(move |handle| handle.transfer(Some(to)));
+        let moved = self.0.ask_node(move |handle| handle.transfer(Some(to)));
         moved.await?.map_err(|_| bad())?;
         // As in etcd, the response has no header.
         Ok(Response::new(MoveLeaderResponse::default()))

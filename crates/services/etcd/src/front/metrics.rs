@@ -20,7 +20,7 @@ use quorate::Status as NodeStatus;
 use tokio::time::timeout;
 
 use super::{
-    asking::{Asking, Freshness, term_of},
+    asking::{Freshness, ReplicaAccess, term_of},
     counters::{CODES, METHODS},
     settings::VERSION,
 };
@@ -29,7 +29,7 @@ use super::{
 const WAIT: Duration = Duration::from_secs(5);
 
 /// Returns the page.
-pub(super) async fn page(asking: Arc<Asking>) -> Response {
+pub(super) async fn page(asking: Arc<ReplicaAccess>) -> Response {
     let asked = async {
         let status = asking.status().await?;
         let figures = asking.figures(Freshness::Local).await?;

@@ -56,7 +56,7 @@ use tokio::sync::Notify;
 use tonic::service::Routes;
 
 use self::{
-    asking::Asking, connections::Limits, hub::Hub, keeping::Keeper, passwords::Passwords,
+    asking::ReplicaAccess, connections::Limits, hub::Hub, keeping::Keeper, passwords::Passwords,
     turns::Turns,
 };
 pub use self::{
@@ -139,7 +139,7 @@ impl Door {
     /// Starts to serve clients with this replica.
     pub fn serve(self, local: Local, handle: Handle, settings: Settings) -> io::Result<Server> {
         let secure = self.protection.trust().is_some();
-        let asking = Arc::new(Asking::new(local, handle, &settings, secure));
+        let asking = Arc::new(ReplicaAccess::new(local, handle, &settings, secure));
         let stop = Arc::new(Notify::new());
         let stopped = Arc::clone(&stop);
         let threads = thread::available_parallelism().map_or(1, usize::from);
@@ -218,7 +218,7 @@ fn reflection(services: Routes) -> Routes {
     }
 }
 
-fn router(asking: &Arc<Asking>, hub: &Arc<Hub>, keeper: Keeper) -> axum::Router {
+fn router(asking: &Arc<ReplicaAccess>, hub: &Arc<Hub>, keeper: Keeper) -> axum::Router {
     let kv = KvServer::new(kv::Kv { asking: Arc::clone(asking) });
     let kv = kv.max_decoding_message_size(MESSAGE_BYTES_MAX).max_encoding_message_size(usize::MAX);
     let cluster = ClusterServer::new(cluster::Cluster(Arc::clone(asking)))

@@ -12,8 +12,8 @@ use axum::{
 use tokio::time::timeout;
 
 use super::{
-    asking::{Asking, Freshness},
-    gate::Asker,
+    asking::{Freshness, ReplicaAccess},
+    gate::Requester,
     metrics,
     settings::VERSION,
 };
@@ -22,7 +22,7 @@ use crate::proto::etcdserverpb::{AlarmMember, AlarmType};
 /// Timeout of a health check.
 const CHECK_WAIT: Duration = Duration::from_secs(5);
 
-pub(super) fn routes(asking: Arc<Asking>) -> Router {
+pub(super) fn routes(asking: Arc<ReplicaAccess>) -> Router {
     Router::new()
         .route("/version", get(version))
         .route("/health", get(health))
@@ -43,7 +43,7 @@ async fn version() -> Response {
 }
 
 /// Returns whether a read succeeds; with `?serializable=true`, a read of this member's local state.
-async fn is_well(asking: &Asking, query: Option<&str>) -> bool {
+async fn is_well(asking: &ReplicaAccess, query: Option<&str>) -> bool {
     let mut words = query.unwrap_or_default().split('&');
     let freshness = Freshness::of(words.any(|word| word == "serializable=true"));
     let asked = timeout(CHECK_WAIT, asking.figures(freshness)).await;
@@ -51,17 +51,17 @@ async fn is_well(asking: &Asking, query: Option<&str>) -> bool {
 }
 
 /// Returns the first alarm that `?exclude=KIND` does not exclude.
-async fn alarm(asking: &Asking, query: Option<&str>) -> Option<AlarmType> {
+async fn alarm(asking: &ReplicaAccess, query: Option<&str>) -> Option<AlarmType> {
     let excluded = |kind: &AlarmType| {
         let mut words = query.unwrap_or_default().split('&');
         words.any(|word| word.strip_prefix("exclude=") == Some(kind.as_str_name()))
     };
-    let alarms = asking.alarms(&Asker::Member).await.unwrap_or_default();
+    let alarms = asking.alarms(&Requester::Member).await.unwrap_or_default();
     let mut kinds = alarms.iter().map(AlarmMember::alarm);
     kinds.find(|kind| !excluded(kind))
 }
 
-async fn health(State(asking): State<Arc<Asking>>, RawQuery(query): RawQuery) -> Response {
+async fn health(State(asking): State<Arc<ReplicaAccess>>, RawQuery(query): RawQuery) -> Response {
     let query = query.as_deref();
     let reason = match alarm(&asking, query).await {
         Some(kind) => format!("ALARM {}", kind.as_str_name()),
@@ -75,7 +75,7 @@ async fn health(State(asking): State<Arc<Asking>>, RawQuery(query): RawQuery) ->
     json(StatusCode::SERVICE_UNAVAILABLE, body)
 }
 
-async fn ready(State(asking): State<Arc<Asking>>) -> Response {
+async fn ready(State(asking): State<Arc<ReplicaAccess>>) -> Response {
     match is_well(&asking, None).await {
         true => "ok\n".into_response(),
         false => (StatusCode::SERVICE_UNAVAILABLE, "a read is not answered\n").into_response(),

@@ -79,7 +79,7 @@ impl Passwords {
     pub(super) async fn fits(&self, hash: String, password: String) -> Result<bool, Status> {
         self.work(move || {
             let (hash, is_somebody) = match &*hash {
-                "" => (password::NOBODYS, false),
+                "" => (password::UNMATCHABLE_HASH, false),
                 hash => (hash, true),
             };
             password::fits(hash, password.as_bytes()) && is_somebody

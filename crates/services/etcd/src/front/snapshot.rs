@@ -14,7 +14,7 @@ use tokio::{runtime::Handle, sync::mpsc, time::timeout};
 use tonic::Status;
 
 use super::{
-    asking::{Asking, Freshness},
+    asking::{Freshness, ReplicaAccess},
     errors,
     memory::Memory,
     queue::{Answers, Queued},
@@ -43,7 +43,7 @@ fn padding(bytes: u64) -> Vec<u8> {
 
 /// Reader of the snapshot, on a thread of its own.
 struct Reader {
-    asking: Arc<Asking>,
+    asking: Arc<ReplicaAccess>,
     revision: i64,
     memory: Memory,
     hash: Sha256,
@@ -81,7 +81,9 @@ impl Reader {
 }
 
 /// Starts a snapshot of everything acknowledged so far.
-pub(super) async fn stream(asking: &Arc<Asking>) -> Result<Answers<SnapshotResponse>, Status> {
+pub(super) async fn stream(
+    asking: &Arc<ReplicaAccess>,
+) -> Result<Answers<SnapshotResponse>, Status> {
     let figures = asking.figures(Freshness::Linearizable).await?;
     let at: Slot = asking.status().await?.applied_to;
     let (pieces, receiver) = mpsc::channel(PIECES_MAX + 1);

@@ -12,9 +12,9 @@ use tokio::{
 use tonic::{Code, Status};
 
 use super::{
-    asking::Asking,
+    asking::ReplicaAccess,
     errors,
-    gate::Asker,
+    gate::Requester,
     hub::{Batch, Hub},
     kv,
     memory::Share,
@@ -42,14 +42,14 @@ const PLACE_BYTES: usize = 8 << 10;
 /// Queues, and waiting for a turn.
 #[derive(Clone, Debug)]
 pub(super) struct Turns {
-    pub(super) asking: Arc<Asking>,
+    pub(super) asking: Arc<ReplicaAccess>,
     pub(super) hub: Arc<Hub>,
 }
 
 /// A place in a queue, given up when its client no longer waits.
 #[derive(Debug)]
-pub(super) struct Place {
-    asking: Arc<Asking>,
+pub(super) struct QueuePlace {
+    asking: Arc<ReplicaAccess>,
     pub(super) key: Bytes,
     pub(super) created: i64,
     pub(super) lease: i64,
@@ -61,7 +61,7 @@ pub(super) struct Place {
     _share: Share,
 }
 
-impl Drop for Place {
+impl Drop for QueuePlace {
     fn drop(&mut self) {
         if !self.gives_up {
             return;
@@ -70,7 +70,7 @@ impl Drop for Place {
         if let Ok(runtime) = Handle::try_current() {
             // If this fails, the lease ends the place.
             runtime.spawn(async move {
-                drop(delete_created(&asking, &Asker::Member, key, created).await)
+                drop(delete_created(&asking, &Requester::Member, key, created).await)
             });
         }
     }
@@ -108,8 +108,8 @@ fn prefix_end(prefix: &[u8]) -> Bytes {
 }
 
 async fn transact(
-    asking: &Asking,
-    asker: &Asker,
+    asking: &ReplicaAccess,
+    asker: &Requester,
     txn: TxnRequest,
 ) -> Result<(TxnResponse, i64), Status> {
     let (answer, _): (TxnResponse, _) = asking.execute(asker, &Command::Txn(txn)).await?;
@@ -119,8 +119,8 @@ async fn transact(
 
 /// Puts a value if the key is still the one created at `created`; returns the revision if so.
 pub(super) async fn put_created(
-    asking: &Asking,
-    asker: &Asker,
+    asking: &ReplicaAccess,
+    asker: &Requester,
     put: PutRequest,
     created: i64,
 ) -> Result<Option<i64>, Status> {
@@ -135,8 +135,8 @@ pub(super) async fn put_created(
 
 /// Deletes the key if it is still the one created at `created`. Returns the current revision.
 pub(super) async fn delete_created(
-    asking: &Asking,
-    asker: &Asker,
+    asking: &ReplicaAccess,
+    asker: &Requester,
     key: Bytes,
     created: i64,
 ) -> Result<i64, Status> {
@@ -154,11 +154,11 @@ impl Turns {
     /// Enters the queue of this prefix, with a lease.
     pub(super) async fn enter(
         &self,
-        asker: &Asker,
+        asker: &Requester,
         prefix: &[u8],
         lease: i64,
         value: Bytes,
-    ) -> Result<Place, Status> {
+    ) -> Result<QueuePlace, Status> {
         let share = self.hub.memory.take(PLACE_BYTES);
         let share = share.ok_or_else(errors::too_many)?;
         let lease = match lease {
@@ -179,7 +179,7 @@ impl Turns {
             Some(Response::ResponseRange(found)) => found.kvs.into_iter().next(),
             _ => None,
         };
-        Ok(Place {
+        Ok(QueuePlace {
             asking: Arc::clone(&self.asking),
             key,
             created: before.as_ref().map_or(revision, |before| before.create_revision),
@@ -191,7 +191,7 @@ impl Turns {
         })
     }
 
-    async fn grant(&self, asker: &Asker) -> Result<i64, Status> {
+    async fn grant(&self, asker: &Requester) -> Result<i64, Status> {
         loop {
             let id = super::lease::some_id()?;
             let ttl = LEASE_TTL;
@@ -207,8 +207,8 @@ impl Turns {
     /// itself is gone.
     pub(super) async fn wait(
         &self,
-        asker: &Asker,
-        place: &mut Place,
+        asker: &Requester,
+        place: &mut QueuePlace,
         prefix: &[u8],
     ) -> Result<Option<i64>, Status> {
         // Subscribed before reading, so that later changes are noticed.
@@ -245,7 +245,7 @@ impl Turns {
     /// Returns the first place in the queue, as known to this node, and the revision.
     pub(super) async fn first(
         &self,
-        asker: &Asker,
+        asker: &Requester,
         prefix: &[u8],
     ) -> Result<(Option<KeyValue>, i64), Status> {
         let request = RangeRequest { keys_only: false, ..first_of(prefix) };
@@ -255,7 +255,7 @@ impl Turns {
     /// Returns the same as `first` by a linearizable read.
     pub(super) async fn first_now(
         &self,
-        asker: &Asker,
+        asker: &Requester,
         prefix: &[u8],
     ) -> Result<(Option<KeyValue>, i64), Status> {
         let request = RangeRequest { keys_only: false, serializable: false, ..first_of(prefix) };
@@ -264,11 +264,11 @@ impl Turns {
 
     async fn find(
         &self,
-        asker: &Asker,
+        asker: &Requester,
         request: RangeRequest,
     ) -> Result<(Option<KeyValue>, i64), Status> {
         let ask = || kv::read(&self.asking, asker, request.clone());
-        let (found, _) = super::asking::patiently(ask).await?;
+        let (found, _) = super::asking::retry_while_busy(ask).await?;
         let revision = found.header.as_ref().map_or(0, |header| header.revision);
         Ok((found.kvs.into_iter().next(), revision))
     }

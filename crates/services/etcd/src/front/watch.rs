@@ -21,10 +21,10 @@ use tonic::{Code, Request, Response, Status, Streaming, async_trait};
 
 use self::watcher::{ByKey, Watcher, Watchers};
 use super::{
-    asking::{Asking, Freshness, patiently},
-    counters::OneMore,
+    asking::{Freshness, ReplicaAccess, retry_while_busy},
+    counters::CountGuard,
     errors,
-    gate::Asker,
+    gate::Requester,
     hub::{Batch, EVENT_BYTES, Hub},
     memory::Share,
     queue::{Answers, Queued},
@@ -60,7 +60,7 @@ const NO_WATCHER: i64 = -1;
 
 #[derive(Debug)]
 pub(super) struct Watch {
-    pub(super) asking: Arc<Asking>,
+    pub(super) asking: Arc<ReplicaAccess>,
     pub(super) hub: Arc<Hub>,
 }
 
@@ -72,7 +72,7 @@ impl WatchService for Watch {
         &self,
         request: Request<Streaming<WatchRequest>>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        let asker = Asker::of(&request);
+        let asker = Requester::of(&request);
         // Subscribed before any watcher is admitted.
         let changes = self.asking.gate.changes();
         let insists = request.metadata().get("hasleader");
@@ -85,13 +85,13 @@ impl WatchService for Watch {
             asking: Arc::clone(&self.asking),
             hub: Arc::clone(&self.hub),
             asker,
-            insists,
+            requires_leader: insists,
             answers,
             watchers: Watchers::default(),
             seen: 0,
             owes_progress: false,
             _share: share,
-            _counted: OneMore::of(&self.asking.counters, |counters| &counters.watch_streams),
+            _counted: CountGuard::of(&self.asking.counters, |counters| &counters.watch_streams),
         };
         tokio::spawn(stream.run(request.into_inner(), batches, changes));
         Ok(Response::new(Answers(receiver)))
@@ -100,11 +100,11 @@ impl WatchService for Watch {
 
 /// Server side of a stream.
 struct WatchStream {
-    asking: Arc<Asking>,
+    asking: Arc<ReplicaAccess>,
     hub: Arc<Hub>,
-    asker: Asker,
+    asker: Requester,
     /// The client requires a leader, and wants an error if there is none.
-    insists: bool,
+    requires_leader: bool,
     answers: mpsc::Sender<Queued<WatchResponse>>,
     watchers: Watchers,
     /// Revision up to which caught-up watchers have been sent everything.
@@ -112,7 +112,7 @@ struct WatchStream {
     /// The client requested a progress notification.
     owes_progress: bool,
     _share: Share,
-    _counted: OneMore,
+    _counted: CountGuard,
 }
 
 /// Notifications about changes of users or roles.
@@ -164,7 +164,7 @@ impl WatchStream {
                 },
                 batch = batches.recv() => self.batch(batch).await?,
                 _ = progress.tick() => self.tell_quiet().await?,
-                _ = leader.tick(), if self.insists => self.look_for_leader()?,
+                _ = leader.tick(), if self.requires_leader => self.look_for_leader()?,
                 all = answers.reserve_many(ANSWERS_MAX), if lags => {
                     drop(all);
                     self.catch_up().await?;
@@ -225,7 +225,7 @@ impl WatchStream {
 
     /// Returns the revision and size of the state; retries while the node is busy.
     async fn figures(&self) -> Result<Figures, Status> {
-        patiently(|| self.asking.figures(Freshness::Local)).await
+        retry_while_busy(|| self.asking.figures(Freshness::Local)).await
     }
 
     async fn request(&mut self, request: WatchRequest) -> Result<(), Ends> {
@@ -287,7 +287,7 @@ impl WatchStream {
             start => start,
         };
         let prev = request.prev_kv.then(|| self.hub.want_prev());
-        let counted = OneMore::of(&self.asking.counters, |counters| &counters.watchers);
+        let counted = CountGuard::of(&self.asking.counters, |counters| &counters.watchers);
         let added = match Watcher::new(&request, next, prev, (share, counted)) {
             Ok(watcher) => self.watchers.add(request.watch_id, watcher),
             Err(why) => Err(why),
@@ -325,9 +325,9 @@ impl WatchStream {
         if batch.from <= self.seen + 1 && !is_slow {
             let events = ByKey::new(&batch.events);
             // One watcher at a time, so that the events of many are never in memory together.
-            for id in self.watchers.concerned(&batch, &events, self.seen) {
+            for id in self.watchers.watchers_to_notify(&batch, &events, self.seen) {
                 let told = self.watchers.told(id, &events);
-                self.tell(id, told, batch.to, batch.share.as_ref()).await?;
+                self.send_events(id, told, batch.to, batch.share.as_ref()).await?;
             }
             self.watchers.pass(&batch, self.seen);
         }
@@ -349,9 +349,10 @@ impl WatchStream {
         };
         let query = Query::Events(request);
         let memory = &self.hub.memory;
-        let ask =
-            || self.asking.query_within::<Events>(&Asker::Member, memory, &query, Freshness::Local);
-        let (page, share) = match patiently(ask).await {
+        let ask = || {
+            self.asking.query_within::<Events>(&Requester::Member, memory, &query, Freshness::Local)
+        };
+        let (page, share) = match retry_while_busy(ask).await {
             Ok(page) => page,
             Err(status) if status.code() == Code::OutOfRange => return self.end_compacted().await,
             Err(status) => return Err(status.into()),
@@ -363,7 +364,7 @@ impl WatchStream {
         let (events, share) = (ByKey::new(&page.events), Arc::new(share));
         for id in behind.ids {
             let told = self.watchers.told(id, &events);
-            self.tell(id, told, page.next - 1, Some(&share)).await?;
+            self.send_events(id, told, page.next - 1, Some(&share)).await?;
             self.watchers.advance(id, page.next);
         }
         Ok(())
@@ -388,7 +389,7 @@ impl WatchStream {
 
     /// Sends events to a watcher. Events of one revision are sent together, or in fragments if the
     /// client accepts those.
-    async fn tell(
+    async fn send_events(
         &mut self,
         id: i64,
         events: Vec<Event>,

@@ -10,7 +10,7 @@ use super::{
     bolt::{Bucket, Each, Element, Source, Trees},
 };
 use crate::{
-    auth::{Brought, BroughtRole, BroughtUser},
+    auth::{BroughtRole, BroughtUser, ImportedAuth},
     mvcc::{KEY_BYTES_MAX, Record, Revision},
     proto::{authpb::Permission, mvccpb::KeyValue},
 };
@@ -91,7 +91,7 @@ pub struct Contents<'s> {
     by_key: Vec<usize>,
     /// Leases with their granted times in seconds, ordered by id.
     leases: Vec<(i64, i64)>,
-    auth: Brought,
+    auth: ImportedAuth,
     scheduled: i64,
     finished: i64,
 }
@@ -140,7 +140,7 @@ impl<'s> Contents<'s> {
             changes: Vec::new(),
             by_key: Vec::new(),
             leases: Vec::new(),
-            auth: Brought::default(),
+            auth: ImportedAuth::default(),
             scheduled: -1,
             finished: -1,
         };
@@ -319,7 +319,7 @@ impl<'s> Contents<'s> {
     }
 
     /// Returns users, roles and the state of auth.
-    pub const fn auth(&self) -> &Brought {
+    pub const fn auth(&self) -> &ImportedAuth {
         &self.auth
     }
 

@@ -15,7 +15,7 @@ use super::{
         Lease, attached, attached_end, deadline, deadlines, deadlines_end, lease, leases_end,
         parse_attached, parse_deadline, parse_lease,
     },
-    write::Writing,
+    write::Transaction,
 };
 use crate::refusal::Refusal;
 
@@ -187,7 +187,7 @@ impl Mvcc {
         self.store.remove(&lease(id));
         self.store.remove(&deadline(old.deadline, id));
         self.count_leases(|leases| leases.saturating_sub(1));
-        let mut writing = Writing::alone(self);
+        let mut writing = Transaction::alone(self);
         let mut from = Vec::new();
         loop {
             // Only some keys are copied at a time.

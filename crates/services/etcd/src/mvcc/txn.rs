@@ -4,7 +4,7 @@
 use super::{
     base::Mvcc,
     budget::Budget,
-    write::{Writing, header},
+    write::{Transaction, header},
 };
 use crate::{
     proto::etcdserverpb::{
@@ -73,7 +73,7 @@ impl Mvcc {
     pub fn txn(&mut self, txn: &TxnRequest, mut budget: Budget) -> Result<TxnResponse, Refusal> {
         let path = self.path(txn, &mut budget)?;
         self.check(txn, &path)?;
-        let mut writing = Writing::new(self);
+        let mut writing = Transaction::new(self);
         match writing.execute(txn, &path, &mut budget) {
             Ok(mut answer) => {
                 answer.header = header(writing.finish());
@@ -121,7 +121,7 @@ impl Mvcc {
     }
 }
 
-impl Writing<'_> {
+impl Transaction<'_> {
     fn execute(
         &mut self,
         txn: &TxnRequest,

@@ -29,7 +29,7 @@ pub(super) fn header(revision: i64) -> Option<ResponseHeader> {
 }
 
 /// A transaction that may change something. It takes effect when it is finished.
-pub(super) struct Writing<'m> {
+pub(super) struct Transaction<'m> {
     pub(super) mvcc: &'m mut Mvcc,
     /// Number of changes made.
     changes: u64,
@@ -38,7 +38,7 @@ pub(super) struct Writing<'m> {
     undo: Option<Vec<(Vec<u8>, Option<Bytes>)>>,
 }
 
-impl<'m> Writing<'m> {
+impl<'m> Transaction<'m> {
     /// Starts a transaction that can be undone.
     pub(super) const fn new(mvcc: &'m mut Mvcc) -> Self {
         Self { mvcc, changes: 0, undo: Some(Vec::new()) }
@@ -271,7 +271,7 @@ impl Mvcc {
         mut budget: Budget,
     ) -> Result<PutResponse, Refusal> {
         self.check_put(request)?;
-        let mut writing = Writing::alone(self);
+        let mut writing = Transaction::alone(self);
         let done = writing.put(request, &mut budget)?;
         writing.finish();
         Ok(done)
@@ -283,7 +283,7 @@ impl Mvcc {
         request: &DeleteRangeRequest,
         mut budget: Budget,
     ) -> Result<DeleteRangeResponse, Refusal> {
-        let mut writing = Writing::alone(self);
+        let mut writing = Transaction::alone(self);
         let done = writing.delete(request, &mut budget)?;
         writing.finish();
         Ok(done)

@@ -2,9 +2,9 @@
 //! executes them at the same position and notifies its own subscribers ([`crate::front`]).
 
 use crate::{
-    command::{Doc, Listening, Local, Refusal, Request, Spec},
+    command::{Doc, Local, Refusal, Request, Spec, SubscriptionKind},
     commands::family::{Family, Operation},
-    commands::state::{Writing, notice},
+    commands::state::{WriteContext, notice},
     encode::{Decoder, Encoder, Fault},
     op::Op,
     resp::reply::Reply,
@@ -49,7 +49,7 @@ const COMMANDS: &[Spec] = &[
     Spec::local(
         "subscribe",
         -2,
-        Local::Subscribe(Listening::Channel),
+        Local::Subscribe(SubscriptionKind::Channel),
         Doc::new(
             "pubsub",
             "2.0.0",
@@ -60,7 +60,7 @@ const COMMANDS: &[Spec] = &[
     Spec::local(
         "unsubscribe",
         -1,
-        Local::Unsubscribe(Listening::Channel),
+        Local::Unsubscribe(SubscriptionKind::Channel),
         Doc::new(
             "pubsub",
             "2.0.0",
@@ -71,7 +71,7 @@ const COMMANDS: &[Spec] = &[
     Spec::local(
         "psubscribe",
         -2,
-        Local::Subscribe(Listening::Pattern),
+        Local::Subscribe(SubscriptionKind::Pattern),
         Doc::new(
             "pubsub",
             "2.0.0",
@@ -82,7 +82,7 @@ const COMMANDS: &[Spec] = &[
     Spec::local(
         "punsubscribe",
         -1,
-        Local::Unsubscribe(Listening::Pattern),
+        Local::Unsubscribe(SubscriptionKind::Pattern),
         Doc::new(
             "pubsub",
             "2.0.0",
@@ -93,7 +93,7 @@ const COMMANDS: &[Spec] = &[
     Spec::local(
         "ssubscribe",
         -2,
-        Local::Subscribe(Listening::Shard),
+        Local::Subscribe(SubscriptionKind::Shard),
         Doc::new(
             "pubsub",
             "7.0.0",
@@ -104,7 +104,7 @@ const COMMANDS: &[Spec] = &[
     Spec::local(
         "sunsubscribe",
         -1,
-        Local::Unsubscribe(Listening::Shard),
+        Local::Unsubscribe(SubscriptionKind::Shard),
         Doc::new(
             "pubsub",
             "7.0.0",
@@ -139,7 +139,7 @@ fn encode_spublish(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal
 /// receivers on the others.
 pub(super) fn publish(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     post(notice::CHANNEL, from, state, reply)
@@ -149,7 +149,7 @@ pub(super) fn publish(
 /// namespace.
 pub(super) fn publish_shard(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     post(notice::SHARD, from, state, reply)
@@ -158,7 +158,7 @@ pub(super) fn publish_shard(
 fn post(
     to: u8,
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (channel, message) = (from.bytes()?, from.bytes()?);
@@ -169,13 +169,13 @@ fn post(
 }
 
 /// Adds a notice of a message for the subscribers on this node.
-pub(super) fn tell(state: &mut Writing<'_>, message: Option<(&[u8], &[u8])>) {
+pub(super) fn tell(state: &mut WriteContext<'_>, message: Option<(&[u8], &[u8])>) {
     if let Some((channel, message)) = message {
         leave(state, notice::CHANNEL, channel, message);
     }
 }
 
-fn leave(state: &mut Writing<'_>, to: u8, channel: &[u8], message: &[u8]) {
+fn leave(state: &mut WriteContext<'_>, to: u8, channel: &[u8], message: &[u8]) {
     let subject = [&[to], channel].concat();
     state.notices.push((subject.into(), message.into()));
 }

@@ -6,7 +6,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::{
     command::{Doc, READS, Refusal, Request, SYNTAX, Spec, WRITES},
     commands::family::{Family, Operation},
-    commands::state::{Reading, Writing, string},
+    commands::state::{ReadContext, WriteContext, string},
     encode::{Decoder, Encoder, Fault, Malformed},
     op::Op,
     resp::reply::Reply,
@@ -157,7 +157,7 @@ pub(crate) fn write_del_if(condition: Condition<'_>, key: &[u8], out: &mut Encod
 
 pub(super) fn del_if(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (key, condition) = (from.key()?, Condition::decode(from)?);
@@ -182,7 +182,7 @@ fn encode_digest(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> 
 
 pub(super) fn digest(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let key = from.key()?;

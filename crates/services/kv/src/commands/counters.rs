@@ -4,7 +4,7 @@ use crate::{
     command::{Doc, NOT_AN_INTEGER, Refusal, Request, Spec, WRITES},
     commands::events::class,
     commands::family::{Family, Operation},
-    commands::state::{Writing, string},
+    commands::state::{WriteContext, string},
     encode::{Decoder, Encoder, Fault},
     op::Op,
     resp::{integer::parse_integer, reply::Reply},
@@ -125,7 +125,7 @@ fn encode_decrby(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> 
 
 pub(super) fn incr_by(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (delta, key) = (from.signed()?, from.key()?);
@@ -163,7 +163,7 @@ fn encode_incrbyfloat(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refu
 
 pub(super) fn incr_by_float(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (key, delta) = (from.key()?, from.bytes()?);

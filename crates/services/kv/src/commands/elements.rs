@@ -8,7 +8,7 @@ use super::{
     events::class,
     family::{Family, Operation},
     rows::{Change, View, each_stored, lock_record, member_of, placed, view},
-    state::{Items, Reading, TOO_LARGE, Writing, too_large},
+    state::{Items, ReadContext, TOO_LARGE, WriteContext, too_large},
     zset::members::{MEMBER, score_text},
 };
 use crate::{
@@ -81,7 +81,11 @@ fn kind(from: &mut Decoder<'_>) -> Result<Kind, Malformed> {
     kind.ok_or(Malformed)
 }
 
-fn count(from: &mut Decoder<'_>, state: &Reading<'_>, reply: &mut Reply<'_>) -> Result<(), Fault> {
+fn count(
+    from: &mut Decoder<'_>,
+    state: &ReadContext<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
     let (key, kind) = (from.key()?, kind(from)?);
     from.end()?;
     if kind == Kind::Hash && lock_record(state.store, key).is_some() {
@@ -133,7 +137,11 @@ pub(super) fn write_scan(
 
 /// Returns a page in the order of positions, as SCAN does for keys: an element present during the
 /// whole scan is returned exactly once.
-fn scan(from: &mut Decoder<'_>, state: &Reading<'_>, reply: &mut Reply<'_>) -> Result<(), Fault> {
+fn scan(
+    from: &mut Decoder<'_>,
+    state: &ReadContext<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
     let (key, kind) = (from.key()?, kind(from)?);
     let (cursor, count) = (from.word()?, from.count()?);
     let pattern = Pattern::new(from.key()?.bytes());
@@ -315,7 +323,7 @@ pub(super) fn random_of_one(one: Option<(&[u8], &[u8])>, wanted: Random, reply: 
 
 /// Executes HDEL or SREM.
 pub(super) fn remove(
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     key: Key<'_>,
     kind: Kind,
     members: List<'_>,

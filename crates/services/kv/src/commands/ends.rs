@@ -7,11 +7,11 @@
 
 use std::ops::ControlFlow;
 
-use super::{events::class, state::Writing, view::View};
+use super::{events::class, state::WriteContext, view::View};
 use crate::{
     key::Key,
     store::{
-        Bytes, Of, Span, Stamp, Store,
+        Bytes, DeadlineKind, Span, Stamp, Store,
         collection::{Header, Timed},
     },
 };
@@ -146,11 +146,11 @@ pub(super) fn settled(
 
 /// Removes up to `most` expired fields, starting with the hash with the earliest deadline; returns
 /// their number. The choice depends only on the stored data and the group's time.
-pub(super) fn remove_ended(state: &mut Writing<'_>, most: usize) -> usize {
+pub(super) fn remove_ended(state: &mut WriteContext<'_>, most: usize) -> usize {
     let mut hashes: Vec<Box<[u8]>> = Vec::new();
     if most > 0 {
         let now_ms = state.store.time();
-        state.store.deadlines(Of::Fields, 0, now_ms, &mut |_, key| {
+        state.store.deadlines(DeadlineKind::Fields, 0, now_ms, &mut |_, key| {
             hashes.push(key.into());
             match hashes.len() < most {
                 true => ControlFlow::Continue(()),
@@ -170,7 +170,7 @@ pub(super) fn remove_ended(state: &mut Writing<'_>, most: usize) -> usize {
 }
 
 /// Removes expired fields of one hash. Its version does not change: the removal is not visible.
-fn remove_ended_of(state: &mut Writing<'_>, key: Key<'_>, most: usize) -> usize {
+fn remove_ended_of(state: &mut WriteContext<'_>, key: Key<'_>, most: usize) -> usize {
     let store = &mut *state.store;
     let Some(entry) = store.stored(key) else {
         return 0;

@@ -9,7 +9,7 @@ use std::sync::{
     atomic::{AtomicU32, Ordering},
 };
 
-use super::state::{Writing, notice};
+use super::state::{WriteContext, notice};
 use crate::{
     key::Key,
     store::collection::{Header, Kind},
@@ -110,7 +110,7 @@ impl Setting {
     }
 }
 
-impl Writing<'_> {
+impl WriteContext<'_> {
     /// Generates an event for a key.
     pub(super) fn event(&mut self, class: u32, name: &str, key: Key<'_>) {
         if self.events & class != 0 {
@@ -136,12 +136,12 @@ impl Writing<'_> {
     /// expired, and creation of an absent key about to be set.
     pub(super) fn about_to_change(&mut self, key: Key<'_>, set: bool) {
         if self.events & (EXPIRED | NEW | HASH | GENERIC) != 0 {
-            self.tell_what_was(key, set);
+            self.emit_before_change(key, set);
         }
     }
 
     #[cold]
-    fn tell_what_was(&mut self, key: Key<'_>, set: bool) {
+    fn emit_before_change(&mut self, key: Key<'_>, set: bool) {
         let exists = self.store.contains(key);
         if !exists {
             self.tell_ended(key);

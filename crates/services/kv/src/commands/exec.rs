@@ -3,7 +3,7 @@
 use crate::{
     commands::{
         execute,
-        state::{Writing, too_large},
+        state::{WriteContext, too_large},
         transactions::{seen, watched},
         visits::execute_bounded,
     },
@@ -15,7 +15,7 @@ use crate::{
 /// Executes all commands, or none if a watched key changed after WATCH.
 pub fn exec(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let mut unchanged = true;
@@ -66,7 +66,7 @@ pub fn watches_absent_keys(command: &[u8]) -> bool {
 }
 
 /// Executes one command of a transaction, which writes exactly one reply in all cases.
-fn one(command: &[u8], state: &mut Writing<'_>, reply: &mut Reply<'_>) {
+fn one(command: &[u8], state: &mut WriteContext<'_>, reply: &mut Reply<'_>) {
     let start = reply.0.len();
     let mut decoder = Decoder(command);
     let done = match decoder.byte().ok().and_then(Op::from_byte) {

@@ -8,14 +8,14 @@ use crate::{
         ends::{remove_ended, settled},
         events::class,
         family::{Family, Operation},
-        state::{Reading, Writing},
+        state::{ReadContext, WriteContext},
     },
     encode::{Decoder, Encoder, Fault},
     key::Key,
     op::{Deadline, Op},
     resp::{integer::parse_integer, reply::Reply},
     store::{
-        Of,
+        DeadlineKind,
         collection::{Header, Kind},
     },
 };
@@ -290,7 +290,7 @@ fn encode_pexpireat(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusa
 
 pub(super) fn expire(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (flags, key) = (from.byte()?, from.key()?);
@@ -310,7 +310,7 @@ pub(super) fn expire(
 
 /// Sets the deadline of an existing key, or removes the key if the deadline has passed.
 pub(super) fn change(
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     key: Key<'_>,
     deadline: Deadline,
 ) -> Result<(), Fault> {
@@ -348,7 +348,7 @@ fn encode_persist(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal>
 
 pub(super) fn persist(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let key = from.key()?;
@@ -389,7 +389,7 @@ fn encode_pexpiretime(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refu
 
 pub(super) fn ttl(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (unit, asked_ms, key) = (from.byte()?, from.word()?, from.key()?);
@@ -418,7 +418,7 @@ const BITE_MAX: usize = 4096;
 /// Removes expired keys and fields, which is invisible to clients.
 pub(super) fn sweep(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let most = from.count()?;
@@ -434,10 +434,10 @@ pub(super) fn sweep(
 
 /// Generates the events of expired keys that are about to be removed.
 #[cold]
-fn tell_ended(state: &mut Writing<'_>, most: usize) {
+fn tell_ended(state: &mut WriteContext<'_>, most: usize) {
     let mut ended: Vec<Box<[u8]>> = Vec::new();
     let now_ms = state.store.time();
-    state.store.deadlines(Of::Keys, 0, now_ms, &mut |_, key| {
+    state.store.deadlines(DeadlineKind::Keys, 0, now_ms, &mut |_, key| {
         if ended.len() == most {
             return ControlFlow::Break(());
         }
@@ -455,7 +455,7 @@ fn tell_ended(state: &mut Writing<'_>, most: usize) {
 /// logs from before the group's time existed.
 pub(super) fn expired(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (deadline, key) = (from.word()?, from.key()?);

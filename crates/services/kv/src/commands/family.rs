@@ -2,7 +2,7 @@
 
 use crate::{
     command::Spec,
-    commands::state::{Reading, Writing},
+    commands::state::{ReadContext, WriteContext},
     encode::{Decoder, Fault},
     op::Op,
     resp::reply::Reply,
@@ -18,9 +18,9 @@ pub struct Family {
 }
 
 /// Function that executes a read-only operation, given its arguments, the data and the reply.
-pub type Read = fn(&mut Decoder<'_>, &Reading<'_>, &mut Reply<'_>) -> Result<(), Fault>;
+pub type Read = fn(&mut Decoder<'_>, &ReadContext<'_>, &mut Reply<'_>) -> Result<(), Fault>;
 /// Function that executes an operation with changes.
-pub type Write = fn(&mut Decoder<'_>, &mut Writing<'_>, &mut Reply<'_>) -> Result<(), Fault>;
+pub type Write = fn(&mut Decoder<'_>, &mut WriteContext<'_>, &mut Reply<'_>) -> Result<(), Fault>;
 
 /// Function that executes an operation.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,7 @@ use crate::{
     commands::{
         family::{Family, Operation},
         lock::is_lock,
-        state::Reading,
+        state::ReadContext,
     },
     encode::{Decoder, Encoder, Fault},
     op::Op,
@@ -117,7 +117,7 @@ pub fn encode_memory(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refus
 
 pub(super) fn inspect(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let what = What::from_byte(from.byte()?).ok_or(Fault::Malformed)?;

@@ -9,7 +9,7 @@ use crate::{
         events::class,
         lock::is_lock,
         rows::copy_rows,
-        state::{Items, Reading, Writing, too_large},
+        state::{Items, ReadContext, WriteContext, too_large},
         strings::encode_list,
     },
     encode::{Decoder, Encoder, Fault},
@@ -234,7 +234,7 @@ fn encode_del(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
 
 pub(super) fn del(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let keys = from.keys()?;
@@ -249,7 +249,7 @@ fn encode_exists(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> 
 
 pub(super) fn exists(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let keys = from.keys()?;
@@ -265,7 +265,7 @@ fn encode_type(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
 
 pub(super) fn type_of(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let key = from.key()?;
@@ -295,7 +295,7 @@ struct Contents {
     kind: Kind,
 }
 
-fn contents(state: &mut Writing<'_>, key: Key<'_>) -> Result<Option<Contents>, Fault> {
+fn contents(state: &mut WriteContext<'_>, key: Key<'_>) -> Result<Option<Contents>, Fault> {
     let Some(entry) = state.store.get(key) else {
         return Ok(None);
     };
@@ -305,7 +305,7 @@ fn contents(state: &mut Writing<'_>, key: Key<'_>) -> Result<Option<Contents>, F
 
 pub(super) fn rename(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let only_new = from.byte()? != 0;
@@ -360,7 +360,7 @@ fn encode_copy(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
 
 pub(super) fn copy(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let replace = from.byte()? != 0;
@@ -391,7 +391,7 @@ fn encode_randomkey(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusa
 
 pub(super) fn random_key(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let seed = from.word()?;
@@ -421,7 +421,7 @@ fn encode_keys(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
 
 pub(super) fn keys(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let pattern = Pattern::new(from.key()?.bytes());
@@ -519,7 +519,7 @@ fn encode_scan(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
 /// once, regardless of changes to others.
 pub(super) fn scan(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (cursor, count, wanted) = (from.word()?, from.count()?, from.byte()?);
@@ -564,7 +564,7 @@ fn encode_dbsize(_: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> 
 
 pub(super) fn dbsize(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     from.end()?;
@@ -584,7 +584,7 @@ fn encode_flush(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
 }
 
 /// [watch-2] Records the removal of all keys: each key if they are few, otherwise all absent keys.
-fn note_flushed(state: &mut Writing<'_>) {
+fn note_flushed(state: &mut WriteContext<'_>) {
     let (mut keys, mut bytes, mut all) = (Vec::new(), 0, true);
     state.store.scan(Position::START, &mut |key, entry| {
         bytes += key.len() + entry.value.len();
@@ -604,7 +604,7 @@ fn note_flushed(state: &mut Writing<'_>) {
 
 pub(super) fn flush(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     from.end()?;

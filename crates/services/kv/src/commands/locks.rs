@@ -12,7 +12,7 @@ use crate::{
         events::class,
         expiry,
         lock::Lock,
-        state::{WRONG_TYPE, Writing, string},
+        state::{WRONG_TYPE, WriteContext, string},
     },
     encode::{Decoder, Encoder, Fault, Malformed},
     key::Key,
@@ -58,7 +58,7 @@ fn held(store: &dyn Store, key: Key<'_>, holder: &[u8]) -> Held {
 }
 
 /// Sets a lock record, or removes it if its deadline has passed.
-fn hold(state: &mut Writing<'_>, key: Key<'_>, lock: Lock<'_>, deadline: Deadline) {
+fn hold(state: &mut WriteContext<'_>, key: Key<'_>, lock: Lock<'_>, deadline: Deadline) {
     match deadline {
         Deadline::Never => {
             state.put(key, &lock.value(), None);
@@ -100,7 +100,7 @@ pub(crate) fn write_expire_equal(
 
 pub(super) fn expire_equal(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (key, value) = (from.key()?, from.bytes()?);
@@ -149,7 +149,7 @@ pub(crate) fn write_del_equal<'k>(
 
 pub(super) fn del_equal(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (value, keys) = (from.bytes()?, from.keys()?);
@@ -184,7 +184,7 @@ pub(crate) fn write_set_all<'k>(
 
 pub(super) fn set_all(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (absent, value) = (from.byte()? != 0, from.bytes()?);
@@ -240,7 +240,7 @@ pub(crate) fn write_lock(
 /// Acquires the lock and replies null, or replies with the remaining time of another holder.
 pub(super) fn lock(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (key, holder) = (from.key()?, from.bytes()?);
@@ -323,7 +323,7 @@ fn read_tell<'a>(from: &mut Decoder<'a>) -> Result<Option<Tell<'a>>, Malformed> 
 /// caller's.
 pub(super) fn unlock(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let asked = Unlock::read(from)?;
@@ -388,7 +388,7 @@ pub(crate) fn write_renew<'k>(
 /// Renews locks; replies 1 or 0, or one of them for each lock.
 pub(super) fn renew(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let each = from.byte()? != 0;
@@ -426,7 +426,7 @@ pub(crate) fn write_break(key: &[u8], tell: Option<Tell<'_>>, out: &mut Encoder<
 
 pub(super) fn break_lock(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (key, tell) = (from.key()?, read_tell(from)?);

@@ -2,7 +2,7 @@
 
 use self::{
     family::{Family, Run},
-    state::{Reading, Writing},
+    state::{ReadContext, WriteContext},
 };
 use crate::{
     encode::{Decoder, Fault},
@@ -117,7 +117,7 @@ pub fn first_key(command: &[u8]) -> Option<&[u8]> {
 pub fn execute(
     op: Op,
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     match RUNS[op as usize] {
@@ -131,7 +131,7 @@ pub fn execute(
 pub fn read(
     op: Op,
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     match RUNS[op as usize] {

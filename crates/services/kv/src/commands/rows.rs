@@ -9,7 +9,7 @@ pub(super) use super::view::{View, lock_record, view};
 use super::{
     ends::{by_field, by_time, settled},
     events::class,
-    state::{Writing, WrongType},
+    state::{WriteContext, WrongType},
     view::entry,
 };
 use crate::{
@@ -36,7 +36,7 @@ pub(super) fn cost(rows: u64, bytes: u64) -> usize {
 /// A collection being changed. Changes of rows take effect once [`Change::close`] has written the
 /// header.
 pub(super) struct Change<'w, 'a> {
-    pub(super) state: &'w mut Writing<'a>,
+    pub(super) state: &'w mut WriteContext<'a>,
     key: Key<'w>,
     kind: Kind,
     pub(super) header: Header,
@@ -48,7 +48,7 @@ pub(super) struct Change<'w, 'a> {
 impl<'w, 'a> Change<'w, 'a> {
     /// Opens the existing collection at a key.
     pub(super) fn find(
-        state: &'w mut Writing<'a>,
+        state: &'w mut WriteContext<'a>,
         key: Key<'w>,
         kind: Kind,
         reply: &mut Reply<'_>,
@@ -71,7 +71,7 @@ impl<'w, 'a> Change<'w, 'a> {
 
     /// Opens the collection at a key, or creates one.
     pub(super) fn open(
-        state: &'w mut Writing<'a>,
+        state: &'w mut WriteContext<'a>,
         key: Key<'w>,
         kind: Kind,
         reply: &mut Reply<'_>,
@@ -89,7 +89,7 @@ impl<'w, 'a> Change<'w, 'a> {
     }
 
     /// Creates a collection, which replaces any value of the key.
-    pub(super) fn new(state: &'w mut Writing<'a>, key: Key<'w>, kind: Kind) -> Self {
+    pub(super) fn new(state: &'w mut WriteContext<'a>, key: Key<'w>, kind: Kind) -> Self {
         let header = Header {
             id: state.begin(),
             count: 0,
@@ -122,8 +122,8 @@ impl<'w, 'a> Change<'w, 'a> {
 
     /// Sets the row of an element and clears its deadline; returns whether the element is new.
     pub(super) fn put(&mut self, name: &[u8], value: &[u8]) -> bool {
-        self.bury(name);
-        self.untime(name);
+        self.remove_if_expired(name);
+        self.clear_deadline(name);
         let old = self.view().row(name).map(|old| old.len());
         self.put_known(name, value, old);
         old.is_none()
@@ -133,7 +133,7 @@ impl<'w, 'a> Change<'w, 'a> {
     pub(super) fn put_known(&mut self, name: &[u8], value: &[u8], old: Option<usize>) {
         let added = match old {
             None => {
-                self.bury(name);
+                self.remove_if_expired(name);
                 self.header.count += 1;
                 (name.len() + value.len()) as u64
             }
@@ -150,7 +150,7 @@ impl<'w, 'a> Change<'w, 'a> {
     pub(super) fn remove(&mut self, name: &[u8]) -> bool {
         let old = self.view().row(name).map(|old| old.len());
         if let Some(old) = old {
-            self.untime(name);
+            self.clear_deadline(name);
             self.remove_known(name, old);
         }
         old.is_some()
@@ -175,7 +175,7 @@ impl<'w, 'a> Change<'w, 'a> {
     }
 
     /// Clears a field's deadline and returns it.
-    pub(super) fn untime(&mut self, name: &[u8]) -> Option<u64> {
+    pub(super) fn clear_deadline(&mut self, name: &[u8]) -> Option<u64> {
         let deadline = self.view().deadline_of(name)?;
         self.remove_extra(&by_field(name));
         self.remove_extra(&by_time(deadline, name));
@@ -187,7 +187,7 @@ impl<'w, 'a> Change<'w, 'a> {
 
     /// Sets the deadline of an existing field.
     pub(super) fn end_at(&mut self, name: &[u8], deadline: u64) {
-        self.untime(name);
+        self.clear_deadline(name);
         self.put_extra(&by_field(name), &deadline.to_le_bytes());
         self.put_extra(&by_time(deadline, name), b"");
         let timed = self.header.timed.get_or_insert_default();
@@ -199,11 +199,11 @@ impl<'w, 'a> Change<'w, 'a> {
     }
 
     /// Removes the row of a field if it has expired.
-    pub(super) fn bury(&mut self, name: &[u8]) {
+    pub(super) fn remove_if_expired(&mut self, name: &[u8]) {
         if !self.view().has_ended() || !self.view().is_over(name) {
             return;
         }
-        self.untime(name);
+        self.clear_deadline(name);
         let old = self.view().stored_row(name).map(|old| old.len());
         if let Some(old) = old {
             self.remove_known(name, old);
@@ -236,7 +236,7 @@ impl<'w, 'a> Change<'w, 'a> {
 }
 
 /// Copies all rows of a collection, for another key.
-pub(super) fn copy_rows(state: &mut Writing<'_>, header: Header) -> Result<Header, Fault> {
+pub(super) fn copy_rows(state: &mut WriteContext<'_>, header: Header) -> Result<Header, Fault> {
     // At most two rows for each element and two for each deadline, whatever the type.
     let deadlines = header.timed.map_or(0, |timed| timed.fields);
     let times = if deadlines > 0 { 4 } else { 2 };

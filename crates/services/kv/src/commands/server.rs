@@ -5,11 +5,11 @@ use std::ops::ControlFlow;
 use crate::{
     command::{Doc, Local, Spec},
     commands::family::{Family, Operation},
-    commands::state::Reading,
+    commands::state::ReadContext,
     encode::{Decoder, Encoder, Fault},
     op::Op,
     resp::reply::{Reply, is_whole},
-    store::{self, Of},
+    store::{self, DeadlineKind},
 };
 
 /// Commands and operations on the server.
@@ -215,7 +215,7 @@ pub fn encode_literal(reply: &[u8], out: &mut Encoder<'_>) {
 
 pub(super) fn literal(
     from: &mut Decoder<'_>,
-    _: &Reading<'_>,
+    _: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let bytes = from.bytes()?;
@@ -237,12 +237,12 @@ pub fn encode_keyspace(out: &mut Encoder<'_>) {
 
 pub(super) fn keyspace(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     from.end()?;
     let above = state.store.time().saturating_add(1);
-    let [expires, subexpiry] = [Of::Keys, Of::Fields].map(|of| {
+    let [expires, subexpiry] = [DeadlineKind::Keys, DeadlineKind::Fields].map(|of| {
         let mut deadlines = 0;
         state.store.deadlines(of, above, u64::MAX, &mut |_, _| {
             deadlines += 1;
@@ -266,7 +266,7 @@ pub fn encode_digest(out: &mut Encoder<'_>) {
 
 pub(super) fn digest(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     from.end()?;

@@ -54,7 +54,7 @@ pub mod notice {
 
 /// Context of a read.
 #[derive(Clone, Copy)]
-pub struct Reading<'a> {
+pub struct ReadContext<'a> {
     pub store: &'a dyn Store,
     /// Applied position: all slots below it are in the data.
     pub applied_to: Slot,
@@ -65,7 +65,7 @@ pub struct Reading<'a> {
 }
 
 /// Context of a write.
-pub struct Writing<'a> {
+pub struct WriteContext<'a> {
     pub store: &'a mut dyn Store,
     /// Applied position: all slots below it are in the data.
     pub applied_to: Slot,
@@ -85,7 +85,7 @@ pub struct Writing<'a> {
     pub waits: &'a mut Waits,
 }
 
-impl Writing<'_> {
+impl WriteContext<'_> {
     /// Sets a key to a string.
     pub fn put(&mut self, key: Key<'_>, value: &[u8], deadline: Option<u64>) {
         self.about_to_change(key, true);
@@ -99,7 +99,7 @@ impl Writing<'_> {
         self.store.set(key, value, stamp);
         // All elements added to keys pass through here: it may be the turn of blocked clients.
         if matches!(kind, Kind::List | Kind::Zset) && !self.waits.is_empty() {
-            self.waits.stir(key.bytes());
+            self.waits.mark_ready(key.bytes());
         }
     }
 
@@ -111,8 +111,13 @@ impl Writing<'_> {
     }
 
     /// Returns the context for reading the same state.
-    pub fn reading(&self) -> Reading<'_> {
-        Reading { store: self.store, applied_to: self.applied_to, wall_ms: None, waits: self.waits }
+    pub fn reading(&self) -> ReadContext<'_> {
+        ReadContext {
+            store: self.store,
+            applied_to: self.applied_to,
+            wall_ms: None,
+            waits: self.waits,
+        }
     }
 }
 

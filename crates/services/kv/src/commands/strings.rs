@@ -8,7 +8,7 @@ use crate::{
         events::class,
         expiry,
         lock::is_lock,
-        state::{Reading, Writing, string, too_large},
+        state::{ReadContext, WriteContext, string, too_large},
     },
     encode::{Decoder, Encoder, Fault},
     op::{Deadline, Op, set_flag},
@@ -344,7 +344,7 @@ fn encode_getset(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> 
 /// Executes SET and related commands.
 pub(super) fn set(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let flags = from.byte()?;
@@ -402,7 +402,7 @@ pub(super) fn set(
 
 pub(super) fn get(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let key = from.key()?;
@@ -415,7 +415,7 @@ pub(super) fn get(
 
 pub(super) fn strlen(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let key = from.key()?;
@@ -428,7 +428,7 @@ pub(super) fn strlen(
 
 pub(super) fn get_del(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let key = from.key()?;
@@ -483,7 +483,7 @@ fn encode_getex(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
 
 pub(super) fn error_if_present(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (key, text) = (from.key()?, from.bytes()?);
@@ -498,7 +498,7 @@ pub(super) fn error_if_present(
 
 pub(super) fn get_ex(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (key, deadline) = (from.key()?, Deadline::decode(from)?);
@@ -527,7 +527,7 @@ fn encode_append(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> 
 
 pub(super) fn append(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let bytes_max = from.length()?;
@@ -562,7 +562,7 @@ fn encode_getrange(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal
 
 pub(super) fn get_range(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (key, start, end) = (from.key()?, from.signed()?, from.signed()?);
@@ -603,7 +603,7 @@ fn encode_setrange(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal
 
 pub(super) fn set_range(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let offset = from.length()?;
@@ -655,7 +655,7 @@ pub(super) fn encode_list(op: Op, r: &Request<'_>, out: &mut Encoder<'_>) -> Res
 
 pub(super) fn mget(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let keys = from.keys()?;
@@ -694,7 +694,7 @@ fn encode_msetnx(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> 
 
 pub(super) fn mset(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let only_new = from.byte()? != 0;

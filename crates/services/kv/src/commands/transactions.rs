@@ -5,7 +5,7 @@ use quorate_core::level::Level;
 use crate::{
     command::{Doc, Local, Spec},
     commands::family::{Family, Operation},
-    commands::state::Reading,
+    commands::state::ReadContext,
     commands::view::View,
     encode::{Decoder, Encoder, Fault, List, Malformed},
     key::Key,
@@ -128,7 +128,7 @@ pub fn encode_versions<'k>(keys: impl ExactSizeIterator<Item = &'k [u8]>, out: &
 /// clients.
 pub(super) fn versions(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let keys = from.keys()?;

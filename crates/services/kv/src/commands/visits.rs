@@ -10,7 +10,7 @@ pub use super::budget::VISITS_MAX;
 use super::{
     budget::CHANGED_ROW,
     execute, list,
-    state::{Reading, Writing},
+    state::{ReadContext, WriteContext},
     waiting::Attempt,
     zset,
 };
@@ -71,7 +71,7 @@ pub const fn weigh(visits: u64) -> Weight {
 
 /// [visit-1] Returns an upper bound of the visits that a replicated command makes beyond its
 /// arguments; numbers above `allowed` are not distinguished.
-pub fn visits(command: &[u8], state: &Reading<'_>, allowed: u64) -> u64 {
+pub fn visits(command: &[u8], state: &ReadContext<'_>, allowed: u64) -> u64 {
     let mut from = Decoder(command);
     match from.byte().ok().and_then(Op::from_byte) {
         Some(Op::Bounded) => visits(from.0, state, allowed),
@@ -165,7 +165,7 @@ fn combination(union: bool, first: bool, sizes: &[u64], rows: u64) -> u64 {
     looked_at.saturating_add(named)
 }
 
-fn of(op: Op, mut from: Decoder<'_>, state: &Reading<'_>, allowed: u64) -> Result<u64, Fault> {
+fn of(op: Op, mut from: Decoder<'_>, state: &ReadContext<'_>, allowed: u64) -> Result<u64, Fault> {
     let store = state.store;
     if walks(op) {
         let reply = &mut Vec::new();
@@ -277,7 +277,7 @@ fn of(op: Op, mut from: Decoder<'_>, state: &Reading<'_>, allowed: u64) -> Resul
 pub(crate) fn execute_bounded(
     op: Op,
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let allowed = state.budget.visits_left().min(VISITS_MAX);

@@ -2,7 +2,7 @@
 
 use quorate_replica::front::Sequenced;
 
-use crate::{command::Listening, commands::transactions::encode_versions, encode::Encoder};
+use crate::{command::SubscriptionKind, commands::transactions::encode_versions, encode::Encoder};
 
 /// Use of a query's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub(super) enum Query {
     /// Record the versions as seen by a WATCH of this epoch.
     Watch(u64),
     /// There is no query: the connection subscribes (`true`) or unsubscribes at this point.
-    Listen(Listening, bool),
+    Listen(SubscriptionKind, bool),
 }
 
 /// Required freshness of a connection's reads.
@@ -54,7 +54,7 @@ impl Read {
 
 /// Form in which a write is sent.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum How {
+pub(super) enum WriteKind {
     /// Unchanged; within a session if it has a number.
     Plain(Option<Sequenced>),
     /// Transaction of `count` commands, with the keys watched in this epoch.
@@ -67,17 +67,17 @@ pub(super) enum How {
 #[derive(Debug)]
 pub(super) struct Write {
     pub(super) command: Vec<u8>,
-    pub(super) how: How,
+    pub(super) how: WriteKind,
     /// Its reply waits until the write is on stable storage at a quorum ([class-2]).
     pub(super) lasting: bool,
 }
 
 impl Write {
     pub(super) const fn plain(command: Vec<u8>) -> Self {
-        Self::new(command, How::Plain(None))
+        Self::new(command, WriteKind::Plain(None))
     }
 
-    pub(super) const fn new(command: Vec<u8>, how: How) -> Self {
+    pub(super) const fn new(command: Vec<u8>, how: WriteKind) -> Self {
         Self { command, how, lasting: false }
     }
 }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use quorate_replica::front::ConnectionId;
 
 use crate::{
-    command::{Listening, Refusal},
+    command::{Refusal, SubscriptionKind},
     commands::state::Items,
     encode::Decoder,
     glob,
@@ -37,20 +37,20 @@ pub(super) struct Channels {
 }
 
 impl Channels {
-    const fn space(&mut self, of: Listening) -> &mut Listeners {
+    const fn space(&mut self, of: SubscriptionKind) -> &mut Listeners {
         match of {
-            Listening::Channel => &mut self.channels,
-            Listening::Pattern => &mut self.patterns,
-            Listening::Shard => &mut self.shards,
+            SubscriptionKind::Channel => &mut self.channels,
+            SubscriptionKind::Pattern => &mut self.patterns,
+            SubscriptionKind::Shard => &mut self.shards,
         }
     }
 
-    fn enter(&mut self, of: Listening, name: &[u8], connection: ConnectionId) {
+    fn enter(&mut self, of: SubscriptionKind, name: &[u8], connection: ConnectionId) {
         let listeners = self.space(of).entry(name.into()).or_default();
         listeners.insert(connection);
     }
 
-    fn leave(&mut self, of: Listening, name: &[u8], connection: ConnectionId) {
+    fn leave(&mut self, of: SubscriptionKind, name: &[u8], connection: ConnectionId) {
         let space = self.space(of);
         if let Some(listeners) = space.get_mut(name) {
             listeners.remove(&connection);
@@ -62,7 +62,7 @@ impl Channels {
 
     /// Returns the receivers of a message on a channel, in the order of delivery, each with the
     /// pattern that matched.
-    pub(super) fn of(&self, channel: &[u8]) -> Vec<(ConnectionId, Option<Box<[u8]>>)> {
+    pub(super) fn receivers(&self, channel: &[u8]) -> Vec<(ConnectionId, Option<Box<[u8]>>)> {
         let named = self.channels.get(channel).into_iter().flatten();
         let mut all: Vec<_> = named.map(|listener| (*listener, None)).collect();
         // Patterns do not match a name that is too long for a subscription.
@@ -78,7 +78,7 @@ impl Channels {
     }
 
     /// Returns the receivers of a message on a shard channel.
-    pub(super) fn of_shard(&self, channel: &[u8]) -> Vec<ConnectionId> {
+    pub(super) fn shard_receivers(&self, channel: &[u8]) -> Vec<ConnectionId> {
         let listeners = self.shards.get(channel).into_iter().flatten();
         listeners.copied().collect()
     }
@@ -89,7 +89,7 @@ impl Channels {
     }
 
     /// Answers PUBSUB, except its help.
-    pub(super) fn tell(&self, arguments: &Arguments<'_>, r: &mut Reply<'_>) {
+    pub(super) fn answer_pubsub(&self, arguments: &Arguments<'_>, r: &mut Reply<'_>) {
         let names = arguments.from(2);
         match &*arguments.at(1).to_ascii_lowercase() {
             b"channels" => names_of(&self.channels, &names, r),
@@ -135,8 +135,8 @@ fn counts_of(space: &Listeners, names: &Arguments<'_>, r: &mut Reply<'_>) {
 pub(super) type Names = BTreeSet<Box<[u8]>>;
 
 /// All kinds of subscriptions.
-pub(super) const SPACES: [Listening; 3] =
-    [Listening::Channel, Listening::Pattern, Listening::Shard];
+pub(super) const SPACES: [SubscriptionKind; 3] =
+    [SubscriptionKind::Channel, SubscriptionKind::Pattern, SubscriptionKind::Shard];
 
 /// Subscriptions of one connection.
 #[derive(Debug, Default)]
@@ -151,19 +151,19 @@ impl Subscriptions {
         self.channels.is_empty() && self.patterns.is_empty() && self.shards.is_empty()
     }
 
-    const fn space(&self, of: Listening) -> &Names {
+    const fn space(&self, of: SubscriptionKind) -> &Names {
         match of {
-            Listening::Channel => &self.channels,
-            Listening::Pattern => &self.patterns,
-            Listening::Shard => &self.shards,
+            SubscriptionKind::Channel => &self.channels,
+            SubscriptionKind::Pattern => &self.patterns,
+            SubscriptionKind::Shard => &self.shards,
         }
     }
 
-    const fn space_mut(&mut self, of: Listening) -> &mut Names {
+    const fn space_mut(&mut self, of: SubscriptionKind) -> &mut Names {
         match of {
-            Listening::Channel => &mut self.channels,
-            Listening::Pattern => &mut self.patterns,
-            Listening::Shard => &mut self.shards,
+            SubscriptionKind::Channel => &mut self.channels,
+            SubscriptionKind::Pattern => &mut self.patterns,
+            SubscriptionKind::Shard => &mut self.shards,
         }
     }
 
@@ -173,14 +173,18 @@ impl Subscriptions {
     }
 
     /// Checks the limits for additional subscriptions; returns the error if they are exceeded.
-    pub(super) fn admits(&self, of: Listening, names: &Arguments<'_>) -> Result<(), &'static str> {
+    pub(super) fn admits(
+        &self,
+        of: SubscriptionKind,
+        names: &Arguments<'_>,
+    ) -> Result<(), &'static str> {
         let (bytes_max, most, why) = match of {
-            Listening::Channel | Listening::Shard => (
+            SubscriptionKind::Channel | SubscriptionKind::Shard => (
                 NAME_BYTES_MAX,
                 CHANNELS_MAX,
                 "ERR a connection may listen to 1024 channels, with names of 1024 bytes",
             ),
-            Listening::Pattern => (
+            SubscriptionKind::Pattern => (
                 PATTERN_BYTES_MAX,
                 PATTERNS_MAX,
                 "ERR a connection may listen to 128 patterns of 256 bytes",
@@ -194,7 +198,7 @@ impl Subscriptions {
     }
 
     /// Returns all subscriptions of a kind.
-    pub(super) fn names(&self, of: Listening) -> Names {
+    pub(super) fn names(&self, of: SubscriptionKind) -> Names {
         self.space(of).clone()
     }
 
@@ -217,7 +221,7 @@ impl Subscriptions {
     pub(super) fn change(
         &mut self,
         connection: ConnectionId,
-        (of, listen): (Listening, bool),
+        (of, listen): (SubscriptionKind, bool),
         name: &[u8],
         shared: &mut Channels,
         reply: &mut Reply<'_>,
@@ -235,28 +239,28 @@ impl Subscriptions {
 
 /// Returns the number of remaining subscriptions for the reply: channels and patterns are counted
 /// together.
-pub(super) const fn left(of: Listening, [channels, patterns, shards]: [usize; 3]) -> usize {
+pub(super) const fn left(of: SubscriptionKind, [channels, patterns, shards]: [usize; 3]) -> usize {
     match of {
-        Listening::Channel | Listening::Pattern => channels + patterns,
-        Listening::Shard => shards,
+        SubscriptionKind::Channel | SubscriptionKind::Pattern => channels + patterns,
+        SubscriptionKind::Shard => shards,
     }
 }
 
 /// Writes the confirmation of a change, with the number of remaining subscriptions. UNSUBSCRIBE
 /// without subscriptions is confirmed without a name.
 pub(super) fn confirm(
-    what: (Listening, bool),
+    what: (SubscriptionKind, bool),
     name: Option<&[u8]>,
     left: usize,
     reply: &mut Reply<'_>,
 ) {
     let word: &[u8] = match what {
-        (Listening::Channel, true) => b"subscribe",
-        (Listening::Channel, false) => b"unsubscribe",
-        (Listening::Pattern, true) => b"psubscribe",
-        (Listening::Pattern, false) => b"punsubscribe",
-        (Listening::Shard, true) => b"ssubscribe",
-        (Listening::Shard, false) => b"sunsubscribe",
+        (SubscriptionKind::Channel, true) => b"subscribe",
+        (SubscriptionKind::Channel, false) => b"unsubscribe",
+        (SubscriptionKind::Pattern, true) => b"psubscribe",
+        (SubscriptionKind::Pattern, false) => b"punsubscribe",
+        (SubscriptionKind::Shard, true) => b"ssubscribe",
+        (SubscriptionKind::Shard, false) => b"sunsubscribe",
     };
     reply.push(3);
     reply.bulk(word);
@@ -268,7 +272,7 @@ pub(super) fn confirm(
 /// this node is known once a message has been executed; no node knows that of the other nodes.
 #[derive(Debug, Default)]
 pub(super) struct Published {
-    open: VecDeque<(u64, Listening, Box<[u8]>)>,
+    open: VecDeque<(u64, SubscriptionKind, Box<[u8]>)>,
     /// Total bytes of the channels' names.
     bytes: usize,
 }
@@ -282,8 +286,8 @@ impl Published {
         const CHANNEL: u8 = Op::Publish as u8;
         const SHARD: u8 = Op::PublishShard as u8;
         let of = match command.first() {
-            Some(&CHANNEL) => Listening::Channel,
-            Some(&SHARD) => Listening::Shard,
+            Some(&CHANNEL) => SubscriptionKind::Channel,
+            Some(&SHARD) => SubscriptionKind::Shard,
             _ => return,
         };
         match Decoder(command.get(1..).unwrap_or_default()).bytes() {
@@ -308,8 +312,10 @@ impl Published {
             return None;
         }
         let heard = match of {
-            Listening::Shard => channels.of_shard(channel).len(),
-            Listening::Channel | Listening::Pattern => channels.of(channel).len(),
+            SubscriptionKind::Shard => channels.shard_receivers(channel).len(),
+            SubscriptionKind::Channel | SubscriptionKind::Pattern => {
+                channels.receivers(channel).len()
+            }
         };
         self.pop();
         (reply == SENT).then_some(heard)
@@ -326,13 +332,13 @@ impl Published {
 
     /// Returns the memory in use.
     pub(super) fn held_bytes(&self) -> usize {
-        self.bytes + self.open.capacity() * size_of::<(u64, Listening, Box<[u8]>)>()
+        self.bytes + self.open.capacity() * size_of::<(u64, SubscriptionKind, Box<[u8]>)>()
     }
 }
 
 /// Subscription through which a connection receives a message.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Heard<'a> {
+pub(super) enum MatchedBy<'a> {
     /// To the channel.
     Channel,
     /// To a pattern.
@@ -342,18 +348,18 @@ pub(super) enum Heard<'a> {
 }
 
 /// Writes a message as a push.
-pub(super) fn message(how: Heard<'_>, channel: &[u8], text: &[u8], reply: &mut Reply<'_>) {
+pub(super) fn message(how: MatchedBy<'_>, channel: &[u8], text: &[u8], reply: &mut Reply<'_>) {
     match how {
-        Heard::Channel => {
+        MatchedBy::Channel => {
             reply.push(3);
             reply.bulk(b"message");
         }
-        Heard::Pattern(pattern) => {
+        MatchedBy::Pattern(pattern) => {
             reply.push(4);
             reply.bulk(b"pmessage");
             reply.bulk(pattern);
         }
-        Heard::Shard => {
+        MatchedBy::Shard => {
             reply.push(3);
             reply.bulk(b"smessage");
         }

@@ -3,10 +3,10 @@
 use quorate_replica::front::ConnectionId;
 
 use super::{
-    roster::{Guest, Seat, label},
+    roster::{ClientEntry, ClientSlot, label},
     shared::Shared,
     subcommands,
-    waiting::How,
+    waiting::UnblockReply,
 };
 use crate::{
     command::{Local, NOT_AN_INTEGER, SYNTAX},
@@ -16,7 +16,7 @@ use crate::{
 /// Answers CLIENT and its subcommands, for the connection in this slot, whose entry is up to date.
 pub(super) fn client(
     id: ConnectionId,
-    seat: Seat,
+    seat: ClientSlot,
     arguments: &Arguments<'_>,
     shared: &mut Shared,
     now_ms: u64,
@@ -50,10 +50,12 @@ pub(super) fn client(
 }
 
 /// Returns the connection whose wait CLIENT UNBLOCK ends, and how it ends.
-pub(super) fn unblocks(arguments: &Arguments<'_>) -> Result<(ConnectionId, How), &'static str> {
+pub(super) fn unblocks(
+    arguments: &Arguments<'_>,
+) -> Result<(ConnectionId, UnblockReply), &'static str> {
     let how = match (arguments.len(), &*arguments.at(3).to_ascii_lowercase()) {
-        (3, _) | (4, b"timeout") => How::Timeout,
-        (4, b"error") => How::Error,
+        (3, _) | (4, b"timeout") => UnblockReply::Timeout,
+        (4, b"error") => UnblockReply::Error,
         (4, _) => return Err("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"),
         _ => return Err(SYNTAX),
     };
@@ -64,7 +66,7 @@ pub(super) fn unblocks(arguments: &Arguments<'_>) -> Result<(ConnectionId, How),
 }
 
 /// Sets the name and version of the client library.
-fn set_info(seat: Seat, arguments: &Arguments<'_>, shared: &mut Shared, r: &mut Reply<'_>) {
+fn set_info(seat: ClientSlot, arguments: &Arguments<'_>, shared: &mut Shared, r: &mut Reply<'_>) {
     let Some(guest) = shared.roster.guest(seat) else {
         return r.ok();
     };
@@ -116,7 +118,7 @@ fn list(arguments: &Arguments<'_>, shared: &Shared, now_ms: u64, r: &mut Reply<'
         _ => return r.error(SYNTAX),
     }
     let listens = (option == b"type").then(|| arguments.at(3).eq_ignore_ascii_case(b"pubsub"));
-    let wanted = |guest: &&Guest| {
+    let wanted = |guest: &&ClientEntry| {
         let id = i64::try_from(guest.id.0).unwrap_or(i64::MAX);
         !none
             && ids.as_ref().is_none_or(|ids| ids.contains(&id))

@@ -20,17 +20,17 @@ use super::{
     access::{self, Login, Standing},
     asked::{Freshness, Read, Write},
     buffers::fresh,
-    channels::{self, Heard, Names, Published, SPACES, Subscriptions},
+    channels::{self, MatchedBy, Names, Published, SPACES, Subscriptions},
     monitor,
-    order::{OUTPUT_BYTES_HARD, Order, Own},
+    order::{ConnectionParts, OUTPUT_BYTES_HARD, Order},
     refusals::{FULL, failure_text, printable, too_big},
-    roster::Seat,
+    roster::ClientSlot,
     shared::Shared,
     tally::Stamp,
     transaction::{Multi, Watching},
 };
 use crate::{
-    command::{Handler, Listening, Local, Refusal, Request, Spec},
+    command::{Handler, Local, Refusal, Request, Spec, SubscriptionKind},
     commands::{server::encode_literal, waiting},
     encode::Encoder,
     op::Kind,
@@ -58,7 +58,7 @@ const OUTPUT_BYTES_SOFT: usize = 1024 * 1024;
 
 /// A request that is blocked, or may become blocked.
 #[derive(Clone, Copy, Debug)]
-struct Parked {
+struct BlockedRequest {
     /// Number of the client among the blocked clients of this node.
     number: u64,
     place: u64,
@@ -70,7 +70,7 @@ struct Parked {
 #[derive(Debug)]
 pub(super) struct Connection {
     id: ConnectionId,
-    seat: Seat,
+    seat: ClientSlot,
     parser: Parser,
     order: Order,
     version: Version,
@@ -92,7 +92,7 @@ pub(super) struct Connection {
     /// The next request waits until permissions and time are known.
     patient: bool,
     /// Last request, if it is blocked.
-    parked: Option<Parked>,
+    parked: Option<BlockedRequest>,
     /// Name of the last command.
     command: &'static str,
     /// Memory accounted for, without that of the order.
@@ -107,7 +107,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(id: ConnectionId, seat: Seat, login: Login) -> Self {
+    pub(super) fn new(id: ConnectionId, seat: ClientSlot, login: Login) -> Self {
         Self {
             id,
             seat,
@@ -206,7 +206,7 @@ impl Connection {
     }
 
     /// Ends the wait for permissions and time.
-    pub(super) const fn go_on(&mut self) {
+    pub(super) const fn end_permission_wait(&mut self) {
         self.patient = false;
     }
 
@@ -267,8 +267,8 @@ impl Connection {
 
     /// [access-2] Ends connections after a change of users: a subscriber without the right to read
     /// gets an error and is closed, and so is a monitor that is no longer an admin.
-    pub(super) fn tell_no_more(&mut self, shared: &mut Shared, requests: &dyn Requests) {
-        self.wait_no_more(shared, requests);
+    pub(super) fn end_forbidden_streams(&mut self, shared: &mut Shared, requests: &dyn Requests) {
+        self.end_forbidden_wait(shared, requests);
         if self.ending || (self.subscriptions.is_empty() && !self.monitors) {
             return;
         }
@@ -291,7 +291,7 @@ impl Connection {
 
     /// Ends a blocking request, which is a write, as by a timeout if the client may no longer
     /// write.
-    fn wait_no_more(&mut self, shared: &mut Shared, requests: &dyn Requests) {
+    fn end_forbidden_wait(&mut self, shared: &mut Shared, requests: &dyn Requests) {
         if self.parked.is_none() {
             return;
         }
@@ -302,7 +302,7 @@ impl Connection {
             Standing::Unknown => false,
         };
         if may_not {
-            self.wait_no_longer(shared);
+            self.hurry_wait(shared);
         }
     }
 
@@ -319,7 +319,7 @@ impl Connection {
     }
 
     pub(super) fn return_parser(&mut self, mut parser: Parser) {
-        parser.rest();
+        parser.shrink();
         self.parser = parser;
     }
 
@@ -384,8 +384,8 @@ impl Connection {
         self.marked = false;
     }
 
-    fn split(&mut self) -> (&mut Order, Own<'_>) {
-        let own = Own {
+    fn split(&mut self) -> (&mut Order, ConnectionParts<'_>) {
+        let own = ConnectionParts {
             id: self.id,
             watching: &mut self.watching,
             subscriptions: &mut self.subscriptions,
@@ -429,7 +429,7 @@ impl Connection {
         {
             if reply == waiting::WAITING {
                 self.order.park(number);
-                return shared.waiting.stands(parked.number);
+                return shared.waiting.mark_queued(parked.number);
             }
             self.unpark(shared);
         }
@@ -460,7 +460,7 @@ impl Connection {
     }
 
     /// Requests an early end of the blocking request: the client is gone.
-    pub(super) fn wait_no_longer(&self, shared: &mut Shared) {
+    pub(super) fn hurry_wait(&self, shared: &mut Shared) {
         if let Some(parked) = self.parked {
             shared.waiting.hurry(parked.number);
         }
@@ -501,9 +501,9 @@ impl Connection {
     }
 
     /// Sends a message on a channel that this connection subscribed to.
-    pub(super) fn hear(
+    pub(super) fn send_message(
         &mut self,
-        how: Heard<'_>,
+        how: MatchedBy<'_>,
         channel: &[u8],
         message: &[u8],
         shared: &mut Shared,
@@ -559,7 +559,7 @@ impl Connection {
     }
 
     /// Returns the subscriptions once all pending requests are answered.
-    fn will_listen(&self, of: Listening) -> Names {
+    fn will_listen(&self, of: SubscriptionKind) -> Names {
         self.order.will_listen(of, self.subscriptions.names(of))
     }
 
@@ -749,8 +749,12 @@ impl Connection {
             waiting::encode_await(owner, number, &shared.command, &mut Encoder(&mut command));
         debug_assert!(waits, "it says how long it waits");
         shared.waiting.keep(number, &command);
-        self.parked =
-            Some(Parked { number, place, bytes: command.len() + WAIT_BYTES, crowded: false });
+        self.parked = Some(BlockedRequest {
+            number,
+            place,
+            bytes: command.len() + WAIT_BYTES,
+            crowded: false,
+        });
         self.write(&command, true, shared, requests);
         if !self.order.is_open(place) {
             // The request was refused at once.

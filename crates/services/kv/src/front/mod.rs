@@ -1,6 +1,6 @@
 //! The Redis front: client connections as state machines, without sockets.
 
-use quorate_access::{Checker, Desk};
+use quorate_access::{Checker, PendingChecks};
 use quorate_core::time::Time;
 use quorate_replica::{
     front::{Completion, ConnectionId, Endpoints, Failure, Front, Refused, Requests, State, Tag},
@@ -37,9 +37,9 @@ mod waiting;
 
 use self::{
     access::Login,
-    channels::Heard,
+    channels::MatchedBy,
     connection::{Connection, HTTP, starts_http},
-    roster::Guest,
+    roster::ClientEntry,
     shared::{Owner, Shared, Target},
 };
 pub use settings::{Memory, Settings};
@@ -69,7 +69,7 @@ impl RespFront {
     /// Sets the password checker.
     #[must_use]
     pub fn with_checker(mut self, checker: Box<dyn Checker + Send>) -> Self {
-        self.shared.desk = Desk::new(checker);
+        self.shared.desk = PendingChecks::new(checker);
         self
     }
 
@@ -81,10 +81,10 @@ impl RespFront {
     }
 
     /// Sends a message to a subscriber.
-    fn tell(&mut self, listener: ConnectionId, how: Heard<'_>, channel: &[u8], message: &[u8]) {
+    fn tell(&mut self, listener: ConnectionId, how: MatchedBy<'_>, channel: &[u8], message: &[u8]) {
         self.make_room(message.len());
         if let Some(client) = self.connections.get_mut(&listener) {
-            client.hear(how, channel, message, &mut self.shared);
+            client.send_message(how, channel, message, &mut self.shared);
             client.recount(&mut self.shared);
             client.mark(&mut self.shared);
         }
@@ -107,7 +107,9 @@ impl RespFront {
             client.cut();
             client.recount(&mut self.shared);
             client.mark(&mut self.shared);
-            if let Some(untold) = self.shared.hoarders.say(Time(self.shared.tally.now_ms * 1000)) {
+            if let Some(untold) =
+                self.shared.oversized_clients.say(Time(self.shared.tally.now_ms * 1000))
+            {
                 tracing::warn!(
                     client = id.0,
                     held,
@@ -126,7 +128,7 @@ impl RespFront {
         for watcher in self.shared.monitors.all() {
             self.make_room(lines.len());
             if let Some(client) = self.connections.get_mut(&watcher) {
-                client.tell_no_more(&mut self.shared, requests);
+                client.end_forbidden_streams(&mut self.shared, requests);
                 client.watch_lines(&lines, &mut self.shared);
                 client.recount(&mut self.shared);
                 client.mark(&mut self.shared);
@@ -140,7 +142,7 @@ impl Front for RespFront {
     fn opened(&mut self, connection: ConnectionId, ends: Endpoints, requests: &mut dyn Requests) {
         let now_ms = requests.wall_ms();
         let login = Login::new(ends.who.clone());
-        let seat = self.shared.roster.enter(Guest {
+        let seat = self.shared.roster.enter(ClientEntry {
             id: connection,
             user: login.name().to_owned(),
             endpoints: ends,
@@ -148,7 +150,7 @@ impl Front for RespFront {
             seen_ms: now_ms,
             command: "NULL",
             protocol: 2,
-            ..Guest::default()
+            ..ClientEntry::default()
         });
         self.connections.insert(connection, Connection::new(connection, seat, login));
     }
@@ -252,18 +254,18 @@ impl Front for RespFront {
 
     fn notice(&mut self, subject: &[u8], message: &[u8]) {
         if subject == notice::WAITS {
-            return self.shared.waiting.hear();
+            return self.shared.waiting.note_applied();
         }
         match subject.split_first() {
             Some((&notice::CHANNEL, channel)) => {
-                for (listener, pattern) in self.shared.channels.of(channel) {
-                    let how = pattern.as_deref().map_or(Heard::Channel, Heard::Pattern);
+                for (listener, pattern) in self.shared.channels.receivers(channel) {
+                    let how = pattern.as_deref().map_or(MatchedBy::Channel, MatchedBy::Pattern);
                     self.tell(listener, how, channel, message);
                 }
             }
             Some((&notice::SHARD, channel)) => {
-                for listener in self.shared.channels.of_shard(channel) {
-                    self.tell(listener, Heard::Shard, channel, message);
+                for listener in self.shared.channels.shard_receivers(channel) {
+                    self.tell(listener, MatchedBy::Shard, channel, message);
                 }
             }
             _ => {}
@@ -272,7 +274,7 @@ impl Front for RespFront {
 
     fn half_closed(&mut self, connection: ConnectionId, _: &mut dyn Requests) {
         if let Some(client) = self.connections.get_mut(&connection) {
-            client.wait_no_longer(&mut self.shared);
+            client.hurry_wait(&mut self.shared);
         }
     }
 
@@ -364,13 +366,13 @@ impl Front for RespFront {
         }
         for connection in self.shared.take_patient(requests) {
             if let Some(client) = self.connections.get_mut(&connection) {
-                client.go_on();
+                client.end_permission_wait();
                 client.mark(&mut self.shared);
             }
         }
         if self.shared.users_changed(requests) {
             for client in self.connections.values_mut() {
-                client.tell_no_more(&mut self.shared, requests);
+                client.end_forbidden_streams(&mut self.shared, requests);
                 client.mark(&mut self.shared);
             }
         }

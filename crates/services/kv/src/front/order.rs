@@ -12,18 +12,18 @@ use std::{collections::VecDeque, ops::Range};
 use quorate_replica::front::{ConnectionId, Failure, Requests, Sequenced, State as Moment, Tag};
 
 use super::{
-    asked::{Freshness, How, Query, Read, Write},
+    asked::{Freshness, Query, Read, Write, WriteKind},
     buffers::fresh,
     channels::{Names, Subscriptions},
     refusals::{FULL, failure_text},
     returning::Returning,
-    roster::Seat,
+    roster::ClientSlot,
     shared::{Shared, Target},
     tally::{Stamp, Tally},
     transaction::{Watching, without_absent_versions},
 };
 use crate::{
-    command::Listening,
+    command::SubscriptionKind,
     commands::{
         transactions::{ABSENT_LEVEL, decode_versions, encode_exec},
         visits::may_be_long,
@@ -64,7 +64,7 @@ fn ask(
 }
 
 /// Executes a query; appends the answer to the buffer.
-type Ask<'a> = dyn FnMut(&[u8], &mut Vec<u8>) -> Result<(), Failure> + 'a;
+type RunQuery<'a> = dyn FnMut(&[u8], &mut Vec<u8>) -> Result<(), Failure> + 'a;
 
 /// Progress of a request.
 #[derive(Debug)]
@@ -115,7 +115,7 @@ pub(super) struct Order {
     /// If the request being handled is a write, its reply waits until the write is on stable
     /// storage at a quorum.
     pub(super) lasting: bool,
-    seat: Seat,
+    seat: ClientSlot,
     places: VecDeque<Place>,
     /// Number of the first unanswered request.
     first: u64,
@@ -145,7 +145,7 @@ pub(super) struct Order {
 }
 
 impl Order {
-    pub(super) fn new(seat: Seat) -> Self {
+    pub(super) fn new(seat: ClientSlot) -> Self {
         Self { seat, ..Self::default() }
     }
 
@@ -255,7 +255,7 @@ impl Order {
 
     /// Returns the subscriptions of the connection once all its requests are answered, given the
     /// current ones.
-    pub(super) fn will_listen(&self, of: Listening, mut names: Names) -> Names {
+    pub(super) fn will_listen(&self, of: SubscriptionKind, mut names: Names) -> Names {
         for place in &self.places {
             if let State::Reading(read) | State::InOrder(_, read) = &place.state
                 && let Query::Listen(space, listen) = read.what
@@ -416,7 +416,7 @@ impl Order {
     pub(super) fn read_now(
         &mut self,
         number: u64,
-        own: &mut Own<'_>,
+        own: &mut ConnectionParts<'_>,
         shared: &mut Shared,
         state: &dyn Moment,
     ) {
@@ -455,7 +455,7 @@ impl Order {
         &mut self,
         number: u64,
         failure: Failure,
-        own: &mut Own<'_>,
+        own: &mut ConnectionParts<'_>,
         shared: &mut Shared,
         requests: &mut dyn Requests,
     ) {
@@ -478,7 +478,7 @@ impl Order {
     pub(super) fn readable(
         &mut self,
         tag: Tag,
-        own: &mut Own<'_>,
+        own: &mut ConnectionParts<'_>,
         shared: &mut Shared,
         requests: &mut dyn Requests,
     ) {
@@ -501,7 +501,7 @@ impl Order {
         &mut self,
         from: u64,
         to: u64,
-        own: &mut Own<'_>,
+        own: &mut ConnectionParts<'_>,
         shared: &mut Shared,
         requests: &mut dyn Requests,
     ) {
@@ -518,7 +518,7 @@ impl Order {
     pub(super) fn advance(
         &mut self,
         write_next: bool,
-        own: &mut Own<'_>,
+        own: &mut ConnectionParts<'_>,
         shared: &mut Shared,
         requests: &mut dyn Requests,
     ) {
@@ -605,7 +605,7 @@ impl Order {
         &mut self,
         run: Range<u64>,
         reads: usize,
-        own: &mut Own<'_>,
+        own: &mut ConnectionParts<'_>,
         shared: &mut Shared,
         requests: &mut dyn Requests,
     ) -> bool {
@@ -646,7 +646,7 @@ impl Order {
         &mut self,
         number: u64,
         write: Write,
-        own: &mut Own<'_>,
+        own: &mut ConnectionParts<'_>,
         shared: &mut Shared,
         requests: &mut dyn Requests,
     ) {
@@ -654,9 +654,9 @@ impl Order {
         self.kept_bytes -= write.command.len();
         let tag = shared.tag(own.id, Target::Place(number));
         let sent = match write.how {
-            How::Plain(at) => ask(requests, tag, (at, write.lasting), &write.command),
-            How::Register => requests.register(tag),
-            How::Exec { epoch, count, at } => {
+            WriteKind::Plain(at) => ask(requests, tag, (at, write.lasting), &write.command),
+            WriteKind::Register => requests.register(tag),
+            WriteKind::Exec { epoch, count, at } => {
                 let Some(mut watched) = own.watching.take(epoch) else {
                     shared.tags.take(tag);
                     let text = "EXECABORT Transaction discarded because WATCH failed.";
@@ -692,7 +692,7 @@ impl Order {
     fn query(
         &mut self,
         number: u64,
-        own: &mut Own<'_>,
+        own: &mut ConnectionParts<'_>,
         shared: &mut Shared,
         requests: &mut dyn Requests,
     ) {
@@ -703,9 +703,9 @@ impl Order {
     fn answer(
         &mut self,
         number: u64,
-        own: &mut Own<'_>,
+        own: &mut ConnectionParts<'_>,
         shared: &mut Shared,
-        ask: &mut Ask<'_>,
+        ask: &mut RunQuery<'_>,
     ) -> bool {
         self.recount(shared);
         let full = if self.buffered() > OUTPUT_BYTES_HARD {
@@ -774,7 +774,7 @@ impl Order {
         &mut self,
         tag: Tag,
         failure: Failure,
-        own: &mut Own<'_>,
+        own: &mut ConnectionParts<'_>,
         shared: &mut Shared,
     ) {
         let Some(run) = self.take_run(tag) else {
@@ -825,7 +825,7 @@ enum Step {
 }
 
 /// Parts of a connection outside its order.
-pub(super) struct Own<'a> {
+pub(super) struct ConnectionParts<'a> {
     pub(super) id: ConnectionId,
     pub(super) watching: &'a mut Watching,
     pub(super) subscriptions: &'a mut Subscriptions,

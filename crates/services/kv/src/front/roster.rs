@@ -4,11 +4,11 @@ use quorate_replica::front::{ConnectionId, Endpoints};
 
 /// Slot of a connection in the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Seat(usize);
+pub(super) struct ClientSlot(usize);
 
 /// Reported state of a connection, as of its last event.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Guest {
+pub(super) struct ClientEntry {
     pub(super) id: ConnectionId,
     pub(super) endpoints: Endpoints,
     pub(super) name: String,
@@ -39,7 +39,7 @@ pub(super) struct Guest {
     pub(super) held_bytes: usize,
 }
 
-impl Guest {
+impl ClientEntry {
     /// Returns whether the connection has subscriptions.
     pub(super) fn is_listening(&self) -> bool {
         self.listens != [0; 3]
@@ -92,16 +92,16 @@ impl Guest {
 
 /// All connections.
 #[derive(Debug, Default)]
-pub(super) struct Roster {
-    seats: Vec<Option<Guest>>,
-    free: Vec<Seat>,
+pub(super) struct ClientTable {
+    seats: Vec<Option<ClientEntry>>,
+    free: Vec<ClientSlot>,
     /// Number of connections since the start.
-    pub(super) came: u64,
+    pub(super) connections_total: u64,
 }
 
-impl Roster {
-    pub(super) fn enter(&mut self, guest: Guest) -> Seat {
-        self.came += 1;
+impl ClientTable {
+    pub(super) fn enter(&mut self, guest: ClientEntry) -> ClientSlot {
+        self.connections_total += 1;
         match self.free.pop() {
             Some(seat) => {
                 self.seats[seat.0] = Some(guest);
@@ -109,24 +109,24 @@ impl Roster {
             }
             None => {
                 self.seats.push(Some(guest));
-                Seat(self.seats.len() - 1)
+                ClientSlot(self.seats.len() - 1)
             }
         }
     }
 
-    pub(super) fn leave(&mut self, seat: Seat) {
+    pub(super) fn leave(&mut self, seat: ClientSlot) {
         if self.guest(seat).is_some() {
             self.seats[seat.0] = None;
             self.free.push(seat);
         }
     }
 
-    pub(super) fn guest(&mut self, seat: Seat) -> Option<&mut Guest> {
+    pub(super) fn guest(&mut self, seat: ClientSlot) -> Option<&mut ClientEntry> {
         self.seats.get_mut(seat.0)?.as_mut()
     }
 
     /// Sets the name of a connection, if it fits into a line of CLIENT LIST.
-    pub(super) fn set_name(&mut self, seat: Seat, name: &[u8]) -> Result<(), &'static str> {
+    pub(super) fn set_name(&mut self, seat: ClientSlot, name: &[u8]) -> Result<(), &'static str> {
         let Some(name) = label(name) else {
             return Err("ERR Client names cannot contain spaces, newlines or special characters.");
         };
@@ -141,8 +141,8 @@ impl Roster {
     }
 
     /// Returns all connections, oldest first.
-    pub(super) fn all(&self) -> Vec<&Guest> {
-        let mut guests: Vec<&Guest> = self.seats.iter().flatten().collect();
+    pub(super) fn all(&self) -> Vec<&ClientEntry> {
+        let mut guests: Vec<&ClientEntry> = self.seats.iter().flatten().collect();
         guests.sort_unstable_by_key(|guest| guest.id);
         guests
     }

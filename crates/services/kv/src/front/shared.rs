@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use quorate_access::Desk;
+use quorate_access::PendingChecks;
 use quorate_replica::{
     front::{ConnectionId, Patience, Requests, Tag, Tags},
     seldom::Seldom,
@@ -13,7 +13,7 @@ use super::{
     buffers::fresh,
     channels::Channels,
     monitor::{self, Monitors, is_hidden},
-    roster::{Roster, Seat},
+    roster::{ClientSlot, ClientTable},
     settings::Settings,
     tally::{self, Tally},
     waiting::Waiting,
@@ -58,7 +58,7 @@ pub(super) struct Shared {
     /// Buffers of answered queries, for reuse.
     spare: Vec<Vec<u8>>,
     pub(super) dirty: VecDeque<ConnectionId>,
-    pub(super) roster: Roster,
+    pub(super) roster: ClientTable,
     pub(super) settings: Settings,
     /// Keyspace events enabled on this node.
     pub(super) events: Setting,
@@ -69,14 +69,14 @@ pub(super) struct Shared {
     /// Rate-limited log of clients that speak another protocol.
     pub(super) strangers: Seldom,
     /// Rate-limited log of clients closed because they used too much memory.
-    pub(super) hoarders: Seldom,
+    pub(super) oversized_clients: Seldom,
     pub(super) tally: Tally,
     pub(super) scripts: Scripts,
     pub(super) channels: Channels,
     pub(super) waiting: Waiting,
     pub(super) monitors: Monitors,
     /// Password checks in progress.
-    pub(super) desk: Desk<ConnectionId>,
+    pub(super) desk: PendingChecks<ConnectionId>,
     /// Number of wrong passwords since the start.
     pub(super) wrong_passwords: u64,
     /// Number of requests refused for lack of a role since the start.
@@ -100,19 +100,19 @@ impl Shared {
             reply: Vec::new(),
             spare: Vec::new(),
             dirty: VecDeque::new(),
-            roster: Roster::default(),
+            roster: ClientTable::default(),
             settings,
             events: Setting::default(),
             processed: 0,
             held_bytes: 0,
             strangers: Seldom::default(),
-            hoarders: Seldom::default(),
+            oversized_clients: Seldom::default(),
             tally: Tally::default(),
             scripts: Scripts::default(),
             channels: Channels::default(),
             waiting: Waiting::default(),
             monitors: Monitors::default(),
-            desk: Desk::default(),
+            desk: PendingChecks::default(),
             wrong_passwords: 0,
             forbidden: 0,
             patient: Vec::new(),
@@ -215,7 +215,7 @@ impl Shared {
 
     /// Adds a command to the monitors' lines, unless it contains a secret.
     #[cold]
-    pub(super) fn show(&mut self, seat: Seat, spec: &Spec, arguments: &Arguments<'_>) {
+    pub(super) fn show(&mut self, seat: ClientSlot, spec: &Spec, arguments: &Arguments<'_>) {
         let inner = monitor::inner(spec, arguments).and_then(|name| self.lookup(name));
         if is_hidden(spec) || inner.is_some_and(is_hidden) {
             return;

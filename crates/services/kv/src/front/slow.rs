@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{
-    roster::{Roster, Seat},
+    roster::{ClientSlot, ClientTable},
     subcommands,
 };
 use crate::{
@@ -26,7 +26,7 @@ const ARGUMENT_BYTES_MAX: usize = 128;
 /// Time for which arguments are recorded after a slow command.
 const KEEPING_MS: u64 = 60_000;
 /// Number of entries that GET returns by default.
-const TOLD: usize = 10;
+const GET_ENTRIES_DEFAULT: usize = 10;
 /// Maximum bytes of recorded arguments of unanswered commands, of all clients together. They are
 /// not charged to a client: one with a single open command would otherwise appear to use more
 /// memory than idle ones, and be the first to be closed.
@@ -94,7 +94,7 @@ struct Entry {
 /// A slow command whose client is not looked up yet.
 #[derive(Debug)]
 struct Fresh {
-    seat: Seat,
+    seat: ClientSlot,
     at_ms: u64,
     split: Split,
     note: Note,
@@ -108,7 +108,7 @@ pub(super) struct SlowLog {
     fresh: Vec<Fresh>,
     next_id: i64,
     /// Notes of unanswered commands, by client and request.
-    notes: BTreeMap<(Seat, u64), Note>,
+    notes: BTreeMap<(ClientSlot, u64), Note>,
     notes_bytes: usize,
     /// End of the recording of arguments: Unix time in milliseconds.
     keeps_until_ms: u64,
@@ -122,7 +122,7 @@ impl SlowLog {
 
     /// Records the arguments of an unanswered command, unless the limit is reached.
     #[cold]
-    pub(super) fn keep_note(&mut self, seat: Seat, number: u64, arguments: &Arguments<'_>) {
+    pub(super) fn keep_note(&mut self, seat: ClientSlot, number: u64, arguments: &Arguments<'_>) {
         if self.notes_bytes >= NOTES_BYTES_MAX {
             return;
         }
@@ -138,14 +138,14 @@ impl SlowLog {
     }
 
     /// Removes and returns the note of this command.
-    pub(super) fn take_note(&mut self, seat: Seat, number: u64) -> Option<Note> {
+    pub(super) fn take_note(&mut self, seat: ClientSlot, number: u64) -> Option<Note> {
         let note = self.notes.remove(&(seat, number))?;
         self.notes_bytes -= note.held_bytes();
         Some(note)
     }
 
     /// Drops the notes of a disconnected client: its commands will not be answered.
-    pub(super) fn leave(&mut self, seat: Seat) {
+    pub(super) fn leave(&mut self, seat: ClientSlot) {
         while let Some((&(_, number), _)) = self.notes.range((seat, 0)..=(seat, u64::MAX)).next() {
             self.take_note(seat, number);
         }
@@ -154,7 +154,7 @@ impl SlowLog {
     /// Adds an answered slow command.
     pub(super) fn add(
         &mut self,
-        seat: Seat,
+        seat: ClientSlot,
         note: Option<Note>,
         name: &str,
         split: Split,
@@ -171,14 +171,14 @@ impl SlowLog {
 
     /// Records the clients of new entries, while they are still connected.
     #[inline]
-    pub(super) fn sign(&mut self, roster: &mut Roster) {
+    pub(super) fn sign(&mut self, roster: &mut ClientTable) {
         if !self.fresh.is_empty() {
             self.sign_fresh(roster);
         }
     }
 
     #[cold]
-    fn sign_fresh(&mut self, roster: &mut Roster) {
+    fn sign_fresh(&mut self, roster: &mut ClientTable) {
         for fresh in std::mem::take(&mut self.fresh) {
             let guest = roster.guest(fresh.seat);
             let (address, name) = guest.map_or_else(Default::default, |guest| {
@@ -200,7 +200,7 @@ impl SlowLog {
     /// Answers SLOWLOG and its subcommands.
     pub(super) fn answer(&mut self, arguments: &Arguments<'_>, r: &mut Reply<'_>) {
         match (&*arguments.at(1).to_ascii_lowercase(), arguments.len()) {
-            (b"get", 2) => self.tell(TOLD, r),
+            (b"get", 2) => self.tell(GET_ENTRIES_DEFAULT, r),
             (b"get", 3) => match parse_integer(arguments.at(2)) {
                 None => r.error(NOT_AN_INTEGER),
                 Some(-1) => self.tell(ENTRIES_MAX, r),

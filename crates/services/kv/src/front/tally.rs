@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use super::{
     latency::Latency,
-    roster::Seat,
+    roster::ClientSlot,
     slow::{SLOW_MS, SlowLog, Split},
 };
 use crate::{command::Spec, commands::FAMILIES};
@@ -124,7 +124,13 @@ impl Tally {
 
     /// Logs an answered command if it was slow, and drops its recorded arguments.
     #[cold]
-    pub(super) fn notes(&mut self, seat: Seat, number: u64, stamp: Stamp, slow_ms: Option<u64>) {
+    pub(super) fn notes(
+        &mut self,
+        seat: ClientSlot,
+        number: u64,
+        stamp: Stamp,
+        slow_ms: Option<u64>,
+    ) {
         let note = self.slow.take_note(seat, number);
         let Some(took_ms) = slow_ms else { return };
         let split = Split { took_ms, waited_ms: took_ms.min(stamp.waited_ms.into()) };
@@ -148,7 +154,7 @@ impl Tally {
     }
 
     /// Writes the section of INFO.
-    pub(super) fn tell(&self, text: &mut String) -> std::fmt::Result {
+    pub(super) fn write_commandstats(&self, text: &mut String) -> std::fmt::Result {
         write!(text, "# Commandstats\r\n")?;
         for (spec, count) in commands().zip(&self.counts) {
             let Count { calls, rejected, failed, took_ms } = *count;

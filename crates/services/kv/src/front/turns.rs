@@ -9,7 +9,7 @@ use super::{
     buffers::fresh,
     refusals::failure_text,
     shared::{Owner as TagOwner, Shared, Target},
-    waiting::{Client, How, RetainOne as _, Stage},
+    waiting::{Client, RetainOne as _, Stage, UnblockReply},
 };
 use crate::{
     commands::waiting::{
@@ -36,7 +36,7 @@ impl RespFront {
         }
         self.withdraw(requests);
         if let Some(all) = self.shared.waiting.look_due(now_ms) {
-            self.look(all, now_ms, requests);
+            self.poll_turns(all, now_ms, requests);
             self.withdraw(requests);
         }
     }
@@ -53,8 +53,8 @@ impl RespFront {
                     let unsure = client.unsure;
                     match how {
                         _ if unsure => self.end_wait(number, &unknown(), true),
-                        How::Timeout => self.end_wait(number, NULL_ARRAY, true),
-                        How::Error => self.end_wait(number, UNBLOCKED, true),
+                        UnblockReply::Timeout => self.end_wait(number, NULL_ARRAY, true),
+                        UnblockReply::Error => self.end_wait(number, UNBLOCKED, true),
                     }
                     self.shared.waiting.unblocked.push((asker, true));
                 }
@@ -75,7 +75,7 @@ impl RespFront {
     }
 
     /// Polls this node's state for clients whose turn it is.
-    fn look(&mut self, all: bool, now_ms: u64, requests: &mut dyn Requests) {
+    fn poll_turns(&mut self, all: bool, now_ms: u64, requests: &mut dyn Requests) {
         let Some(owner) = self.shared.waiting.owner else {
             return;
         };
@@ -117,7 +117,7 @@ impl RespFront {
         for seen in overdue {
             let mut command = Vec::new();
             encode_depose(seen, &mut Encoder(&mut command));
-            self.shared.tell_line(&command, requests);
+            self.shared.send_queue_command(&command, requests);
         }
     }
 
@@ -173,7 +173,7 @@ impl RespFront {
         requests: &mut dyn Requests,
     ) {
         match reply {
-            Ok(WAITING) => self.shared.waiting.stands(number),
+            Ok(WAITING) => self.shared.waiting.mark_queued(number),
             Ok(GONE) => self.is_missing(number, requests),
             Ok(reply) => self.end_wait(number, reply, false),
             Err(failure) => {
@@ -182,7 +182,7 @@ impl RespFront {
                 }
                 // The claim is retried, but not at once: `news` stays as it was.
                 let news = self.shared.waiting.news;
-                self.shared.waiting.stands(number);
+                self.shared.waiting.mark_queued(number);
                 self.shared.waiting.news = news;
             }
         }
@@ -215,7 +215,7 @@ impl RespFront {
         for some in gone.chunks(WITHDRAWN_MAX) {
             let mut command = Vec::new();
             encode_withdraw(owner, some, &mut Encoder(&mut command));
-            self.shared.tell_line(&command, requests);
+            self.shared.send_queue_command(&command, requests);
         }
     }
 }
@@ -229,7 +229,7 @@ fn unknown() -> Vec<u8> {
 
 impl Shared {
     /// Sends a command about the queue, ignoring the reply.
-    fn tell_line(&mut self, command: &[u8], requests: &mut dyn Requests) {
+    fn send_queue_command(&mut self, command: &[u8], requests: &mut dyn Requests) {
         let owner = TagOwner { connection: ConnectionId::default(), target: Target::Line };
         let tag = self.tags.give(owner);
         if requests.write(tag, command).is_err() {

@@ -35,7 +35,7 @@ pub(super) enum Stage {
 
 /// How CLIENT UNBLOCK ends a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum How {
+pub(super) enum UnblockReply {
     /// Like a timeout.
     Timeout,
     /// With an error.
@@ -58,7 +58,7 @@ pub(super) struct Client {
     /// A claim may have been executed; its outcome is unknown.
     pub(super) unsure: bool,
     /// Request to end the wait as soon as nothing is in flight for the client.
-    pub(super) unblock: Option<(How, Asker)>,
+    pub(super) unblock: Option<(UnblockReply, Asker)>,
 }
 
 /// All blocked clients of this node.
@@ -72,7 +72,7 @@ pub(super) struct Waiting {
     /// Clients to be withdrawn from the queue.
     pub(super) gone: Vec<u64>,
     /// Requests to end a wait.
-    pub(super) unblocks: Vec<(ConnectionId, How, Asker)>,
+    pub(super) unblocks: Vec<(ConnectionId, UnblockReply, Asker)>,
     /// Results of those requests: whether the wait was ended.
     pub(super) unblocked: Vec<(Asker, bool)>,
     /// An applied command may have made it a client's turn.
@@ -125,7 +125,7 @@ impl Waiting {
     }
 
     /// Marks a client as queued.
-    pub(super) fn stands(&mut self, number: u64) {
+    pub(super) fn mark_queued(&mut self, number: u64) {
         if let Some(client) = self.clients.get_mut(&number) {
             client.stage = Stage::InLine;
             let unblock = client.unblock.take();
@@ -157,7 +157,7 @@ impl Waiting {
     }
 
     /// Requests the end of a wait; `asker` is notified of the result.
-    pub(super) fn unblock(&mut self, connection: ConnectionId, how: How, asker: Asker) {
+    pub(super) fn unblock(&mut self, connection: ConnectionId, how: UnblockReply, asker: Asker) {
         self.unblocks.push((connection, how, asker));
     }
 
@@ -194,7 +194,7 @@ impl Waiting {
     }
 
     /// Records that an applied command may have made it a client's turn.
-    pub(super) const fn hear(&mut self) {
+    pub(super) const fn note_applied(&mut self) {
         self.news = true;
     }
 

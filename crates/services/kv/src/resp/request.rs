@@ -296,7 +296,7 @@ impl Parser {
     }
 
     /// Frees memory between requests: a request with very many arguments must not pin it.
-    pub fn rest(&mut self) {
+    pub fn shrink(&mut self) {
         if self.stage == Stage::Start {
             self.trim();
         }

@@ -75,12 +75,13 @@ use self::{
     writer::Writer,
 };
 pub use self::{
-    disk::{Access, Disk, RealDisk, Room},
+    disk::{Access, Disk, DiskSpace, RealDisk},
     failure::{Failure, StoreError, gets_over_panics_here},
     writer::Delays,
 };
 use super::{
-    Bytes, Entry, Metadata, Of, Old, Overdue, Position, Span, Stamp, Store, Visit, VisitRow,
+    Bytes, DeadlineKind, Entry, Metadata, Old, Overdue, Position, Span, Stamp, Store, Visit,
+    VisitRow,
     collection::{Id, NAME_BYTES_MAX, id_in, next_in},
     dead::Dead,
     image::{Part, records},
@@ -324,11 +325,11 @@ impl LsmStore {
 
     /// Returns the layers above the tree, uppermost first.
     fn layers(&self) -> impl Iterator<Item = &Changes> {
-        iter::once(&self.active).chain(self.still_layers().map(|layer| &**layer))
+        iter::once(&self.active).chain(self.immutable_layers().map(|layer| &**layer))
     }
 
     /// Returns the immutable layers.
-    fn still_layers(&self) -> impl Iterator<Item = &Arc<Changes>> {
+    fn immutable_layers(&self) -> impl Iterator<Item = &Arc<Changes>> {
         let below = [&self.frozen, &self.settled].into_iter().flatten();
         let below = self.waiting.iter().rev().chain(below);
         // Changes of a previous generation are hidden.
@@ -361,7 +362,7 @@ impl LsmStore {
     }
 
     /// Returns an entry decoded from the tree. Invalid data is recorded as damage.
-    fn must_make_sense<T>(&self, read: Option<T>) -> Option<T> {
+    fn must_decode<T>(&self, read: Option<T>) -> Option<T> {
         self.must_read(read.ok_or_else(|| Failure::damaged("an entry makes no sense")))
     }
 
@@ -375,7 +376,7 @@ impl LsmStore {
     fn old(&self, position: Position, key: &[u8]) -> Option<Old> {
         match self.above(position, key) {
             Some(record) => (!record.is_absent()).then(|| record.old()),
-            None => self.must_make_sense(old(&self.in_tree(position, key)?)),
+            None => self.must_decode(old(&self.in_tree(position, key)?)),
         }
     }
 
@@ -390,7 +391,7 @@ impl LsmStore {
             return;
         }
         self.dead.moved(old[0], new[0]);
-        for of in Of::BOTH {
+        for of in DeadlineKind::BOTH {
             let (old, new) = (old[of as usize], new[of as usize]);
             if old == new {
                 continue;
@@ -432,7 +433,7 @@ impl LsmStore {
     }
 
     /// Freezes the active changes, all of them committed, and returns them.
-    fn still(&mut self) -> Arc<Changes> {
+    fn freeze_active(&mut self) -> Arc<Changes> {
         debug_assert!(!self.dirty);
         self.state.oldest = self.state.oldest.max(self.writer.purged_below());
         let mut full = mem::replace(&mut self.active, Changes::new(self.state));
@@ -447,7 +448,7 @@ impl LsmStore {
         debug_assert!(self.frozen.is_none());
         let full = match self.waiting.pop_front() {
             Some(full) => full,
-            None => self.still(),
+            None => self.freeze_active(),
         };
         self.sent = full.state;
         self.frozen = Some(Arc::clone(&full));
@@ -456,7 +457,7 @@ impl LsmStore {
 
     /// Waits until no changes are in flight, or the disk prevents progress.
     fn thaw(&mut self) {
-        self.hear();
+        self.handle_writer_events();
         while self.frozen.is_some()
             && self.condition == Condition::Well
             && let Some(event) = self.writer.next_event()
@@ -475,7 +476,7 @@ impl LsmStore {
 
     /// Sends changes to the tree when enough have accumulated.
     fn drain(&mut self) {
-        self.hear();
+        self.handle_writer_events();
         let held = self.held();
         if held >= SLOW {
             self.brake();
@@ -522,7 +523,7 @@ impl Store for LsmStore {
         let position = Position::of(key);
         match self.above(position, key) {
             Some(record) => (!record.is_absent()).then(|| record.entry()),
-            None => self.must_make_sense(entry(self.in_tree(position, key)?)),
+            None => self.must_decode(entry(self.in_tree(position, key)?)),
         }
     }
 
@@ -607,7 +608,7 @@ impl Store for LsmStore {
         };
         let range = row_key(generation, id, span.from)..behind;
         let in_tree = |(key, value): (Slice, Slice)| {
-            let name = self.must_make_sense(parse_row_key(&key))?.to_vec();
+            let name = self.must_decode(parse_row_key(&key))?.to_vec();
             Some((Cow::Owned(name), Some(Bytes::Shared(value, 0))))
         };
         if span.back {
@@ -662,7 +663,7 @@ impl Store for LsmStore {
         let to = self.time.saturating_add(1);
         if let Some(from) = self.dead.uncounted(to) {
             let mut keys = 0;
-            self.deadlines(Of::Keys, from, self.time, &mut |_, _| {
+            self.deadlines(DeadlineKind::Keys, from, self.time, &mut |_, _| {
                 keys += 1;
                 ControlFlow::Continue(())
             });
@@ -685,8 +686,8 @@ impl Store for LsmStore {
         }
         let (first, before) = (data_key(generation, from, b""), prefix(kind::DATA, generation + 1));
         merge.add(self.tree_range(first..before).map_while(|(key, value)| {
-            let (position, key) = self.must_make_sense(parse_data_key(&key))?;
-            let entry = self.must_make_sense(entry(value))?;
+            let (position, key) = self.must_decode(parse_data_key(&key))?;
+            let entry = self.must_decode(entry(value))?;
             Some(((position, Cow::Owned(key.to_vec())), Some(entry)))
         }));
         for ((_, key), entry) in merge {
@@ -698,7 +699,7 @@ impl Store for LsmStore {
         }
     }
 
-    fn deadlines(&self, of: Of, from: u64, to: u64, visit: &mut Overdue<'_>) {
+    fn deadlines(&self, of: DeadlineKind, from: u64, to: u64, visit: &mut Overdue<'_>) {
         let ends = &self.ends[of as usize];
         let (earliest, to) = (ends.earliest.borrow().clone(), to.saturating_add(1));
         // Only a search from the bound proves that no deadline lies before the first one found.
@@ -727,7 +728,7 @@ impl Store for LsmStore {
         let keys = tree.flat_map(move |tree| tree.keys(range.clone()));
         merge.add(keys.map_while(|key| {
             let key = self.must_read(key)?;
-            let (deadline, key) = self.must_make_sense(parse_deadline_key(&key))?;
+            let (deadline, key) = self.must_decode(parse_deadline_key(&key))?;
             Some(((deadline, Cow::Owned(key.to_vec())), true))
         }));
         let mut found = None;
@@ -746,7 +747,7 @@ impl Store for LsmStore {
         }
     }
 
-    fn next_of(&self, of: Of, until_ms: u64) -> Option<u64> {
+    fn next_of(&self, of: DeadlineKind, until_ms: u64) -> Option<u64> {
         let next = &self.ends[of as usize].next;
         let from = self.time.checked_add(1)?.max(next.get());
         if from > until_ms {
@@ -800,10 +801,10 @@ impl Store for LsmStore {
             return None;
         }
         if !self.active.is_empty() {
-            let still = self.still();
+            let still = self.freeze_active();
             self.waiting.push_back(still);
         }
-        let layers = self.still_layers().cloned().collect();
+        let layers = self.immutable_layers().cloned().collect();
         let past = self.tree.as_ref()?.past();
         self.image = Some(Image::new(past, layers, self.state.generation));
         Some(self.state.keys)
@@ -853,7 +854,7 @@ impl Store for LsmStore {
     }
 
     fn synced_to(&mut self) -> Option<Slot> {
-        self.hear();
+        self.handle_writer_events();
         Some(self.synced.unwrap_or(Slot::FIRST))
     }
 
@@ -866,7 +867,7 @@ impl Store for LsmStore {
     }
 
     fn take_scrubbed(&mut self) -> Scrubbed {
-        self.hear_scrub()
+        self.take_scrub_results()
     }
 
     fn wants_scrub(&mut self) -> bool {

@@ -12,7 +12,8 @@ use quorate_replica::service::{Health, Imaged, LoadError, MetaChange};
 
 use self::{image::Image, rows::Collections};
 use super::{
-    Bytes, Entry, Metadata, Of, Old, Overdue, Position, Span, Stamp, Store, Visit, VisitRow,
+    Bytes, DeadlineKind, Entry, Metadata, Old, Overdue, Position, Span, Stamp, Store, Visit,
+    VisitRow,
     collection::{Id, id_in, next_in},
     dead::Dead,
     image::Part,
@@ -241,7 +242,7 @@ impl Store for MemoryStore {
         }
     }
 
-    fn deadlines(&self, of: Of, from: u64, to: u64, visit: &mut Overdue<'_>) {
+    fn deadlines(&self, of: DeadlineKind, from: u64, to: u64, visit: &mut Overdue<'_>) {
         let due = self.deadlines[of as usize]
             .range((from, Box::default())..)
             .take_while(|(deadline, _)| *deadline <= to);
@@ -252,7 +253,7 @@ impl Store for MemoryStore {
         }
     }
 
-    fn next_of(&self, of: Of, until_ms: u64) -> Option<u64> {
+    fn next_of(&self, of: DeadlineKind, until_ms: u64) -> Option<u64> {
         let above = (self.time.checked_add(1)?, Box::default());
         let (deadline, _) = self.deadlines[of as usize].range(above..).next()?;
         Some(*deadline).filter(|deadline| *deadline <= until_ms)

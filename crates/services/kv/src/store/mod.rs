@@ -34,14 +34,14 @@ pub use self::{
 
 /// Kind of deadlines. A store has an index of each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Of {
+pub enum DeadlineKind {
     /// Deadlines of keys.
     Keys = 0,
     /// For each hash, the earliest deadline of a field.
     Fields = 1,
 }
 
-impl Of {
+impl DeadlineKind {
     const BOTH: [Self; 2] = [Self::Keys, Self::Fields];
 }
 
@@ -179,7 +179,7 @@ pub trait Store: Send {
     fn sweep(&mut self, most: usize) -> usize {
         let mut dead: Vec<Box<[u8]>> = Vec::new();
         if most > 0 {
-            self.deadlines(Of::Keys, 0, self.time(), &mut |_, key| {
+            self.deadlines(DeadlineKind::Keys, 0, self.time(), &mut |_, key| {
                 dead.push(key.into());
                 match dead.len() < most {
                     true => ControlFlow::Continue(()),
@@ -232,16 +232,16 @@ pub trait Store: Send {
     fn all_keys(&self, from: Position, visit: &mut Visit<'_>);
 
     /// Visits the deadlines of stored keys from `from` to `to`, both inclusive, earliest first.
-    fn deadlines(&self, of: Of, from: u64, to: u64, visit: &mut Overdue<'_>);
+    fn deadlines(&self, of: DeadlineKind, from: u64, to: u64, visit: &mut Overdue<'_>);
 
     /// Returns the earliest deadline of this kind above the group's time and up to `until_ms`.
-    fn next_of(&self, of: Of, until_ms: u64) -> Option<u64>;
+    fn next_of(&self, of: DeadlineKind, until_ms: u64) -> Option<u64>;
 
     /// Returns the earliest deadline above the group's time and up to `until_ms`; see
     /// [`StateMachine::next_deadline`](quorate_replica::service::StateMachine::next_deadline).
     fn next_deadline(&self, until_ms: u64) -> Option<u64> {
         let mut passed = false;
-        self.deadlines(Of::Fields, 0, self.time(), &mut |_, _| {
+        self.deadlines(DeadlineKind::Fields, 0, self.time(), &mut |_, _| {
             passed = true;
             ControlFlow::Break(())
         });
@@ -250,7 +250,7 @@ pub trait Store: Send {
             // must not live longer because of that.
             return (until_ms > self.time()).then_some(until_ms);
         }
-        let next = Of::BOTH.map(|of| self.next_of(of, until_ms));
+        let next = DeadlineKind::BOTH.map(|of| self.next_of(of, until_ms));
         next.into_iter().flatten().min()
     }
 

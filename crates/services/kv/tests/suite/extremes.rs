@@ -17,7 +17,7 @@ use quorate_kv::{
     resp::reply::{Version, is_whole, render},
     service::Service,
     store::{
-        Of,
+        DeadlineKind,
         lsm::{Limits, LsmStore},
         memory::MemoryStore,
     },
@@ -572,7 +572,7 @@ impl Side {
         self.service.due(&mut |command| due.push(command.to_vec()));
         let next = self.service.next_deadline(wall_ms);
         let store = self.service.store();
-        store.deadlines(Of::Keys, 0, wall_ms, &mut |deadline, key| {
+        store.deadlines(DeadlineKind::Keys, 0, wall_ms, &mut |deadline, key| {
             found.push((deadline, key.to_vec()));
             ControlFlow::Continue(())
         });

@@ -18,7 +18,7 @@ use quorate_kv::{
     service::Service,
     store::{
         Stamp, Store, Version, digest,
-        lsm::{Access, Delays, Disk, Limits, LsmStore, Options, Room},
+        lsm::{Access, Delays, Disk, DiskSpace, Limits, LsmStore, Options},
         memory::MemoryStore,
     },
 };
@@ -82,9 +82,9 @@ impl Moody {
 }
 
 impl Disk for Moody {
-    fn room(&self, _: &Path) -> io::Result<Room> {
+    fn room(&self, _: &Path) -> io::Result<DiskSpace> {
         let free = if self.full.load(Ordering::SeqCst) { 1 << 20 } else { TOTAL / 2 };
-        Ok(Room { free, total: TOTAL })
+        Ok(DiskSpace { free, total: TOTAL })
     }
 
     fn try_writing(&self, _: &Path) -> io::Result<()> {

@@ -10,7 +10,7 @@ use quorate_kv::{
     store::{
         Position, Stamp, Store, Version, digest,
         image::Part,
-        lsm::{Disk, Limits, LsmStore, Options, Room},
+        lsm::{Disk, DiskSpace, Limits, LsmStore, Options},
         memory::MemoryStore,
     },
 };
@@ -354,8 +354,8 @@ fn a_load_is_whole_or_was_not() {
 struct NoRoom;
 
 impl Disk for NoRoom {
-    fn room(&self, _: &Path) -> io::Result<Room> {
-        Ok(Room { free: 0, total: 1 << 40 })
+    fn room(&self, _: &Path) -> io::Result<DiskSpace> {
+        Ok(DiskSpace { free: 0, total: 1 << 40 })
     }
 
     fn try_writing(&self, _: &Path) -> io::Result<()> {

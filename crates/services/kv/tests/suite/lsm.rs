@@ -9,7 +9,7 @@ use quorate_core::slot::Slot;
 use quorate_kv::{
     key::Key,
     store::{
-        Of, Position, Store, Version, digest,
+        DeadlineKind, Position, Store, Version, digest,
         lsm::{Delays, Limits, LsmStore, Options},
         memory::MemoryStore,
     },
@@ -108,7 +108,9 @@ fn keys_of_a_flushed_store_do_not_come_back_and_are_removed_by_and_by() {
             seen += 1;
             std::ops::ControlFlow::Continue(())
         });
-        store.deadlines(Of::Keys, 0, u64::MAX - 1, &mut |_, _| panic!("no deadline is left"));
+        store.deadlines(DeadlineKind::Keys, 0, u64::MAX - 1, &mut |_, _| {
+            panic!("no deadline is left")
+        });
         assert_eq!((seen, store.len()), (1, 1));
         store.commit(Slot(slot), &[]);
         slot += 1;
@@ -195,7 +197,7 @@ fn the_layers_are_one() {
 
 fn overdue(store: &dyn Store, wall_ms: u64) -> Vec<(u64, Vec<u8>)> {
     let mut found = Vec::new();
-    store.deadlines(Of::Keys, 0, wall_ms, &mut |deadline, key| {
+    store.deadlines(DeadlineKind::Keys, 0, wall_ms, &mut |deadline, key| {
         found.push((deadline, key.to_vec()));
         std::ops::ControlFlow::Continue(())
     });

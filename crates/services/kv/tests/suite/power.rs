@@ -15,7 +15,7 @@ use quorate_kv::{
     key::Key,
     store::{
         Position, Store, Version, digest,
-        lsm::{Disk, Limits, LsmStore, Options, RealDisk, Room},
+        lsm::{Disk, DiskSpace, Limits, LsmStore, Options, RealDisk},
     },
 };
 
@@ -239,7 +239,7 @@ fn what_the_log_does_not_have_yet_is_synced_later() {
 struct Noting(Mutex<BTreeMap<PathBuf, BTreeSet<PathBuf>>>);
 
 impl Disk for Noting {
-    fn room(&self, folder: &Path) -> io::Result<Room> {
+    fn room(&self, folder: &Path) -> io::Result<DiskSpace> {
         RealDisk.room(folder)
     }
 

@@ -159,7 +159,7 @@ impl Filling {
     }
 
     /// Returns the number of bytes that still fit.
-    pub fn room(&self) -> usize {
+    pub fn free_bytes(&self) -> usize {
         self.end - self.to
     }
 
@@ -170,13 +170,13 @@ impl Filling {
 
     /// Adds `count` bytes that were put into [`Self::spare`].
     pub fn came(&mut self, count: usize) {
-        assert!(count <= self.room(), "more than there was room for");
+        assert!(count <= self.free_bytes(), "more than there was room for");
         self.to += count;
     }
 
     /// Appends as many of these bytes as fit; returns their number.
     pub fn put(&mut self, bytes: &[u8]) -> usize {
-        let count = bytes.len().min(self.room());
+        let count = bytes.len().min(self.free_bytes());
         self.spare()[..count].copy_from_slice(&bytes[..count]);
         self.came(count);
         count
@@ -189,7 +189,7 @@ impl Filling {
 
     /// Takes the bytes if there is no free space left, leaving this empty.
     pub fn take_full(&mut self) -> Option<Blocks> {
-        let full = self.room() == 0;
+        let full = self.free_bytes() == 0;
         full.then(|| std::mem::replace(self, Self::nothing()).done())
     }
 
@@ -348,7 +348,7 @@ mod tests {
     fn filled(pool: &BlockPool, position: u64, bytes: &[u8]) -> Blocks {
         let mut filling = pool.fill(position, bytes.len());
         assert_eq!(filling.put(bytes), bytes.len());
-        assert_eq!((filling.room(), filling.bytes()), (0, bytes));
+        assert_eq!((filling.free_bytes(), filling.bytes()), (0, bytes));
         filling.done()
     }
 

@@ -6,7 +6,7 @@ use crate::disk::{Buffers, DiskError, FileDisk, folder::Folder, uring::Ring};
 
 /// The operator's choice of driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Want {
+pub enum DriverChoice {
     /// io_uring if available.
     #[default]
     Auto,
@@ -16,7 +16,7 @@ pub enum Want {
     File,
 }
 
-impl Want {
+impl DriverChoice {
     /// Names used by operators.
     pub const NAMES: [(&'static str, Self); 3] =
         [("auto", Self::Auto), ("uring", Self::Uring), ("portable", Self::File)];
@@ -33,7 +33,7 @@ impl Want {
 ///
 /// # Errors
 /// A folder cannot be opened or is in use, or the requested driver is not available.
-pub fn open(data: &Path, want: Want) -> Result<(FileDisk, String), DiskError> {
+pub fn open(data: &Path, want: DriverChoice) -> Result<(FileDisk, String), DiskError> {
     open_with(data, want, Buffers::default())
 }
 
@@ -43,7 +43,7 @@ pub fn open(data: &Path, want: Want) -> Result<(FileDisk, String), DiskError> {
 /// As [`open`].
 pub fn open_with(
     data: &Path,
-    want: Want,
+    want: DriverChoice,
     buffers: Buffers,
 ) -> Result<(FileDisk, String), DiskError> {
     let folder = Folder::open(data)?;
@@ -58,7 +58,7 @@ pub fn open_with(
             Err(error) => format!("io_uring is not available ({error})"),
         },
     };
-    if want == Want::Uring {
+    if want == DriverChoice::Uring {
         let error = io::Error::new(io::ErrorKind::Unsupported, refused);
         return Err(DiskError::new("use", data.display(), &error));
     }
@@ -68,9 +68,9 @@ pub fn open_with(
 }
 
 /// Returns the reason not to try io_uring, if there is one.
-fn refusal(folder: &Folder, want: Want) -> Option<String> {
+fn refusal(folder: &Folder, want: DriverChoice) -> Option<String> {
     let abilities = folder.abilities();
-    if want == Want::File {
+    if want == DriverChoice::File {
         return Some("threads were asked for".to_owned());
     }
     (!abilities.direct || !abilities.dsync)

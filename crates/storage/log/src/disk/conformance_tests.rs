@@ -12,16 +12,16 @@ use std::{
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::disk::{
-    BLOCK, Buffer, Buffers, Completed, Disk, DiskError, Durability, Family, FileId, MemoryDisk,
-    OPERATIONS_MAX, Position, Source as _, Want, Zeros, open, open_with,
+    BLOCK, Buffer, Buffers, Completed, Disk, DiskError, DriverChoice, Durability, Family, FileId,
+    MemoryDisk, OPERATIONS_MAX, Position, Source as _, Zeros, open, open_with,
 };
 
 fn log(number: u64) -> FileId {
     FileId::new(Family::Log, number)
 }
 /// Runs a test on each driver that this machine has; reports a missing one.
-fn on_each_driver(test: impl Fn(&Path, Want)) {
-    for want in [Want::Uring, Want::File] {
+fn on_each_driver(test: impl Fn(&Path, DriverChoice)) {
+    for want in [DriverChoice::Uring, DriverChoice::File] {
         let folder = tempfile::tempdir().unwrap();
         match open(folder.path(), want) {
             Ok((disk, reason)) => {
@@ -29,7 +29,9 @@ fn on_each_driver(test: impl Fn(&Path, Want)) {
                 drop(disk);
                 test(folder.path(), want);
             }
-            Err(error) if want == Want::Uring && error.kind == io::ErrorKind::Unsupported => {
+            Err(error)
+                if want == DriverChoice::Uring && error.kind == io::ErrorKind::Unsupported =>
+            {
                 println!("SKIPPED: no io_uring here: {error}");
             }
             Err(error) => panic!("{error}"),
@@ -44,7 +46,7 @@ fn on_each_disk(test: impl Fn(&mut dyn Disk)) {
         test(&mut disk);
     });
     let folder = tempfile::tempdir().unwrap();
-    let (disk, _) = open(folder.path(), Want::Auto).unwrap();
+    let (disk, _) = open(folder.path(), DriverChoice::Auto).unwrap();
     test(&mut disk.with_flush(Duration::from_millis(1)).unwrap());
     test(&mut MemoryDisk::new());
 }
@@ -180,12 +182,12 @@ fn errors_name_the_operation_and_the_file() {
 #[test]
 fn a_second_opener_is_refused_and_leftovers_are_removed() {
     let folder = tempfile::tempdir().unwrap();
-    let (disk, _) = open(folder.path(), Want::File).unwrap();
+    let (disk, _) = open(folder.path(), DriverChoice::File).unwrap();
     let error = crate::disk::ReadOnlyFolder::open(folder.path()).unwrap_err();
     assert!(error.to_string().contains("another process"), "{error}");
     fs::write(disk.path(Family::Log).join("0000000000000005.segment.new"), "x").unwrap();
     drop(disk);
-    let (mut disk, _) = open(folder.path(), Want::File).unwrap();
+    let (mut disk, _) = open(folder.path(), DriverChoice::File).unwrap();
     assert_eq!(disk.files(Family::Log), Ok(vec![]));
     assert_eq!(fs::read_dir(disk.path(Family::Log)).unwrap().count(), 0);
 }
@@ -197,7 +199,7 @@ fn a_file_system_in_memory_is_served() {
         println!("SKIPPED: no /dev/shm to write to");
         return;
     };
-    let (disk, reason) = open(folder.path(), Want::Auto).unwrap();
+    let (disk, reason) = open(folder.path(), DriverChoice::Auto).unwrap();
     println!("{reason}");
     let mut disk = disk;
     prepare(&mut disk, log(1));
@@ -375,7 +377,7 @@ fn buffers_are_as_many_as_wanted_and_the_kernel_s_refusal_is_told() {
     ] {
         on_each_driver(|folder, want| {
             let (mut disk, reason) = open_with(folder, want, buffers).unwrap();
-            assert!(want == Want::File || reason.contains(told), "{reason}");
+            assert!(want == DriverChoice::File || reason.contains(told), "{reason}");
             prepare(&mut disk, log(1));
             for block in 0..4 {
                 write(&mut disk, log(1).at(block * BLOCK as u64), 5, Durability::Flushed);
@@ -473,11 +475,11 @@ fn a_small_file_is_kept_as_a_whole_and_waits_for_no_segment() {
         disk.start_prepare(log(1), 64 << 20, Zeros::Written);
         let mut made = false;
         for (token, contents) in [(5, &b"long contents"[..]), (6, b""), (7, b"short")] {
-            disk.start_keep(token, "base", contents.to_vec());
-            disk.want_prepared(Family::Log, 0);
+            disk.start_replace_small_file(token, "base", contents.to_vec());
+            disk.pace_prepare(Family::Log, 0);
             loop {
                 match wait(disk) {
-                    Completed::Kept { token: kept, name, result } => {
+                    Completed::SmallFileReplaced { token: kept, name, result } => {
                         assert_eq!((kept, name, result), (token, "base", Ok(())));
                         break;
                     }
@@ -504,8 +506,8 @@ fn a_small_file_that_cannot_be_kept_says_so() {
     on_each_driver(|folder, want| {
         let (mut disk, _) = open(folder, want).unwrap();
         fs::create_dir(folder.join("base")).unwrap();
-        disk.start_keep(1, "base", b"x".to_vec());
-        let Completed::Kept { token, result, .. } = wait(&mut disk) else { panic!() };
+        disk.start_replace_small_file(1, "base", b"x".to_vec());
+        let Completed::SmallFileReplaced { token, result, .. } = wait(&mut disk) else { panic!() };
         let error = result.unwrap_err();
         assert_eq!(token, 1);
         assert!(error.to_string().starts_with("rename to "), "{error}");
@@ -517,7 +519,7 @@ fn a_small_file_that_cannot_be_kept_says_so() {
 #[test]
 fn of_two_names_of_one_file_the_newer_is_kept() {
     let folder = tempfile::tempdir().unwrap();
-    let (mut disk, _) = open(folder.path(), Want::File).unwrap();
+    let (mut disk, _) = open(folder.path(), DriverChoice::File).unwrap();
     for number in 1..=3 {
         prepare(&mut disk, log(number));
     }
@@ -526,7 +528,7 @@ fn of_two_names_of_one_file_the_newer_is_kept() {
     // A hard link elsewhere does not count.
     fs::hard_link(name(2), folder.path().join("copy")).unwrap();
     drop(disk);
-    let (mut disk, _) = open(folder.path(), Want::File).unwrap();
+    let (mut disk, _) = open(folder.path(), DriverChoice::File).unwrap();
     let files = disk.files(Family::Log).unwrap();
     let files: Vec<_> = files.iter().map(|info| info.file.number).collect();
     assert_eq!(files, [2, 3, 9]);
@@ -536,7 +538,7 @@ fn of_two_names_of_one_file_the_newer_is_kept() {
 #[test]
 fn a_folder_without_snapshots_can_be_looked_at() {
     let folder = tempfile::tempdir().unwrap();
-    drop(open(folder.path(), Want::File).unwrap());
+    drop(open(folder.path(), DriverChoice::File).unwrap());
     fs::remove_dir(folder.path().join(Family::Snapshot.folder())).unwrap();
     let mut looked = crate::disk::ReadOnlyFolder::open(folder.path()).unwrap();
     assert_eq!(looked.files(Family::Snapshot), Ok(vec![]));

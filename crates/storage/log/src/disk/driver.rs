@@ -273,7 +273,7 @@ impl Disk for FileDisk {
         self.makers.prepare(file, bytes, zeros);
     }
 
-    fn want_prepared(&mut self, family: Family, bytes: u64) {
+    fn pace_prepare(&mut self, family: Family, bytes: u64) {
         self.makers.want(family, bytes);
     }
 
@@ -293,11 +293,11 @@ impl Disk for FileDisk {
         self.makers.reuse(from, to);
     }
 
-    fn start_keep(&mut self, token: u64, name: &'static str, bytes: Vec<u8>) {
+    fn start_replace_small_file(&mut self, token: u64, name: &'static str, bytes: Vec<u8>) {
         self.makers.keep(token, name, bytes);
     }
 
-    fn start_recall(&mut self, token: u64, name: &'static str) {
+    fn start_read_small_file(&mut self, token: u64, name: &'static str) {
         self.makers.recall(token, name);
     }
 

@@ -23,7 +23,7 @@ pub struct DiskError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
     /// Disk space.
-    Room,
+    Space,
     /// File descriptors, of the process or of the machine: a file cannot be opened.
     Descriptors,
 }
@@ -31,7 +31,7 @@ pub enum Lack {
 impl Lack {
     fn of(error: &io::Error) -> Option<Self> {
         match (error.kind(), Errno::from_io_error(error)) {
-            (kind, _) if is_full(kind) => Some(Self::Room),
+            (kind, _) if is_full(kind) => Some(Self::Space),
             (_, Some(Errno::MFILE | Errno::NFILE)) => Some(Self::Descriptors),
             _ => None,
         }

@@ -49,16 +49,16 @@ impl<T> Inbox<T> {
     /// Returns the next result. After `None`, the event is readable only if a result has arrived
     /// since.
     pub(super) fn take(&self) -> Option<T> {
-        if let Some(finished) = self.look() {
+        if let Some(finished) = self.try_receive() {
             return Some(finished);
         }
         // Drained before the last check: any later result signals again.
         self.event.drain();
-        self.look()
+        self.try_receive()
     }
 
     /// Returns the next result, for a caller that has already drained the event.
-    pub(super) fn look(&self) -> Option<T> {
+    pub(super) fn try_receive(&self) -> Option<T> {
         self.done.try_recv().ok()
     }
 }

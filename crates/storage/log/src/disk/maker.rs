@@ -51,7 +51,7 @@ impl Makers {
         &self.makers[family as usize]
     }
 
-    /// As [`crate::disk::Disk::want_prepared`].
+    /// As [`crate::disk::Disk::pace_prepare`].
     pub(crate) fn want(&self, family: Family, bytes: u64) {
         self.of(family).pace.want(bytes);
     }
@@ -78,12 +78,12 @@ impl Makers {
         self.of(to.family).ask(Job::Reuse { from, to });
     }
 
-    /// As [`crate::disk::Disk::start_keep`].
+    /// As [`crate::disk::Disk::start_replace_small_file`].
     pub(crate) fn keep(&self, token: u64, name: &'static str, bytes: Vec<u8>) {
         self.keeper.ask(Job::Keep { token, name, bytes });
     }
 
-    /// As [`crate::disk::Disk::start_recall`].
+    /// As [`crate::disk::Disk::start_read_small_file`].
     pub(crate) fn recall(&self, token: u64, name: &'static str) {
         self.keeper.ask(Job::Recall { token, name });
     }
@@ -167,10 +167,10 @@ impl Worker {
             }
             Job::Keep { token, name, bytes } => {
                 let result = data.replace(name, &bytes);
-                Completed::Kept { token, name, result }
+                Completed::SmallFileReplaced { token, name, result }
             }
             Job::Recall { token, name } => {
-                Completed::Recalled { token, name, result: data.recall(name) }
+                Completed::SmallFileRead { token, name, result: data.recall(name) }
             }
         }
     }

@@ -181,7 +181,7 @@ impl MemoryDisk {
         Self { shared: Arc::clone(&self.shared), life: self.lock().life }
     }
 
-    /// Returns the size last requested by [`Disk::want_prepared`].
+    /// Returns the size last requested by [`Disk::pace_prepare`].
     pub fn wanted(&self) -> u64 {
         self.lock().wanted
     }
@@ -444,7 +444,7 @@ impl Disk for MemoryDisk {
         self.start(0, file.at(0), bytes, Task::Prepare);
     }
 
-    fn want_prepared(&mut self, _: Family, bytes: u64) {
+    fn pace_prepare(&mut self, _: Family, bytes: u64) {
         self.lock().wanted = bytes;
     }
 
@@ -462,13 +462,13 @@ impl Disk for MemoryDisk {
         self.start(0, to.at(0), 0, Task::Reuse { from });
     }
 
-    fn start_keep(&mut self, token: u64, name: &'static str, bytes: Vec<u8>) {
+    fn start_replace_small_file(&mut self, token: u64, name: &'static str, bytes: Vec<u8>) {
         let nowhere = FileId::new(Family::Log, 0).at(0);
         let length = bytes.len() as u64;
         self.start(token, nowhere, length, Task::Keep { name, bytes });
     }
 
-    fn start_recall(&mut self, token: u64, name: &'static str) {
+    fn start_read_small_file(&mut self, token: u64, name: &'static str) {
         let nowhere = FileId::new(Family::Log, 0).at(0);
         self.start(token, nowhere, 0, Task::Recall { name });
     }

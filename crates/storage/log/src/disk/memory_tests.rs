@@ -32,8 +32,8 @@ fn result(disk: &mut MemoryDisk) -> Result<(), DiskError> {
         | Completed::Flushed { result, .. }
         | Completed::Prepared { result, .. }
         | Completed::Retired { result, .. }
-        | Completed::Kept { result, .. } => result,
-        Completed::Recalled { result, .. } => result.map(drop),
+        | Completed::SmallFileReplaced { result, .. } => result,
+        Completed::SmallFileRead { result, .. } => result.map(drop),
     }
 }
 
@@ -328,7 +328,7 @@ fn what_a_reused_file_held_stays_until_it_is_overwritten_sector_by_sector() {
 #[test]
 fn a_small_file_in_flight_is_old_or_new_and_a_second_crash_may_change_it() {
     let keep = |disk: &mut MemoryDisk, contents: &[u8]| {
-        disk.start_keep(3, "base", contents.to_vec());
+        disk.start_replace_small_file(3, "base", contents.to_vec());
     };
     let after = |crashes: u64, synced: bool| {
         let run = |seed: u64| {
@@ -363,7 +363,7 @@ fn a_copy_of_a_disk_has_the_same_fate_and_a_life_of_its_own() {
     let mut disk = disk();
     disk.set_manual(true);
     start_write(&mut disk, FILE.at(0), 7, Durability::Flushed);
-    disk.start_keep(1, "base", b"new".to_vec());
+    disk.start_replace_small_file(1, "base", b"new".to_vec());
     let mut outcomes = BTreeSet::new();
     for seed in 0..SEEDS {
         let (one, two) = (disk.copy(), disk.copy());

@@ -150,7 +150,7 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, poll};
 
     use super::{
-        super::{BLOCK, Disk as _, Family, FileDisk, FileId, Want, Zeros, open},
+        super::{BLOCK, Disk as _, DriverChoice, Family, FileDisk, FileId, Zeros, open},
         *,
     };
 
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn a_write_is_held_until_its_flush_has_ended_and_then_wakes_the_reactor() {
         const FLUSH: Duration = Duration::from_millis(20);
-        for want in [Want::Auto, Want::File] {
+        for want in [DriverChoice::Auto, DriverChoice::File] {
             let folder = tempfile::tempdir().unwrap();
             let (disk, _) = open(folder.path(), want).unwrap();
             let mut disk = disk.with_flush(FLUSH).unwrap();

@@ -101,14 +101,14 @@ fn takes(inbox: &Inbox<u32>, _: &Event) -> Vec<u32> {
 fn drains_and_looks(inbox: &Inbox<u32>, event: &Event) -> Vec<u32> {
     let next = || {
         event.drain();
-        inbox.look()
+        inbox.try_receive()
     };
     std::iter::from_fn(next).collect()
 }
 
 /// Drains after the last check: results that arrived in between are not signalled again.
 fn looks_and_drains(inbox: &Inbox<u32>, event: &Event) -> Vec<u32> {
-    let things = std::iter::from_fn(|| inbox.look()).collect();
+    let things = std::iter::from_fn(|| inbox.try_receive()).collect();
     event.drain();
     things
 }

@@ -208,7 +208,7 @@ impl Ring {
             }
             self.harvest();
         }
-        self.ready.pop_front().or_else(|| self.made.look())
+        self.ready.pop_front().or_else(|| self.made.try_receive())
     }
 }
 

@@ -13,7 +13,7 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     value::{BatchName, Value},
 };
-use quorate_log::disk::{FileDisk, Want, open};
+use quorate_log::disk::{DriverChoice, FileDisk, open};
 use quorate_log::{Log, LogOptions, Recovery};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -33,13 +33,13 @@ struct Node {
 }
 
 impl Node {
-    fn start(folder: &Path, want: Want) -> Option<(Self, Recovery)> {
+    fn start(folder: &Path, want: DriverChoice) -> Option<(Self, Recovery)> {
         let disk = match open(folder, want) {
             Ok((disk, reason)) => {
                 println!("{reason}");
                 disk
             }
-            Err(error) if want == Want::Uring => {
+            Err(error) if want == DriverChoice::Uring => {
                 println!("SKIPPED: {error}");
                 return None;
             }
@@ -127,7 +127,7 @@ fn a_log_has_more_segments_than_its_process_has_descriptors() {
     let old = getrlimit(Resource::Nofile);
     let current = Some(LIMIT);
     setrlimit(Resource::Nofile, Rlimit { current, ..old }).unwrap();
-    for want in [Want::Uring, Want::File] {
+    for want in [DriverChoice::Uring, DriverChoice::File] {
         let folder = tempfile::tempdir().unwrap();
         let Some((mut node, _)) = Node::start(folder.path(), want) else {
             continue;

@@ -14,7 +14,7 @@ use quorate_log::disk::{BLOCK, Buffer, Disk, DiskError, Durability, Family, File
 use super::{
     Store, catalogue,
     layout::Address,
-    patience::Patience,
+    patience::Backoff,
     pointer::{self, Pointer},
     space::{Made, Purpose},
 };
@@ -54,7 +54,7 @@ pub(super) struct Checkpoint {
     /// The checkpoint has waited for space, so the catalogue may be compiled again with fewer
     /// contents.
     stale: bool,
-    patience: Patience,
+    patience: Backoff,
     short: Option<String>,
 }
 
@@ -116,7 +116,7 @@ impl Store {
             stage: Stage::Writes,
             busy: false,
             stale: false,
-            patience: Patience::default(),
+            patience: Backoff::default(),
             short: None,
         };
         self.compile(&mut checkpoint);
@@ -223,7 +223,7 @@ impl Store {
                         bytes: checkpoint.bytes.len() as u64,
                         checksum: checkpoint.checksum,
                     };
-                    disk.start_keep(0, pointer::FILE, pointer.encode());
+                    disk.start_replace_small_file(0, pointer::FILE, pointer.encode());
                     checkpoint.busy = true;
                 }
             }

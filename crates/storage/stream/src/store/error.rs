@@ -39,7 +39,7 @@ pub enum StoreError {
 
 /// The reason that a read returned no bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Unread {
+pub enum ReadError {
     /// The bytes on disk differ from those that were put; another node may have them. See
     /// [`super::Store::lose`].
     #[error("bytes {range:?} of stream {stream:?} are damaged: {reason}")]

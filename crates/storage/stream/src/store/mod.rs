@@ -38,7 +38,7 @@ use quorate_log::disk::{Completed, Disk, DiskError, Family};
 
 use catalogue::Streams;
 use checkpoint::{CatalogueFile, Checkpoint};
-pub use error::{ReadsBusy, StoreError, Unread};
+pub use error::{ReadError, ReadsBusy, StoreError};
 use layout::Address;
 pub use layout::{Layout, StoreLimits};
 pub use placing::{Bulk, Place};
@@ -90,8 +90,8 @@ impl Store {
             | Completed::Flushed { file, .. }
             | Completed::Prepared { file, .. }
             | Completed::Retired { file, .. } => file.family == Family::Stream,
-            Completed::Kept { name, .. } => *name == Self::FILE,
-            Completed::Recalled { .. } => false,
+            Completed::SmallFileReplaced { name, .. } => *name == Self::FILE,
+            Completed::SmallFileRead { .. } => false,
         }
     }
 
@@ -285,9 +285,9 @@ impl Store {
             Completed::Read { token, buffer, result, .. } => self.read_ended(token, buffer, result),
             Completed::Flushed { file, result, .. } => self.flushed(file, result),
             Completed::Prepared { file, result } => self.prepared(file, result, disk),
-            Completed::Kept { result, .. } => self.kept(result, disk),
+            Completed::SmallFileReplaced { result, .. } => self.kept(result, disk),
             // A file that could not be removed is found at the next start.
-            Completed::Retired { .. } | Completed::Recalled { .. } => {}
+            Completed::Retired { .. } | Completed::SmallFileRead { .. } => {}
         }
         self.advance(disk);
     }

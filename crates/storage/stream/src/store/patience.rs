@@ -5,12 +5,12 @@ const SKIPS_MAX: u32 = 256;
 
 /// Backoff after failures: skips a number of calls that doubles each time, up to a bound.
 #[derive(Debug, Default)]
-pub(super) struct Patience {
+pub(super) struct Backoff {
     failures: u32,
     skips: u32,
 }
 
-impl Patience {
+impl Backoff {
     /// Returns whether this call may try; counts it as skipped if not.
     pub(super) const fn may_try(&mut self) -> bool {
         if self.skips == 0 {
@@ -38,7 +38,7 @@ mod tests {
 
     #[test]
     fn each_failure_makes_it_wait_longer_within_a_bound() {
-        let mut patience = Patience::default();
+        let mut patience = Backoff::default();
         let mut waited = Vec::new();
         for _ in 0..11 {
             waited.push((0..).take_while(|_| !patience.may_try()).count());

@@ -12,7 +12,7 @@ use quorate_core::value::StreamName;
 use quorate_log::disk::{BlockPool, Blocks, Buffer, Disk, DiskError};
 
 use super::{
-    ReadsBusy, Store, Unread,
+    ReadError, ReadsBusy, Store,
     chunk::Span,
     layout::Address,
     stream::{Source, Stream},
@@ -34,7 +34,7 @@ pub struct ReadDone {
     /// Position of the first byte.
     pub position: u64,
     /// At least one byte, and never more than requested.
-    pub result: Result<Blocks, Unread>,
+    pub result: Result<Blocks, ReadError>,
 }
 
 /// Reads that are queued, in flight, or completed.
@@ -78,7 +78,7 @@ impl Reads {
         }
     }
 
-    fn end(&mut self, read: Read, result: Result<Blocks, Unread>) {
+    fn end(&mut self, read: Read, result: Result<Blocks, ReadError>) {
         self.done.push_back(ReadDone {
             token: read.token,
             stream: read.stream,
@@ -139,7 +139,7 @@ impl Store {
             let source =
                 stream.map_or(Source::Missing, |stream| stream.source(read.position, self.layout));
             match source {
-                Source::Missing => self.reads.end(read, Err(Unread::Missing)),
+                Source::Missing => self.reads.end(read, Err(ReadError::Missing)),
                 Source::Memory(bytes) => {
                     let bytes = &bytes[..bytes.len().min(read.bytes_max)];
                     let copy = self.reads.pool.copy(bytes);
@@ -182,7 +182,7 @@ impl Store {
         let stream = self.streams.get(&read.stream);
         let held = stream.filter(|stream| stream.held().contains(read.position));
         let Some(stream) = held else {
-            return self.reads.end(read, Err(Unread::Missing));
+            return self.reads.end(read, Err(ReadError::Missing));
         };
         let first = *active.spans.first().expect("one at least");
         let place = self.layout.place(active.address, first.from);
@@ -196,7 +196,7 @@ impl Store {
                 None => format!("{place}: a checksum does not match"),
             },
             Err(error) if error.lack.is_some() => {
-                return self.reads.end(read, Err(Unread::NotNow(error)));
+                return self.reads.end(read, Err(ReadError::NotNow(error)));
             }
             Err(error) => error.to_string(),
         };
@@ -207,7 +207,7 @@ impl Store {
         }
         let range = self.shared_by(stream, &active);
         let stream = read.stream;
-        let rotten = Unread::Rotten { stream, range, reason: damaged };
+        let rotten = ReadError::Rotten { stream, range, reason: damaged };
         self.reads.end(read, Err(rotten));
     }
 

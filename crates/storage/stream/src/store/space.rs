@@ -12,7 +12,7 @@ use quorate_log::disk::{Disk, DiskError, Family, FileId, Zeros};
 
 use super::{
     layout::{Address, Layout},
-    patience::Patience,
+    patience::Backoff,
 };
 
 /// Maximum number of files created ahead, for a writer that is faster than a disk creates them.
@@ -82,7 +82,7 @@ pub(super) struct Space {
     /// Turns since a chunk was allocated or an idle file deleted.
     quiet: u32,
     /// Backoff after a file of chunks could not be created.
-    patience: Patience,
+    patience: Backoff,
     /// The reason that no file can be created.
     short: Option<String>,
 }
@@ -101,7 +101,7 @@ impl Space {
             ahead: 1,
             peak: Peak::default(),
             quiet: 0,
-            patience: Patience::default(),
+            patience: Backoff::default(),
             short: None,
         }
     }
@@ -229,7 +229,7 @@ impl Space {
                 // Stays a quarter ahead of the portion of the previous file already allocated.
                 let all = making.bytes * u64::from(self.ahead);
                 let taken = all.saturating_sub(free * self.layout.chunk());
-                disk.want_prepared(Family::Stream, taken + taken / 4);
+                disk.pace_prepare(Family::Stream, taken + taken / 4);
             }
             return;
         }

@@ -13,7 +13,7 @@ use super::{
     Store,
     chunk::Span,
     layout::{Address, Layout},
-    patience::Patience,
+    patience::Backoff,
     stream::{Cut, Stream},
 };
 
@@ -48,7 +48,7 @@ pub(super) struct Writes {
     done: VecDeque<(StreamName, Range<u64>)>,
     /// Files with completed writes that have not been flushed since.
     unflushed: BTreeSet<u64>,
-    patience: Patience,
+    patience: Backoff,
     short: Option<String>,
 }
 

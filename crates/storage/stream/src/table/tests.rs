@@ -17,7 +17,7 @@ fn slots(from: u64, to: u64) -> SlotRange {
     SlotRange::new(Slot(from), Slot(to))
 }
 
-fn open(table: &mut Table, how: How, writer: u128, number: u32) -> Reply {
+fn open(table: &mut Table, how: OpenMode, writer: u128, number: u32) -> Reply {
     let command = Command::Open {
         name: name("s"),
         how,
@@ -30,7 +30,7 @@ fn open(table: &mut Table, how: How, writer: u128, number: u32) -> Reply {
 
 fn opened(at: u64, number: u32) -> Reply {
     let stream = inner(number);
-    Ok(Done::Opened { stream, at })
+    Ok(StreamOutcome::Opened { stream, at })
 }
 
 fn close(table: &mut Table, number: u32, finish: bool) -> Reply {
@@ -58,13 +58,13 @@ fn changes(table: &mut Table) -> Vec<Change> {
 fn byte_is_appended_iff_it_is_the_next_one_of_an_open_stream() {
     let mut table = Table::default();
     assert!(content(&mut table, 1, 0, 5).is_empty(), "no writer opened it");
-    assert_eq!(open(&mut table, How::Create, 1, 1), opened(0, 1));
+    assert_eq!(open(&mut table, OpenMode::Create, 1, 1), opened(0, 1));
     assert_eq!(content(&mut table, 1, 0, 5), 0..5);
     assert!(content(&mut table, 1, 0, 5).is_empty(), "a repeat");
     assert!(content(&mut table, 1, 6, 9).is_empty(), "a gap closes nothing");
     assert_eq!(content(&mut table, 1, 3, 7), 5..7, "the part that is new");
     assert_eq!(table.info(&name("s")).unwrap().end, 7);
-    assert_eq!(close(&mut table, 1, false), Ok(Done::Closed { at: 7 }));
+    assert_eq!(close(&mut table, 1, false), Ok(StreamOutcome::Closed { at: 7 }));
     assert!(content(&mut table, 1, 7, 9).is_empty(), "closed");
     let none = table.append(inner(1), 2000, slots(1000, 1010));
     assert!(none.is_empty(), "slots before the offset have no position");
@@ -78,7 +78,7 @@ fn only_what_may_be_appended_needs_bytes() {
         table.may_append(inner(number), 1000, slots(1000 + from, 1000 + to))
     };
     assert_eq!(may(&table, 1, 0, 5), 0..5, "it may be opened before that slot");
-    open(&mut table, How::Create, 1, 1).unwrap();
+    open(&mut table, OpenMode::Create, 1, 1).unwrap();
     content(&mut table, 1, 0, 5);
     assert!(may(&table, 1, 0, 5).is_empty());
     assert_eq!(may(&table, 1, 3, 8), 5..8);
@@ -90,27 +90,27 @@ fn only_what_may_be_appended_needs_bytes() {
     table.execute(Slot(9), &Command::Remove { name }.encode()).unwrap();
     assert!(may(&table, 1, 0, 12).is_empty());
     assert_eq!(may(&table, 2, 0, 12), 0..12);
-    assert_eq!(open(&mut table, How::Create, 1, 1), Err(Denied::Reused));
+    assert_eq!(open(&mut table, OpenMode::Create, 1, 1), Err(Denied::Reused));
 }
 
 /// [stream-10] One value closes the old piece, and begins the new one where the old one ended.
 #[test]
 fn takeover_fences_the_first_writer_for_good() {
     let mut table = Table::default();
-    open(&mut table, How::Create, 1, 1).unwrap();
+    open(&mut table, OpenMode::Create, 1, 1).unwrap();
     content(&mut table, 1, 0, 10);
-    assert_eq!(open(&mut table, How::Append, 2, 2), Err(Denied::InUse));
-    assert_eq!(open(&mut table, How::Create, 2, 2), Err(Denied::Exists));
-    assert_eq!(open(&mut table, How::Continue, 2, 2), Err(Denied::Fenced));
-    assert_eq!(open(&mut table, How::Takeover, 2, 2), opened(10, 2));
+    assert_eq!(open(&mut table, OpenMode::Append, 2, 2), Err(Denied::InUse));
+    assert_eq!(open(&mut table, OpenMode::Create, 2, 2), Err(Denied::Exists));
+    assert_eq!(open(&mut table, OpenMode::Continue, 2, 2), Err(Denied::Fenced));
+    assert_eq!(open(&mut table, OpenMode::Takeover, 2, 2), opened(10, 2));
     assert_eq!(changes(&mut table), [Change::Closed { stream: inner(1), end: 10 }]);
     assert!(content(&mut table, 1, 10, 20).is_empty(), "the first is fenced");
     assert_eq!(content(&mut table, 2, 0, 3), 0..3);
-    assert_eq!(open(&mut table, How::Continue, 1, 3), Err(Denied::Fenced));
+    assert_eq!(open(&mut table, OpenMode::Continue, 1, 3), Err(Denied::Fenced));
     assert_eq!(close(&mut table, 1, true), Err(Denied::Fenced));
-    assert_eq!(close(&mut table, 2, false), Ok(Done::Closed { at: 13 }));
-    assert_eq!(open(&mut table, How::Continue, 1, 3), Err(Denied::Fenced));
-    assert_eq!(open(&mut table, How::Continue, 2, 3), opened(13, 3));
+    assert_eq!(close(&mut table, 2, false), Ok(StreamOutcome::Closed { at: 13 }));
+    assert_eq!(open(&mut table, OpenMode::Continue, 1, 3), Err(Denied::Fenced));
+    assert_eq!(open(&mut table, OpenMode::Continue, 2, 3), opened(13, 3));
 }
 
 /// A takeover that was sent twice, because its reply was lost, may be executed late, after another
@@ -118,24 +118,24 @@ fn takeover_fences_the_first_writer_for_good() {
 #[test]
 fn late_takeover_does_not_undo_a_later_one() {
     let mut table = Table::default();
-    open(&mut table, How::Create, 1, 1).unwrap();
-    open(&mut table, How::Takeover, 2, 2).unwrap();
+    open(&mut table, OpenMode::Create, 1, 1).unwrap();
+    open(&mut table, OpenMode::Takeover, 2, 2).unwrap();
     content(&mut table, 2, 0, 5);
-    open(&mut table, How::Takeover, 3, 3).unwrap();
+    open(&mut table, OpenMode::Takeover, 3, 3).unwrap();
     content(&mut table, 3, 0, 5);
-    for how in [How::Takeover, How::Append, How::Continue, How::Create] {
+    for how in [OpenMode::Takeover, OpenMode::Append, OpenMode::Continue, OpenMode::Create] {
         assert_eq!(open(&mut table, how, 2, 4), Err(Denied::Fenced), "{how:?}");
     }
     assert_eq!(content(&mut table, 3, 5, 7), 5..7, "the last goes on");
-    assert_eq!(close(&mut table, 3, false), Ok(Done::Closed { at: 12 }));
-    assert_eq!(open(&mut table, How::Append, 2, 4), Err(Denied::Fenced));
+    assert_eq!(close(&mut table, 3, false), Ok(StreamOutcome::Closed { at: 12 }));
+    assert_eq!(open(&mut table, OpenMode::Append, 2, 4), Err(Denied::Fenced));
     // Nor does a late takeover undo an append to a stream without a writer.
-    open(&mut table, How::Append, 4, 4).unwrap();
-    assert_eq!(open(&mut table, How::Takeover, 3, 5), Err(Denied::Fenced));
+    open(&mut table, OpenMode::Append, 4, 4).unwrap();
+    assert_eq!(open(&mut table, OpenMode::Takeover, 3, 5), Err(Denied::Fenced));
     let restored = Table::restore(table.rows()).unwrap();
     assert_eq!(restored.rows().collect::<Vec<_>>(), table.rows().collect::<Vec<_>>());
     for number in 5..600 {
-        open(&mut table, How::Takeover, u128::from(number), number).unwrap();
+        open(&mut table, OpenMode::Takeover, u128::from(number), number).unwrap();
     }
     assert_eq!(table.info(&name("s")).unwrap().end, 12);
     Table::restore(table.rows()).unwrap();
@@ -146,27 +146,33 @@ fn late_takeover_does_not_undo_a_later_one() {
 #[test]
 fn same_writer_continues_at_the_position_of_the_close() {
     let mut table = Table::default();
-    open(&mut table, How::Create, 1, 1).unwrap();
-    assert_eq!(open(&mut table, How::Create, 1, 2), opened(0, 2), "the reply was lost");
+    open(&mut table, OpenMode::Create, 1, 1).unwrap();
+    assert_eq!(open(&mut table, OpenMode::Create, 1, 2), opened(0, 2), "the reply was lost");
     assert!(content(&mut table, 1, 0, 4).is_empty());
     assert_eq!(content(&mut table, 2, 0, 4), 0..4);
-    assert_eq!(open(&mut table, How::Continue, 1, 3), opened(4, 3));
+    assert_eq!(open(&mut table, OpenMode::Continue, 1, 3), opened(4, 3));
     assert_eq!(content(&mut table, 3, 0, 4), 0..4);
     let info = table.info(&name("s")).unwrap();
     assert_eq!((info.end, info.pieces), (8, 2), "an empty piece leaves no trace");
-    assert_eq!(open(&mut table, How::Append, 1, 3), Err(Denied::Reused));
-    assert_eq!(close(&mut table, 3, true), Ok(Done::Closed { at: 8 }));
-    assert_eq!(open(&mut table, How::Continue, 1, 4), Err(Denied::Finished));
-    assert_eq!(open(&mut table, How::Takeover, 5, 4), Err(Denied::Finished));
+    assert_eq!(open(&mut table, OpenMode::Append, 1, 3), Err(Denied::Reused));
+    assert_eq!(close(&mut table, 3, true), Ok(StreamOutcome::Closed { at: 8 }));
+    assert_eq!(open(&mut table, OpenMode::Continue, 1, 4), Err(Denied::Finished));
+    assert_eq!(open(&mut table, OpenMode::Takeover, 5, 4), Err(Denied::Finished));
 }
 
 #[test]
 fn positions_are_found_across_pieces_and_trims() {
     let mut table = Table::default();
     let s = name("s");
-    assert_eq!(table.locate(&s, 0), Err(Nowhere::Unknown));
+    assert_eq!(table.locate(&s, 0), Err(LocateError::Unknown));
     for (number, bytes) in [(1, 10), (2, 5), (3, 7)] {
-        open(&mut table, if number == 1 { How::Create } else { How::Continue }, 1, number).unwrap();
+        open(
+            &mut table,
+            if number == 1 { OpenMode::Create } else { OpenMode::Continue },
+            1,
+            number,
+        )
+        .unwrap();
         content(&mut table, number, 0, bytes);
     }
     let at = |table: &Table, position| {
@@ -177,29 +183,29 @@ fn positions_are_found_across_pieces_and_trims() {
     assert_eq!(at(&table, 9), (1, 9, 1));
     assert_eq!(at(&table, 10), (2, 0, 5));
     assert_eq!(at(&table, 16), (3, 1, 6));
-    let end = Nowhere::BehindEnd { end: 22, finished: false };
+    let end = LocateError::BehindEnd { end: 22, finished: false };
     assert_eq!(table.locate(&s, 22), Err(end));
     changes(&mut table);
 
-    assert_eq!(trim(&mut table, 23), Err(Denied::BehindEnd { end: 22 }));
-    assert_eq!(trim(&mut table, 12), Ok(Done::Trimmed { start: 12 }));
-    assert_eq!(trim(&mut table, 3), Ok(Done::Trimmed { start: 12 }), "never back");
+    assert_eq!(trim(&mut table, 23), Err(Denied::PastEnd { end: 22 }));
+    assert_eq!(trim(&mut table, 12), Ok(StreamOutcome::Trimmed { start: 12 }));
+    assert_eq!(trim(&mut table, 3), Ok(StreamOutcome::Trimmed { start: 12 }), "never back");
     let gone = Change::Removed { stream: inner(1) };
     let cut = Change::Trimmed { stream: inner(2), below: 2 };
     assert_eq!(changes(&mut table), [gone, cut, cut]);
-    assert_eq!(table.locate(&s, 11), Err(Nowhere::Trimmed { start: 12 }));
+    assert_eq!(table.locate(&s, 11), Err(LocateError::Trimmed { start: 12 }));
     assert_eq!(at(&table, 12), (2, 2, 3));
     assert_eq!(
         table.kept().map(|(stream, kept)| (stream.number, kept)).collect::<Vec<_>>(),
         [(2, 2..5), (3, 0..7)]
     );
-    assert_eq!(trim(&mut table, 22), Ok(Done::Trimmed { start: 22 }));
+    assert_eq!(trim(&mut table, 22), Ok(StreamOutcome::Trimmed { start: 22 }));
     assert_eq!(content(&mut table, 3, 7, 8), 7..8, "the last piece stays open");
     assert_eq!(at(&table, 22), (3, 7, 1));
 
     changes(&mut table);
     let remove = Command::Remove { name: s.clone() }.encode();
-    assert_eq!(table.execute(Slot(9), &remove), Ok(Done::Removed));
+    assert_eq!(table.execute(Slot(9), &remove), Ok(StreamOutcome::Removed));
     let closed = Change::Closed { stream: inner(3), end: 8 };
     let removed = Change::Removed { stream: inner(3) };
     assert_eq!(changes(&mut table), [closed, removed]);
@@ -210,19 +216,19 @@ fn positions_are_found_across_pieces_and_trims() {
 #[test]
 fn there_are_no_more_pieces_than_there_may_be() {
     let mut table = Table::default();
-    open(&mut table, How::Create, 1, 0).unwrap();
+    open(&mut table, OpenMode::Create, 1, 0).unwrap();
     for number in 1..u32::try_from(PIECES_MAX).unwrap() {
         content(&mut table, number - 1, 0, 1);
-        open(&mut table, How::Continue, 1, number).unwrap();
+        open(&mut table, OpenMode::Continue, 1, number).unwrap();
     }
     let one_more = u32::MAX - 1;
-    assert!(open(&mut table, How::Continue, 1, one_more).is_ok(), "the last was empty");
+    assert!(open(&mut table, OpenMode::Continue, 1, one_more).is_ok(), "the last was empty");
     content(&mut table, one_more, 0, 1);
-    let refused = open(&mut table, How::Continue, 1, one_more + 1);
+    let refused = open(&mut table, OpenMode::Continue, 1, one_more + 1);
     assert_eq!(refused, Err(Denied::TooManyPieces));
     assert_eq!(content(&mut table, one_more, 1, 2), 1..2, "the writer keeps its piece");
     trim(&mut table, 1).unwrap();
-    assert!(open(&mut table, How::Continue, 1, one_more + 1).is_ok());
+    assert!(open(&mut table, OpenMode::Continue, 1, one_more + 1).is_ok());
 }
 
 /// [trim-2] Bytes that are too old are dropped by the log's time, on every node alike; bytes beyond
@@ -231,7 +237,7 @@ fn there_are_no_more_pieces_than_there_may_be() {
 fn what_is_too_old_or_too_much_is_forgotten() {
     let mut table = Table::default();
     let s = name("s");
-    open(&mut table, How::Create, 1, 1).unwrap();
+    open(&mut table, OpenMode::Create, 1, 1).unwrap();
     let keep = |table: &mut Table, bytes, age_ms| {
         let keep = Retention { bytes, age_ms };
         let name = name("s");
@@ -239,11 +245,11 @@ fn what_is_too_old_or_too_much_is_forgotten() {
     };
     let age = |table: &mut Table, now_ms| {
         let aged = table.execute(Slot(9), &Command::Age { now_ms }.encode());
-        assert_eq!(aged, Ok(Done::Aged));
+        assert_eq!(aged, Ok(StreamOutcome::Aged));
         table.info(&name("s")).unwrap().start
     };
     assert_eq!(table.shortest_age(), None);
-    assert_eq!(keep(&mut table, None, Some(1000)), Ok(Done::Retained));
+    assert_eq!(keep(&mut table, None, Some(1000)), Ok(StreamOutcome::Retained));
     assert_eq!(table.shortest_age(), Some(1000));
     content(&mut table, 1, 0, 10);
     assert_eq!(age(&mut table, 5000), 0);
@@ -279,7 +285,7 @@ fn rows_are_the_table() {
         for step in 0..100 {
             let text = ["a", "b", "c"][dice.index(3)];
             let name = name(text);
-            let hows = [How::Create, How::Append, How::Takeover, How::Continue];
+            let hows = [OpenMode::Create, OpenMode::Append, OpenMode::Takeover, OpenMode::Continue];
             number += 1;
             let before = dice.below(20);
             let command = match dice.below(10) {
@@ -322,7 +328,7 @@ fn rows_are_the_table() {
 #[test]
 fn hostile_rows_are_an_error_not_a_panic() {
     let mut table = Table::default();
-    open(&mut table, How::Create, 1, 1).unwrap();
+    open(&mut table, OpenMode::Create, 1, 1).unwrap();
     content(&mut table, 1, 0, 9);
     let rows: Vec<_> = table.rows().collect();
     let mut dice = Dice::new(1);
@@ -339,7 +345,7 @@ fn hostile_rows_are_an_error_not_a_panic() {
         }
         if let Ok(mut table) = Table::restore(rows) {
             // Any table that was accepted can be used.
-            let _ = open(&mut table, How::Takeover, 9, 77);
+            let _ = open(&mut table, OpenMode::Takeover, 9, 77);
             content(&mut table, 77, 0, 3);
             let _ = trim(&mut table, 5);
             let _ = table.kept().count();

@@ -6,9 +6,9 @@ use quorate_core::{node_id::NodeId, time::Time};
 
 use crate::{
     body::{Answer, Body, ChannelName, Numbers, RANGES_MAX},
-    endpoint::{Endpoint, Event, Heard},
+    endpoint::{Endpoint, Event, PeerState},
     header::Header,
-    receive::{Happened, Inbound, Quota},
+    receive::{ChannelEvent, Inbound, Quota},
     send::Verdict,
     spans::Spans,
     trust::{Refusal, gate::Introduced},
@@ -22,7 +22,7 @@ const YOUNG_RTTS: u64 = 4;
 
 /// Arrival path of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Arrival {
     /// Directly: other nodes may have received it, too.
     Original,
     /// As a repair, in an envelope.
@@ -47,7 +47,9 @@ impl Endpoint {
         self.relay(&header, datagram);
         match admitted.body {
             Body::Chain(chain) => self.on_chain(from, &chain),
-            Body::Fragment(part) => self.on_fragment(&header, part, datagram, Way::Original, now),
+            Body::Fragment(part) => {
+                self.on_fragment(&header, part, datagram, Arrival::Original, now)
+            }
             Body::Tail(tail) => {
                 let of = name(&header, tail.channel);
                 self.on_channel(of, |inbound, quota, happened| {
@@ -56,7 +58,7 @@ impl Endpoint {
                 if tail.ballot.node == from {
                     self.hear_leader(tail.ballot);
                 }
-                self.events.push(Event::Told { from, tail });
+                self.events.push(Event::TailReceived { from, tail });
             }
             Body::Nak(numbers) => self.on_nak(from, &numbers, now),
             Body::Gone(numbers) => {
@@ -145,10 +147,10 @@ impl Endpoint {
     pub(super) fn on_channel(
         &mut self,
         of: ChannelName,
-        work: impl FnOnce(&mut Inbound, &mut Quota, &mut Vec<Happened>),
+        work: impl FnOnce(&mut Inbound, &mut Quota, &mut Vec<ChannelEvent>),
     ) {
         let heard = self.heard.get_mut(&of.owner).filter(|heard| heard.boot == of.boot);
-        let Some(Heard { channels, quota, .. }) = heard else {
+        let Some(PeerState { channels, quota, .. }) = heard else {
             return;
         };
         if let Some(listened) = channels.get_mut(&of.channel) {
@@ -158,7 +160,14 @@ impl Endpoint {
         }
     }
 
-    fn on_fragment(&mut self, header: &Header, part: &[u8], datagram: &[u8], way: Way, now: Time) {
+    fn on_fragment(
+        &mut self,
+        header: &Header,
+        part: &[u8],
+        datagram: &[u8],
+        way: Arrival,
+        now: Time,
+    ) {
         let of = name(header, header.channel);
         if self.keeps && !header.to_one {
             self.kept.keep(of, header.number, datagram);
@@ -166,7 +175,7 @@ impl Endpoint {
         // [pkt-7] A datagram sent to the group has reached the nodes that wait for it; a repair has
         // reached this node alone.
         for node in self.kept.take_waiting(of, header.number) {
-            if let (Way::Repaired, Some(to)) = (way, self.gate.peer(node))
+            if let (Arrival::Repaired, Some(to)) = (way, self.gate.peer(node))
                 && self.repairs[1].take(datagram.len(), now)
             {
                 self.counters.repaired += 1;
@@ -189,7 +198,7 @@ impl Endpoint {
         };
         let admitted = self.gate.admit_repaired(original, wanted)?;
         if let Body::Fragment(part) = admitted.body {
-            self.on_fragment(&admitted.header, part, original, Way::Repaired, now);
+            self.on_fragment(&admitted.header, part, original, Arrival::Repaired, now);
         }
         Ok(())
     }

@@ -29,10 +29,10 @@ use crate::{
     body::{ChannelName, Opening, Report, Tail},
     envelope::Joins,
     header::CONTROL,
-    kept::Kept,
+    kept::RetainedDatagrams,
     limits::Limits,
     rate::Bucket,
-    receive::{Delivery, Happened, Inbound, Quota},
+    receive::{ChannelEvent, Delivery, Inbound, Quota},
     trust::{Gate, Group, Introduction, Keys, Refusals, gate::Introduced},
 };
 
@@ -98,7 +98,7 @@ pub enum Event {
         numbers: Range<u64>,
     },
     /// End of the sender's channel, and a decision ([told-2]) about values of exactly that ballot.
-    Told {
+    TailReceived {
         /// Owner of the channel.
         from: NodeId,
         tail: Tail,
@@ -138,8 +138,8 @@ pub struct Endpoint {
     /// Next numbers of closed channels.
     closed: BTreeMap<u8, u64>,
     /// State of received channels, by node.
-    heard: BTreeMap<NodeId, Heard>,
-    kept: Kept,
+    heard: BTreeMap<NodeId, PeerState>,
+    kept: RetainedDatagrams,
     /// Nodes asked for repairs before the owner.
     acceptors: Vec<NodeId>,
     rtt_us: u64,
@@ -201,7 +201,7 @@ impl Probes {
 }
 
 /// Received channels of one node.
-struct Heard {
+struct PeerState {
     boot: u32,
     quota: Quota,
     channels: BTreeMap<u8, Listened>,
@@ -240,7 +240,7 @@ impl Endpoint {
             channels: BTreeMap::new(),
             closed: BTreeMap::new(),
             heard: BTreeMap::new(),
-            kept: Kept::new(&limits),
+            kept: RetainedDatagrams::new(&limits),
             acceptors: Vec::new(),
             rtt_us: RTT_US_FIRST,
             repairs,
@@ -282,7 +282,7 @@ impl Endpoint {
             // State of an older boot is void, its partial messages included ([pkt-1]).
             Introduced::New => {
                 self.kept.forget(node);
-                let heard = Heard {
+                let heard = PeerState {
                     boot: introduction.boot,
                     quota: Quota::new(&self.limits),
                     channels: BTreeMap::new(),
@@ -325,7 +325,7 @@ impl Endpoint {
     /// Sets whether received datagrams are retained for others; drops the retained ones if not.
     pub fn set_keeps(&mut self, keeps: bool) {
         if self.keeps && !keeps {
-            self.kept = Kept::new(&self.limits);
+            self.kept = RetainedDatagrams::new(&self.limits);
         }
         self.keeps = keeps;
     }
@@ -425,11 +425,11 @@ impl Endpoint {
     }
 
     /// Reports events of a channel to the caller, and to nodes that wait for its packets.
-    fn publish(&mut self, of: ChannelName, happened: Vec<Happened>) {
+    fn publish(&mut self, of: ChannelName, happened: Vec<ChannelEvent>) {
         for one in happened {
             self.events.push(match one {
-                Happened::Message { numbers, bytes } => Event::Message { of, numbers, bytes },
-                Happened::GivenUp(numbers) => {
+                ChannelEvent::Message { numbers, bytes } => Event::Message { of, numbers, bytes },
+                ChannelEvent::GivenUp(numbers) => {
                     self.kept.give_up(of, &numbers);
                     Event::GivenUp { of, numbers }
                 }

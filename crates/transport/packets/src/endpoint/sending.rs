@@ -14,7 +14,7 @@ use crate::{
     header::CONTROL,
     limits::OWN_CHANNELS_MAX,
     rate::{Losses, Pacer},
-    send::{Asked, Cannot, Outbound, Sent, TailTimer},
+    send::{Outbound, PushError, RepairRequests, Sent, TailTimer},
     trust::{Group, Keys, Place, Seal},
 };
 
@@ -27,7 +27,7 @@ pub(super) struct Channel {
     pub(super) outbound: Outbound,
     key: u8,
     seal: Seal,
-    pub(super) asked: Asked,
+    pub(super) asked: RepairRequests,
     pub(super) losses: Losses,
     pub(super) pacer: Pacer,
     pub(super) tail: TailTimer,
@@ -55,15 +55,20 @@ fn enough(pacer: &Pacer, outbound: &Outbound) -> usize {
 /// A channel cannot be opened: its number is [`CONTROL`] or in use, or there are
 /// [`OWN_CHANNELS_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Taken;
+pub struct ChannelUnavailable;
 
 impl Endpoint {
     /// Opens a channel, to the group or to one member. Its listeners learn about it from a
     /// handshake.
-    pub fn open(&mut self, channel: u8, to: Option<Member>, now: Time) -> Result<(), Taken> {
+    pub fn open(
+        &mut self,
+        channel: u8,
+        to: Option<Member>,
+        now: Time,
+    ) -> Result<(), ChannelUnavailable> {
         let full = self.channels.len() >= OWN_CHANNELS_MAX;
         if channel == CONTROL || self.channels.contains_key(&channel) || full {
-            return Err(Taken);
+            return Err(ChannelUnavailable);
         }
         let place = Place { group: self.group, sender: self.me, boot: self.boot, channel };
         let (key, with) = self.gate.keys().current();
@@ -77,7 +82,7 @@ impl Endpoint {
             key,
             seal: Seal::new(with, &place),
             place,
-            asked: Asked::default(),
+            asked: RepairRequests::default(),
             losses: Losses::default(),
             pacer: Pacer::new(self.limits.link_bytes_s, now),
             tail: TailTimer::new(
@@ -113,7 +118,7 @@ impl Endpoint {
     ///
     /// # Panics
     /// If the channel is not open.
-    pub fn send(&mut self, channel: u8, message: &[u8]) -> Result<Sent, Cannot> {
+    pub fn send(&mut self, channel: u8, message: &[u8]) -> Result<Sent, PushError> {
         self.send_pieces(channel, &[message])
     }
 
@@ -121,10 +126,10 @@ impl Endpoint {
     ///
     /// # Panics
     /// If the channel is not open.
-    pub fn send_pieces(&mut self, channel: u8, message: &[&[u8]]) -> Result<Sent, Cannot> {
+    pub fn send_pieces(&mut self, channel: u8, message: &[&[u8]]) -> Result<Sent, PushError> {
         let channel = self.channels.get_mut(&channel).expect("the channel is open");
         if channel.stopped.is_some() {
-            return Err(Cannot::Stopped);
+            return Err(PushError::Stopped);
         }
         channel.outbound.push(message, channel.key, &channel.seal)
     }

@@ -16,9 +16,9 @@ use crate::ethernet::{
     mapped::Ring,
     sending::Run,
     shape::Shape,
-    slot::{self, Hears},
+    slot::{self, FrameFilter},
     system::{self, Place},
-    xdp::{Mode, NoXdp, Ways, Xdp},
+    xdp::{Mode, Ways, Xdp, XdpError},
 };
 
 /// Maximum number of frames per [`Ethernet::receive`], so that other work is not starved.
@@ -32,7 +32,7 @@ pub struct Ethernet {
     ring: Ring,
     socket: OwnedFd,
     interface: Interface,
-    hears: Hears,
+    hears: FrameFilter,
     buffered: Buffered,
     refusals: Refusals,
     lost: u64,
@@ -73,7 +73,7 @@ impl Ethernet {
             ring,
             socket,
             interface,
-            hears: Hears { ether_type, group },
+            hears: FrameFilter { ether_type, group },
             buffered,
             refusals: Refusals::default(),
             lost: 0,
@@ -85,7 +85,7 @@ impl Ethernet {
     /// Receives frames by AF_XDP from now on, with space for about `receive_bytes` in each queue of
     /// the interface; frames of other queues arrive as before. Only one socket of an interface can
     /// do so. The program at the interface is removed with this socket, however its process ends.
-    pub fn use_xdp(&mut self, receive_bytes: usize, ways: Ways) -> Result<Mode, NoXdp> {
+    pub fn use_xdp(&mut self, receive_bytes: usize, ways: Ways) -> Result<Mode, XdpError> {
         let xdp = Xdp::open(&self.interface, self.hears.ether_type, receive_bytes, ways)?;
         let mode = xdp.mode();
         self.xdp = Some(xdp);

@@ -32,7 +32,7 @@ const ALL_TYPES: u16 = 3;
 
 /// Frames that a socket receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hears {
+pub enum ReceiveFilter {
     /// None: it only sends.
     Nothing,
     /// Frames of this EtherType sent by others, whatever their destination.
@@ -49,7 +49,7 @@ pub struct Raw {
 impl Raw {
     /// Opens a socket on an interface. If a group is named, the interface belongs to it as long as
     /// the socket is open.
-    pub fn open(interface: &str, hears: Hears, group: Option<Mac>) -> Result<Self, Failed> {
+    pub fn open(interface: &str, hears: ReceiveFilter, group: Option<Mac>) -> Result<Self, Failed> {
         let socket =
             net::socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None)
                 .map_err(refused)?;
@@ -58,8 +58,8 @@ impl Raw {
         system::ignore_outgoing(socket.as_fd())
             .map_err(|source| Failed::Option { option, source })?;
         let ether_type = match hears {
-            Hears::Nothing => 0,
-            Hears::EtherType(number) => number,
+            ReceiveFilter::Nothing => 0,
+            ReceiveFilter::EtherType(number) => number,
         };
         let place = Place::new(interface.index, ether_type);
         net::bind(&socket, &place).map_err(|error| interface.failed(error, socket.as_fd()))?;

@@ -34,7 +34,7 @@ const FOR_A_GROUP: u8 = 2;
 
 /// Filter for accepted frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hears {
+pub struct FrameFilter {
     /// EtherType of accepted frames.
     pub ether_type: u16,
     /// Multicast group to accept, besides frames addressed to this interface.
@@ -42,7 +42,7 @@ pub struct Hears {
 }
 
 /// Parses the frame of a slot, if it is one of ours.
-pub fn read<'a>(slot: &'a [u8], hears: &Hears) -> Result<Frame<'a>, Refusal> {
+pub fn read<'a>(slot: &'a [u8], hears: &FrameFilter) -> Result<Frame<'a>, Refusal> {
     let word = |at| u32_at(slot, at).ok_or(Refusal::Slot);
     let half = |at| u16_at(slot, at).ok_or(Refusal::Slot);
     let held = word(HELD_BYTES)?;
@@ -86,7 +86,7 @@ mod tests {
     use crate::ethernet::frame::{ETHER_TYPE, header};
 
     const GROUP: Mac = Mac([3, 0, 0, 0, 0, 9]);
-    const HEARS: Hears = Hears { ether_type: ETHER_TYPE, group: Some(GROUP) };
+    const HEARS: FrameFilter = FrameFilter { ether_type: ETHER_TYPE, group: Some(GROUP) };
     const FROM: Mac = Mac([2, 0, 0, 0, 0, 2]);
     const FRAME: usize = 66;
 
@@ -145,7 +145,7 @@ mod tests {
         // The interface receives everything (OTHERHOST), or what this machine sends (OUTGOING).
         check(&slot(Mac([2; 6]), libc::PACKET_OTHERHOST), Err(Refusal::Elsewhere));
         check(&slot(GROUP, libc::PACKET_OUTGOING), Err(Refusal::Elsewhere));
-        let alone = Hears { group: None, ..HEARS };
+        let alone = FrameFilter { group: None, ..HEARS };
         let refused = read(&slot(GROUP, FOR_A_GROUP), &alone).map(|_| ());
         assert_eq!(refused, Err(Refusal::Elsewhere));
     }

@@ -6,7 +6,7 @@ use quorate_wire::{DatagramChannel, Datagrams, frame::DATAGRAM_CHANNELS_MAX};
 
 /// Returns the frame for one peer. `key` is the number of the newest key; channels beyond a frame's
 /// capacity are left out.
-pub fn said<'a>(introduction: &Introduction, address: &'a str, key: u8) -> Datagrams<'a> {
+pub fn encode<'a>(introduction: &Introduction, address: &'a str, key: u8) -> Datagrams<'a> {
     let channel = |opening: &Opening| DatagramChannel {
         channel: opening.channel,
         to_one: opening.to_one,
@@ -18,16 +18,16 @@ pub fn said<'a>(introduction: &Introduction, address: &'a str, key: u8) -> Datag
 
 /// Returns a peer's introduction, if it is from the process that the connection's hello named: one
 /// from another process is a mistake or a lie.
-pub fn heard(from: Member, boot: u32, said: &Datagrams<'_>) -> Option<Introduction> {
+pub fn decode(from: Member, boot: u32, datagrams: &Datagrams<'_>) -> Option<Introduction> {
     let opening = |channel: &DatagramChannel| Opening {
         channel: channel.channel,
         to_one: channel.to_one,
         from: channel.next,
     };
-    (said.boot == boot).then(|| Introduction {
+    (datagrams.boot == boot).then(|| Introduction {
         member: from,
         boot,
-        channels: said.channels.iter().map(opening).collect(),
+        channels: datagrams.channels.iter().map(opening).collect(),
     })
 }
 
@@ -46,9 +46,9 @@ mod tests {
             boot: 9,
             channels: (0..3).map(opening).collect(),
         };
-        let frame = said(&introduction, "n3:1", 4);
+        let frame = encode(&introduction, "n3:1", 4);
         assert_eq!((frame.address, frame.key, frame.boot), ("n3:1", 4, 9));
-        assert_eq!(heard(Member::first(3), 9, &frame), Some(introduction));
-        assert_eq!(heard(Member::first(3), 8, &frame), None);
+        assert_eq!(decode(Member::first(3), 9, &frame), Some(introduction));
+        assert_eq!(decode(Member::first(3), 8, &frame), None);
     }
 }

@@ -9,12 +9,12 @@ const UNANSWERED_MAX: u64 = 3;
 
 /// State of one path to a peer: its own address, or the group's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Way {
+pub struct PathState {
     /// Time of the last answer, and its round trip; `None` if the path is down.
     answered: Option<(Time, u64)>,
 }
 
-impl Way {
+impl PathState {
     /// Returns whether packets use this path.
     pub const fn is_up(&self) -> bool {
         self.answered.is_some()
@@ -53,9 +53,9 @@ pub struct Link {
     /// The peer's introduction has arrived.
     pub(crate) introduced: bool,
     /// Path to the peer's own address.
-    pub one: Way,
+    pub one: PathState,
     /// Path through the group.
-    pub group: Way,
+    pub group: PathState,
 }
 
 impl Link {
@@ -65,7 +65,13 @@ impl Link {
     }
 
     pub(crate) fn new(member: Member, channel: u8) -> Self {
-        Self { member, channel, introduced: false, one: Way::default(), group: Way::default() }
+        Self {
+            member,
+            channel,
+            introduced: false,
+            one: PathState::default(),
+            group: PathState::default(),
+        }
     }
 }
 
@@ -76,7 +82,7 @@ mod tests {
     /// [plane-1] A path is down after three unanswered probes, plus its round trip.
     #[test]
     fn a_way_is_down_when_three_probes_stay_unanswered() {
-        let mut way = Way::default();
+        let mut way = PathState::default();
         assert!(!way.is_up() && !way.is_lost(Time(9_000_000)));
         assert!(way.answer(Time(1_000_000), 40));
         assert!(!way.answer(Time(1_100_000), 60), "it was up");

@@ -20,14 +20,14 @@ const WAITING_BYTES_MAX: usize = 16 << 20;
 
 /// Datagrams to the group that precede a message to one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Behind {
+pub(crate) struct Predecessors {
     /// Numbers below this one precede the frame.
     pub(crate) next: u64,
     /// Numbers below this one had been sent.
     pub(crate) sent_to: u64,
 }
 
-impl Behind {
+impl Predecessors {
     /// Encodes the prefix of the frame.
     pub(crate) fn bytes(self) -> [u8; BEHIND_BYTES] {
         // A channel's window never has more.
@@ -40,12 +40,12 @@ impl Behind {
 }
 
 /// Splits a message to one node into the numbers that precede it, and its frame.
-pub(crate) fn split(message: &[u8]) -> Option<(Behind, &[u8])> {
+pub(crate) fn split(message: &[u8]) -> Option<(Predecessors, &[u8])> {
     let (next, rest) = message.split_first_chunk()?;
     let (unsent, frame) = rest.split_first_chunk()?;
     let next = u64::from_le_bytes(*next);
     let sent_to = next.saturating_sub(u32::from_le_bytes(*unsent).into());
-    Some((Behind { next, sent_to }, frame))
+    Some((Predecessors { next, sent_to }, frame))
 }
 
 /// Messages that wait for datagrams to the group.
@@ -154,13 +154,13 @@ mod tests {
 
     #[test]
     fn a_message_names_a_number_before_its_frame() {
-        let behind = Behind { next: 258, sent_to: 250 };
+        let behind = Predecessors { next: 258, sent_to: 250 };
         let message = [&behind.bytes()[..], b"frame"].concat();
         assert_eq!(split(&message), Some((behind, &b"frame"[..])));
         assert_eq!(split(&message[..BEHIND_BYTES - 1]), None);
         // A stranger's claim that more datagrams wait than exist.
         let wild = [&1_u64.to_le_bytes()[..], &[0xff; 4]].concat();
-        let none_sent = Behind { next: 1, sent_to: 0 };
+        let none_sent = Predecessors { next: 1, sent_to: 0 };
         assert_eq!(split(&wild), Some((none_sent, &b""[..])));
     }
 }

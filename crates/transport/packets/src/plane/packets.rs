@@ -9,7 +9,7 @@ use crate::{
     body::ChannelName,
     endpoint::{self, Endpoint, To},
     limits::OWN_CHANNELS_MAX,
-    send::Cannot,
+    send::PushError,
     trust::{Introduction, Keys, Refusals, gate::Introduced},
 };
 use quorate_core::{
@@ -24,8 +24,8 @@ use quorate_wire::header::proposed_to;
 use crate::plane::{
     chain::Chain,
     choosing::Choosing,
-    link::{Link, PROBE_US, Way},
-    order::{BEHIND_BYTES, Behind, Order, split},
+    link::{Link, PROBE_US, PathState},
+    order::{BEHIND_BYTES, Order, Predecessors, split},
     predict::Carrier,
     undecided::Undecided,
 };
@@ -99,7 +99,7 @@ pub struct Outgoing<'a> {
 
 /// Outcome of sending an [`Outgoing`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Left {
+pub enum SendOutcome {
     /// All datagrams left.
     All,
     /// There was no space for some. Treat them as lost, and slow down ([rate-2]).
@@ -300,7 +300,7 @@ impl Packets {
             self.said_to_group.extend_from_slice(header);
             reached = by_group;
         }
-        let behind_group = Behind {
+        let behind_group = Predecessors {
             next: self.endpoint.next_number(GROUP).unwrap_or(0),
             sent_to: self.endpoint.sent_to(GROUP).unwrap_or(0),
         };
@@ -311,7 +311,7 @@ impl Packets {
             };
             let behind = match link.group.is_up() {
                 true => behind_group,
-                false => Behind::default(),
+                false => Predecessors::default(),
             };
             let channel = link.channel;
             self.push(channel, &[&behind.bytes(), header, body], proposed_to)
@@ -384,7 +384,7 @@ impl Packets {
     }
 
     /// Passes the datagrams that may leave now to `give`.
-    pub fn take(&mut self, now: Time, mut give: impl FnMut(Outgoing<'_>) -> Left) {
+    pub fn take(&mut self, now: Time, mut give: impl FnMut(Outgoing<'_>) -> SendOutcome) {
         self.said_to_group.clear();
         // [chain-1] Forward before sending anything of its own: the successors wait for it.
         if self.relay(&mut give).is_break() {
@@ -397,7 +397,7 @@ impl Packets {
             };
             let left =
                 give(Outgoing { to, bytes: &outgoing.bytes, segment_bytes: outgoing.bytes.len() });
-            if let Left::Blocked(_) = left {
+            if let SendOutcome::Blocked(_) = left {
                 return;
             }
         }
@@ -411,9 +411,9 @@ impl Packets {
                 let left =
                     give(Outgoing { to, bytes: run.bytes, segment_bytes: run.segment_bytes });
                 match left {
-                    Left::All => {}
-                    Left::Dropped => self.endpoint.own_drop(channel),
-                    Left::Blocked(count) => {
+                    SendOutcome::All => {}
+                    SendOutcome::Dropped => self.endpoint.own_drop(channel),
+                    SendOutcome::Blocked(count) => {
                         let bytes = all.saturating_sub(count * run.segment_bytes);
                         let count = u64::try_from(count).unwrap_or(u64::MAX);
                         self.endpoint.take_back(channel, first + count, bytes);
@@ -443,7 +443,7 @@ impl Packets {
     pub(crate) fn reach_by(&mut self, reach: Reach, now: Time) {
         self.reach = reach;
         for link in self.links.values_mut() {
-            link.group = Way::default();
+            link.group = PathState::default();
         }
         self.chain = Chain::default();
         if reach == Reach::Chain {
@@ -494,7 +494,7 @@ impl Packets {
     // Internals.
 
     /// [chain-1] Forwards datagrams of others, in runs of one length. Those that do not fit wait.
-    fn relay(&mut self, give: &mut impl FnMut(Outgoing<'_>) -> Left) -> ControlFlow<()> {
+    fn relay(&mut self, give: &mut impl FnMut(Outgoing<'_>) -> SendOutcome) -> ControlFlow<()> {
         self.relayed.extend(self.endpoint.take_relayed());
         // Datagrams that have waited longer would arrive too late to be of use.
         let late = self.relayed.len().saturating_sub(RELAYED_MAX);
@@ -508,12 +508,12 @@ impl Packets {
             let bytes: Vec<u8> = run.flat_map(|one| &one.bytes).copied().collect();
             let left = give(Outgoing { to, bytes: &bytes, segment_bytes });
             let gone = match left {
-                Left::Blocked(gone) => gone.min(count),
-                Left::All | Left::Dropped => count,
+                SendOutcome::Blocked(gone) => gone.min(count),
+                SendOutcome::All | SendOutcome::Dropped => count,
             };
             self.counters.relayed += gone as u64;
             self.relayed.drain(..gone);
-            if let Left::Blocked(_) = left {
+            if let SendOutcome::Blocked(_) = left {
                 return ControlFlow::Break(());
             }
         }
@@ -555,7 +555,7 @@ impl Packets {
                 }
                 true
             }
-            Err(Cannot::Full | Cannot::TooLong | Cannot::Stopped) => {
+            Err(PushError::Full | PushError::TooLong | PushError::Stopped) => {
                 self.counters.frames_refused += 1;
                 false
             }
@@ -661,7 +661,7 @@ impl Packets {
             // [rate-3] Unsent datagrams are dropped; the replica learns about the ballot by its own
             // means. The endpoint has already handled tails and reports.
             endpoint::Event::Stopped(_)
-            | endpoint::Event::Told { .. }
+            | endpoint::Event::TailReceived { .. }
             | endpoint::Event::Introduced(_)
             | endpoint::Event::Reported { .. } => {}
         }
@@ -690,7 +690,7 @@ impl Packets {
         let Some(link) = self.links.get_mut(&node) else {
             return;
         };
-        let way: &mut Way = if by_group { &mut link.group } else { &mut link.one };
+        let way: &mut PathState = if by_group { &mut link.group } else { &mut link.one };
         if way.answer(now, rtt_us) {
             self.events.push_back(Event::Up { node, by_group, rtt_us });
             if by_group {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::receive::{Delivery, Happened, Inbound, Quota, waiting::Waiting};
+use crate::receive::{ChannelEvent, Delivery, Inbound, Quota, waiting::Waiting};
 
 impl Inbound {
     /// [pkt-4] Reserves quota for a message that begins at `first`. Gives up messages from the
@@ -13,7 +13,7 @@ impl Inbound {
         partials: usize,
         bytes: usize,
         quota: &mut Quota,
-        happened: &mut Vec<Happened>,
+        happened: &mut Vec<ChannelEvent>,
     ) -> bool {
         loop {
             if quota.take(partials, bytes) {
@@ -34,11 +34,11 @@ impl Inbound {
         message: Range<u64>,
         bytes: Vec<u8>,
         quota: &mut Quota,
-        happened: &mut Vec<Happened>,
+        happened: &mut Vec<ChannelEvent>,
     ) {
         if self.delivery == Delivery::AsCompleted || message.start == self.floor {
             self.finished.add(message.clone());
-            happened.push(Happened::Message { numbers: message, bytes });
+            happened.push(ChannelEvent::Message { numbers: message, bytes });
         } else if self.make_room(message.start, 0, Waiting::price(&bytes), quota, happened) {
             self.waiting.add(&message, bytes);
         } else {
@@ -49,13 +49,13 @@ impl Inbound {
     }
 
     /// Advances the floor, and delivers messages that it reaches.
-    fn advance(&mut self, quota: &mut Quota, happened: &mut Vec<Happened>) {
+    fn advance(&mut self, quota: &mut Quota, happened: &mut Vec<ChannelEvent>) {
         loop {
             if let Some(end) = self.finished.take_first(self.floor) {
                 self.floor = self.floor.max(end);
             } else if let Some((numbers, bytes)) = self.waiting.take(self.floor, quota) {
                 self.floor = numbers.end;
-                happened.push(Happened::Message { numbers, bytes });
+                happened.push(ChannelEvent::Message { numbers, bytes });
             } else {
                 return;
             }
@@ -67,7 +67,7 @@ impl Inbound {
         &mut self,
         ranges: Vec<Range<u64>>,
         quota: &mut Quota,
-        happened: &mut Vec<Happened>,
+        happened: &mut Vec<ChannelEvent>,
     ) {
         for range in ranges {
             for part in self.finished.lacks(range.start.max(self.floor)..range.end) {
@@ -81,7 +81,7 @@ impl Inbound {
         &mut self,
         range: Range<u64>,
         quota: &mut Quota,
-        happened: &mut Vec<Happened>,
+        happened: &mut Vec<ChannelEvent>,
     ) {
         let mut all = range;
         while let Some((&first, partial)) = self.partials.range(..all.end).next_back()
@@ -98,7 +98,7 @@ impl Inbound {
         }
         self.gaps.close(all.clone());
         self.finished.add(all.clone());
-        happened.push(Happened::GivenUp(all));
+        happened.push(ChannelEvent::GivenUp(all));
         self.advance(quota, happened);
     }
 }

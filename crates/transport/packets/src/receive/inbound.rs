@@ -29,7 +29,7 @@ pub enum Delivery {
 
 /// Event of a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Happened {
+pub enum ChannelEvent {
     /// A message, delivered once.
     Message {
         /// Sequence numbers of the message.
@@ -154,7 +154,7 @@ impl Inbound {
         next: u64,
         now: Time,
         quota: &mut Quota,
-        happened: &mut Vec<Happened>,
+        happened: &mut Vec<ChannelEvent>,
     ) {
         if next > self.top {
             self.reach(next, now, quota, happened);
@@ -169,7 +169,7 @@ impl Inbound {
         part: &[u8],
         now: Time,
         quota: &mut Quota,
-        happened: &mut Vec<Happened>,
+        happened: &mut Vec<ChannelEvent>,
     ) {
         if !self.wants(number) {
             return;
@@ -203,7 +203,7 @@ impl Inbound {
         by_owner: bool,
         now: Time,
         quota: &mut Quota,
-        happened: &mut Vec<Happened>,
+        happened: &mut Vec<ChannelEvent>,
     ) {
         if by_owner {
             let missing = self.gaps.within(range);
@@ -223,7 +223,7 @@ impl Inbound {
         range: &Range<u64>,
         now: Time,
         quota: &mut Quota,
-        happened: &mut Vec<Happened>,
+        happened: &mut Vec<ChannelEvent>,
     ) {
         self.gaps.hurry(range, |tries| tries < 2, now);
         self.bound_gaps(quota, happened);
@@ -239,7 +239,7 @@ impl Inbound {
         &mut self,
         now: Time,
         quota: &mut Quota,
-        happened: &mut Vec<Happened>,
+        happened: &mut Vec<ChannelEvent>,
     ) -> Vec<(Range<u64>, u32)> {
         let (mut asks, mut over) = (Vec::new(), Vec::new());
         for due in self.gaps.due(now, &self.patience) {
@@ -269,7 +269,13 @@ impl Inbound {
 
     /// Handles the information that everything below `number` was sent. Numbers that fall out of
     /// the window are given up.
-    fn reach(&mut self, number: u64, now: Time, quota: &mut Quota, happened: &mut Vec<Happened>) {
+    fn reach(
+        &mut self,
+        number: u64,
+        now: Time,
+        quota: &mut Quota,
+        happened: &mut Vec<ChannelEvent>,
+    ) {
         let from = mem::replace(&mut self.top, number);
         let patience = Patience {
             grace_us: self.patience.grace_us + self.dice.below(self.jitter_us + 1),
@@ -287,7 +293,7 @@ impl Inbound {
         self.bound_gaps(quota, happened);
     }
 
-    fn bound_gaps(&mut self, quota: &mut Quota, happened: &mut Vec<Happened>) {
+    fn bound_gaps(&mut self, quota: &mut Quota, happened: &mut Vec<ChannelEvent>) {
         while self.gaps.len() > self.gaps_max {
             let first = self.gaps.first().expect("there are more than the bound");
             self.give_up(first, quota, happened);
@@ -315,7 +321,7 @@ impl Inbound {
         (index, count): (u16, u16),
         part: &[u8],
         quota: &mut Quota,
-        happened: &mut Vec<Happened>,
+        happened: &mut Vec<ChannelEvent>,
     ) {
         let first = message.start;
         let known = self.partials.remove(&first);

@@ -6,14 +6,14 @@ use std::ops::Range;
 use quorate_core::dice::Dice;
 use quorate_core::time::Time;
 
-use super::{Delivery, Happened, Inbound};
+use super::{ChannelEvent, Delivery, Inbound};
 use crate::{limits::Limits, receive::Quota, spans::Spans};
 
 /// A channel with its quota, and the events that it produced.
 struct Channel {
     inbound: Inbound,
     quota: Quota,
-    happened: Vec<Happened>,
+    happened: Vec<ChannelEvent>,
     now: Time,
 }
 
@@ -46,7 +46,7 @@ impl Channel {
         asks
     }
 
-    fn take(&mut self) -> Vec<Happened> {
+    fn take(&mut self) -> Vec<ChannelEvent> {
         std::mem::take(&mut self.happened)
     }
 }
@@ -55,9 +55,9 @@ fn limits() -> Limits {
     Limits::of_mtu(1500)
 }
 
-fn message(numbers: Range<u64>, bytes: &[u8]) -> Happened {
+fn message(numbers: Range<u64>, bytes: &[u8]) -> ChannelEvent {
     let bytes = bytes.to_vec();
-    Happened::Message { numbers, bytes }
+    ChannelEvent::Message { numbers, bytes }
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn what_is_given_up_is_named_whole() {
     let asks = channel.wait_for_all();
     assert_eq!(asks.len(), 5);
     assert!(asks.iter().zip(0..).all(|((range, tries), n)| (range, *tries) == (&(2..3), n)));
-    assert_eq!(channel.take(), [Happened::GivenUp(1..4), message(4..5, b"b")]);
+    assert_eq!(channel.take(), [ChannelEvent::GivenUp(1..4), message(4..5, b"b")]);
     assert_eq!((channel.quota.partials(), channel.quota.bytes()), (0, 0));
     // Parts that arrive now are ignored.
     channel.receive(2, 1, 3, b"aa");
@@ -111,17 +111,17 @@ fn the_rest_of_what_is_given_up_is_given_up() {
     let mut channel = Channel::new(Delivery::AsCompleted, &limits());
     channel.receive(2, 1, 4, b"aa");
     channel.wait_for_all();
-    assert_eq!(channel.take(), [Happened::GivenUp(1..3)]);
+    assert_eq!(channel.take(), [ChannelEvent::GivenUp(1..3)]);
     channel.receive(3, 2, 4, b"aa");
     channel.receive(4, 3, 4, b"aa");
     let seen = channel.take();
-    assert_eq!(seen, [Happened::GivenUp(3..4), Happened::GivenUp(4..5)]);
+    assert_eq!(seen, [ChannelEvent::GivenUp(3..4), ChannelEvent::GivenUp(4..5)]);
     channel.receive(5, 0, 1, b"b");
     assert_eq!(channel.take(), [message(5..6, b"b")]);
     let mut channel = Channel::new(Delivery::InOrder, &limits());
     channel.receive(1, 0, 1, b"");
     channel.receive(2, 7, 9, b"x");
-    assert_eq!(channel.take(), [message(1..2, b""), Happened::GivenUp(2..3)]);
+    assert_eq!(channel.take(), [message(1..2, b""), ChannelEvent::GivenUp(2..3)]);
 }
 
 /// [told-2] The last packets have no successor to reveal the gap.
@@ -181,7 +181,7 @@ fn a_sender_fills_its_quota_and_no_more() {
         channel
             .take()
             .iter()
-            .all(|one| matches!(one, Happened::GivenUp(range) if range.start > 512))
+            .all(|one| matches!(one, ChannelEvent::GivenUp(range) if range.start > 512))
     );
     // The oldest ones are still there.
     channel.receive(2, 1, 2, b"b");
@@ -192,13 +192,13 @@ fn a_sender_fills_its_quota_and_no_more() {
     channel.receive(11, 0, 1, &[1; 500]);
     channel.receive(12, 0, 1, &[2; 500]);
     // Two do not fit, with the overhead of each: the later one is given up.
-    assert_eq!(channel.take(), [Happened::GivenUp(12..13)]);
+    assert_eq!(channel.take(), [ChannelEvent::GivenUp(12..13)]);
     // An older message evicts a newer one.
     channel.receive(2, 1, 3, &[3; 300]);
-    assert_eq!(channel.take(), [Happened::GivenUp(11..12)]);
+    assert_eq!(channel.take(), [ChannelEvent::GivenUp(11..12)]);
     // A message that can never fit is given up by its name.
     channel.receive(4, 0, 9, &[3; 300]);
-    assert_eq!(channel.take(), [Happened::GivenUp(4..5)]);
+    assert_eq!(channel.take(), [ChannelEvent::GivenUp(4..5)]);
     channel.inbound.close(&mut channel.quota);
     assert_eq!((channel.quota.partials(), channel.quota.bytes()), (0, 0));
 }
@@ -213,7 +213,8 @@ fn a_leap_is_bounded() {
     let window = far + 1 - channel.inbound.done_to();
     assert_eq!(window, 1 << 16);
     let floor = channel.inbound.done_to();
-    let given_up = [Happened::GivenUp(1..3), message(3..4, b"c"), Happened::GivenUp(4..floor)];
+    let given_up =
+        [ChannelEvent::GivenUp(1..3), message(3..4, b"c"), ChannelEvent::GivenUp(4..floor)];
     assert_eq!(channel.take(), given_up);
 }
 
@@ -224,7 +225,7 @@ fn a_tail_at_the_end_of_numbers_is_bounded() {
     let Channel { inbound, quota, happened, .. } = &mut channel;
     inbound.on_tail(u64::MAX, Time(0), quota, happened);
     inbound.check(quota);
-    assert_eq!(channel.take(), [Happened::GivenUp(1..u64::MAX - 65_536)]);
+    assert_eq!(channel.take(), [ChannelEvent::GivenUp(1..u64::MAX - 65_536)]);
 }
 
 /// Parts that contradict one another, from a faulty sender or on a segment without keys, are given
@@ -234,11 +235,11 @@ fn parts_that_contradict_one_another_are_given_up() {
     let mut channel = Channel::new(Delivery::AsCompleted, &limits());
     channel.receive(1, 0, 3, b"aa");
     channel.receive(2, 1, 4, b"aa");
-    assert_eq!(channel.take(), [Happened::GivenUp(1..3)]);
+    assert_eq!(channel.take(), [ChannelEvent::GivenUp(1..3)]);
     channel.receive(4, 0, 3, b"aa");
     channel.receive(5, 1, 3, b"aaa");
     channel.receive(7, 0, 1, b"q");
-    assert_eq!(channel.take(), [Happened::GivenUp(4..6), message(7..8, b"q")]);
+    assert_eq!(channel.take(), [ChannelEvent::GivenUp(4..6), message(7..8, b"q")]);
     assert_eq!(channel.inbound.misfits(), 2);
 }
 
@@ -283,8 +284,8 @@ fn everything_once_or_given_up() {
         let (mut done, mut last) = (Spans::default(), 0);
         for one in channel.take() {
             let numbers = match one {
-                Happened::GivenUp(numbers) => numbers,
-                Happened::Message { numbers, bytes } => {
+                ChannelEvent::GivenUp(numbers) => numbers,
+                ChannelEvent::Message { numbers, bytes } => {
                     let is = sent.iter().find(|(of, _)| *of == numbers);
                     assert_eq!(is.map(|(_, bytes)| bytes), Some(&bytes), "seed {seed}");
                     if delivery == Delivery::InOrder {

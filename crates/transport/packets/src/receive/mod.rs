@@ -12,5 +12,5 @@ pub mod quota;
 mod waiting;
 
 pub use gaps::{Gaps, Patience};
-pub use inbound::{Delivery, Happened, Inbound};
+pub use inbound::{ChannelEvent, Delivery, Inbound};
 pub use quota::Quota;

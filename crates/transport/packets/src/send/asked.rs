@@ -21,7 +21,7 @@ pub enum Verdict {
 
 /// Recently requested packets of a channel.
 #[derive(Clone, Debug, Default)]
-pub struct Asked(BTreeMap<u64, Entry>);
+pub struct RepairRequests(BTreeMap<u64, Entry>);
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -31,7 +31,7 @@ struct Entry {
     to_group: Option<Time>,
 }
 
-impl Asked {
+impl RepairRequests {
     /// [pkt-7] Decides how to respond to a request. If two different nodes ask for one packet, the
     /// group gets it once, and further requests are ignored for a round trip. A node that asks
     /// again gets a repair again.
@@ -84,7 +84,7 @@ mod tests {
     /// [pkt-7] One re-multicast, no response for a round trip, then repairs again.
     #[test]
     fn two_nodes_get_one_datagram_by_the_group() {
-        let mut asked = Asked::default();
+        let mut asked = RepairRequests::default();
         let mut judge = |node, now| asked.judge(7, NodeId(node), Time(now), 100);
         assert_eq!(judge(2, 0), Verdict::One);
         assert_eq!(judge(2, 10), Verdict::One);
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn what_is_remembered_is_bounded() {
-        let mut asked = Asked::default();
+        let mut asked = RepairRequests::default();
         for number in 0..3 * ASKED_MAX as u64 {
             asked.judge(number, NodeId(2), Time(number), 1_000_000);
         }

@@ -7,6 +7,6 @@ pub mod asked;
 pub mod outbound;
 pub mod tail;
 
-pub use asked::{Asked, Verdict};
-pub use outbound::{Cannot, Outbound, Sent};
+pub use asked::{RepairRequests, Verdict};
+pub use outbound::{Outbound, PushError, Sent};
 pub use tail::TailTimer;

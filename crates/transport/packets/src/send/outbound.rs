@@ -39,7 +39,7 @@ pub struct Sent {
 
 /// The reason that a message is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cannot {
+pub enum PushError {
     /// Longer than [`MESSAGE_BYTES_MAX`], more parts than can be numbered, or larger than the
     /// buffer.
     TooLong,
@@ -112,19 +112,19 @@ impl Outbound {
     /// Splits a message into datagrams, numbers and seals them ([pkt-1], [pkt-4]). It is accepted
     /// whole or not at all. A message that finds the window empty is accepted whatever its length.
     /// `message` is passed in pieces.
-    pub fn push(&mut self, message: &[&[u8]], key: KeyId, seal: &Seal) -> Result<Sent, Cannot> {
+    pub fn push(&mut self, message: &[&[u8]], key: KeyId, seal: &Seal) -> Result<Sent, PushError> {
         let length: usize = message.iter().map(|piece| piece.len()).sum();
         let parts = length.div_ceil(self.payload_bytes).max(1);
-        let count = u16::try_from(parts).map_err(|_| Cannot::TooLong)?;
+        let count = u16::try_from(parts).map_err(|_| PushError::TooLong)?;
         let bytes = length + parts * HEADER_BYTES;
         if length > MESSAGE_BYTES_MAX || !self.buffer.could_hold(bytes, parts) {
-            return Err(Cannot::TooLong);
+            return Err(PushError::TooLong);
         }
         if self.held_bytes > 0 && bytes > self.room() {
-            return Err(Cannot::Full);
+            return Err(PushError::Full);
         }
         let first = self.next;
-        let end = first.checked_add(count.into()).ok_or(Cannot::TooLong)?;
+        let end = first.checked_add(count.into()).ok_or(PushError::TooLong)?;
         let mut pieces = Pieces::new(message);
         for index in 0..count {
             let at = usize::from(index) * self.payload_bytes;
@@ -145,7 +145,7 @@ impl Outbound {
                 for number in (first..header.number).rev() {
                     self.buffer.take_back(number);
                 }
-                return Err(Cannot::Full);
+                return Err(PushError::Full);
             };
             room[..HEADER_BYTES].copy_from_slice(&header.bytes());
             pieces.fill(&mut room[HEADER_BYTES..]);
@@ -292,7 +292,7 @@ mod tests {
             }
         }
 
-        fn push(&mut self, length: usize) -> Result<Sent, Cannot> {
+        fn push(&mut self, length: usize) -> Result<Sent, PushError> {
             let message = vec![7; length];
             let (head, tail) = message.split_at(length / 3);
             self.outbound.push(&[head, &[], tail], 0, &self.seal)
@@ -309,14 +309,14 @@ mod tests {
         while sender.push(1000).is_ok() {
             pushed += 1;
         }
-        assert_eq!((pushed, sender.push(1000)), (50_000 / 1044, Err(Cannot::Full)));
+        assert_eq!((pushed, sender.push(1000)), (50_000 / 1044, Err(PushError::Full)));
         while sender.outbound.take(usize::MAX).is_some() {}
-        assert_eq!(sender.push(1000), Err(Cannot::Full));
+        assert_eq!(sender.push(1000), Err(PushError::Full));
         sender.outbound.release_to(11);
         for _ in 0..10 {
             sender.push(1000).unwrap();
         }
-        assert_eq!(sender.push(1000), Err(Cannot::Full));
+        assert_eq!(sender.push(1000), Err(PushError::Full));
         assert!(sender.outbound.datagram(1).is_some());
         // Unsent messages are not released.
         sender.outbound.release_to(u64::MAX);
@@ -340,11 +340,11 @@ mod tests {
         while sender.push(1).is_ok() {
             pushed += 1;
         }
-        assert_eq!((pushed, sender.push(1)), (1024, Err(Cannot::Full)));
+        assert_eq!((pushed, sender.push(1)), (1024, Err(PushError::Full)));
         while sender.outbound.take(usize::MAX).is_some() {}
         assert!((1..=1024).all(|number| sender.outbound.datagram(number).is_some()));
         sender.outbound.release_to(2);
-        assert!(sender.push(1).is_ok() && sender.push(1) == Err(Cannot::Full));
+        assert!(sender.push(1).is_ok() && sender.push(1) == Err(PushError::Full));
     }
 
     #[test]
@@ -389,11 +389,11 @@ mod tests {
     #[test]
     fn what_never_fits_is_too_long() {
         let mut sender = Sender::new(100_000);
-        assert_eq!(sender.push(100_000), Err(Cannot::TooLong));
+        assert_eq!(sender.push(100_000), Err(PushError::TooLong));
         let all = sender.push(90_000).unwrap();
         assert_eq!(all, Sent { first: 1, end: 65 });
         let mut sender = Sender::new(64 << 20);
-        assert_eq!(sender.push(MESSAGE_BYTES_MAX + 1), Err(Cannot::TooLong));
+        assert_eq!(sender.push(MESSAGE_BYTES_MAX + 1), Err(PushError::TooLong));
         assert!(sender.push(MESSAGE_BYTES_MAX).is_ok());
     }
 }

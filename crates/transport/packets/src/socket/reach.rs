@@ -62,7 +62,7 @@ pub fn group(text: &str) -> Result<SocketAddrV4, BadGroup> {
 
 /// Counts of one sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Heard {
+pub struct SenderCounts {
     /// Sender's number in its datagrams.
     pub sender: u32,
     /// Number of distinct datagrams.
@@ -129,7 +129,7 @@ impl Listener {
     }
 
     /// Returns the counts, by sender.
-    pub fn heard(&self) -> Vec<Heard> {
+    pub fn heard(&self) -> Vec<SenderCounts> {
         self.counts.heard()
     }
 
@@ -279,8 +279,8 @@ impl Counts {
     }
 
     /// Returns the counts, by sender.
-    pub fn heard(&self) -> Vec<Heard> {
-        let of = |(sender, of): (&u32, &OfSender)| Heard {
+    pub fn heard(&self) -> Vec<SenderCounts> {
+        let of = |(sender, of): (&u32, &OfSender)| SenderCounts {
             sender: *sender,
             count: of.seen.iter().map(|word| word.count_ones()).sum(),
             repeated: of.repeated,
@@ -324,7 +324,7 @@ mod tests {
             counts.note(&datagram(7, 2, number));
         }
         counts.note(&datagram(7, 1, 5));
-        let heard = |sender, count, repeated| Heard { sender, count, repeated };
+        let heard = |sender, count, repeated| SenderCounts { sender, count, repeated };
         assert_eq!(counts.heard(), [heard(1, 1, 0), heard(2, 5, 1)]);
         let good = datagram(7, 2, 9);
         let long = [&good[..], &[0]].concat();

@@ -71,11 +71,11 @@ pub struct Gate {
 struct Peer {
     member: Member,
     boot: u32,
-    channels: BTreeMap<u8, Heard>,
+    channels: BTreeMap<u8, ListenedChannel>,
 }
 
 /// A channel that this node listens to.
-struct Heard {
+struct ListenedChannel {
     to_one: bool,
     window: Window,
     seals: Vec<(KeyId, Seal)>,
@@ -175,7 +175,7 @@ impl Gate {
                 break;
             }
             let numbers = if opening.channel == CONTROL { CONTROL_NUMBERS } else { WINDOW_NUMBERS };
-            peer.channels.entry(opening.channel).or_insert_with(|| Heard {
+            peer.channels.entry(opening.channel).or_insert_with(|| ListenedChannel {
                 to_one: opening.to_one,
                 window: Window::new(numbers, opening.from.max(1)),
                 seals: seals(&self.keys, &place(self.group, member, boot, opening.channel)),
@@ -264,7 +264,7 @@ impl Gate {
     }
 
     /// Returns the channel that a datagram claims, if a handshake named it.
-    fn heard(&mut self, header: &Header) -> Result<&mut Heard, Refusal> {
+    fn heard(&mut self, header: &Header) -> Result<&mut ListenedChannel, Refusal> {
         let peer = self.peers.get_mut(&header.sender).ok_or(Refusal::Stranger)?;
         if header.boot != peer.boot {
             // [pkt-2] The boot of the handshake counts; a datagram cannot announce a new one.
@@ -317,7 +317,7 @@ impl Gate {
     }
 }
 
-impl Heard {
+impl ListenedChannel {
     fn check_tag(
         &self,
         header: &Header,

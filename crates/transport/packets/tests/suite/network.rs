@@ -161,7 +161,7 @@ fn what_two_ask_for_is_multicast_again() {
         assert!(world.judge(node, 1, true).is_empty());
     }
     // The second message, the first one again, and tails.
-    let tails = world.events[&2].iter().filter(|event| matches!(event, Event::Told { .. }));
+    let tails = world.events[&2].iter().filter(|event| matches!(event, Event::TailReceived { .. }));
     assert_eq!(world.to_group - before, 2 + tails.count());
     // One report and one NAK from each loser, one repair for the first.
     assert_eq!(world.to_one, 3 + 3 + 1);

@@ -12,7 +12,7 @@ use quorate_core::{
     time::Time,
     value::Value,
 };
-use quorate_packets::plane::{Carrier, Event, Packets, Reach, Settings, packets::Left};
+use quorate_packets::plane::{Carrier, Event, Packets, Reach, Settings, packets::SendOutcome};
 use quorate_packets::{
     endpoint::{self, To},
     limits::Limits,
@@ -44,7 +44,7 @@ struct World {
     got: BTreeMap<(u32, u32), Vec<Vec<u8>>>,
     ups: BTreeMap<u32, Vec<(u32, bool, bool)>>,
     sent_to_group: u64,
-    blocked: VecDeque<Left>,
+    blocked: VecDeque<SendOutcome>,
 }
 
 fn plane(node: u32, boot: u32, reach: Reach, now: Time) -> Packets {
@@ -179,7 +179,7 @@ impl World {
                         }
                     }
                 }
-                Left::All
+                SendOutcome::All
             });
         }
         for (&node, plane) in &mut self.planes {
@@ -702,7 +702,8 @@ fn a_full_socket_loses_datagrams_and_nothing_else() {
     world.run(1000);
     for slot in 1..10 {
         world.send(1, &[2], &proposal(slot, 2000));
-        world.blocked = [Left::Dropped, Left::Blocked(1), Left::Blocked(0)].into();
+        world.blocked =
+            [SendOutcome::Dropped, SendOutcome::Blocked(1), SendOutcome::Blocked(0)].into();
         world.run(200);
     }
     world.blocked.clear();
@@ -823,7 +824,7 @@ fn a_full_socket_takes_what_is_for_one_first() {
     let now = Time(world.now);
     world.plane(1).take(now, |outgoing| {
         first = Some(outgoing.to);
-        Left::Blocked(0)
+        SendOutcome::Blocked(0)
     });
     assert_eq!(first, Some(To::Node(NodeId(2))));
     world.run(100_000);

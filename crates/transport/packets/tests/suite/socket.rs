@@ -313,7 +313,7 @@ fn messages_cross_loopback_by_multicast() {
 fn what_is_sent_to_a_group_is_counted_by_each_listener() {
     use std::{sync::atomic::AtomicBool, time::Duration};
 
-    use quorate_packets::socket::reach::{Heard, Listener, group, send};
+    use quorate_packets::socket::reach::{Listener, SenderCounts, group, send};
 
     let free = Udp::bind(any_port(), 4096).unwrap().local().port();
     let group = group(&format!("239.81.84.70:{free}")).unwrap();
@@ -330,7 +330,7 @@ fn what_is_sent_to_a_group_is_counted_by_each_listener() {
         }
         assert_eq!(sent.unwrap(), 20);
     }
-    let heard = |sender| Heard { sender, count: 20, repeated: 0 };
+    let heard = |sender| SenderCounts { sender, count: 20, repeated: 0 };
     // The end was already requested: waiting datagrams are still counted.
     let (end, left) = (AtomicBool::new(true), || Duration::from_secs(60));
     for listener in [&mut one, &mut other] {

@@ -13,7 +13,7 @@ use quorate_packets::{
     endpoint::{Endpoint, Event, To},
     header::{CONTROL, Header, Kind},
     receive::Delivery,
-    send::Cannot,
+    send::PushError,
     trust::{Key, Keys, Place, Refusal, Seal},
 };
 
@@ -481,10 +481,10 @@ fn an_older_leader_stops() {
     assert!(world.node(1).take_events().contains(&Event::Stopped(ballot(2, 2))));
     assert!(world.node(1).take_data(CHANNEL, Time(70_000)).is_none());
     assert_eq!(world.node(1).next_number(CHANNEL), Some(2));
-    assert_eq!(world.node(1).send(CHANNEL, b"x"), Err(Cannot::Stopped));
+    assert_eq!(world.node(1).send(CHANNEL, b"x"), Err(PushError::Stopped));
     // A ballot in between does not restart it; its own next one does.
     world.node(1).tell(CHANNEL, ballot(1, 3), Slot(1), Time(70_000));
-    assert_eq!(world.node(1).send(CHANNEL, b"x"), Err(Cannot::Stopped));
+    assert_eq!(world.node(1).send(CHANNEL, b"x"), Err(PushError::Stopped));
     world.node(1).tell(CHANNEL, ballot(3, 1), Slot(1), Time(70_000));
     assert_eq!(world.node(1).send(CHANNEL, b"x").map(|sent| sent.first), Ok(2));
 }

@@ -12,7 +12,7 @@ use quorate_access::Who;
 use quorate_core::dice::Dice;
 use quorate_tls::{
     ClientFiles, ClientTrust, Files, Trust, authority,
-    session::{Session, Taken},
+    session::{ReadOutcome, Session},
 };
 
 /// Creates an authority in this folder, and the files for node 1, node 2 and a client.
@@ -35,8 +35,8 @@ fn carry(from: &mut Session, to: &mut Session, step: usize, got: &mut Vec<u8>) -
     from.flush(&mut bytes).expect("works");
     let mut into = [0; 1000];
     for piece in bytes.chunks(step) {
-        to.room().extend_from_slice(piece);
-        while let Taken::Some(count) = to.take(&mut into) {
+        to.input_buffer().extend_from_slice(piece);
+        while let ReadOutcome::Some(count) = to.take(&mut into) {
             got.extend_from_slice(&into[..count]);
         }
     }
@@ -103,11 +103,11 @@ fn bytes_arrive_as_they_were_given() {
         dials.finish();
         assert_eq!(dials.seal(b"more"), 0);
         converse(&mut dials, &mut listens, step);
-        assert_eq!(listens.take(&mut [0; 8]), Taken::Ended);
+        assert_eq!(listens.take(&mut [0; 8]), ReadOutcome::Ended);
         assert_eq!(listens.seal(b"an answer"), 9);
         listens.finish();
         assert_eq!(converse(&mut dials, &mut listens, step).0, b"an answer");
-        assert_eq!(dials.take(&mut [0; 8]), Taken::Ended);
+        assert_eq!(dials.take(&mut [0; 8]), ReadOutcome::Ended);
         assert_eq!((dials.failure(), listens.failure()), (None, None));
     }
 }
@@ -264,10 +264,10 @@ fn nonsense_on_the_network_ends_a_session_with_a_reason() {
         &[0; 100],
     ] {
         let mut session = one.client_in();
-        session.room().extend_from_slice(nonsense);
-        assert_eq!(session.take(&mut [0; 10]), Taken::Failed);
+        session.input_buffer().extend_from_slice(nonsense);
+        assert_eq!(session.take(&mut [0; 10]), ReadOutcome::Failed);
         assert!(session.failure().is_some());
-        assert_eq!(session.take(&mut [0; 10]), Taken::Failed, "it stays over");
+        assert_eq!(session.take(&mut [0; 10]), ReadOutcome::Failed, "it stays over");
     }
 }
 
@@ -288,10 +288,10 @@ fn what_was_changed_on_its_way_is_not_taken() {
             break;
         }
         bytes[at] ^= 1;
-        listens.room().extend_from_slice(&bytes);
+        listens.input_buffer().extend_from_slice(&bytes);
         let mut into = [0; 100];
         let taken = listens.take(&mut into);
-        assert!(!matches!(taken, Taken::Some(_)), "byte {at} was changed: {taken:?}");
+        assert!(!matches!(taken, ReadOutcome::Some(_)), "byte {at} was changed: {taken:?}");
     }
 }
 
@@ -330,9 +330,9 @@ fn hostile_bytes_at_any_point_of_a_handshake_break_nothing() {
                     _ => bytes = (0..200).map(|_| dice.below(256) as u8).collect(),
                 }
             }
-            to.room().extend_from_slice(&bytes);
+            to.input_buffer().extend_from_slice(&bytes);
             let mut into = [0; 64];
-            while let Taken::Some(count) = to.take(&mut into) {
+            while let ReadOutcome::Some(count) = to.take(&mut into) {
                 assert!(count == 0, "no peer said anything");
                 if !to.holds_more() {
                     break;

@@ -7,10 +7,10 @@ use std::{
     process::Stdio,
 };
 
-use quorate_device::xdp::{Before, Failed, Health, Hook, Host};
+use quorate_device::xdp::{Failed, Health, Hook, Host, PreviousDevice};
 use quorate_offload::{
     Form, Header, PackedBallot, Reason, Type,
-    port::{Came, Device as _, Drained, Program},
+    port::{Device as _, Drained, FrameOrigin, Program},
 };
 use quorate_testbed::namespace::ip;
 
@@ -25,14 +25,14 @@ pub(crate) const CELLS: u32 = 1 << 14;
 /// Maximum number of outstanding requests of a client.
 const OUTSTANDING: u64 = 32;
 
-pub(crate) fn open(host: u8, cells: u32, hooks: &[Hook]) -> Result<(Host, Before), Failed> {
+pub(crate) fn open(host: u8, cells: u32, hooks: &[Hook]) -> Result<(Host, PreviousDevice), Failed> {
     at(host, || Host::open(&settings(host, cells), INTERFACE, hooks, Form::Raw))
 }
 
 /// Opens a device, sets the boot of both programs and arms the acceptor.
 pub(crate) fn armed(host: u8, hooks: &[Hook]) -> Host {
     let (device, before) = open(host, CELLS, hooks).unwrap();
-    assert!(matches!(before, Before::Nothing));
+    assert!(matches!(before, PreviousDevice::Nothing));
     for program in Program::ALL {
         device.device().calls(program).begin(crate::kernel::desk::BOOT).unwrap();
     }
@@ -187,7 +187,10 @@ fn an_owner_drives_its_device_by_frames() {
         let (acceptor, coordinator) = (Program::Acceptor, Program::Coordinator);
         assert_eq!(
             taken,
-            [(coordinator, Came::Inside, Type::Done), (acceptor, Came::Inside, Type::Phase2b)]
+            [
+                (coordinator, FrameOrigin::Inside, Type::Done),
+                (acceptor, FrameOrigin::Inside, Type::Phase2b)
+            ]
         );
         host.close().unwrap();
         // Frames from the network that look like answers to the owner do not reach it, except a
@@ -196,17 +199,17 @@ fn an_owner_drives_its_device_by_frames() {
         for kind in [Type::Done, Type::Cell, Type::Refused] {
             client.send(1, &Header { kind, ..submit(1) });
         }
-        assert_eq!(host.take(&mut frame), Some((acceptor, Came::Network)));
+        assert_eq!(host.take(&mut frame), Some((acceptor, FrameOrigin::Network)));
         assert_eq!(parse(Form::Raw, &frame).0.kind, Type::Refused);
         assert_eq!(host.take(&mut frame), None);
         // [offload-21] A frame from the network with the device's own address is not taken for the
         // device's decision or refusal. The vote that it causes is the device's.
         for kind in [Type::Decided, Type::Refused] {
             client.claim(1, &Header { kind, ..submit(1) });
-            assert_eq!(host.take(&mut frame), Some((acceptor, Came::Network)));
+            assert_eq!(host.take(&mut frame), Some((acceptor, FrameOrigin::Network)));
         }
         client.claim(1, &crate::kernel::desk::phase2a(3, 3));
-        assert_eq!(host.take(&mut frame), Some((acceptor, Came::Asked)));
+        assert_eq!(host.take(&mut frame), Some((acceptor, FrameOrigin::Asked)));
         assert_eq!(parse(Form::Raw, &frame).0.kind, Type::Phase2b);
         host.close().unwrap();
     });
@@ -250,7 +253,7 @@ fn the_next_owner_finds_what_a_killed_one_left() {
             assert_eq!(client.hear().unwrap().0.kind, Type::Phase2b);
         }
         let (mut host, before) = open(1, CELLS, &[Hook::Native]).unwrap();
-        assert!(matches!(before, Before::Same));
+        assert!(matches!(before, PreviousDevice::Same));
         let acceptor = host.device().calls(Program::Acceptor);
         assert_eq!(acceptor.state().unwrap().ballot, BALLOT);
         acceptor.fence(number(2)).unwrap();
@@ -270,7 +273,7 @@ fn the_next_owner_finds_what_a_killed_one_left() {
         // The tap still has the frames that the killed owner did not read.
         let mut frame = Vec::new();
         for slot in 0..100 {
-            let voted = (Program::Acceptor, Came::Asked);
+            let voted = (Program::Acceptor, FrameOrigin::Asked);
             assert_eq!(host.take(&mut frame), Some(voted));
             assert_eq!(parse(Form::Raw, &frame).0.slot, slot);
         }
@@ -280,7 +283,7 @@ fn the_next_owner_finds_what_a_killed_one_left() {
         acceptor.arm(number(3), arm()).unwrap();
         drop(host);
         let (host, before) = open(1, CELLS / 2, &[Hook::Native]).unwrap();
-        let Before::Other(left) = before else {
+        let PreviousDevice::Other(left) = before else {
             panic!("another device was taken for this one");
         };
         let old = left.device().calls(Program::Acceptor);
@@ -290,7 +293,7 @@ fn the_next_owner_finds_what_a_killed_one_left() {
         drop(left);
         host.close().unwrap();
         let (host, before) = open(1, CELLS, &[Hook::Native]).unwrap();
-        assert!(matches!(before, Before::Nothing));
+        assert!(matches!(before, PreviousDevice::Nothing));
         host.close().unwrap();
     });
 }

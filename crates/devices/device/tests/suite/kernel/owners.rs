@@ -4,7 +4,7 @@ use std::process::Command;
 
 use quorate_device::{
     Packet,
-    station::NotOurs,
+    station::ClaimError,
     xdp::{FILE_SYSTEM, Failed, Hook, end_orphans},
 };
 use quorate_offload::Type;
@@ -63,7 +63,7 @@ fn an_interface_has_one_owner_whatever_files_it_sees() {
         let second = open(1, CELLS, &[Hook::Traffic]);
         assert!(matches!(second, Err(Failed::Owned { interface }) if interface == INTERFACE));
         let mut thread = at(1, || Packet::open(INTERFACE, &[Mac(GROUP.mac)]).unwrap());
-        assert!(matches!(at(1, || thread.claim(OURS)), Err(NotOurs::Taken)));
+        assert!(matches!(at(1, || thread.claim(OURS)), Err(ClaimError::Taken)));
         // Other groups' devices in threads receive other frames.
         assert!(at(1, || thread.claim(OURS + 1)).is_ok());
         drop(host);

@@ -13,7 +13,7 @@ use std::{
 
 use quorate_device::xdp::{Failed, Passing, Settings};
 use quorate_offload::{Address, Form, Header, Routes, Setup, link::ETHER_TYPE};
-use quorate_packets::ethernet::{Mac, Raw, raw::Hears};
+use quorate_packets::ethernet::{Mac, Raw, raw::ReceiveFilter};
 use quorate_testbed::namespace::{self, ip};
 use rustix::thread::{
     CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_getaffinity, sched_setaffinity,
@@ -180,7 +180,7 @@ impl Client {
 
     /// Creates a client on another interface than the usual one.
     pub(crate) fn on(interface: &str) -> Self {
-        let hears = Hears::EtherType(ETHER_TYPE);
+        let hears = ReceiveFilter::EtherType(ETHER_TYPE);
         let socket = at(CLIENT, || Raw::open(interface, hears, Some(Mac(DECISIONS.mac))).unwrap());
         socket.set_patience(Some(Duration::from_secs(5))).unwrap();
         Self(socket)

@@ -13,7 +13,7 @@ use quorate_core::{
     value::{BatchName, Value},
 };
 use quorate_device::{Settings, Software, Wire};
-use quorate_offload::owner::{Event, Held, Owner, Pace, Start};
+use quorate_offload::owner::{Event, Owner, Pace, SlotValue, Start};
 use quorate_offload::{Address, Form, port::Device as _};
 
 pub(crate) const CELLS: u32 = 64;
@@ -64,7 +64,7 @@ pub(crate) fn batch(number: u64) -> (Value, Vec<u8>) {
     (Value::Batch(name), bytes)
 }
 
-pub(crate) fn number(held: &Held) -> u64 {
+pub(crate) fn number(held: &SlotValue) -> u64 {
     let Value::Batch(name) = held.value else {
         panic!("{} was not submitted", held.value);
     };
@@ -160,7 +160,7 @@ impl Group {
 
     /// Submits values from the leader's replica until this many of them are decided; returns the
     /// assigned slots, in order.
-    pub(crate) fn decide(&mut self, values: u64) -> Vec<Held> {
+    pub(crate) fn decide(&mut self, values: u64) -> Vec<SlotValue> {
         let mut submitted = 0;
         let mut given = Vec::new();
         let mut decided = std::collections::BTreeSet::new();
@@ -168,7 +168,7 @@ impl Group {
         self.until(|group| {
             for event in group.nodes[0].events.drain(..) {
                 match event {
-                    Event::Given(held) => {
+                    Event::Assigned(held) => {
                         assert_eq!(held.slot, Slot(1 + given.len() as u64), "in order");
                         given.push(held);
                     }
@@ -203,7 +203,7 @@ pub(crate) fn owner_settings() -> quorate_offload::owner::Settings {
 }
 
 /// Checks that every value has a slot; resubmitted ones may have two.
-pub(crate) fn check_all(given: &[Held], values: u64) {
+pub(crate) fn check_all(given: &[SlotValue], values: u64) {
     let numbers: std::collections::BTreeSet<u64> = given.iter().map(number).collect();
     assert!(numbers.into_iter().eq(0..values));
 }

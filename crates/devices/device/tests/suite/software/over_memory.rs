@@ -68,14 +68,14 @@ fn what_the_queue_lost_is_read_from_cells() {
     group.until(|group| {
         for event in group.nodes[0].events.drain(..) {
             match event {
-                Event::Given(held) => given.push(held),
+                Event::Assigned(held) => given.push(held),
                 Event::Voted(held) => voted.push(held),
                 _ => {}
             }
         }
         (given.len() as u64 >= values && voted.len() as u64 >= values).then_some(())
     });
-    let slots = |held: &[quorate_offload::owner::Held]| {
+    let slots = |held: &[quorate_offload::owner::SlotValue]| {
         held.iter().map(|held| held.slot.0).collect::<Vec<_>>()
     };
     assert_eq!(slots(&given), (1..=values).collect::<Vec<_>>());
@@ -99,7 +99,7 @@ fn fences_and_take_backs_end_what_threads_do() {
     group.nodes[0].owner.take_back();
     let (next, late) = group.until(|group| {
         group.find(0, |event| match event {
-            Event::TakenBack { next, given, holes, .. } => {
+            Event::Withdrawn { next, given, holes, .. } => {
                 assert!(holes.is_empty());
                 Some((*next, given.clone()))
             }
@@ -110,7 +110,7 @@ fn fences_and_take_backs_end_what_threads_do() {
         .events
         .iter()
         .filter_map(|event| match event {
-            Event::Given(held) => Some(held.clone()),
+            Event::Assigned(held) => Some(held.clone()),
             _ => None,
         })
         .collect();

@@ -45,7 +45,7 @@ fn members_may_be_told_later() {
     group.begin();
     let (value, bytes) = batch(0);
     group.nodes[0].owner.submit(value, &bytes).unwrap();
-    group.until(|group| group.find(0, |event| matches!(event, Event::Given(_)).then_some(())));
+    group.until(|group| group.find(0, |event| matches!(event, Event::Assigned(_)).then_some(())));
     assert!(group.find(0, |event| matches!(event, Event::Decided { .. }).then_some(())).is_none());
     members.iter().for_each(|list| list.set(all.clone()));
     group

@@ -10,7 +10,7 @@ use quorate_offload::{
     acceptor::Arm,
     header::COORDINATOR,
     out::FRAMES_MAX,
-    port::{Came, Device, Drained, Program, Shape},
+    port::{Device, Drained, FrameOrigin, Program, Shape},
 };
 
 use crate::port::frames::{
@@ -36,8 +36,8 @@ pub(crate) struct Bad {
     calls: u64,
     inward: Vec<(Program, Vec<u8>)>,
     network: Vec<Vec<u8>>,
-    outward: Vec<(Program, Came, Vec<u8>)>,
-    ready: VecDeque<(Program, Came, Vec<u8>)>,
+    outward: Vec<(Program, FrameOrigin, Vec<u8>)>,
+    ready: VecDeque<(Program, FrameOrigin, Vec<u8>)>,
     /// Fences that were answered while earlier steps continue.
     late: BTreeMap<Program, Vec<u8>>,
     /// Highest number that each program received.
@@ -150,7 +150,7 @@ impl Bad {
     }
 
     /// Delivers a frame to the owner that no program sent.
-    pub(crate) fn say(&mut self, program: Program, came: Came, frame: Vec<u8>) {
+    pub(crate) fn say(&mut self, program: Program, came: FrameOrigin, frame: Vec<u8>) {
         self.ready.push_back((program, came, frame));
     }
 
@@ -291,7 +291,7 @@ impl Bad {
             ..*asked
         };
         let frame = write(&header, &[0; ROOM]);
-        self.outward.push((program, Came::Inside, frame));
+        self.outward.push((program, FrameOrigin::Inside, frame));
     }
 
     fn carry_over(&mut self) {
@@ -330,8 +330,8 @@ impl Bad {
         let asked = read(frame);
         // Frames of the device's own programs are processed internally.
         let came = match from {
-            Port::Network if frame[11] != OWN => Came::Asked,
-            Port::Network | Port::Owner => Came::Inside,
+            Port::Network if frame[11] != OWN => FrameOrigin::Asked,
+            Port::Network | Port::Owner => FrameOrigin::Inside,
         };
         for (port, sent) in out.frames() {
             let said = read(sent);
@@ -366,7 +366,7 @@ impl Bad {
             }
         }
         if verdict == Verdict::Pass && asked.kind == Type::Decided {
-            let passed = (program, Came::Network, frame.to_vec());
+            let passed = (program, FrameOrigin::Network, frame.to_vec());
             self.outward.push(passed);
         }
     }
@@ -408,7 +408,7 @@ impl Device for Bad {
         self.inward.push((program, frame.to_vec()));
     }
 
-    fn take(&mut self, frame: &mut Vec<u8>) -> Option<(Program, Came)> {
+    fn take(&mut self, frame: &mut Vec<u8>) -> Option<(Program, FrameOrigin)> {
         let (program, came, taken) = self.ready.pop_front()?;
         *frame = taken;
         Some((program, came))

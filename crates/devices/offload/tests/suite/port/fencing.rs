@@ -1,7 +1,7 @@
 //! The acceptor: armed, its votes reported, fenced, read out.
 
 use quorate_core::{slot::Slot, value::Value};
-use quorate_offload::owner::{Event, Held, Owner};
+use quorate_offload::owner::{Event, Owner, SlotValue};
 use quorate_offload::{PackedBallot, Reason};
 
 use crate::port::{
@@ -21,8 +21,8 @@ fn cells(world: &World, of: PackedBallot) -> Vec<(u64, u64)> {
     votes.collect()
 }
 
-fn numbers(votes: &[Held]) -> Vec<(u64, u64)> {
-    let of = |vote: &Held| {
+fn numbers(votes: &[SlotValue]) -> Vec<(u64, u64)> {
+    let of = |vote: &SlotValue| {
         let Value::Batch(name) = vote.value else {
             panic!("{} was not submitted", vote.value);
         };

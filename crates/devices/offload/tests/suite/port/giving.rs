@@ -6,7 +6,7 @@ use quorate_core::{
     slot::Slot,
     value::{StreamName, Value},
 };
-use quorate_offload::owner::{Event, Held, NotCarried, NotSubmitted};
+use quorate_offload::owner::{Event, NotCarried, NotSubmitted, SlotValue};
 use quorate_offload::{PackedBallot, Reason};
 
 use crate::port::{
@@ -16,7 +16,7 @@ use crate::port::{
     world::{World, ballot, batch, packed, trouble},
 };
 
-fn number(held: &Held) -> u64 {
+fn number(held: &SlotValue) -> u64 {
     let Value::Batch(name) = held.value else {
         panic!("{} was not submitted", held.value);
     };
@@ -29,7 +29,7 @@ struct Leader {
     round: u32,
     first: u64,
     floor: u64,
-    given: Vec<Held>,
+    given: Vec<SlotValue>,
 }
 
 impl Leader {
@@ -43,10 +43,10 @@ impl Leader {
     fn hear(&mut self, world: &mut World) {
         for event in world
             .events
-            .extract_if(.., |event| matches!(event, Event::Given(_) | Event::Decided { .. }))
+            .extract_if(.., |event| matches!(event, Event::Assigned(_) | Event::Decided { .. }))
         {
             match event {
-                Event::Given(held) => {
+                Event::Assigned(held) => {
                     let next = self.first + self.given.len() as u64;
                     assert_eq!(held.slot, Slot(next), "seed {}: in order", world.seed);
                     self.given.push(held);
@@ -158,7 +158,7 @@ fn taken_back_is_exactly_what_was_given_out() {
             let taken_back = world.until(|world| {
                 leader.hear(world);
                 world.find(|event| match event {
-                    Event::TakenBack { ballot, next, given, holes } => {
+                    Event::Withdrawn { ballot, next, given, holes } => {
                         Some(Some((*ballot, *next, given.clone(), holes.clone())))
                     }
                     Event::Stopped => Some(None),

@@ -2,10 +2,10 @@
 
 use quorate_core::dice::Dice;
 use quorate_core::{slot::Slot, time::Time, value::Value};
-use quorate_offload::owner::{Event, Held, Loss, Owner};
+use quorate_offload::owner::{Event, Loss, Owner, SlotValue};
 use quorate_offload::{
     Descriptor, Header, PackedBallot, Reason, Type,
-    port::{Came, Device, Drained, Program, Shape},
+    port::{Device, Drained, FrameOrigin, Program, Shape},
 };
 
 use crate::port::{
@@ -71,7 +71,7 @@ fn a_device_that_forgets_is_lost() {
                         "seed {seed}: {told:?} {votes:?}"
                     );
                 }
-                Event::TakenBack { next, .. } => {
+                Event::Withdrawn { next, .. } => {
                     ends += 1;
                     assert_eq!(next.0, given.max(1), "seed {seed}");
                 }
@@ -123,7 +123,7 @@ impl Device for Dead {
     }
     fn put(&mut self, _: Program, _: &[u8]) {}
     fn send(&mut self, _: &[u8]) {}
-    fn take(&mut self, _: &mut Vec<u8>) -> Option<(Program, Came)> {
+    fn take(&mut self, _: &mut Vec<u8>) -> Option<(Program, FrameOrigin)> {
         None
     }
     fn drain(&mut self) {}
@@ -142,7 +142,7 @@ fn a_device_that_does_not_answer_is_late_and_then_lost() {
     for (late_us, lost_ms) in [(0, 60..62), (320_000, 379..383)] {
         let mut device = Dead(Bad::new(1, Trouble::default()).shape());
         let mut owner = Owner::new(settings(1), device.shape());
-        owner.bear(late_us);
+        owner.set_late_timeout(late_us);
         let (mut events, mut last, mut was_late) = (Vec::new(), Time(0), false);
         while let Some(now) = owner.wake_at() {
             last = now.plus_us(1);
@@ -183,7 +183,7 @@ fn a_device_that_is_late_is_read_out_when_it_answers() {
             (Some(ballot(1)), vec![Slot(3)]),
             "seed {seed}"
         );
-        let is_end = |event: &Event| matches!(event, Event::TakenBack { .. });
+        let is_end = |event: &Event| matches!(event, Event::Withdrawn { .. });
         world.until(|world| world.events.iter().any(is_end).then_some(()));
         assert!(!world.owner.is_late() && world.owner.lost().is_none(), "seed {seed}");
     });
@@ -199,7 +199,7 @@ fn a_vote_for_what_is_no_value_is_one_for_a_no_op() {
         let mut world = World::new(seed, trouble(seed));
         world.arm(1, 1);
         world.device.vote_for(packed(1), 2, NONE);
-        let no_op = Held { slot: Slot(2), value: Value::NoOp, bytes: Vec::new() };
+        let no_op = SlotValue { slot: Slot(2), value: Value::NoOp, bytes: Vec::new() };
         if trouble(seed).lost == 0 {
             let voted = Event::Voted(no_op.clone());
             world.until(|world| world.find(|event| (*event == voted).then_some(())));
@@ -230,16 +230,16 @@ fn a_slot_given_to_what_is_no_value_is_a_no_op() {
         world.until(|world| {
             world
                 .find(|event| match event {
-                    Event::TakenBack { given, .. } => Some(given.clone()),
+                    Event::Withdrawn { given, .. } => Some(given.clone()),
                     _ => None,
                 })
                 .map(|rest| given = rest)
         });
         let told = world.events.iter().filter_map(|event| match event {
-            Event::Given(held) => Some(held.clone()),
+            Event::Assigned(held) => Some(held.clone()),
             _ => None,
         });
-        let all: Vec<Held> = told.chain(given).collect();
+        let all: Vec<SlotValue> = told.chain(given).collect();
         assert_eq!(all[0].value, Value::NoOp, "seed {seed}");
         assert!(seed % 2 == 0 || all[1].value == value, "seed {seed}");
         assert_eq!(world.owner.lost(), None);
@@ -279,7 +279,7 @@ fn nothing_from_the_network_is_the_devices_word() {
                 header.value.counter = dice.below(40);
                 let frame = write(&header, &[0; ROOM]);
                 let program = dice.pick(&Program::ALL);
-                world.device.say(program, Came::Network, frame);
+                world.device.say(program, FrameOrigin::Network, frame);
                 world.steps(3);
             }
         }
@@ -290,20 +290,20 @@ fn nothing_from_the_network_is_the_devices_word() {
         world.owner.take_back();
         let (next, given) = world.until(|world| {
             world.find(|event| match event {
-                Event::TakenBack { next, given, .. } => Some((*next, given.clone())),
+                Event::Withdrawn { next, given, .. } => Some((*next, given.clone())),
                 _ => None,
             })
         });
         let told = world.events.iter().filter_map(|event| match event {
-            Event::Given(held) => Some(held.clone()),
+            Event::Assigned(held) => Some(held.clone()),
             _ => None,
         });
-        let all: Vec<Held> = told.chain(given).collect();
+        let all: Vec<SlotValue> = told.chain(given).collect();
         // A value that was submitted again may have two slots.
         assert!(next >= Slot(7), "seed {seed}");
         let slots = all.iter().map(|held| held.slot.0);
         assert!(slots.eq(1..next.0), "seed {seed}");
-        let given = |held: &Held| matches!(held.value, Value::Batch(_));
+        let given = |held: &SlotValue| matches!(held.value, Value::Batch(_));
         assert!(all.iter().all(given), "seed {seed}: {all:?}");
         assert_eq!(world.owner.lost(), None, "seed {seed}");
     });
@@ -361,7 +361,7 @@ fn hostile_frames_do_not_panic() {
                 frame[at] ^= 1 << dice.below(8);
                 frame.truncate(dice.index(frame.len() + 1));
             }
-            let came = dice.pick(&[Came::Network, Came::Asked, Came::Inside]);
+            let came = dice.pick(&[FrameOrigin::Network, FrameOrigin::Asked, FrameOrigin::Inside]);
             world.device.say(dice.pick(&Program::ALL), came, frame);
             world.steps(3);
         }

@@ -121,7 +121,7 @@ impl World {
         Some(found)
     }
 
-    pub(crate) fn fenced(&mut self) -> (Option<Ballot>, Vec<quorate_offload::owner::Held>) {
+    pub(crate) fn fenced(&mut self) -> (Option<Ballot>, Vec<quorate_offload::owner::SlotValue>) {
         self.until(|world| {
             world.find(|event| match event {
                 Event::Fenced { ballot, votes } => Some((*ballot, votes.clone())),

@@ -8,7 +8,7 @@
 use quorate_core::{level::Level, node_id::NodeId};
 use quorate_wire::{Frame, Lane, RefusalCode};
 
-use super::{Peers, journal::News, stage::Stage, table::Was};
+use super::{Peers, journal::News, stage::Stage, table::FormerRole};
 use crate::{cx::PeerCx, host::Now, sources::LinkId};
 
 impl Peers {
@@ -109,10 +109,10 @@ impl Peers {
                 self.lose(id, reason, cx);
                 continue;
             }
-            self.say(id, &Frame::Refused(code, reason));
+            self.queue_frame(id, &Frame::Refused(code, reason));
             let deadline = cx.now.time.plus_ms(self.limits.farewell_ms);
             self.links.part(id, deadline);
-            if self.table.closed(node, lane, id, cx.now.time) == Some(Was::Open)
+            if self.table.closed(node, lane, id, cx.now.time) == Some(FormerRole::Open)
                 && self.table.set_up(node, false)
             {
                 let why = reason.to_owned();

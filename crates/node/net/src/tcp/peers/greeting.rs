@@ -40,7 +40,7 @@ impl Peers {
             return;
         }
         let identity = self.identity.clone();
-        self.say(id, &Frame::Hello(greeting(&identity, self.levels, node, lane)));
+        self.queue_frame(id, &Frame::Hello(greeting(&identity, self.levels, node, lane)));
     }
 
     /// Handles the first frame of an accepted connection.
@@ -111,7 +111,7 @@ impl Peers {
             Ok(()) => {
                 let identity = self.identity.clone();
                 let welcome = greeting(&identity, self.levels, hello.from.node, hello.lane);
-                self.say(id, &Frame::Welcome(welcome));
+                self.queue_frame(id, &Frame::Welcome(welcome));
                 let greeter = Greeter::of(hello);
                 if self.must_wait(&greeter, cx.now) {
                     self.wait(id, greeter, cx.now);
@@ -270,7 +270,7 @@ impl Peers {
     /// Sends one last frame. The connection stays until the other side has read it and closed, or
     /// until the deadline: closing at once could discard the frame in transit.
     fn farewell(&mut self, id: LinkId, frame: &Frame<'_>, now: Now) {
-        self.say(id, frame);
+        self.queue_frame(id, frame);
         let deadline = now.time.plus_ms(self.limits.farewell_ms);
         if let Some(link) = self.links.get_mut(id) {
             link.set_stage(Stage::Leaving { deadline });

@@ -8,7 +8,7 @@ use quorate_core::{
 };
 
 use super::link::CLOSED;
-use crate::{complaints::Complaints, limiter::Limiter, tcp::foreign::Foreign};
+use crate::{complaints::LoggedProblems, limiter::Limiter, tcp::foreign::Foreign};
 
 /// Window of the rate limit for connects and disconnects of a peer, in milliseconds.
 const TELL_EVERY_MS: u64 = 10_000;
@@ -24,7 +24,7 @@ const REMOVED: &str = "stop it; it may join again with an empty folder and a new
 #[derive(Debug)]
 pub(super) struct Journal {
     me: NodeId,
-    complaints: Complaints,
+    complaints: LoggedProblems,
     news: Limiter<NodeId, News>,
     foreign: Foreign,
     /// Peers that claim that this node was removed.
@@ -42,7 +42,7 @@ impl Journal {
     pub(super) fn new(me: NodeId) -> Self {
         Self {
             me,
-            complaints: Complaints::default(),
+            complaints: LoggedProblems::default(),
             news: Limiter::new(TELL_EVERY_MS),
             foreign: Foreign::default(),
             removed_by: BTreeSet::new(),

@@ -307,13 +307,13 @@ impl Link {
     }
 
     /// Takes the input buffer, so that it can be parsed while this table is used; return it with
-    /// [`Self::give_back`].
-    pub(super) fn lend_inbox(&mut self) -> Inbox {
+    /// [`Self::return_inbox`].
+    pub(super) fn take_inbox(&mut self) -> Inbox {
         std::mem::take(&mut self.inbox)
     }
 
     /// Returns the input buffer; `heard` is set if it contained a frame.
-    pub(super) fn give_back(&mut self, inbox: Inbox, heard: Option<Time>) {
+    pub(super) fn return_inbox(&mut self, inbox: Inbox, heard: Option<Time>) {
         self.inbox = inbox;
         if matches!(self.stage, Stage::Open { .. }) && heard.is_some() {
             self.heard = heard;

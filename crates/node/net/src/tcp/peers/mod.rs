@@ -36,7 +36,7 @@ use self::{
     journal::{Journal, News},
     link::{Link, Links},
     stage::{Greeter, Stage, Verdict},
-    table::{Need, Table, Was},
+    table::{FormerRole, Need, Table},
 };
 use super::{
     inbox,
@@ -51,7 +51,7 @@ use crate::{
     host::{Now, PeerUp},
     identity::{Identity, PeerAddress},
     limits::Limits,
-    plane::packets::PacketSide,
+    plane::packets::PacketPlane,
     poller::{Interest, Ready},
     sources::{LinkId, Sources},
     stats::Stats,
@@ -72,7 +72,7 @@ pub(crate) struct Peers {
     links: Links,
     journal: Journal,
     /// Datagrams in addition to the connections, if configured.
-    packets: Option<PacketSide>,
+    packets: Option<PacketPlane>,
     /// Share of the bandwidth left to connections by datagrams.
     share: Option<Share>,
     /// Certificates for authentication between this node and its peers.
@@ -88,7 +88,7 @@ impl Peers {
         addresses: &[PeerAddress],
         limits: Limits,
         shared: Arc<Shared>,
-        packets: Option<PacketSide>,
+        packets: Option<PacketPlane>,
         trust: Option<Trust>,
         seed: u64,
     ) -> Self {
@@ -188,7 +188,7 @@ impl Peers {
             self.links.next_deadline(),
             self.table.next_dial(),
             self.table.next_parting(),
-            self.packets.as_ref().and_then(PacketSide::next_time),
+            self.packets.as_ref().and_then(PacketPlane::next_time),
             self.next_share(),
         ];
         times.into_iter().flatten().min()
@@ -358,7 +358,7 @@ impl Peers {
         };
         // Taken out of the table, so that the host may send through `self` while it reads the frame
         // in place.
-        let mut inbox = link.lend_inbox();
+        let mut inbox = link.take_inbox();
         let mut heard = None;
         while let Some(stage) = self.links.stage(id) {
             let bound = match stage {
@@ -385,7 +385,7 @@ impl Peers {
             }
         }
         if let Some(link) = self.links.get_mut(id) {
-            link.give_back(inbox, heard);
+            link.return_inbox(inbox, heard);
         }
     }
 
@@ -512,7 +512,7 @@ impl Peers {
     }
 
     /// Queues a frame outside the consensus protocol.
-    fn say(&mut self, id: LinkId, frame: &Frame<'_>) {
+    fn queue_frame(&mut self, id: LinkId, frame: &Frame<'_>) {
         match encode_parts(self.identity.member, frame) {
             Ok(encoded) => {
                 let body = Body::Bytes(&encoded.body);
@@ -573,7 +573,7 @@ impl Peers {
         let why = link.lost().unwrap_or("this node closed it").to_owned();
         // Memory of its queues is released before the host is notified.
         drop(link);
-        if self.table.closed(node, lane, id, cx.now.time) == Some(Was::Open) {
+        if self.table.closed(node, lane, id, cx.now.time) == Some(FormerRole::Open) {
             tracing::debug!(peer = node.0, ?lane, "connection lost: {why}");
             if lane == Lane::Control && self.table.set_up(node, false) {
                 self.journal.tell(cx.now.time, News::Went { node, why });

@@ -13,8 +13,8 @@ use super::{Peers, is_for_the_host, stage::Stage};
 use crate::{
     cx::PeerCx,
     host::Now,
-    plane::{KeyFile, packets::PacketSide},
-    sources::{Hears, LinkId},
+    plane::{KeyFile, packets::PacketPlane},
+    sources::{DatagramSocket, LinkId},
 };
 
 impl Peers {
@@ -22,7 +22,7 @@ impl Peers {
     pub(super) fn say_datagrams(&mut self, id: LinkId, peer: Member, now: Now) {
         let packets = self.packets.as_mut();
         if let Some(said) = packets.and_then(|packets| packets.meet(peer, now.time)) {
-            self.say(id, &Frame::Datagrams(said.frame()));
+            self.queue_frame(id, &Frame::Datagrams(said.frame()));
         }
     }
 
@@ -60,7 +60,7 @@ impl Peers {
     /// Handles received datagrams, or free space for sending more.
     pub(crate) fn on_datagrams(
         &mut self,
-        hears: Hears,
+        hears: DatagramSocket,
         (read, write): (bool, bool),
         cx: &mut PeerCx<'_>,
     ) {
@@ -162,7 +162,7 @@ impl Peers {
 
     /// Returns the reason for the current transport to several peers, if it is chosen at run time.
     pub(crate) fn choice(&self) -> Option<String> {
-        self.packets.as_ref().and_then(PacketSide::choice)
+        self.packets.as_ref().and_then(PacketPlane::choice)
     }
 
     /// Handles a change of the key file.

@@ -28,7 +28,7 @@ impl Peers {
     /// Records that these bytes were written.
     pub(super) fn took_share(&mut self, bytes: usize, now: Time) {
         if let Some(share) = &mut self.share {
-            share.took(bytes, now);
+            share.record_sent(bytes, now);
         }
     }
 

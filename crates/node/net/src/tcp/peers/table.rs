@@ -73,7 +73,7 @@ pub(super) enum Need {
 
 /// Former role of a closed connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Was {
+pub(super) enum FormerRole {
     /// It was in use.
     Open,
     /// It was a dial in progress.
@@ -333,16 +333,16 @@ impl Table {
         lane: Lane,
         link: LinkId,
         now: Time,
-    ) -> Option<Was> {
+    ) -> Option<FormerRole> {
         let state = &mut self.peer_mut(node)?.lanes[lane.index()];
         let was = if state.attempt == Some(link) {
             state.attempt = None;
-            Was::Attempt
+            FormerRole::Attempt
         } else if state.open == Some(link) {
             state.open = None;
-            Was::Open
+            FormerRole::Open
         } else {
-            return Some(Was::Replaced);
+            return Some(FormerRole::Replaced);
         };
         self.back_off(node, lane, now);
         Some(was)
@@ -487,9 +487,9 @@ mod tests {
         table.opened(node, lane, first);
         assert_eq!(table.open_lanes(node).collect::<Vec<_>>(), [(lane, first)]);
         table.opened(node, lane, second);
-        assert_eq!(table.closed(node, lane, first, NOW), Some(Was::Replaced));
+        assert_eq!(table.closed(node, lane, first, NOW), Some(FormerRole::Replaced));
         assert_eq!(table.next_dial(), Some(Time(0)), "the other lane's");
-        assert_eq!(table.closed(node, lane, second, NOW), Some(Was::Open));
+        assert_eq!(table.closed(node, lane, second, NOW), Some(FormerRole::Open));
         assert_eq!(table.need(node, lane, NOW), None, "not at once");
         assert_eq!(table.closed(NodeId(9), lane, first, NOW), None);
     }

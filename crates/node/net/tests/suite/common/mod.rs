@@ -41,7 +41,7 @@ use quorate_replica::{
     pressure::Pressure,
     status::{Addresses, DiskUse, Peer, PeerPlane, Snapshot, Status, TuningReport},
 };
-use quorate_testbed::asked::Asked;
+use quorate_testbed::asked::FakeReplica;
 use quorate_tls::Protection;
 use quorate_wire::{
     BODY_BYTES_MAX, Decoded, Frame, Hello, Join, Lane, RefusalCode, checksum, decode, encode,
@@ -415,7 +415,7 @@ impl ClientSide for Fake {
 
     fn front_and_requests(&mut self, _: Now) -> (&mut Lines, impl Requests) {
         // A front without a replica makes no requests.
-        (&mut self.front, Asked::busy())
+        (&mut self.front, FakeReplica::busy())
     }
 
     fn pressure(&self) -> Pressure {

@@ -7,12 +7,12 @@ use quorate_replica::{
     front::{ConnectionId, Failure},
     stream_front::{StreamEvent, StreamTag},
 };
-use quorate_stream::{Done, Info};
+use quorate_stream::{StreamInfo, StreamOutcome};
 use quorate_wire::streams::{self as wire, Answer};
 
 use super::{Asked, Connection, LIST_BYTES_SOFT, State, Writing};
 use crate::streams::{
-    reading::{For, Next, Reading},
+    reading::{AnswerPurpose, Next, Reading},
     refusal::Refusal,
     shared::{Cx, Owner},
 };
@@ -37,25 +37,26 @@ impl Connection {
     }
 
     fn on_answer(&mut self, event: StreamEvent<'_>, cx: &mut Cx<'_>) {
-        let State::Asked(_, asked) = std::mem::replace(&mut self.state, State::Strange) else {
+        let State::Asked(_, asked) = std::mem::replace(&mut self.state, State::AwaitingHello)
+        else {
             return;
         };
         self.rest();
         match (asked, event) {
             (_, StreamEvent::Refused(_, denied)) => self.refuse(denied),
             (_, StreamEvent::Failed(_, failure)) => self.refuse(failure),
-            (Asked::Open, StreamEvent::Done(_, Done::Opened { stream, at })) => {
+            (Asked::Open, StreamEvent::Done(_, StreamOutcome::Opened { stream, at })) => {
                 self.opened(stream, at, cx);
             }
-            (Asked::Trim, StreamEvent::Done(_, Done::Trimmed { start })) => {
+            (Asked::Trim, StreamEvent::Done(_, StreamOutcome::Trimmed { start })) => {
                 self.answer(&Answer::Done { position: start });
             }
-            (Asked::Retain(name), StreamEvent::Done(_, Done::Retained)) => {
+            (Asked::Retain(name), StreamEvent::Done(_, StreamOutcome::Retained)) => {
                 let info = cx.streams().ok().and_then(|streams| streams.info(&name));
                 let position = info.map_or(0, |info| info.start);
                 self.answer(&Answer::Done { position });
             }
-            (Asked::Remove, StreamEvent::Done(_, Done::Removed)) => {
+            (Asked::Remove, StreamEvent::Done(_, StreamOutcome::Removed)) => {
                 self.answer(&Answer::Done { position: 0 });
             }
             (Asked::Stat(name), StreamEvent::Looked(_)) => {
@@ -89,7 +90,7 @@ impl Connection {
     fn closed(&mut self, piece: StreamName, event: StreamEvent<'_>, cx: &mut Cx<'_>) {
         cx.shared.pieces.remove(&piece);
         match event {
-            StreamEvent::Done(_, Done::Closed { at }) => {
+            StreamEvent::Done(_, StreamOutcome::Closed { at }) => {
                 self.answer(&Answer::Closed { position: at });
             }
             StreamEvent::Refused(_, denied) => self.refuse(denied),
@@ -180,7 +181,7 @@ impl Connection {
         }
     }
 
-    fn read_on(&mut self, asked: For, event: StreamEvent<'_>, cx: &mut Cx<'_>) {
+    fn read_on(&mut self, asked: AnswerPurpose, event: StreamEvent<'_>, cx: &mut Cx<'_>) {
         let State::Reading(reading) = &mut self.state else {
             return;
         };
@@ -192,22 +193,22 @@ impl Connection {
         let is_same = info.as_ref().is_some_and(|info| reading.is_of(info));
         let next = match (asked, event) {
             (_, StreamEvent::Failed(_, failure)) => return self.refuse(failure),
-            (For::Look, StreamEvent::Looked(_)) => {
+            (AnswerPurpose::Look, StreamEvent::Looked(_)) => {
                 if let Err(refusal) = reading.begin(info.as_ref()) {
                     return self.refuse(refusal);
                 }
                 reading.go();
                 return self.go_on(cx);
             }
-            (For::Wait, StreamEvent::Looked(_)) => {
+            (AnswerPurpose::Wait, StreamEvent::Looked(_)) => {
                 reading.go();
                 return self.go_on(cx);
             }
             _ if !is_same => Next::Refuse(Refusal::replaced()),
-            (For::Fetch(number), StreamEvent::Bytes(_, bytes)) if !bytes.is_empty() => {
+            (AnswerPurpose::Fetch(number), StreamEvent::Bytes(_, bytes)) if !bytes.is_empty() => {
                 return self.fetched(number, bytes, cx);
             }
-            (For::Fetch(_), StreamEvent::Nowhere(_, nowhere)) => reading.nowhere(nowhere),
+            (AnswerPurpose::Fetch(_), StreamEvent::Nowhere(_, nowhere)) => reading.nowhere(nowhere),
             _ => return self.refuse(Failure::Unknown),
         };
         self.step(next, cx);
@@ -287,7 +288,7 @@ fn ask_to_read(
 }
 
 /// Converts a stream's description to its wire form.
-fn shown(info: &Info) -> wire::Info<'_> {
+fn shown(info: &StreamInfo) -> wire::Info<'_> {
     wire::Info {
         id: info.id,
         finished: info.finished,

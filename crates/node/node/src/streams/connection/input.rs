@@ -2,7 +2,7 @@
 
 use quorate_access::Role;
 use quorate_replica::{front::Intake, stream_front::StreamTag};
-use quorate_stream::{BadName, How, Name, Retention, Writer};
+use quorate_stream::{BadName, Name, OpenMode, Retention, Writer};
 use quorate_wire::streams::{
     Answer, Ask, Found, HEAD_BYTES, How as Said, Malformed, VERSION, decode_ask, head,
 };
@@ -88,7 +88,7 @@ impl Connection {
 
     const fn owes_answer(&self) -> bool {
         match &self.state {
-            State::Strange | State::Idle { .. } => false,
+            State::AwaitingHello | State::Idle { .. } => false,
             State::Writing(writing) => writing.closing.is_some(),
             State::Checking(..) | State::Asked(..) | State::Reading(_) | State::Listing(_) => true,
         }
@@ -148,8 +148,8 @@ impl Connection {
 
     fn asked(&mut self, ask: Ask<'_>, cx: &mut Cx<'_>) {
         let out_of_order = match (&self.state, ask) {
-            (State::Strange, Ask::Hello { version }) => return self.greet(version, cx),
-            (State::Strange, _) => "the first frame is a hello",
+            (State::AwaitingHello, Ask::Hello { version }) => return self.greet(version, cx),
+            (State::AwaitingHello, _) => "the first frame is a hello",
             (_, Ask::Hello { .. }) => "a second hello",
             (State::Writing(_), Ask::Close { finish }) => return self.close(finish, cx),
             (State::Writing(_), _) => "the connection writes a stream: close it first",
@@ -270,11 +270,11 @@ fn behind(after: &str) -> Result<Option<Name>, BadName> {
     after.parse().map(Some)
 }
 
-const fn opened_how(said: Said) -> How {
+const fn opened_how(said: Said) -> OpenMode {
     match said {
-        Said::Create => How::Create,
-        Said::Append => How::Append,
-        Said::Takeover => How::Takeover,
-        Said::Continue => How::Continue,
+        Said::Create => OpenMode::Create,
+        Said::Append => OpenMode::Append,
+        Said::Takeover => OpenMode::Takeover,
+        Said::Continue => OpenMode::Continue,
     }
 }

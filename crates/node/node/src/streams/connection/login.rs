@@ -30,7 +30,7 @@ impl Connection {
 
     /// Handles the verdict of the thread that checks passwords.
     pub(crate) fn judged(&mut self, ticket: u64, fits: bool, cx: &mut Cx<'_>) {
-        match std::mem::replace(&mut self.state, State::Strange) {
+        match std::mem::replace(&mut self.state, State::AwaitingHello) {
             State::Checking(waited, claim) if waited == ticket => {
                 // Requests are accepted again, whatever the verdict.
                 self.rest();

@@ -13,7 +13,7 @@ use crate::{
 pub(super) const SHORT_MS: u64 = 100;
 
 /// Parts of the replica, borrowed for a turn.
-pub(crate) struct Around<'a, 'o, D: Disk, S> {
+pub(crate) struct ReplicaParts<'a, 'o, D: Disk, S> {
     pub(crate) now: Time,
     pub(crate) storing: &'a mut Storing<D>,
     pub(crate) applying: &'a mut Applying<S>,
@@ -26,7 +26,7 @@ pub(crate) struct Around<'a, 'o, D: Disk, S> {
     pub(crate) out: &'a mut Outbox<'o>,
 }
 
-impl<D: Disk, S: StateMachine> Around<'_, '_, D, S> {
+impl<D: Disk, S: StateMachine> ReplicaParts<'_, '_, D, S> {
     pub(super) fn log(&mut self) -> &mut Log<D> {
         self.storing.log_mut()
     }

@@ -10,7 +10,7 @@ use super::{
         manifest::Manifest,
         reading::Chunk,
     },
-    around::{Around, SHORT_MS},
+    around::{ReplicaParts, SHORT_MS},
 };
 use crate::{observing::events::Event, service::StateMachine};
 
@@ -34,7 +34,10 @@ impl Snapshots {
     }
 
     /// Lets the service load this node's snapshot, if the service is behind it.
-    pub(super) fn load<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
+    pub(super) fn load<D: Disk, S: StateMachine>(
+        &mut self,
+        around: &mut ReplicaParts<'_, '_, D, S>,
+    ) {
         if self.switch.is_some() {
             return;
         }
@@ -102,7 +105,7 @@ impl Snapshots {
     pub(super) fn on_chunk_to_load<D: Disk, S: StateMachine>(
         &mut self,
         chunk: Chunk,
-        around: &mut Around<'_, '_, D, S>,
+        around: &mut ReplicaParts<'_, '_, D, S>,
     ) {
         let Some(loading) = &mut self.loading else {
             return;

@@ -9,7 +9,7 @@ use super::{
         Job, PAUSE_MS, Renewal, Snapshots, Switch, header::Header, manifest::Manifest, note::Note,
         taking::Taking, trimming::trim_to,
     },
-    around::Around,
+    around::ReplicaParts,
 };
 use crate::{observing::events::Event, service::StateMachine};
 
@@ -18,7 +18,7 @@ impl Snapshots {
     pub(super) fn on_rebased<D: Disk, S: StateMachine>(
         &mut self,
         start: Slot,
-        around: &mut Around<'_, '_, D, S>,
+        around: &mut ReplicaParts<'_, '_, D, S>,
     ) {
         let Some(switch) = self.switch.take_if(|switch| switch.start <= start) else {
             return;
@@ -52,7 +52,7 @@ impl Snapshots {
         start: Slot,
         snapshot: Option<Manifest>,
         install: Option<Header>,
-        around: &mut Around<'_, '_, D, S>,
+        around: &mut ReplicaParts<'_, '_, D, S>,
     ) {
         let eras = match &install {
             Some(header) => header.eras.clone(),
@@ -67,7 +67,7 @@ impl Snapshots {
     /// [trim-1] Moves the start of the log to the slot that the core requested for this auxiliary,
     /// without a replacement of earlier slots. Has no effect if the log already begins there or
     /// later.
-    fn begin_hollow<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
+    fn begin_hollow<D: Disk, S: StateMachine>(&mut self, around: &mut ReplicaParts<'_, '_, D, S>) {
         let Some(start) = self.forget.take() else {
             return;
         };
@@ -81,7 +81,10 @@ impl Snapshots {
     }
 
     /// Handles a snapshot that was written completely.
-    pub(super) fn end_job<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
+    pub(super) fn end_job<D: Disk, S: StateMachine>(
+        &mut self,
+        around: &mut ReplicaParts<'_, '_, D, S>,
+    ) {
         if self.switch.is_some() {
             return;
         }
@@ -109,7 +112,7 @@ impl Snapshots {
     pub(super) fn fail_job<D: Disk, S: StateMachine>(
         &mut self,
         why: String,
-        around: &mut Around<'_, '_, D, S>,
+        around: &mut ReplicaParts<'_, '_, D, S>,
     ) {
         let again = around.now.plus_ms(PAUSE_MS);
         if let Some(Job::Taking(_)) = self.job {
@@ -127,7 +130,10 @@ impl Snapshots {
     }
 
     /// Abandons the snapshot that is being taken; another one is due as soon as it can be started.
-    fn give_up_taking<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
+    fn give_up_taking<D: Disk, S: StateMachine>(
+        &mut self,
+        around: &mut ReplicaParts<'_, '_, D, S>,
+    ) {
         if let Some(job) = self.job.take_if(|job| matches!(job, Job::Taking(_))) {
             self.give_up(job, around);
         }
@@ -136,7 +142,7 @@ impl Snapshots {
     pub(super) fn give_up<D: Disk, S: StateMachine>(
         &mut self,
         job: Job,
-        around: &mut Around<'_, '_, D, S>,
+        around: &mut ReplicaParts<'_, '_, D, S>,
     ) {
         match job {
             Job::Taking(taking) => {
@@ -148,7 +154,10 @@ impl Snapshots {
     }
 
     /// Starts due work: a snapshot, or a new start of the log.
-    pub(super) fn decide<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
+    pub(super) fn decide<D: Disk, S: StateMachine>(
+        &mut self,
+        around: &mut ReplicaParts<'_, '_, D, S>,
+    ) {
         if around.log().rebase_failure().is_none() {
             self.asking.goes_on();
         }
@@ -248,7 +257,7 @@ impl Snapshots {
 
     pub(super) fn begin_taking<D: Disk, S: StateMachine>(
         &mut self,
-        around: &mut Around<'_, '_, D, S>,
+        around: &mut ReplicaParts<'_, '_, D, S>,
     ) {
         if self.fetching.needed().is_none() {
             // An earlier process started to receive a snapshot that is no longer needed.
@@ -282,7 +291,10 @@ impl Snapshots {
         self.job = Some(Job::Taking(Box::new(taking)));
     }
 
-    pub(super) fn take<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
+    pub(super) fn take<D: Disk, S: StateMachine>(
+        &mut self,
+        around: &mut ReplicaParts<'_, '_, D, S>,
+    ) {
         let Some(Job::Taking(taking)) = &mut self.job else {
             return;
         };
@@ -310,7 +322,7 @@ impl Snapshots {
         &mut self,
         lost: Manifest,
         why: &str,
-        around: &mut Around<'_, '_, D, S>,
+        around: &mut ReplicaParts<'_, '_, D, S>,
     ) {
         if self.own != Some(lost) {
             return;

@@ -5,7 +5,7 @@ use quorate_log::disk::Disk;
 
 use super::{
     super::{Renewal, Snapshots, renewal::PATIENCE_MS},
-    around::Around,
+    around::ReplicaParts,
 };
 use crate::{observing::events::Event, service::StateMachine};
 
@@ -53,7 +53,7 @@ impl Snapshots {
     /// this turn is useful only with the log after it.
     pub(super) fn go_on_renewing<D: Disk, S: StateMachine>(
         &mut self,
-        around: &mut Around<'_, '_, D, S>,
+        around: &mut ReplicaParts<'_, '_, D, S>,
     ) {
         let start = around.log().start();
         match self.renewal {

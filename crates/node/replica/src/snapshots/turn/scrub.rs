@@ -7,7 +7,7 @@ use super::{
         Snapshots,
         reading::{Chunk, Purpose, Unread},
     },
-    around::Around,
+    around::ReplicaParts,
 };
 use crate::service::StateMachine;
 
@@ -52,7 +52,7 @@ impl Snapshots {
     /// has forgotten earlier slots: its base has other content, so this is impossible.
     pub(crate) fn restate_base<D: Disk, S: StateMachine>(
         &mut self,
-        around: &mut Around<'_, '_, D, S>,
+        around: &mut ReplicaParts<'_, '_, D, S>,
     ) -> bool {
         if around.protocol.node().is_hollow() {
             return false;
@@ -68,7 +68,7 @@ impl Snapshots {
     pub(super) fn on_chunk_scrubbed<D: Disk, S: StateMachine>(
         &mut self,
         chunk: Chunk,
-        around: &mut Around<'_, '_, D, S>,
+        around: &mut ReplicaParts<'_, '_, D, S>,
     ) {
         let own = self.own == Some(chunk.manifest);
         self.scrubbed = Some(match chunk.content {

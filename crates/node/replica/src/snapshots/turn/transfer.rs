@@ -13,7 +13,7 @@ use super::{
         reading::{Chunk, Purpose, READS_MAX, Unread},
         receiving::{self, Receiving},
     },
-    around::{Around, SHORT_MS},
+    around::{ReplicaParts, SHORT_MS},
 };
 use crate::{observing::events::Event, outbox::RETRY_MS, service::StateMachine};
 
@@ -22,7 +22,10 @@ const KEEP_TOKEN: u64 = 0;
 
 impl Snapshots {
     /// Requests a snapshot from peers, if one is needed.
-    pub(super) fn fetch<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
+    pub(super) fn fetch<D: Disk, S: StateMachine>(
+        &mut self,
+        around: &mut ReplicaParts<'_, '_, D, S>,
+    ) {
         let start = around.log().start();
         let applied_to = around.applying.applied_to();
         let loads = self.loading.is_some() || self.can_load(start, applied_to, false, None);
@@ -94,7 +97,7 @@ impl Snapshots {
     pub(super) fn receive<D: Disk, S: StateMachine>(
         &mut self,
         target: Target,
-        around: &mut Around<'_, '_, D, S>,
+        around: &mut ReplicaParts<'_, '_, D, S>,
     ) {
         if let Some(Job::Receiving(receiving)) = &self.job
             && receiving.target == target
@@ -105,7 +108,7 @@ impl Snapshots {
             self.give_up(job, around);
         }
         let receiving = Receiving::new(target, self.options.layout, self.next_part);
-        around.disk().start_keep(KEEP_TOKEN, receiving::FILE, receiving.encode());
+        around.disk().start_replace_small_file(KEEP_TOKEN, receiving::FILE, receiving.encode());
         self.job = Some(Job::Receiving(Box::new(receiving)));
     }
 
@@ -115,7 +118,7 @@ impl Snapshots {
         from: NodeId,
         (at, digest, offset): (Slot, u128, u64),
         bytes: &[u8],
-        around: &mut Around<'_, '_, D, S>,
+        around: &mut ReplicaParts<'_, '_, D, S>,
     ) {
         let Some(Job::Receiving(receiving)) = &mut self.job else {
             return;
@@ -138,7 +141,7 @@ impl Snapshots {
     /// the log references it.
     pub(super) fn end_receiving<D: Disk, S: StateMachine>(
         &mut self,
-        around: &mut Around<'_, '_, D, S>,
+        around: &mut ReplicaParts<'_, '_, D, S>,
     ) {
         let Some(Job::Receiving(receiving)) = &mut self.job else {
             return;
@@ -178,12 +181,12 @@ impl Snapshots {
     pub(super) fn refuse<D: Disk, S: StateMachine>(
         &mut self,
         why: &str,
-        around: &mut Around<'_, '_, D, S>,
+        around: &mut ReplicaParts<'_, '_, D, S>,
     ) {
         if let Some(source) = self.fetching.source() {
             let why = format!("node {source}'s snapshot was refused: {why}");
             around.observing.tell(Event::SnapshotFailed { why });
-            self.fetching.disappoint(source);
+            self.fetching.mark_as_worse(source);
         }
         if let Some(job) = self.job.take() {
             self.give_up(job, around);
@@ -193,7 +196,7 @@ impl Snapshots {
     /// Drops the transfer in progress, if any, since it is not needed.
     pub(super) fn give_up_receiving<D: Disk, S: StateMachine>(
         &mut self,
-        around: &mut Around<'_, '_, D, S>,
+        around: &mut ReplicaParts<'_, '_, D, S>,
     ) {
         if matches!(self.job, Some(Job::Receiving(_)))
             && let Some(job) = self.job.take()
@@ -203,7 +206,10 @@ impl Snapshots {
     }
 
     /// Checks the data received by an earlier process, chunk by chunk.
-    pub(super) fn resume<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
+    pub(super) fn resume<D: Disk, S: StateMachine>(
+        &mut self,
+        around: &mut ReplicaParts<'_, '_, D, S>,
+    ) {
         let Some(receiving) = &self.resuming else {
             return;
         };
@@ -227,7 +233,7 @@ impl Snapshots {
     pub(super) fn on_chunk_to_resume<D: Disk, S: StateMachine>(
         &mut self,
         chunk: Chunk,
-        around: &mut Around<'_, '_, D, S>,
+        around: &mut ReplicaParts<'_, '_, D, S>,
     ) {
         let Some(receiving) = &mut self.resuming else {
             return;
@@ -240,7 +246,10 @@ impl Snapshots {
     }
 
     /// Ends the check of the data received by an earlier process, and continues that transfer.
-    pub(super) fn resumed<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
+    pub(super) fn resumed<D: Disk, S: StateMachine>(
+        &mut self,
+        around: &mut ReplicaParts<'_, '_, D, S>,
+    ) {
         let Some(mut receiving) = self.resuming.take() else {
             return;
         };
@@ -257,7 +266,10 @@ impl Snapshots {
     }
 
     /// Sends peers the bytes that they requested, round-robin.
-    pub(super) fn serve<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
+    pub(super) fn serve<D: Disk, S: StateMachine>(
+        &mut self,
+        around: &mut ReplicaParts<'_, '_, D, S>,
+    ) {
         let Some(own) = self.own else { return };
         let serves = |purpose| matches!(purpose, Purpose::Serve(_));
         while self.reads.count(serves) < READS_MAX {
@@ -291,7 +303,7 @@ impl Snapshots {
         &mut self,
         to: NodeId,
         chunk: Chunk,
-        around: &mut Around<'_, '_, D, S>,
+        around: &mut ReplicaParts<'_, '_, D, S>,
     ) {
         let Chunk { manifest, offset, content, .. } = chunk;
         let content = match content {

@@ -21,7 +21,9 @@ use quorate_replica::{
     stream_front::StreamTag,
     testing::Heard,
 };
-use quorate_stream::{Denied, Done, How, Name, Retention, Writer, store::Layout, table::Nowhere};
+use quorate_stream::{
+    Denied, Name, OpenMode, Retention, StreamOutcome, Writer, store::Layout, table::LocateError,
+};
 use quorate_wire::{BODY_BYTES_MAX, Decoded, Frame, Lane, decode};
 
 use crate::snapshots::shelf::{Kept, Shelf, Shelves as Group};
@@ -70,7 +72,7 @@ fn follower(group: &mut Group) -> NodeId {
 /// A client that writes a stream with the bytes of [`byte`], through one node after another.
 struct Client {
     token: u128,
-    how: How,
+    how: OpenMode,
     at: Option<(NodeId, StreamName)>,
     /// Position of the piece's first byte in the named stream.
     first: u64,
@@ -83,7 +85,7 @@ impl Client {
     fn new(token: u128) -> Self {
         Self {
             token,
-            how: How::Create,
+            how: OpenMode::Create,
             at: None,
             first: 0,
             given: 0,
@@ -140,7 +142,7 @@ impl Client {
                 return false;
             }
             match self.try_open(group, node) {
-                Heard::Done(_, Done::Opened { stream, at }) => {
+                Heard::Done(_, StreamOutcome::Opened { stream, at }) => {
                     assert!(at >= self.acknowledged, "{at}: acknowledged bytes are lost");
                     assert!(at <= self.given, "{at}: bytes that no client gave");
                     (self.at, self.first, self.given) = (Some((node, stream)), at, at);
@@ -148,14 +150,18 @@ impl Client {
                     true
                 }
                 Heard::Failed(..) => {
-                    self.how = if self.how == How::Create { How::Create } else { How::Continue };
+                    self.how = if self.how == OpenMode::Create {
+                        OpenMode::Create
+                    } else {
+                        OpenMode::Continue
+                    };
                     false
                 }
                 other => panic!("{other:?}"),
             }
         });
         assert!(opened, "node {node} does not open the stream");
-        self.how = How::Continue;
+        self.how = OpenMode::Continue;
     }
 
     /// Puts as many bytes as are allowed, up to this position.
@@ -193,14 +199,14 @@ impl Client {
         let (tag, asked) = group.streams(node, |streams, tag| streams.close(tag, piece, true));
         asked.unwrap();
         match self.wait(group, node, tag) {
-            Heard::Done(_, Done::Closed { at }) => at,
+            Heard::Done(_, StreamOutcome::Closed { at }) => at,
             other => panic!("{other:?}"),
         }
     }
 }
 
 /// Reads the stream from a node, up to its end there.
-fn read(group: &mut Group, node: NodeId, from: u64) -> Result<Vec<u8>, Nowhere> {
+fn read(group: &mut Group, node: NodeId, from: u64) -> Result<Vec<u8>, LocateError> {
     let mut reader = Client::new(0);
     let mut read = Vec::new();
     let mut refused = 0;
@@ -211,7 +217,7 @@ fn read(group: &mut Group, node: NodeId, from: u64) -> Result<Vec<u8>, Nowhere> 
         asked.unwrap();
         match reader.wait(group, node, tag) {
             Heard::Bytes(_, mut bytes) => read.append(&mut bytes),
-            Heard::Nowhere(_, Nowhere::BehindEnd { end, .. }) if end == position => {
+            Heard::Nowhere(_, LocateError::BehindEnd { end, .. }) if end == position => {
                 return Ok(read);
             }
             Heard::Nowhere(_, nowhere) => return Err(nowhere),
@@ -282,11 +288,11 @@ fn second_writer_is_refused_or_takes_over() {
     first.write_to(&mut group, 10_000, one);
     let mut second = Client::new(2);
     assert!(matches!(second.try_open(&mut group, two), Heard::Refused(_, Denied::Exists)));
-    second.how = How::Append;
+    second.how = OpenMode::Append;
     assert!(matches!(second.try_open(&mut group, two), Heard::Refused(_, Denied::InUse)));
     // Bytes in flight at the takeover are kept or not, and no writer gets a wrong answer.
     first.give(&mut group, 60_000);
-    second.how = How::Takeover;
+    second.how = OpenMode::Takeover;
     second.given = 60_000;
     second.open(&mut group, two);
     let at = second.given;
@@ -296,7 +302,7 @@ fn second_writer_is_refused_or_takes_over() {
         first.at.is_none()
     }));
     assert!(first.acknowledged <= at);
-    first.how = How::Continue;
+    first.how = OpenMode::Continue;
     assert!(matches!(first.try_open(&mut group, one), Heard::Refused(_, Denied::Fenced)));
     second.write_to(&mut group, 80_000, two);
     assert_eq!(second.finish(&mut group), 80_000);
@@ -393,7 +399,7 @@ fn stream_of_a_lost_owner_is_closed() {
     assert!(writing(&mut group).is_some());
     assert!(group.run_until(60_000, |group| writing(group).is_none()));
     let mut second = Client::new(8);
-    second.how = How::Append;
+    second.how = OpenMode::Append;
     second.given = 50_000;
     second.open(&mut group, alive);
     assert_eq!(second.given, 50_000);
@@ -666,7 +672,7 @@ fn streams_are_kept_as_long_and_as_large_as_they_are_to_be() {
         let (tag, asked) = group.streams(owner, |streams, tag| streams.retain(tag, &name(), keep));
         asked.unwrap();
         let done = Client::new(0).wait(&mut group, owner, tag);
-        assert_eq!(done, Heard::Done(tag, Done::Retained));
+        assert_eq!(done, Heard::Done(tag, StreamOutcome::Retained));
         group.run_ms(30_000);
         ALL.map(|node| {
             let (_, info) = group.streams(node, |streams, _| streams.info(&name()));
@@ -693,15 +699,15 @@ fn trimmed_and_removed_bytes_are_not_there() {
     let (tag, asked) = group.streams(other, |streams, tag| streams.trim(tag, &name(), 60_000));
     asked.unwrap();
     let done = Client::new(0).wait(&mut group, other, tag);
-    assert_eq!(done, Heard::Done(tag, Done::Trimmed { start: 60_000 }));
-    assert_eq!(read(&mut group, other, 0), Err(Nowhere::Trimmed { start: 60_000 }));
+    assert_eq!(done, Heard::Done(tag, StreamOutcome::Trimmed { start: 60_000 }));
+    assert_eq!(read(&mut group, other, 0), Err(LocateError::Trimmed { start: 60_000 }));
     assert_eq!(read(&mut group, other, 60_000), Ok(bytes(60_000, 100_000)));
     client.write_to(&mut group, 120_000, owner);
     let (tag, asked) = group.streams(other, |streams, tag| streams.remove(tag, &name()));
     asked.unwrap();
     let done = Client::new(0).wait(&mut group, other, tag);
-    assert_eq!(done, Heard::Done(tag, Done::Removed));
-    assert_eq!(read(&mut group, other, 0), Err(Nowhere::Unknown));
+    assert_eq!(done, Heard::Done(tag, StreamOutcome::Removed));
+    assert_eq!(read(&mut group, other, 0), Err(LocateError::Unknown));
     assert!(group.run_until(5000, |group| {
         client.listen(group, owner);
         client.at.is_none()

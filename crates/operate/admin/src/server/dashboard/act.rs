@@ -20,7 +20,7 @@ use tokio::{sync::Semaphore, task::spawn_blocking};
 
 use super::super::{
     Admin,
-    access::{Asker, check},
+    access::{Requester, check},
     change_members,
     failure::{Body, Failure},
     members_need, snapshot, transfer,
@@ -70,7 +70,7 @@ enum Act {
 /// Executes or forwards the action; the response is that of the forwarded path.
 pub(super) async fn act(
     State(admin): State<Admin>,
-    Extension(asker): Extension<Asker>,
+    Extension(asker): Extension<Requester>,
     Body(request): Body<ActRequest>,
 ) -> Result<Response, Failure> {
     // Checked here, because another node would see this node's certificate, which may do

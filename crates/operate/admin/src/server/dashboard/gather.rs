@@ -22,7 +22,7 @@ use tokio::{
 use super::super::Admin;
 use crate::{
     client,
-    look::{NODES_MAX, ask},
+    look::{NODES_MAX, query_node},
     tuning::TuningView,
     view::{Answer, MemberView, NodeView, ProgressView},
 };
@@ -38,7 +38,7 @@ pub(in super::super) const ASKED_MAX: usize = 16;
 
 /// State of a node, as gathered.
 #[derive(Clone, Debug, Default)]
-struct Heard {
+struct NodeState {
     /// Last status, and when it arrived.
     said: Option<(Instant, Box<NodeView>)>,
     /// Reason why the last request got no status.
@@ -50,7 +50,7 @@ struct Heard {
     is_asked: bool,
 }
 
-impl Heard {
+impl NodeState {
     fn take(&mut self, answer: Answer) {
         self.is_asked = false;
         (self.is_starting, self.progress) = (false, None);
@@ -70,10 +70,10 @@ impl Heard {
 
 /// Gathered state of all nodes.
 #[derive(Clone, Debug, Default)]
-struct Ears(Arc<Mutex<BTreeMap<u32, Heard>>>);
+struct Ears(Arc<Mutex<BTreeMap<u32, NodeState>>>);
 
 impl Ears {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Heard>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, NodeState>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -111,7 +111,7 @@ struct NodeDocument<'a> {
 }
 
 impl<'a> NodeDocument<'a> {
-    fn new(node: u32, heard: &'a Heard, members: &'a [MemberView]) -> Self {
+    fn new(node: u32, heard: &'a NodeState, members: &'a [MemberView]) -> Self {
         let member = members.iter().find(|member| member.node == node);
         let said = heard.said.as_ref();
         Self {
@@ -205,7 +205,7 @@ fn ask_others(
         drop(heard);
         let ears = ears.clone();
         asked.spawn(async move {
-            let answer = spawn_blocking(move || ask(Some(node), &address, WAIT)).await;
+            let answer = spawn_blocking(move || query_node(Some(node), &address, WAIT)).await;
             let answer = answer.unwrap_or_else(|_| Answer::Unreachable {
                 node: Some(node),
                 error: "it could not be asked".to_owned(),

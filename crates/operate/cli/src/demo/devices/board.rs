@@ -85,7 +85,7 @@ pub(super) enum Act {
 
 /// Reply to a button.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
-pub(super) struct Told {
+pub(super) struct ButtonReply {
     /// Message for the viewer.
     said: String,
     /// Value of the key that was read; null if absent.
@@ -213,7 +213,7 @@ pub(super) struct Board {
     wanted: [Wanted; 3],
     stage: Mutex<Stage>,
     said: [Mutex<Said>; 3],
-    load: Arc<load::Seen>,
+    load: Arc<load::Observations>,
     acts: SyncSender<Act>,
     over: AtomicBool,
     /// A viewer has seen the result.
@@ -227,7 +227,7 @@ impl Board {
         parts: &Parts,
         why_not: Option<String>,
         clients: Vec<String>,
-        load: Arc<load::Seen>,
+        load: Arc<load::Observations>,
         acts: SyncSender<Act>,
     ) -> Self {
         let stage = Stage {
@@ -333,7 +333,7 @@ impl Board {
     }
 
     /// Queues an action unless it is impossible now.
-    fn act(&self, act: Act) -> Result<Told, Refused> {
+    fn act(&self, act: Act) -> Result<ButtonReply, Refused> {
         let leader = self.leader();
         let stage = self.stage();
         if stage.phase != Phase::Running {
@@ -349,7 +349,9 @@ impl Board {
             return Err(refused("not_now", why));
         }
         match self.acts.try_send(act) {
-            Ok(()) => Ok(Told { said: "it is being done".to_owned(), ..Told::default() }),
+            Ok(()) => {
+                Ok(ButtonReply { said: "it is being done".to_owned(), ..ButtonReply::default() })
+            }
             Err(TrySendError::Full(_)) => Err(refused("busy", "too much is being done already")),
             Err(TrySendError::Disconnected(_)) => Err(refused("over", "the demo has ended")),
         }
@@ -378,7 +380,7 @@ impl Board {
 impl page::Board for Board {
     type Shown = Shown;
     type Ask = Ask;
-    type Told = Told;
+    type Outcome = ButtonReply;
 
     fn show(&self) -> Shown {
         *lock(&self.looked) = Some(Instant::now());
@@ -404,7 +406,7 @@ impl page::Board for Board {
         }
     }
 
-    fn ask(&self, ask: Ask) -> Result<Told, Refused> {
+    fn ask(&self, ask: Ask) -> Result<ButtonReply, Refused> {
         match ask {
             Ask::Fail { part, node } => self.act(Act::Fail(part, node)),
             Ask::Restore { part, node } => self.act(Act::Restore(part, node)),
@@ -413,7 +415,7 @@ impl page::Board for Board {
                 check(&key, &value)?;
                 let words: [&[u8]; 3] = [b"SET", key.as_bytes(), value.as_bytes()];
                 let (_, us) = self.key(|client| client.run(&words))?;
-                Ok(Told { said: "stored at a majority".to_owned(), value: Some(value), us })
+                Ok(ButtonReply { said: "stored at a majority".to_owned(), value: Some(value), us })
             }
             Ask::Get { key } => {
                 check(&key, "")?;
@@ -424,7 +426,7 @@ impl page::Board for Board {
                     Some(_) => "read",
                     None => "there is no such key",
                 };
-                Ok(Told { said: said.to_owned(), value, us })
+                Ok(ButtonReply { said: said.to_owned(), value, us })
             }
         }
     }

@@ -43,12 +43,12 @@ const DOUBTFUL_MAX: usize = 1 << 16;
 
 /// Running clients.
 pub(super) struct Load {
-    pub(super) seen: Arc<Seen>,
+    pub(super) seen: Arc<Observations>,
     threads: Vec<JoinHandle<()>>,
 }
 
 /// Observations shared by the clients.
-pub(super) struct Seen {
+pub(super) struct Observations {
     stop: AtomicBool,
     /// Counter of requests that clients return to their first node.
     homeward: AtomicU64,
@@ -164,7 +164,7 @@ fn percentile(times: &[u64], percent: usize) -> Option<u64> {
 impl Load {
     /// Starts one writer for each list of addresses, and one reader.
     pub(super) fn start(addresses: Vec<Vec<String>>) -> Self {
-        let seen = Arc::new(Seen::new(addresses.len()));
+        let seen = Arc::new(Observations::new(addresses.len()));
         let mut threads = Vec::new();
         if let Some(first) = addresses.first().cloned() {
             let seen = Arc::clone(&seen);
@@ -178,7 +178,7 @@ impl Load {
     }
 
     /// Stops the clients after they have received outstanding replies.
-    pub(super) fn finish(self) -> Arc<Seen> {
+    pub(super) fn finish(self) -> Arc<Observations> {
         self.seen.stop.store(true, Ordering::SeqCst);
         for thread in self.threads {
             let _ = thread.join();
@@ -187,7 +187,7 @@ impl Load {
     }
 }
 
-impl Seen {
+impl Observations {
     fn new(writers: usize) -> Self {
         let keys = || std::array::from_fn(|_| AtomicU64::new(0));
         Self {
@@ -348,7 +348,7 @@ fn options() -> Options {
     }
 }
 
-fn write(writer: usize, addresses: &[String], seen: &Seen) {
+fn write(writer: usize, addresses: &[String], seen: &Observations) {
     let mut client = Client::new(addresses, options());
     let (mut number, mut gone_home) = (0_u64, 0);
     while !seen.is_over() {
@@ -370,7 +370,7 @@ fn write(writer: usize, addresses: &[String], seen: &Seen) {
 }
 
 /// Reads all keys in turn and compares them with the acknowledged values.
-fn read(addresses: &[String], seen: &Seen) {
+fn read(addresses: &[String], seen: &Observations) {
     let mut client = Client::new(addresses, options());
     let all = seen.numbers.len() * KEYS;
     for at in (0..all).cycle() {
@@ -418,7 +418,7 @@ mod tests {
 
     #[test]
     fn an_older_value_is_a_loss_and_a_doubtful_one_is_not() {
-        let seen = Seen::new(2);
+        let seen = Observations::new(2);
         seen.acknowledge(1, 70, 0);
         assert_eq!(seen.acknowledged(), 1);
         for (value, kept) in [
@@ -440,7 +440,7 @@ mod tests {
     /// sent after it.
     #[test]
     fn what_was_sent_before_a_failure_says_nothing_of_it() {
-        let seen = Seen::new(1);
+        let seen = Observations::new(1);
         assert_eq!(seen.while_failing(|| 7), 7);
         let failure = Failure { from_us: 0, done_us: 1000, first_us: None };
         *lock(&seen.failure) = Some(failure);

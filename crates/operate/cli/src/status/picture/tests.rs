@@ -91,7 +91,7 @@ fn drawn(cluster: &ClusterView, rates: &Rates) -> String {
 }
 
 /// Returns a cluster in which everything possible is in progress.
-fn busy() -> (ClusterView, Rates, UnderwayView) {
+fn busy() -> (ClusterView, Rates, PlanInProgressView) {
     let look = |at: u64| {
         let mut leader = view(1, 10_000 + at);
         leader.members = vec![
@@ -137,7 +137,7 @@ fn busy() -> (ClusterView, Rates, UnderwayView) {
         rates.look(&look(at), Duration::from_secs(1));
     }
     let step = |change: &str| StepView { change: change.to_owned(), weights: Vec::new() };
-    let steps = UnderwayView {
+    let steps = PlanInProgressView {
         id: 88,
         what: "remove node 5".to_owned(),
         steps: ["node 2: + 1", "node 5: - 1", "node 2: - 1"].map(step).into(),
@@ -174,10 +174,10 @@ plan 88: remove node 5
     assert_eq!(picture.draw(), expected);
 
     // Steps of another plan are not shown.
-    let other = UnderwayView { id: 87, ..steps.clone() };
+    let other = PlanInProgressView { id: 87, ..steps.clone() };
     picture.steps = Some(&other);
     assert!(!picture.draw().contains("next:"));
-    let last = UnderwayView { steps: steps.steps[..1].to_vec(), ..steps.clone() };
+    let last = PlanInProgressView { steps: steps.steps[..1].to_vec(), ..steps.clone() };
     picture.steps = Some(&last);
     assert!(picture.draw().contains("next: node 2: + 1 (the last step)"));
 }

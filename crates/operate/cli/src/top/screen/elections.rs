@@ -7,7 +7,7 @@ use quorate_admin::{units::span, view::ReignView};
 use ratatui::text::Line;
 
 use super::{
-    super::{cluster::Now, health::Is, history::History},
+    super::{cluster::Now, health::Severity, history::History},
     Canvas,
     paint::{mark, plain},
     parts::{ballot, marked, since},
@@ -39,10 +39,11 @@ pub(super) fn lines(now: &Now<'_>, history: &History, canvas: Canvas) -> Vec<Lin
         lines.push(Line::styled(scale, paint.dim()));
         for (reign, ago) in reigns.iter().rev().take(LISTED) {
             let (is, words) = match reign.leader {
-                Some(leader) => {
-                    (Is::Good, format!("node {leader} leads, ballot {}", ballot(reign.ballot)))
-                }
-                None => (Is::Bad, "no leader".to_owned()),
+                Some(leader) => (
+                    Severity::Good,
+                    format!("node {leader} leads, ballot {}", ballot(reign.ballot)),
+                ),
+                None => (Severity::Bad, "no leader".to_owned()),
             };
             let words = format!("{} ago {words}", span(ago.as_secs()));
             lines.extend(marked(mark(is), &words, canvas.cells, paint.is(is)));
@@ -54,7 +55,7 @@ pub(super) fn lines(now: &Now<'_>, history: &History, canvas: Canvas) -> Vec<Lin
         lines.push(Line::styled("none yet", paint.dim()));
     }
     for event in history.events.iter().rev() {
-        let is = if event.is_bad { Is::Bad } else { Is::Note };
+        let is = if event.is_bad { Severity::Bad } else { Severity::Note };
         let words = format!("{} ago {}", since(now.at, event.at), event.what);
         lines.extend(marked(mark(is), &words, canvas.cells, paint.is(is)));
     }

@@ -8,7 +8,7 @@ use ratatui::{style::Style, text::Line};
 use super::{
     super::{
         cluster::{Node, Now},
-        health::Is,
+        health::Severity,
         text::width,
     },
     Canvas,
@@ -18,13 +18,13 @@ use super::{
 
 /// A cell: its severity, and its text in a long and a short form.
 struct Cell {
-    is: Option<Is>,
+    is: Option<Severity>,
     long: String,
     short: String,
 }
 
 fn cell(from: &Node<'_>, to: u32) -> Cell {
-    let set = |is: Option<Is>, long: &str, short: &str| {
+    let set = |is: Option<Severity>, long: &str, short: &str| {
         let mark = is.map_or("", mark);
         Cell {
             is,
@@ -42,15 +42,15 @@ fn cell(from: &Node<'_>, to: u32) -> Cell {
         return set(None, "? unknown", "?");
     };
     if !member.connected {
-        return set(Some(Is::Bad), "cut", "");
+        return set(Some(Severity::Bad), "cut", "");
     }
     let plane = member.plane.as_ref();
     let rtt = plane.and_then(|plane| plane.rtt_us);
     let rtt = rtt.map_or("–".to_owned(), |us| micros(us as f64));
     let way = plane.map_or("", |plane| &plane.way);
     let is = match plane.is_some_and(|plane| plane.why.is_some()) {
-        true => Is::Wait,
-        false => Is::Good,
+        true => Severity::Wait,
+        false => Severity::Good,
     };
     set(Some(is), &format!("{rtt} {way}"), &rtt)
 }
@@ -97,11 +97,9 @@ pub(super) fn lines(now: &Now<'_>, canvas: Canvas) -> Vec<Line<'static>> {
         "● as configured  ◐ by another plane  ✕ cut  – connected, not probed (--plane tcp)  ? unknown",
         canvas.cells,
     ));
-    lines.extend(
-        reasons(now)
-            .into_iter()
-            .flat_map(|reason| marked(mark(Is::Wait), &reason, canvas.cells, paint.is(Is::Wait))),
-    );
+    lines.extend(reasons(now).into_iter().flat_map(|reason| {
+        marked(mark(Severity::Wait), &reason, canvas.cells, paint.is(Severity::Wait))
+    }));
     lines
 }
 

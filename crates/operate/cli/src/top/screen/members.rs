@@ -10,7 +10,7 @@ use super::{
     super::{
         app::App,
         cluster::{Node, Now},
-        health::Is,
+        health::Severity,
         history::{History, state},
     },
     Canvas,
@@ -70,12 +70,12 @@ pub(super) fn table(
 }
 
 /// Returns the severity of a node's state.
-fn judged(state: &str) -> Is {
+fn judged(state: &str) -> Severity {
     match state {
-        "serves" => Is::Good,
-        "catching up" | "starting" => Is::Wait,
-        "removed" | "never seen" => Is::Note,
-        _ => Is::Bad,
+        "serves" => Severity::Good,
+        "catching up" | "starting" => Severity::Wait,
+        "removed" | "never seen" => Severity::Note,
+        _ => Severity::Bad,
     }
 }
 

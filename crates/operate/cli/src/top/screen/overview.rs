@@ -4,7 +4,7 @@ use quorate_admin::units::{micros, rate};
 use ratatui::text::Line;
 
 use super::{
-    super::{app::App, cluster::Now, health::Is, history::History},
+    super::{app::App, cluster::Now, health::Severity, history::History},
     Canvas, elections, members,
     paint::{mark, plain},
     parts::{chart, field, marked, of_node},
@@ -22,7 +22,7 @@ pub(super) fn lines(
     if canvas.cells >= WIDE {
         let left = canvas.of(canvas.cells * 5 / 9);
         let right = canvas.of(canvas.cells - left.cells - 3);
-        let told = told(app, now, history, left);
+        let told = member_lines(app, now, history, left);
         let mut seen = pulse(history, right, (canvas.high / 5).clamp(3, 10));
         seen.push(plain(""));
         seen.extend(chosen(now, right));
@@ -30,7 +30,7 @@ pub(super) fn lines(
         seen.extend(elections::lines(now, history, right));
         return side_by_side(told, seen, left.cells);
     }
-    let mut lines = told(app, now, history, canvas);
+    let mut lines = member_lines(app, now, history, canvas);
     let mut rest = Vec::new();
     rest.extend(chosen(now, canvas));
     rest.push(plain(""));
@@ -45,7 +45,7 @@ pub(super) fn lines(
 }
 
 /// Formats the members and the notes about them.
-fn told(app: &App, now: &Now<'_>, history: &History, canvas: Canvas) -> Vec<Line<'static>> {
+fn member_lines(app: &App, now: &Now<'_>, history: &History, canvas: Canvas) -> Vec<Line<'static>> {
     let mut lines = members::table(app, now, history, canvas);
     let notes = notes(now, canvas);
     if !notes.is_empty() {
@@ -144,11 +144,11 @@ fn chosen(now: &Now<'_>, canvas: Canvas) -> Vec<Line<'static>> {
 
 /// Formats plan, progress, errors, notices, certificates and devices.
 pub(super) fn notes(now: &Now<'_>, canvas: Canvas) -> Vec<Line<'static>> {
-    let mut said: Vec<(Is, String)> = Vec::new();
+    let mut said: Vec<(Severity, String)> = Vec::new();
     if let Some(plan) = now.teller.and_then(|view| view.plan.as_ref()) {
         let waits = plan.waits.as_ref();
         let waits = waits.map_or_else(String::new, |waits| format!("; waits: {waits}"));
-        said.push((Is::Wait, format!("plan {}: {}{waits}", plan.id, plan.what)));
+        said.push((Severity::Wait, format!("plan {}: {}{waits}", plan.id, plan.what)));
     }
     for node in &now.nodes {
         said.extend(
@@ -160,7 +160,7 @@ pub(super) fn notes(now: &Now<'_>, canvas: Canvas) -> Vec<Line<'static>> {
             true => why.clone(),
             false => format!("{address}: {why}"),
         };
-        said.push((Is::Bad, why));
+        said.push((Severity::Bad, why));
     }
     said.into_iter()
         .flat_map(|(is, what)| marked(mark(is), &what, canvas.cells, canvas.paint.is(is)))

@@ -5,7 +5,7 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use super::super::health::Is;
+use super::super::health::Severity;
 
 /// Styles, with colours if they are enabled.
 #[derive(Clone, Copy, Debug)]
@@ -21,12 +21,12 @@ impl Paint {
         }
     }
 
-    pub(super) fn is(self, is: Is) -> Style {
+    pub(super) fn is(self, is: Severity) -> Style {
         match is {
-            Is::Good => self.colour(Color::Green),
-            Is::Note => self.colour(Color::Cyan),
-            Is::Wait => self.colour(Color::Yellow),
-            Is::Bad => self.colour(Color::Red).add_modifier(Modifier::BOLD),
+            Severity::Good => self.colour(Color::Green),
+            Severity::Note => self.colour(Color::Cyan),
+            Severity::Wait => self.colour(Color::Yellow),
+            Severity::Bad => self.colour(Color::Red).add_modifier(Modifier::BOLD),
         }
     }
 
@@ -53,12 +53,12 @@ impl Paint {
 }
 
 /// Returns a symbol with the same meaning as the colour.
-pub(super) const fn mark(is: Is) -> &'static str {
+pub(super) const fn mark(is: Severity) -> &'static str {
     match is {
-        Is::Good => "●",
-        Is::Note => "○",
-        Is::Wait => "◐",
-        Is::Bad => "✕",
+        Severity::Good => "●",
+        Severity::Note => "○",
+        Severity::Wait => "◐",
+        Severity::Bad => "✕",
     }
 }
 

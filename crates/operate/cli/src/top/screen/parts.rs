@@ -11,7 +11,7 @@ use ratatui::{
 use super::{
     super::{
         cluster::Node,
-        health::Is,
+        health::Severity,
         text::{padded, width, wrapped},
     },
     paint::{Paint, plain},
@@ -144,12 +144,12 @@ pub(super) fn ballot(ballot: BallotView) -> String {
 }
 
 /// Formats the notes about one node, without its name.
-pub(super) fn of_node(node: &Node<'_>) -> Vec<(Is, String)> {
+pub(super) fn of_node(node: &Node<'_>) -> Vec<(Severity, String)> {
     let mut said = Vec::new();
     if let Some(progress) = node.progress {
-        said.push((Is::Wait, progress.to_string()));
+        said.push((Severity::Wait, progress.to_string()));
     } else if let Some(trouble) = node.trouble {
-        let is = if node.is_starting { Is::Wait } else { Is::Bad };
+        let is = if node.is_starting { Severity::Wait } else { Severity::Bad };
         said.push((is, trouble.to_owned()));
     }
     let Some(view) = node.fresh() else {
@@ -159,18 +159,18 @@ pub(super) fn of_node(node: &Node<'_>) -> Vec<(Is, String)> {
     said
 }
 
-fn of_view(view: &NodeView) -> Vec<(Is, String)> {
-    let mut said: Vec<(Is, String)> = Vec::new();
-    said.extend(view.error.iter().map(|error| (Is::Bad, error.clone())));
+fn of_view(view: &NodeView) -> Vec<(Severity, String)> {
+    let mut said: Vec<(Severity, String)> = Vec::new();
+    said.extend(view.error.iter().map(|error| (Severity::Bad, error.clone())));
     if let Some(taking) = view.snapshot_taking {
         let so_far = quorate_admin::units::bytes(taking.bytes);
         let what = format!("taking a snapshot at slot {}: {so_far} so far", taking.slot);
-        said.push((Is::Note, what));
+        said.push((Severity::Note, what));
     }
     let notices = view.notices.iter();
-    said.extend(notices.map(|notice| (Is::Wait, notice.clone())));
+    said.extend(notices.map(|notice| (Severity::Wait, notice.clone())));
     said.extend(view.device.iter().map(|device| {
-        let is = if device.used { Is::Note } else { Is::Wait };
+        let is = if device.used { Severity::Note } else { Severity::Wait };
         (is, device.to_string())
     }));
     said

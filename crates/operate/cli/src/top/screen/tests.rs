@@ -11,7 +11,7 @@ use ratatui::{Terminal, backend::TestBackend, style::Color};
 
 use super::{
     super::{
-        app::Wish,
+        app::Action,
         fixtures::{answered, tuning, view},
         gather::News,
     },
@@ -66,7 +66,7 @@ impl Screen {
         self.app.take(news, self.at);
     }
 
-    fn wish(&mut self, wish: Wish) {
+    fn wish(&mut self, wish: Action) {
         self.app.wish(wish, self.at);
     }
 
@@ -135,7 +135,7 @@ fn a_healthy_cluster_is_seen_at_every_size() {
         &lines[..1],
         &["cluster 794452eab31f9c12c68b63f40562eb29", "store lsm", "quorum majority"],
     );
-    screen.wish(Wish::Show(View::Members));
+    screen.wish(Action::Show(View::Members));
     let lines = screen.seen(LARGE);
     assert_line(
         &lines,
@@ -262,8 +262,8 @@ fn every_view_has_its_own_and_one_node_has_everything() {
     assert_line(&lines, &["◐ node 2: a slow disk"]);
     assert_line(&lines, &["◐ node 1: the certificate of the node expires in 5 days"]);
     assert_line(&lines, &["catching up, 50 %"]);
-    screen.wish(Wish::Move(1));
-    screen.wish(Wish::Details);
+    screen.wish(Action::Move(1));
+    screen.wish(Action::Details);
     let lines = screen.seen((100, 50));
     assert_line(&lines, &["slots", "decided 9000, applied 8900, durable 8950, log from 500"]);
     assert_line(&lines, &["disk", "log 128 MiB, grows 1 MiB/s, 40 GiB free, full in 11 h"]);
@@ -271,19 +271,19 @@ fn every_view_has_its_own_and_one_node_has_everything() {
     assert_line(&lines, &["node 5 days, server expired on 1970-01-03 00:00:00 UTC"]);
     assert_line(&lines, &["addresses", "peer peer:2, client client:2, admin admin:2"]);
     assert_line(&lines, &["role", "follower, ballot 0.3.1, era 0; follows leader 1"]);
-    screen.wish(Wish::Show(View::Links));
+    screen.wish(Action::Show(View::Links));
     let lines = screen.seen(USUAL);
     assert_line(&lines, &["from", "to 1", "to 2", "to 3"]);
     assert_line(&lines, &["node 1", "·", "● 102 µs udp", "● 103 µs udp"]);
     assert_line(&lines, &["node 2", "◐ 201 µs udp", "✕ cut"]);
     assert_line(&lines, &["◐ 2 to 1: udp, no answer to probes"]);
-    screen.wish(Wish::Show(View::Elections));
+    screen.wish(Action::Show(View::Elections));
     let lines = screen.seen(USUAL);
     assert_line(&lines, &["Leaders, as seen by node 1"]);
     assert_line(&lines, &["● ", "60 s ago node 1 leads, ballot 0.3.1"]);
     assert_line(&lines, &["✕ ", "61 s ago no leader"]);
     assert_line(&lines, &["○ ", "0 s ago plan 88: remove node 3"]);
-    screen.wish(Wish::Show(View::Tuning));
+    screen.wish(Action::Show(View::Tuning));
     let lines = screen.seen(USUAL);
     assert_line(&lines, &["in force", "64 KiB x 4"]);
     assert_line(&lines, &["why", "64 KiB x 4 is the least latency at this load."]);
@@ -291,7 +291,7 @@ fn every_view_has_its_own_and_one_node_has_everything() {
     assert_line(&lines, &["limit", "the disk"]);
     assert_line(&lines, &["datagrams, as all answer probes"]);
     assert_line(&lines, &["sync time", "1.25 ms ± 4 %"]);
-    screen.wish(Wish::Help);
+    screen.wish(Action::Help);
     assert_line(&screen.seen(USUAL), &["q, Esc", "quit"]);
 }
 
@@ -300,10 +300,10 @@ fn what_does_not_fit_says_so() {
     let mut screen = Screen::new(Some);
     let lines = screen.seen(SMALL);
     assert_line(&lines, &["▼ ", "more lines"]);
-    screen.wish(Wish::Show(View::Tuning));
+    screen.wish(Action::Show(View::Tuning));
     for _ in 0..2 {
         screen.seen(SMALL);
-        screen.wish(Wish::Last);
+        screen.wish(Action::Last);
     }
     let lines = screen.seen(SMALL);
     assert_nowhere(&lines, "▼");
@@ -326,8 +326,8 @@ fn a_table_that_is_too_long_moves_with_the_selection() {
         let answer = Answer::Node(Box::new(other));
         screen.take(News::Answer(format!("admin:{node}"), answer));
     }
-    screen.wish(Wish::Show(View::Members));
-    screen.wish(Wish::Move(29));
+    screen.wish(Action::Show(View::Members));
+    screen.wish(Action::Move(29));
     for size in SIZES {
         let lines = screen.seen(size);
         assert_line(&lines, &["● ", "30", "follower"]);
@@ -339,7 +339,7 @@ fn a_table_that_is_too_long_moves_with_the_selection() {
 fn nothing_is_told_by_colour_alone() {
     let mut screen = Screen::new(|view| (view.node != 3).then_some(view));
     for view in View::ALL {
-        screen.wish(Wish::Show(view));
+        screen.wish(Action::Show(view));
         let (plain, is_coloured) = screen.drawn(USUAL, false);
         assert!(!is_coloured, "{view:?}");
         let (coloured, is_coloured) = screen.drawn(USUAL, true);
@@ -351,7 +351,7 @@ fn nothing_is_told_by_colour_alone() {
 #[test]
 fn a_pause_is_seen() {
     let mut screen = Screen::new(Some);
-    screen.wish(Wish::Pause);
+    screen.wish(Action::Pause);
     screen.at += 7 * SECOND;
     for size in SIZES {
         let lines = screen.seen(size);
@@ -393,7 +393,7 @@ fn hostile_nodes_draw_text_only() {
     });
     let sizes = [(1, 1), (2, 3), (7, 5), (40, 12), (80, 24), (200, 60)];
     for view in View::ALL {
-        screen.wish(Wish::Show(view));
+        screen.wish(Action::Show(view));
         for size in sizes {
             let (lines, _) = screen.drawn(size, true);
             let bad = |c: char| c.is_control() || c == '\u{202e}';
@@ -407,13 +407,13 @@ fn hostile_nodes_draw_text_only() {
 fn no_size_is_too_small() {
     let mut screen = Screen::new(|view| (view.node != 2).then_some(view));
     for view in View::ALL {
-        screen.wish(Wish::Show(view));
+        screen.wish(Action::Show(view));
         for wide in (0..60).chain([159, 160, 161]) {
             for high in [0, 1, 2, 3, 5, 9, 30] {
                 screen.seen((wide, high));
             }
         }
     }
-    screen.wish(Wish::Help);
+    screen.wish(Action::Help);
     screen.seen((3, 3));
 }

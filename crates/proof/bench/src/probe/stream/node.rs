@@ -10,8 +10,8 @@ use std::{
 };
 
 use quorate_log::disk::{
-    BLOCK, Buffer, Buffers, Completed, Disk as _, Durability, Family, FileDisk, FileId, Want,
-    Zeros, open_with,
+    BLOCK, Buffer, Buffers, Completed, Disk as _, DriverChoice, Durability, Family, FileDisk,
+    FileId, Zeros, open_with,
 };
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -302,7 +302,8 @@ impl Files {
             count: 2 * u16::try_from(UNITS_MAX).expect("few"),
             bytes: UNIT_BYTES,
         };
-        let (mut disk, _) = open_with(folder, Want::Auto, buffers).map_err(io::Error::other)?;
+        let (mut disk, _) =
+            open_with(folder, DriverChoice::Auto, buffers).map_err(io::Error::other)?;
         for (file, bytes) in [(DATA, DATA_BYTES), (RECORDS, RECORDS_BYTES)] {
             disk.start_prepare(file, bytes, Zeros::Written);
             disk.hurry_prepare(file.family);

@@ -18,9 +18,9 @@ use crate::{
     emulated::Emulated,
     lan::{
         self, Way,
-        figures::{Asked, Found},
+        figures::{BareSetting, Found},
         port,
-        receiver::Heard,
+        receiver::Reception,
         sender::AT_ONCE,
     },
     problem::Problem,
@@ -93,7 +93,7 @@ impl Drop for Bare {
 /// Measures the throughput of one sender to the slowest of these receivers, in bytes of datagrams
 /// per second.
 pub(in super::super) fn measure(receivers: u32, time: Duration) -> Result<f64, Problem> {
-    let asked = Asked {
+    let asked = BareSetting {
         way: Way::Multicast,
         senders: 1,
         receivers,
@@ -111,7 +111,7 @@ pub(in super::super) fn measure(receivers: u32, time: Duration) -> Result<f64, P
 impl Network {
     /// Configures the switch for these programs: multicast reaches only receivers, and queues have
     /// the requested size.
-    pub(in super::super) fn arrange(&self, asked: &Asked) -> Result<(), Problem> {
+    pub(in super::super) fn arrange(&self, asked: &BareSetting) -> Result<(), Problem> {
         let failed = |error| Problem::io("arrange the segment", &error);
         let Emulated::Lan(lan) = self.kind else {
             return Err(failed(io::ErrorKind::Unsupported.into()));
@@ -129,7 +129,7 @@ impl Network {
     /// Runs the senders and receivers once, with a warm-up and a measured time.
     pub(in super::super) fn carry(
         &self,
-        asked: &Asked,
+        asked: &BareSetting,
         times: [Duration; 2],
     ) -> Result<Found, Problem> {
         let rate = match self.kind {
@@ -141,7 +141,7 @@ impl Network {
 }
 
 /// Runs senders in the first nodes and receivers in the following ones; `rate` is per sender.
-fn carry(asked: &Asked, rate: Option<u64>, times: [Duration; 2]) -> Result<Found, Problem> {
+fn carry(asked: &BareSetting, rate: Option<u64>, times: [Duration; 2]) -> Result<Found, Problem> {
     let failed = |error: io::Error| Problem::io("measure the segment", &error);
     let [warmup, time] = times;
     let nodes = asked.senders + 1..=asked.senders + asked.receivers;
@@ -168,7 +168,7 @@ fn carry(asked: &Asked, rate: Option<u64>, times: [Duration; 2]) -> Result<Found
     }
     let [sending, hearing] = [ids(&senders), ids(&receivers)];
     let before = Look::now(&sending, &hearing);
-    let mut heard: Vec<Heard> = Vec::new();
+    let mut heard: Vec<Reception> = Vec::new();
     let mut after = None;
     for receiver in &mut receivers {
         let said = receiver.line().map_err(failed)?;
@@ -184,7 +184,7 @@ fn ids(all: &[Bare]) -> Vec<u32> {
     all.iter().map(Bare::id).collect()
 }
 
-fn receiver_flags(asked: &Asked, warmup: Duration) -> Vec<String> {
+fn receiver_flags(asked: &BareSetting, warmup: Duration) -> Vec<String> {
     let (senders, warmup) = (asked.senders, warmup.as_millis());
     let mut flags = vec![format!("--senders={senders}"), format!("--warmup-ms={warmup}")];
     if asked.way == Way::Unicast {
@@ -223,7 +223,7 @@ impl Look {
         }
     }
 
-    fn since(&self, before: &Self, heard: Vec<Heard>) -> Found {
+    fn since(&self, before: &Self, heard: Vec<Reception>) -> Found {
         let senders_cpu_s = (self.senders_cpu_s - before.senders_cpu_s).max(0.0);
         let own_s = senders_cpu_s + self.receivers.since(before.receivers).cpu_s();
         let machines = self.machine.zip(before.machine);
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn programs_are_told_what_their_group_does() {
-        let asked = Asked {
+        let asked = BareSetting {
             way: Way::Unicast,
             senders: 2,
             receivers: 2,

@@ -102,7 +102,7 @@ impl Network {
         }
         let (relay, ordered) = match kind {
             Emulated::Wan(profile) => (Some(wan::lay(profile, nodes)?), true),
-            Emulated::Lan(lan) => (None, segment::lay(lan, nodes, far)?),
+            Emulated::Lan(lan) => (None, segment::set_up(lan, nodes, far)?),
         };
         Ok(Self { kind, nodes, relay, ordered })
     }

@@ -7,7 +7,7 @@ use quorate_replica::{
     front::{Completion, ConnectionId, Endpoints, Failure, Front as _, Requests, Sequenced, Tag},
     status::Status,
 };
-use quorate_wire::frame_clients::{Name, Stand};
+use quorate_wire::frame_clients::{Name, NodePosition};
 
 /// Maximum length of a command.
 pub(crate) const COMMAND_BYTES_MAX: usize = 1000;
@@ -70,8 +70,8 @@ impl FrameClients for Replica {
         Name::of(1, 2, 3).ok_or(Failure::Unavailable)
     }
 
-    fn stand(&self, name: Name) -> Stand {
-        Stand { next: name.boot.into(), ..Stand::default() }
+    fn stand(&self, name: Name) -> NodePosition {
+        NodePosition { next: name.boot.into(), ..NodePosition::default() }
     }
 
     fn register(&mut self, _: Name) -> Result<(), Failure> {

@@ -13,7 +13,7 @@ use std::{
 
 use quorate_client::frames::{FrameClient, Options, Outcome};
 use quorate_testbed::nodes::Nodes;
-use quorate_wire::frame_clients::{Name, Request, Stand, batch};
+use quorate_wire::frame_clients::{Name, NodePosition, Request, batch};
 
 use super::INTERFACE;
 use crate::{nodes::wait_for, shell::Failed};
@@ -308,9 +308,9 @@ fn connect(at: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-fn stand(stream: &mut TcpStream, name: Name) -> io::Result<Stand> {
+fn stand(stream: &mut TcpStream, name: Name) -> io::Result<NodePosition> {
     let body = ask(stream, &Request::Stand(name))?;
-    Ok(Stand::read(&body).ok_or(io::ErrorKind::InvalidData)?)
+    Ok(NodePosition::read(&body).ok_or(io::ErrorKind::InvalidData)?)
 }
 
 fn ask(stream: &mut TcpStream, request: &Request<'_>) -> io::Result<Vec<u8>> {

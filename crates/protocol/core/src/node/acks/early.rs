@@ -68,7 +68,7 @@ impl Node {
         }
         let of = |voter: &Voter| match voter.member == own {
             true => run.to,
-            false => self.acks.early.said(voter.member, ballot, decided_to),
+            false => self.acks.early.reported_to(voter.member, ballot, decided_to),
         };
         let reached = eras.current().reached(Phase::Two, of);
         // [less-3] After an undecided reconfiguration another configuration may apply.
@@ -92,7 +92,9 @@ impl Node {
             (self.spine.learner().eras().current(), self.spine.learner().decided_to());
         let lacks = |peer: &&Peer| {
             let counts = configuration.position(peer.member).is_some();
-            peer.connected && counts && self.acks.early.said(peer.member, ballot, decided_to) < to
+            peer.connected
+                && counts
+                && self.acks.early.reported_to(peer.member, ballot, decided_to) < to
         };
         let asked = self.spine.peers().iter().filter(lacks);
         let asked = asked.map(|peer| peer.member.node);

@@ -27,7 +27,7 @@ impl Node {
         // [last-1] This node does not report what it has lost or not written yet.
         let here_to = held_to.min(self.spine.pending().known_to());
         let safe = |record| self.spine.pending().is_durable(record);
-        if self.acks.lasting.look(here_to, held_to, safe) {
+        if self.acks.lasting.update(here_to, held_to, safe) {
             // The record's only new content is the restated decided prefix.
             let record = self.spine.restate(effects);
             self.acks.lasting.restates(record);
@@ -55,7 +55,7 @@ impl Node {
             // [trim-1] An auxiliary forgets slots that others have only in memory.
             voter if voter.auxiliary => Slot(0),
             voter if voter.member == own => here_to,
-            voter => self.acks.lasting.said(voter.member),
+            voter => self.acks.lasting.reported_to(voter.member),
         };
         // The configuration in force on this node is known to be recent enough only for slots below
         // `decided_to`.
@@ -72,7 +72,7 @@ impl Node {
         let lacks = |peer: &&Peer| {
             let counts = configuration.position(peer.member).is_some()
                 && !configuration.is_auxiliary(peer.member);
-            peer.connected && counts && self.acks.lasting.said(peer.member) < to
+            peer.connected && counts && self.acks.lasting.reported_to(peer.member) < to
         };
         let asked = self.spine.peers().iter().filter(lacks);
         let asked = asked.map(|peer| peer.member.node);

@@ -19,7 +19,7 @@ const NEAR_SLOTS: u64 = 4096;
 impl Node {
     /// Returns whether this node is an auxiliary, as far as it knows.
     pub fn is_auxiliary(&self) -> bool {
-        self.auxiliary.spared.told().unwrap_or_else(|| {
+        self.auxiliary.spared.reported_role().unwrap_or_else(|| {
             let configuration = self.spine.learner().eras().current();
             configuration.is_auxiliary(self.spine.options().member)
         })
@@ -28,7 +28,7 @@ impl Node {
     /// Records the leader's report about this node's role and about the slots that full replicas
     /// hold.
     pub(in crate::node) fn note_role(&mut self, beat: &Heartbeat) {
-        self.auxiliary.spared.tell(beat.auxiliary, beat.held_by_quorum);
+        self.auxiliary.spared.record_role(beat.auxiliary, beat.held_by_quorum);
         self.auxiliary.spared.announce(beat.decided_to);
     }
 

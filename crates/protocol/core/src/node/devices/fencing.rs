@@ -8,7 +8,7 @@ use crate::{
     effect::{Alarm, Effect, Effects},
     explanation::{Campaign, End, Explanation},
     fence::{Begin, Promise},
-    leader::{Asked, Leading},
+    leader::{Leading, PromiseTargets},
     message::Message,
     node::Node,
     node_id::NodeId,
@@ -99,7 +99,7 @@ impl Node {
         };
         let floor = self.device_floor();
         let step = (self.devices.offload.cells / FLOOR_PARTS).max(1);
-        if self.devices.fence.is_under_way() || floor < self.devices.fence.floor().plus(step) {
+        if self.devices.fence.is_in_flight() || floor < self.devices.fence.floor().plus(step) {
             return;
         }
         self.devices.fence.raise_floor(floor);
@@ -163,7 +163,7 @@ impl Node {
         votes: &[(Slot, Value)],
         effects: &mut Effects,
     ) {
-        if self.devices.fence.armed() != Some(ballot) || !self.devices.fence.is_under_way() {
+        if self.devices.fence.armed() != Some(ballot) || !self.devices.fence.is_in_flight() {
             return;
         }
         for (slot, value) in votes {
@@ -354,7 +354,7 @@ impl Node {
     /// may not lead, hands over to the most advanced follower.
     pub(in crate::node) fn lead_on(&mut self, ballot: Ballot, effects: &mut Effects) {
         if self.may_lead() {
-            return self.campaign(Asked::AllMembers, Campaign::DeviceLost, effects);
+            return self.campaign(PromiseTargets::AllMembers, Campaign::DeviceLost, effects);
         }
         if let Some(target) = self.best_successor().map(|peer| peer.member.node) {
             effects.send(target, Message::Transfer { ballot });

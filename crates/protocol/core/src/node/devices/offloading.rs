@@ -7,7 +7,7 @@ use super::fencing::FLOOR_PARTS;
 use crate::{
     ballot::Ballot,
     class::Class,
-    device::{Order, Word},
+    device::{DeviceReport, Order},
     effect::{Effect, Effects, Refusal},
     explanation::Explanation,
     fence::Begin,
@@ -31,26 +31,37 @@ const REST_HEARTBEATS: u64 = 25;
 
 impl Node {
     /// Handles a report of this node's device.
-    pub(in crate::node) fn on_word(&mut self, now: Time, word: Word, effects: &mut Effects) {
+    pub(in crate::node) fn on_word(
+        &mut self,
+        now: Time,
+        word: DeviceReport,
+        effects: &mut Effects,
+    ) {
         match word {
-            Word::Armed { ballot } => self.on_armed_here(ballot, effects),
-            Word::Voted { ballot, slot, value } => self.on_voted(now, ballot, slot, value, effects),
-            Word::Fenced { ballot, votes } => self.on_fenced(now, ballot, &votes, effects),
-            Word::Started { ballot } => {
+            DeviceReport::Armed { ballot } => self.on_armed_here(ballot, effects),
+            DeviceReport::Voted { ballot, slot, value } => {
+                self.on_voted(now, ballot, slot, value, effects)
+            }
+            DeviceReport::Fenced { ballot, votes } => self.on_fenced(now, ballot, &votes, effects),
+            DeviceReport::Started { ballot } => {
                 if self.devices.offload.stage == Stage::Starting(ballot) {
                     self.devices.offload.stage = Stage::There(ballot);
                 }
             }
-            Word::Given { ballot, slot, value } => self.on_given(now, ballot, slot, value, effects),
-            Word::Counted { ballot, range } => self.on_counted(ballot, range, effects),
-            Word::Told { ballot, slot, value } => self.on_told(now, ballot, slot, value, effects),
-            Word::TakenBack { ballot, from, rest } => {
+            DeviceReport::Given { ballot, slot, value } => {
+                self.on_given(now, ballot, slot, value, effects)
+            }
+            DeviceReport::Counted { ballot, range } => self.on_counted(ballot, range, effects),
+            DeviceReport::CountedValue { ballot, slot, value } => {
+                self.on_told(now, ballot, slot, value, effects)
+            }
+            DeviceReport::TakenBack { ballot, from, rest } => {
                 self.on_taken_back(now, ballot, from, &rest, effects);
             }
-            Word::Stopped { ballot } => self.on_stopped(now, ballot, effects),
-            Word::Next { slot } => self.on_next(slot, effects),
-            Word::Late => self.on_device_late(now, effects),
-            Word::Lost => self.on_device_lost(now, effects),
+            DeviceReport::Stopped { ballot } => self.on_stopped(now, ballot, effects),
+            DeviceReport::Next { slot } => self.on_next(slot, effects),
+            DeviceReport::Late => self.on_device_late(now, effects),
+            DeviceReport::Lost => self.on_device_lost(now, effects),
         }
     }
 

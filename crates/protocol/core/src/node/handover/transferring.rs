@@ -6,7 +6,7 @@ use crate::{
     explanation::Campaign,
     fitness::Fitness,
     flow::Peer,
-    leader::{Asked, Stage},
+    leader::{PromiseTargets, Stage},
     message::Message,
     node::Node,
     node_id::NodeId,
@@ -179,7 +179,7 @@ impl Node {
         if stands && free && fit && self.may_lead() && self.spine.learner().is_whole() {
             self.spine.rearm(now);
             let why = Campaign::HandedOver { by: from };
-            self.campaign(Asked::AllMembers, why, effects);
+            self.campaign(PromiseTargets::AllMembers, why, effects);
             self.spine.told_to_lead(now);
         }
     }

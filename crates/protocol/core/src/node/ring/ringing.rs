@@ -7,7 +7,7 @@ use crate::{
     message::RingVote,
     node::Node,
     node_id::{Member, NodeId},
-    ring::{RING_MAX, Say},
+    ring::{RING_MAX, RelayAction},
     slot::Slot,
     time::Time,
 };
@@ -91,9 +91,9 @@ impl Node {
         let laid = self.ring.relay.is_laid(run.ballot);
         let own_to = if laid { self.own_voted_to() } else { Slot(0) };
         match self.ring.relay.turn(now, own, own_to) {
-            Say::Nothing => {}
-            Say::Straight => self.report_run(effects),
-            Say::Onward(next) => {
+            RelayAction::Nothing => {}
+            RelayAction::Straight => self.report_run(effects),
+            RelayAction::Onward(next) => {
                 let bundle = self.ring.relay.bundle();
                 let leader = bundle.ballot.node;
                 let there = self.spine.peers().peer(next).is_some_and(|peer| peer.connected);

@@ -8,7 +8,7 @@ use crate::{
     effect::{Effect, Effects},
     explanation::{Campaign, End, Explanation},
     flow::Peer,
-    leader::{Asked, Stage, set_of},
+    leader::{PromiseTargets, Stage, set_of},
     lease::Lease,
     message::{Heartbeat, HeartbeatReply, Held, Message},
     node::Node,
@@ -196,7 +196,7 @@ impl Node {
         match self.next_ballot() {
             Some(next) if enough && next > stray => {
                 let promised = stray.max(own_stray);
-                self.campaign(Asked::AllMembers, Campaign::Stray { promised }, effects);
+                self.campaign(PromiseTargets::AllMembers, Campaign::Stray { promised }, effects);
             }
             // The ballot belongs to an era unknown on this node; until it is known, the other
             // members are enough.

@@ -3,7 +3,7 @@
 use crate::{
     effect::Effects,
     explanation::{Campaign, End},
-    leader::{Asked, Stage, split_among},
+    leader::{PromiseTargets, Stage, split_among},
     node::Node,
     node_id::Member,
     quorum::Phase,
@@ -63,19 +63,19 @@ impl Node {
                 let level = |member: Member| self.voted_for(member, eras.since());
                 let asked = split_among(configuration, own, reachable, asked, level)
                     .filter(|l| !l.is_empty())
-                    .map_or(Asked::AllMembers, Asked::Only);
+                    .map_or(PromiseTargets::AllMembers, PromiseTargets::Only);
                 self.campaign(asked, Campaign::Era, effects);
             }
             Some(phase1) if phase1.ballot.era < eras.era() && phase1.stage == Stage::Asking => {
                 // The era began during phase 1 of a ballot of the previous era. Quorums of that era
                 // may be gone permanently, and a leader has no timeout after which to retry.
                 self.spine.phase1 = None;
-                self.campaign(Asked::AllMembers, Campaign::AskedAgain, effects);
+                self.campaign(PromiseTargets::AllMembers, Campaign::AskedAgain, effects);
             }
             Some(phase1) => {
                 // [cast-5] A needed member was lost while waiting: ask all members, and cast at
                 // once.
-                let Asked::Only(nodes) = &phase1.asked else {
+                let PromiseTargets::Only(nodes) = &phase1.asked else {
                     return;
                 };
                 let r = self.spine.peers.set(configuration, self.spine.options.member, |peer| {
@@ -90,7 +90,7 @@ impl Node {
                     });
                 if waiting && lost {
                     self.spine.phase1 = None;
-                    self.campaign(Asked::AllMembers, Campaign::AskedAgain, effects);
+                    self.campaign(PromiseTargets::AllMembers, Campaign::AskedAgain, effects);
                 }
             }
         }

@@ -4,7 +4,7 @@ use crate::{
     ballot::Ballot,
     effect::{Alarm, Effects},
     explanation::{Campaign, End, Explanation},
-    leader::{Asked, Inherited, Leading, Phase1, Stage},
+    leader::{Inherited, Leading, Phase1, PromiseTargets, Stage},
     learner::Tally,
     message::{Message, Phase1b},
     node::Node,
@@ -23,7 +23,12 @@ impl Node {
     }
 
     /// Starts phase 1; in every group its round is recorded first ([ballot-2], [class-3]).
-    pub(in crate::node) fn campaign(&mut self, asked: Asked, why: Campaign, effects: &mut Effects) {
+    pub(in crate::node) fn campaign(
+        &mut self,
+        asked: PromiseTargets,
+        why: Campaign,
+        effects: &mut Effects,
+    ) {
         let Some(ballot) = self.next_ballot() else {
             return;
         };
@@ -39,7 +44,7 @@ impl Node {
             // must have stopped.
             return self.take_back(effects);
         }
-        if asked == Asked::AllMembers && !self.is_fenced_for(ballot, effects) {
+        if asked == PromiseTargets::AllMembers && !self.is_fenced_for(ballot, effects) {
             return self.devices.wait_to_campaign(asked, why);
         }
         effects.slow.campaigns += 1;
@@ -47,7 +52,7 @@ impl Node {
         self.spine.rounds.speak(ballot);
         let record = self.spine.pending.append(Record::Round { ballot }, effects);
         let from = self.spine.learner.decided_to();
-        if asked == Asked::AllMembers {
+        if asked == PromiseTargets::AllMembers {
             self.promise(ballot, effects);
             self.park_promise(self.spine.options.member.node, ballot, from);
         }
@@ -100,12 +105,12 @@ impl Node {
                 }
                 // [cast-5] A node that replied is no longer a member, or has a new incarnation.
                 self.spine.phase1 = None;
-                self.campaign(Asked::AllMembers, Campaign::AskedAgain, effects);
+                self.campaign(PromiseTargets::AllMembers, Campaign::AskedAgain, effects);
                 true
             }
             Stage::Asking | Stage::Casting => {
                 let own_is_in = phase1.promised(self.spine.options.member);
-                if phase1.asked != Asked::AllMembers && !own_is_in {
+                if phase1.asked != PromiseTargets::AllMembers && !own_is_in {
                     return false;
                 }
                 let Some(judge) = self.spine.learner.eras().of(phase1.ballot.era) else {

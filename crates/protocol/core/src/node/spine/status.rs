@@ -9,7 +9,7 @@ use crate::{
     configuration::Configuration,
     effect::Role,
     flow::Peer,
-    leader::{Asked, Leading, Phase1},
+    leader::{Leading, Phase1, PromiseTargets},
     message::Held,
     node::Node,
     node_id::NodeId,
@@ -66,7 +66,7 @@ impl Node {
     /// Returns whether this leader moves into a new era without a casting vote, and so assigns no
     /// slots until a quorum has replied ([cast-5]).
     pub fn pauses_for_era(&self) -> bool {
-        let asks_all = |phase1: &Phase1| phase1.asked == Asked::AllMembers;
+        let asks_all = |phase1: &Phase1| phase1.asked == PromiseTargets::AllMembers;
         let leading = self.spine.leading.as_ref();
         leading.is_some_and(|leading| self.spine.acceptor.promised() > leading.ballot())
             && self.spine.phase1.as_ref().is_some_and(asks_all)

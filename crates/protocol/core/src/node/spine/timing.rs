@@ -4,7 +4,7 @@ use crate::{
     ballot::Ballot,
     effect::{Effect, Effects, Refusal},
     explanation::{Campaign, End, Explanation},
-    leader::{Asked, Stage, set_of},
+    leader::{PromiseTargets, Stage, set_of},
     message::Message,
     node::Node,
     node_id::{Member, NodeId},
@@ -80,7 +80,7 @@ impl Node {
             return self.spine.election.defer(until);
         }
         if !self.lacks_decided_votes() {
-            self.campaign(Asked::AllMembers, Campaign::Alone, effects);
+            self.campaign(PromiseTargets::AllMembers, Campaign::Alone, effects);
         }
     }
 
@@ -121,12 +121,12 @@ impl Node {
         // [cast-5] A casting phase 1 may itself wait for what those bytes would decide: an asked
         // node has lost votes there, and replies only once it has learned what the slot decided.
         let promised_soon = self.spine.phase1.as_ref().is_some_and(|phase1| {
-            phase1.asked == Asked::AllMembers || phase1.stage != Stage::Asking
+            phase1.asked == PromiseTargets::AllMembers || phase1.stage != Stage::Asking
         });
         if stuck && !promised_soon {
             self.spine.waiting.clear();
             self.spine.phase1 = None;
-            self.campaign(Asked::AllMembers, Campaign::MissingBytes, effects);
+            self.campaign(PromiseTargets::AllMembers, Campaign::MissingBytes, effects);
         }
         // [p1-5] Likewise for slots that a member that promised had dropped as decided: all peers
         // were asked for them twice.
@@ -137,7 +137,7 @@ impl Node {
         {
             self.spine.catchup.start_over();
             self.spine.phase1 = None;
-            self.campaign(Asked::AllMembers, Campaign::Untaught, effects);
+            self.campaign(PromiseTargets::AllMembers, Campaign::Untaught, effects);
         }
         if now >= self.timers.look() {
             self.timers.looked(now, self.spine.options.heartbeat_ms);
@@ -239,7 +239,7 @@ impl Node {
         };
         if configuration.is_quorum(Phase::One, set_of(configuration, by)) && self.may_lead() {
             self.spine.election.end_pre_vote();
-            self.campaign(Asked::AllMembers, Campaign::PreVotes, effects);
+            self.campaign(PromiseTargets::AllMembers, Campaign::PreVotes, effects);
         }
     }
 

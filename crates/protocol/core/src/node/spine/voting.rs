@@ -287,7 +287,7 @@ impl Node {
             if to == self.spine.options.member.node {
                 self.take_own(promise.into_inner(), effects);
             } else {
-                effects.speak(to, promise);
+                effects.send_statement(to, promise);
             }
         }
         let mut current = false;
@@ -320,7 +320,7 @@ impl Node {
         if to == self.spine.options.member.node {
             self.take_own(vote.into_inner(), effects);
         } else {
-            effects.speak(to, vote);
+            effects.send_statement(to, vote);
         }
     }
 

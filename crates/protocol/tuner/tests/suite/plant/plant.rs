@@ -502,7 +502,7 @@ impl<P: Policy> Plant<P> {
         let most = (batch / size).max(1) as u32;
         let peers = self.followers.len() as f64;
         let full = self.waiting as usize * size >= batch;
-        self.anticipation.look(Moment(began), self.waiting as usize, full);
+        self.anticipation.end_wait_if_over(Moment(began), self.waiting as usize, full);
         if window > 1 {
             self.anticipation.cancel();
         }

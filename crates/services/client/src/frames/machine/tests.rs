@@ -46,7 +46,7 @@ struct Group {
     damaged: u64,
     to_group: Vec<(Micros, Vec<u8>)>,
     to_client: Vec<(Micros, Vec<u8>)>,
-    stands: Vec<(Micros, Stand)>,
+    stands: Vec<(Micros, NodePosition)>,
     offers: Vec<(Micros, u64, Vec<u8>)>,
     /// First slot at which the client's session no longer exists.
     ended_at: Option<usize>,
@@ -89,8 +89,8 @@ impl Group {
         [2, 0, 0, 0, 1, self.station]
     }
 
-    fn place(&self) -> Option<Place> {
-        self.gives.then(|| Place {
+    fn place(&self) -> Option<DevicePlace> {
+        self.gives.then(|| DevicePlace {
             group: GROUP,
             room: u16::try_from(ROOM).unwrap(),
             station: self.station(),
@@ -113,10 +113,10 @@ impl Group {
         }
     }
 
-    fn stand_at(&self, to: usize) -> Stand {
+    fn stand_at(&self, to: usize) -> NodePosition {
         let is_gone = self.ended_at.is_some_and(|end| end < to);
         let next = 1 + self.executed.partition_point(|slot| *slot < to as u64) as u64;
-        Stand {
+        NodePosition {
             cluster: 7,
             leads: true,
             place: self.place(),
@@ -127,7 +127,7 @@ impl Group {
         }
     }
 
-    fn stand(&self) -> Stand {
+    fn stand(&self) -> NodePosition {
         self.stand_at(self.log.len())
     }
 
@@ -524,13 +524,13 @@ fn what_nodes_say_is_weighed() {
     let mut client = client(&group);
     submit(&mut client, 0);
     let sound = group.stand();
-    let strange = Stand { cluster: 8, next: 2, applied_to: 100, ..sound };
-    let behind = Stand { applied_to: SESSION, session: 0, next: 0, ..sound };
+    let strange = NodePosition { cluster: 8, next: 2, applied_to: 100, ..sound };
+    let behind = NodePosition { applied_to: SESSION, session: 0, next: 0, ..sound };
     for stand in [strange, behind] {
         client.on_stand(0, &stand);
         assert_eq!((client.take_done(), client.open()), (None, 1));
     }
-    let ahead = Stand { next: 9, applied_to: 100, ..sound };
+    let ahead = NodePosition { next: 9, applied_to: 100, ..sound };
     client.on_stand(0, &ahead);
     assert_eq!(client.take_done().map(|done| done.outcome), Some(Outcome::Unknown));
     assert_eq!(client.counts().conflicts, 1);
@@ -541,7 +541,7 @@ fn what_nodes_say_is_weighed() {
 fn a_stand_that_no_log_reaches_is_not_believed() {
     let group = Group::new(3);
     for (applied_to, next) in [(u64::MAX, 1), (20, u64::MAX)] {
-        let stand = Stand { applied_to, next, ..group.stand() };
+        let stand = NodePosition { applied_to, next, ..group.stand() };
         let mut client = client(&group);
         submit(&mut client, 0);
         client.on_stand(0, &stand);

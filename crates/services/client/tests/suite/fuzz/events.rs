@@ -2,7 +2,7 @@
 //! time.
 
 use quorate_client::frames::machine::{Act, Machine, Micros, NotTaken, OPEN_MAX, Outcome};
-use quorate_wire::frame_clients::{Name, STAND_BYTES, Stand};
+use quorate_wire::frame_clients::{Name, NodePosition, STAND_BYTES};
 
 pub(crate) const CLIENT: [u8; 6] = [2, 0, 0, 0, 0, 9];
 pub(crate) const NAME: Name = Name { origin: 1 << 31 | 5, boot: 3 };
@@ -59,7 +59,7 @@ impl Seen {
                 let frame = input.take(length)?;
                 self.machine.on_frame(self.now, frame);
             }
-            STAND => match Stand::read(input.take(STAND_BYTES)?) {
+            STAND => match NodePosition::read(input.take(STAND_BYTES)?) {
                 Some(stand) => self.machine.on_stand(self.now, &stand),
                 // The connection ends with a malformed response.
                 None => self.machine.on_disconnected(),
@@ -112,7 +112,7 @@ impl<'a> Input<'a> {
         Some(usize::from(bytes[0]) | usize::from(bytes[1]) << 8)
     }
 
-    fn stand(&mut self) -> Option<Stand> {
-        Stand::read(self.take(STAND_BYTES)?)
+    fn stand(&mut self) -> Option<NodePosition> {
+        NodePosition::read(self.take(STAND_BYTES)?)
     }
 }

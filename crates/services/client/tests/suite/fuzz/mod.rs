@@ -14,7 +14,7 @@ use quorate_offload::{
 };
 use quorate_wire::{
     checksum,
-    frame_clients::{Place, Stand, batch},
+    frame_clients::{DevicePlace, NodePosition, batch},
 };
 
 use crate::driver::{self, Seed};
@@ -27,11 +27,11 @@ const LEADER: [u8; 6] = [2, 0, 0, 0, 1, 1];
 const SESSION: u64 = 4;
 const FIRST: u64 = 10;
 
-fn stand(applied_to: u64, next: u64) -> Stand {
-    Stand {
+fn stand(applied_to: u64, next: u64) -> NodePosition {
+    NodePosition {
         cluster: 7,
         leads: true,
-        place: Some(Place { group: GROUP, room: ROOM as u16, station: LEADER }),
+        place: Some(DevicePlace { group: GROUP, room: ROOM as u16, station: LEADER }),
         era: 1,
         applied_to,
         session: SESSION,
@@ -105,7 +105,7 @@ fn time(us: u16) -> Vec<u8> {
     [&[TIME][..], &us.to_le_bytes()].concat()
 }
 
-fn says(stand: &Stand) -> Vec<u8> {
+fn says(stand: &NodePosition) -> Vec<u8> {
     [&[STAND][..], &stand.bytes()].concat()
 }
 
@@ -150,14 +150,14 @@ fn seeds() -> Vec<Seed> {
                 vec![DISCONNECTED],
                 time(2_000),
                 vec![CONNECTED],
-                says(&Stand { place: None, ..stand(FIRST + 2, 3) }),
+                says(&NodePosition { place: None, ..stand(FIRST + 2, 3) }),
             ],
         ),
         (
             "gone",
             vec![
                 submits(2),
-                says(&Stand { session: 0, next: 0, ..stand(FIRST + 5, 0) }),
+                says(&NodePosition { session: 0, next: 0, ..stand(FIRST + 5, 0) }),
                 submits(1),
             ],
         ),

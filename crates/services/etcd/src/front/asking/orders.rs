@@ -8,13 +8,13 @@ use quorate::{Failure, NotDone};
 use tokio::sync::oneshot;
 use tonic::Status;
 
-use super::{Asking, Freshness};
+use super::{Freshness, ReplicaAccess};
 use crate::{
     auth::{AuthAsk, By, Credentials, auth_ask},
     command::{Command, Query, read_reply},
     front::{
         errors,
-        gate::Asker,
+        gate::Requester,
         memory::{Memory, Share},
         settings::REQUEST_BYTES_MAX,
     },
@@ -53,12 +53,12 @@ impl Asked {
 
 type Done = Box<dyn FnOnce(Result<Vec<u8>, NotDone>) + Send>;
 
-impl Asking {
+impl ReplicaAccess {
     /// Orders a command and executes it. The response counts against the budget until its share is
     /// dropped. If no memory was left for it, the command was executed nevertheless.
     pub(in crate::front) async fn execute<M: Message + Default>(
         &self,
-        asker: &Asker,
+        asker: &Requester,
         command: &Command,
     ) -> Result<(M, Share), Status> {
         let command = command.encode();
@@ -72,7 +72,7 @@ impl Asking {
     /// Executes a command made from the time at which it is accepted, like `execute`.
     pub(in crate::front) async fn execute_at<M: Message + Default>(
         &self,
-        asker: &Asker,
+        asker: &Requester,
         make: impl Fn(u64) -> Command + Send + Sync + 'static,
     ) -> Result<(M, Share), Status> {
         let work = Work::CommandAt(Arc::new(move |now_ms| make(now_ms).encode()));
@@ -82,7 +82,7 @@ impl Asking {
     /// Queries the state.
     pub(in crate::front) async fn query<M: Message + Default>(
         &self,
-        asker: &Asker,
+        asker: &Requester,
         query: &Query,
         freshness: Freshness,
     ) -> Result<(M, Share), Status> {
@@ -92,7 +92,7 @@ impl Asking {
     /// Queries the state like `query`, with the response counted in another budget.
     pub(in crate::front) async fn query_within<M: Message + Default>(
         &self,
-        asker: &Asker,
+        asker: &Requester,
         memory: &Memory,
         query: &Query,
         freshness: Freshness,
@@ -116,7 +116,7 @@ impl Asking {
     /// authentication and execution.
     async fn ask<M: Message + Default>(
         &self,
-        asker: &Asker,
+        asker: &Requester,
         memory: &Memory,
         work: &Work,
     ) -> Result<(M, Share), Status> {
@@ -165,7 +165,7 @@ impl Asking {
     }
 
     /// Requires the role root, if auth is enabled.
-    pub(in crate::front) async fn needs_root(&self, asker: &Asker) -> Result<(), Status> {
+    pub(in crate::front) async fn needs_root(&self, asker: &Requester) -> Result<(), Status> {
         let what = Some(auth_ask::What::Root(true));
         let query = Query::Auth(AuthAsk { what });
         let asked = self.query::<Credentials>(asker, &query, Freshness::Linearizable);
@@ -173,7 +173,7 @@ impl Asking {
     }
 
     /// Requires an authenticated client, if auth is enabled.
-    pub(in crate::front) async fn needs_user(&self, asker: &Asker) -> Result<(), Status> {
+    pub(in crate::front) async fn needs_user(&self, asker: &Requester) -> Result<(), Status> {
         // Every authenticated user may make this query.
         let query = Query::Alarms(AlarmRequest::default());
         let asked = self.query::<AlarmResponse>(asker, &query, Freshness::Local);

@@ -9,7 +9,7 @@ use super::{Ends, WatchStream, errors};
 use crate::{
     auth::{AuthAsk, Credentials, Ranges, auth_ask::What},
     command::Query,
-    front::asking::{Freshness, patiently},
+    front::asking::{Freshness, retry_while_busy},
     proto::etcdserverpb::{WatchCreateRequest, WatchResponse},
 };
 
@@ -27,7 +27,7 @@ impl WatchStream {
     /// stream.
     pub(super) async fn let_in(&mut self, range: (Bytes, Bytes)) -> Result<(), Status> {
         self.asking.allow_again(&self.asker, Role::Reader)?;
-        let asker = patiently(|| self.asking.stay(&self.asker)).await?;
+        let asker = retry_while_busy(|| self.asking.stay(&self.asker)).await?;
         self.asker = asker;
         self.may_read([range]).await
     }
@@ -36,7 +36,7 @@ impl WatchStream {
         &self,
         ranges: impl IntoIterator<Item = (Bytes, Bytes)>,
     ) -> Result<(), Status> {
-        if patiently(|| self.asking.is_open()).await? {
+        if retry_while_busy(|| self.asking.is_open()).await? {
             return Ok(());
         }
         let ranges = ranges.into_iter().map(|(key, range_end)| WatchCreateRequest {
@@ -47,7 +47,7 @@ impl WatchStream {
         let ranges = ranges.collect();
         let query = Query::Auth(AuthAsk { what: Some(What::Read(Ranges { ranges })) });
         let ask = || self.asking.query::<Credentials>(&self.asker, &query, Freshness::Local);
-        patiently(ask).await.map(drop)
+        retry_while_busy(ask).await.map(drop)
     }
 
     /// Ends the watchers that are no longer allowed, after users or roles changed.

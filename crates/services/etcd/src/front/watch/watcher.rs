@@ -10,7 +10,7 @@ use prost::Message as _;
 
 use crate::{
     front::{
-        counters::OneMore,
+        counters::CountGuard,
         hub::{Batch, WantsPrev},
         memory::Share,
         settings::REQUEST_BYTES_MAX,
@@ -40,7 +40,7 @@ pub(super) struct Watcher {
     /// First revision that was not sent to it.
     next: i64,
     /// Its memory, and its place in the count of watchers.
-    _held: (Share, OneMore),
+    _held: (Share, CountGuard),
 }
 
 /// Approximate memory of a watcher, excluding its keys.
@@ -56,7 +56,7 @@ impl Watcher {
         request: &WatchCreateRequest,
         next: i64,
         prev: Option<WantsPrev>,
-        held: (Share, OneMore),
+        held: (Share, CountGuard),
     ) -> Result<Self, &'static str> {
         // A watcher without a key covers all keys.
         let key = match request.key.is_empty() {
@@ -172,7 +172,7 @@ impl<'e> ByKey<'e> {
 
 /// Events needed by lagging watchers.
 #[derive(Debug)]
-pub(super) struct Behind {
+pub(super) struct MissingEvents {
     /// First revision needed.
     pub(super) next: i64,
     /// Previous key-value pairs are needed.
@@ -279,7 +279,7 @@ impl Watchers {
 
     /// Returns the next events to read for watchers that lag behind this revision. The one that
     /// lags most is served together with all those at the same revision.
-    pub(super) fn first_behind(&self, seen: i64) -> Option<Behind> {
+    pub(super) fn first_behind(&self, seen: i64) -> Option<MissingEvents> {
         let (next, _) = *self.order.first().filter(|(next, _)| *next <= seen)?;
         let level = self.order.range((next, i64::MIN)..=(next, i64::MAX));
         let ids: Vec<i64> = level.map(|(_, id)| *id).collect();
@@ -290,7 +290,7 @@ impl Watchers {
             _ => (Bytes::new(), Bytes::new()),
         };
         let prev = ids.iter().filter_map(|id| self.all.get(id));
-        Some(Behind {
+        Some(MissingEvents {
             next,
             prev: prev.into_iter().any(|watcher| watcher.prev.is_some()),
             key,
@@ -307,7 +307,12 @@ impl Watchers {
 
     /// Returns the caught-up watchers for which a batch has events. A watcher for which it lacks
     /// previous key-value pairs reads history instead.
-    pub(super) fn concerned(&self, batch: &Batch, events: &ByKey<'_>, seen: i64) -> Vec<i64> {
+    pub(super) fn watchers_to_notify(
+        &self,
+        batch: &Batch,
+        events: &ByKey<'_>,
+        seen: i64,
+    ) -> Vec<i64> {
         let single = events.keys().filter_map(|key| self.single.get(key));
         let ids = single.flatten().chain(&self.spans).copied();
         let is_told = |id: &i64| {
@@ -377,7 +382,7 @@ mod tests {
                 ..WatchCreateRequest::default()
             };
             let share = memory.take(bytes_of(&request)).expect("there is room");
-            let counted = OneMore::of(&Arc::default(), |counters| &counters.watchers);
+            let counted = CountGuard::of(&Arc::default(), |counters| &counters.watchers);
             let watcher =
                 Watcher::new(&request, *next, None, (share, counted)).expect("it makes sense");
             all.add(0, watcher).expect("the id is free");
@@ -399,7 +404,7 @@ mod tests {
             said.collect::<Vec<_>>()
         };
         let said = |key: &str, revision| (key.to_owned(), revision);
-        let mut concerned = all.concerned(&batch, &events, 4);
+        let mut concerned = all.watchers_to_notify(&batch, &events, 4);
         concerned.sort_unstable();
         assert_eq!(concerned, [0, 1, 2], "x concerns none of them");
         assert_eq!(told(&all, 0), [said("a", 5), said("a", 6)]);
@@ -410,7 +415,7 @@ mod tests {
         assert!(all.lag(8));
         // A watcher that lags does not get a batch.
         let later = watchers(&[("a", "", 3)]);
-        assert_eq!(later.concerned(&batch, &events, 4), [0_i64; 0]);
+        assert_eq!(later.watchers_to_notify(&batch, &events, 4), [0_i64; 0]);
         assert!(later.lag(4));
     }
 }

@@ -19,7 +19,7 @@ use quorate_etcd::{
     refusal::Refusal,
     service::Service,
 };
-use quorate_kv::store::lsm::{Access, Delays, Disk, Options, Room};
+use quorate_kv::store::lsm::{Access, Delays, Disk, DiskSpace, Options};
 
 use super::{Log, commands_before, compare, slot};
 use crate::{
@@ -41,9 +41,9 @@ impl Moody {
 }
 
 impl Disk for Moody {
-    fn room(&self, _: &Path) -> io::Result<Room> {
+    fn room(&self, _: &Path) -> io::Result<DiskSpace> {
         let (free, total) = (1 << 40, 1 << 41);
-        Ok(Room { free, total })
+        Ok(DiskSpace { free, total })
     }
 
     fn try_writing(&self, _: &Path) -> io::Result<()> {

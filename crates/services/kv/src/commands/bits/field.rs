@@ -3,7 +3,7 @@
 use super::run::grown;
 use crate::{
     commands::events::class,
-    commands::state::{Reading, Writing, string},
+    commands::state::{ReadContext, WriteContext, string},
     encode::{Decoder, Encoder, Fault, Malformed},
     resp::{integer::parse_integer, reply::Reply},
 };
@@ -173,7 +173,7 @@ fn say(number: i128, reply: &mut Reply<'_>) {
 /// Executes BITFIELD_RO, and BITFIELD without writes.
 pub(super) fn read(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let key = from.key()?;
@@ -192,7 +192,7 @@ pub(super) fn read(
 /// Executes BITFIELD.
 pub(super) fn write(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let key = from.key()?;

@@ -5,7 +5,7 @@ mod run;
 
 use self::{
     field::{Action, Overflow, Step, Width},
-    run::How,
+    run::BitOperation,
 };
 use crate::{
     command::{Doc, READS, Refusal, Request, SYNTAX, Spec, WRITES},
@@ -188,10 +188,10 @@ fn encode_bitpos(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> 
 
 fn encode_bitop(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     let how = match &*r.at(0).to_ascii_lowercase() {
-        b"and" => How::And,
-        b"or" => How::Or,
-        b"xor" => How::Xor,
-        b"not" if r.arguments.len() == 3 => How::Not,
+        b"and" => BitOperation::And,
+        b"or" => BitOperation::Or,
+        b"xor" => BitOperation::Xor,
+        b"not" if r.arguments.len() == 3 => BitOperation::Not,
         b"not" => return Err("ERR BITOP NOT must be called with a single source key.".into()),
         _ => return Err(SYNTAX.into()),
     };

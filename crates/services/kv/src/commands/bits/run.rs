@@ -2,7 +2,7 @@
 
 use crate::{
     commands::events::class,
-    commands::state::{Reading, Writing, WrongType, string},
+    commands::state::{ReadContext, WriteContext, WrongType, string},
     encode::{Decoder, Fault},
     key::Key,
     resp::{reply::Reply, request::SKIPPED_BYTES_MAX},
@@ -17,7 +17,7 @@ fn place(offset: u64) -> (usize, u8) {
 /// Executes GETBIT.
 pub(super) fn get(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (key, offset) = (from.key()?, from.count()?);
@@ -35,7 +35,7 @@ type Grown = (Vec<u8>, Option<u64>);
 
 /// Returns the string, extended to at least this many bytes.
 pub(super) fn grown(
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     key: Key<'_>,
     bytes: usize,
     reply: &mut Reply<'_>,
@@ -65,7 +65,7 @@ pub(super) fn grown(
 /// Executes SETBIT.
 pub(super) fn set(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (key, offset, bit) = (from.key()?, from.count()?, from.byte()?);
@@ -105,7 +105,7 @@ fn bits(length: usize, in_bits: bool, start: i64, end: i64) -> Option<(u64, u64)
 /// Executes BITCOUNT.
 pub(super) fn count(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (key, flags) = (from.key()?, from.byte()?);
@@ -146,7 +146,7 @@ fn masked(value: &[u8], from: u64, to: u64) -> impl Iterator<Item = (u8, u8)> {
 /// Executes BITPOS.
 pub(super) fn position(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (key, bit, flags) = (from.key()?, from.byte()?, from.byte()?);
@@ -179,14 +179,14 @@ pub(super) fn position(
 
 /// Bitwise operation on strings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum How {
+pub(super) enum BitOperation {
     And = 0,
     Or = 1,
     Xor = 2,
     Not = 3,
 }
 
-impl How {
+impl BitOperation {
     fn decode(from: &mut Decoder<'_>) -> Result<Self, Fault> {
         match from.byte()? {
             0 => Ok(Self::And),
@@ -210,10 +210,10 @@ impl How {
 /// Executes BITOP. A shorter string is padded with zeros.
 pub(super) fn combine(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
-    let (how, mut keys) = (How::decode(from)?, from.keys()?);
+    let (how, mut keys) = (BitOperation::decode(from)?, from.keys()?);
     from.end()?;
     let target = keys.next().ok_or(Fault::Malformed)?;
     let (mut longest, mut values) = (0, Vec::new());
@@ -228,7 +228,7 @@ pub(super) fn combine(
         longest = longest.max(bytes);
         values.push(entry);
     }
-    if how == How::Not && values.len() != 1 {
+    if how == BitOperation::Not && values.len() != 1 {
         return Err(Fault::Malformed);
     }
     state.budget.take(longest)?;
@@ -236,7 +236,7 @@ pub(super) fn combine(
     for (number, entry) in values.iter().enumerate() {
         let value = entry.as_ref().map_or(&[][..], |entry| &*entry.value);
         let padded = value.iter().copied().chain(std::iter::repeat(0));
-        if number == 0 && how != How::Not {
+        if number == 0 && how != BitOperation::Not {
             result = padded.take(longest).collect();
             continue;
         }

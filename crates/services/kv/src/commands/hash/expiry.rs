@@ -9,7 +9,7 @@ use crate::{
         expiry::{Unit, condition, deadline},
         family::{Family, Operation},
         rows::{Change, placed},
-        state::{Reading, Writing},
+        state::{ReadContext, WriteContext},
     },
     encode::{Decoder, Encoder, Fault},
     op::{Deadline, Op},
@@ -222,7 +222,7 @@ fn encode_hpersist(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal
 /// Executes HEXPIRE and related commands, and HPERSIST.
 fn expire(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (flags, key) = (from.byte()?, from.key()?);
@@ -267,7 +267,7 @@ fn expire_one(hash: &mut Change<'_, '_>, field: &[u8], flags: u8, new: Deadline)
     match new {
         Deadline::Never if old.is_none() => answer::NONE,
         Deadline::Never => {
-            hash.untime(&name);
+            hash.clear_deadline(&name);
             answer::DONE
         }
         Deadline::At(at) => {
@@ -304,7 +304,11 @@ fn encode_hpexpiretime(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Ref
 }
 
 /// Executes HTTL and related commands.
-fn ttl(from: &mut Decoder<'_>, state: &Reading<'_>, reply: &mut Reply<'_>) -> Result<(), Fault> {
+fn ttl(
+    from: &mut Decoder<'_>,
+    state: &ReadContext<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
     let unit = Unit::from_byte(from.byte()?);
     let (asked_ms, key) = (from.word()?, from.key()?);
     let fields = from.list()?;

@@ -8,7 +8,7 @@ use crate::{
         events::class,
         lock::Lock,
         rows::{Change, View, each_placed, lock_record, placed, view},
-        state::{Items, Reading, TOO_LARGE, Writing, WrongType},
+        state::{Items, ReadContext, TOO_LARGE, WriteContext, WrongType},
     },
     encode::{Decoder, Fault},
     key::Key,
@@ -79,7 +79,7 @@ impl<'s> Hash<'s> {
 /// Executes HGET or HEXISTS.
 pub(super) fn field(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let value = from.byte()? != 0;
@@ -100,7 +100,7 @@ pub(super) fn field(
 /// Executes HMGET.
 pub(super) fn fields(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (key, fields) = (from.key()?, from.list()?);
@@ -123,7 +123,7 @@ pub(super) fn fields(
 /// Executes HKEYS, HVALS or HGETALL.
 pub(super) fn all(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (key, wanted) = (from.key()?, from.byte()?);
@@ -157,7 +157,7 @@ pub(super) fn all(
 /// Executes HSTRLEN.
 pub(super) fn length(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (key, field) = (from.key()?, from.bytes()?);
@@ -172,7 +172,7 @@ pub(super) fn length(
 /// Executes HRANDFIELD.
 pub(super) fn random(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let key = from.key()?;
@@ -197,7 +197,7 @@ pub(super) fn random(
 /// Executes HSET, HMSET or HSETNX.
 pub(super) fn set(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (key, how) = (from.key()?, from.byte()?);
@@ -232,7 +232,7 @@ pub(super) fn set(
 /// Executes HDEL.
 pub(super) fn delete(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (key, fields) = (from.key()?, from.fields(0, 1)?);
@@ -244,7 +244,7 @@ pub(super) fn delete(
 /// Executes HINCRBY.
 pub(super) fn increment(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (key, field, delta) = (from.key()?, from.field()?, from.signed()?);
@@ -272,7 +272,7 @@ pub(super) fn increment(
 /// Executes HINCRBYFLOAT.
 pub(super) fn increment_float(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (key, field, delta) = (from.key()?, from.field()?, from.bytes()?);

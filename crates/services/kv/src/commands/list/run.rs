@@ -13,7 +13,7 @@ use crate::{
         elements::places,
         events::class,
         rows::{Change, View, cost, view},
-        state::{Items, Reading, TOO_LARGE, Writing},
+        state::{Items, ReadContext, TOO_LARGE, WriteContext},
     },
     encode::{Decoder, Fault},
     key::Key,
@@ -129,7 +129,7 @@ fn part_cost(view: &View<'_>, from: u64, to: u64) -> usize {
 /// Executes LINDEX.
 pub(super) fn index(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (key, index) = (from.key()?, from.signed()?);
@@ -144,7 +144,7 @@ pub(super) fn index(
 /// Executes LRANGE.
 pub(super) fn range(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (key, start, stop) = (from.key()?, from.signed()?, from.signed()?);
@@ -167,7 +167,7 @@ pub(super) fn range(
 /// Executes LPOS.
 pub(super) fn position(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (key, element) = (from.key()?, from.bytes()?);
@@ -221,7 +221,7 @@ pub(super) fn position(
 /// Executes LPUSH, RPUSH, LPUSHX or RPUSHX.
 pub(super) fn push(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (key, end, present) = (from.key()?, End::decode(from)?, from.byte()? != 0);
@@ -275,7 +275,7 @@ fn take(list: &mut Change<'_, '_>, end: End, most: u64) -> Items {
 /// Executes LPOP or RPOP.
 pub(super) fn pop(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (key, end) = (from.key()?, End::decode(from)?);
@@ -315,7 +315,7 @@ pub(super) fn pop(
 /// Executes LMPOP.
 pub(super) fn pop_first(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (end, count, keys) = (End::decode(from)?, from.count()?, from.keys()?);
@@ -335,7 +335,7 @@ pub(crate) fn pop_from(
     key: Key<'_>,
     end: End,
     count: Option<u64>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> bool {
     let mut list = match Change::find(state, key, Kind::List, reply) {
@@ -362,7 +362,7 @@ pub(crate) fn pop_from(
 /// Executes LSET.
 pub(super) fn set(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (key, index, value) = (from.key()?, from.signed()?, from.bytes()?);
@@ -389,7 +389,7 @@ pub(super) fn set(
 /// Executes LTRIM: removes the elements outside, or copies those inside if they are fewer.
 pub(super) fn trim(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (key, start, stop) = (from.key()?, from.signed()?, from.signed()?);
@@ -492,7 +492,7 @@ pub(crate) fn moved(op: Op, from: &mut Decoder<'_>, store: &dyn Store) -> Result
 /// Executes LREM.
 pub(super) fn remove(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (key, count, element) = (from.key()?, from.signed()?, from.bytes()?);
@@ -528,7 +528,7 @@ pub(super) fn remove(
 /// Executes LINSERT.
 pub(super) fn insert(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (key, behind) = (from.key()?, from.byte()? != 0);
@@ -566,7 +566,7 @@ pub(super) fn insert(
 /// Executes LMOVE or RPOPLPUSH.
 pub(super) fn transfer(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (source, target) = (from.key()?, from.key()?);
@@ -583,7 +583,7 @@ pub(super) fn transfer(
 pub(crate) fn move_from(
     (source, taken): (Key<'_>, End),
     (target, put): (Key<'_>, End),
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> bool {
     let mut list = match Change::find(state, source, Kind::List, reply) {

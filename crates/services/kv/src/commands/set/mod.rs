@@ -2,7 +2,7 @@
 
 mod run;
 
-use self::run::How;
+use self::run::SetOperation;
 use crate::{
     command::{Doc, READS, Refusal, Request, SYNTAX, Spec, WRITES},
     commands::{
@@ -320,43 +320,43 @@ fn encode_srandmember(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refu
     Ok(())
 }
 
-fn write_combine(how: How, r: &Request<'_>, out: &mut Encoder<'_>) {
+fn write_combine(how: SetOperation, r: &Request<'_>, out: &mut Encoder<'_>) {
     out.byte(Op::SCombine as u8).byte(how as u8);
     elements::write_rest(r, 0, out);
 }
 
 fn encode_sinter(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    write_combine(How::Intersection, r, out);
+    write_combine(SetOperation::Intersection, r, out);
     Ok(())
 }
 
 fn encode_sunion(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    write_combine(How::Union, r, out);
+    write_combine(SetOperation::Union, r, out);
     Ok(())
 }
 
 fn encode_sdiff(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    write_combine(How::Difference, r, out);
+    write_combine(SetOperation::Difference, r, out);
     Ok(())
 }
 
-fn write_store(how: How, r: &Request<'_>, out: &mut Encoder<'_>) {
+fn write_store(how: SetOperation, r: &Request<'_>, out: &mut Encoder<'_>) {
     out.byte(Op::SStore as u8).bytes(r.at(0)).byte(how as u8);
     elements::write_rest(r, 1, out);
 }
 
 fn encode_sinterstore(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    write_store(How::Intersection, r, out);
+    write_store(SetOperation::Intersection, r, out);
     Ok(())
 }
 
 fn encode_sunionstore(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    write_store(How::Union, r, out);
+    write_store(SetOperation::Union, r, out);
     Ok(())
 }
 
 fn encode_sdiffstore(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    write_store(How::Difference, r, out);
+    write_store(SetOperation::Difference, r, out);
     Ok(())
 }
 

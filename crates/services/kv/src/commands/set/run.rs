@@ -8,7 +8,7 @@ use crate::{
         chance, elements,
         events::class,
         rows::{Change, View, cost, each_placed, placed, view},
-        state::{Items, Reading, TOO_LARGE, Writing, WrongType},
+        state::{Items, ReadContext, TOO_LARGE, WriteContext, WrongType},
     },
     encode::{Decoder, Fault, Keys, Malformed},
     op::REPLY_BYTES_MAX,
@@ -18,13 +18,13 @@ use crate::{
 
 /// Set operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum How {
+pub(super) enum SetOperation {
     Intersection = 0,
     Union = 1,
     Difference = 2,
 }
 
-impl How {
+impl SetOperation {
     fn decode(from: &mut Decoder<'_>) -> Result<Self, Malformed> {
         match from.byte()? {
             0 => Ok(Self::Intersection),
@@ -53,7 +53,7 @@ impl View<'_> {
 /// Executes SISMEMBER or SMISMEMBER.
 pub(super) fn is_member(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (key, many, members) = (from.key()?, from.byte()? != 0, from.list()?);
@@ -77,7 +77,7 @@ pub(super) fn is_member(
 /// Executes SMEMBERS.
 pub(super) fn members(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let key = from.key()?;
@@ -103,7 +103,7 @@ pub(super) fn members(
 /// Executes SRANDMEMBER.
 pub(super) fn random(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let key = from.key()?;
@@ -151,18 +151,18 @@ fn intersect(sets: &[Option<View<'_>>], visit: &mut dyn FnMut(&[u8]) -> ControlF
 
 /// Returns the members of a combination in the order of a set; `None` if they exceed `bytes_max`.
 fn combined(
-    how: How,
+    how: SetOperation,
     sets: &[Option<View<'_>>],
     bytes_max: usize,
     meter: &Meter,
 ) -> Option<Vec<Vec<u8>>> {
     let (mut found, mut bytes, mut united) = (Vec::new(), 0, BTreeSet::new());
     let mut add = |member: &[u8]| {
-        if how == How::Union && !united.insert(placed(b"", member)) {
+        if how == SetOperation::Union && !united.insert(placed(b"", member)) {
             return ControlFlow::Continue(());
         }
         bytes += cost(1, member.len() as u64);
-        if how != How::Union {
+        if how != SetOperation::Union {
             found.push(member.to_vec());
         }
         match bytes > bytes_max || !meter.spend(CHANGED_ROW) {
@@ -171,13 +171,13 @@ fn combined(
         }
     };
     match how {
-        How::Intersection => intersect(sets, &mut add),
-        How::Union => {
+        SetOperation::Intersection => intersect(sets, &mut add),
+        SetOperation::Union => {
             for set in sets.iter().flatten() {
                 each_placed(set, b"", Position::START, &mut |member, _| add(member));
             }
         }
-        How::Difference => {
+        SetOperation::Difference => {
             if let Some((Some(first), others)) = sets.split_first() {
                 each_placed(first, b"", Position::START, &mut |member, _| {
                     if others.iter().flatten().any(|other| other.has(member)) {
@@ -188,7 +188,7 @@ fn combined(
             }
         }
     }
-    if how == How::Union {
+    if how == SetOperation::Union {
         let names = united.iter();
         found = names.map(|name| name[Position::BYTES..].to_vec()).collect();
     }
@@ -198,10 +198,10 @@ fn combined(
 /// Executes SINTER, SUNION or SDIFF.
 pub(super) fn combine(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
-    let (how, keys) = (How::decode(from)?, from.keys()?);
+    let (how, keys) = (SetOperation::decode(from)?, from.keys()?);
     from.end()?;
     let Ok(sets) = sets(state.store, keys, reply) else {
         return Ok(());
@@ -224,7 +224,7 @@ pub(super) fn combine(
 /// Executes SINTERCARD.
 pub(super) fn intersection_size(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (limit, keys) = (from.count()?, from.keys()?);
@@ -247,7 +247,7 @@ pub(super) fn intersection_size(
 /// Executes SADD.
 pub(super) fn add(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (key, members) = (from.key()?, from.fields(0, 1)?);
@@ -273,7 +273,7 @@ pub(super) fn add(
 /// Executes SREM.
 pub(super) fn remove(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (key, members) = (from.key()?, from.fields(0, 1)?);
@@ -285,7 +285,7 @@ pub(super) fn remove(
 /// Executes SMOVE.
 pub(super) fn transfer(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (source, target, member) = (from.key()?, from.key()?, from.field()?);
@@ -322,7 +322,7 @@ pub(super) fn transfer(
 /// Executes SPOP.
 pub(super) fn pop(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (key, seed) = (from.key()?, from.word()?);
@@ -381,10 +381,10 @@ pub(super) fn pop(
 /// Executes SINTERSTORE, SUNIONSTORE or SDIFFSTORE.
 pub(super) fn store(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
-    let (target, how, keys) = (from.key()?, How::decode(from)?, from.keys()?);
+    let (target, how, keys) = (from.key()?, SetOperation::decode(from)?, from.keys()?);
     from.end()?;
     let Ok(sets) = sets(state.store, keys, reply) else {
         return Ok(());

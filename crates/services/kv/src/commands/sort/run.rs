@@ -11,7 +11,7 @@ use crate::{
         lock::is_lock,
         rows::{Change, View, cost, each_placed, placed},
         score::Score,
-        state::{Items, Reading, WRONG_TYPE, Writing},
+        state::{Items, ReadContext, WRONG_TYPE, WriteContext},
         zset,
     },
     encode::{Decoder, Fault},
@@ -247,7 +247,7 @@ fn results(
 /// Executes SORT without STORE, or SORT_RO.
 pub(super) fn sort(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (key, order) = (from.key()?, Order::decode(from)?);
@@ -268,7 +268,7 @@ pub(super) fn sort(
 /// Executes SORT with STORE: a list replaces any value of the key.
 pub(super) fn store(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let target = from.key()?;

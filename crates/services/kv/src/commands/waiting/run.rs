@@ -4,7 +4,7 @@ use super::attempt::{Action, Attempt, parts};
 use crate::{
     commands::{
         list,
-        state::{Reading, WRONG_TYPE, Writing},
+        state::{ReadContext, WRONG_TYPE, WriteContext},
         zset,
     },
     encode::{Decoder, Encoder, Fault, Malformed},
@@ -155,7 +155,7 @@ pub(crate) fn elements(store: &dyn Store, key: &[u8]) -> Option<(Kind, u64)> {
 
 /// Returns whether the client that joined at `since` may pop from a key: the clients before it
 /// leave at least one element.
-fn has_turn(state: &Writing<'_>, since: Version, key: Key<'_>) -> bool {
+fn has_turn(state: &WriteContext<'_>, since: Version, key: Key<'_>) -> bool {
     let found = elements(state.store, key.bytes());
     found.is_some_and(|(kind, count)| state.waits.has_turn(since, key.bytes(), kind, count))
 }
@@ -165,9 +165,9 @@ impl Attempt<'_> {
     /// nothing, if there is none.
     fn run(
         &self,
-        state: &mut Writing<'_>,
+        state: &mut WriteContext<'_>,
         reply: &mut Reply<'_>,
-        may: &dyn Fn(&Writing<'_>, Key<'_>) -> bool,
+        may: &dyn Fn(&WriteContext<'_>, Key<'_>) -> bool,
     ) -> bool {
         for key in self.keys {
             match state.store.get(key).map(|entry| entry.kind) {
@@ -197,7 +197,7 @@ impl Attempt<'_> {
 /// Makes one attempt without blocking, as between MULTI and EXEC.
 pub(super) fn attempt(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     from.word()?;
@@ -212,7 +212,7 @@ pub(super) fn attempt(
 /// queue.
 pub(super) fn wait(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (owner, number) = (Owner::decode(from)?, from.count()?);
@@ -237,7 +237,7 @@ pub(super) fn wait(
 /// Takes elements for a queued client, if they are still there.
 pub(super) fn claim(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (owner, number) = (Owner::decode(from)?, from.count()?);
@@ -248,7 +248,7 @@ pub(super) fn claim(
 fn try_again(
     owner: Owner,
     number: u64,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let Some((since, bytes)) = state.waits.find(owner, number) else {
@@ -269,7 +269,7 @@ fn try_again(
 /// Removes clients from the queue; replies with the number removed.
 pub(super) fn withdraw(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let owner = Owner::decode(from)?;
@@ -296,7 +296,7 @@ pub(super) fn withdraw(
 /// dead.
 pub(super) fn depose(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let seen = decode_seen(from)?;
@@ -313,7 +313,7 @@ pub(super) fn depose(
 /// for clients.
 pub(super) fn look(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let owner = Owner::decode(from)?;

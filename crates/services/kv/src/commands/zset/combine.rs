@@ -14,7 +14,7 @@ use crate::{
         elements,
         rows::{View, cost, each_placed, placed, view},
         score::Score,
-        state::{Items, Reading, TOO_LARGE, WRONG_TYPE, Writing, WrongType},
+        state::{Items, ReadContext, TOO_LARGE, WRONG_TYPE, WriteContext, WrongType},
     },
     encode::{Decoder, Encoder, Fault, List, Malformed},
     key::Key,
@@ -25,13 +25,13 @@ use crate::{
 
 /// Set operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
+enum ZsetOperation {
     Union = 0,
     Intersection = 1,
     Difference = 2,
 }
 
-impl How {
+impl ZsetOperation {
     /// Returns the name of the event of a stored result.
     const fn stored(self) -> &'static str {
         match self {
@@ -64,7 +64,7 @@ impl Aggregate {
 
 /// Inputs and operation of a combination.
 struct Plan<'a> {
-    how: How,
+    how: ZsetOperation,
     aggregate: Aggregate,
     scores: bool,
     /// Keys, each followed by the weight of its scores.
@@ -82,7 +82,7 @@ fn keys<'a>(r: &Request<'a>, from: usize) -> Result<(Vec<&'a [u8]>, usize), Refu
 }
 
 fn write(
-    how: How,
+    how: ZsetOperation,
     stored: Option<&[u8]>,
     r: &Request<'_>,
     out: &mut Encoder<'_>,
@@ -91,14 +91,14 @@ fn write(
     let (mut weights, mut aggregate, mut scores) = (None, Aggregate::Sum, false);
     while at < r.arguments.len() {
         let rest = r.arguments.len() - at - 1;
-        if how != How::Difference && rest >= keys.len() && r.is(at, "weights") {
+        if how != ZsetOperation::Difference && rest >= keys.len() && r.is(at, "weights") {
             let all = (at + 1..=at + keys.len()).map(|at| {
                 let weight = Score::parse(r.at(at));
                 weight.ok_or(Refusal::from("ERR weight value is not a float"))
             });
             weights = Some(all.collect::<Result<Vec<_>, _>>()?);
             at += keys.len() + 1;
-        } else if how != How::Difference && rest >= 1 && r.is(at, "aggregate") {
+        } else if how != ZsetOperation::Difference && rest >= 1 && r.is(at, "aggregate") {
             aggregate = match &*r.at(at + 1).to_ascii_lowercase() {
                 b"sum" => Aggregate::Sum,
                 b"min" => Aggregate::Min,
@@ -127,27 +127,27 @@ fn write(
 }
 
 pub(super) fn encode_zunion(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    write(How::Union, None, r, out)
+    write(ZsetOperation::Union, None, r, out)
 }
 
 pub(super) fn encode_zinter(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    write(How::Intersection, None, r, out)
+    write(ZsetOperation::Intersection, None, r, out)
 }
 
 pub(super) fn encode_zdiff(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    write(How::Difference, None, r, out)
+    write(ZsetOperation::Difference, None, r, out)
 }
 
 pub(super) fn encode_zunionstore(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    write(How::Union, Some(r.at(0)), r, out)
+    write(ZsetOperation::Union, Some(r.at(0)), r, out)
 }
 
 pub(super) fn encode_zinterstore(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    write(How::Intersection, Some(r.at(0)), r, out)
+    write(ZsetOperation::Intersection, Some(r.at(0)), r, out)
 }
 
 pub(super) fn encode_zdiffstore(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    write(How::Difference, Some(r.at(0)), r, out)
+    write(ZsetOperation::Difference, Some(r.at(0)), r, out)
 }
 
 pub(super) fn encode_zintercard(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
@@ -161,9 +161,9 @@ pub(super) fn encode_zintercard(r: &Request<'_>, out: &mut Encoder<'_>) -> Resul
 impl<'a> Plan<'a> {
     fn decode(from: &mut Decoder<'a>) -> Result<Self, Fault> {
         let how = match from.byte()? {
-            0 => How::Union,
-            1 => How::Intersection,
-            2 => How::Difference,
+            0 => ZsetOperation::Union,
+            1 => ZsetOperation::Intersection,
+            2 => ZsetOperation::Difference,
             _ => return Err(Fault::Malformed),
         };
         let aggregate = match from.byte()? {
@@ -294,7 +294,7 @@ fn combined(plan: &Plan<'_>, sources: &[Option<Source<'_>>], meter: &Meter) -> O
         }
     };
     match plan.how {
-        How::Union => {
+        ZsetOperation::Union => {
             let mut all: Vec<Source<'_>> = sources.iter().flatten().copied().collect();
             all.sort_by_key(|source| source.view.count());
             for source in &all {
@@ -305,10 +305,10 @@ fn combined(plan: &Plan<'_>, sources: &[Option<Source<'_>>], meter: &Meter) -> O
                 });
             }
         }
-        How::Intersection => {
+        ZsetOperation::Intersection => {
             intersect(sources, plan.aggregate, &mut |member, score| set(member, score, &mut scores))
         }
-        How::Difference => {
+        ZsetOperation::Difference => {
             if let Some((Some(first), others)) = sources.split_first() {
                 first.each(&mut |member, score| {
                     let mut others = others.iter().flatten();
@@ -332,7 +332,7 @@ fn combined(plan: &Plan<'_>, sources: &[Option<Source<'_>>], meter: &Meter) -> O
 /// Executes ZUNION, ZINTER or ZDIFF.
 pub(super) fn combine(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let plan = Plan::decode(from)?;
@@ -364,7 +364,7 @@ pub(super) fn combine(
 /// Executes ZINTERCARD.
 pub(super) fn intersection_size(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (limit, keys) = (from.count()?, from.keys()?);
@@ -391,7 +391,7 @@ pub(super) fn intersection_size(
 /// Executes ZUNIONSTORE, ZINTERSTORE or ZDIFFSTORE.
 pub(super) fn store(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let target = from.key()?;

@@ -16,7 +16,7 @@ use crate::{
         events::class,
         rows::{Change, View, cost, view},
         score::Score,
-        state::{Items, Reading, TOO_LARGE, Writing, WrongType},
+        state::{Items, ReadContext, TOO_LARGE, WriteContext, WrongType},
     },
     encode::{Decoder, Fault},
     key::Key,
@@ -28,7 +28,7 @@ use crate::{
 /// Executes ZSCORE or ZMSCORE.
 pub(super) fn scores(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (key, many, members) = (from.key()?, from.byte()? != 0, from.list()?);
@@ -54,7 +54,7 @@ pub(super) fn scores(
 /// Executes ZRANK or ZREVRANK.
 pub(super) fn rank(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (key, back) = (from.key()?, from.byte()? != 0);
@@ -123,7 +123,7 @@ fn rank_of(set: &View<'_>, member: &[u8], score: Score) -> u64 {
 /// Executes ZCOUNT or ZLEXCOUNT.
 pub(super) fn count(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (key, range) = (from.key()?, Range::decode(from)?);
@@ -139,7 +139,7 @@ pub(super) fn count(
 /// Executes ZRANGE and related commands.
 pub(super) fn range(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (key, query) = (from.key()?, Query::decode(from)?);
@@ -167,7 +167,7 @@ pub(super) fn range(
 /// Executes ZRANDMEMBER.
 pub(super) fn random(
     from: &mut Decoder<'_>,
-    state: &Reading<'_>,
+    state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let key = from.key()?;
@@ -186,7 +186,7 @@ pub(super) fn random(
 /// Executes ZADD or ZINCRBY.
 pub(super) fn add(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (key, flags) = (from.key()?, from.byte()?);
@@ -266,7 +266,7 @@ pub(super) fn add(
 /// Executes ZREM.
 pub(super) fn remove(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (key, members) = (from.key()?, from.fields(0, 1)?);
@@ -348,7 +348,7 @@ fn drop_members(mut set: Change<'_, '_>, key: Key<'_>, members: &[Member], event
 /// Executes ZREMRANGEBYRANK, ZREMRANGEBYSCORE or ZREMRANGEBYLEX.
 pub(super) fn remove_range(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (key, range) = (from.key()?, Range::decode(from)?);
@@ -400,7 +400,7 @@ fn take(set: &View<'_>, max: bool, most: u64) -> (Vec<Member>, bool) {
 /// Executes ZPOPMIN or ZPOPMAX.
 pub(super) fn pop(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (key, max) = (from.key()?, from.byte()? != 0);
@@ -437,7 +437,7 @@ pub(super) fn pop(
 /// Executes ZMPOP.
 pub(super) fn pop_first(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (max, count, keys) = (from.byte()? != 0, from.count()?, from.keys()?);
@@ -457,7 +457,7 @@ pub(crate) fn pop_from(
     key: Key<'_>,
     max: bool,
     count: Option<u64>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> bool {
     let set = match Change::find(state, key, Kind::Zset, reply) {
@@ -492,7 +492,7 @@ pub(crate) fn pop_from(
 /// Stores members as a new sorted set, which replaces any value of the key, and generates the event
 /// `event`.
 pub(super) fn put_all(
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     key: Key<'_>,
     members: &[Member],
     event: &str,
@@ -513,7 +513,7 @@ pub(super) fn put_all(
 /// Executes ZRANGESTORE.
 pub(super) fn store_range(
     from: &mut Decoder<'_>,
-    state: &mut Writing<'_>,
+    state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (target, source, query) = (from.key()?, from.key()?, Query::decode(from)?);

@@ -5,12 +5,12 @@ use quorate_replica::front::{Requests, Sequenced};
 
 use super::{Connection, attached::Attached, quiet::Quiet};
 use crate::{
-    command::{Encode, Listening, Local, NOT_AN_INTEGER, Refusal, Request, SYNTAX},
+    command::{Encode, Local, NOT_AN_INTEGER, Refusal, Request, SYNTAX, SubscriptionKind},
     commands::{inspect, transactions::ABSENT_LEVEL},
     encode::Encoder,
     front::{
         answers,
-        asked::{Freshness, How, Query, Read, Write},
+        asked::{Freshness, Query, Read, Write, WriteKind},
         buffers::fresh,
         channels::{self, SPACES},
         client, info,
@@ -185,7 +185,7 @@ impl Connection {
             Local::Slowlog => shared.tally.slow.answer(arguments, r),
             Local::Latency => shared.tally.latency.answer(arguments, r),
             Local::Pubsub if is_help(arguments) => subcommands::help(local, r),
-            Local::Pubsub => shared.channels.tell(arguments, r),
+            Local::Pubsub => shared.channels.answer_pubsub(arguments, r),
             Local::Script => answers::script(arguments, &mut shared.scripts, r),
             Local::Multi
             | Local::Exec
@@ -247,7 +247,7 @@ impl Connection {
         if requests.level() < ABSENT_LEVEL {
             self.watch_again(epoch);
         }
-        let how = How::Exec { epoch, count, at };
+        let how = WriteKind::Exec { epoch, count, at };
         let write = Write::new(command, how);
         self.order.push_write(write, true, self.version);
     }
@@ -353,7 +353,7 @@ impl Connection {
     }
 
     /// Subscribes to each name as a request of its own, since each has its own reply.
-    fn subscribe(&mut self, of: Listening, arguments: &Arguments<'_>, shared: &mut Shared) {
+    fn subscribe(&mut self, of: SubscriptionKind, arguments: &Arguments<'_>, shared: &mut Shared) {
         let names = arguments.from(1);
         if let Err(text) = self.subscriptions.admits(of, &names) {
             return self.refuse(text, shared);
@@ -363,7 +363,12 @@ impl Connection {
         }
     }
 
-    fn unsubscribe(&mut self, of: Listening, arguments: &Arguments<'_>, shared: &mut Shared) {
+    fn unsubscribe(
+        &mut self,
+        of: SubscriptionKind,
+        arguments: &Arguments<'_>,
+        shared: &mut Shared,
+    ) {
         let names = arguments.from(1);
         if !names.is_empty() {
             for name in names.iter() {
@@ -385,12 +390,12 @@ impl Connection {
     }
 
     /// Subscribes to a name, or unsubscribes, from this position among the requests on.
-    fn listen(&mut self, name: &[u8], what: (Listening, bool)) {
+    fn listen(&mut self, name: &[u8], what: (SubscriptionKind, bool)) {
         self.listen_as(what, name, false);
     }
 
     /// Like `listen`, optionally without a reply.
-    fn listen_as(&mut self, (of, listen): (Listening, bool), name: &[u8], silent: bool) {
+    fn listen_as(&mut self, (of, listen): (SubscriptionKind, bool), name: &[u8], silent: bool) {
         self.order.silent = silent;
         let read = Read {
             alone: true,

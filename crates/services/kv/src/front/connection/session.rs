@@ -9,7 +9,7 @@ use crate::{
     commands::server::encode_digest,
     encode::Encoder,
     front::{
-        asked::{Freshness, How, Read, Write},
+        asked::{Freshness, Read, Write, WriteKind},
         buffers::fresh,
         info,
         shared::Shared,
@@ -55,7 +55,7 @@ impl Connection {
         let sub = arguments.at(1).to_ascii_lowercase();
         match (&*sub, arguments.len()) {
             (b"session", 2) => {
-                let write = Write::new(Vec::new(), How::Register);
+                let write = Write::new(Vec::new(), WriteKind::Register);
                 self.order.push_write(write, false, self.version);
             }
             (b"session", 3) => self.attach(arguments.at(2), shared),
@@ -192,7 +192,7 @@ impl Connection {
             Ok(()) => {
                 let returning = Kind::of(&shared.command) != Kind::Write;
                 let command = shared.command.clone();
-                let write = Write::new(command, How::Plain(Some(at)));
+                let write = Write::new(command, WriteKind::Plain(Some(at)));
                 self.order.push_write(write, returning, self.version);
             }
             Err(text) => self.reply(shared, |r| r.error(&text)),

@@ -6,7 +6,7 @@ use quorate_replica::service::MetaChange;
 
 use super::layout::State;
 use crate::store::{
-    Of, Position, Stamp,
+    DeadlineKind, Position, Stamp,
     collection::Id,
     table::{Record, Table},
 };
@@ -103,7 +103,13 @@ impl Changes {
         self.ended.insert(id);
     }
 
-    pub(super) fn set_deadline(&mut self, of: Of, key: &[u8], deadline: u64, present: bool) {
+    pub(super) fn set_deadline(
+        &mut self,
+        of: DeadlineKind,
+        key: &[u8],
+        deadline: u64,
+        present: bool,
+    ) {
         self.held += ENTRY_BYTES + key.len();
         self.deadlines[of as usize].insert((deadline, key.into()), present);
     }

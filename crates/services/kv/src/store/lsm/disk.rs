@@ -23,7 +23,7 @@ pub enum Access {
 
 /// Space of a file system, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct DiskSpace {
     /// Bytes available for writing.
     pub free: u64,
     /// Total bytes.
@@ -33,7 +33,7 @@ pub struct Room {
 /// The disk of a store.
 pub trait Disk: fmt::Debug + Send + Sync {
     /// Returns the space of the file system of this folder.
-    fn room(&self, folder: &Path) -> io::Result<Room>;
+    fn room(&self, folder: &Path) -> io::Result<DiskSpace>;
 
     /// Checks that the file system accepts writes: writes a little and removes it.
     fn try_writing(&self, folder: &Path) -> io::Result<()>;
@@ -55,9 +55,9 @@ pub trait Disk: fmt::Debug + Send + Sync {
 pub struct RealDisk;
 
 impl Disk for RealDisk {
-    fn room(&self, folder: &Path) -> io::Result<Room> {
+    fn room(&self, folder: &Path) -> io::Result<DiskSpace> {
         let of = rustix::fs::statvfs(folder)?;
-        Ok(Room {
+        Ok(DiskSpace {
             free: of.f_bavail.saturating_mul(of.f_frsize),
             total: of.f_blocks.saturating_mul(of.f_frsize),
         })

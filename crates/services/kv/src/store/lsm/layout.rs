@@ -6,7 +6,7 @@ use quorate_core::slot::Slot;
 use crate::{
     key::KEY_BYTES_MAX,
     store::{
-        Bytes, Entry, Of, Old, Position, Stamp, Version,
+        Bytes, DeadlineKind, Entry, Old, Position, Stamp, Version,
         collection::{Id, Kind, NAME_BYTES_MAX},
     },
 };
@@ -118,10 +118,15 @@ pub(super) fn parse_data_key(stored: &[u8]) -> Option<(Position, &[u8])> {
 }
 
 /// Encodes the stored key of a deadline.
-pub(super) fn deadline_key(generation: u64, of: Of, deadline: u64, key: &[u8]) -> Vec<u8> {
+pub(super) fn deadline_key(
+    generation: u64,
+    of: DeadlineKind,
+    deadline: u64,
+    key: &[u8],
+) -> Vec<u8> {
     let kind = match of {
-        Of::Keys => kind::DEADLINE,
-        Of::Fields => kind::FIELD_DEADLINE,
+        DeadlineKind::Keys => kind::DEADLINE,
+        DeadlineKind::Fields => kind::FIELD_DEADLINE,
     };
     let mut stored = prefix(kind, generation);
     stored.extend_from_slice(&deadline.to_be_bytes());

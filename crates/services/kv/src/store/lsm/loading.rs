@@ -19,7 +19,7 @@ use super::{
 use crate::{
     key::Key,
     store::{
-        Of, Position, Stamp,
+        DeadlineKind, Position, Stamp,
         collection::{Id, next_in},
     },
 };
@@ -27,7 +27,7 @@ use crate::{
 impl LsmStore {
     pub(super) fn start_load(&mut self) -> Result<(), LoadError> {
         self.loading = None;
-        self.hear();
+        self.handle_writer_events();
         self.must_be_open()?;
         self.image = None;
         self.newest_generation += 1;
@@ -54,7 +54,7 @@ impl LsmStore {
         let key = key.bytes();
         self.active.put(Position::of(key), key, value, stamp);
         let deadlines = [stamp.deadline, next_in(stamp.kind, value)];
-        for (of, deadline) in Of::BOTH.into_iter().zip(deadlines) {
+        for (of, deadline) in DeadlineKind::BOTH.into_iter().zip(deadlines) {
             if let Some(deadline) = deadline {
                 self.active.set_deadline(of, key, deadline, true);
             }
@@ -81,7 +81,7 @@ impl LsmStore {
         if self.held() == 0 {
             return Ok(());
         }
-        self.hear();
+        self.handle_writer_events();
         if self.held() >= SLOW {
             self.brake();
         }
@@ -98,7 +98,7 @@ impl LsmStore {
     }
 
     pub(super) fn end_load(&mut self, at: Slot, meta: &[MetaChange]) -> Result<(), LoadError> {
-        self.hear();
+        self.handle_writer_events();
         let load = self.loading.take().ok_or(LoadError::NotLoading)?;
         self.must_be_open()?;
         // No old metadata may survive, neither in the tree nor in the changes in flight.

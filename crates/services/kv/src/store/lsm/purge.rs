@@ -37,7 +37,7 @@ pub(super) struct Purge {
 }
 
 /// Result of a step.
-pub(super) enum Went {
+pub(super) enum PurgeStep {
     /// Removed keys of ended generations; the position at which to resume, if more are left.
     Generations(Option<Vec<u8>>),
     /// Removed rows of a dropped collection; the positions at which to resume.
@@ -104,21 +104,21 @@ impl Purge {
     }
 
     /// Removes some keys; returns the position at which to resume, if any keys are left.
-    pub(super) fn step(&self, tree: &Tree) -> Result<Went, Failure> {
+    pub(super) fn step(&self, tree: &Tree) -> Result<PurgeStep, Failure> {
         if self.generations_are_done() {
             self.step_rows(tree)
         } else {
-            self.step_generations(tree).map(Went::Generations)
+            self.step_generations(tree).map(PurgeStep::Generations)
         }
     }
 
     /// Removes some rows of a dropped collection.
-    fn step_rows(&self, tree: &Tree) -> Result<Went, Failure> {
+    fn step_rows(&self, tree: &Tree) -> Result<PurgeStep, Failure> {
         let generation = self.below;
         let first = prefix(kind::ENDED, generation).max(self.ended_from.clone());
         let mut ended = tree.keys(first..prefix(kind::ENDED, generation + 1));
         let Some(marker) = ended.next().transpose()? else {
-            return Ok(Went::Nothing);
+            return Ok(PurgeStep::Nothing);
         };
         let id = parse_ended_key(&marker)
             .ok_or_else(|| Failure::damaged("an ended collection makes no sense"))?;
@@ -136,7 +136,7 @@ impl Purge {
             }
         };
         tree.remove(keys)?;
-        Ok(Went::Rows(marker, rows_from))
+        Ok(PurgeStep::Rows(marker, rows_from))
     }
 
     fn step_generations(&self, tree: &Tree) -> Result<Option<Vec<u8>>, Failure> {
@@ -162,14 +162,14 @@ impl Purge {
         Ok(last.flatten())
     }
 
-    pub(super) fn went(&mut self, to: Went) {
+    pub(super) fn went(&mut self, to: PurgeStep) {
         match to {
-            Went::Nothing => self.ended = false,
-            Went::Rows(ended_from, rows_from) => {
+            PurgeStep::Nothing => self.ended = false,
+            PurgeStep::Rows(ended_from, rows_from) => {
                 (self.ended_from, self.rows_from) = (ended_from, rows_from);
             }
-            Went::Generations(Some(key)) => self.from = key,
-            Went::Generations(None) => {
+            PurgeStep::Generations(Some(key)) => self.from = key,
+            PurgeStep::Generations(None) => {
                 self.from.clear();
                 self.left = None;
                 self.purged_below.store(self.below, Ordering::Release);
@@ -182,7 +182,7 @@ impl Purge {
 mod tests {
     use super::*;
     use crate::store::{
-        Of, Position, Version,
+        DeadlineKind, Position, Version,
         collection::Id,
         lsm::{
             disk::RealDisk,
@@ -247,7 +247,7 @@ mod tests {
         for number in 1..=keys {
             let key = number.to_be_bytes();
             let stored = [
-                deadline_key(generation, Of::Keys, number, &key),
+                deadline_key(generation, DeadlineKind::Keys, number, &key),
                 data_key(generation, Position::of(&key), &key),
             ];
             for key in stored {

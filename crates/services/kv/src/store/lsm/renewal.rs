@@ -31,7 +31,7 @@ pub(super) struct Renewal {
 impl LsmStore {
     /// Closes the tree and begins an empty one in its place.
     pub(super) fn begin_renewal(&mut self) -> Result<(), String> {
-        self.hear();
+        self.handle_writer_events();
         let tree = match &self.tree {
             Some(tree) if !self.has_failed() => tree,
             _ => return Err(self.condition.to_string()),
@@ -56,7 +56,7 @@ impl LsmStore {
         self.renewal = Some(Renewal { to: self.state.applied_to, aside: None });
         // [store-1] Synced data is in the old store only.
         self.synced = None;
-        self.let_go(WHY.to_owned(), Some(WHY.to_owned()));
+        self.close_for_reopen(WHY.to_owned(), Some(WHY.to_owned()));
         Ok(())
     }
 

@@ -28,7 +28,7 @@ const PIECE_BYTES: usize = 256 << 10;
 const ALIGNED: usize = 4096;
 
 /// Report from the thread.
-enum Told {
+enum Report {
     Read(u64),
     /// File that is missing, or differs from what was written.
     Suspect(TreeFile, String),
@@ -37,7 +37,7 @@ enum Told {
 /// Handle of the scrub's thread.
 #[derive(Debug)]
 pub(super) struct Scrub {
-    told: Receiver<Told>,
+    told: Receiver<Report>,
     /// `None` ends the thread.
     wanted: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -66,7 +66,7 @@ impl Scrub {
 
 /// State of the scrub's thread.
 struct Work {
-    tell: Sender<Told>,
+    tell: Sender<Report>,
     /// Carries no messages; disconnects when the thread should end.
     wants: Receiver<()>,
     bytes_per_second: u64,
@@ -88,7 +88,7 @@ impl Work {
                 Ok(Err(why)) => why,
                 Err(Stopped) => return,
             };
-            if self.tell.send(Told::Suspect(file, suspicion)).is_err() {
+            if self.tell.send(Report::Suspect(file, suspicion)).is_err() {
                 return;
             }
         }
@@ -111,7 +111,7 @@ impl Work {
                     hasher.update(&buffer[..bytes]);
                     let seconds = bytes as f64 / self.bytes_per_second as f64;
                     self.owed = Duration::from_secs_f64(seconds);
-                    self.tell.send(Told::Read(bytes as u64)).map_err(|_| Stopped)?;
+                    self.tell.send(Report::Read(bytes as u64)).map_err(|_| Stopped)?;
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Ok(Err(error.to_string())),
@@ -175,7 +175,7 @@ impl LsmStore {
     }
 
     /// Returns the results since the last call.
-    pub(super) fn hear_scrub(&mut self) -> Scrubbed {
+    pub(super) fn take_scrub_results(&mut self) -> Scrubbed {
         let mut scrubbed = Scrubbed::default();
         let Some(scrub) = &self.scrub else {
             return scrubbed;
@@ -189,8 +189,8 @@ impl LsmStore {
         let mut suspects = Vec::new();
         for told in scrub.told.try_iter() {
             match told {
-                Told::Read(bytes) => scrubbed.bytes += bytes,
-                Told::Suspect(file, why) => suspects.push((file, why)),
+                Report::Read(bytes) => scrubbed.bytes += bytes,
+                Report::Suspect(file, why) => suspects.push((file, why)),
             }
         }
         if !suspects.is_empty() {

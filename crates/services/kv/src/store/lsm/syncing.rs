@@ -13,7 +13,7 @@ impl LsmStore {
         if self.loading.is_none() {
             self.wanted = self.wanted.max(self.state.applied_to);
         }
-        self.hear();
+        self.handle_writer_events();
         self.go_on_syncing();
     }
 

@@ -15,7 +15,7 @@ use fjall::{
 
 use super::{
     changes::Changes,
-    disk::{Access, Disk, Room},
+    disk::{Access, Disk, DiskSpace},
     failure::Failure,
     journal,
     layout::{
@@ -23,7 +23,7 @@ use super::{
         stored_value,
     },
 };
-use crate::store::{Of, Position};
+use crate::store::{DeadlineKind, Position};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TreeFile {
@@ -235,7 +235,7 @@ impl Tree {
                 None => batch.remove(&self.keyspace, key),
             }
         }
-        for of in Of::BOTH {
+        for of in DeadlineKind::BOTH {
             for ((deadline, key), present) in &changes.deadlines[of as usize] {
                 let key = deadline_key(generation, of, *deadline, key);
                 if *present {
@@ -324,7 +324,7 @@ impl Tree {
     }
 
     /// Returns the space of the file system of this folder.
-    pub(super) fn room(&self, folder: &Path) -> io::Result<Room> {
+    pub(super) fn room(&self, folder: &Path) -> io::Result<DiskSpace> {
         self.disk.room(folder)
     }
 

@@ -15,7 +15,7 @@ const FAILED_READS_MAX: u32 = 2;
 impl LsmStore {
     /// Handles the writer's events; returns the health of the store.
     pub(super) fn look_after_tree(&mut self) -> Health {
-        self.hear();
+        self.handle_writer_events();
         self.on_misread();
         if let Some(note) = self.back.take() {
             return Health::Back(note);
@@ -36,7 +36,7 @@ impl LsmStore {
     }
 
     /// Handles all pending events of the writer.
-    pub(super) fn hear(&mut self) {
+    pub(super) fn handle_writer_events(&mut self) {
         while let Some(event) = self.writer.event() {
             self.on_event(event);
         }
@@ -62,7 +62,7 @@ impl LsmStore {
                 }
             }
             Event::LetGo if self.tree.is_some() => {
-                self.let_go("it is being opened again".to_owned(), None);
+                self.close_for_reopen("it is being opened again".to_owned(), None);
             }
             // The tree is already closed here, for another reason.
             Event::LetGo => {}
@@ -75,7 +75,7 @@ impl LsmStore {
     }
 
     /// Closes the tree here. Only the writer has it from now on, and reopens it.
-    pub(super) fn let_go(&mut self, why: String, distrusted: Option<String>) {
+    pub(super) fn close_for_reopen(&mut self, why: String, distrusted: Option<String>) {
         self.forget_tree();
         self.condition = Condition::Closed(why);
         self.writer.reopen(distrusted);
@@ -131,6 +131,6 @@ impl LsmStore {
         self.failed_reads += 1;
         let damaged = matches!(failure, Failure::Damaged(_));
         let distrusted = (damaged || self.failed_reads >= FAILED_READS_MAX).then(|| why.clone());
-        self.let_go(why, distrusted);
+        self.close_for_reopen(why, distrusted);
     }
 }

@@ -18,7 +18,7 @@ use quorate_core::slot::Slot;
 
 use super::{
     changes::Changes,
-    disk::Room,
+    disk::DiskSpace,
     failure::{self, Failure},
     layout::State,
     purge::Purge,
@@ -204,14 +204,14 @@ struct Gone;
 enum Never {}
 
 /// Reason why the thread stops its current work.
-enum Break {
+enum Interruption {
     /// The thread should end.
     Gone,
     /// The owner found the tree failing: the thread should reopen it, for this reason.
     Reopen(Option<String>),
 }
 
-impl From<Gone> for Break {
+impl From<Gone> for Interruption {
     fn from(_: Gone) -> Self {
         Self::Gone
     }
@@ -244,8 +244,8 @@ impl Work {
         }
         loop {
             match self.serve() {
-                Err(Break::Gone) => return Err(Gone),
-                Err(Break::Reopen(distrusted)) => self.open(distrusted)?,
+                Err(Interruption::Gone) => return Err(Gone),
+                Err(Interruption::Reopen(distrusted)) => self.open(distrusted)?,
                 Ok(failure) => {
                     self.say(Event::Failed {
                         why: failure.to_string(),
@@ -259,7 +259,7 @@ impl Work {
     }
 
     /// Handles jobs until the tree fails.
-    fn serve(&mut self) -> Result<Failure, Break> {
+    fn serve(&mut self) -> Result<Failure, Interruption> {
         loop {
             if let Err(failure) = self.look_after_tables()? {
                 return Ok(failure);
@@ -285,14 +285,14 @@ impl Work {
                 },
                 Ok(Job::Free(changes)) => drop(changes),
                 Ok(Job::Remove(folder)) => remove(&folder),
-                Ok(Job::Reopen(distrusted)) => return Err(Break::Reopen(distrusted)),
+                Ok(Job::Reopen(distrusted)) => return Err(Interruption::Reopen(distrusted)),
                 Err(RecvTimeoutError::Timeout) if self.rewriting.is_some() => {}
                 Err(RecvTimeoutError::Timeout) => {
                     if let Err(failure) = self.purge_some() {
                         return Ok(failure);
                     }
                 }
-                Err(RecvTimeoutError::Disconnected) => return Err(Break::Gone),
+                Err(RecvTimeoutError::Disconnected) => return Err(Interruption::Gone),
             }
         }
     }
@@ -366,7 +366,7 @@ impl Work {
     }
 
     /// Waits, and handles a job that arrives meanwhile.
-    fn pause(&self, time: Duration) -> Result<(), Break> {
+    fn pause(&self, time: Duration) -> Result<(), Interruption> {
         match self.asked.recv_timeout(time) {
             Ok(Job::Free(changes)) => {
                 drop(changes);
@@ -376,25 +376,25 @@ impl Work {
                 remove(&folder);
                 Ok(())
             }
-            Ok(Job::Reopen(distrusted)) => Err(Break::Reopen(distrusted)),
+            Ok(Job::Reopen(distrusted)) => Err(Interruption::Reopen(distrusted)),
             // Only one batch is in flight at a time, and a failed tree's jobs are requested again.
             Ok(Job::Write(_) | Job::Sync(_)) | Err(RecvTimeoutError::Timeout) => Ok(()),
-            Err(RecvTimeoutError::Disconnected) => Err(Break::Gone),
+            Err(RecvTimeoutError::Disconnected) => Err(Interruption::Gone),
         }
     }
 
     /// Waits, ignoring everything except the end of the thread.
     fn wait(&self, time: Duration) -> Result<(), Gone> {
         match self.pause(time) {
-            Err(Break::Gone) => Err(Gone),
-            Ok(()) | Err(Break::Reopen(_)) => Ok(()),
+            Err(Interruption::Gone) => Err(Gone),
+            Ok(()) | Err(Interruption::Reopen(_)) => Ok(()),
         }
     }
 
     /// Returns the reason if there is too little space for `bytes` more. If the space is unknown,
     /// the write itself decides.
     fn lacks_room(&self, bytes: u64) -> Option<String> {
-        let Room { free, total } = self.home.disk.room(&self.home.path).ok()?;
+        let DiskSpace { free, total } = self.home.disk.room(&self.home.path).ok()?;
         let reserve = RESERVE_BYTES.min(total / RESERVE_PART);
         let reserve = reserve.max(self.needed.min(total / NEEDED_PART));
         // The bytes go to the journal, and again to a table.
@@ -411,7 +411,7 @@ impl Work {
 
     /// Waits for space before the tree runs out of it: a tree that has met a full disk must be
     /// reopened.
-    fn wait_for_room(&self, bytes: u64) -> Result<(), Break> {
+    fn wait_for_room(&self, bytes: u64) -> Result<(), Interruption> {
         let mut said = String::new();
         while let Some(why) = self.lacks_room(bytes) {
             if why != said {
@@ -424,7 +424,7 @@ impl Work {
     }
 
     /// Waits for the library's threads. If they fail, the following write reports it.
-    fn wait_for_tree(&self) -> Result<(), Break> {
+    fn wait_for_tree(&self) -> Result<(), Interruption> {
         while matches!(self.guarded(Tree::is_free), Ok(false)) {
             self.pause(self.delays.busy)?;
         }
@@ -438,10 +438,10 @@ impl Work {
         if let Failure::Full(_) = failure {
             self.needs_more();
         }
-        let told = self.until_it_may_help();
+        let told = self.wait_before_retry();
         match told {
-            Err(Break::Gone) => return Err(Gone),
-            Err(Break::Reopen(distrusted)) => return Ok(distrusted),
+            Err(Interruption::Gone) => return Err(Gone),
+            Err(Interruption::Reopen(distrusted)) => return Ok(distrusted),
             Ok(()) => {}
         }
         self.say(Event::LetGo)?;
@@ -460,7 +460,7 @@ impl Work {
 
     /// Waits until another attempt may help. While the disk rejects writes, the tree at least
     /// remains readable.
-    fn until_it_may_help(&mut self) -> Result<(), Break> {
+    fn wait_before_retry(&mut self) -> Result<(), Interruption> {
         loop {
             let delay = self.delay();
             self.pause(delay)?;
@@ -503,8 +503,8 @@ impl Work {
                     self.say(Event::Closed(failure.to_string()))?;
                     let delay = self.delay();
                     match self.pause(delay) {
-                        Err(Break::Gone) => return Err(Gone),
-                        Err(Break::Reopen(why)) => distrusted = distrusted.or(why),
+                        Err(Interruption::Gone) => return Err(Gone),
+                        Err(Interruption::Reopen(why)) => distrusted = distrusted.or(why),
                         Ok(()) => {}
                     }
                 }

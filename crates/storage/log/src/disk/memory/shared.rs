@@ -187,9 +187,11 @@ impl Shared {
             Task::Retire => Completed::Retired { file, result: self.retire(file) },
             Task::Reuse { from } => Completed::Prepared { file, result: self.reuse(from, file) },
             Task::Keep { name, bytes } => {
-                Completed::Kept { token, name, result: self.replace(name, &bytes) }
+                Completed::SmallFileReplaced { token, name, result: self.replace(name, &bytes) }
             }
-            Task::Recall { name } => Completed::Recalled { token, name, result: self.read(name) },
+            Task::Recall { name } => {
+                Completed::SmallFileRead { token, name, result: self.read(name) }
+            }
         };
         self.done.push_back(done);
         true

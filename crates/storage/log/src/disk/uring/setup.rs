@@ -107,7 +107,7 @@ fn register_buffers(ring: &IoUring, pool: &mut Pool) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::{Abilities, Want};
+    use crate::disk::{Abilities, DriverChoice};
 
     /// The check in advance describes the same ring that a node gets.
     #[test]
@@ -115,7 +115,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let abilities = Abilities::of(folder.path()).unwrap();
         assert_eq!(folder.path().read_dir().unwrap().count(), 0, "it is clean");
-        let opened = crate::disk::open(folder.path(), Want::Uring);
+        let opened = crate::disk::open(folder.path(), DriverChoice::Uring);
         match available(Buffers::default()) {
             Ok(shape) if abilities.direct && abilities.dsync => {
                 let (_, reason) = opened.unwrap();

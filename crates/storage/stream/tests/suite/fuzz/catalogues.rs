@@ -103,7 +103,7 @@ fn judge(store: &mut Store, disk: &mut MemoryDisk) {
                         assert!(!bytes.is_empty() && bytes.len() as u64 <= gap.start - at);
                         at += bytes.len() as u64;
                     }
-                    Err(quorate_stream::store::Unread::Rotten { range, .. }) => {
+                    Err(quorate_stream::store::ReadError::Rotten { range, .. }) => {
                         assert!(range.contains(&at) && range.end <= gap.start);
                         store.lose(stream, range.clone());
                         assert_eq!(store.held_to(stream, at), at, "it is lost");

@@ -2,7 +2,7 @@
 
 use quorate_core::slot::Slot;
 use quorate_log::disk::{Family, Fault, FileId, Source as _};
-use quorate_stream::store::{Store, StoreError, Unread};
+use quorate_stream::store::{ReadError, Store, StoreError};
 
 use super::shop::{B, LIMITS, Plain, Shop, TINY, bytes, name};
 
@@ -77,7 +77,7 @@ fn a_failed_write_takes_nothing_along() {
     shop.store.drop_below(name(1), B + 1);
     shop.expect(name(1), B + 1, B - 1);
     shop.store.forget(name(1));
-    assert_eq!(shop.read(name(1), B + 1, 1), Err(Unread::Missing));
+    assert_eq!(shop.read(name(1), B + 1, 1), Err(ReadError::Missing));
     shop.crash(1);
     shop.expect(name(1), 0, B);
 }
@@ -184,7 +184,7 @@ fn descriptors_are_waited_for() {
     let (mut shop, plain) = with_checkpoint();
     shop.disk.set_out_of_descriptors(true);
     let read = shop.read(name(1), 0, 10);
-    assert!(matches!(read, Err(Unread::NotNow(_))), "{read:?}");
+    assert!(matches!(read, Err(ReadError::NotNow(_))), "{read:?}");
     shop.put(name(1), 5 * B + 7, 40 * B);
     assert!(shop.store.start_checkpoint(Slot(3), &mut shop.disk));
     for _ in 0..100 {
@@ -230,7 +230,7 @@ fn rot_is_noticed_and_repaired() {
                         assert!(read == bytes(stream, at, read.len() as u64));
                         at += read.len() as u64;
                     }
-                    Err(Unread::Rotten { stream: whose, range, reason }) => {
+                    Err(ReadError::Rotten { stream: whose, range, reason }) => {
                         assert_eq!(whose, stream);
                         assert!(range.contains(&at) && range.end - range.start <= 2 * B);
                         assert!(reason.contains("checksum"), "{reason}");
@@ -273,7 +273,10 @@ fn what_cannot_be_read_is_as_good_as_rotten() {
     let (mut shop, _) = with_checkpoint();
     shop.disk.inject(Fault::ReadFails);
     let read = shop.read(name(1), 0, 10);
-    assert!(matches!(&read, Err(Unread::Rotten { range, .. }) if *range == (0..2 * B)), "{read:?}");
+    assert!(
+        matches!(&read, Err(ReadError::Rotten { range, .. }) if *range == (0..2 * B)),
+        "{read:?}"
+    );
     assert_eq!(shop.read(name(1), 0, 10), Ok(bytes(name(1), 0, 10)));
 }
 
@@ -302,7 +305,7 @@ fn a_read_of_what_is_dropped_meanwhile_says_so() {
     assert!(shop.disk.complete(read));
     shop.turn();
     let done = shop.store.next_read().expect("it ended");
-    assert_eq!(done.result, Err(Unread::Missing));
+    assert_eq!(done.result, Err(ReadError::Missing));
     // The read fails even if its bytes are right.
     let Shop { store, disk } = &mut shop;
     store.start_read(2, name(2), 0, 10, disk).unwrap();
@@ -310,7 +313,7 @@ fn a_read_of_what_is_dropped_meanwhile_says_so() {
     disk.complete_all();
     while shop.turn() {}
     let done = shop.store.next_read().expect("it ended");
-    assert_eq!(done.result, Err(Unread::Missing));
+    assert_eq!(done.result, Err(ReadError::Missing));
 }
 
 #[test]

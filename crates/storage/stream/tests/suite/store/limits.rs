@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use quorate_core::slot::Slot;
 use quorate_log::disk::{Disk as _, Family, PendingKind, Position, Source as _};
-use quorate_stream::store::{Layout, OPERATIONS_MAX, READS_MAX, Store, StoreError, Unread};
+use quorate_stream::store::{Layout, OPERATIONS_MAX, READS_MAX, ReadError, Store, StoreError};
 
 use super::shop::{B, LIMITS, Plain, Shop, TINY, bytes, name};
 
@@ -16,7 +16,7 @@ fn nothing_put_is_nothing_held() {
     shop.put(name(1), 10, 0);
     assert_eq!(shop.store.held_to(name(1), 10), 10);
     assert_eq!(shop.store.streams().count(), 0);
-    assert_eq!(shop.read(name(1), 0, 10), Err(Unread::Missing));
+    assert_eq!(shop.read(name(1), 0, 10), Err(ReadError::Missing));
     assert_eq!(shop.store.missing(name(1), 3..9), vec![3..9; 1]);
     assert_eq!(shop.store.missing(name(1), 9..9), []);
 }
@@ -28,7 +28,7 @@ fn positions_that_no_stream_reaches_are_not_taken() {
     for position in [u64::MAX, u64::MAX - 50, END, END - 99] {
         shop.store.put(name(1), position, &some, &mut shop.disk);
         assert_eq!(shop.store.held_to(name(1), position), position);
-        assert_eq!(shop.read(name(1), position, 10), Err(Unread::Missing));
+        assert_eq!(shop.read(name(1), position, 10), Err(ReadError::Missing));
     }
     shop.store.put(name(1), END - 100, &some, &mut shop.disk);
     assert_eq!(shop.store.held_to(name(1), END - 100), END);
@@ -101,7 +101,7 @@ fn a_read_stays_within_what_was_asked_for() {
     let to_the_chunk = 4 * B - 7;
     assert_eq!(shop.read(name(1), 7, usize::MAX), some(7, to_the_chunk));
     assert_eq!(shop.read(name(1), 6 * B + 9, 9), some(6 * B + 9, 1));
-    assert_eq!(shop.read(name(1), 6 * B + 10, 9), Err(Unread::Missing));
+    assert_eq!(shop.read(name(1), 6 * B + 10, 9), Err(ReadError::Missing));
     let before = shop.disk.counters().reads;
     shop.read(name(1), 2 * B + 1, 1).unwrap();
     assert_eq!(shop.disk.counters().reads, before + 1);

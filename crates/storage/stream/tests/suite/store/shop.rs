@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use quorate_core::{node_id::NodeId, slot::Slot, value::StreamName};
 use quorate_log::disk::{BLOCK, Disk as _, MemoryDisk};
-use quorate_stream::store::{Layout, ReadDone, Store, StoreLimits, Unread};
+use quorate_stream::store::{Layout, ReadDone, ReadError, Store, StoreLimits};
 
 /// Size of a block, as a position.
 pub(crate) const B: u64 = BLOCK as u64;
@@ -138,7 +138,7 @@ impl Shop {
         stream: StreamName,
         position: u64,
         bytes_max: usize,
-    ) -> Result<Vec<u8>, Unread> {
+    ) -> Result<Vec<u8>, ReadError> {
         let Self { store, disk } = self;
         store.start_read(7, stream, position, bytes_max, disk).expect("as told");
         loop {
@@ -156,7 +156,7 @@ impl Shop {
         &mut self,
         stream: StreamName,
         position: u64,
-    ) -> Result<Vec<u8>, Unread> {
+    ) -> Result<Vec<u8>, ReadError> {
         let mut all = Vec::new();
         let end = self.store.held_to(stream, position);
         while position + (all.len() as u64) < end {

@@ -69,7 +69,7 @@ pub enum Ways {
 
 /// The reason that AF_XDP is not available.
 #[derive(Debug, thiserror::Error)]
-pub enum NoXdp {
+pub enum XdpError {
     /// The process lacks the capability for such a socket, or such a program.
     #[error(
         "AF_XDP needs the rights CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF ({what}: {source}): AmbientCapabilities= in the unit"
@@ -124,7 +124,7 @@ pub enum NoXdp {
     },
 }
 
-impl NoXdp {
+impl XdpError {
     /// Returns whether a retry may succeed.
     pub const fn passes(&self) -> bool {
         matches!(self, Self::Busy { .. })
@@ -152,25 +152,25 @@ impl Xdp {
         ether_type: u16,
         receive_bytes: usize,
         ways: Ways,
-    ) -> Result<Self, NoXdp> {
+    ) -> Result<Self, XdpError> {
         if !queue::fits(interface.mtu) {
-            return Err(NoXdp::Mtu { mtu: interface.mtu });
+            return Err(XdpError::Mtu { mtu: interface.mtu });
         }
         let bind = |queue, copies| {
             let (index, mtu) = (interface.index, interface.mtu);
             Queue::bind(index, queue, mtu, receive_bytes, copies).map_err(|source| {
                 if is(&source, Errno::BUSY) {
                     let interface = interface.name.clone();
-                    return NoXdp::Busy { interface, source };
+                    return XdpError::Busy { interface, source };
                 }
                 failed(interface, "a socket", source)
             })
         };
         let (copies, first) = match (bind(0, Copies::No), ways) {
             (Ok(first), _) => (Copies::No, first),
-            (Err(NoXdp::Lacks { .. }), Ways::Any) => (Copies::Yes, bind(0, Copies::Yes)?),
-            (Err(NoXdp::Lacks { source, .. }), Ways::ZeroCopy) => {
-                return Err(NoXdp::Copies { interface: interface.name.clone(), source });
+            (Err(XdpError::Lacks { .. }), Ways::Any) => (Copies::Yes, bind(0, Copies::Yes)?),
+            (Err(XdpError::Lacks { source, .. }), Ways::ZeroCopy) => {
+                return Err(XdpError::Copies { interface: interface.name.clone(), source });
             }
             (Err(error), _) => return Err(error),
         };
@@ -265,11 +265,11 @@ fn is(error: &io::Error, errno: Errno) -> bool {
     error.raw_os_error() == Some(errno.raw_os_error())
 }
 
-fn failed(interface: &Interface, what: &'static str, source: io::Error) -> NoXdp {
+fn failed(interface: &Interface, what: &'static str, source: io::Error) -> XdpError {
     let name = interface.name.clone();
     match source.raw_os_error().map(Errno::from_raw_os_error) {
-        Some(Errno::PERM | Errno::ACCESS) => NoXdp::Rights { what, source },
-        Some(Errno::BUSY) => NoXdp::Taken { interface: name, source },
-        _ => NoXdp::Lacks { interface: name, what, source },
+        Some(Errno::PERM | Errno::ACCESS) => XdpError::Rights { what, source },
+        Some(Errno::BUSY) => XdpError::Taken { interface: name, source },
+        _ => XdpError::Lacks { interface: name, what, source },
     }
 }

@@ -3,7 +3,7 @@
 use quorate_packets::ethernet::{
     ETHER_TYPE, Mac, Refusal,
     frame::{self, Frame, HEADER_BYTES},
-    slot::{self, Hears},
+    slot::{self, FrameFilter},
 };
 
 /// Offsets as the kernel fills slots: start of the frame, and kind of its destination.
@@ -37,7 +37,7 @@ fn slot(frame: &[u8]) -> Vec<u8> {
 
 /// Checks the bytes as a slot, and as a frame in a valid slot.
 pub(crate) fn check(bytes: &[u8]) {
-    let hears = |group| Hears { ether_type: ETHER_TYPE, group };
+    let hears = |group| FrameFilter { ether_type: ETHER_TYPE, group };
     let alone = slot::read(bytes, &hears(None));
     let joined = slot::read(bytes, &hears(Some(GROUP)));
     // A socket that joined receives the group, and everything else alike.

@@ -5,7 +5,7 @@ use quorate_core::dice::Dice;
 use quorate_core::time::Time;
 use quorate_packets::{
     limits::Limits,
-    receive::{Delivery, Happened, Inbound, Quota},
+    receive::{ChannelEvent, Delivery, Inbound, Quota},
     spans::Spans,
 };
 
@@ -49,8 +49,8 @@ pub(crate) fn check(bytes: &[u8]) {
         }
         for one in happened {
             let numbers = match one {
-                Happened::GivenUp(numbers) => numbers,
-                Happened::Message { numbers, bytes } => {
+                ChannelEvent::GivenUp(numbers) => numbers,
+                ChannelEvent::Message { numbers, bytes } => {
                     assert!(!bytes.is_empty() || numbers.end - numbers.start == 1);
                     numbers
                 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorate_packets::ethernet::{Failed, Mac, Raw, raw::Hears};
+use quorate_packets::ethernet::{Failed, Mac, Raw, raw::ReceiveFilter};
 use quorate_testbed::namespace::ip;
 
 use crate::wire::cable::{A, B, alone, lay, pattern};
@@ -19,8 +19,8 @@ fn frame(to: Mac, length: usize) -> Vec<u8> {
 fn frames_come_as_they_were_sent() {
     alone("raw::frames_come_as_they_were_sent", || {
         lay();
-        let left = Raw::open("left", Hears::Nothing, None).unwrap();
-        let right = Raw::open("right", Hears::EtherType(NUMBER), Some(GROUP)).unwrap();
+        let left = Raw::open("left", ReceiveFilter::Nothing, None).unwrap();
+        let right = Raw::open("right", ReceiveFilter::EtherType(NUMBER), Some(GROUP)).unwrap();
         right.set_patience(Some(Duration::from_secs(5))).unwrap();
         assert_eq!((left.local(), right.local()), (A, B));
         let mut buffer = [0; 600];
@@ -57,7 +57,7 @@ fn frames_come_as_they_were_sent() {
 fn what_becomes_of_the_interface_is_known() {
     alone("raw::what_becomes_of_the_interface_is_known", || {
         lay();
-        let left = Raw::open("left", Hears::Nothing, None).unwrap();
+        let left = Raw::open("left", ReceiveFilter::Nothing, None).unwrap();
         assert_eq!(left.is_up(), Some(true));
         ip("link set left down").unwrap();
         assert_eq!(left.is_up(), Some(false));
@@ -68,7 +68,7 @@ fn what_becomes_of_the_interface_is_known() {
         lay();
         assert_eq!(left.is_up(), None);
         assert!(matches!(left.send(&frame(B, 60)), Err(Failed::Gone { .. })));
-        let no_group = Raw::open("left", Hears::Nothing, Some(A));
+        let no_group = Raw::open("left", ReceiveFilter::Nothing, Some(A));
         assert!(matches!(no_group, Err(Failed::NoGroup(A))));
     });
 }

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use quorate_packets::ethernet::{ETHER_TYPE, Ethernet, Mac, Mode, NoXdp, Refusal, Sent, Ways};
+use quorate_packets::ethernet::{ETHER_TYPE, Ethernet, Mac, Mode, Refusal, Sent, Ways, XdpError};
 use quorate_testbed::{namespace::ip, run::read};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -21,7 +21,7 @@ fn pair(what: &str) -> Option<(Ethernet, Ethernet)> {
     let mut b = Ethernet::bind("right", ETHER_TYPE, Some(GROUP), RECEIVE_BYTES).unwrap();
     match take(&mut b, Ways::Any) {
         Ok(mode) => assert_eq!(mode, Mode::Copy, "veth has no other"),
-        Err(why @ (NoXdp::Rights { .. } | NoXdp::Lacks { .. })) => {
+        Err(why @ (XdpError::Rights { .. } | XdpError::Lacks { .. })) => {
             skip(what, &why.to_string());
             return None;
         }
@@ -32,7 +32,7 @@ fn pair(what: &str) -> Option<(Ethernet, Ethernet)> {
 }
 
 /// Enables AF_XDP, with retries: a closed socket keeps its queue for a moment.
-fn take(socket: &mut Ethernet, ways: Ways) -> Result<Mode, NoXdp> {
+fn take(socket: &mut Ethernet, ways: Ways) -> Result<Mode, XdpError> {
     for _ in 0..500 {
         match socket.use_xdp(QUEUE_BYTES, ways) {
             Err(why) if why.passes() => drop(wait(socket, 10)),
@@ -151,11 +151,11 @@ fn it_is_not_taken_where_it_would_be_no_gain() {
         drop(b);
         let mut b = bind("right");
         let refused = take(&mut b, Ways::ZeroCopy).unwrap_err();
-        assert!(matches!(refused, NoXdp::Copies { .. }), "{refused}");
+        assert!(matches!(refused, XdpError::Copies { .. }), "{refused}");
         ip("link set right mtu 9000").unwrap();
         let mut long = bind("right");
         let refused = long.use_xdp(QUEUE_BYTES, Ways::Any).unwrap_err();
-        assert!(matches!(refused, NoXdp::Mtu { mtu: 9000 }), "{refused}");
+        assert!(matches!(refused, XdpError::Mtu { mtu: 9000 }), "{refused}");
     });
 }
 
