@@ -1,58 +1,74 @@
 //! Automation: `cargo xtask NAME`.
+//!
+//! What runs trials on real processes, or measures, is the program `quorate-trials`: it gets the
+//! words.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a command line")]
 
 mod area;
-mod bench;
-mod browser;
 mod ci;
-mod client_suites;
-mod clients;
-mod cluster;
-mod compare;
 mod deny;
-mod disks;
-mod etcd;
 mod fuzz;
-mod gate;
-mod go;
-mod instructions;
-mod kernels;
 mod mutants;
 mod nightly;
-mod nodes;
 mod offload;
 mod package;
-mod page;
 mod release;
-mod shell;
-mod soak;
 mod spec;
 mod steps;
-mod suite;
 mod tidy;
 mod tla;
-mod tuner;
-mod upgrade;
-mod users;
-mod writing;
+mod trials;
 mod zoo;
 
 use std::process::ExitCode;
 
+use quorate_shell as shell;
 use shell::{Failed, cargo};
 
-const HELP: &str = "cargo xtask NAME
-  ci               what a change must pass; edits nothing
-  nightly          what takes too long for that: long random runs, all mutants, all faults
-  fix              formats the code; the only task that edits
-  sim [SEED]       simulates clusters until a rule is broken, or one seed
-  hunt [COUNT] [FROM]
-                   simulates that many seeds, 20 000 steps each; prints their fingerprint
-  model [--deep]   explores the protocol core
-  mutants [--check] [NAME…]
-                   plants faults, one at a time; each must be found, or with --check compile
-  cluster [ROUNDS] [--seed N] [--only FAULT[+FAULT]]
+/// Program that runs a task.
+enum Run {
+    Here(fn(&[&str]) -> Result<(), Failed>),
+    Trials,
+}
+
+use Run::{Here, Trials};
+
+/// Tasks and their help, which begins with the task's name.
+const TASKS: &[(Run, &str)] = &[
+    (
+        Here(|words| without_words(words, ci::run)),
+        "ci               what a change must pass; edits nothing",
+    ),
+    (
+        Here(|words| without_words(words, nightly::run)),
+        "nightly          what takes too long for that: long random runs, all mutants, all faults",
+    ),
+    (
+        Here(|words| without_words(words, || cargo(&["fmt", "--all"]))),
+        "fix              formats the code; the only task that edits",
+    ),
+    (
+        Here(sim),
+        "sim [SEED]       simulates clusters until a rule is broken, or one seed",
+    ),
+    (
+        Here(hunt),
+        "hunt [COUNT] [FROM]
+                   simulates that many seeds, 20 000 steps each; prints their fingerprint",
+    ),
+    (
+        Here(model),
+        "model [--deep]   explores the protocol core",
+    ),
+    (
+        Here(mutants::run),
+        "mutants [--check] [NAME…]
+                   plants faults, one at a time; each must be found, or with --check compile",
+    ),
+    (
+        Trials,
+        "cluster [ROUNDS] [--seed N] [--only FAULT[+FAULT]]
                    kills, pauses and cuts off real processes; judges what clients saw
   cluster short    one round of two settings, busy processors, and a killed leader: what CI runs
   cluster snapshots
@@ -70,23 +86,38 @@ const HELP: &str = "cargo xtask NAME
                    the leader, the follower and the auxiliary are killed 100 times each
                    next to byte streams
   cluster pressure busy processors and disks next to the nodes must not change the leader
-  cluster failover time from a kill of the leader to the next acknowledged write
-  bench [cluster|core|log|kv|pipeline] [--quick] [--json]
+  cluster failover time from a kill of the leader to the next acknowledged write",
+    ),
+    (
+        Trials,
+        "bench [cluster|core|log|kv|pipeline] [--quick] [--json]
                    what commands, steps and commits cost; kv in turns with Redis
   bench recycled   a log that writes over its segments, and a bare program that does
   bench device [--quick]
                    devices in the kernel and in user space decide, in turns; needs root
   bench snapshots [one|behind|lsm] [--quick]
-                   snapshots during writes, restarts, a follower that missed all of it
-  compare [--only NAME,…] [--duration 5s] [--repeat 5] [--quick] [--list] [--out PATH]
+                   snapshots during writes, restarts, a follower that missed all of it",
+    ),
+    (
+        Trials,
+        "compare [--only NAME,…] [--duration 5s] [--repeat 5] [--quick] [--list] [--out PATH]
                    Quorate and other systems, in turns; one report
   compare multicast [--quick] [--receivers N,…] [--speed 100mbit,1gbit] [--size BYTES]
-                   one sender and many receivers on emulated links; needs root
-  gate [--bless REASON]
-                   counts that must not grow, against their baseline
-  fuzz [TARGET] [--seconds N]
-                   hostile frames, requests, segments
-  offload conformance [--require NAME,…] [--target NAME=COMMAND] [--count N] [--seed N]
+                   one sender and many receivers on emulated links; needs root",
+    ),
+    (
+        Trials,
+        "gate [--bless REASON]
+                   counts that must not grow, against their baseline",
+    ),
+    (
+        Here(fuzz::run_all),
+        "fuzz [TARGET] [--seconds N]
+                   hostile frames, requests, segments",
+    ),
+    (
+        Here(offload::run),
+        "offload conformance [--require NAME,…] [--target NAME=COMMAND] [--count N] [--seed N]
                    devices against the reference programs, byte for byte
   offload groups [N]
                    mixed groups of devices under faults, judged by what is chosen
@@ -96,56 +127,109 @@ const HELP: &str = "cargo xtask NAME
   offload area [--clock] [CORE…]
                    what the cores take of an FPGA, by Yosys; a clock on another one
   offload kernels [N]
-                   programs for the kernel on Debian's 6.1 and 6.12, in virtual machines
-  deny             licences, advisories and sources of dependencies
-  disks [ROUNDS] [--seed N] [--only KIND[+FAULT]] [--json]
+                   programs for the kernel on Debian's 6.1 and 6.12, in virtual machines",
+    ),
+    (
+        Here(|words| without_words(words, deny::run)),
+        "deny             licences, advisories and sources of dependencies",
+    ),
+    (
+        Trials,
+        "disks [ROUNDS] [--seed N] [--only KIND[+FAULT]] [--json]
                    a node's disk flips bits, loses, tears, reorders and misdirects writes, for each
-                   kind of file; what was acknowledged is compared on all nodes; needs root
-  clients          unmodified Redis clients against a fresh cluster
-  client-suites [UNIT…]
-                   tests of Redis' client libraries against fresh clusters, by suite and file
-  redis-suite [--source FOLDER] [--store lsm|memory] [UNIT…]
-                   Redis' own tests against a fresh cluster, by unit
-  etcd             etcdctl and the Go client of etcd against a fresh cluster
+                   kind of file; what was acknowledged is compared on all nodes; needs root",
+    ),
+    (
+        Trials,
+        "clients          unmodified Redis clients against a fresh cluster",
+    ),
+    (
+        Trials,
+        "client-suites [UNIT…]
+                   tests of Redis' client libraries against fresh clusters, by suite and file",
+    ),
+    (
+        Trials,
+        "redis-suite [--source FOLDER] [--store lsm|memory] [UNIT…]
+                   Redis' own tests against a fresh cluster, by unit",
+    ),
+    (
+        Trials,
+        "etcd             etcdctl and the Go client of etcd against a fresh cluster
   etcd kubernetes  the storage tests of Kubernetes' API server, each against its own node
   etcd tests [UNIT…]
-                   etcd's own tests, with our nodes as members, by store and package
-  package [deb|rpm|oci|all] [--to DIR] [--binary PATH] [--check]
+                   etcd's own tests, with our nodes as members, by store and package",
+    ),
+    (
+        Here(package::run),
+        "package [deb|rpm|oci|all] [--to DIR] [--binary PATH] [--check]
                    packages, a container image and debug symbols of the binary, by default
                    of profile symbols, in target/packages; --check reads them back
-  package check    the same for the debug build; deletes the packages
-  release VERSION [--dry-run]
-                   cuts a release: version, changelog, commit, packages read back, tag; pushes nothing
-  page [PROGRAM]   the page at the admin address, and that of `quorate demo --devices`, in a headless
-                   Chromium: layout, live figures, every button; pictures in target/page
-  tuner [--point-ms N] [NAME…]
+  package check    the same for the debug build; deletes the packages",
+    ),
+    (
+        Here(release::run),
+        "release VERSION [--dry-run]
+                   cuts a release: version, changelog, commit, packages read back, tag; pushes nothing",
+    ),
+    (
+        Trials,
+        "page [PROGRAM]   the page at the admin address, and that of `quorate demo --devices`, in a headless
+                   Chromium: layout, live figures, every button; pictures in target/page",
+    ),
+    (
+        Trials,
+        "tuner [--point-ms N] [NAME…]
                    batch and window that nodes choose, against the best of a grid
   tuner overload|step|default [--rounds N] [NAME…]
                    four times the load that nodes can serve; steps of the load; the
-                   fixed default against the nodes' own choice
-  spec             rules that are neither cited by code nor listed as missing, unknown
-                   rule ids; rules without a test or a mutant
-  tidy             facts about the tree that are wrong
-  tla [--large] [MODULE…]
+                   fixed default against the nodes' own choice",
+    ),
+    (
+        Here(|words| without_words(words, spec::run)),
+        "spec             rules that are neither cited by code nor listed as missing, unknown
+                   rule ids; rules without a test or a mutant",
+    ),
+    (
+        Here(|words| without_words(words, tidy::run)),
+        "tidy             facts about the tree that are wrong",
+    ),
+    (
+        Here(tla::run),
+        "tla [--large] [MODULE…]
                    the specification in TLA+, checked by TLC: its modules within small or large
                    bounds, and without each of their rules, which TLC must find
   tla --trace FILE…
                    whether it allows what nodes did, as recorded by `--example steps`
   tla --seeds COUNT [FROM]
-                   the same for that many seeds of the simulator
-  soak [--hours N | --minutes N] [--seed N] [--from REV]
+                   the same for that many seeds of the simulator",
+    ),
+    (
+        Trials,
+        "soak [--hours N | --minutes N] [--seed N] [--from REV]
                    runs clusters under load and faults, for 24 hours by default: keys, byte
-                   streams, etcd; reports progress in target/soak/index.html
-  upgrade --from REV [--seed N]
+                   streams, etcd; reports progress in target/soak/index.html",
+    ),
+    (
+        Trials,
+        "upgrade --from REV [--seed N]
                    nodes of that revision and of today in one cluster, exchanged under load and
-                   kills, up and back: nothing is lost; builds the revision in target/upgrade
-  users            tests that touch the system, as an ordinary user with the usual limits, and
-                   next to a mounted BPF file system; builds nothing anew after `cargo test`
-  zoo [--json]     bugs of other systems, and our checks that find them: checks docs/zoo.toml and writes
+                   kills, up and back: nothing is lost; builds the revision in target/upgrade",
+    ),
+    (
+        Trials,
+        "users            tests that touch the system, as an ordinary user with the usual limits, and
+                   next to a mounted BPF file system; builds nothing anew after `cargo test`",
+    ),
+    (
+        Here(zoo::run),
+        "zoo [--json]     bugs of other systems, and our checks that find them: checks docs/zoo.toml and writes
                    docs/zoo.md, or prints it for programs
   zoo run [--record] [NAME…]
                    plants the bugs again, one at a time, or those with these names, and says what
-                   found each, and how long it took; --record saves this in docs/zoo.found.toml";
+                   found each, and how long it took; --record saves this in docs/zoo.found.toml",
+    ),
+];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -161,54 +245,41 @@ fn main() -> ExitCode {
 
 fn run(words: &[&str]) -> Result<(), Failed> {
     if words.iter().any(|word| ["help", "--help", "-h"].contains(word)) {
-        println!("{HELP}");
+        print_help();
         return Ok(());
     }
-    match words {
-        ["ci"] => ci::run(),
-        ["nightly"] => nightly::run(),
-        ["hunt", rest @ ..] => hunt(rest),
-        ["fix"] => cargo(&["fmt", "--all"]),
-        ["sim"] => sim(&[]),
-        ["sim", seed] => sim(&["--seed", seed]),
-        ["model", rest @ ..] => model(rest),
-        ["mutants", rest @ ..] => mutants::run(rest),
-        ["cluster", rest @ ..] => cluster::run(rest),
-        ["clients"] => clients::run(),
-        ["client-suites", rest @ ..] => client_suites::run(rest),
-        ["etcd"] => etcd::run(),
-        ["etcd", "kubernetes"] => etcd::kubernetes::run(),
-        ["etcd", "tests", rest @ ..] => etcd::suite::run(rest),
-        ["redis-suite", rest @ ..] => suite::run(rest),
-        ["bench", rest @ ..] => bench::run(rest),
-        ["compare", rest @ ..] => compare::run(rest),
-        ["gate", rest @ ..] => gate::run(rest),
-        ["fuzz", rest @ ..] => fuzz::run_all(rest),
-        ["offload", rest @ ..] => offload::run(rest),
-        ["deny"] => deny::run(),
-        ["disks", rest @ ..] => disks::run(rest),
-        ["package", "check"] => package::check(),
-        ["package", rest @ ..] => package::run(rest),
-        ["release", rest @ ..] => release::run(rest),
-        ["page"] => page::run(None),
-        ["page", program] => page::run(Some(program)),
-        ["tuner", rest @ ..] => tuner::run(rest),
-        ["soak", rest @ ..] => soak::run(rest),
-        ["spec"] => spec::run(),
-        ["tidy"] => tidy::run(),
-        ["tla", rest @ ..] => tla::run(rest),
-        ["users"] => users::run(),
-        ["upgrade", rest @ ..] => upgrade::run(rest),
-        ["zoo", rest @ ..] => zoo::run(rest),
-        _ => {
-            println!("{HELP}");
-            Err(Failed(format!("unknown: {}", words.join(" "))))
+    let is_named = |help: &str| help.split_whitespace().next() == words.first().copied();
+    match TASKS.iter().find(|(_, help)| is_named(help)) {
+        Some((Here(run), _)) => run(&words[1..]),
+        Some((Trials, _)) => trials::run(words),
+        None => {
+            print_help();
+            Err(unknown(words))
         }
     }
 }
 
+fn print_help() {
+    println!("cargo xtask NAME");
+    TASKS.iter().for_each(|(_, help)| println!("  {help}"));
+}
+
+fn unknown(words: &[&str]) -> Failed {
+    Failed(format!("unknown: {}", words.join(" ")))
+}
+
+/// Runs a task that takes no words.
+fn without_words(words: &[&str], run: fn() -> Result<(), Failed>) -> Result<(), Failed> {
+    if words.is_empty() { run() } else { Err(unknown(words)) }
+}
+
 /// Runs the simulator; without a seed until something is found.
-fn sim(seed: &[&str]) -> Result<(), Failed> {
+fn sim(words: &[&str]) -> Result<(), Failed> {
+    let seed: &[&str] = match words {
+        [] => &[],
+        [seed] => &["--seed", seed],
+        _ => return Err(Failed("sim [SEED]".to_owned())),
+    };
     shell::build_programs()?;
     let program = shell::program("quorate");
     loop {

@@ -1,7 +1,5 @@
 //! Faults that are planted on purpose, by the runner that each belongs to.
 
-use std::{env, process::Command};
-
 use crate::{
     offload,
     shell::{self, Failed, cargo, profile},
@@ -63,10 +61,7 @@ pub(crate) struct Finding {
 /// Plants one, and looks for it.
 pub(crate) fn look(name: &str) -> Result<Finding, Failed> {
     let home = Home::of(name).ok_or_else(|| unknown(name))?;
-    let program = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(program);
-    command.args(home.runner()).args(["--lines", name]).current_dir(shell::root());
-    let said = shell::read(&mut command)?;
+    let said = shell::read(shell::cargo_command(&home.runner()).args(["--lines", name]))?;
     finding(name, &said).ok_or_else(|| Failed(format!("nothing was said of {name}: {said}")))
 }
 

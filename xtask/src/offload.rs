@@ -3,8 +3,9 @@
 use std::path;
 
 use crate::{
-    area, kernels,
+    area,
     shell::{Failed, cargo, profile},
+    trials,
 };
 
 /// The program of `quorate-conformance`, with these words.
@@ -20,8 +21,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         // What is committed for machines without clang.
         ["object"] => conformance(&["object"]),
         ["area", rest @ ..] => area::run_area(rest),
-        ["kernels"] => kernels::run("5000"),
-        ["kernels", count] => kernels::run(count),
+        ["kernels", ..] => trials::run(words),
         ["rtl", folder, rest @ ..] if !folder.starts_with('-') => {
             // Cargo runs elsewhere.
             let folder = path::absolute(folder)?;

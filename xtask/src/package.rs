@@ -10,6 +10,9 @@ const PROFILE: &str = "symbols";
 
 /// Words that choose what is made, and flags: `--to DIR`, `--binary PATH`, `--check`, `--fast`.
 pub(crate) fn run(rest: &[&str]) -> Result<(), Failed> {
+    if *rest == ["check"] {
+        return check();
+    }
     let binary = target().join(PROFILE).join("quorate");
     let binary = binary.display().to_string();
     let to = target().join("packages").display().to_string();
@@ -36,7 +39,7 @@ pub(crate) fn run(rest: &[&str]) -> Result<(), Failed> {
 }
 
 /// All packages of the binary that `cargo test` has built, read back; they are thrown away.
-pub(crate) fn check() -> Result<(), Failed> {
+fn check() -> Result<(), Failed> {
     // Its tests are built with what it alone needs, so `cargo test` leaves them out.
     let package = ["--package", "xtask", "--features", "package"];
     cargo(&[&["test", "--quiet", "--bin", "quorate-package"], &package[..]].concat())?;

@@ -3,21 +3,21 @@
 
 use std::{
     collections::BTreeSet,
-    env, fs,
+    fs,
     io::{BufRead as _, BufReader, Read as _},
     path::Path,
     process::{Command, Stdio},
 };
 
 use flate2::read::GzDecoder;
+use quorate_shell::{Failed, has, read, skip};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::{
     Kind,
-    failed::Failed,
     image::{USER, digest},
-    program::{Program, said},
+    program::Program,
     release::Release,
 };
 
@@ -54,7 +54,7 @@ fn deb(file: &Path, program: &Program, release: &Release) -> Result<(), Failed> 
     }
     let field = |name: &str| {
         let mut command = Command::new("dpkg-deb");
-        let text = said(command.arg("--field").arg(file).arg(name))?;
+        let text = read(command.arg("--field").arg(file).arg(name))?;
         Ok::<_, Failed>(text.trim().to_owned())
     };
     demand("Version", &field("Version")?, &format!("{}-1", release.version))?;
@@ -66,12 +66,12 @@ fn deb(file: &Path, program: &Program, release: &Release) -> Result<(), Failed> 
     }
     let folder = tempfile::tempdir()?;
     let mut command = Command::new("dpkg-deb");
-    said(command.arg("--raw-extract").arg(file).arg(folder.path()))?;
+    read(command.arg("--raw-extract").arg(file).arg(folder.path()))?;
     let configs = fs::read_to_string(folder.path().join("DEBIAN/conffiles"))?;
     demand("conffiles", &configs, "/etc/quorate/quorate.toml\n")?;
     all_there(|path| folder.path().join(path.trim_start_matches('/')).is_file())?;
     let binary = folder.path().join("usr/bin/quorate");
-    demand_version(&said(Command::new(&binary).arg("--version"))?, release)?;
+    demand_version(&read(Command::new(&binary).arg("--version"))?, release)?;
     println!("  dpkg-deb unpacks it, and its binary runs");
     if !has("dpkg") {
         return skip("the .deb is not installed", "there is no dpkg");
@@ -128,7 +128,7 @@ fn rpm(file: &Path, release: &Release) -> Result<(), Failed> {
     let ask = |words: &[&str]| {
         let mut command = Command::new("rpm");
         command.arg("--dbpath").arg(folder.path()).args(words).arg(file);
-        said(&mut command)
+        read(&mut command)
     };
     demand(
         "version",
@@ -152,7 +152,7 @@ fn rpm(file: &Path, release: &Release) -> Result<(), Failed> {
 fn oci(file: &Path, release: &Release) -> Result<(), Failed> {
     let folder = tempfile::tempdir()?;
     tar::Archive::new(fs::File::open(file)?).unpack(folder.path())?;
-    let read = |descriptor: &Value| {
+    let blob = |descriptor: &Value| {
         let digest_given = descriptor["digest"].as_str().unwrap_or_default();
         let name = digest_given.strip_prefix("sha256:").unwrap_or_default();
         let bytes = fs::read(folder.path().join("blobs/sha256").join(name))?;
@@ -165,8 +165,8 @@ fn oci(file: &Path, release: &Release) -> Result<(), Failed> {
             .map_err(|error| Failed(format!("the image: {error}")))
     };
     let index = json(&fs::read(folder.path().join("index.json"))?)?;
-    let manifest = json(&read(&index["manifests"][0])?)?;
-    let config = json(&read(&manifest["config"])?)?;
+    let manifest = json(&blob(&index["manifests"][0])?)?;
+    let config = json(&blob(&manifest["config"])?)?;
     let label = &config["config"]["Labels"]["org.opencontainers.image.version"];
     demand("version", label.as_str().unwrap_or_default(), &release.version)?;
     let inside = tempfile::tempdir()?;
@@ -174,7 +174,7 @@ fn oci(file: &Path, release: &Release) -> Result<(), Failed> {
     let is_root = rustix::process::geteuid().is_root();
     for (at, layer) in manifest["layers"].as_array().into_iter().flatten().enumerate() {
         let mut bytes = Vec::new();
-        GzDecoder::new(read(layer)?.as_slice()).read_to_end(&mut bytes)?;
+        GzDecoder::new(blob(layer)?.as_slice()).read_to_end(&mut bytes)?;
         let expected = config["rootfs"]["diff_ids"][at].as_str().unwrap_or_default();
         demand("digest of a layer", &format!("sha256:{}", digest(&bytes)), expected)?;
         let mut layer = tar::Archive::new(bytes.as_slice());
@@ -191,7 +191,7 @@ fn oci(file: &Path, release: &Release) -> Result<(), Failed> {
     let mut command = Command::new("skopeo");
     command.args(["--insecure-policy", "copy", "--quiet"]);
     command.arg(format!("oci-archive:{}", file.display()));
-    said(command.arg(format!("docker-archive:{}:quorate:check", copied.display())))?;
+    read(command.arg(format!("docker-archive:{}:quorate:check", copied.display())))?;
     println!("  skopeo makes an image for older versions of Docker of it");
     Ok(())
 }
@@ -211,10 +211,10 @@ fn runs_alone(root: &Path, release: &Release) -> Result<(), Failed> {
         command.args(words).arg(root).arg("/usr/bin/quorate");
         command
     };
-    if !is_root && said(Command::new("unshare").args(["--map-root-user", "true"])).is_err() {
+    if !is_root && read(Command::new("unshare").args(["--map-root-user", "true"])).is_err() {
         return skip("the image is not run", "that takes root, or a user namespace");
     }
-    demand_version(&said(enter(&[]).arg("--version"))?, release)?;
+    demand_version(&read(enter(&[]).arg("--version"))?, release)?;
     println!("  its binary runs with nothing but the image's files");
     if !is_root {
         return skip("no node is run from the image", "that takes root");
@@ -266,20 +266,5 @@ fn demand_version(said: &str, release: &Release) -> Result<(), Failed> {
         false => {
             Err(Failed(format!("its binary says that it is {said:?}, and not {}", release.version)))
         }
-    }
-}
-
-/// Returns whether there is a program of this name.
-pub(crate) fn has(program: &str) -> bool {
-    let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path).any(|folder| folder.join(program).is_file())
-}
-
-/// Says what is not done, and why; with `QUORATE_NO_SKIPS=true` everything must be there.
-pub(crate) fn skip(what: &str, why: &str) -> Result<(), Failed> {
-    println!("  SKIPPED: {what}: {why}");
-    match env::var("QUORATE_NO_SKIPS").is_ok_and(|value| value == "true") {
-        true => Err(Failed(format!("{what}, and nothing may be skipped: {why}"))),
-        false => Ok(()),
     }
 }

@@ -2,13 +2,12 @@
 //! files.
 
 use flate2::Compression;
+use quorate_shell::{Failed, root};
 
 use crate::{
     archive::{gzip, tar},
-    failed::Failed,
     program::Program,
     release::Release,
-    root,
     tree::{Places, Tree, What, installed},
 };
 

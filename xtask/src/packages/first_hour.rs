@@ -10,13 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use quorate_shell::{Failed, has, root, skip};
 use quorate_testbed::page::{steps, typed};
-
-use crate::{
-    check::{has, skip},
-    failed::Failed,
-    root,
-};
 
 const PAGE: &str = "docs/operate/first-hour.md";
 /// Script that makes such a root.

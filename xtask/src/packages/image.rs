@@ -8,15 +8,14 @@
 use std::{fmt::Write as _, fs, path::Path};
 
 use flate2::Compression;
+use quorate_shell::{Failed, root};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::{
     archive::{gzip, tar},
-    failed::Failed,
     program::Program,
     release::Release,
-    root,
     tree::Tree,
 };
 

@@ -6,7 +6,6 @@
 mod archive;
 mod check;
 mod deb;
-mod failed;
 mod first_hour;
 mod image;
 mod parts;
@@ -16,16 +15,12 @@ mod release;
 mod symbols;
 mod tree;
 
-use std::{
-    env, fs,
-    path::{Path, PathBuf},
-    process::ExitCode,
-};
+use std::{env, fs, path::PathBuf, process::ExitCode};
 
-use failed::Failed;
 use flate2::Compression;
 use image::digest;
 use program::Program;
+use quorate_shell::{Failed, root};
 use release::Release;
 
 const USAGE: &str = "package [deb|rpm|oci|all] --binary PATH --to DIR [--check] [--fast]";
@@ -142,12 +137,6 @@ fn make(
         Kind::Rpm => redhat::make(program, release, level),
         Kind::Oci => image::make(program, release, level),
     }
-}
-
-/// The folder of the workspace.
-fn root() -> PathBuf {
-    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
-    own.ancestors().nth(1).unwrap_or(own).to_owned()
 }
 
 #[cfg(test)]

@@ -12,14 +12,11 @@ use std::{
     process::Command,
 };
 
+use quorate_shell::{Failed, read};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{
-    failed::Failed,
-    program::{Machine, said},
-    release::Release,
-};
+use crate::{program::Machine, release::Release};
 
 /// The crate of both programs.
 const ROOT: &str = "quorate-cli";
@@ -112,7 +109,7 @@ impl Parts {
             "--filter-platform",
             &platform,
         ]);
-        let metadata: Metadata = serde_json::from_str(&said(&mut command)?)
+        let metadata: Metadata = serde_json::from_str(&read(&mut command)?)
             .map_err(|error| Failed(format!("cargo metadata: {error}")))?;
         let lock = root.join("Cargo.lock");
         let lock: Lock = toml::from_str(&fs::read_to_string(&lock).map_err(Failed::at(&lock))?)

@@ -11,11 +11,9 @@ use object::{
     Endianness, elf,
     read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _},
 };
+use quorate_shell::{Failed, read};
 
-use crate::{
-    failed::Failed,
-    symbols::{self, Symbols},
-};
+use crate::symbols::{self, Symbols};
 
 /// The binary.
 pub(crate) struct Program {
@@ -112,7 +110,7 @@ impl Program {
     /// Returns the paths at which the loader finds those libraries on this machine.
     pub(crate) fn places(&self) -> Result<Vec<PathBuf>, Failed> {
         let mut command = Command::new(&self.loader);
-        let listed = said(command.arg("--list").arg(&self.path))?;
+        let listed = read(command.arg("--list").arg(&self.path))?;
         let place = |line: &str| {
             let (_, place) = line.split_once(" => ")?;
             let (place, _) = place.rsplit_once(" (")?;
@@ -129,7 +127,7 @@ impl Program {
                 command.env_remove(name);
             }
         }
-        said(command.args(words))
+        read(command.args(words))
     }
 }
 
@@ -150,18 +148,6 @@ fn needs(file: &ElfFile64<'_>, bytes: &[u8]) -> object::Result<Vec<(String, Stri
     }
     needs.sort();
     Ok(needs)
-}
-
-/// Returns a program's standard output; an error contains its standard error.
-pub(crate) fn said(command: &mut Command) -> Result<String, Failed> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let output = command.output().map_err(|error| Failed(format!("{name}: {error}")))?;
-    if !output.status.success() {
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        let complaint = complaint.trim();
-        return Err(Failed(format!("{name}: {}: {complaint}", output.status)));
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 #[cfg(test)]

@@ -1,13 +1,12 @@
 //! A package for Fedora and its relatives.
 
 use flate2::Compression;
+use quorate_shell::{Failed, root};
 use rpm::{BuildConfig, CompressionWithLevel, Dependency, FileOptions, PackageBuilder};
 
 use crate::{
-    failed::Failed,
     program::Program,
     release::Release,
-    root,
     tree::{Places, What, installed},
 };
 

@@ -3,7 +3,9 @@
 
 use std::{env, path::Path, process::Command};
 
-use crate::{failed::Failed, parts::Parts, program::Machine};
+use quorate_shell::Failed;
+
+use crate::{parts::Parts, program::Machine};
 
 /// The variable by which builders say it:
 /// <https://reproducible-builds.org/specs/source-date-epoch/>.

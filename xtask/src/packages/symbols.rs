@@ -5,10 +5,10 @@ use std::path::Path;
 
 use flate2::Compression;
 use object::{Object as _, build::elf::Builder, elf::SHF_ALLOC, read::elf::ElfFile64};
+use quorate_shell::Failed;
 
 use crate::{
     archive::{gzip, tar},
-    failed::Failed,
     program::Program,
     release::Release,
     tree::Tree,

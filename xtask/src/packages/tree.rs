@@ -7,8 +7,9 @@ use std::{
 };
 
 use flate2::Compression;
+use quorate_shell::Failed;
 
-use crate::{archive::gzip, failed::Failed, program::Program, release::Release};
+use crate::{archive::gzip, program::Program, release::Release};
 
 /// Files and folders by their paths, which begin without a slash. A folder comes before what is in
 /// it.

@@ -2,7 +2,7 @@
 
 use std::{fs, path::PathBuf, process::Command};
 
-use quorate_testbed::run::{has, read};
+use quorate_shell::programs::{has, read};
 use sha2::{Digest as _, Sha256};
 
 use crate::shell::{Failed, skip, target};

@@ -1,6 +1,6 @@
 //! Plants the bugs again, one at a time, and reports what finds each, and how long that takes.
 
-use std::{collections::BTreeSet, process::Command, time::Instant};
+use std::{collections::BTreeSet, time::Instant};
 
 use super::bugs::{self, Bug, Found};
 use crate::{
@@ -78,12 +78,7 @@ fn chosen(bugs: &[Bug], names: &[&str]) -> Result<BTreeSet<(String, bool)>, Fail
 fn test(name: &str) -> Result<Finding, Failed> {
     let (package, function) = super::place_of(name)?;
     let words = ["test", "--quiet", "--package", &package];
-    let cargo = |more: &[&str]| {
-        let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut command = Command::new(program);
-        command.args(words).args(more).current_dir(shell::root());
-        shell::read(&mut command)
-    };
+    let cargo = |more: &[&str]| shell::read(shell::cargo_command(&words).args(more));
     // What it takes to build is not what it takes to run.
     cargo(&["--no-run"])?;
     let begin = Instant::now();

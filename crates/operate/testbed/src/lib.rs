@@ -28,7 +28,6 @@ pub mod queues;
 pub mod relay;
 pub mod replace;
 pub mod resp;
-pub mod run;
 pub mod segment;
 pub mod stream_bytes;
 pub mod stream_history;
@@ -40,3 +39,4 @@ pub mod wait;
 pub mod writers;
 
 pub use quorate_admin::progress::line as progress;
+pub use quorate_shell::programs as run;

@@ -14,13 +14,13 @@ impl fmt::Display for Spread {
     }
 }
 
-/// Returns the median; of an even number, the mean of the two middle values.
-pub fn median(figures: impl Iterator<Item = f64>) -> f64 {
-    let mut figures: Vec<f64> = figures.collect();
+/// Returns the median; of an even number, the mean of the two middle values; `NaN` of none.
+pub fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
+    let mut figures: Vec<f64> = figures.into_iter().collect();
     figures.sort_by(f64::total_cmp);
     let middle = figures.len() / 2;
     match figures.len() {
-        0 => 0.0,
+        0 => f64::NAN,
         odd if odd % 2 == 1 => figures[middle],
         _ => f64::midpoint(figures[middle - 1], figures[middle]),
     }
@@ -62,6 +62,7 @@ mod tests {
         ] {
             assert!((round(figure) - wanted).abs() < 1e-9, "{figure}");
         }
-        assert!((median([3.0, 1.0, 2.0, 10.0].into_iter()) - 2.5).abs() < 1e-9);
+        assert!(median([]).is_nan());
+        assert!((median([3.0, 1.0, 2.0, 10.0]) - 2.5).abs() < 1e-9);
     }
 }

@@ -81,6 +81,30 @@ pub struct Batching {
     pub window: u32,
 }
 
+/// Keys that every row of a report has, in their order.
+pub const KEYS: [&str; 20] = [
+    "scenario",
+    "system",
+    "durability",
+    "store",
+    "value_bytes",
+    "connections",
+    "outstanding",
+    "offered_per_s",
+    "achieved_per_s",
+    "p50_us",
+    "p95_us",
+    "p99_us",
+    "p999_us",
+    "max_us",
+    "cpu_us_per_op",
+    "errors",
+    "repeats",
+    "foreign_cpu",
+    "ceiling",
+    "ratio_to_ceiling",
+];
+
 /// A row as written to JSON; the first 21 keys are fixed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
@@ -281,7 +305,7 @@ impl Row {
                 .iter()
                 .map(|repetition| repetition.delivered_per_s)
                 .collect::<Option<Vec<f64>>>()
-                .map(|all| round(median(all.into_iter()))),
+                .map(|all| round(median(all))),
             commit: environment.commit.clone(),
             kernel: environment.kernel.clone(),
             cpus: environment.cpus,
@@ -438,7 +462,7 @@ fn per_command(all: &[Repetition], count: fn(&Repetition) -> Option<u64>) -> Opt
         Some(count(repetition)? as f64 / commands)
     };
     let figures: Vec<f64> = all.iter().filter_map(each).collect();
-    (!figures.is_empty()).then(|| round(median(figures.into_iter())))
+    (!figures.is_empty()).then(|| round(median(figures)))
 }
 
 fn devices(all: &[Repetition]) -> Option<OfDevice> {
@@ -588,30 +612,8 @@ mod tests {
     fn the_fixed_keys_come_first_and_in_their_order() {
         let row = Row::new(&setting(), &environment(), &[repetition(1, 1)]).unwrap();
         let json = serde_json::to_string(&row).unwrap();
-        let keys = [
-            "scenario",
-            "system",
-            "durability",
-            "store",
-            "value_bytes",
-            "connections",
-            "outstanding",
-            "offered_per_s",
-            "achieved_per_s",
-            "p50_us",
-            "p95_us",
-            "p99_us",
-            "p999_us",
-            "max_us",
-            "cpu_us_per_op",
-            "errors",
-            "repeats",
-            "foreign_cpu",
-            "ceiling",
-            "ratio_to_ceiling",
-        ];
         let places: Vec<_> =
-            keys.iter().map(|key| json.find(&format!("\"{key}\":")).unwrap()).collect();
+            KEYS.iter().map(|key| json.find(&format!("\"{key}\":")).unwrap()).collect();
         assert!(places.is_sorted(), "{json}");
     }
 }

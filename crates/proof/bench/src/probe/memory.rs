@@ -25,7 +25,7 @@ pub fn copy() -> Ceiling {
         .collect();
     Ceiling {
         name: "copy 64 MiB in memory, one thread".to_owned(),
-        value: round(median(rates.into_iter())),
+        value: round(median(rates)),
         unit: "GB/s".to_owned(),
         p50_us: None,
         p99_us: None,

@@ -1,0 +1,142 @@
+//! Other programs: run, shown, judged by their exit code. Cargo and the folders of this workspace.
+//!
+//! It has no dependencies, so that `cargo xtask` starts soon in a fresh checkout.
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, reason = "it shows what it runs")]
+
+pub mod programs;
+
+pub use programs::has;
+
+use std::{
+    env, fmt,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Instant,
+};
+
+/// Why a task failed.
+#[derive(Debug)]
+pub struct Failed(pub String);
+
+impl Failed {
+    /// Names the file of an error.
+    pub fn at<E: fmt::Display>(path: &Path) -> impl Fn(E) -> Self {
+        move |error| Self(format!("{}: {error}", path.display()))
+    }
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl From<std::io::Error> for Failed {
+    fn from(error: std::io::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// The folder of the workspace.
+pub fn root() -> PathBuf {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    own.ancestors().nth(3).unwrap_or(own).to_owned()
+}
+
+/// Folder of all build output.
+pub fn target() -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
+/// A program of this workspace, built for release.
+pub fn release(name: &str) -> PathBuf {
+    target().join("release").join(name)
+}
+
+/// Returns the program in the requested profile: `release`, or that of `cargo test` with
+/// `QUORATE_PROFILE=dev`, where everything is built already.
+pub fn program(name: &str) -> PathBuf {
+    let folder = if is_dev() { "debug" } else { "release" };
+    target().join(folder).join(name)
+}
+
+/// Returns cargo's profile arguments for [`program`].
+pub fn profile() -> &'static [&'static str] {
+    if is_dev() { &[] } else { &["--release"] }
+}
+
+fn is_dev() -> bool {
+    env::var_os("QUORATE_PROFILE").is_some_and(|profile| profile == "dev")
+}
+
+/// Builds both programs for [`release`]; nothing is printed on standard output.
+pub fn build_release() -> Result<(), Failed> {
+    eprintln!("building quorate");
+    let words = ["build", "--release", "--quiet", "--bin", "quorate", "--bin", "quorate-tools"];
+    read(&mut cargo_command(&words)).map(drop)
+}
+
+/// Builds both programs for [`program`].
+pub fn build_programs() -> Result<(), Failed> {
+    let words = ["build", "--quiet", "--bin", "quorate", "--bin", "quorate-tools"];
+    cargo(&[&words, profile()].concat())
+}
+
+/// Returns a command of cargo in the workspace.
+pub fn cargo_command(words: &[&str]) -> Command {
+    let program = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(program);
+    command.args(words).current_dir(root());
+    command
+}
+
+/// Runs cargo in the workspace.
+pub fn cargo(words: &[&str]) -> Result<(), Failed> {
+    cargo_with(words, &[])
+}
+
+/// Runs cargo with more environment.
+pub fn cargo_with(words: &[&str], variables: &[(&str, &str)]) -> Result<(), Failed> {
+    let mut command = cargo_command(words);
+    command.envs(variables.iter().copied());
+    judge(command, &format!("cargo {}", words.join(" ")))
+}
+
+/// Runs any program; what it prints is shown.
+pub fn run(program: &Path, words: &[&str]) -> Result<(), Failed> {
+    let mut command = Command::new(program);
+    command.args(words).current_dir(root());
+    let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    judge(command, &format!("{name} {}", words.join(" ")))
+}
+
+/// Runs a command that has a line to be shown by.
+pub fn judge(mut command: Command, line: &str) -> Result<(), Failed> {
+    println!("$ {line}");
+    let begin = Instant::now();
+    let status = command.status().map_err(|error| Failed(format!("{line}: {error}")))?;
+    println!("  {:.1} s", begin.elapsed().as_secs_f64());
+    if status.success() { Ok(()) } else { Err(Failed(format!("{line}: {status}"))) }
+}
+
+/// Returns a program's output; an error contains all its output.
+pub fn read(command: &mut Command) -> Result<String, Failed> {
+    Ok(programs::read(command)?)
+}
+
+/// Copies a folder to where there is none, so that it can be changed.
+pub fn copy_folder(from: &Path, to: &Path) -> Result<(), Failed> {
+    let mut command = Command::new("cp");
+    read(command.args(["-R", "--no-preserve=mode"]).arg(from).arg(to))?;
+    Ok(())
+}
+
+/// Says what is not done, and why; with `QUORATE_NO_SKIPS=true` everything must be there.
+pub fn skip(what: &str, why: &str) -> Result<(), Failed> {
+    println!("SKIPPED {what}: {why}");
+    if env::var("QUORATE_NO_SKIPS").is_ok_and(|value| value == "true") {
+        return Err(Failed(format!("{what} was skipped, and nothing may be: {why}")));
+    }
+    Ok(())
+}

@@ -1,0 +1,103 @@
+//! Cost of a step of the protocol core: nanoseconds, and instructions where they can be counted.
+
+use std::{path::Path, process::Command};
+
+use serde::Serialize;
+
+use quorate_bench::figure::median;
+
+use super::{Report, Wish, build, cpus, float, load, number, numbers};
+use crate::{
+    instructions::Counter,
+    shell::{Failed, read},
+};
+
+/// Names of the benchmark's cases, and the budget of a step in nanoseconds.
+pub(crate) const CASES: [(&str, f64); 6] = [
+    ("follower.batches", 40.0),
+    ("follower.streams", 40.0),
+    ("leader.volatile.batches", 60.0),
+    ("leader.volatile.streams", 60.0),
+    ("leader.durable.batches", 60.0),
+    ("leader.durable.streams", 60.0),
+];
+const RUNS: usize = 5;
+
+/// Row of a case.
+#[derive(Serialize)]
+struct Row {
+    case: &'static str,
+    instructions: f64,
+    nanoseconds: f64,
+    budget_nanoseconds: f64,
+}
+
+/// Runs the task.
+pub(super) fn run(wish: Wish) -> Result<(), Failed> {
+    let program = build("quorate-core", "step")?;
+    let runs = if wish.quick { 1 } else { RUNS };
+    let texts =
+        (0..runs).map(|_| read(&mut Command::new(&program))).collect::<Result<Vec<_>, _>>()?;
+    let counter = Counter::find();
+    let mut rows = Vec::new();
+    for (case, budget) in CASES {
+        let times: Vec<f64> = texts.iter().filter_map(|text| nanos(text, case)).collect();
+        let instructions = match counter {
+            Ok(counter) => instructions_per_step(counter, &program, case)?,
+            Err(_) => f64::NAN,
+        };
+        rows.push(Row {
+            case,
+            instructions,
+            nanoseconds: median(times),
+            budget_nanoseconds: budget,
+        });
+    }
+    let counted = counter.map_or_else(|why| why.to_owned(), |counter| counter.name().to_owned());
+    if wish.json {
+        let report = Report {
+            bench: "core",
+            instructions_by: Some(&counted),
+            runs,
+            value_bytes: None,
+            cpus: None,
+            load: load(),
+            rows,
+        };
+        report.print();
+        return Ok(());
+    }
+    if let Err(why) = counter {
+        println!("SKIPPED instructions: {why}");
+    }
+    println!(
+        "one step of the core, steady state; instructions by {counted}; times: median of {runs}"
+    );
+    println!("runs, {} CPUs, load {} (instructions do not depend on it)\n", cpus(), load());
+    println!("{:26} {:>12} {:>8} {:>8}", "", "instructions", "ns", "budget");
+    for row in rows {
+        println!(
+            "{:26} {:12.1} {:8.1} {:8.0}",
+            row.case, row.instructions, row.nanoseconds, row.budget_nanoseconds
+        );
+    }
+    Ok(())
+}
+
+/// Parses a `case <ns>` line.
+fn nanos(text: &str, case: &str) -> Option<f64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(case));
+    line?.trim().parse().ok()
+}
+
+/// The whole round less a round without the steps: setting up and making the messages cancel out.
+pub(crate) fn instructions_per_step(
+    counter: Counter,
+    program: &Path,
+    case: &str,
+) -> Result<f64, Failed> {
+    let steps = number(&numbers(program, &["--case", case])?, "steps")?;
+    let whole = counter.count(program, &["--case", case])?;
+    let idle = counter.count(program, &["--case", case, "--idle"])?;
+    Ok(float(whole.saturating_sub(idle)) / float(steps))
+}

@@ -1,0 +1,347 @@
+//! The key-value service under redis-benchmark, in turns with one unreplicated Redis.
+//!
+//! Each row is measured A B A B: other load of the machine meets both. A durable cluster is
+//! compared with a Redis that syncs every write, a volatile one with a Redis that syncs none. The
+//! number of requests of a run comes from a trial run, so that every run takes about as long.
+
+use std::{
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::Instant,
+};
+
+use quorate_bench::figure::median;
+use quorate_testbed::resp::answers;
+use serde::Serialize;
+
+use super::{Report, Wish, cpus, load};
+use crate::{
+    nodes::{self, wait_for},
+    shell::{self, Failed, has, skip},
+};
+
+const RUNS: usize = 5;
+const QUICK_RUNS: usize = 5;
+/// Seconds of a run.
+const RUN_SECONDS: f64 = 0.35;
+const QUICK_RUN_SECONDS: f64 = 0.2;
+/// Connections and pipeline.
+const LOADS: [(u32, u32); 6] = [(1, 1), (1, 16), (50, 1), (50, 16), (256, 1), (256, 16)];
+const QUICK_LOADS: [(u32, u32); 3] = [(1, 1), (50, 1), (256, 16)];
+const COMMANDS: [&str; 2] = ["SET", "GET"];
+const VALUE_BYTES: u32 = 64;
+/// Keys are drawn from this many.
+const KEYS: u32 = 100_000;
+/// Requests of a trial run.
+const TRIAL: u32 = 512;
+const REQUESTS_MAX: u32 = 2_000_000;
+/// Class and store of a cluster, and the sync options of the Redis compared with it.
+const STAGES: [(&str, &str, &[&str]); 4] = [
+    ("durable", "memory", &["--appendonly", "yes", "--appendfsync", "always"]),
+    ("durable", "lsm", &["--appendonly", "yes", "--appendfsync", "always"]),
+    ("volatile", "memory", &["--appendonly", "no"]),
+    ("volatile", "lsm", &["--appendonly", "no"]),
+];
+
+/// Result of a run of redis-benchmark.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Run {
+    per_second: f64,
+    p50_ms: f64,
+    p99_ms: f64,
+}
+
+struct Row {
+    command: &'static str,
+    connections: u32,
+    pipeline: u32,
+    ours: Vec<Run>,
+    /// Empty without a Redis.
+    theirs: Vec<Run>,
+}
+
+impl Row {
+    /// Ours by theirs, run by run.
+    fn ratios(&self) -> Vec<f64> {
+        let pairs = self.ours.iter().zip(&self.theirs);
+        pairs.map(|(our, their)| our.per_second / their.per_second).collect()
+    }
+}
+
+fn each(runs: &[Run], field: fn(&Run) -> f64) -> f64 {
+    median(runs.iter().map(field))
+}
+
+/// Runs the task.
+pub(super) fn run(wish: Wish) -> Result<(), Failed> {
+    if !has("redis-benchmark") {
+        return skip("bench kv", "redis-benchmark is not installed; ./setup installs it");
+    }
+    if !has("redis-server") {
+        let why = "redis-server is not installed";
+        if wish.json {
+            eprintln!("SKIPPED Redis for comparison: {why}");
+        } else {
+            println!("SKIPPED Redis for comparison: {why}");
+        }
+    }
+    shell::build_release()?;
+    let began = Instant::now();
+    if !wish.json {
+        println!(
+            "redis-benchmark, values of {VALUE_BYTES} bytes, {KEYS} keys; three nodes on loopback, clients at the"
+        );
+        println!(
+            "leader, in turns with one unreplicated Redis; medians of {} runs; {} CPUs\n",
+            runs(wish),
+            cpus()
+        );
+    }
+    let mut reports = Vec::new();
+    for (class, store, sync) in STAGES {
+        if wish.quick && store == "lsm" {
+            continue;
+        }
+        let rows = stage(wish, class, store, sync)?;
+        if wish.json {
+            reports.extend(rows.iter().map(|row| figures(class, store, row)));
+        } else {
+            table(class, store, sync, &rows);
+        }
+    }
+    if wish.json {
+        let report = Report {
+            bench: "kv",
+            instructions_by: None,
+            runs: runs(wish),
+            value_bytes: Some(VALUE_BYTES),
+            cpus: Some(cpus()),
+            load: load(),
+            rows: reports,
+        };
+        report.print();
+    } else {
+        println!("{:.0} s", began.elapsed().as_secs_f64());
+    }
+    Ok(())
+}
+
+const fn runs(wish: Wish) -> usize {
+    if wish.quick { QUICK_RUNS } else { RUNS }
+}
+
+fn stage(wish: Wish, class: &str, store: &str, sync: &[&str]) -> Result<Vec<Row>, Failed> {
+    let nodes = nodes::serving(3, &["--store", store, "--durability", class])?;
+    let leader = nodes.leader()?;
+    let place = nodes.ids().iter().position(|id| *id == leader).unwrap_or(0);
+    let ours = nodes.client_ports()[place];
+    // On the same file system as the nodes.
+    let redis = has("redis-server").then(|| Redis::start(nodes.folder(), sync)).transpose()?;
+    let theirs = redis.as_ref().map(|redis| redis.port);
+    let loads: &[(u32, u32)] = if wish.quick { &QUICK_LOADS } else { &LOADS };
+    let mut rows = Vec::new();
+    for command in COMMANDS {
+        for &(connections, pipeline) in loads {
+            eprintln!(
+                "{class}, {store}: {command}, {connections} connections, pipeline {pipeline}"
+            );
+            rows.push(row(wish, ours, theirs, command, connections, pipeline)?);
+        }
+    }
+    Ok(rows)
+}
+
+fn row(
+    wish: Wish,
+    ours: u16,
+    theirs: Option<u16>,
+    command: &'static str,
+    connections: u32,
+    pipeline: u32,
+) -> Result<Row, Failed> {
+    let go = |port, requests| benchmark(port, command, connections, pipeline, requests);
+    let seconds = if wish.quick { QUICK_RUN_SECONDS } else { RUN_SECONDS };
+    let trial = TRIAL.max(connections * pipeline * 4);
+    let enough = |port| {
+        let rate = go(port, trial)?.per_second;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded")]
+        let requests = (rate * seconds) as u32;
+        Ok::<_, Failed>(requests.clamp(trial, REQUESTS_MAX))
+    };
+    let our_requests = enough(ours)?;
+    let their_requests = theirs.map(enough).transpose()?;
+    let mut row = Row { command, connections, pipeline, ours: Vec::new(), theirs: Vec::new() };
+    for _ in 0..runs(wish) {
+        row.ours.push(go(ours, our_requests)?);
+        if let (Some(port), Some(requests)) = (theirs, their_requests) {
+            row.theirs.push(go(port, requests)?);
+        }
+    }
+    Ok(row)
+}
+
+/// Runs redis-benchmark once; an error reply fails it.
+fn benchmark(
+    port: u16,
+    command: &str,
+    connections: u32,
+    pipeline: u32,
+    requests: u32,
+) -> Result<Run, Failed> {
+    let mut program = Command::new("redis-benchmark");
+    program.args(["-h", "127.0.0.1", "--csv", "-e", "-t", &command.to_lowercase()]);
+    for (flag, number) in [
+        ("-p", u32::from(port)),
+        ("-c", connections),
+        ("-P", pipeline),
+        ("-n", requests),
+        ("-d", VALUE_BYTES),
+        ("-r", KEYS),
+    ] {
+        program.arg(flag).arg(number.to_string());
+    }
+    let output = program.output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let said = String::from_utf8_lossy(&output.stderr);
+    let run = parse(&text, command);
+    match run {
+        Some(run) if output.status.success() && !said.contains("rror from server") => Ok(run),
+        _ => Err(Failed(format!("{program:?}: {}\n{text}{said}", output.status))),
+    }
+}
+
+/// `"test","rps","avg_latency_ms","min_…","p50_…","p95_…","p99_…","max_…"`
+fn parse(text: &str, command: &str) -> Option<Run> {
+    let quoted = format!("\"{command}\",");
+    let line = text.lines().find_map(|line| line.strip_prefix(&quoted))?;
+    let fields: Vec<f64> =
+        line.split(',').filter_map(|field| field.trim_matches('"').parse().ok()).collect();
+    let [per_second, _average, _min, p50_ms, _p95, p99_ms, _max] = fields[..] else {
+        return None;
+    };
+    Some(Run { per_second, p50_ms, p99_ms })
+}
+
+fn table(class: &str, store: &str, sync: &[&str], rows: &[Row]) {
+    let sync = sync.join(" ").replace("--", "");
+    println!("{class}, store {store}                          compared with redis-server {sync}");
+    println!(
+        "  {:7} {:>5} {:>4} {:>12} {:>9} {:>9} {:>12} {:>9}  {:>6}  {:>13}",
+        "",
+        "conns",
+        "pipe",
+        "quorate/s",
+        "p50 ms",
+        "p99 ms",
+        "redis/s",
+        "p99 ms",
+        "ratio",
+        "of the runs"
+    );
+    for row in rows {
+        let ratios = row.ratios();
+        let low = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+        let high = ratios.iter().copied().fold(0.0, f64::max);
+        let (redis, redis_p99, ratio, spread) = if ratios.is_empty() {
+            ("-".to_owned(), "-".to_owned(), "-".to_owned(), String::new())
+        } else {
+            (
+                format!("{:.0}", each(&row.theirs, |run| run.per_second)),
+                format!("{:.3}", each(&row.theirs, |run| run.p99_ms)),
+                format!("{:.2}", median(ratios)),
+                format!("{low:.2} - {high:.2}"),
+            )
+        };
+        println!(
+            "  {:7} {:5} {:4} {:12.0} {:9.3} {:9.3} {redis:>12} {redis_p99:>9}  {ratio:>6}  {spread:>13}",
+            row.command,
+            row.connections,
+            row.pipeline,
+            each(&row.ours, |run| run.per_second),
+            each(&row.ours, |run| run.p50_ms),
+            each(&row.ours, |run| run.p99_ms),
+        );
+    }
+    println!("  load of the machine {}\n", load());
+}
+
+/// A row as JSON.
+#[derive(Serialize)]
+struct Figures {
+    durability: &'static str,
+    store: &'static str,
+    command: &'static str,
+    connections: u32,
+    pipeline: u32,
+    quorate_per_s: f64,
+    quorate_p50_ms: f64,
+    quorate_p99_ms: f64,
+    redis_per_s: f64,
+    redis_p50_ms: f64,
+    redis_p99_ms: f64,
+    ratio: f64,
+}
+
+fn figures(class: &'static str, store: &'static str, row: &Row) -> Figures {
+    Figures {
+        durability: class,
+        store,
+        command: row.command,
+        connections: row.connections,
+        pipeline: row.pipeline,
+        quorate_per_s: each(&row.ours, |run| run.per_second),
+        quorate_p50_ms: each(&row.ours, |run| run.p50_ms),
+        quorate_p99_ms: each(&row.ours, |run| run.p99_ms),
+        redis_per_s: each(&row.theirs, |run| run.per_second),
+        redis_p50_ms: each(&row.theirs, |run| run.p50_ms),
+        redis_p99_ms: each(&row.theirs, |run| run.p99_ms),
+        ratio: median(row.ratios()),
+    }
+}
+
+/// A Redis of our own; ended when dropped.
+struct Redis {
+    child: Child,
+    port: u16,
+}
+
+impl Redis {
+    fn start(folder: &Path, sync: &[&str]) -> Result<Self, Failed> {
+        let folder = folder.join("redis");
+        std::fs::create_dir_all(&folder)?;
+        let port = quorate_testbed::process::free_port()?;
+        let child = Command::new("redis-server")
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--dir"])
+            .arg(&folder)
+            .args(sync)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()?;
+        let redis = Self { child, port };
+        let address = format!("127.0.0.1:{port}");
+        wait_for("redis-server", || answers(&address).then_some(()))?;
+        Ok(redis)
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_report_of_redis_benchmark_is_understood() {
+        let text = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\
+            \"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\"\n\
+            \"SET\",\"100000.00\",\"0.2\",\"0.1\",\"0.3\",\"0.4\",\"0.5\",\"0.6\"\n";
+        let run = Run { per_second: 100_000.0, p50_ms: 0.3, p99_ms: 0.5 };
+        assert_eq!(parse(text, "SET"), Some(run));
+        assert_eq!(parse(text, "GET"), None);
+    }
+}

@@ -1,0 +1,187 @@
+//! Pipelines that mix reads and writes on one connection, compared with pipelines that do not, in
+//! turns.
+//!
+//! Only ratios mean something: all three loads meet the same cluster and the same machine. Each
+//! reply is compared with the one that the order of the requests demands.
+
+use std::{
+    collections::VecDeque,
+    io::{Read as _, Write as _},
+    net::TcpStream,
+    time::{Duration, Instant},
+};
+
+use quorate_bench::figure::median;
+
+use super::load;
+use crate::{
+    nodes,
+    shell::{self, Failed},
+};
+
+const ROUNDS: usize = 7;
+/// A run lasts as long as its requests take; this many in each.
+const COMMANDS: usize = 40_000;
+/// Requests outstanding. At 16 a client sends 16, waits for all, and sends again; at 256 it keeps
+/// the line filled.
+const OUTSTANDING: [usize; 2] = [16, 256];
+const PATIENCE: Duration = Duration::from_secs(30);
+const LOADS: [Load; 3] = [Load::Set, Load::Get, Load::Alternating];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Load {
+    Set,
+    Get,
+    Alternating,
+}
+
+impl Load {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Set => "only SET",
+            Self::Get => "only GET",
+            Self::Alternating => "SET and GET in turns",
+        }
+    }
+
+    fn writes(self, number: usize) -> bool {
+        match self {
+            Self::Set => true,
+            Self::Get => false,
+            Self::Alternating => number.is_multiple_of(2),
+        }
+    }
+}
+
+/// Runs the task.
+pub(super) fn run() -> Result<(), Failed> {
+    shell::build_programs()?;
+    println!(
+        "One connection, values of 64 bytes, three nodes, loopback, store memory, load {}; medians of \
+         {ROUNDS} rounds in turns",
+        load()
+    );
+    for durability in ["durable", "volatile"] {
+        let nodes = nodes::serving(3, &["--store", "memory", "--durability", durability])?;
+        for (node, port) in nodes.client_ports().iter().take(2).enumerate() {
+            for outstanding in OUTSTANDING {
+                println!("\n{durability}, node {}, {outstanding} outstanding:", node + 1);
+                measure(*port, outstanding)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn measure(port: u16, outstanding: usize) -> Result<(), Failed> {
+    let mut rates = LOADS.map(|_| Vec::new());
+    for _ in 0..ROUNDS {
+        for (rates, load) in rates.iter_mut().zip(LOADS) {
+            rates.push(rate(port, load, outstanding)?);
+        }
+    }
+    let [sets, ..] = &rates;
+    for (rates, load) in rates.iter().zip(LOADS) {
+        let ratios: Vec<f64> = rates.iter().zip(sets).map(|(rate, set)| rate / set).collect();
+        println!(
+            "  {:22} {:9.0} commands/s, {:.2} of only SET",
+            load.name(),
+            median(rates.iter().copied()),
+            median(ratios)
+        );
+    }
+    Ok(())
+}
+
+/// Commands per second of one load.
+fn rate(port: u16, load: Load, outstanding: usize) -> Result<f64, Failed> {
+    let mut line = Line::connect(port)?;
+    // The key has a value, whatever is measured first.
+    line.send(&request(true, 0))?;
+    line.expect(&reply(true, 0))?;
+    let began = Instant::now();
+    let (mut sent, mut answered, mut written) = (0, 0, 0);
+    let mut expected = VecDeque::new();
+    let mut out = Vec::new();
+    while answered < COMMANDS {
+        out.clear();
+        while sent < COMMANDS && sent - answered < outstanding {
+            let writes = load.writes(sent);
+            written = if writes { sent } else { written };
+            out.extend_from_slice(&request(writes, written));
+            expected.push_back(reply(writes, written));
+            sent += 1;
+        }
+        line.send(&out)?;
+        // A short line is emptied before it is filled again, a long one is kept filled.
+        let least = if outstanding < 64 { expected.len() } else { 1 };
+        let mut count = 0;
+        while let Some(reply) = expected.front()
+            && (count < least || line.has(reply.len()))
+        {
+            line.expect(reply)?;
+            expected.pop_front();
+            count += 1;
+        }
+        answered += count;
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a report")]
+    let rate = COMMANDS as f64 / began.elapsed().as_secs_f64();
+    Ok(rate)
+}
+
+fn request(writes: bool, value: usize) -> Vec<u8> {
+    if writes {
+        format!("*3\r\n$3\r\nSET\r\n$8\r\nbench:pl\r\n$64\r\n{value:064}\r\n").into_bytes()
+    } else {
+        b"*2\r\n$3\r\nGET\r\n$8\r\nbench:pl\r\n".to_vec()
+    }
+}
+
+fn reply(writes: bool, value: usize) -> Vec<u8> {
+    if writes { b"+OK\r\n".to_vec() } else { format!("$64\r\n{value:064}\r\n").into_bytes() }
+}
+
+/// A connection whose replies are known beforehand.
+struct Line {
+    stream: TcpStream,
+    input: Vec<u8>,
+    used: usize,
+}
+
+impl Line {
+    fn connect(port: u16) -> Result<Self, Failed> {
+        let stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        Ok(Self { stream, input: Vec::new(), used: 0 })
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> Result<(), Failed> {
+        Ok(self.stream.write_all(bytes)?)
+    }
+
+    /// Returns whether `bytes` have arrived already.
+    fn has(&self, bytes: usize) -> bool {
+        self.input.len() - self.used >= bytes
+    }
+
+    fn expect(&mut self, reply: &[u8]) -> Result<(), Failed> {
+        while !self.has(reply.len()) {
+            self.input.drain(..self.used);
+            self.used = 0;
+            let mut buffer = [0; 64 << 10];
+            match self.stream.read(&mut buffer)? {
+                0 => return Err(Failed("the node closed the connection".to_owned())),
+                count => self.input.extend_from_slice(&buffer[..count]),
+            }
+        }
+        let found = &self.input[self.used..self.used + reply.len()];
+        if found != reply {
+            let (found, reply) = (String::from_utf8_lossy(found), String::from_utf8_lossy(reply));
+            return Err(Failed(format!("{found:?} instead of {reply:?}")));
+        }
+        self.used += reply.len();
+        Ok(())
+    }
+}

@@ -1,0 +1,124 @@
+//! A log that recycles its segments, compared with a bare program that overwrites as many: the cost
+//! of commits when neither allocates disk space.
+
+use std::{fs, process::Command};
+
+use quorate_bench::figure::median;
+use quorate_testbed::{nodes::Nodes, run};
+use serde_json::Value;
+
+use super::{Wish, load};
+use crate::{
+    nodes,
+    shell::{self, Failed},
+};
+
+const ROUNDS: usize = 5;
+/// Bytes of a command, how many are outstanding, and what share of the bare program is wanted.
+const SHAPES: [(&str, &str, f64); 2] = [("1024", "256", 0.8), ("64", "1000", 0.75)];
+
+/// Runs the task.
+pub(super) fn run(wish: Wish) -> Result<(), Failed> {
+    shell::build_programs()?;
+    println!("durable, three nodes on loopback, store none, in turns with the bare program");
+    let rounds = if wish.quick { 1 } else { ROUNDS };
+    for (bytes, outstanding, wanted) in SHAPES {
+        let nodes = nodes::ready(3, &["--store", "none"])?;
+        // Segments are made new until the log goes round.
+        turn(&nodes, bytes, outstanding)?;
+        let mut turns = Vec::new();
+        for _ in 0..rounds {
+            let made = made(&nodes)?;
+            let turn = turn(&nodes, bytes, outstanding)?;
+            println!(
+                "  {bytes} B x {outstanding}: {:.0}/s, bare program {:.0}/s: {:.2} (foreign CPU {:.0} %, load {})",
+                turn.log,
+                turn.bare,
+                turn.ratio(),
+                turn.foreign * 100.0,
+                load()
+            );
+            let new = self::made(&nodes)? - made;
+            if new > 0 {
+                println!("  {new} files were made new meanwhile");
+            }
+            turns.push(turn);
+        }
+        let middle = |of: fn(&Turn) -> f64| median(turns.iter().map(of));
+        println!(
+            "{bytes} B x {outstanding}: median {:.0}/s, bare program {:.0}/s, ratio {:.2} (wanted {wanted}); {} segments on each node",
+            middle(|turn| turn.log),
+            middle(|turn| turn.bare),
+            middle(Turn::ratio),
+            segments(&nodes)?
+        );
+    }
+    Ok(())
+}
+
+/// Commands per second of both, measured one after the other.
+struct Turn {
+    log: f64,
+    bare: f64,
+    foreign: f64,
+}
+
+impl Turn {
+    fn ratio(&self) -> f64 {
+        self.log / self.bare
+    }
+}
+
+fn turn(nodes: &Nodes, bytes: &str, outstanding: &str) -> Result<Turn, Failed> {
+    let leader = nodes.agreed_leader()?;
+    let address = &nodes.client_addresses()[leader as usize - 1];
+    let words = [
+        "bench",
+        "log",
+        "--connect",
+        address,
+        "--value-size",
+        bytes,
+        "--outstanding",
+        outstanding,
+        "--connections",
+        "1",
+        "--warmup",
+        "500ms",
+        "--duration",
+        "2s",
+        "--repeat",
+        "1",
+        "--json",
+    ];
+    let text = run::read(Command::new(nodes::program()).args(words))?;
+    let report: Value = serde_json::from_str(&text).map_err(|error| Failed(error.to_string()))?;
+    let row = &report["rows"][0];
+    let number = |name: &str| {
+        let found = row[name].as_f64();
+        found.ok_or_else(|| Failed(format!("the bench tells no {name}: {row}")))
+    };
+    if row["valid"] != Value::Bool(true) {
+        return Err(Failed(format!("no result: {}", row["why_not"])));
+    }
+    Ok(Turn {
+        log: number("achieved_per_s")?,
+        bare: number("ceiling")?,
+        foreign: row["foreign_cpu"].as_f64().unwrap_or(f64::NAN),
+    })
+}
+
+/// Segments that were made from nothing, on all nodes.
+fn made(nodes: &Nodes) -> Result<u64, Failed> {
+    let ids = nodes.ids().into_iter();
+    ids.map(|id| Ok(nodes.metric(id, "quorate_disk_prepared_total ")?)).sum()
+}
+
+/// Files of a node's log, at most.
+fn segments(nodes: &Nodes) -> Result<usize, Failed> {
+    let mut most = 0;
+    for node in nodes.all() {
+        most = most.max(fs::read_dir(node.spec.data.join("log"))?.count());
+    }
+    Ok(most)
+}

@@ -1,0 +1,356 @@
+//! Snapshots of a large store in memory: their cost to concurrent writes, the duration of a
+//! restart, and the time in which a follower that missed all of it catches up.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use quorate_testbed::{
+    nodes::{Nodes, PATIENCE},
+    run, wait,
+};
+
+use quorate_bench::{figure::median, load::Offer, samples::Samples};
+
+use super::{
+    Wish, float, load,
+    writes::{self, VALUE, Writes},
+};
+use crate::{
+    nodes,
+    shell::{self, Failed},
+};
+
+/// Size of the benchmark.
+struct Size {
+    rounds: usize,
+    /// Keys of the node whose snapshot is taken, and of the group whose follower misses all of
+    /// them.
+    keys: u64,
+    missed_keys: u64,
+    /// Missed writes to each key.
+    passes: u64,
+    /// Most bytes of a log. It must be more than is written while a snapshot is sent: the sender
+    /// keeps the snapshot, and the log after it, no longer.
+    log_max: u64,
+    /// Bytes per second of a throttled snapshot.
+    limit: u64,
+    /// Rate of the concurrent load.
+    rate: u64,
+    paced: Duration,
+}
+
+const LARGE: Size = Size {
+    rounds: 5,
+    keys: 2_000_000,
+    missed_keys: 300_000,
+    passes: 6,
+    log_max: 1 << 30,
+    limit: 200 << 20,
+    rate: 20_000,
+    paced: Duration::from_secs(6),
+};
+const SMALL: Size = Size {
+    rounds: 2,
+    keys: 200_000,
+    missed_keys: 100_000,
+    passes: 4,
+    log_max: 256 << 20,
+    limit: 50 << 20,
+    rate: 20_000,
+    paced: Duration::from_secs(2),
+};
+/// Snapshots are taken only when they are asked for, after the first.
+const NEVER: &str = "1000";
+const RECEIVED: &str = "quorate_snapshot_bytes_received_total ";
+const MIB: f64 = 1_048_576.0;
+
+/// Runs the task: all parts, or one.
+pub(super) fn run(wish: Wish, part: Option<&str>) -> Result<(), Failed> {
+    shell::build_programs()?;
+    let size = if wish.quick { SMALL } else { LARGE };
+    println!("durable, values of {VALUE} bytes; load of the machine before: {}", load());
+    if part.is_none_or(|part| part == "one") {
+        one_node(&size)?;
+    }
+    if part.is_none_or(|part| part == "behind") {
+        behind(&size)?;
+    }
+    // It takes minutes, and three times the room of its data.
+    if part == Some("lsm") {
+        on_disk(&size)?;
+    }
+    Ok(())
+}
+
+/// Snapshots of a store on disk during writes.
+fn on_disk(size: &Size) -> Result<(), Failed> {
+    let size = Size { keys: size.keys * 5 / 2, ..*size };
+    let mut nodes = filled("lsm", &size)?;
+    snapshots_beside(&mut nodes, &size)
+}
+
+/// Snapshots during writes, and restarts, of one node.
+fn one_node(size: &Size) -> Result<(), Failed> {
+    let mut nodes = filled("memory", size)?;
+    snapshots_beside(&mut nodes, size)?;
+    restarts(&mut nodes, size)
+}
+
+/// A node with all keys.
+fn filled(store: &str, size: &Size) -> Result<Nodes, Failed> {
+    let limit = size.limit.to_string();
+    let flags = ["--store", store, "--snapshot-ratio", NEVER, "--transfer-limit", &limit];
+    let nodes = nodes::serving(1, &flags)?;
+    let address = nodes.client_addresses().remove(0);
+    let rate = writes::fill(&address, 0..size.keys)?;
+    println!(
+        "one node, store {store}, {} keys, filled at {rate:.0}/s: RSS {:.0} MiB",
+        size.keys,
+        memory(&nodes, "VmRSS")? / MIB
+    );
+    Ok(nodes)
+}
+
+fn snapshots_beside(nodes: &mut Nodes, size: &Size) -> Result<(), Failed> {
+    let mut rows = Vec::new();
+    for _ in 0..size.rounds {
+        let row = with_and_without(nodes, size)?;
+        row.print();
+        rows.push(row);
+    }
+    let middle = |of: &dyn Fn(&Concurrent) -> f64| median(rows.iter().map(of));
+    println!(
+        "median: p99 with a snapshot {:.2} of without (wanted 2 at most); RSS grows by {:.1} % (wanted 25), {:.0} MiB (wanted 256)",
+        middle(
+            &|row| row.with.latencies.quantile_us(0.99) / row.without.latencies.quantile_us(0.99)
+        ),
+        middle(&|row| row.grows / row.rss * 100.0),
+        middle(&|row| row.grows / MIB),
+    );
+    Ok(())
+}
+
+/// The same writes without and with a concurrent snapshot.
+struct Concurrent {
+    without: Samples,
+    with: Samples,
+    /// Duration of the snapshot, and its bytes.
+    took: Duration,
+    bytes: u64,
+    /// Memory before it, and the most that it added.
+    rss: f64,
+    grows: f64,
+}
+
+impl Concurrent {
+    fn print(&self) {
+        let shown = |samples: &Samples| {
+            let us = |share| samples.latencies.quantile_us(share);
+            format!("{:.0}/{:.0}/{:.0}", us(0.5), us(0.99), us(0.999))
+        };
+        let late_ms = |samples: &Samples| float(samples.latest) / 1e6;
+        println!(
+            "  p50/p99/p99.9 µs {} without, {} with a snapshot of {:.0} MiB in {:.1} s ({:.0} MiB/s); RSS {:.0} MiB + {:.0}; sent late {:.0}/{:.0} ms, load {}",
+            shown(&self.without),
+            shown(&self.with),
+            float(self.bytes) / MIB,
+            self.took.as_secs_f64(),
+            float(self.bytes) / MIB / self.took.as_secs_f64(),
+            self.rss / MIB,
+            self.grows / MIB,
+            late_ms(&self.without),
+            late_ms(&self.with),
+            load()
+        );
+    }
+}
+
+fn with_and_without(nodes: &Nodes, size: &Size) -> Result<Concurrent, Failed> {
+    let address = &nodes.client_addresses()[0];
+    let offer = Offer::Open { per_second: size.rate };
+    let writes = || Writes::start(address, size.keys, offer, 1, size.paced)?.finish();
+    let without = writes()?;
+    let rss_before = memory(nodes, "VmRSS")?;
+    // From here on the peak is the snapshot's.
+    fs::write(format!("/proc/{}/clear_refs", nodes.processes()[0]), "5")?;
+    let began = Instant::now();
+    let mut taking = snapshot(nodes, 1)?;
+    let taken = thread::spawn(move || taking.wait().map(|status| (status, began.elapsed())));
+    let with = writes()?;
+    let outlived = !taken.is_finished();
+    let (status, took) = taken.join().expect("waiting does not panic")?;
+    if !status.success() {
+        return Err(Failed(format!("the snapshot failed: {status}")));
+    }
+    if !outlived {
+        println!("  the snapshot was over before the concurrent writes");
+    }
+    let grows = (memory(nodes, "VmHWM")? - rss_before).max(0.0);
+    let held = nodes.view(1).and_then(|view| view.snapshot);
+    Ok(Concurrent {
+        without,
+        with,
+        took,
+        bytes: held.map_or(0, |held| held.bytes),
+        rss: rss_before,
+        grows,
+    })
+}
+
+/// `quorate snapshot` of one node.
+fn snapshot(nodes: &Nodes, id: u32) -> Result<Child, Failed> {
+    let admin = &nodes.admin_addresses()[id as usize - 1];
+    let mut command = Command::new(nodes::program());
+    command.args(["snapshot", "--admin", admin]);
+    Ok(command.stdout(Stdio::null()).spawn()?)
+}
+
+/// A size of the first node's process, in bytes.
+fn memory(nodes: &Nodes, name: &str) -> Result<f64, Failed> {
+    Ok(float(nodes::memory(nodes.processes()[0], name)?))
+}
+
+/// SIGKILL, and how long it takes until it is ready; in turns with a bare program that reads the
+/// same files.
+fn restarts(nodes: &mut Nodes, size: &Size) -> Result<(), Failed> {
+    if !snapshot(nodes, 1)?.wait()?.success() {
+        return Err(Failed("the snapshot failed".to_owned()));
+    }
+    // A tail that only the log has.
+    let address = nodes.client_addresses().remove(0);
+    writes::fill(&address, 0..size.keys / 20)?;
+    let parts = nodes.all()[0].spec.data.join("snapshot");
+    let (mut all, mut shares) = (Vec::new(), Vec::new());
+    for _ in 0..size.rounds {
+        nodes.kill(&[1])?;
+        let (bytes, reads) = read_all(&parts)?;
+        let began = Instant::now();
+        nodes.restart(&[1])?;
+        nodes.wait_until_all_ready()?;
+        let took = began.elapsed().as_secs_f64();
+        println!(
+            "  ready again after {took:.2} s; a bare program reads the {:.0} MiB of its snapshot in {reads:.2} s ({:.0} MiB/s), load {}",
+            bytes / MIB,
+            bytes / MIB / reads,
+            load()
+        );
+        all.push(took);
+        shares.push(reads / took);
+    }
+    println!(
+        "restart: median {:.2} s (wanted 10, or twice the time of the bare program), {:.2} of the disk's rate",
+        median(all),
+        median(shares)
+    );
+    Ok(())
+}
+
+/// Measures `dd` reading all files of a folder past the page cache: the seconds, and the bytes.
+fn read_all(folder: &Path) -> Result<(f64, f64), Failed> {
+    let (mut bytes, began) = (0, Instant::now());
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        bytes += entry.metadata()?.len();
+        let from = format!("if={}", entry.path().display());
+        run::read(Command::new("dd").args([&from, "of=/dev/null", "bs=1M", "iflag=direct"]))?;
+    }
+    Ok((float(bytes), began.elapsed().as_secs_f64()))
+}
+
+/// Measures the rate at which `dd` writes `mib` MiB into a folder, past the page cache, flushed, in
+/// bytes per second.
+fn disk_rate(folder: &Path, mib: u64) -> Result<f64, Failed> {
+    let file = folder.join("bare");
+    let began = Instant::now();
+    let to = format!("of={}", file.display());
+    let count = format!("count={mib}");
+    let words = ["if=/dev/zero", &to, "bs=1M", &count, "oflag=direct", "conv=fsync"];
+    run::read(Command::new("dd").args(words))?;
+    let took = began.elapsed().as_secs_f64();
+    fs::remove_file(file)?;
+    Ok(float(mib) * MIB / took)
+}
+
+/// A follower is stopped while every key is written, so that the others' log begins after its last
+/// slot, and restarted while writes continue.
+fn behind(size: &Size) -> Result<(), Failed> {
+    let log_max = size.log_max.to_string();
+    let flags = ["--store", "memory", "--snapshot-ratio", "1", "--log-max", &log_max];
+    let mut nodes = nodes::serving(3, &flags)?;
+    let (mut rates, mut kept) = (Vec::new(), Vec::new());
+    for _ in 0..size.rounds {
+        let leader = nodes.agreed_leader()?;
+        let follower = nodes.ids().into_iter().find(|id| *id != leader).unwrap_or(1);
+        let other = 6 - leader - follower;
+        let address = nodes.client_addresses()[leader as usize - 1].clone();
+        let most = throughput(&address, size, Offer::Closed { outstanding: 256 })?;
+        // A group that is full has nothing left for a follower, and each gets its share of the
+        // processors.
+        let offered = (most / 2.0) as u64;
+        let offer = Offer::Open { per_second: offered };
+        let received = nodes.metric(follower, RECEIVED)?;
+        nodes.pause(follower)?;
+        for _ in 0..size.passes {
+            writes::fill(&address, 0..size.missed_keys)?;
+        }
+        for id in [leader, other] {
+            if !snapshot(&nodes, id)?.wait()?.success() {
+                return Err(Failed(format!("the snapshot of node {id} failed")));
+            }
+        }
+        let without = throughput(&address, size, offer)?;
+        let decided = |nodes: &Nodes| nodes.view(leader).map(|view| view.decided);
+        let bare = disk_rate(nodes.folder(), 512)?;
+        let writes = Writes::start(&address, size.missed_keys, offer, 1, PATIENCE * 4)?;
+        let began = Instant::now();
+        nodes.resume(follower)?;
+        // Level: it has applied what was decided not long ago.
+        let mut told = 0;
+        let took = wait::at_most(PATIENCE * 3, "a level follower", || {
+            let decided = decided(&nodes)?;
+            let view = nodes.view(follower)?;
+            let seconds = began.elapsed().as_secs();
+            if seconds >= told + 5 {
+                told = seconds;
+                println!("    after {seconds} s: applied {} of {decided}", view.applied);
+            }
+            (view.applied + 64 >= decided).then(|| began.elapsed())
+        })?;
+        let during = writes.stop()?;
+        let bytes = nodes.metric(follower, RECEIVED)? - received;
+        let missed = float(size.missed_keys * size.passes * VALUE as u64);
+        let rate = missed / took.as_secs_f64();
+        println!(
+            "  level after {:.2} s, missed {:.0} MiB in {:.0} MiB/s, got {:.0} MiB of snapshot, the disk {:.0} ({:.2}); writes/s {most:.0} at most, {without:.0} of {offered} without it, {during:.0} meanwhile ({:.2}), load {}",
+            took.as_secs_f64(),
+            missed / MIB,
+            rate / MIB,
+            float(bytes) / MIB,
+            bare / MIB,
+            rate / bare,
+            during / without,
+            load()
+        );
+        rates.push(rate / bare);
+        kept.push(during / without);
+        nodes.wait_until_equal()?;
+    }
+    println!(
+        "behind: what was missed came back at a median of {:.2} of the disk's rate (wanted 0.5); meanwhile {:.2} of the writes without it (wanted 0.9)",
+        median(rates),
+        median(kept)
+    );
+    Ok(())
+}
+
+/// Writes per second while nothing else happens.
+fn throughput(address: &str, size: &Size, offer: Offer) -> Result<f64, Failed> {
+    let writes = Writes::start(address, size.missed_keys, offer, 1, size.paced)?;
+    thread::sleep(size.paced / 2);
+    writes.stop()
+}

@@ -1,0 +1,108 @@
+//! SETs of one node: each key once, or the load of `quorate bench`.
+
+use std::{
+    fmt::Write as _,
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    ops::Range,
+    time::{Duration, Instant},
+};
+
+use quorate_bench::{
+    door::Door,
+    generator::Running,
+    load::{Offer, Plan},
+    protocol::resp::Resp,
+    samples::Samples,
+};
+
+use super::float;
+use crate::shell::Failed;
+
+/// Bytes of a value.
+pub(super) const VALUE: usize = 1024;
+const PATIENCE: Duration = Duration::from_secs(60);
+const REPLY: &[u8] = b"+OK\r\n";
+const OUTSTANDING: u64 = 256;
+
+/// Writes these keys, one after the other, with values of [`VALUE`] bytes. Returns the rate per
+/// second.
+pub(super) fn fill(address: &str, keys: Range<u64>) -> Result<f64, Failed> {
+    write_each(address, keys, VALUE, OUTSTANDING)
+}
+
+/// The same with values of this size and this many outstanding.
+pub(super) fn write_each(
+    address: &str,
+    mut keys: Range<u64>,
+    value_bytes: usize,
+    outstanding: u64,
+) -> Result<f64, Failed> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let value = "x".repeat(value_bytes);
+    let mut buffer = vec![0; 64 << 10];
+    let count = keys.end - keys.start;
+    let began = Instant::now();
+    let (mut open, mut bytes, mut out) = (0, 0, String::new());
+    while bytes < count * REPLY.len() as u64 {
+        out.clear();
+        for key in keys.by_ref().take((outstanding - open) as usize) {
+            // Keys and values as `Resp` has them.
+            let _ = write!(
+                out,
+                "*3\r\n$3\r\nSET\r\n$16\r\nkey:{key:012}\r\n${value_bytes}\r\n{value}\r\n"
+            );
+            open += 1;
+        }
+        stream.write_all(out.as_bytes())?;
+        let read = stream.read(&mut buffer)?;
+        let begun = bytes as usize % REPLY.len();
+        if read == 0 || !buffer[..read].iter().eq(REPLY.iter().cycle().skip(begun).take(read)) {
+            let said = String::from_utf8_lossy(&buffer[..read.min(200)]);
+            return Err(Failed(format!("a write was not done: {said:?}")));
+        }
+        bytes += read as u64;
+        open -= ((begun + read) / REPLY.len()) as u64;
+    }
+    Ok(float(count) / began.elapsed().as_secs_f64())
+}
+
+/// A load of writes to any of `keys` keys.
+pub(super) struct Writes(Running, Instant);
+
+impl Writes {
+    /// Starts it for this time, or until it is stopped.
+    pub(super) fn start(
+        address: &str,
+        keys: u64,
+        offer: Offer,
+        connections: u32,
+        time: Duration,
+    ) -> Result<Self, Failed> {
+        let address: SocketAddr =
+            address.parse().map_err(|error| Failed(format!("{address}: {error}")))?;
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let (measure, patience) = (nanos(time), nanos(PATIENCE));
+        let plan = Plan { offer, connections, warmup: 0, measure, patience };
+        let running = Running::start(plan, vec![Door::from(address)], Resp::new(VALUE, keys, 0))?;
+        Ok(Self(running, Instant::now()))
+    }
+
+    /// Waits for its end. Each write must succeed.
+    pub(super) fn finish(self) -> Result<Samples, Failed> {
+        let samples = self.0.finish()?;
+        match samples.first_error {
+            Some(why) => Err(Failed(format!("a write was not done: {why}"))),
+            None => Ok(samples),
+        }
+    }
+
+    /// Stops it; what is outstanding counts for nothing. Returns the rate per second.
+    pub(super) fn stop(self) -> Result<f64, Failed> {
+        let seconds = self.1.elapsed().as_secs_f64();
+        self.0.stop();
+        Ok(float(self.finish()?.completed) / seconds)
+    }
+}

@@ -1,0 +1,188 @@
+//! The own tests of Redis' client libraries against fresh clusters of three: `cargo xtask
+//! client-suites`.
+//!
+//! The suites are their authors' and not part of this tree: they are fetched, in pinned versions,
+//! as the packages that the registries of their languages have, and run unchanged.
+//! `crates/proof/trials/clients/suites.toml` says which of their files are run, and which of their tests are out
+//! of scope or get another answer here on purpose. Any other test that fails, fails the task.
+
+mod go;
+mod node;
+mod python;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use quorate_testbed::interrupt;
+use serde::Deserialize;
+
+use crate::{
+    nodes,
+    shell::{self, Failed, root, skip},
+    suite::{known::Known, outcome::Unit, table},
+};
+
+/// Expected results of the tests.
+pub(crate) const LIST: &str = "crates/proof/trials/clients/suites.toml";
+
+/// A test suite.
+struct Suite {
+    /// The first part of its units' names.
+    name: &'static str,
+    /// Fetches it, and says where it is; an error says why it cannot be had.
+    fetch: fn() -> Result<PathBuf, Failed>,
+    /// Runs one of its files.
+    run: fn(&Task<'_>) -> Result<Report, Failed>,
+}
+
+const SUITES: [Suite; 3] = [
+    Suite { name: "redis-py", fetch: python::fetch, run: python::run },
+    Suite { name: "go-redis", fetch: go::fetch, run: go::run },
+    Suite { name: "ioredis", fetch: node::fetch, run: node::run },
+];
+
+/// A file of tests that is to be run.
+struct Task<'a> {
+    /// Folder of the suite.
+    folder: &'a Path,
+    /// The file, as the list names it, without the name of the suite.
+    file: &'a str,
+    /// The port of a node.
+    port: u16,
+    /// A file that does not exist yet, for the suite's report on its tests.
+    report: &'a Path,
+}
+
+/// Results of the tests of a file.
+#[derive(Default)]
+struct Report {
+    tests: Vec<Test>,
+    /// The suite ran to its end.
+    complete: bool,
+    /// All it printed.
+    text: String,
+}
+
+/// A test and its result.
+#[derive(Debug, Deserialize)]
+struct Test {
+    name: String,
+    outcome: Outcome,
+    #[serde(default)]
+    details: String,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+enum Outcome {
+    Passed,
+    Failed,
+    Skipped,
+}
+
+/// Runs the task.
+pub(crate) fn run(asked: &[&str]) -> Result<(), Failed> {
+    let known = Known::read(LIST)?;
+    let names = known.units_of(asked)?;
+    shell::build_programs()?;
+    interrupt::clean_up_on_signals()?;
+    let logs = folder("logs")?;
+    let mut units = Vec::new();
+    for suite in &SUITES {
+        let of = |unit: &&&str| unit.split('/').next() == Some(suite.name);
+        let names: Vec<&str> = names.iter().filter(of).copied().collect();
+        if names.is_empty() {
+            continue;
+        }
+        let folder = match (suite.fetch)() {
+            Ok(folder) => folder,
+            Err(Failed(why)) => {
+                skip(suite.name, &why)?;
+                continue;
+            }
+        };
+        let mut nodes = nodes::serving(3, &[])?;
+        let port = nodes.client_ports().first().copied().unwrap_or_default();
+        for name in names {
+            let log = logs.join(name.replace('/', "-"));
+            let report = log.with_extension("report");
+            if report.exists() {
+                fs::remove_file(&report)?;
+            }
+            let file = name.split_once('/').map_or(name, |(_, file)| file);
+            let task = Task { folder: &folder, file, port, report: &report };
+            println!("{name}");
+            let report = (suite.run)(&task)?;
+            fs::write(log.with_extension("log"), &report.text)?;
+            let unit = report.judged(name, &known);
+            unit.print();
+            units.push(unit);
+            nodes.check_alive()?;
+        }
+    }
+    println!("what the suites said is in {}", logs.display());
+    table::judge(&units, LIST, &known)
+}
+
+impl Report {
+    fn judged(&self, name: &str, known: &Known) -> Unit {
+        let mut unit = Unit::new(name);
+        unit.complete = self.complete;
+        for test in &self.tests {
+            match test.outcome {
+                Outcome::Passed => unit.pass(&test.name, known),
+                Outcome::Failed => unit.fail(&test.name, &test.details, known),
+                Outcome::Skipped => unit.skip(&test.name),
+            }
+        }
+        unit
+    }
+
+    /// Parses the output of the programs in `crates/proof/trials/clients/suites`: a line of JSON for each test,
+    /// and an empty line at the end.
+    fn of_lines(task: &Task<'_>, text: String) -> Result<Self, Failed> {
+        // A suite that did not start has none.
+        let lines = fs::read_to_string(task.report).unwrap_or_default();
+        let mut report = Self { text, ..Self::default() };
+        for line in lines.lines() {
+            if line.is_empty() {
+                report.complete = true;
+            } else {
+                let test = serde_json::from_str(line);
+                report.tests.push(test.map_err(|error| Failed(format!("{}: {error}", task.file)))?);
+            }
+        }
+        Ok(report)
+    }
+}
+
+/// A program that ends after some minutes at the latest, whatever its tests wait for.
+fn bounded(program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new("timeout");
+    command.arg("900").arg(program);
+    command
+}
+
+/// Returns the output of a program. Its exit code says that tests failed, which is judged by their
+/// names.
+fn output(command: &mut Command) -> Result<String, Failed> {
+    let output = command.output().map_err(|error| Failed(format!("{command:?}: {error}")))?;
+    let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.push_str(&String::from_utf8_lossy(&output.stderr));
+    Ok(text)
+}
+
+/// A folder for what is fetched and built; made if it is not there.
+fn folder(name: &str) -> Result<PathBuf, Failed> {
+    let folder = shell::target().join("client-suites").join(name);
+    fs::create_dir_all(&folder)?;
+    Ok(folder)
+}
+
+/// A file that the suites are given.
+fn ours(name: &str) -> PathBuf {
+    root().join("crates/proof/trials/clients/suites").join(name)
+}

@@ -1,0 +1,193 @@
+//! Unmodified Redis clients against a fresh cluster of three.
+
+use std::{
+    fs,
+    io::Write as _,
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+use quorate_testbed::interrupt;
+
+use crate::{
+    go::{Go, NO_GO},
+    nodes,
+    shell::{self, Failed, has, read, root, skip},
+};
+
+/// A client that is tried; it gets the port of every node.
+type Trial = (&'static str, fn(&[u16]) -> Result<(), Failed>);
+
+const TRIALS: [Trial; 8] = [
+    ("redis-cli", redis_cli),
+    ("redis-benchmark", redis_benchmark),
+    ("redis-py", redis_py),
+    ("redis-py's locks", redis_py_locks),
+    ("node-redis", node_redis),
+    ("node-redlock", node_redlock),
+    ("go-redis", go_redis),
+    ("Redisson", redisson),
+];
+
+/// Runs the task.
+pub(crate) fn run() -> Result<(), Failed> {
+    shell::build_programs()?;
+    interrupt::clean_up_on_signals()?;
+    let nodes = nodes::serving(3, &[])?;
+    let ports = nodes.client_ports();
+    for (name, trial) in TRIALS {
+        trial(&ports)?;
+        println!("done: {name}");
+    }
+    Ok(())
+}
+
+fn redis_cli(ports: &[u16]) -> Result<(), Failed> {
+    if !has("redis-cli") {
+        return skip("redis-cli", "not installed; ./setup does it (Debian: redis-tools)");
+    }
+    let ask = |port: u16, words: &[&str]| {
+        let text = read(Command::new("redis-cli").args(["-p", &port.to_string()]).args(words))?;
+        Ok::<_, Failed>(text.trim_end().to_owned())
+    };
+    for (index, port) in ports.iter().enumerate() {
+        let expected = index.to_string();
+        expect("SET", &ask(*port, &["set", "cli", &expected])?, "OK")?;
+        for other in ports {
+            expect("GET", &ask(*other, &["get", "cli"])?, &expected)?;
+            expect("GET in RESP3", &ask(*other, &["-3", "get", "cli"])?, &expected)?;
+        }
+    }
+    pipe(ports[0])
+}
+
+/// `redis-cli --pipe`: many commands as they come from a file.
+fn pipe(port: u16) -> Result<(), Failed> {
+    let mut child = Command::new("redis-cli")
+        .args(["-p", &port.to_string(), "--pipe"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut stdin =
+        child.stdin.take().ok_or_else(|| Failed("redis-cli has no input".to_owned()))?;
+    for number in 0..10_000 {
+        writeln!(stdin, "SET pipe:{number} {number}\r")?;
+    }
+    drop(stdin);
+    let output = child.wait_with_output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    if text.contains("errors: 0, replies: 10000") {
+        Ok(())
+    } else {
+        Err(Failed(format!("redis-cli --pipe: {text}")))
+    }
+}
+
+fn expect(what: &str, found: &str, expected: &str) -> Result<(), Failed> {
+    if found == expected {
+        Ok(())
+    } else {
+        Err(Failed(format!("{what}: {found:?} instead of {expected:?}")))
+    }
+}
+
+fn redis_benchmark(ports: &[u16]) -> Result<(), Failed> {
+    if !has("redis-benchmark") {
+        return skip("redis-benchmark", "not installed; ./setup does it (Debian: redis-tools)");
+    }
+    for port in ports {
+        let port = port.to_string();
+        let base = ["-p", &port, "-n", "20000", "-q"];
+        for more in [
+            &["-t", "set,get,incr,mset", "-c", "50"][..],
+            &["-t", "set,get", "-c", "50", "-P", "16"],
+        ] {
+            let text = read(Command::new("redis-benchmark").args(base).args(more))?;
+            if text.contains("rror") {
+                return Err(Failed(format!("redis-benchmark: {text}")));
+            }
+            let lines = text.replace('\r', "\n");
+            let results = lines.lines().filter(|line| line.contains("requests per second"));
+            results.for_each(|line| println!("  {line}"));
+        }
+    }
+    Ok(())
+}
+
+fn redis_py(ports: &[u16]) -> Result<(), Failed> {
+    python("redis-py", "redis_py.py", ports)
+}
+
+fn redis_py_locks(ports: &[u16]) -> Result<(), Failed> {
+    python("redis-py's locks", "redis_py_locks.py", ports)
+}
+
+fn python(what: &str, file: &str, ports: &[u16]) -> Result<(), Failed> {
+    let python = clients_folder().join("venv/bin/python");
+    if !python.is_file() {
+        return skip(what, "not installed; ./setup does it (pip: redis)");
+    }
+    let file = root().join("crates/proof/trials/clients").join(file);
+    script(Command::new(python).arg(file), ports)
+}
+
+fn node_redis(ports: &[u16]) -> Result<(), Failed> {
+    node("node-redis", "node_redis.mjs", &["redis"], ports)
+}
+
+fn node_redlock(ports: &[u16]) -> Result<(), Failed> {
+    node("node-redlock", "redlock.mjs", &["redlock", "ioredis"], ports)
+}
+
+fn node(what: &str, file: &str, packages: &[&str], ports: &[u16]) -> Result<(), Failed> {
+    let modules = clients_folder().join("node");
+    let is_there = |package: &&str| modules.join("node_modules").join(package).is_dir();
+    if !has("node") || !packages.iter().all(is_there) {
+        let names = packages.join(", ");
+        return skip(what, &format!("not installed; ./setup does it (npm: {names})"));
+    }
+    // Modules are looked up in the script's folder.
+    let copy = modules.join(file);
+    fs::copy(root().join("crates/proof/trials/clients").join(file), &copy)?;
+    script(Command::new("node").arg(copy), ports)
+}
+
+fn redisson(ports: &[u16]) -> Result<(), Failed> {
+    let folder = clients_folder().join("redisson");
+    if !has("java") || !has("javac") || !folder.join("lib").is_dir() {
+        let how = "no JDK, or not fetched; ./setup does it with Maven (org.redisson:redisson)";
+        return skip("Redisson", how);
+    }
+    let libraries = format!("{}/*", folder.join("lib").display());
+    let classes = folder.join("classes");
+    let source = root().join("crates/proof/trials/clients/redisson/Locks.java");
+    let mut compile = Command::new("javac");
+    compile.args(["-cp", &libraries, "-d"]).arg(&classes).arg(source);
+    read(&mut compile)?;
+    let path = format!("{libraries}:{}", classes.display());
+    script(Command::new("java").args(["-cp", &path, "Locks"]), ports)
+}
+
+fn go_redis(ports: &[u16]) -> Result<(), Failed> {
+    let Some(go) = Go::find() else {
+        return skip("go-redis", NO_GO);
+    };
+    let program = shell::target().join("tools/goclient");
+    let here = || go.within(&root().join("tools/goclient"));
+    if let Err(Failed(why)) = read(here().args(["mod", "download"])) {
+        return skip("go-redis", &format!("its source cannot be fetched: {why}"));
+    }
+    read(here().args(["build", "-o"]).arg(&program).arg("."))?;
+    script(&mut Command::new(program), ports)
+}
+
+fn script(command: &mut Command, ports: &[u16]) -> Result<(), Failed> {
+    let text = read(command.args(ports.iter().map(u16::to_string)))?;
+    text.lines().for_each(|line| println!("  {line}"));
+    Ok(())
+}
+
+/// Folder where ./setup puts files that belong in no system folder.
+fn clients_folder() -> PathBuf {
+    root().join("target/clients")
+}

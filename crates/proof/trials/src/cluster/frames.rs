@@ -1,0 +1,319 @@
+//! Clients that speak frames to devices, while nodes are killed and links are down: commands
+//! reported as executed were executed, once and in that slot, though each of their values may be in
+//! the log more than once, and some are submitted both ways.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use quorate_core::dice::Dice;
+use quorate_testbed::{network::Network, nodes::Nodes};
+use quorate_wire::frame_clients::Name;
+
+use super::NODES;
+use crate::{
+    nodes::{self, wait_for},
+    shell::Failed,
+};
+
+mod clients;
+mod executed;
+
+use clients::{ByBoth, ByConnection, ByFrames, Told};
+use executed::Executed;
+
+/// Devices that receive raw frames.
+pub(super) const DEVICES: [&str; 2] = ["kernel", "packet"];
+/// Clients that speak frames.
+const CLIENTS: u64 = 2;
+/// Interface of these clients, in the namespace of the switch.
+const INTERFACE: &str = "clients";
+/// Duration of the clients' work in a round, and of its last part without faults.
+const ROUND: Duration = Duration::from_secs(30);
+const CALM: Duration = Duration::from_secs(5);
+/// Its log says what was executed: it is stopped in the end, and never killed, as what is only in
+/// memory goes with that.
+const WITNESS: u32 = NODES;
+/// Milliseconds between faults, that a node is dead, and that a link is down.
+const PAUSE_MS: (u64, u64) = (1_500, 3_000);
+const DEAD_MS: (u64, u64) = (100, 600);
+const DOWN_MS: (u64, u64) = (50, 800);
+
+/// Runs each kind of device, or that one, for this number of rounds.
+pub(super) fn run(
+    network: &Network,
+    rounds: u64,
+    device: Option<&str>,
+    first: u64,
+) -> Result<(), Failed> {
+    network.join(INTERFACE)?;
+    for seed in first..first + rounds {
+        for kind in DEVICES.into_iter().filter(|kind| device.is_none_or(|one| one == *kind)) {
+            let played = one(network, kind, seed);
+            played.map_err(|Failed(why)| {
+                Failed(format!("clients by frames, {kind}, seed {seed}: {why}"))
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn one(network: &Network, device: &str, seed: u64) -> Result<(), Failed> {
+    let flags = [
+        "--store",
+        "none",
+        "--durability",
+        "volatile",
+        "--client-timeout-ms",
+        "1000",
+        "--device",
+        device,
+        "--plane-interface",
+        "eth0",
+        "--plane-trusted",
+    ];
+    let mut nodes =
+        Nodes::in_network(&nodes::program(), "quorate-trials-", network, NODES, &flags)?;
+    nodes.wait_until_all_ready()?;
+    gives(&nodes)?;
+    let load = Load::start(&nodes)?;
+    let harmed = harm(network, &mut nodes, seed);
+    let told = load.finish();
+    let (told, faults) = (told?, harmed?);
+    let sums = judge(&mut nodes, &told)?;
+    println!(
+        "clients by frames, {device}, seed {seed}: {faults} faults, {} batches by frames and {} both ways told as executed \
+         ({} without a slot, {} unknown), {} commands by connections: all are, once, in their slots; {} values of {} were in \
+         the log again or too early",
+        sums.by_frames,
+        sums.both_ways,
+        sums.without_slot,
+        sums.unknown,
+        sums.by_connection,
+        sums.idle,
+        sums.values
+    );
+    Ok(())
+}
+
+/// Waits for a leader whose device allocates slots.
+fn gives(nodes: &Nodes) -> Result<(), Failed> {
+    wait_for("a leader whose device gives out slots", || {
+        nodes.view(nodes.leader().ok()?)?.device?.gives_from
+    })?;
+    Ok(())
+}
+
+/// Kills and links down, one after the other: a volatile group of three may miss one node at a
+/// time.
+fn harm(network: &Network, nodes: &mut Nodes, seed: u64) -> Result<u64, Failed> {
+    let (began, mut dice, mut faults) = (Instant::now(), Dice::new(seed), 0);
+    let sleep = |dice: &mut Dice, (least, most): (u64, u64)| {
+        thread::sleep(Duration::from_millis(least + dice.below(most - least)));
+    };
+    while began.elapsed() < ROUND - CALM {
+        sleep(&mut dice, PAUSE_MS);
+        let leader = nodes.leader()?;
+        faults += 1;
+        match dice.below(4) {
+            0 => {
+                let node = 1 + dice.below(u64::from(NODES)) as u32;
+                network.take_down(&[node])?;
+                sleep(&mut dice, DOWN_MS);
+                network.heal()?;
+            }
+            1 if leader != WITNESS => {
+                network.take_down(&[leader])?;
+                sleep(&mut dice, DOWN_MS);
+                network.heal()?;
+            }
+            what => {
+                let others = (1..=NODES).filter(|node| *node != WITNESS);
+                let dead = match what {
+                    2 if leader != WITNESS => leader,
+                    _ => others.clone().nth(dice.index(others.count())).unwrap_or(1),
+                };
+                nodes.kill(&[dead])?;
+                sleep(&mut dice, DEAD_MS);
+                nodes.restart(&[dead])?;
+                votes_again(nodes, dead)?;
+            }
+        }
+    }
+    thread::sleep(ROUND.saturating_sub(began.elapsed()));
+    Ok(faults)
+}
+
+/// Waits until a node that was killed votes again: it has to be taken in anew, and until then no
+/// other may go.
+fn votes_again(nodes: &Nodes, node: u32) -> Result<(), Failed> {
+    wait_for("a killed node to vote again", || {
+        let view = nodes.view(node)?;
+        (view.leader.is_some() && view.role != "learner").then_some(())
+    })
+}
+
+/// All clients.
+struct Load {
+    stop: Arc<AtomicBool>,
+    told: Arc<Mutex<Told>>,
+    threads: Vec<JoinHandle<Result<(), Failed>>>,
+}
+
+impl Load {
+    fn start(nodes: &Nodes) -> Result<Self, Failed> {
+        let addresses: Result<Vec<SocketAddr>, _> =
+            (nodes.client_addresses().iter()).map(|at| at.parse()).collect();
+        let addresses = addresses.map_err(|error| Failed(format!("{error}")))?;
+        let mut load = Self { stop: Arc::default(), told: Arc::default(), threads: Vec::new() };
+        for number in 0..CLIENTS {
+            load.spawn(ByFrames::new(number, addresses.clone()), ByFrames::run);
+        }
+        load.spawn(ByBoth::new(addresses.clone()), ByBoth::run);
+        load.spawn(ByConnection::new(addresses), ByConnection::run);
+        Ok(load)
+    }
+
+    fn spawn<C: Send + 'static>(
+        &mut self,
+        mut client: C,
+        run: fn(&mut C, &AtomicBool, &Mutex<Told>) -> Result<(), Failed>,
+    ) {
+        let (stop, told) = (Arc::clone(&self.stop), Arc::clone(&self.told));
+        self.threads.push(thread::spawn(move || run(&mut client, &stop, &told)));
+    }
+
+    fn finish(self) -> Result<Told, Failed> {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads {
+            let ended = thread.join();
+            ended.map_err(|_| Failed("a client panicked".to_owned()))??;
+        }
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(std::mem::take(&mut *told))
+    }
+}
+
+/// Totals of the checks.
+#[derive(Default)]
+struct Sums {
+    by_frames: u64,
+    both_ways: u64,
+    by_connection: u64,
+    without_slot: u64,
+    unknown: u64,
+    values: u64,
+    idle: u64,
+}
+
+/// Checks the witness's log and the sessions of all nodes against the replies that clients
+/// received.
+fn judge(nodes: &mut Nodes, told: &Told) -> Result<Sums, Failed> {
+    let sessions = clients::next_of(nodes, told)?;
+    let ids = nodes.ids();
+    nodes.terminate(&ids)?;
+    let folder = nodes.node(WITNESS)?.spec.data.clone();
+    let executed = Executed::read(&nodes::program(), &folder)?;
+    compare(told, &executed, &sessions)
+}
+
+fn compare(
+    told: &Told,
+    executed: &Executed,
+    sessions: &[(u32, Name, u64)],
+) -> Result<Sums, Failed> {
+    let mut sums = Sums { values: executed.values, idle: executed.idle, ..Sums::default() };
+    for batch in &told.batches {
+        let Some(outcome) = batch.outcome else {
+            sums.unknown += 1;
+            continue;
+        };
+        let at = usize::try_from(batch.number - 1).unwrap_or(usize::MAX);
+        let slot = executed.of(batch.name).get(at).copied();
+        if slot.is_none() || outcome.is_some() && outcome != slot {
+            return Err(Failed(format!(
+                "batch {} of {:?} was told to be executed in {outcome:?}; the log has it in {slot:?}",
+                batch.number, batch.name
+            )));
+        }
+        sums.without_slot += u64::from(outcome.is_none());
+        match batch.both_ways {
+            true => sums.both_ways += 1,
+            false => sums.by_frames += 1,
+        }
+    }
+    for (node, name, next) in sessions {
+        let expected = executed.of(*name).len() as u64 + 1;
+        // 0: its session is gone.
+        if *next != 0 && *next != expected {
+            return Err(Failed(format!(
+                "node {node} executes batch {next} of {name:?} next; by the log it is {expected}"
+            )));
+        }
+    }
+    for slot in &told.by_connection {
+        if !executed.has(*slot) {
+            return Err(Failed(format!("slot {slot} was told to a client, and holds nothing")));
+        }
+        sums.by_connection += 1;
+    }
+    if [sums.by_frames, sums.both_ways, sums.by_connection].contains(&0) {
+        return Err(Failed("some client was told of nothing".to_owned()));
+    }
+    Ok(sums)
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_wire::frame_clients::LENT;
+
+    use super::{clients::Batch, *};
+
+    const NAME: Name = Name { origin: LENT | 7, boot: 3 };
+
+    fn told() -> Told {
+        let batch =
+            |(number, outcome)| Batch { name: NAME, number, outcome, both_ways: number == 2 };
+        Told {
+            batches: [(1, Some(Some(10))), (2, Some(None)), (3, None)].map(batch).into(),
+            by_connection: vec![12],
+        }
+    }
+
+    /// Batch 1 is in the log twice, and 3 is not.
+    fn executed() -> Executed {
+        let value = |number| format!("batch {}/{}/{number}", NAME.origin, NAME.boot);
+        let mut slots: std::collections::BTreeMap<u64, String> =
+            (10..).zip([1, 1].map(value)).collect();
+        slots.insert(12, "batch 2/9/5".to_owned());
+        slots.insert(13, value(2));
+        Executed::of_slots(slots)
+    }
+
+    #[test]
+    fn what_clients_were_told_is_found_in_the_log_and_no_lie_is() {
+        let sessions = [(1, NAME, 3), (2, NAME, 0)];
+        let sums = compare(&told(), &executed(), &sessions).unwrap();
+        assert_eq!((sums.by_frames, sums.both_ways, sums.unknown), (1, 1, 1));
+        assert_eq!((sums.values, sums.idle, sums.without_slot), (3, 1, 1));
+        let lies: [fn(&mut Told); 4] = [
+            |told| told.batches[0].outcome = Some(Some(11)),
+            |told| told.batches[2].outcome = Some(None),
+            |told| told.by_connection.push(14),
+            |told| told.by_connection.clear(),
+        ];
+        for (number, lie) in lies.into_iter().enumerate() {
+            let mut told = told();
+            lie(&mut told);
+            let judged = compare(&told, &executed(), &sessions);
+            assert!(judged.is_err(), "lie {number}");
+        }
+        assert!(compare(&told(), &executed(), &[(1, NAME, 2)]).is_err());
+    }
+}

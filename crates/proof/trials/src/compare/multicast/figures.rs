@@ -1,0 +1,186 @@
+//! Measurements and the figures derived from them.
+
+use std::fmt;
+
+use super::{super::figures::Spread, grouped, systems::System};
+
+/// A segment, and the messages sent over it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Cell {
+    /// Speed of each link, per second.
+    pub(super) megabits: u64,
+    pub(super) receivers: u32,
+    /// Size of a message.
+    pub(super) bytes: usize,
+}
+
+/// Result of a turn.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Measured {
+    /// Payload that the slowest receiver got per second.
+    pub(super) slowest_mbit: f64,
+    /// CPU seconds of all its processes for 10⁹ bytes of payload.
+    pub(super) cpu_s_per_gb: f64,
+    /// Share of the machine that others took; what the kernel does for a system in threads of its
+    /// own is in it.
+    pub(super) foreign_cpu: f64,
+    /// Packets that a processor's queue dropped, which all namespaces share.
+    pub(super) dropped: f64,
+}
+
+impl fmt::Display for Measured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:.1} Mbit/s at the slowest, {:.2} CPU s/GB, foreign CPU {:.0} %, {} packets dropped by the machine",
+            self.slowest_mbit,
+            self.cpu_s_per_gb,
+            self.foreign_cpu * 100.0,
+            self.dropped
+        )
+    }
+}
+
+/// A system's turn in a cell.
+#[derive(Clone, Debug)]
+pub(super) struct Turn {
+    pub(super) system: System,
+    pub(super) cell: Cell,
+    pub(super) round: usize,
+    pub(super) outcome: Result<Measured, String>,
+}
+
+/// All of it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Results {
+    pub(super) turns: Vec<Turn>,
+    /// Systems that could not be made.
+    pub(super) failures: Vec<(System, String)>,
+    pub(super) seconds: f64,
+}
+
+/// A target: in each round, what one system got for what the best of others got.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Verdict {
+    pub(super) cell: Cell,
+    pub(super) what: &'static str,
+    pub(super) wanted: f64,
+    pub(super) found: Spread,
+}
+
+impl Verdict {
+    pub(super) fn is_reached(&self) -> bool {
+        self.found.median() >= Some(self.wanted)
+    }
+}
+
+/// (What, at least how many times, of the best of these.)
+const TARGETS: [(&str, f64, &[System]); 2] = [
+    ("Quorate ÷ the better of Corosync and JGroups", 3.0, &[System::Corosync, System::Jgroups]),
+    ("Quorate ÷ Aeron", 0.8, &[System::Aeron]),
+];
+
+impl Results {
+    /// Returns a figure of the rounds that gave one.
+    pub(super) fn figure(
+        &self,
+        system: System,
+        cell: Cell,
+        figure: fn(&Measured) -> f64,
+    ) -> Spread {
+        let turns = self.good(system, cell);
+        Spread::of(turns.map(|(_, measured)| figure(measured)).collect())
+    }
+
+    /// Returns its ratio to the best of the others, round by round.
+    pub(super) fn ratio(&self, system: System, others: &[System], cell: Cell) -> Spread {
+        let best = others.iter().flat_map(|other| self.good(*other, cell));
+        let best = grouped(best.map(|(round, measured)| (round, measured.slowest_mbit)));
+        let ratios = self.good(system, cell).filter_map(|(round, measured)| {
+            let best = best.get(&round)?.iter().copied().fold(0.0, f64::max);
+            (best > 0.0).then(|| measured.slowest_mbit / best)
+        });
+        Spread::of(ratios.collect())
+    }
+
+    pub(super) fn good_rounds(&self, system: System, cell: Cell) -> usize {
+        self.good(system, cell).count()
+    }
+
+    fn good(&self, system: System, cell: Cell) -> impl Iterator<Item = (usize, &Measured)> {
+        let turns = self.turns.iter();
+        let turns = turns.filter(move |turn| turn.system == system && turn.cell == cell);
+        turns.filter_map(|turn| Some((turn.round, turn.outcome.as_ref().ok()?)))
+    }
+
+    /// All cells, in the order in which they were measured.
+    pub(super) fn cells(&self) -> Vec<Cell> {
+        let mut cells: Vec<Cell> = self.turns.iter().map(|turn| turn.cell).collect();
+        cells.dedup();
+        cells
+    }
+
+    pub(super) fn verdicts(&self) -> Vec<Verdict> {
+        let of = |cell: Cell| {
+            TARGETS.iter().filter_map(move |(what, wanted, others)| {
+                let found = self.ratio(System::Quorate, others, cell);
+                (found.count() > 0).then_some(Verdict { cell, what, wanted: *wanted, found })
+            })
+        };
+        self.cells().into_iter().flat_map(of).collect()
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(in super::super) const CELL: Cell = Cell { megabits: 1000, receivers: 5, bytes: 8192 };
+
+    pub(in super::super) fn results() -> Results {
+        let mut results = Results::default();
+        let rows: [(System, [Option<f64>; 3]); 4] = [
+            (System::Bare, [Some(1000.0), Some(500.0), Some(1000.0)]),
+            (System::Quorate, [Some(900.0), Some(400.0), Some(800.0)]),
+            (System::Corosync, [Some(300.0), Some(100.0), None]),
+            (System::Jgroups, [Some(100.0), Some(200.0), Some(400.0)]),
+        ];
+        for (system, rounds) in rows {
+            for (round, slowest_mbit) in rounds.into_iter().enumerate() {
+                let measured = slowest_mbit.map(|slowest_mbit| Measured {
+                    slowest_mbit,
+                    cpu_s_per_gb: 2.0,
+                    ..Measured::default()
+                });
+                results.turns.push(Turn {
+                    system,
+                    cell: CELL,
+                    round,
+                    outcome: measured.ok_or_else(|| "no |\nresult".to_owned()),
+                });
+            }
+        }
+        results.failures.push((System::Aeron, "no Java".to_owned()));
+        results
+    }
+
+    #[test]
+    fn ratios_are_of_one_round_each() {
+        let results = results();
+        let of_the_ceiling = results.ratio(System::Quorate, &[System::Bare], CELL);
+        assert_eq!(of_the_ceiling, Spread::of(vec![0.8, 0.8, 0.9]));
+        // The better one of each round: 300, 200, 400.
+        let verdicts = results.verdicts();
+        assert_eq!(verdicts.len(), 1);
+        assert_eq!(verdicts[0].found.median(), Some(2.0));
+        assert_eq!(verdicts[0].found.high(), Some(3.0));
+    }
+
+    #[test]
+    fn a_round_without_a_result_does_not_count() {
+        let results = results();
+        assert_eq!(results.good_rounds(System::Corosync, CELL), 2);
+        assert_eq!(results.good_rounds(System::Aeron, CELL), 0);
+        assert_eq!(results.figure(System::Aeron, CELL, |one| one.slowest_mbit).count(), 0);
+    }
+}

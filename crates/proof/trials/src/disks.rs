@@ -1,0 +1,299 @@
+//! `cargo xtask disks`: three nodes, one of them on a failing disk. For every kind of file and
+//! every fault it checks that nothing acknowledged is lost and nothing wrong is served, and shows
+//! what the node says about it.
+
+mod disk;
+mod trial;
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use quorate_testbed::interrupt;
+use serde_json::json;
+
+use crate::{
+    cluster::check::Checker,
+    shell::{self, Failed, cargo},
+};
+use trial::{Outcome, Row};
+
+/// Rows that meet nothing, and why.
+const UNMET: [(&str, Fault, &str); 0] = [];
+
+const USAGE: &str = "disks [ROUNDS] [--seed N] [--only KIND[+FAULT]] [--json]";
+
+/// Files that faults happen to: how their names begin below the data folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kind {
+    name: &'static str,
+    files: &'static str,
+    /// Flags of the nodes.
+    flags: &'static [&'static str],
+    /// Activity that makes a node write them.
+    by: By,
+}
+
+/// Activity until the disk was written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    /// Clients do.
+    Load,
+    /// Snapshots are asked for.
+    Snapshots,
+    /// The node is killed and started.
+    Restart,
+    /// A node joins.
+    Newcomer,
+}
+
+const ON_DISK: &[&str] = &["--store", "lsm"];
+const IN_MEMORY: &[&str] = &["--store", "memory"];
+const ETCD: &[&str] = &["--service", "etcd", "--store", "lsm"];
+
+impl Kind {
+    const fn new(
+        name: &'static str,
+        files: &'static str,
+        flags: &'static [&'static str],
+        by: By,
+    ) -> Self {
+        Self { name, files, flags, by }
+    }
+}
+
+const KINDS: [Kind; 12] = [
+    Kind::new("log", "log/", ON_DISK, By::Load),
+    Kind::new("streams", "stream/", ON_DISK, By::Load),
+    Kind::new("snapshot", "snapshot/", IN_MEMORY, By::Snapshots),
+    Kind::new("store", "kv/", ON_DISK, By::Snapshots),
+    Kind::new("etcd", "etcd/", ETCD, By::Snapshots),
+    Kind::new("identity", "identity", ON_DISK, By::Restart),
+    Kind::new("peers", "peers", ON_DISK, By::Newcomer),
+    Kind::new("base", "base", IN_MEMORY, By::Snapshots),
+    Kind::new("catalogue", "catalogue", ON_DISK, By::Load),
+    Kind::new("segments", "segments", ON_DISK, By::Load),
+    Kind::new("parts", "parts", IN_MEMORY, By::Snapshots),
+    Kind::new("chunks", "chunks", ON_DISK, By::Load),
+];
+
+/// Fault of the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// A bit is another one from here on.
+    Flip,
+    /// A write goes to another place.
+    Misdirected,
+    /// A power cut, and of a write that was not flushed the first sectors are left.
+    Torn,
+    /// A power cut, and a write that was not flushed is there and one before it is not.
+    Reordered,
+    /// A power cut, and what was made, renamed or removed since its folder was flushed is as it was
+    /// before.
+    LostNames,
+    /// A power cut, and one write that was flushed is not there.
+    LostOne,
+    /// A power cut, and all is lost that was written for a while, flushed or not.
+    LostTail,
+}
+
+const FAULTS: [Fault; 7] = [
+    Fault::Flip,
+    Fault::Misdirected,
+    Fault::Torn,
+    Fault::Reordered,
+    Fault::LostNames,
+    Fault::LostOne,
+    Fault::LostTail,
+];
+
+impl Fault {
+    /// Returns its name in commands to the disk.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Flip => "flip",
+            Self::Misdirected => "misdirected",
+            Self::Torn => "torn",
+            Self::Reordered => "reordered",
+            Self::LostNames => "lost-names",
+            Self::LostOne => "lost-one",
+            Self::LostTail => "lost-tail",
+        }
+    }
+
+    /// Any disk may do that when the power fails: the node starts, and votes, and nothing is
+    /// damaged.
+    const fn is_honest(self) -> bool {
+        matches!(self, Self::Torn | Self::Reordered | Self::LostNames)
+    }
+}
+
+/// Options of the task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Wish {
+    rounds: u64,
+    seed: u64,
+    kind: Option<&'static str>,
+    fault: Option<Fault>,
+    json: bool,
+}
+
+/// Plays all rows.
+pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
+    let wish = parse(words)?;
+    if !std::path::Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
+        return shell::skip("disks", "file systems in user space need /dev/fuse, and root");
+    }
+    shell::build_programs()?;
+    // Its tests are built with what it alone needs, so `cargo test` leaves them out.
+    let disk = ["--quiet", "--features", "quorate-trials/disks", "--bin", "quorate-disk"];
+    cargo(&[&["test"], &disk[..]].concat())?;
+    cargo(&[&["build"], &disk[..], shell::profile()].concat())?;
+    Checker::build()?;
+    let checker = Checker::find();
+    interrupt::clean_up_on_signals()?;
+    let begun = Instant::now();
+    let mut rows = Vec::new();
+    for round in 0..wish.rounds {
+        for (kind, fault) in KINDS.iter().flat_map(|kind| FAULTS.map(|fault| (kind, fault))) {
+            let other = wish.kind.is_some_and(|name| name != kind.name)
+                || wish.fault.is_some_and(|one| one != fault);
+            if other {
+                continue;
+            }
+            let row = Row { kind: *kind, fault, seed: wish.seed + round };
+            let at = Instant::now();
+            let played = row.play(checker.as_ref());
+            println!("{}", line(&row, &played, at.elapsed().as_secs()));
+            rows.push((row, played));
+        }
+    }
+    let unmet = |(row, played): &&(Row, Result<Outcome, Failed>)| {
+        let met = played.as_ref().is_ok_and(Outcome::met);
+        played.is_ok() && !met && row.why_unmet().is_none()
+    };
+    let unmet: Vec<String> = rows
+        .iter()
+        .filter(unmet)
+        .map(|(row, _)| format!("{}+{}", row.kind.name, row.fault.name()))
+        .collect();
+    if wish.json {
+        for (row, played) in &rows {
+            println!("{}", as_json(row, played));
+        }
+    }
+    let failed = rows.iter().filter(|(_, played)| played.is_err()).count();
+    println!(
+        "{} rows in {} s, {failed} failed, {} met nothing",
+        rows.len(),
+        begun.elapsed().as_secs(),
+        unmet.len()
+    );
+    match (failed, unmet.is_empty()) {
+        (0, true) => Ok(()),
+        (0, false) => Err(Failed(format!("not shown: {}", unmet.join(", ")))),
+        _ => Err(Failed(format!("{failed} of {} rows failed", rows.len()))),
+    }
+}
+
+fn line(row: &Row, played: &Result<Outcome, Failed>, seconds: u64) -> String {
+    let Row { kind, fault, seed } = row;
+    let (name, fault) = (kind.name, fault.name());
+    match played {
+        Ok(Outcome { done, noticed, end, .. }) => {
+            let noticed = noticed.as_deref().unwrap_or("nothing");
+            let nothing = row.why_unmet().unwrap_or("nothing: NOT SHOWN");
+            let done = if done.is_empty() { nothing } else { done };
+            format!(
+                "{name:<9} {fault:<12} seed {seed}, {seconds:>3} s: {end}\n    done: {done}\n    said: {noticed}"
+            )
+        }
+        Err(Failed(why)) => {
+            format!(
+                "{name:<9} {fault:<12} seed {seed}, {seconds:>3} s: FAILED: {why}\n    again: cargo xtask disks --only {name}+{fault} --seed {seed}"
+            )
+        }
+    }
+}
+
+fn as_json(row: &Row, played: &Result<Outcome, Failed>) -> serde_json::Value {
+    let mut value = json!({
+        "kind": row.kind.name,
+        "fault": row.fault.name(),
+        "seed": row.seed,
+    });
+    let more = match played {
+        Ok(outcome) => json!({
+            "done": outcome.done,
+            "noticed": outcome.noticed,
+            "end": outcome.end,
+            "keys": outcome.keys,
+            "stream_bytes": outcome.stream_bytes,
+        }),
+        Err(Failed(why)) => json!({ "failed": why }),
+    };
+    if let (Some(value), serde_json::Value::Object(more)) = (value.as_object_mut(), more) {
+        value.extend(more);
+    }
+    value
+}
+
+fn parse(words: &[&str]) -> Result<Wish, Failed> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let mut wish = Wish {
+        rounds: 1,
+        seed: now.unwrap_or_default().as_secs() % 1_000_000,
+        kind: None,
+        fault: None,
+        json: false,
+    };
+    let number = |word: &str| {
+        let number = word.parse::<u64>();
+        number.map_err(|_| Failed(format!("{word}: not a number; {USAGE}")))
+    };
+    let mut rest = words;
+    while let [word, more @ ..] = rest {
+        rest = match (*word, more) {
+            ("--seed", [seed, more @ ..]) => {
+                wish.seed = number(seed)?;
+                more
+            }
+            ("--only", [only, more @ ..]) => {
+                for name in only.split('+') {
+                    let kind = KINDS.iter().find(|kind| kind.name == name);
+                    let fault = FAULTS.into_iter().find(|fault| fault.name() == name);
+                    if kind.is_none() && fault.is_none() {
+                        return Err(Failed(format!("{name}: no kind and no fault; {USAGE}")));
+                    }
+                    wish.kind = kind.map(|kind| kind.name).or(wish.kind);
+                    wish.fault = fault.or(wish.fault);
+                }
+                more
+            }
+            ("--json", more) => {
+                wish.json = true;
+                more
+            }
+            (rounds, more) => {
+                wish.rounds = number(rounds)?;
+                more
+            }
+        };
+    }
+    Ok(wish)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wishes_are_understood() {
+        let wish = parse(&["2", "--seed", "7", "--only", "log+torn", "--json"]).unwrap();
+        let wanted =
+            Wish { rounds: 2, seed: 7, kind: Some("log"), fault: Some(Fault::Torn), json: true };
+        assert_eq!(wish, wanted);
+        let fault = parse(&["--only", "lost-one"]).unwrap();
+        assert_eq!((fault.kind, fault.fault), (None, Some(Fault::LostOne)));
+        assert!(parse(&["--only", "x"]).is_err());
+        assert!(parse(&["--seed"]).is_err());
+    }
+}

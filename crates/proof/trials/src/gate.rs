@@ -1,0 +1,281 @@
+//! Counts that must not grow unnoticed: compared with a baseline that is part of the tree.
+//!
+//! Only what repeats: instructions of fixed work (3 %), system calls (3 %), and exactly what a
+//! deterministic schedule writes, flushes and sends. Time is no part of it.
+
+use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path, process::Command};
+
+use crate::{
+    bench::{
+        build,
+        core::{CASES, instructions_per_step},
+        float,
+        log::{Commits, commits},
+    },
+    instructions::{Calls, Counter},
+    shell::{Failed, read, root},
+};
+
+const USAGE: &str = "gate [--bless REASON]";
+/// Runs of which the one with the fewest system calls counts.
+const CALL_RUNS: u32 = 5;
+/// Tolerance of instructions and system calls relative to the baseline.
+const NEAR: f64 = 0.03;
+/// Largest difference between counts that are equal, as they are written with four digits.
+const EXACT: f64 = 0.000_06;
+
+/// A count, by its full name; the first word says its kind.
+type Counts = BTreeMap<String, f64>;
+
+/// Runs the task.
+pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
+    let reason = match words {
+        [] => None,
+        ["--bless", reason] if !reason.trim().is_empty() => Some(reason.trim()),
+        _ => return Err(Failed(USAGE.to_owned())),
+    };
+    let file = root().join("crates/proof/trials/baseline.txt");
+    let text = fs::read_to_string(&file).unwrap_or_default();
+    let old = parse(&text)?;
+    let (now, skipped) = measure()?;
+    for why in &skipped {
+        println!("SKIPPED {why}");
+    }
+    if let Some(reason) = reason {
+        fs::write(&file, blessed(&text, &old, &now, reason)?)?;
+        println!("blessed {} counts; commit {}", now.len(), file.display());
+        return Ok(());
+    }
+    let faults = compare(&old, &now);
+    if faults == 0 {
+        println!("all counts are as they were blessed");
+        return Ok(());
+    }
+    Err(Failed(format!(
+        "{faults} counts differ from crates/proof/trials/baseline.txt. If that is meant, better counts included: \
+         cargo xtask gate --bless \"why\", and commit the file with the change"
+    )))
+}
+
+/// Measures everything that can be counted here, and lists what cannot.
+fn measure() -> Result<(Counts, Vec<String>), Failed> {
+    let (mut counts, mut skipped) = (Counts::new(), Vec::new());
+    let step = build("quorate-core", "step")?;
+    let commit = build("quorate-log", "commit")?;
+    let cluster = build("quorate-replica", "cluster")?;
+    cluster_counts(&cluster, &mut counts)?;
+    commit_counts(&commit, &mut counts, &mut skipped)?;
+    match Counter::find() {
+        Ok(counter) => instructions(counter, &step, &commit, &cluster, &mut counts)?,
+        Err(why) => skipped.push(format!("instructions: {why}")),
+    }
+    match Calls::find() {
+        Ok(counter) => system_calls(counter, &commit, &mut counts)?,
+        Err(why) => skipped.push(format!("system calls: {why}")),
+    }
+    Ok((counts, skipped))
+}
+
+/// Three nodes on an exact schedule.
+fn cluster_counts(program: &Path, counts: &mut Counts) -> Result<(), Failed> {
+    let text = read(&mut Command::new(program))?;
+    for line in text.lines() {
+        let words: Vec<(&str, &str)> =
+            line.split_whitespace().filter_map(|word| word.split_once('=')).collect();
+        let field = |name: &str| {
+            let found = words.iter().find(|(other, _)| *other == name);
+            found.map(|(_, value)| *value)
+        };
+        let number = |name: &str| field(name).and_then(|text| text.parse::<f64>().ok());
+        let (Some(case), Some(commands)) = (field("case"), field("commands")) else {
+            return Err(Failed(format!("the cluster bench says {line:?}")));
+        };
+        for name in ["messages", "batches", "writes", "flushes"] {
+            let count = number(name).ok_or_else(|| Failed(format!("no {name} in {line:?}")))?;
+            let name = format!("exact cluster.{case}.{name}_of_{commands}_commands");
+            counts.insert(name, count);
+        }
+    }
+    Ok(())
+}
+
+/// The log by itself, in memory and on files: by its own counters.
+fn commit_counts(
+    program: &Path,
+    counts: &mut Counts,
+    skipped: &mut Vec<String>,
+) -> Result<(), Failed> {
+    for driver in ["memory", "file", "uring"] {
+        let words = ["--driver", driver, "--records", "1000", "--depth", "1"];
+        let done: Commits = match commits(program, &words) {
+            Ok(done) => done,
+            Err(Failed(why)) if driver == "uring" => {
+                skipped.push(format!("uring: {}", why.lines().last().unwrap_or_default()));
+                continue;
+            }
+            Err(failed) => return Err(failed),
+        };
+        let commits = float(done.commits);
+        let mut put = |name: &str, count: u64| {
+            counts.insert(format!("exact log.{driver}.{name}"), float(count) / commits);
+        };
+        put("records_per_commit", done.records);
+        put("writes_per_commit", done.writes);
+        put("flushes_per_commit", done.flushes);
+        put("bytes_per_commit", done.bytes);
+    }
+    Ok(())
+}
+
+fn instructions(
+    counter: Counter,
+    step: &Path,
+    commit: &Path,
+    cluster: &Path,
+    counts: &mut Counts,
+) -> Result<(), Failed> {
+    let kind = counter.name();
+    for (case, _) in CASES {
+        let each = instructions_per_step(counter, step, case)?;
+        counts.insert(format!("{kind} core.{case}"), each);
+    }
+    let log = |records: &str| counter.count(commit, &["--driver", "memory", "--records", records]);
+    let each = (float(log("2000")?) - float(log("1000")?)) / 1000.0;
+    counts.insert(format!("{kind} log.memory.per_commit"), each);
+    for case in ["durable.window-1", "durable.window-64"] {
+        let whole = float(counter.count(cluster, &["--case", case])?);
+        // The whole run: a cluster of three with its simulated network, per command.
+        counts.insert(format!("{kind} cluster.{case}.per_command"), whole / 2048.0);
+    }
+    Ok(())
+}
+
+fn system_calls(counter: Calls, commit: &Path, counts: &mut Counts) -> Result<(), Failed> {
+    // A busy machine wakes a waiting thread more often, never less.
+    let count = |driver: &str, records: &str| {
+        let words = ["--driver", driver, "--depth", "1", "--records", records];
+        let mut least = f64::INFINITY;
+        for _ in 0..CALL_RUNS {
+            least = least.min(float(counter.count(commit, &words)?));
+        }
+        Ok::<_, Failed>(least)
+    };
+    // The other driver has threads: how often they wait is chance.
+    let has_uring = counts.contains_key("exact log.uring.writes_per_commit");
+    if has_uring {
+        let each = (count("uring", "3000")? - count("uring", "1000")?) / 2000.0;
+        counts.insert("syscalls log.uring.per_commit".to_owned(), each);
+    }
+    Ok(())
+}
+
+/// Prints every count with its baseline; returns the number of faults.
+fn compare(old: &Counts, now: &Counts) -> usize {
+    let mut faults = 0;
+    println!("{:64} {:>12} {:>12} {:>8}", "", "baseline", "now", "change");
+    for (name, count) in now {
+        let Some(before) = old.get(name) else {
+            println!("{name:64} {:>12} {count:12.4} {:>8}  FAULT: not in the baseline", "-", "");
+            faults += 1;
+            continue;
+        };
+        let change = (count - before) / before.abs().max(f64::MIN_POSITIVE);
+        let verdict = judge(name, *before, *count);
+        faults += usize::from(verdict.is_some());
+        let verdict = verdict.map_or(String::new(), |verdict| format!("  FAULT: {verdict}"));
+        println!("{name:64} {before:12.4} {count:12.4} {:7.2}%{verdict}", change * 100.0);
+    }
+    let missing = old.keys().filter(|name| !now.contains_key(*name));
+    for name in missing {
+        println!("{name:64} not counted here");
+    }
+    faults
+}
+
+/// Returns the fault of a count, if any.
+fn judge(name: &str, before: f64, now: f64) -> Option<&'static str> {
+    let exact = name.starts_with("exact ");
+    let bound = if exact { EXACT } else { before.abs() * NEAR };
+    if (now - before).abs() <= bound {
+        None
+    } else if now > before {
+        Some("more than blessed")
+    } else {
+        Some("less than blessed")
+    }
+}
+
+/// Parses lines `kind name = count`; lines that begin with `#` say who blessed what, and why.
+fn parse(text: &str) -> Result<Counts, Failed> {
+    let lines = text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
+    lines
+        .map(|line| {
+            let pair = line.split_once(" = ");
+            let pair = pair.and_then(|(name, count)| Some((name.to_owned(), count.parse().ok()?)));
+            pair.ok_or_else(|| {
+                Failed(format!("crates/proof/trials/baseline.txt: {line:?} is no count"))
+            })
+        })
+        .collect()
+}
+
+/// The file with the new counts and one more reason. Counts that cannot be made here stay.
+fn blessed(text: &str, old: &Counts, now: &Counts, reason: &str) -> Result<String, Failed> {
+    let mut git = Command::new("git");
+    let commit = read(git.args(["rev-parse", "--short", "HEAD"]).current_dir(root()))?;
+    let mut file = String::new();
+    if !text.starts_with('#') {
+        file.push_str("# Counts that `cargo xtask gate` compares; written by its --bless. Blessed after which commit, and why:\n");
+    }
+    for line in text.lines().filter(|line| line.starts_with('#')) {
+        let _ = writeln!(file, "{line}");
+    }
+    let _ = writeln!(file, "# {}: {}", commit.trim(), reason.replace('\n', " "));
+    let mut all = old.clone();
+    all.extend(now.iter().map(|(name, count)| (name.clone(), *count)));
+    for (name, count) in all {
+        let _ = writeln!(file, "{name} = {count:.4}");
+    }
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_more_write_or_message_is_a_fault() {
+        assert_eq!(judge("exact log.memory.writes_per_commit", 1.0, 1.0), None);
+        let more = judge("exact log.memory.writes_per_commit", 1.0, 1.001);
+        assert_eq!(more, Some("more than blessed"));
+        let less = judge("exact cluster.messages", 4.0, 3.99);
+        assert_eq!(less, Some("less than blessed"));
+    }
+
+    #[test]
+    fn instructions_may_move_by_three_percent() {
+        assert_eq!(judge("callgrind core.x", 100.0, 102.9), None);
+        assert!(judge("callgrind core.x", 100.0, 103.1).is_some());
+        assert!(judge("syscalls log.x", 100.0, 96.0).is_some());
+    }
+
+    #[test]
+    fn blessing_keeps_the_reasons_and_what_cannot_be_counted_here() {
+        let old = "# head\n# abc: first\nexact a = 1.0000\nperf b = 2.0000\n";
+        let counts = parse(old).unwrap();
+        let now = Counts::from([("exact a".to_owned(), 3.0)]);
+        let text = blessed(old, &counts, &now, "three is better").unwrap();
+        assert!(text.starts_with("# head\n# abc: first\n# "));
+        assert!(text.contains(": three is better\n"));
+        assert!(text.ends_with("exact a = 3.0000\nperf b = 2.0000\n"));
+        assert!(parse("what").is_err());
+    }
+
+    #[test]
+    fn the_committed_baseline_can_be_read() {
+        let text = fs::read_to_string(root().join("crates/proof/trials/baseline.txt")).unwrap();
+        let counts = parse(&text).unwrap();
+        assert_eq!(counts.get("exact log.memory.writes_per_commit"), Some(&1.0));
+        assert_eq!(counts.get("exact log.memory.flushes_per_commit"), Some(&1.0));
+    }
+}

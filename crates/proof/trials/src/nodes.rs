@@ -1,0 +1,132 @@
+//! Clusters of the binary of this workspace, built for release.
+
+use std::{
+    fs, io,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+};
+
+use quorate_testbed::{
+    network::Network,
+    nodes::{Nodes, PATIENCE},
+    wait,
+};
+
+use crate::shell::{self, Failed};
+
+const PREFIX: &str = "quorate-trials-";
+
+/// Flags for small segments: logs are trimmed soon, and newcomers get snapshots.
+pub(crate) const SMALL_LOGS: [&str; 8] =
+    ["--store", "memory", "--log-ready", "0", "--log-segment", "8388608", "--snapshot-ratio", "1"];
+
+/// [`SMALL_LOGS`] and more.
+pub(crate) fn small_logs(more: &[&'static str]) -> Vec<&'static str> {
+    [&SMALL_LOGS, more].concat()
+}
+
+/// The binary under test.
+pub(crate) fn program() -> PathBuf {
+    shell::program("quorate")
+}
+
+/// Nodes on loopback, each of which serves keys.
+pub(crate) fn serving(count: u32, flags: &[&str]) -> Result<Nodes, Failed> {
+    let mut nodes = Nodes::on_loopback(&program(), PREFIX, count, flags)?;
+    nodes.wait_until_all_serve()?;
+    Ok(nodes)
+}
+
+/// Starts serving nodes in a network whose links can be cut.
+pub(crate) fn serving_in(network: &Network, count: u32, flags: &[&str]) -> Result<Nodes, Failed> {
+    let mut nodes = Nodes::in_network(&program(), PREFIX, network, count, flags)?;
+    nodes.wait_until_all_serve()?;
+    Ok(nodes)
+}
+
+/// Nodes on loopback that are ready, with whatever service.
+pub(crate) fn ready(count: u32, flags: &[&str]) -> Result<Nodes, Failed> {
+    let mut nodes = Nodes::on_loopback(&program(), PREFIX, count, flags)?;
+    nodes.wait_until_all_ready()?;
+    nodes.check_alive()?;
+    Ok(nodes)
+}
+
+/// Nodes on loopback, whatever they serve.
+pub(crate) fn started(count: u32, flags: &[&str]) -> Result<Nodes, Failed> {
+    Ok(Nodes::on_loopback(&program(), PREFIX, count, flags)?)
+}
+
+/// Waits for a condition; says what was waited for if it does not come.
+pub(crate) fn wait_for<T>(what: &str, condition: impl FnMut() -> Option<T>) -> Result<T, Failed> {
+    Ok(wait::at_most(PATIENCE, what, condition)?)
+}
+
+/// Resources of nodes: of each kind, the most that one of them uses.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Held {
+    /// Bytes of resident memory.
+    pub(crate) memory: u64,
+    /// Open descriptors.
+    pub(crate) descriptors: usize,
+    /// Bytes that the folder occupies.
+    pub(crate) folder: u64,
+}
+
+impl Held {
+    /// Measures the nodes that belong to the cluster.
+    pub(crate) fn most(nodes: &Nodes) -> io::Result<Self> {
+        let mut most = Self::default();
+        for (id, process) in nodes.ids().into_iter().zip(nodes.processes()) {
+            let folder = format!("/proc/{process}");
+            let open = fs::read_dir(format!("{folder}/fd"))?.count();
+            let resident = memory(process, "VmRSS");
+            let node = nodes.all().get(id as usize - 1);
+            let data = node.map_or(Ok(0), |node| bytes_of(&node.spec.data))?;
+            most.memory = most.memory.max(resident.unwrap_or(0));
+            most.descriptors = most.descriptors.max(open);
+            most.folder = most.folder.max(data);
+        }
+        Ok(most)
+    }
+}
+
+/// Returns a size of a process, such as `VmRSS` or `VmHWM`, in bytes.
+pub(crate) fn memory(process: u32, name: &str) -> io::Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
+    size_in(&status, name).ok_or_else(|| io::Error::other(format!("no {name} of {process}")))
+}
+
+fn size_in(status: &str, name: &str) -> Option<u64> {
+    let mut fields = status.lines().filter_map(|line| line.split_once(':'));
+    let (_, size) = fields.find(|(field, _)| *field == name)?;
+    Some(size.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
+}
+
+/// Returns the disk space of all files of a folder.
+fn bytes_of(folder: &Path) -> io::Result<u64> {
+    let mut sum = 0;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        // A file may be gone meanwhile.
+        let Ok(about) = entry.metadata() else {
+            continue;
+        };
+        sum += match about.is_dir() {
+            true => bytes_of(&entry.path())?,
+            false => about.blocks() * 512,
+        };
+    }
+    Ok(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_from_what_the_kernel_says() {
+        assert_eq!(size_in("VmPeak: 9 kB\nVmRSS:\t    2048 kB\n", "VmRSS"), Some(2 << 20));
+        assert_eq!(size_in("VmPeak: 9 kB\n", "VmRSS"), None);
+    }
+}

@@ -1,0 +1,134 @@
+//! Resources of nodes at rest, and the latency of one of them: the last hour must look like the
+//! first.
+
+use std::{
+    fmt, io, thread,
+    time::{Duration, Instant},
+};
+
+use quorate_bench::{figure::median, samples::Latencies};
+use quorate_testbed::{etcd, nodes::Nodes, resp::Link};
+use serde::Serialize;
+
+use crate::nodes::Held;
+
+/// Time within which background cleanup is done.
+const REST: Duration = Duration::from_secs(3);
+/// Writes, one after the other, whose latency counts.
+const WRITES: usize = 200;
+/// Fewer say nothing about growth.
+const SAMPLES_MIN: usize = 8;
+
+/// The most of all nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Sample {
+    /// Resident memory.
+    pub(super) memory_mib: f64,
+    /// Open descriptors.
+    pub(super) descriptors: f64,
+    /// Disk space of the folder.
+    pub(super) folder_mib: f64,
+    /// Median of a write, of one client.
+    pub(super) p50_ms: f64,
+    /// 99th percentile.
+    pub(super) p99_ms: f64,
+}
+
+/// Selects one figure.
+type Of = fn(&Sample) -> f64;
+
+/// Figures that are drawn and judged: name, value, and the increase that does not count as growth.
+pub(super) const FIGURES: [(&str, Of, f64); 5] = [
+    ("memory, MiB", |one| one.memory_mib, 64.0),
+    ("descriptors", |one| one.descriptors, 16.0),
+    ("folder, MiB", |one| one.folder_mib, 96.0),
+    ("p50 of a write, ms", |one| one.p50_ms, 5.0),
+    ("p99 of a write, ms", |one| one.p99_ms, 50.0),
+];
+
+impl Sample {
+    /// Measures nodes without clients.
+    pub(super) fn take(nodes: &Nodes) -> io::Result<Self> {
+        thread::sleep(REST);
+        let mut sample = Self::default();
+        let held = Held::most(nodes)?;
+        sample.memory_mib = mib(held.memory);
+        sample.descriptors = f64::from(u32::try_from(held.descriptors).unwrap_or(u32::MAX));
+        sample.folder_mib = mib(held.folder);
+        let times = latencies(nodes)?;
+        sample.p50_ms = times.quantile_us(0.5) / 1e3;
+        sample.p99_ms = times.quantile_us(0.99) / 1e3;
+        Ok(sample)
+    }
+}
+
+impl fmt::Display for Sample {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:.0} MiB of memory, {} descriptors, {:.0} MiB of disk, p50 {:.2} ms, p99 {:.2} ms",
+            self.memory_mib, self.descriptors, self.folder_mib, self.p50_ms, self.p99_ms
+        )
+    }
+}
+
+/// Describes the figures that are higher at the end than in the second quarter: the first one still
+/// warms up.
+pub(super) fn grown(samples: &[Sample]) -> Vec<String> {
+    if samples.len() < SAMPLES_MIN {
+        return Vec::new();
+    }
+    let quarter = samples.len() / 4;
+    let (early, late) = (&samples[quarter..2 * quarter], &samples[samples.len() - quarter..]);
+    let of = |(name, figure, slack): &(&str, Of, f64)| {
+        let middle = |samples: &[Sample]| median(samples.iter().map(figure));
+        let (before, after) = (middle(early), middle(late));
+        (after > before * 1.25 && after > before + slack)
+            .then(|| format!("{name} from {before:.1} to {after:.1}"))
+    };
+    FIGURES.iter().filter_map(of).collect()
+}
+
+/// Measures latencies at the first node, leader or not.
+fn latencies(nodes: &Nodes) -> io::Result<Latencies> {
+    let addresses = nodes.client_addresses();
+    let address = addresses.first().map_or("", String::as_str);
+    let mut link = match nodes.speak_etcd() {
+        true => None,
+        false => Some(Link::connect(address)?),
+    };
+    let mut times = Latencies::default();
+    for _ in 0..WRITES {
+        let began = Instant::now();
+        match &mut link {
+            Some(link) => link.ask(&["SET", "at rest", "x"]).map(drop)?,
+            None => etcd::put(address, "at rest", "x")?,
+        }
+        times.record(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX));
+    }
+    Ok(times)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(memory_mib: impl Fn(u32) -> f64) -> Vec<Sample> {
+        let sample =
+            |at| Sample { memory_mib: memory_mib(at), descriptors: 30.0, ..Sample::default() };
+        (0..16).map(sample).collect()
+    }
+
+    #[test]
+    fn what_grows_is_named_and_what_warms_up_is_not() {
+        assert_eq!(grown(&with(|at| 100.0 + f64::from(at.min(4)) * 50.0)), [""; 0]);
+        let leak = grown(&with(|at| 100.0 + f64::from(at) * 20.0));
+        assert_eq!(leak, ["memory, MiB from 210.0 to 370.0"]);
+        assert!(grown(&with(f64::from)[..7]).is_empty());
+    }
+}

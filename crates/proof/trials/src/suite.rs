@@ -1,0 +1,126 @@
+//! Redis' own test suite against a fresh cluster of three: `cargo xtask redis-suite`.
+//!
+//! The suite is Redis' and not part of this tree: it is fetched as a source package, and run
+//! unchanged but for one line that reads `crates/proof/trials/redis/quorate.tcl`. `crates/proof/trials/redis/suite.toml` says
+//! which units and tags are tried, which tests ask for what is out of scope, and which get another
+//! answer here on purpose, each with the reason. Any other test that fails, fails the task; one
+//! that is on the list and passes is reported.
+
+pub(crate) mod known;
+pub(crate) mod outcome;
+mod source;
+pub(crate) mod table;
+
+use std::{
+    fs,
+    path::Path,
+    process::{self, Command},
+};
+
+use known::Known;
+use outcome::Unit;
+use quorate_testbed::interrupt;
+
+use crate::{
+    nodes,
+    shell::{self, Failed, has, root, skip},
+};
+
+/// Expected results of the tests.
+pub(crate) const LIST: &str = "crates/proof/trials/redis/suite.toml";
+
+const USAGE: &str = "redis-suite [--source FOLDER] [--store lsm|memory] [UNIT…]";
+
+/// Tests to run.
+#[derive(Debug, Default)]
+struct Asked<'a> {
+    source: Option<&'a str>,
+    store: Option<&'a str>,
+    units: Vec<&'a str>,
+}
+
+impl<'a> Asked<'a> {
+    fn read(words: &[&'a str]) -> Result<Self, Failed> {
+        let mut asked = Self::default();
+        let mut words = words.iter().copied();
+        while let Some(word) = words.next() {
+            let mut value = || words.next().ok_or_else(|| Failed(USAGE.to_owned()));
+            match word {
+                "--source" => asked.source = Some(value()?),
+                "--store" => asked.store = Some(value()?),
+                flag if flag.starts_with('-') => return Err(Failed(USAGE.to_owned())),
+                unit => asked.units.push(unit),
+            }
+        }
+        Ok(asked)
+    }
+}
+
+/// Runs the task.
+pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
+    let asked = Asked::read(words)?;
+    let known = Known::read(LIST)?;
+    if !has("tclsh") {
+        return skip("redis-suite", "no tclsh; ./setup installs it (Debian: tcl)");
+    }
+    let source = match source::folder(asked.source.map(Path::new)) {
+        Ok(source) => source,
+        Err(Failed(why)) => return skip("redis-suite", &why),
+    };
+    shell::build_programs()?;
+    interrupt::clean_up_on_signals()?;
+    let flags = asked.store.map_or_else(Vec::new, |store| vec!["--store", store]);
+    let mut nodes = nodes::serving(3, &flags)?;
+    let port = nodes.client_ports().first().copied().unwrap_or_default();
+    println!("Redis {} against 127.0.0.1:{port}", source::version(&source)?);
+    let logs = shell::target().join("redis-suite/logs");
+    fs::create_dir_all(&logs)?;
+    let mut units = Vec::new();
+    for name in known.units_of(&asked.units)? {
+        let text = one(&source, name, port, &known)?;
+        fs::write(logs.join(format!("{}.log", name.replace('/', "-"))), &text)?;
+        let unit = Unit::read(name, &text, &known);
+        unit.print();
+        units.push(unit);
+        nodes.check_alive()?;
+    }
+    println!("what the suite said is in {}", logs.display());
+    table::judge(&units, LIST, &known)
+}
+
+/// Returns the suite's output for one unit. Each has a process of its own: one that aborts does not
+/// affect the others.
+fn one(source: &Path, unit: &str, port: u16, known: &Known) -> Result<String, Failed> {
+    let output = Command::new("tclsh")
+        .arg("tests/test_helper.tcl")
+        .args(["--host", "127.0.0.1", "--port", &port.to_string()])
+        .args(["--single", &format!("unit/{unit}")])
+        .args(["--singledb", "--durable", "--ignore-encoding", "--ignore-digest"])
+        .args(["--tags", &known.denied()])
+        // Two concurrent runs share no port.
+        .args(["--baseport", &(20_032 + process::id() % 128 * 64).to_string()])
+        .args(["--timeout", "300"])
+        .current_dir(source)
+        .env("TERM", "dumb")
+        .env("QUORATE_SUITE", root().join("crates/proof/trials/redis/quorate.tcl"))
+        .output()
+        .map_err(|error| Failed(format!("tclsh: {error}")))?;
+    // Its exit code says that tests failed, which is judged here.
+    let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.push_str(&String::from_utf8_lossy(&output.stderr));
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Asked;
+
+    #[test]
+    fn words_say_what_is_run() {
+        let asked = Asked::read(&["--store", "memory", "scan", "type/hash"]).unwrap();
+        assert_eq!(asked.store, Some("memory"));
+        assert_eq!(asked.units, ["scan", "type/hash"]);
+        assert!(Asked::read(&["--store"]).is_err());
+        assert!(Asked::read(&["--stores", "lsm"]).is_err());
+    }
+}

@@ -1,0 +1,110 @@
+//! Figures over time and over rounds: medians, and when a series stays near its end.
+
+use quorate_bench::figure::median;
+
+/// Returns the bounds between which the median of the whole population is, 19 times of 20, whatever
+/// the distribution.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a count of rounds"
+)]
+pub(super) fn median_within(values: impl IntoIterator<Item = f64>) -> (f64, f64) {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    let count = values.len() as f64;
+    let below = (count / 2.0 - 0.98 * count.sqrt()).floor().max(0.0) as usize;
+    match (values.get(below), values.iter().rev().nth(below)) {
+        (Some(low), Some(high)) => (*low, *high),
+        _ => (f64::NAN, f64::NAN),
+    }
+}
+
+/// The least; infinite without any.
+pub(super) fn least(values: impl IntoIterator<Item = f64>) -> f64 {
+    values.into_iter().fold(f64::INFINITY, f64::min)
+}
+
+/// The mean; 0 without any.
+#[expect(clippy::cast_precision_loss, reason = "a count of windows")]
+pub(super) fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+/// Returns the final level of a series: the mean of its last `windows`.
+pub(super) fn end(series: &[f64], windows: usize) -> f64 {
+    mean(&series[series.len().saturating_sub(windows)..])
+}
+
+/// Scales a series to a level; empty for a series that ends at zero.
+pub(super) fn in_parts_of(series: &[f64], level: f64) -> Vec<f64> {
+    if level > 0.0 { series.iter().map(|value| value / level).collect() } else { Vec::new() }
+}
+
+/// The median of all rounds, window by window, as far as the shortest goes.
+pub(super) fn by_windows(rounds: &[Vec<f64>]) -> Vec<f64> {
+    let windows = rounds.iter().map(Vec::len).min().unwrap_or(0);
+    let at = |window| median(rounds.iter().map(|series| series[window]));
+    (0..windows).map(at).collect()
+}
+
+/// The first window from which on no mean of `span` windows is below `least`; `None` if there is
+/// none before the last span.
+pub(super) fn settled(series: &[f64], least: f64, span: usize) -> Option<usize> {
+    let means: Vec<f64> = series.windows(span.max(1)).map(mean).collect();
+    let bad = means.iter().rposition(|mean| *mean < least);
+    let first = bad.map_or(0, |bad| bad + 1);
+    (first < means.len()).then_some(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_is_found() {
+        assert_eq!(least([2.0, 1.0]), 1.0);
+    }
+
+    #[test]
+    fn the_median_is_surer_with_more_rounds() {
+        let within = |count: u32| median_within((1..=count).map(f64::from));
+        assert_eq!(within(5), (1.0, 5.0), "all of them: too few");
+        assert_eq!(within(36), (13.0, 24.0));
+        assert!(median_within([]).0.is_nan());
+    }
+
+    #[test]
+    fn the_end_is_the_mean_of_the_last() {
+        assert_eq!(end(&[9.0, 1.0, 3.0], 2), 2.0);
+        assert_eq!(end(&[4.0], 20), 4.0);
+        assert_eq!(end(&[], 20), 0.0);
+    }
+
+    #[test]
+    fn a_series_settles_where_it_stays() {
+        let rising = [0.1, 0.5, 0.95, 0.5, 0.92, 1.0, 1.1, 1.0];
+        assert_eq!(settled(&rising, 0.9, 1), Some(4), "0.95 did not stay");
+        assert_eq!(settled(&[1.0, 1.0], 0.9, 1), Some(0));
+        assert_eq!(settled(&[1.0, 1.0, 0.5], 0.9, 1), None, "it fell in the end");
+        assert_eq!(settled(&[], 0.9, 3), None);
+    }
+
+    // One slow window of a busy machine is not a change of the setting.
+    #[test]
+    fn a_span_forgives_one_window() {
+        let series = [0.2, 1.0, 1.0, 0.8, 1.0, 1.0];
+        assert_eq!(settled(&series, 0.9, 1), Some(4));
+        assert_eq!(settled(&series, 0.9, 3), Some(1));
+    }
+
+    #[test]
+    fn rounds_join_window_by_window() {
+        let rounds = [vec![1.0, 9.0, 5.0], vec![2.0, 2.0], vec![3.0, 4.0]];
+        assert_eq!(by_windows(&rounds), [2.0, 4.0]);
+        assert!(by_windows(&[]).is_empty());
+        assert_eq!(in_parts_of(&[1.0, 2.0], 2.0), [0.5, 1.0]);
+        assert!(in_parts_of(&[0.0], 0.0).is_empty());
+    }
+}

@@ -1,0 +1,326 @@
+//! `cargo xtask upgrade --from REV`: the program of another revision and today's in one cluster,
+//! under load and kills: upgraded, downgraded, back and forth, and upgraded for good. Nothing
+//! acknowledged may be lost, and after the raise of the level the old program must refuse the
+//! folder and leave it as it is.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Instant,
+};
+
+use quorate_core::{dice::Dice, level::Level};
+use quorate_testbed::{
+    nodes::{Nodes, PATIENCE},
+    process::{self, Spec, command},
+    run::read,
+    trust, wait,
+    writers::Writers,
+};
+
+use crate::{
+    shell::{self, Failed},
+    writing::Writing,
+};
+
+const NODES: u32 = 3;
+/// Programs exchanged at random, one at a time, between the way back and the way up for good.
+const ROUNDS: u32 = 12;
+
+/// Flags of the nodes; in memory and without a flush a kill would lose votes, as that class allows.
+struct Row {
+    name: &'static str,
+    flags: &'static [&'static str],
+    kills: bool,
+    /// Byte streams are written, followed, trimmed and taken over meanwhile.
+    streams: bool,
+    /// Every connection is encrypted. The last row: from then on all of this process are.
+    tls: bool,
+}
+
+const ROWS: [Row; 7] = [
+    Row {
+        name: "durable",
+        flags: &["--durability", "durable"],
+        kills: true,
+        streams: false,
+        tls: false,
+    },
+    Row {
+        name: "durable, byte streams",
+        flags: &["--durability", "durable"],
+        kills: true,
+        streams: true,
+        tls: false,
+    },
+    Row {
+        name: "durable, datagrams",
+        flags: &["--durability", "durable", "--plane", "udp", "--plane-trusted"],
+        kills: true,
+        streams: false,
+        tls: false,
+    },
+    Row {
+        name: "durable, multicast",
+        flags: &["--durability", "durable", "--plane", "multicast", "--plane-trusted"],
+        kills: true,
+        streams: false,
+        tls: false,
+    },
+    Row {
+        name: "durable, devices in threads",
+        flags: &["--durability", "durable", "--device", "udp", "--plane-trusted"],
+        kills: true,
+        streams: false,
+        tls: false,
+    },
+    Row {
+        name: "volatile, stopped cleanly",
+        flags: &["--durability", "volatile"],
+        kills: false,
+        streams: false,
+        tls: false,
+    },
+    Row {
+        name: "durable, byte streams, with certificates",
+        flags: &["--durability", "durable"],
+        kills: true,
+        streams: true,
+        tls: true,
+    },
+];
+
+/// Runs all rows.
+pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
+    let (revision, seed) = match words {
+        ["--from", revision] => (*revision, 1),
+        ["--from", revision, "--seed", seed] => {
+            let seed = seed.parse();
+            (*revision, seed.map_err(|_| Failed("--seed N".to_owned()))?)
+        }
+        _ => return Err(Failed("upgrade --from REV [--seed N]".to_owned())),
+    };
+    let old = old_program(revision)?;
+    shell::build_programs()?;
+    let new = shell::program("quorate");
+    let mut failed = 0;
+    for row in &ROWS {
+        let begun = Instant::now();
+        let result = exchange(row, &old, &new, seed);
+        let took = begun.elapsed().as_secs();
+        match result {
+            Ok(keys) => println!("{}: {keys} keys, none lost, {took} s", row.name),
+            Err(error) => {
+                failed += 1;
+                println!("{}: {error}, after {took} s", row.name);
+            }
+        }
+    }
+    match failed {
+        0 => Ok(()),
+        failed => Err(Failed(format!("{failed} of {} rows failed", ROWS.len()))),
+    }
+}
+
+/// The program of this revision, built from its own sources in a folder of its own, once.
+pub(crate) fn old_program(revision: &str) -> Result<PathBuf, Failed> {
+    let output = Command::new("git")
+        .current_dir(shell::root())
+        .args(["rev-parse", "--verify", "--short=12"])
+        .arg(format!("{revision}^{{commit}}"))
+        .output()?;
+    if !output.status.success() {
+        return Err(Failed(format!("no revision {revision}")));
+    }
+    let name = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    let folder = shell::target().join("upgrade").join(&name);
+    let profile = if shell::profile().is_empty() { "debug" } else { "release" };
+    let built = folder.join(profile).join("quorate");
+    if built.is_file() {
+        return Ok(built);
+    }
+    println!("building {name}");
+    let source = folder.join("source");
+    fs::create_dir_all(&source)?;
+    let archive = folder.join("source.tar");
+    let archived = Command::new("git")
+        .current_dir(shell::root())
+        .args(["archive", "--output"])
+        .arg(&archive)
+        .arg(&name)
+        .status()?;
+    let unpacked = Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(&source).status()?;
+    if !archived.success() || !unpacked.success() {
+        return Err(Failed(format!("the sources of {name} cannot be unpacked")));
+    }
+    let built_in = folder.join("target");
+    let status = shell::cargo_command(&["build", "--quiet", "--bin", "quorate"])
+        .current_dir(&source)
+        .env("CARGO_TARGET_DIR", &built_in)
+        .args(shell::profile())
+        .status()?;
+    if !status.success() {
+        return Err(Failed(format!("{name} does not build")));
+    }
+    fs::create_dir_all(folder.join(profile))?;
+    fs::copy(built_in.join(profile).join("quorate"), &built)?;
+    Ok(built)
+}
+
+/// Up, back, to and fro, up for good, raised. How many keys were compared.
+fn exchange(row: &Row, old: &Path, new: &Path, seed: u64) -> io::Result<usize> {
+    let mut dice = Dice::new(seed);
+    let mut nodes = Nodes::none("quorate-upgrade-")?;
+    let mut specs = process::cluster(old, nodes.folder(), NODES, row.flags)?;
+    let certificates = nodes.folder().join("certs");
+    if row.tls {
+        certify(old, &certificates, &mut specs)?;
+    }
+    nodes.start(specs)?;
+    nodes.wait_until_all_serve()?;
+    let keys = Writers::repeating(NODES as usize, &nodes.client_addresses());
+    let mut writing = Writing::keys(keys);
+    if row.streams {
+        writing = writing.and_streams(&nodes.stream_addresses(), true, seed)?;
+    }
+    for program in [new, old] {
+        for id in 1..=NODES {
+            install(&mut nodes, row, id, program, &mut dice, &mut writing)?;
+        }
+    }
+    for _ in 0..ROUNDS {
+        let id = 1 + u32::try_from(dice.index(NODES as usize)).unwrap_or(0);
+        let program = dice.pick(&[old, new]);
+        install(&mut nodes, row, id, program, &mut dice, &mut writing)?;
+    }
+    for id in 1..=NODES {
+        install(&mut nodes, row, id, new, &mut dice, &mut writing)?;
+    }
+    if level(&nodes)? != [Level::BASE.0; NODES as usize] {
+        return Err(io::Error::other("the level rose by itself"));
+    }
+    raise(&nodes, new, row.tls.then_some(&certificates))?;
+    refuses(&mut nodes, old)?;
+    writing.goes_on()?;
+    let compared = writing.compare(&mut nodes)?;
+    if let Some(sum) = compared.sum {
+        let kib = sum.bytes >> 10;
+        println!("{} streams, {kib} KiB: the same on all nodes", sum.streams);
+    }
+    Ok(compared.keys)
+}
+
+/// Replaces the program that runs on a node with this one.
+fn install(
+    nodes: &mut Nodes,
+    row: &Row,
+    id: u32,
+    program: &Path,
+    dice: &mut Dice,
+    writing: &mut Writing,
+) -> io::Result<()> {
+    match row.kills && dice.chance(1, 2) {
+        true => nodes.kill(&[id])?,
+        false => nodes.terminate(&[id])?,
+    }
+    writing.keys_go_on()?;
+    nodes.node(id)?.spec.program = program.to_owned();
+    nodes.restart(&[id])?;
+    nodes.wait_until_all_serve()?;
+    writing.goes_on()
+}
+
+/// Returns the cluster's level as each node reports it.
+fn level(nodes: &Nodes) -> io::Result<Vec<u16>> {
+    let views = (1..=NODES).map(|id| nodes.view(id).map(|view| view.level.level));
+    let levels: Option<Vec<u16>> = views.collect();
+    levels.ok_or_else(|| io::Error::other("a node does not answer"))
+}
+
+/// Raises one level after the other, until all nodes are at the newest.
+fn raise(nodes: &Nodes, new: &Path, certificates: Option<&PathBuf>) -> io::Result<()> {
+    let admin = nodes.admin_addresses().join(",");
+    wait::at_most(PATIENCE, "all nodes to be at the newest level", || {
+        if level(nodes).ok()? == [Level::NEWEST.0; NODES as usize] {
+            return Some(());
+        }
+        let mut raise = command(new);
+        raise.args(["member", "feature", "--raise", "--admin", &admin]);
+        if let Some(folder) = certificates {
+            raise.arg("--tls").arg(folder.join("client-upgrade"));
+        }
+        raise.output().ok()?;
+        None
+    })
+}
+
+/// Certificates for all nodes and for this process, made by this program.
+fn certify(program: &Path, folder: &Path, specs: &mut [Spec]) -> io::Result<()> {
+    let make = |words: &[&str]| {
+        let mut cert = command(program);
+        cert.arg("cert").args(words).arg("--dir").arg(folder);
+        read(&mut cert).map(drop)
+    };
+    make(&["init", "--cluster", "upgrade"])?;
+    for (node, spec) in (1..).zip(specs) {
+        let node: u32 = node;
+        make(&["node", &node.to_string(), "--host", "127.0.0.1"])?;
+        let own = folder.join(format!("node-{node}"));
+        spec.set_flag("--tls", &own.display().to_string());
+    }
+    make(&["client", "upgrade"])?;
+    trust::use_certificate(&folder.join("client-upgrade"))
+}
+
+/// The old program does not start on a folder of a higher level, says why, and changes nothing but
+/// its log lines.
+fn refuses(nodes: &mut Nodes, old: &Path) -> io::Result<()> {
+    nodes.terminate(&[NODES])?;
+    let node = nodes.node(NODES)?;
+    let before = contents(&node.spec.data)?;
+    let mut refused = command(old)
+        .arg("start")
+        .arg("--data")
+        .arg(&node.spec.data)
+        .args(&node.spec.flags)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let ended =
+        wait::at_most(PATIENCE, "the old program to refuse", || refused.try_wait().ok().flatten());
+    if !ended.is_ok_and(|status| !status.success()) {
+        refused.kill()?;
+        refused.wait()?;
+        let why = "the old program runs at the new level: does it know that level itself?";
+        return Err(io::Error::other(why));
+    }
+    let output = refused.wait_with_output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    // As a release before levels says it, and as later ones do.
+    if !["newer version", "needs level"].iter().any(|why| said.contains(why)) {
+        return Err(io::Error::other(format!("the old program said: {said}")));
+    }
+    if contents(&node.spec.data)? != before {
+        return Err(io::Error::other("the old program changed the folder"));
+    }
+    nodes.restart(&[NODES])?;
+    nodes.wait_until_all_serve()
+}
+
+/// Names and bytes of all files below, in order.
+fn contents(folder: &Path) -> io::Result<Vec<(PathBuf, Vec<u8>)>> {
+    let mut all = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => all.push((path.clone(), fs::read(path)?)),
+            }
+        }
+    }
+    all.sort();
+    Ok(all)
+}

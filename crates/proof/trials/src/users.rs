@@ -1,0 +1,145 @@
+//! Tests as they run on users' machines: `cargo xtask users`.
+//!
+//! CI is root where everything is allowed. Test programs that touch the system, built by `cargo
+//! test`, run here once more as an ordinary user: without rights, with the usual limits, another
+//! language and time zone, and a folder for temporary files that has a space in its name. Those that
+//! load programs into the kernel also run as root where systemd has mounted the BPF file system.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use serde_json::Value as Json;
+
+use crate::shell::{self, Failed, has, skip};
+
+/// Test programs by package and target, with filters for the names of their tests.
+const AS_A_USER: &[(&str, &str, &[&str])] = &[
+    ("quorate-net", "suite", &[]),
+    ("quorate-packets", "suite", &["socket::", "wire::"]),
+    ("quorate-device", "suite", &["kernel::"]),
+    ("quorate-cli", "suite", &["devices::"]),
+    ("quorate-tools", "suite", &["wan::", "doctor::"]),
+];
+const WITH_BPF: &[(&str, &str, &[&str])] = &[("quorate-device", "suite", &["kernel::"])];
+
+/// The id of the unprivileged user, the same on every system.
+const USER: &str = "65534";
+/// Limits under which skips allowed elsewhere are allowed here.
+const LIMITS: &str =
+    "umask 077; ulimit -Sn 1024; ulimit -l 8192; unset QUORATE_NO_SKIPS; exec \"$@\"";
+/// Runs with a BPF file system of its own, and checks that nothing of ours is left in what all
+/// share.
+const MOUNTED: &str = "mount -t bpf bpf /sys/fs/bpf && \"$@\" && test ! -e /sys/fs/bpf/quorate";
+
+/// Runs the task.
+pub(crate) fn run() -> Result<(), Failed> {
+    let programs = Programs::built()?;
+    let root = rustix::process::geteuid().is_root();
+    let home = tempfile::Builder::new().prefix("quorate users ").tempdir()?;
+    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o1777))?;
+    if root && !has("setpriv") {
+        skip("tests of an ordinary user", "there is no `setpriv` (Debian: util-linux)")?;
+    } else {
+        let become_user: &[&str] = if root {
+            &["setpriv", "--reuid", USER, "--regid", USER, "--clear-groups"]
+        } else {
+            &["env"]
+        };
+        if programs.can_be_run_by(become_user) {
+            let words = [become_user, &["sh", "-c", LIMITS, "sh"]].concat();
+            for program in AS_A_USER {
+                programs.run(program, &words, home.path())?;
+            }
+        } else {
+            skip("tests of an ordinary user", "this folder is closed to other users")?;
+        }
+    }
+    if !root {
+        return skip("tests next to the BPF file system", "only root may mount it");
+    }
+    let words = ["unshare", "--mount", "sh", "-c", MOUNTED, "sh"];
+    WITH_BPF.iter().try_for_each(|program| programs.run(program, &words, home.path()))
+}
+
+/// Test programs by package and target, with the folder of the package.
+struct Programs(BTreeMap<(String, String), (PathBuf, PathBuf)>);
+
+impl Programs {
+    /// Returns all of them as `cargo test` builds them: nothing is built anew after that.
+    fn built() -> Result<Self, Failed> {
+        let words = ["test", "--no-run", "--quiet", "--message-format", "json"];
+        let said = shell::read(&mut shell::cargo_command(&words))?;
+        Ok(Self(said.lines().filter_map(test_program).collect()))
+    }
+
+    /// Returns whether a user may execute what was built: a checkout below `/root` may be closed.
+    fn can_be_run_by(&self, become_user: &[&str]) -> bool {
+        let Some((program, _)) = self.0.values().next() else { return false };
+        let mut command = Command::new(become_user[0]);
+        command.args(&become_user[1..]).args(["test", "-x"]).arg(program);
+        command.status().is_ok_and(|status| status.success())
+    }
+
+    fn run(
+        &self,
+        (package, target, filters): &(&str, &str, &[&str]),
+        words: &[&str],
+        home: &Path,
+    ) -> Result<(), Failed> {
+        let found = self.0.get(&((*package).to_owned(), (*target).to_owned()));
+        let (program, folder) =
+            found.ok_or_else(|| Failed(format!("{package} has no test program {target}")))?;
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).arg(program).args(*filters).current_dir(folder);
+        for variable in ["HOME", "TMPDIR"] {
+            command.env(variable, home);
+        }
+        command.env("LC_ALL", "de_DE.UTF-8").env("TZ", "Asia/Kathmandu");
+        shell::judge(command, &format!("{} {package} {target} {}", words[0], filters.join(" ")))
+    }
+}
+
+/// Reads a line of cargo about a test program.
+fn test_program(line: &str) -> Option<((String, String), (PathBuf, PathBuf))> {
+    let line: Json = serde_json::from_str(line).ok()?;
+    let program = line["executable"].as_str().filter(|_| line["profile"]["test"] == true)?;
+    let folder = Path::new(line["manifest_path"].as_str()?).parent()?;
+    let package = line["package_id"].as_str()?;
+    // `path+file:///folder/net#quorate-net@0.2.0`, or `…/quorate#0.2.0` of a folder of that name.
+    let (place, id) = package.rsplit_once('#')?;
+    let name = match id.split_once('@') {
+        Some((name, _)) => name,
+        None => place.rsplit('/').next()?,
+    };
+    let target = line["target"]["name"].as_str()?;
+    Some(((name.to_owned(), target.to_owned()), (program.into(), folder.to_owned())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cargo_names_test_programs() {
+        let line = |id: &str| {
+            format!(
+                r#"{{"reason":"compiler-artifact","package_id":"{id}","manifest_path":"/w/net/Cargo.toml","target":{{"name":"suite"}},"profile":{{"test":true}},"executable":"/t/suite-1"}}"#
+            )
+        };
+        for (id, name) in [
+            ("path+file:///w/net#quorate-net@0.2.0", "quorate-net"),
+            ("path+file:///w/net#0.2.0", "net"),
+        ] {
+            let (key, (program, folder)) = test_program(&line(id)).unwrap();
+            assert_eq!(key, (name.to_owned(), "suite".to_owned()));
+            assert_eq!((program, folder), ("/t/suite-1".into(), "/w/net".into()));
+        }
+        assert_eq!(test_program(&line("x#y@1").replace("true", "false")), None);
+        assert_eq!(test_program("no object"), None);
+    }
+}
