@@ -1,11 +1,12 @@
-//! Other programs, run to their end.
+//! Runs other programs to completion.
 
 use std::{
     env, io,
     process::{Command, Stdio},
 };
 
-/// Returns a program's output; an error has its line, its status and all output.
+/// Returns a program's standard output. An error contains the command line, the status and all
+/// output.
 pub fn read(command: &mut Command) -> io::Result<String> {
     let line = format!("{command:?}");
     let output = command
@@ -21,7 +22,7 @@ pub fn read(command: &mut Command) -> io::Result<String> {
     Err(io::Error::other(why))
 }
 
-/// Returns whether there is a program of this name.
+/// Returns whether a program of this name is installed.
 pub fn has(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path).any(|folder| folder.join(program).is_file())
