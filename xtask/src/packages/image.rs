@@ -126,7 +126,7 @@ fn base(program: &Program) -> Result<Tree, Failed> {
     Ok(tree)
 }
 
-/// Returns the layer with the binary and its licence.
+/// Returns the layer with the programs, their licences and the list of their parts.
 fn own(program: &Program, release: &Release) -> Result<Tree, Failed> {
     let mut tree = Tree::default();
     tree.program("usr/bin/quorate", program.bytes.clone());

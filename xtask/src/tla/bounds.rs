@@ -1,12 +1,11 @@
-//! Bounds of a module, as its `.cfg` has them: TLC reads the constants, and comments say with what
-//! else it is to be run.
+//! Bounds of a module, from its `.cfg`: TLC reads the constants, and comments list further runs.
 //!
 //! ```text
-//! \* also with Class = "volatile"                        once more, within other bounds
-//! \* large with MaxSlot = 3                              the same, when there is time
-//! \* reach NobodyDecides: …                              this must break with all rules kept, or nothing happens
-//! \* mutant p1-2 breaks Agreement with MaxSlot = 1: …    this must break without the rule
-//! \* mutant-large p1-2 breaks …                          the same, when there is time
+//! \* also with Class = "volatile"                        another run, within other bounds
+//! \* large with MaxSlot = 3                              the same, at night
+//! \* reach NobodyDecides: …                              must break with all rules, or the model does nothing
+//! \* mutant p1-2 breaks Agreement with MaxSlot = 1: …    must break without the rule
+//! \* mutant-large p1-2 breaks …                          the same, at night
 //! ```
 
 use crate::shell::Failed;

@@ -75,7 +75,7 @@ pub(super) struct Bug {
     /// The same fault in terms of this protocol. If nothing plants or reproduces it, the reason why
     /// it cannot occur.
     pub(super) here: String,
-    /// Rules that prevent it.
+    /// Rules that prevent the bug.
     #[serde(default)]
     pub(super) rules: Vec<String>,
     /// Mutants that plant the bug.
@@ -114,7 +114,7 @@ pub(super) struct Found {
     /// Finder of the mutant; `None` if it was not found. A test is its own finder.
     pub(super) by: Option<String>,
     pub(super) seconds: f64,
-    /// Whether it was found when the mutant was written, and not by `cargo xtask zoo run`.
+    /// Set if it was found when the mutant was written, and not by `cargo xtask zoo run`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) earlier: bool,
 }

@@ -25,7 +25,7 @@ use crate::{
     suite::{known::Known, outcome::Unit, table},
 };
 
-/// Expected results of the tests.
+/// Path of the list of expected results.
 pub(crate) const LIST: &str = "crates/proof/trials/clients/suites.toml";
 
 /// A test suite.
@@ -60,7 +60,7 @@ struct Task<'a> {
 #[derive(Default)]
 struct Report {
     tests: Vec<Test>,
-    /// Whether the suite ran to completion.
+    /// Set if the suite ran to completion.
     complete: bool,
     /// All output of the suite.
     text: String,

@@ -25,7 +25,7 @@ use check::Checker;
 use round::{Setting, Stage, Sums};
 
 const USAGE: &str = "cluster [ROUNDS] [--seed N] [--only FAULT[+FAULT]] | cluster short | cluster failover | cluster pressure | cluster snapshots | cluster replace | cluster queues [KILLS] [--seed N] | cluster streams [ROUNDS] [--seed N] | cluster streams kills [KILLS] [--seed N] | cluster devices [ROUNDS] [--seed N] [--only FAULT[+FAULT]] [--device NAME] | cluster frames [ROUNDS] [--seed N] [--device NAME] | cluster planes [ROUNDS] [--seed N] [--only FAULT[+FAULT]] [--plane NAME]";
-/// Nodes of a cluster under test.
+/// Number of nodes in a cluster under test.
 const NODES: u32 = 3;
 
 /// Options of the task.

@@ -34,7 +34,7 @@ const CONNECTIONS: [u32; 5] = [1, 4, 16, 64, 256];
 const QUICK_CONNECTIONS: [u32; 3] = [1, 16, 256];
 /// Most attempts at a latency measurement in a turn: a late load says nothing about the system.
 const ATTEMPTS: u32 = 3;
-/// Commands outstanding at any time.
+/// Number of commands outstanding at any time.
 const OUTSTANDING: u32 = 256;
 const VALUE_BYTES: usize = 64;
 

@@ -65,7 +65,7 @@ pub(crate) fn wait_for<T>(what: &str, condition: impl FnMut() -> Option<T>) -> R
 /// Resources used by nodes: the maximum over all nodes, per kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Held {
-    /// Bytes of resident memory.
+    /// Resident memory, in bytes.
     pub(crate) memory: u64,
     /// Open file descriptors.
     pub(crate) descriptors: usize,

@@ -26,7 +26,7 @@ use crate::{
     shell::{self, Failed, has, root, skip},
 };
 
-/// Expected results of the tests.
+/// Path of the list of expected results.
 pub(crate) const LIST: &str = "crates/proof/trials/redis/suite.toml";
 
 const USAGE: &str = "redis-suite [--source FOLDER] [--store lsm|memory] [UNIT…]";

@@ -34,10 +34,10 @@ struct Row {
     name: &'static str,
     flags: &'static [&'static str],
     kills: bool,
-    /// Whether byte streams are written, followed, trimmed and taken over meanwhile.
+    /// Set if byte streams are written, followed, trimmed and taken over meanwhile.
     streams: bool,
-    /// Whether every connection is encrypted. This must be the last row: all later connections of
-    /// this process are encrypted.
+    /// Set if every connection is encrypted. Such a row must be the last one: all later connections
+    /// of this process are encrypted.
     tls: bool,
 }
 

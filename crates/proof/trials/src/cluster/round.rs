@@ -67,7 +67,7 @@ impl Setting {
     /// Both classes, both stores and two planes, within a few minutes.
     pub(crate) const SHORT: [Self; 2] =
         [Self::new("durable", "lsm", "tcp", 6), Self::new("volatile", "memory", "udp", 4)];
-    /// All packet planes.
+    /// Settings for all packet planes.
     pub(crate) const OF_PACKETS: [Self; 10] = [
         Self::new("durable", "memory", "multicast", 14).ring(5, 10).losing("1"),
         Self::new("durable", "memory", "chain", 9).ring(5, 2),
@@ -81,7 +81,7 @@ impl Setting {
         Self::new("volatile", "lsm", "ethernet", 4),
     ];
 
-    /// Phase 2 in devices.
+    /// Settings with phase 2 in devices.
     pub(crate) const OF_DEVICES: [Self; 7] = [
         Self::new("durable", "lsm", "tcp", 12).device("kernel"),
         Self::new("volatile", "memory", "tcp", 8).device("kernel"),

@@ -21,7 +21,7 @@ pub(super) struct Measured {
     pub(super) first_error: Option<String>,
     /// CPU time per command in microseconds, over all processes of the system.
     pub(super) cpu_us: f64,
-    /// CPU time of the load generator.
+    /// CPU time of the load generator per command, in microseconds.
     pub(super) load_cpu_us: f64,
     /// Share of the machine used by other processes, 0 to 1.
     pub(super) foreign_cpu: f64,
@@ -82,7 +82,7 @@ impl Measured {
         self.late_share > LATE_SHARE_MAX
     }
 
-    /// Formats the trouble for a line of progress.
+    /// Formats the reason for a line of progress.
     pub(super) fn shown_trouble(&self) -> String {
         let trouble = self.latency_trouble();
         trouble.map_or_else(String::new, |trouble| format!(", NO RESULT: {trouble}"))

@@ -41,7 +41,7 @@ const USAGE: &str = "compare multicast [--quick] [--receivers N,…] [--speed 10
                      [--repeat 5] [--only NAME,…] [--out PATH] [--json [FILE]]";
 /// Variable set in the process that runs in its own namespaces.
 const INSIDE: &str = "QUORATE_COMPARE_INSIDE";
-/// Members of the largest group: receivers and a sender.
+/// Largest number of members in a group: receivers and a sender.
 const MEMBERS_MAX: u32 = 32;
 /// Allowed message sizes in bytes: at least that of the leading number, at most what Corosync
 /// accepts as one message.

@@ -17,9 +17,9 @@ pub(crate) struct Write {
     old: Vec<u8>,
     /// Length of the file before the write, in bytes.
     old_len: u64,
-    /// Whether the disk reported the write as durable.
+    /// Set once the disk has reported the write as durable.
     pub(crate) durable: bool,
-    /// Whether faults apply to the write's file.
+    /// Set if faults apply to the write's file.
     pub(crate) chosen: bool,
 }
 

@@ -37,13 +37,13 @@ pub(crate) struct State {
     chosen: Vec<String>,
     /// Effect of the next power cut on writes.
     cut: Cut,
-    /// Whether the next power cut also undoes names and sizes.
+    /// Set if the next power cut also undoes names and sizes.
     forgets: bool,
-    /// Whether flushes are acknowledged but not done.
+    /// Set if flushes are acknowledged but not done.
     lies: bool,
     /// Number of writes to misdirect.
     astray: u32,
-    /// Whether writes to the chosen files stay unanswered.
+    /// Set while writes to the chosen files stay unanswered.
     holds: bool,
     held: Vec<Held>,
     dice: Dice,

@@ -284,8 +284,7 @@ impl Row {
         self.restarted(nodes, victim, done, before, found, clients, checker)
     }
 
-    /// Makes a node write such files until the condition is met, or until it is clear that it will
-    /// not be.
+    /// Makes a node write such files until the condition is met or [`PREY`] has passed.
     fn until(
         &self,
         nodes: &mut Nodes,

@@ -403,7 +403,7 @@ impl Page {
         }
     }
 
-    /// Kills a leading node other than the page's own, so that leadership changes too.
+    /// Kills the leader, which is not the page's own node, so that leadership changes too.
     fn killed(&mut self) -> Result<(), Failed> {
         self.open_if_needed_lead(2)?;
         self.nodes.kill(&[2])?;

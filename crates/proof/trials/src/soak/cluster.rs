@@ -45,9 +45,9 @@ pub(super) struct Kind {
     flags: &'static [&'static str],
     durable: bool,
     streams: bool,
-    /// Whether members are replaced.
+    /// Set if members are replaced.
     replaced: bool,
-    /// Whether node 3 uses a small disk that is filled.
+    /// Set if node 3 uses a small disk that is filled.
     filled: bool,
 }
 
@@ -101,7 +101,7 @@ pub(super) struct Done {
 pub(super) struct Means {
     /// Program of another revision, which alternates with the current one.
     pub(super) old: Option<PathBuf>,
-    /// Whether a small disk can be mounted.
+    /// Set if a small disk can be mounted.
     pub(super) mounts: bool,
     /// Library for clock jumps, if it could be built.
     pub(super) clocks: Option<Clocks>,

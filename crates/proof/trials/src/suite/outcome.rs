@@ -15,7 +15,7 @@ pub(crate) struct Unit {
     pub(super) outside: Vec<String>,
     /// Listed tests that passed.
     pub(super) stale: Vec<String>,
-    /// Whether the suite reached the end of the unit.
+    /// Set if the suite reached the end of the unit.
     pub(crate) complete: bool,
 }
 

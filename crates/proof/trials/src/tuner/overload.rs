@@ -31,7 +31,8 @@ struct Scenario {
     /// Few connections: an open loop sends the commands due on each connection every 20 us, and two
     /// commands at a time cost a node more per command than in a closed loop.
     connections: u32,
-    /// Whether commands go to all nodes in turn, two of which forward them, or to the leader only.
+    /// Set if commands go to all nodes in turn, two of which forward them. Otherwise they go to the
+    /// leader only.
     to_all: bool,
 }
 

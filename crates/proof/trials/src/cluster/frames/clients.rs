@@ -236,7 +236,7 @@ impl ByConnection {
     }
 }
 
-/// Connection of device clients to the nodes.
+/// A device client's connection to the nodes.
 struct Door {
     nodes: Vec<SocketAddr>,
     open: Option<TcpStream>,

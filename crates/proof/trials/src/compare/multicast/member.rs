@@ -31,9 +31,9 @@ pub(super) struct Member {
     child: Child,
     input: Option<ChildStdin>,
     said: Option<Receiver<String>>,
-    /// Whether the process prints the lines required by bench-compare/README.md.
+    /// Set if the process prints the lines required by bench-compare/README.md.
     pub(super) speaks: bool,
-    /// Whether the process counts received messages.
+    /// Set if the process counts received messages.
     pub(super) receives: bool,
 }
 
