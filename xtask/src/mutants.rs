@@ -1,25 +1,25 @@
-//! Faults that are planted on purpose, by the runner that each belongs to.
+//! Mutants: faults planted on purpose. Each belongs to one runner.
 
 use crate::{
     offload,
     shell::{self, Failed, cargo, profile},
 };
 
-/// Home of a mutant, which plants it and looks for it.
+/// Runner that plants a mutant and looks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Home {
-    /// Mutants of the protocol: the explorer.
+    /// Mutants of the protocol, found by the explorer.
     Model,
-    /// Mutants of everything else: the simulator, or tests that they name.
+    /// All other mutants, found by the simulator or by the tests that they name.
     Sim,
-    /// Mutants of devices: vectors, and the tests of the reference.
+    /// Mutants of devices, found by vectors and by the tests of the reference.
     Devices,
 }
 
 impl Home {
     const ALL: [Self; 3] = [Self::Model, Self::Sim, Self::Devices];
 
-    /// The crate that has them, in `crates`.
+    /// Returns the crate of the mutants, below `crates`.
     const fn folder(self) -> &'static str {
         match self {
             Self::Model => "proof/model",
@@ -28,7 +28,7 @@ impl Home {
         }
     }
 
-    /// Returns cargo's arguments for its runner.
+    /// Returns cargo's arguments for the runner.
     fn runner(self) -> Vec<&'static str> {
         let quiet = ["run", "--quiet"];
         match self {
@@ -40,7 +40,7 @@ impl Home {
         }
     }
 
-    /// Returns the home of this mutant; `None` if there is none of that name.
+    /// Returns the home of a mutant; `None` if no mutant has this name.
     pub(crate) fn of(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|home| {
             let crates = shell::root().join("crates").join(home.folder());
@@ -52,20 +52,20 @@ impl Home {
 /// Result of the search for a mutant.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Finding {
-    /// The test or run that found it; `None` if it was not found.
+    /// Test or run that found the mutant; `None` if it was not found.
     pub(crate) by: Option<String>,
-    /// Duration of the search, without building.
+    /// Duration of the search in seconds, without building.
     pub(crate) seconds: f64,
 }
 
-/// Plants one, and looks for it.
+/// Plants one mutant and looks for it.
 pub(crate) fn look(name: &str) -> Result<Finding, Failed> {
     let home = Home::of(name).ok_or_else(|| unknown(name))?;
     let said = shell::read(shell::cargo_command(&home.runner()).args(["--lines", name]))?;
     finding(name, &said).ok_or_else(|| Failed(format!("nothing was said of {name}: {said}")))
 }
 
-/// A line has name, seconds and finder.
+/// Parses a line with the mutant's name, the seconds and the finder.
 fn finding(name: &str, said: &str) -> Option<Finding> {
     said.lines().find_map(|line| {
         let mut parts = line.split('\t');
@@ -80,7 +80,7 @@ fn unknown(name: &str) -> Failed {
     Failed(format!("no mutant is called {name}"))
 }
 
-/// Plants all of them, or those with these names; each must be found.
+/// Plants all mutants, or the named ones. Each must be found.
 pub(crate) fn run(names: &[&str]) -> Result<(), Failed> {
     let check = names.first() == Some(&"--check");
     let names = if check { &names[1..] } else { names };
@@ -91,12 +91,12 @@ pub(crate) fn run(names: &[&str]) -> Result<(), Failed> {
         let own = |name: &&&str| Home::of(name) == Some(home);
         names.iter().filter(own).copied().collect()
     };
-    // One is given to a runner at a time; none stands for all of its own.
+    // A runner gets one mutant at a time, or no name to plant all of its own.
     let all = &[""][..];
     for home in [Home::Model, Home::Sim] {
         let chosen = of(home);
         for name in if names.is_empty() { all } else { &chosen } {
-            // The runner alone; what it plants is built by itself, elsewhere.
+            // Build only the runner. It builds the mutants itself, in another folder.
             let flag = if check { "--check" } else { "" };
             let mut words = home.runner();
             words.extend([flag, name].iter().filter(|word| !word.is_empty()));

@@ -1,5 +1,5 @@
 //! Checks that take too long for every change: long random runs, all mutants, all faults on real
-//! processes. It runs everything, reports the duration of each, and fails if anything failed.
+//! processes. Runs all of them, reports the duration of each, and fails if any failed.
 
 use crate::{
     shell::Failed,
@@ -16,7 +16,8 @@ const STEPS: &[Step] = &[
     &["xtask", "cluster", "queues"],
     &["xtask", "cluster", "pressure"],
     &["xtask", "disks", "3"],
-    // The last revision before levels, and 0.2.0: all whose levels this one supports.
+    // Upgrades from the last revision before levels and from 0.2.0, which cover all supported
+    // levels.
     &["xtask", "upgrade", "--from", "4cfca773"],
     &["xtask", "upgrade", "--from", "a1881cf7"],
     &["xtask", "etcd"],
@@ -32,7 +33,7 @@ const STEPS: &[Step] = &[
     &["xtask", "tla", "--seeds", "1000"],
     &["xtask", "mutants"],
     &["xtask", "fuzz", "--seconds", "120"],
-    // A million other frames through each core, and through the kernel where there is one for us.
+    // Another million frames through each core, and through the kernel if the machine allows it.
     &[
         "xtask",
         "offload",

@@ -1,4 +1,5 @@
-//! Devices against the reference programs, and groups of them under faults: `cargo xtask offload`.
+//! Tests devices against the reference programs, and groups of devices under faults: `cargo xtask
+//! offload`.
 
 use std::path;
 
@@ -8,22 +9,23 @@ use crate::{
     trials,
 };
 
-/// The program of `quorate-conformance`, with these words.
+/// Runs `quorate-conformance` with these arguments.
 fn conformance(words: &[&str]) -> Result<(), Failed> {
     let run = ["run", "--quiet", "--bin", "conformance"];
     cargo(&[&run, profile(), &["--"], words].concat())
 }
 
-/// Runs every target over every set, or mixed groups; builds what is committed as sources.
+/// Runs every target with every set of vectors, or mixed groups. Also builds committed artifacts
+/// from their sources.
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     match words {
         ["conformance", rest @ ..] => conformance(&[&["run"], rest].concat()),
-        // What is committed for machines without clang.
+        // The object file is committed for machines without clang.
         ["object"] => conformance(&["object"]),
         ["area", rest @ ..] => area::run_area(rest),
         ["kernels", ..] => trials::run(words),
         ["rtl", folder, rest @ ..] if !folder.starts_with('-') => {
-            // Cargo runs elsewhere.
+            // Cargo runs in another folder.
             let folder = path::absolute(folder)?;
             let folder = folder.to_string_lossy();
             conformance(&[&["cores", &folder], rest].concat())
@@ -38,7 +40,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     }
 }
 
-/// Plants faults, one at a time; all, or those with these names.
+/// Plants all faults, or the named ones, one at a time.
 pub(crate) fn mutants(check: bool, names: &[&str]) -> Result<(), Failed> {
     let flag: &[&str] = if check { &["--check"] } else { &[] };
     conformance(&[&["mutants"], flag, names].concat())

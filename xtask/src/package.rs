@@ -1,14 +1,16 @@
-//! Packages of the binary: `quorate-package` makes them, of a release build with debug information
-//! or of a binary that is named.
+//! Packages of the binary. `quorate-package` makes them from a release build with debug
+//! information, or from a given binary.
 
 use std::path::Path;
 
 use crate::shell::{self, Failed, cargo, has, target};
 
-/// Profile of a release, with debug information, which is archived separately from the packages.
+/// Cargo profile of a release with debug information, which is archived separately from the
+/// packages.
 const PROFILE: &str = "symbols";
 
-/// Words that choose what is made, and flags: `--to DIR`, `--binary PATH`, `--check`, `--fast`.
+/// Runs the task. Arguments select the kinds of package; flags are `--to DIR`, `--binary PATH`,
+/// `--check`, `--fast`.
 pub(crate) fn run(rest: &[&str]) -> Result<(), Failed> {
     if *rest == ["check"] {
         return check();
@@ -38,16 +40,16 @@ pub(crate) fn run(rest: &[&str]) -> Result<(), Failed> {
     cargo(&words)
 }
 
-/// All packages of the binary that `cargo test` has built, read back; they are thrown away.
+/// Makes all packages of the binary built by `cargo test`, checks them and discards them.
 fn check() -> Result<(), Failed> {
-    // Its tests are built with what it alone needs, so `cargo test` leaves them out.
+    // These tests need dependencies of their own, so `cargo test` leaves them out.
     let package = ["--package", "xtask", "--features", "package"];
     cargo(&[&["test", "--quiet", "--bin", "quorate-package"], &package[..]].concat())?;
     cargo(&["build", "--quiet", "--bin", "quorate", "--bin", "quorate-tools"])?;
     let folder = tempfile::tempdir()?;
     let debug = target().join("debug");
     let mut binary = debug.join("quorate").display().to_string();
-    // Symbols would be packed and unpacked ten times.
+    // Otherwise the symbols would be packed and unpacked ten times.
     if has("strip") {
         for name in ["quorate", "quorate-tools"] {
             let (from, to) = (debug.join(name), folder.path().join(name));

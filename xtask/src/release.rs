@@ -1,7 +1,7 @@
-//! Cuts a release: its version in every file that names it, its part of the changelog, one commit,
-//! packages read back, a tag.
+//! Cuts a release: sets the version in every file that names it, closes the changelog's section,
+//! commits, checks the packages, and creates a tag.
 //!
-//! Nothing leaves this machine; the last lines say what to push.
+//! Nothing is pushed; the last lines of output name the commands for it.
 
 use std::{fs, process::Command};
 
@@ -9,14 +9,14 @@ use quorate_core::level::Level;
 
 use crate::shell::{Failed, cargo, read, root, target};
 
-/// Files that name the version in what users type.
+/// Files with the version in commands that users type.
 const NAMING: [&str; 2] = ["packaging/kubernetes/quorate.yaml", "docs/operate/packages.md"];
-/// Bytes of frames and values, and those of each released level, which never change.
+/// Folder with test vectors of frames and values. Those of released levels never change.
 const FROZEN: &str = "crates/protocol/wire/vectors";
-/// Heading of unreleased changes in the changelog.
+/// Heading of the changelog's unreleased section.
 const COMING: &str = "## Unreleased";
 
-/// `VERSION`, and `--dry-run`, which changes nothing.
+/// Runs the task with `VERSION`. `--dry-run` changes nothing.
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     let (version, dry) = match words {
         [version] | [version, "--dry-run"] | ["--dry-run", version] => (*version, words.len() == 2),
@@ -69,7 +69,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     let message = format!("release: {version}");
     git(&["commit", "--quiet", "--all", "--message", &message])?;
     let to = target().join(&tag).display().to_string();
-    // By another process: this one is of the version before.
+    // Use a new process: this one was built with the previous version.
     let packages = cargo(&["xtask", "package", "all", "--check", "--to", &to]);
     packages.map_err(|Failed(why)| {
         Failed(format!("{why}\nthe commit \"{message}\" stays and has no tag; `git reset --hard HEAD^` takes it back"))
@@ -79,7 +79,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     Ok(())
 }
 
-/// `1.2.3` as numbers.
+/// Parses a version such as `1.2.3`.
 fn numbers(version: &str) -> Result<[u32; 3], Failed> {
     let numbers: Vec<u32> = version.split('.').map_while(|part| part.parse().ok()).collect();
     let whole = numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(".") == version;
@@ -87,7 +87,7 @@ fn numbers(version: &str) -> Result<[u32; 3], Failed> {
     three.ok_or_else(|| Failed(format!("{version} is no version; three numbers such as 0.2.0 are")))
 }
 
-/// The changelog with what was to come as this version, and that part of it.
+/// Turns the unreleased section into that of this version. Returns the changelog and the section.
 fn cut(changelog: &str, version: &str, date: &str) -> Result<(String, String), Failed> {
     let (before, after) = changelog.split_once(&format!("{COMING}\n")).ok_or_else(|| {
         Failed(format!("CHANGELOG.md has no line `{COMING}`: there is nothing to release"))
@@ -100,7 +100,7 @@ fn cut(changelog: &str, version: &str, date: &str) -> Result<(String, String), F
     Ok((format!("{before}## {version} ({date})\n{after}"), section.to_owned()))
 }
 
-/// The text with the new version where the old one stood as a whole; `None` if it stood nowhere.
+/// Replaces the old version as a whole word; `None` if the text does not contain it.
 fn renamed(text: &str, old: &str, new: &str) -> Option<String> {
     let part_of_another = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_digit());
     let (mut out, mut rest, mut found) = (String::new(), text, false);
@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(renamed("0.1.01", "0.1.0", "0.2.0"), None);
     }
 
-    /// A release that failed half-way would be found too late.
+    /// Without this test, a release would fail half-way.
     #[test]
     fn files_that_name_the_version_do() {
         let old = env!("CARGO_PKG_VERSION");

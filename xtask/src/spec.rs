@@ -1,5 +1,5 @@
-//! Rules of the book: each is cited by the code or named as lacking, and each id that is cited
-//! exists.
+//! Checks the rules of the specification: each rule is cited by the code or listed as not built,
+//! and each cited id exists.
 
 use std::{
     collections::BTreeSet,
@@ -9,7 +9,7 @@ use std::{
 
 use crate::shell::{Failed, root};
 
-/// The pages of rules. Others of that folder begin list items with ids, too.
+/// Pages with rules. Other pages of that folder also begin list items with ids.
 const PAGES: [&str; 10] = [
     "docs/spec/protocol.md",
     "docs/spec/ring.md",
@@ -23,7 +23,8 @@ const PAGES: [&str; 10] = [
     "docs/spec/differing.md",
 ];
 const DIVERGENCES: &str = "docs/spec/divergences.md";
-/// Its second table; in the first one are rules that the code follows in another way, or in part.
+/// Heading of the second table of divergences. The first table lists rules that the code follows
+/// differently, or in part.
 const LACKING: &str = "## Not built yet";
 /// Page that states the number of rules.
 const NUMBERS: &str = "docs/spec/model.md";
@@ -37,7 +38,7 @@ pub(crate) fn run() -> Result<(), Failed> {
     if faults.is_empty() { Ok(()) } else { Err(Failed(format!("{} faults", faults.len()))) }
 }
 
-/// The ids of all rules.
+/// Returns the ids of all rules.
 pub(crate) fn rules() -> Result<BTreeSet<String>, Failed> {
     let mut book = Book::default();
     for page in PAGES {
@@ -46,12 +47,12 @@ pub(crate) fn rules() -> Result<BTreeSet<String>, Failed> {
     Ok(book.rules)
 }
 
-/// Location of an id.
+/// Kind of place where an id is cited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Code,
     Test,
-    /// A fault that takes the rule out, and must be found.
+    /// A mutant that disables the rule and must be found.
     Mutant,
     Page,
 }
@@ -63,13 +64,13 @@ struct Citation {
     line: usize,
 }
 
-/// The rules, and everything that speaks of them.
+/// The rules and everything that cites them.
 #[derive(Default)]
 struct Book {
     rules: BTreeSet<String>,
-    /// Citations, with the file of each.
+    /// Citations, each with its file.
     cited: Vec<(String, Citation)>,
-    /// Named in a table of the divergences; `era-*` stands for all of that name.
+    /// Ids in a table of divergences; `era-*` stands for all ids with that prefix.
     differently: BTreeSet<String>,
     lacking: BTreeSet<String>,
     numbers_page: String,
@@ -188,8 +189,8 @@ fn numbers(rules: usize, built: usize, taken_out: usize) -> String {
     )
 }
 
-/// Test data is text; a mutant is TOML; a module in TLA+ names rules in its comments; what programs
-/// of other languages say is no citation.
+/// Returns the kind of a file, by extension: test data is text, a mutant is TOML, and a TLA+ module
+/// names rules in its comments. Files in other languages are not searched.
 fn kind(file: &Path) -> Option<&str> {
     let kind = file.extension()?.to_str()?;
     ["rs", "txt", "toml", "md", "tla"].contains(&kind).then_some(kind)
@@ -207,7 +208,7 @@ fn walk(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), Failed> {
     Ok(())
 }
 
-/// `p1-6`, or `p1-*` for all of the name.
+/// Returns whether the text is an id: `p1-6`, or `p1-*` for all ids with that prefix.
 fn is_id(text: &str) -> bool {
     let Some((name, number)) = text.rsplit_once('-') else {
         return false;
@@ -231,28 +232,29 @@ fn is_named(names: &BTreeSet<String>, rule: &str) -> bool {
     names.iter().any(|named| covers(named, rule))
 }
 
-/// Returns the texts in brackets.
+/// Returns the bracketed texts of a line.
 fn ids(line: &str) -> impl Iterator<Item = &str> {
     let parts = line.split('[').skip(1);
     let inside = parts.filter_map(|part| part.split_once(']').map(|(id, _)| id));
     inside.filter(|id| is_id(id))
 }
 
-/// A rule begins a list item with its id.
+/// Returns the id of a rule that the line defines: a list item that begins with an id.
 fn defined(line: &str) -> Option<String> {
     let (id, _) = line.strip_prefix("- [")?.split_once(']')?;
     is_id(id).then(|| id.to_owned())
 }
 
-/// Returns the names in the first column of a table.
+/// Returns the ids in the first column of a table.
 fn named(text: &str) -> BTreeSet<String> {
     let first = |line: &'_ str| line.strip_prefix('|')?.split('|').next().map(str::to_owned);
     let columns: Vec<String> = text.lines().filter_map(first).collect();
     columns.iter().flat_map(|column| ids(column)).map(str::to_owned).collect()
 }
 
-/// Returns the citations of a file. A file of tests, or a module after `#[cfg(test)]`, is test. A
-/// mutant lists the rules that it takes out; one that nothing is expected to find proves nothing.
+/// Returns the citations of a file. A test file, or a module after `#[cfg(test)]`, counts as test.
+/// A mutant lists the rules that it disables; a mutant that is not expected to be found proves
+/// nothing.
 fn citations(name: &str, text: &str) -> Vec<Citation> {
     let tests = [
         "/tests/",
@@ -303,7 +305,7 @@ mod tests {
         assert_eq!(book.faults(), Vec::<String>::new());
     }
 
-    /// Four rules, one of each kind, and whatever a case adds.
+    /// Four rules, one of each kind, and the files of a case.
     fn book(files: &[(&str, &str)]) -> Vec<String> {
         let mut book = Book::default();
         let rules =

@@ -1,4 +1,4 @@
-//! A sequence of steps, each a command that a user could type, with a table of their durations.
+//! A sequence of steps, each a command that a user could type. Prints a table of their durations.
 
 use std::{
     path::Path,
@@ -7,21 +7,21 @@ use std::{
 
 use crate::shell::{self, Failed, cargo};
 
-/// The words after `cargo`.
+/// Arguments of `cargo`.
 pub(crate) type Step = &'static [&'static str];
 
-/// Handling of the other steps when one fails.
+/// Behaviour after a failed step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {
-    /// The first that fails ends it.
+    /// The first failure ends the sequence.
     Failure,
-    /// All are run.
+    /// All steps run.
     All,
 }
 
-/// Runs the steps, and prints the table.
+/// Runs the steps and prints the table.
 pub(crate) fn run(steps: &[Step], ends: After) -> Result<(), Failed> {
-    // Asked for now: a step that builds this program anew takes the file away under it.
+    // Determine the path now: a step that rebuilds this program replaces the file.
     let own = std::env::current_exe()?;
     let began = Instant::now();
     let mut rows = Vec::new();
@@ -64,7 +64,7 @@ fn table(rows: &[(String, Duration, bool)], all: Duration) -> Vec<String> {
     lines
 }
 
-/// The time of day, in UTC.
+/// Returns the time of day, in UTC.
 fn clock() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     time_of_day(now.unwrap_or(Duration::ZERO))

@@ -1,4 +1,4 @@
-//! Facts about the tree that are wrong; matters of taste are not its business.
+//! Checks facts about the tree, not matters of taste.
 
 use std::{
     fs,
@@ -8,13 +8,13 @@ use std::{
 
 use crate::shell::{Failed, read, root};
 
-/// Larger files belong elsewhere; Cargo.lock grows as it must.
+/// Largest size of a file in bytes, except for Cargo.lock.
 const FILE_BYTES_MAX: u64 = 200 << 10;
 
-/// Most lines of the page on current performance.
+/// Largest number of lines of the page on current performance.
 const PERFORMANCE_LINES_MAX: usize = 160;
 
-/// Prints what is wrong.
+/// Prints the faults.
 pub(crate) fn run() -> Result<(), Failed> {
     let faults = faults()?;
     faults.iter().for_each(|fault| println!("{fault}"));
@@ -53,9 +53,10 @@ fn tracked(root: &Path) -> Result<Vec<PathBuf>, Failed> {
     Ok(list.split('\0').filter(|name| !name.is_empty()).map(PathBuf::from).collect())
 }
 
-/// Words that are split here so that this file does not find itself.
+/// Checks for unwanted words. They are split here so that this file does not match itself.
 fn check_text(name: &str, text: &str, faults: &mut Vec<String>) {
-    // Path of this checkout; a folder that every machine has, such as /tmp, reveals nothing.
+    // Search for the path of this checkout, unless it is a folder that every machine has, such as
+    // /tmp.
     let here = format!("{}/", root().display());
     for (number, line) in (1..).zip(text.lines()) {
         if line.contains(&here) {
@@ -81,7 +82,8 @@ fn check_text(name: &str, text: &str, faults: &mut Vec<String>) {
     }
 }
 
-/// A page that says what is true today stays short; what was true is dated, in `docs/notes`.
+/// Checks that the page on current performance stays short: earlier figures belong in dated files
+/// in `docs/notes`.
 fn check_length(name: &str, text: &str, faults: &mut Vec<String>) {
     let lines = text.lines().count();
     if name == "docs/performance.md" && lines > PERFORMANCE_LINES_MAX {
@@ -91,7 +93,7 @@ fn check_length(name: &str, text: &str, faults: &mut Vec<String>) {
     }
 }
 
-/// The first line says what the file is for.
+/// Checks that a file begins with a comment on its purpose.
 fn check_source(name: &str, text: &str, faults: &mut Vec<String>) {
     let first = text.lines().next().unwrap_or_default();
     if !first.starts_with("//! ") {
@@ -106,7 +108,7 @@ fn check_manifest(name: &str, text: &str, faults: &mut Vec<String>) {
     }
 }
 
-/// Links to files of this tree lead somewhere.
+/// Checks that links to files of this tree have a target.
 fn check_links(full: &Path, name: &str, text: &str, faults: &mut Vec<String>) {
     let folder = full.parent().unwrap_or(full);
     for target in links(text) {

@@ -1,5 +1,5 @@
-//! The specification in TLA+ (`docs/spec/tla`), checked by TLC: each module within its bounds, and
-//! again with each of its rules taken out, which must be found.
+//! Checks the TLA+ specification (`docs/spec/tla`) with TLC: each module within its bounds, and
+//! again without each of its rules, which must break an invariant.
 
 mod bounds;
 mod seen;
@@ -25,7 +25,7 @@ use crate::shell::{Failed, root, target};
 const FOLDER: &str = "docs/spec/tla";
 const USAGE: &str = "tla [--large] [MODULE…], tla --trace FILE…, or tla --seeds COUNT [FROM]";
 
-/// Runs the task: all modules, or those that are named.
+/// Checks all modules, or the named ones.
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     match words {
         ["--trace", files @ ..] if !files.is_empty() => return seen::files(files),
@@ -73,7 +73,7 @@ fn text(name: &str) -> Result<String, Failed> {
     fs::read_to_string(&path).map_err(|error| Failed(format!("{}: {error}", path.display())))
 }
 
-/// Runs all of them, one on each processor, and reports the result of each.
+/// Runs all checks, one per processor, and reports their results.
 fn judge(tools: &Tools, checks: Vec<Check>) -> Result<(), Failed> {
     let begin = Instant::now();
     let count = checks.len();
@@ -101,7 +101,7 @@ fn judge(tools: &Tools, checks: Vec<Check>) -> Result<(), Failed> {
     }
 }
 
-/// Runs one, and says whether it went as expected.
+/// Runs one check. Returns whether it had the expected result.
 fn one(tools: &Tools, number: usize, check: &Check) -> bool {
     let begin = Instant::now();
     let place = target().join("tla").join(number.to_string());
@@ -151,8 +151,8 @@ mod tests {
 
     use super::*;
 
-    /// A rule that a module can leave out is left out by some check, of itself or of what builds on
-    /// it; and no check leaves out what is not known there.
+    /// Every rule that a module can leave out is left out by a check of the module or of one that
+    /// extends it, and no check leaves out an unknown rule.
     #[test]
     fn each_rule_that_can_be_left_out_is() {
         let sources = sources();
@@ -189,7 +189,7 @@ mod tests {
         }
     }
 
-    /// All modules, by name.
+    /// Returns the text of all modules, by name.
     fn sources() -> Vec<(String, String)> {
         let files = fs::read_dir(root().join(FOLDER)).unwrap();
         let paths = files.map(|entry| entry.unwrap().path());

@@ -1,5 +1,5 @@
-//! The zoo: bugs that other systems had, as `docs/zoo.toml` lists them, and what of ours finds
-//! each.
+//! The zoo: bugs of other systems, listed in `docs/zoo.toml`, and the checks that find each of them
+//! here.
 
 mod bugs;
 mod page;
@@ -46,13 +46,13 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     }
 }
 
-/// Writes the page.
+/// Writes the page of the zoo.
 fn write(bugs: &[Bug], record: &Record) -> Result<(), Failed> {
     fs::write(root().join(PAGE), page::page(bugs, record))?;
     Ok(())
 }
 
-/// Lists the faults of the rows.
+/// Lists the faults in the entries.
 fn faults(bugs: &[Bug], record: &Record) -> Result<Vec<String>, Failed> {
     let rules = spec::rules()?;
     let (mut names, mut runs) = (BTreeSet::new(), BTreeSet::new());
@@ -92,7 +92,7 @@ fn faults(bugs: &[Bug], record: &Record) -> Result<Vec<String>, Failed> {
     Ok(faults)
 }
 
-/// Package and function of a test, `crate::name`.
+/// Returns the package and the function of a test named `crate::name`.
 fn place_of(test: &str) -> Result<(String, &str), Failed> {
     match test.split_once("::") {
         Some((package, function)) => Ok((format!("quorate-{package}"), function)),
@@ -100,7 +100,7 @@ fn place_of(test: &str) -> Result<(String, &str), Failed> {
     }
 }
 
-/// Returns whether a crate has a test of this name.
+/// Returns whether the named crate has this test.
 fn there_is(test: &str) -> Result<bool, Failed> {
     let (package, function) = place_of(test)?;
     let short = package.trim_start_matches("quorate-");

@@ -1,4 +1,4 @@
-//! tar and gzip, without anything of the machine or the moment in them.
+//! Writes tar and gzip archives without details of the machine or the time of the build.
 
 use std::io::{self, Write as _};
 
@@ -6,7 +6,7 @@ use flate2::{Compression, GzBuilder};
 
 use crate::tree::{Entry, Tree, What};
 
-/// The files as tar, all of the same time. Names begin with `prefix`.
+/// Returns the files as a tar archive, all with the same time. Names begin with `prefix`.
 pub(crate) fn tar(tree: &Tree, prefix: &str, time: u32) -> io::Result<Vec<u8>> {
     let mut archive = tar::Builder::new(Vec::new());
     for (path, entry) in tree.all() {

@@ -1,5 +1,5 @@
-//! Reads back what was made, by other means where they are there: Debian's and Red Hat's own tools,
-//! skopeo, a root of its own in which the binary runs. What is missing is skipped, in print.
+//! Checks packages with independent tools where these are installed: Debian's and Red Hat's own
+//! tools, skopeo, and a root folder in which the binary runs. Skipped checks are printed.
 
 use std::{
     collections::BTreeSet,
@@ -21,7 +21,7 @@ use crate::{
     release::Release,
 };
 
-/// Files that every package installs, among others.
+/// Some of the files that every package installs.
 const INSTALLED: [&str; 10] = [
     "/etc/quorate/quorate.toml",
     "/usr/bin/quorate",
@@ -79,8 +79,8 @@ fn deb(file: &Path, program: &Program, release: &Release) -> Result<(), Failed> 
     install(file, "deb", release)
 }
 
-/// Installs it on top of this machine, of which nothing is changed, with all its scripts, and takes
-/// it away again.
+/// Installs a package with all its scripts in an overlay of this machine, which is not changed, and
+/// removes it.
 fn install(file: &Path, kind: &str, release: &Release) -> Result<(), Failed> {
     if !rustix::process::geteuid().is_root() {
         return skip(&format!("the .{kind} is not installed"), "that takes root");
@@ -123,7 +123,7 @@ fn rpm(file: &Path, release: &Release) -> Result<(), Failed> {
     if !has("rpm") {
         return skip("the .rpm is not read by rpm", "there is no rpm");
     }
-    // A database of its own: what is installed here is nothing to it.
+    // Use a separate database, independent of the packages installed here.
     let folder = tempfile::tempdir()?;
     let ask = |words: &[&str]| {
         let mut command = Command::new("rpm");
@@ -143,7 +143,7 @@ fn rpm(file: &Path, release: &Release) -> Result<(), Failed> {
     if !requires.contains("libc.so.6(GLIBC_") {
         return Err(Failed(format!("it requires no version of the C library: {requires}")));
     }
-    // Its digests, as rpm computes them; it has no signature.
+    // Check the digests with rpm; the package is unsigned.
     ask(&["-K", "--nosignature"])?;
     println!("  rpm reads it");
     install(file, "rpm", release)
@@ -170,7 +170,7 @@ fn oci(file: &Path, release: &Release) -> Result<(), Failed> {
     let label = &config["config"]["Labels"]["org.opencontainers.image.version"];
     demand("version", label.as_str().unwrap_or_default(), &release.version)?;
     let inside = tempfile::tempdir()?;
-    // Layers belong to the users that they say, if that can be.
+    // Preserve the owners of the files in the layers, if permitted.
     let is_root = rustix::process::geteuid().is_root();
     for (at, layer) in manifest["layers"].as_array().into_iter().flatten().enumerate() {
         let mut bytes = Vec::new();
@@ -186,7 +186,7 @@ fn oci(file: &Path, release: &Release) -> Result<(), Failed> {
     if !has("skopeo") {
         return skip("the image is not read by skopeo", "there is no skopeo");
     }
-    // Unpacks, checks and packs all of it, as if it were sent to a registry.
+    // Unpack, check and repack the image, as for a push to a registry.
     let copied = folder.path().join("copied.tar");
     let mut command = Command::new("skopeo");
     command.args(["--insecure-policy", "copy", "--quiet"]);
@@ -196,8 +196,8 @@ fn oci(file: &Path, release: &Release) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The binary runs with nothing but what the image has; as root, also a node does, as the image's
-/// user.
+/// Checks that the binary runs with only the image's files. As root, also runs a node as the
+/// image's user.
 fn runs_alone(root: &Path, release: &Release) -> Result<(), Failed> {
     let is_root = rustix::process::geteuid().is_root();
     let enter = |words: &[&str]| {
@@ -219,7 +219,7 @@ fn runs_alone(root: &Path, release: &Release) -> Result<(), Failed> {
     if !is_root {
         return skip("no node is run from the image", "that takes root");
     }
-    // Engines put that there.
+    // Container engines provide this file.
     fs::write(root.join("etc/hosts"), "127.0.0.1 localhost\n")?;
     let user = format!("--userspec={USER}:{USER}");
     let mut node = enter(&[&user])
@@ -232,7 +232,7 @@ fn runs_alone(root: &Path, release: &Release) -> Result<(), Failed> {
     if let Some(stdout) = node.stdout.take() {
         BufReader::new(stdout).read_line(&mut line)?;
     }
-    // One that has ended is not there any more, which its status says.
+    // The node may have exited already, which its status shows.
     let _ = kill_process(Pid::from_child(&node), Signal::TERM);
     let output = node.wait_with_output()?;
     if !line.starts_with("ready node=1 ") || !output.status.success() {

@@ -1,5 +1,4 @@
-//! A package for Debian: an `ar` archive of a version, what the package manager reads, and the
-//! files.
+//! Debian packages: an `ar` archive of a format version, the control files, and the content.
 
 use flate2::Compression;
 use quorate_shell::{Failed, root};
@@ -11,9 +10,9 @@ use crate::{
     tree::{Places, Tree, What, installed},
 };
 
-/// Counts packages of one version.
+/// Package revision: distinguishes packages of one version.
 const PACKAGING: &str = "1";
-/// Debian's names of the packages that libraries come from.
+/// Debian packages that contain the libraries.
 const LIBRARIES: [(&str, &str); 4] = [
     ("libc.so.6", "libc6"),
     ("libm.so.6", "libc6"),
@@ -88,8 +87,7 @@ fn control(program: &Program, release: &Release, tree: &Tree) -> Result<String, 
     ))
 }
 
-/// The archive around it: a header of 60 characters before each part, and parts begin at even
-/// places.
+/// Builds an `ar` archive: each part has a header of 60 characters and begins at an even offset.
 fn ar(parts: &[(&str, Vec<u8>)], time: u32) -> Vec<u8> {
     let mut bytes = b"!<arch>\n".to_vec();
     for (name, part) in parts {

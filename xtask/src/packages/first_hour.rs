@@ -1,5 +1,5 @@
-//! The page for newcomers, done from its first line to its last where there is nothing but what
-//! each Debian has, and the package; and how long each part of it takes.
+//! Follows the page for newcomers from its first line to its last on a minimal Debian with the
+//! package, and measures the duration of each part.
 
 use std::{
     fmt::Write as _,
@@ -14,15 +14,15 @@ use quorate_shell::{Failed, has, root, skip};
 use quorate_testbed::page::{steps, typed};
 
 const PAGE: &str = "docs/operate/first-hour.md";
-/// Script that makes such a root.
+/// Script that creates the minimal root folder.
 const FRESH: &str = include_str!("fresh.sh");
 const NEEDED: [&str; 7] = ["apt-cache", "awk", "dpkg-query", "ip", "tar", "timeout", "unshare"];
-/// Begins a line that says which part of the page comes now.
+/// Prefix of an output line that announces the next part of the page.
 const PART: &str = "@@ ";
-/// A command that does not end is stopped then.
+/// Timeout of a command, in seconds.
 const SECONDS_MAX: &str = "300";
 
-/// Checks a package of Debian, with its file of checksums.
+/// Checks a Debian package with its file of checksums.
 pub(crate) fn check(package: &Path, sums: &Path) -> Result<(), Failed> {
     let what = "the first hour of a newcomer is not tried";
     if let Some(missing) = NEEDED.iter().find(|name| !has(name)) {
@@ -73,13 +73,13 @@ pub(crate) fn check(package: &Path, sums: &Path) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Returns the commands that a reader types. The script runs as root already, and skips `sudo`.
+/// Returns the commands that a reader types. The script runs as root already, and drops `sudo`.
 fn script(page: &str) -> String {
     let mut script = "cd\nsudo() { env PATH=/usr/sbin:/usr/bin:/sbin:/bin \"$@\"; }\n".to_owned();
     let mut part = String::new();
     for step in steps(page) {
         if step.heading != part {
-            // Who draws on a terminal may not have ended its last line.
+            // A program that draws on the terminal may not have ended its last line.
             let _ =
                 writeln!(script, r"{{ printf '\n%s\n' '{PART}{}'; }} 2>/dev/null", step.heading);
             part = step.heading;
@@ -90,7 +90,7 @@ fn script(page: &str) -> String {
     script
 }
 
-/// Seconds of each part, and of all.
+/// Formats the seconds of each part and their total.
 fn table(parts: &[(String, Instant)], ended: Instant) -> Vec<String> {
     let row = |time: Duration, part: &str| format!("{:>5.1} s  {part}", time.as_secs_f64());
     let ends = parts.iter().skip(1).map(|(_, begun)| *begun);

@@ -1,9 +1,9 @@
-//! A container image without a base: the binary, the libraries that it is linked with, a user, a
-//! folder for data.
+//! A container image without a base image: the binary, its shared libraries, a user, and a data
+//! folder.
 //!
 //! It is an image layout of the Open Container Initiative as one tar file (`oci-archive`), which
-//! podman, skopeo and Docker from 25 on load. The libraries are a layer of their own, which stays
-//! the same from one release to the next.
+//! podman, skopeo and Docker from 25 on load. The libraries are a separate layer, which stays the
+//! same from one release to the next.
 
 use std::{fmt::Write as _, fs, path::Path};
 
@@ -19,10 +19,10 @@ use crate::{
     tree::Tree,
 };
 
-/// The number of the image's user: beyond those of a machine's own people and services.
+/// Id of the image's user, above the ids of a machine's own users and services.
 pub(crate) const USER: u32 = 10_001;
-/// Environment of a container unless its own environment or flags say otherwise: the ports are
-/// reached from outside.
+/// Default environment of a container, which its own environment or flags override. The ports
+/// accept connections from outside.
 const ENVIRONMENT: [&str; 5] = [
     "QUORATE_DATA=/data/node",
     "QUORATE_CLIENT=0.0.0.0:7450",
@@ -35,7 +35,7 @@ const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
-/// Packages of Debian whose licence notices are shipped with their libraries.
+/// Debian packages whose licence notices are shipped with their libraries.
 const NOTICES: [&str; 2] = ["libc6", "libgcc-s1"];
 
 pub(crate) fn make(
@@ -90,7 +90,7 @@ pub(crate) fn make(
     });
     let mut manifest = blob(&mut layout, text(&manifest), MANIFEST);
     manifest["platform"] = json!({"architecture": program.machine.debian, "os": "linux"});
-    // Docker takes the whole name from the first, others the tag from the second.
+    // Docker reads the whole name from the first annotation, other tools the tag from the second.
     manifest["annotations"] = json!({
         "io.containerd.image.name": format!("docker.io/library/quorate:{}", release.version),
         "org.opencontainers.image.ref.name": release.version,
@@ -102,7 +102,7 @@ pub(crate) fn make(
     Ok((name, tar(&layout, "", release.time)?))
 }
 
-/// Returns everything but the binary.
+/// Returns the layer with everything but the binary.
 fn base(program: &Program) -> Result<Tree, Failed> {
     let mut tree = Tree::default();
     for place in program.places()? {
@@ -126,7 +126,7 @@ fn base(program: &Program) -> Result<Tree, Failed> {
     Ok(tree)
 }
 
-/// The binary, and on which terms it may be used.
+/// Returns the layer with the programs, their licences and the list of their parts.
 fn own(program: &Program, release: &Release) -> Result<Tree, Failed> {
     let mut tree = Tree::default();
     tree.program("usr/bin/quorate", program.bytes.clone());
@@ -141,12 +141,12 @@ fn own(program: &Program, release: &Release) -> Result<Tree, Failed> {
     Ok(tree)
 }
 
-/// A path of this machine as one of the image.
+/// Converts a path of this machine to one in the image.
 fn inside(path: &Path) -> &str {
     path.to_str().unwrap_or_default().trim_start_matches('/')
 }
 
-/// Puts it where its digest says, and says where that is.
+/// Stores a blob at the path of its digest, and returns its descriptor.
 fn blob(layout: &mut Tree, bytes: Vec<u8>, kind: &str) -> Value {
     let digest = digest(&bytes);
     let descriptor = json!({
@@ -158,10 +158,10 @@ fn blob(layout: &mut Tree, bytes: Vec<u8>, kind: &str) -> Value {
     descriptor
 }
 
-/// SHA-256, in hexadecimal digits.
+/// Returns the SHA-256 digest, in hexadecimal.
 pub(crate) fn digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
-        // A string takes everything.
+        // Writing to a string cannot fail.
         let _ = write!(text, "{byte:02x}");
         text
     })

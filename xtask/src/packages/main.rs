@@ -1,5 +1,5 @@
-//! `package`: .deb, .rpm and a container image of one binary, without root, a daemon or another
-//! program. `cargo xtask package` calls it.
+//! `package`: makes a .deb, an .rpm and a container image of one binary, without root, a daemon or
+//! another program. `cargo xtask package` calls it.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a command line")]
 
@@ -38,7 +38,7 @@ struct Wanted {
     kinds: Vec<Kind>,
     binary: PathBuf,
     to: PathBuf,
-    /// Reads back what was made, and makes it a second time.
+    /// Checks the packages, and makes them a second time to compare.
     check: bool,
     level: Compression,
 }
@@ -125,7 +125,7 @@ fn run(wanted: &Wanted) -> Result<(), Failed> {
     }
 }
 
-/// The name of the file, and what is in it.
+/// Returns the file name and the content of a package.
 fn make(
     kind: Kind,
     program: &Program,

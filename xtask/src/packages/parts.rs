@@ -1,7 +1,7 @@
-//! Parts list of the programs: every crate that is linked into them, with its licence and the
+//! Software bill of materials: every crate linked into the programs, with its licence and the
 //! checksum of its package.
 //!
-//! Packages carry both forms: a list in CycloneDX for programs, and the texts of all licences for
+//! Packages contain two forms: a CycloneDX list for programs, and the texts of all licences for
 //! readers.
 
 use std::{
@@ -18,12 +18,12 @@ use serde_json::{Value, json};
 
 use crate::{program::Machine, release::Release};
 
-/// The crate of both programs.
+/// The crate of the programs.
 const ROOT: &str = "quorate-cli";
-/// Prefixes of files with the text of a licence, or with notices that it requires to be passed on.
+/// Name prefixes of files with a licence, or with notices that a licence requires to be passed on.
 const TEXTS: [&str; 5] = ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE"];
 
-/// All crates of others, by name and version.
+/// All third-party crates, by name and version.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Parts(Vec<Part>);
 
@@ -33,7 +33,7 @@ struct Part {
     version: String,
     license: String,
     repository: String,
-    /// SHA-256 of its package, from `Cargo.lock`.
+    /// SHA-256 of the crate's package, from `Cargo.lock`.
     checksum: String,
     texts: Vec<String>,
 }
@@ -80,7 +80,7 @@ struct Dependency {
 
 #[derive(Deserialize)]
 struct Kind {
-    /// `None` for what is linked; `dev` or `build`.
+    /// `None` for a linked dependency; otherwise `dev` or `build`.
     kind: Option<String>,
 }
 
@@ -97,7 +97,7 @@ struct Locked {
 }
 
 impl Parts {
-    /// Lists the parts as this tree builds the programs for that machine.
+    /// Lists the crates that are linked into the programs for this kind of machine.
     pub(crate) fn of(root: &Path, machine: &Machine) -> Result<Self, Failed> {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let platform = format!("{}-unknown-linux-gnu", machine.rpm);
@@ -136,7 +136,7 @@ impl Parts {
         Ok(Self(parts))
     }
 
-    /// The list, as programs that look for vulnerable parts read it: CycloneDX 1.5.
+    /// Returns the list in CycloneDX 1.5, for vulnerability scanners.
     pub(crate) fn list(&self, release: &Release) -> Vec<u8> {
         let components: Vec<Value> = self.0.iter().map(Part::component).collect();
         let list = json!({
@@ -160,7 +160,7 @@ impl Parts {
         text
     }
 
-    /// Returns the texts of all licences, each once, with the crates under it.
+    /// Returns the texts of all licences, each once, with the crates that use it.
     pub(crate) fn notices(&self) -> Vec<u8> {
         let mut under: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
         let mut without = String::new();
@@ -200,7 +200,7 @@ impl Part {
             "purl": url,
         });
         if !self.license.is_empty() {
-            // Older packages write a slash for "or".
+            // Older packages use a slash for "or".
             let expression = self.license.replace('/', " OR ");
             component["licenses"] = json!([{"expression": expression}]);
         }
@@ -217,7 +217,7 @@ impl std::fmt::Display for Part {
     }
 }
 
-/// The packages of others that are linked into the programs: neither what only builds them, nor
+/// Returns the third-party packages linked into the programs, without build dependencies and
 /// macros.
 fn linked(metadata: &Metadata) -> Result<Vec<&Package>, Failed> {
     let packages: BTreeMap<&str, &Package> =
@@ -243,7 +243,7 @@ fn linked(metadata: &Metadata) -> Result<Vec<&Package>, Failed> {
     Ok(seen.filter(|package| package.source.is_some()).collect())
 }
 
-/// Returns the texts of licences in a manifest's folder.
+/// Returns the licence texts in the folder of a manifest.
 fn texts(folder: &Path) -> Result<Vec<String>, Failed> {
     let mut texts = Vec::new();
     for file in fs::read_dir(folder).map_err(Failed::at(folder))? {

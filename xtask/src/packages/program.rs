@@ -1,5 +1,4 @@
-//! The binary that is packaged: for which machine it is, which libraries it needs, what it says
-//! about itself.
+//! The packaged binary: its machine, the libraries that it needs, and its output.
 
 use std::{
     env, fs,
@@ -15,27 +14,27 @@ use quorate_shell::{Failed, read};
 
 use crate::symbols::{self, Symbols};
 
-/// The binary.
+/// The packaged binary and its tools.
 pub(crate) struct Program {
     pub(crate) path: PathBuf,
     pub(crate) bytes: Vec<u8>,
-    /// The measuring program shipped with it: `quorate-tools`.
+    /// The `quorate-tools` program, shipped together with the binary.
     pub(crate) tools: Vec<u8>,
-    /// The debug information of both, if it was taken out of them.
+    /// Debug information of both programs, if it has been split off.
     pub(crate) symbols: Vec<Symbols>,
     pub(crate) machine: Machine,
-    /// Path of its dynamic loader.
+    /// Path of the binary's dynamic loader.
     pub(crate) loader: String,
-    /// Versions of libraries: `libc.so.6` and `GLIBC_2.34`.
+    /// Required library versions, such as `libc.so.6` and `GLIBC_2.34`.
     pub(crate) needs: Vec<(String, String)>,
 }
 
-/// A processor, as each kind of package calls it.
+/// A processor architecture, with its name in each kind of package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Machine {
-    /// Name for Debian and for container images.
+    /// Name in Debian packages and container images.
     pub(crate) debian: &'static str,
-    /// Name for RPM.
+    /// Name in RPM packages.
     pub(crate) rpm: &'static str,
 }
 
@@ -70,14 +69,14 @@ impl Program {
         })
     }
 
-    /// Adds the tools from the same folder.
+    /// Adds the `quorate-tools` program from the same folder.
     pub(crate) fn with_tools(mut self) -> Result<Self, Failed> {
         let path = self.path.with_file_name("quorate-tools");
         self.tools = fs::read(&path).map_err(Failed::at(&path))?;
         Ok(self)
     }
 
-    /// Takes the debug information out of both.
+    /// Splits the debug information off both programs.
     pub(crate) fn split(mut self) -> Result<Self, Failed> {
         let path = self.path.clone();
         for bytes in [&mut self.bytes, &mut self.tools] {
@@ -88,7 +87,7 @@ impl Program {
         Ok(self)
     }
 
-    /// The oldest version of the C library that has everything it needs, as `2.34`.
+    /// Returns the oldest version of the C library with all required symbols, such as `2.34`.
     pub(crate) fn libc(&self) -> String {
         let versions = self.needs.iter();
         let versions = versions.filter_map(|(_, version)| version.strip_prefix("GLIBC_"));
@@ -99,7 +98,7 @@ impl Program {
         newest.unwrap_or("2.17").to_owned()
     }
 
-    /// Libraries that it needs, each once.
+    /// Returns the required libraries, each once.
     pub(crate) fn libraries(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.needs.iter().map(|(name, _)| name.as_str()).collect();
         names.sort_unstable();
@@ -107,7 +106,7 @@ impl Program {
         names
     }
 
-    /// Returns the paths at which the loader finds those libraries on this machine.
+    /// Returns the paths at which this machine's loader finds the libraries.
     pub(crate) fn places(&self) -> Result<Vec<PathBuf>, Failed> {
         let mut command = Command::new(&self.loader);
         let listed = read(command.arg("--list").arg(&self.path))?;
@@ -119,7 +118,7 @@ impl Program {
         Ok(listed.lines().filter_map(place).collect())
     }
 
-    /// Returns its output for these arguments.
+    /// Runs the program with these arguments and returns its output.
     pub(crate) fn says(&self, words: &[&str]) -> Result<String, Failed> {
         let mut command = Command::new(&self.path);
         for (name, _) in env::vars_os() {
@@ -131,7 +130,7 @@ impl Program {
     }
 }
 
-/// Each library with each version of it.
+/// Returns the required libraries, each with every required version.
 fn needs(file: &ElfFile64<'_>, bytes: &[u8]) -> object::Result<Vec<(String, String)>> {
     let (endian, sections) = (file.endian(), file.elf_section_table());
     let mut needs = Vec::new();

@@ -1,4 +1,4 @@
-//! A package for Fedora and its relatives.
+//! RPM packages for Fedora and its relatives.
 
 use flate2::Compression;
 use quorate_shell::{Failed, root};
@@ -28,7 +28,7 @@ pub(crate) fn make(
     builder
         .using_config(config)
         .release(PACKAGING)
-        // Otherwise the name of this machine is in it.
+        // By default, the package would contain this machine's name.
         .build_host("localhost")
         .cookie("")
         .description(
@@ -40,7 +40,7 @@ pub(crate) fn make(
         .post_uninstall_script(include_str!("../../../packaging/rpm/postun"))
         .requires(Dependency::script_post("/usr/sbin/useradd"));
     for (library, version) in &program.needs {
-        // As rpm's own generator names what libraries provide.
+        // Use the names that rpm's own generator gives to a library's symbols.
         builder.requires(Dependency::any(format!("{library}({version})(64bit)")));
     }
     let failed = |error: rpm::Error| Failed(format!("the .rpm: {error}"));
@@ -56,7 +56,7 @@ pub(crate) fn make(
                 let options = options.config().noreplace();
                 builder.with_file_contents(bytes.as_slice(), options).map_err(failed)?;
             }
-            // All but our own belong to the distribution.
+            // Folders that are not our own belong to the distribution.
             What::Folder => {
                 if path.ends_with("/quorate") {
                     let options = FileOptions::dir(format!("/{path}")).permissions(permissions);

@@ -1,5 +1,5 @@
-//! The packaged release: version, commit, its sources, and the time that all files get, so that the
-//! same commit gives the same bytes.
+//! The packaged release: version, commit, sources, and the time of all files. The same commit
+//! yields the same bytes.
 
 use std::{env, path::Path, process::Command};
 
@@ -7,23 +7,24 @@ use quorate_shell::Failed;
 
 use crate::{parts::Parts, program::Machine};
 
-/// The variable by which builders say it:
+/// Variable with which builders set the time:
 /// <https://reproducible-builds.org/specs/source-date-epoch/>.
 const TIME: &str = "SOURCE_DATE_EPOCH";
 
-/// A release.
+/// Identity of a release.
 #[derive(Clone, Debug)]
 pub(crate) struct Release {
     pub(crate) version: String,
-    /// Empty where the tree is no repository.
+    /// Commit; empty if the tree is not a repository.
     pub(crate) revision: String,
-    /// Seconds since 1970.
+    /// Time in seconds since 1970.
     pub(crate) time: u32,
     pub(crate) parts: Parts,
 }
 
 impl Release {
-    /// The commit of this source tree, and its time. Without one the builder must say the time.
+    /// Reads the commit of this source tree and its time. Without a repository, the builder must
+    /// set the time.
     pub(crate) fn of(root: &Path, machine: &Machine) -> Result<Self, Failed> {
         let revision = git(root, &["rev-parse", "HEAD"]);
         let time = env::var(TIME).ok();
@@ -43,10 +44,10 @@ impl Release {
         })
     }
 
-    /// The time as RFC 3339 has it, in UTC.
+    /// Returns the time in RFC 3339 format, in UTC.
     pub(crate) fn date(&self) -> String {
         let (days, seconds) = (self.time / 86_400, self.time % 86_400);
-        // Years begin with March, so that the leap day is the last one of its year.
+        // Count years from March, so that the leap day is the last day of a year.
         let days = days + 719_468;
         let (era, day) = (days / 146_097, days % 146_097);
         let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
@@ -60,7 +61,7 @@ impl Release {
     }
 }
 
-/// Returns git's output, if there is any.
+/// Returns git's output, or `None` on failure.
 fn git(root: &Path, words: &[&str]) -> Option<String> {
     let output = Command::new("git").args(words).current_dir(root).output();
     let output = output.ok().filter(|output| output.status.success())?;

@@ -1,5 +1,4 @@
-//! Debug information: stripped from the packaged programs, and kept in an archive separate from the
-//! packages.
+//! Debug information: split off the packaged programs, and stored in an archive of its own.
 
 use std::path::Path;
 
@@ -14,26 +13,26 @@ use crate::{
     tree::Tree,
 };
 
-/// Sections that only debuggers and backtraces read begin like this.
+/// Prefix of sections that only debuggers and backtraces read.
 const DEBUG: &[u8] = b".debug_";
 
-/// A program with its debug information, as the linker made it.
+/// A program as linked, with its debug information.
 pub(crate) struct Symbols {
-    /// Build ID of the program, in hexadecimal: the stripped program keeps it.
+    /// Build ID of the program, in hexadecimal. The stripped program retains it.
     build_id: String,
     bytes: Vec<u8>,
 }
 
 impl Symbols {
-    /// Returns the path at which debuggers and the backtraces of the program itself look for it.
+    /// Returns the path at which debuggers and the program's own backtraces expect the file.
     pub(crate) fn place(&self) -> String {
         let (folder, file) = self.build_id.split_at(2);
         format!("usr/lib/debug/.build-id/{folder}/{file}.debug")
     }
 }
 
-/// Splits a program into the stripped program and its debug information. Nothing is stripped from a
-/// program without a build ID: its debug information could not be found again.
+/// Splits a program into the stripped program and its debug information. A program without a build
+/// ID is not stripped, since its debug information could not be found.
 pub(crate) fn split(path: &Path, bytes: Vec<u8>) -> Result<(Vec<u8>, Option<Symbols>), Failed> {
     let file =
         ElfFile64::<object::Endianness>::parse(bytes.as_slice()).map_err(Failed::at(path))?;
@@ -58,7 +57,8 @@ pub(crate) fn split(path: &Path, bytes: Vec<u8>) -> Result<(Vec<u8>, Option<Symb
     Ok((program, Some(Symbols { build_id, bytes })))
 }
 
-/// The archive of them all: its name, and what is in it. `None` if the programs were built without.
+/// Builds the archive of all debug information. Returns its name and content, or `None` if the
+/// programs have none.
 pub(crate) fn make(
     program: &Program,
     release: &Release,
@@ -90,8 +90,8 @@ mod tests {
         names.filter(|name| name.starts_with(b".debug_info")).count()
     }
 
-    /// A stripped program runs, and its debug information is found by its build ID. This program
-    /// has at least that of the standard library.
+    /// A stripped program runs, and its debug information is found by its build ID. The test
+    /// program has at least the debug information of the standard library.
     #[test]
     fn a_program_runs_without_its_debug_information_which_is_found_by_its_build_id() {
         let own = env::current_exe().unwrap();
@@ -119,7 +119,7 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         let output = Command::new(&path).arg("--list").output().unwrap();
         assert!(output.status.success(), "{output:?}");
-        // There is nothing left to take out.
+        // A second split has nothing to remove.
         let (again, nothing) = split(&path, program.clone()).unwrap();
         assert!(again == program && nothing.is_none());
     }

@@ -1,22 +1,21 @@
-//! Bounds of a module, as its `.cfg` has them: TLC reads the constants, and comments say with what
-//! else it is to be run.
+//! Bounds of a module, from its `.cfg`: TLC reads the constants, and comments list further runs.
 //!
 //! ```text
-//! \* also with Class = "volatile"                        once more, within other bounds
-//! \* large with MaxSlot = 3                              the same, when there is time
-//! \* reach NobodyDecides: …                              this must break with all rules kept, or nothing happens
-//! \* mutant p1-2 breaks Agreement with MaxSlot = 1: …    this must break without the rule
-//! \* mutant-large p1-2 breaks …                          the same, when there is time
+//! \* also with Class = "volatile"                        another run, within other bounds
+//! \* large with MaxSlot = 3                              the same, at night
+//! \* reach NobodyDecides: …                              must break with all rules, or the model does nothing
+//! \* mutant p1-2 breaks Agreement with MaxSlot = 1: …    must break without the rule
+//! \* mutant-large p1-2 breaks …                          the same, at night
 //! ```
 
 use crate::shell::Failed;
 
-/// Size of a check, which decides when it is run.
+/// Size of a check, which determines when it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Size {
-    /// Run for every change.
+    /// Runs for every change.
     Small,
-    /// Run at night.
+    /// Runs at night.
     Large,
 }
 
@@ -25,7 +24,7 @@ pub(super) enum Size {
 pub(super) enum Expected {
     /// All invariants hold.
     Holds,
-    /// This invariant does not hold.
+    /// This invariant is violated.
     Breaks(String),
 }
 
@@ -33,17 +32,17 @@ pub(super) enum Expected {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Check {
     pub(super) module: String,
-    /// Name shown to users.
+    /// Name shown to the user.
     pub(super) name: String,
-    /// The rule that is left out.
+    /// The rule left out, if any.
     pub(super) mutant: Option<String>,
     pub(super) size: Size,
     pub(super) expected: Expected,
-    /// Configuration that TLC reads.
+    /// Text of the configuration file for TLC.
     pub(super) text: String,
 }
 
-/// All checks of a module.
+/// Parses all checks of a module.
 pub(super) fn read(module: &str, text: &str) -> Result<Vec<Check>, Failed> {
     let plain: Vec<&str> = text.lines().filter(|line| !line.starts_with("\\*")).collect();
     let mut checks = vec![Check {
@@ -67,7 +66,7 @@ pub(super) fn read(module: &str, text: &str) -> Result<Vec<Check>, Failed> {
 }
 
 fn check(module: &str, plain: &[&str], order: &str, rest: &str) -> Result<Check, Failed> {
-    // What is said to people ends it.
+    // A description for readers follows the colon.
     let told = matches!(order, "reach" | "mutant" | "mutant-large");
     let (rest, _) = match rest.rsplit_once(": ") {
         Some(parts) if told => parts,
@@ -105,7 +104,7 @@ fn check(module: &str, plain: &[&str], order: &str, rest: &str) -> Result<Check,
     })
 }
 
-/// `A = {1, 2}, B = 3`; commas stand in sets, too.
+/// Parses `A = {1, 2}, B = 3`; sets may contain commas.
 fn settings(text: &str) -> Result<Vec<(&str, String)>, Failed> {
     let mut settings: Vec<(&str, String)> = Vec::new();
     for part in text.split(", ").filter(|part| !part.is_empty()) {
@@ -121,7 +120,7 @@ fn settings(text: &str) -> Result<Vec<(&str, String)>, Failed> {
     Ok(settings)
 }
 
-/// Changes constants of the bounds, and leaves one invariant if that is to break.
+/// Changes constants of the bounds. Keeps a single invariant if that one is expected to break.
 fn changed(
     plain: &[&str],
     settings: &[(&str, String)],

@@ -1,4 +1,4 @@
-//! Checks that the specification allows the steps that nodes took.
+//! Checks that the specification allows the steps that nodes took in the simulator.
 
 use std::{
     fs,
@@ -18,24 +18,24 @@ use super::{
 };
 use crate::shell::{Failed, cargo, profile, program, root, target};
 
-/// Events of each seed, as `cargo xtask hunt` has them.
+/// Number of events per seed, as in `cargo xtask hunt`.
 const EVENTS: &str = "20000";
-/// Change of a line; `None`: it is left out.
+/// Change of a trace line; `None` removes it.
 type Change = fn(Json) -> Option<Json>;
-/// Changes to all lines of a kind, after each of which a trace must be refused.
+/// Changes applied to all lines of a kind. A trace must be refused after each of them.
 const SPOILED: [(&str, &str, Change); 5] = [
     ("round", "without any", left_out),
     ("promise", "without any", left_out),
     ("vote", "without any", left_out),
-    // The owner's own vote may come first, and then stands for what it proposes.
+    // The owner's own vote may come first; it then also stands for its proposal.
     ("proposes", "with another value in each", of_another_value),
     ("answers", "with a vote that was never cast in each", with_another_vote),
 ];
-/// Traces that TLC is given at once.
+/// Number of traces per run of TLC.
 const AT_ONCE: usize = 16;
 const BOUNDS: &str = "SPECIFICATION Spec\nCHECK_DEADLOCK FALSE";
 
-/// Traces that were written to files.
+/// Checks traces in files.
 pub(super) fn files(names: &[&str]) -> Result<(), Failed> {
     let Some(tools) = Tools::get()? else {
         return Ok(());
@@ -51,7 +51,7 @@ pub(super) fn files(names: &[&str]) -> Result<(), Failed> {
     judge(&tools, &traces)
 }
 
-/// Traces of seeds of the simulator, run for this.
+/// Runs the simulator for a number of seeds and checks the traces.
 pub(super) fn seeds(count: &str, from: &str) -> Result<(), Failed> {
     let number = |word: &str| word.parse::<u64>().map_err(|_| Failed(super::USAGE.to_owned()));
     let (count, from) = (number(count)?, number(from)?);
@@ -81,7 +81,7 @@ pub(super) fn seeds(count: &str, from: &str) -> Result<(), Failed> {
                 }
                 traces.push((format!("seed-{seed}"), trace, text));
             }
-            // [class-1] The state of its nodes is in memory, where it cannot be read.
+            // [class-1] These nodes store their state in memory, where it cannot be read.
             Err(_) => passed_over += 1,
         }
         if traces.len() == AT_ONCE {
@@ -100,7 +100,7 @@ pub(super) fn seeds(count: &str, from: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// All of them in one run of TLC; one by one if something is not allowed.
+/// Checks all traces in one run of TLC, and one by one if some step is not allowed.
 fn judge(tools: &Tools, traces: &[(String, Trace, String)]) -> Result<(), Failed> {
     let begin = Instant::now();
     let names: Vec<&str> = traces.iter().map(|(name, ..)| name.as_str()).collect();
@@ -126,7 +126,8 @@ fn judge(tools: &Tools, traces: &[(String, Trace, String)]) -> Result<(), Failed
     Err(Failed("traces are not allowed together, but one by one".to_owned()))
 }
 
-/// A check that allows everything would allow a trace, too, in which no promise was written down.
+/// Checks that altered traces are refused. A specification that allows everything would also accept
+/// a trace without promises.
 fn refuses_what_is_spoiled(tools: &Tools, name: &str, text: &str) -> Result<(), Failed> {
     for (kind, how, change) in SPOILED {
         let Some(spoiled) = spoil(text, kind, change) else {
@@ -175,8 +176,8 @@ fn place() -> PathBuf {
     target().join("tla").join("trace")
 }
 
-/// Returns the number of states that TLC finds: as each trace has one continuation, one more than
-/// steps that are allowed.
+/// Returns the number of states found by TLC. A trace has only one continuation, so this is the
+/// number of allowed steps plus one.
 fn states(tools: &Tools, traces: &[&Trace]) -> Result<u64, Failed> {
     fs::create_dir_all(place())?;
     fs::write(place().join("Recorded.tla"), trace::module(traces))?;
@@ -196,8 +197,8 @@ fn states(tools: &Tools, traces: &[&Trace]) -> Result<u64, Failed> {
     }
 }
 
-/// The first line that was not allowed, and its number: the first line of a trace founds the group,
-/// and has no state.
+/// Returns the first line that was not allowed, with its number. The first line of a trace founds
+/// the group and has no state.
 fn refused(text: &str, states: u64) -> (&str, usize) {
     let at = usize::try_from(states).unwrap_or(usize::MAX);
     (text.lines().nth(at).unwrap_or_default(), at.saturating_add(1))
@@ -223,7 +224,7 @@ mod tests {
 
     #[test]
     fn the_line_is_found_that_was_not_allowed() {
-        // One state of the beginning, one behind the first step.
+        // One initial state, and one after the first step.
         assert_eq!(refused("founds\nfirst\nsecond", 2), ("second", 3));
     }
 }

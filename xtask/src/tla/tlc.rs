@@ -14,24 +14,24 @@ use super::{
 };
 use crate::shell::Failed;
 
-/// Small bounds are done long before.
+/// Timeout for small bounds, which normally take far less.
 const SMALL_MAX: Duration = Duration::from_secs(60);
-/// Interval of looks at a run.
+/// Interval at which a run is polled.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Every state within the bounds was seen, and is as it should be.
+    /// All states within the bounds were explored without a violation.
     Holds { states: u64 },
-    /// A state was found in which this does not hold, `depth` steps from the beginning.
+    /// A state violates this invariant, `depth` steps from the initial state.
     Broken { invariant: String, depth: usize, said: String },
-    /// Anything else: a module that cannot be read, no memory.
+    /// Any other failure, such as an unreadable module or too little memory.
     Other { said: String },
 }
 
-/// Runs a check; what it writes is in `place`, which is its own, and where modules are looked for,
-/// too.
+/// Runs a check. TLC writes its output to `place`, which no other check uses, and also looks for
+/// modules there.
 pub(super) fn run(
     tools: &Tools,
     modules: &Path,
@@ -42,11 +42,11 @@ pub(super) fn run(
     let bounds = place.join(format!("{}.cfg", check.module));
     fs::write(&bounds, &check.text)?;
     let mut java = Command::new("java");
-    // Definitions that recur, over the slots of a trace for one, go deep.
+    // Recursive definitions, for example over the slots of a trace, need a deep stack.
     java.args(["-Xmx2g", "-Xss64m", "-XX:+UseSerialGC"]);
     java.arg(format!("-DTLA-Library={}", place.display()));
     if check.size == Size::Small {
-        // It lives for seconds.
+        // The process lives only for seconds, so skip the optimising compiler.
         java.arg("-XX:TieredStopAtLevel=1");
     }
     java.arg("-cp").arg(&tools.jar);

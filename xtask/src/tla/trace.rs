@@ -1,7 +1,7 @@
-//! Traces of the simulator as a module that TLC reads together with `Trace.tla`.
+//! Converts simulator traces to a module that TLC reads together with `Trace.tla`.
 //!
-//! Slots are renumbered: all that lie between two neighbouring ends of ranges were always voted for
-//! together, and are one slot there.
+//! Slots are renumbered: all slots between two neighbouring ends of ranges were always voted for
+//! together, and become one slot.
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
@@ -17,8 +17,8 @@ pub(super) struct Trace {
     pub(super) steps: u64,
 }
 
-/// A trace, of the lines that the simulator wrote, or why it is none of those that the module is
-/// about.
+/// Parses the lines written by the simulator. The inner error gives the reason why the module does
+/// not cover the trace.
 pub(super) fn read(lines: &str) -> Result<Result<Trace, &'static str>, Failed> {
     let mut steps = Vec::new();
     for (number, line) in (1..).zip(lines.lines()) {
@@ -52,7 +52,7 @@ pub(super) fn read(lines: &str) -> Result<Result<Trace, &'static str>, Failed> {
     Ok(Ok(Trace { text, steps }))
 }
 
-/// The module of these traces.
+/// Returns the module with these traces.
 pub(super) fn module(traces: &[&Trace]) -> String {
     let all: Vec<&str> = traces.iter().map(|trace| trace.text.as_str()).collect();
     let all = all.join(",\n");
@@ -61,7 +61,7 @@ pub(super) fn module(traces: &[&Trace]) -> String {
     )
 }
 
-/// Ends of ranges.
+/// Sorted ends of ranges.
 struct Slots(Vec<u64>);
 
 impl Slots {
@@ -82,7 +82,7 @@ impl Slots {
         self.0.partition_point(|end| *end <= slot)
     }
 
-    /// The last end ends the last one.
+    /// Returns the number of slots. The last end is the end of the last slot.
     fn count(&self) -> usize {
         (self.0.len() - 1).max(1)
     }
@@ -124,7 +124,7 @@ fn tuple(numbers: &Json) -> Option<String> {
     Some(format!("<<{}>>", numbers?.join(", ")))
 }
 
-/// A step, field by field.
+/// Converts a step to a record, field by field.
 fn record(step: &Json, slots: &Slots) -> Option<String> {
     let mut fields = Vec::new();
     for (name, value) in step.as_object()? {

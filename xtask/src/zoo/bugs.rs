@@ -1,4 +1,4 @@
-//! The zoo as it is written down: bugs that other systems had, and what was found of them here.
+//! Records of the zoo: bugs of other systems, and the results of looking for them here.
 
 use std::{collections::BTreeMap, fs};
 
@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::shell::{Failed, root};
 
-/// Written by hand.
+/// List of bugs, written by hand.
 pub(super) const BUGS: &str = "docs/zoo.toml";
-/// Written by `cargo xtask zoo run --record`.
+/// List of findings, written by `cargo xtask zoo run --record`.
 const FOUND: &str = "docs/zoo.found.toml";
 
 /// Area of a bug.
@@ -41,7 +41,7 @@ impl Area {
         Self::State,
     ];
 
-    /// Returns the title for readers.
+    /// Returns the title shown to readers.
     pub(super) const fn title(self) -> &'static str {
         match self {
             Self::Elections => "Elections",
@@ -64,57 +64,57 @@ impl Area {
 pub(super) struct Bug {
     pub(super) name: String,
     pub(super) area: Area,
-    /// The system that had it.
+    /// Name of the system.
     pub(super) system: String,
     /// Link to the report.
     pub(super) link: String,
-    /// Name of that page: `issue 741`, `report`.
+    /// Title of the link: `issue 741`, `report`.
     pub(super) place: String,
-    /// Description of the bug, in a sentence.
+    /// Description of the bug, in one sentence.
     pub(super) what: String,
-    /// The same fault in terms of this protocol; if nothing plants or plays it, why it cannot
-    /// occur.
+    /// The same fault in terms of this protocol. If nothing plants or reproduces it, the reason why
+    /// it cannot occur.
     pub(super) here: String,
-    /// Rules that prevent it.
+    /// Rules that prevent the bug.
     #[serde(default)]
     pub(super) rules: Vec<String>,
-    /// Mutants that plant it.
+    /// Mutants that plant the bug.
     #[serde(default)]
     pub(super) mutants: Vec<String>,
-    /// Tests that plant it themselves, and demand that it is found: `log::name`.
+    /// Tests that plant the bug themselves and require that it is found: `log::name`.
     #[serde(default)]
     pub(super) planted: Vec<String>,
-    /// Tests in which the same happens to the code as it is.
+    /// Tests that reproduce the situation on unmodified code.
     #[serde(default)]
     pub(super) tests: Vec<String>,
 }
 
 impl Bug {
-    /// Returns whether anything that runs stands for it.
+    /// Returns whether a mutant or test covers the bug.
     pub(super) fn runs(&self) -> bool {
         self.all().next().is_some()
     }
 
-    /// Returns whether it is planted again.
+    /// Returns whether a mutant or test plants the bug.
     pub(super) fn is_planted(&self) -> bool {
         !self.mutants.is_empty() || !self.planted.is_empty()
     }
 
-    /// Names of all that runs for it.
+    /// Returns the names of all mutants and tests of the bug.
     pub(super) fn all(&self) -> impl Iterator<Item = &str> {
         let lists = [&self.mutants, &self.planted, &self.tests];
         lists.into_iter().flatten().map(String::as_str)
     }
 }
 
-/// Result of a mutant, or of a test.
+/// Result of running a mutant or a test.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Found {
-    /// The finder of the mutant; missing if it was not found. A test stands for itself.
+    /// Finder of the mutant; `None` if it was not found. A test is its own finder.
     pub(super) by: Option<String>,
     pub(super) seconds: f64,
-    /// Found when the mutant was written, and not by `cargo xtask zoo run`.
+    /// Set if it was found when the mutant was written, and not by `cargo xtask zoo run`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) earlier: bool,
 }
@@ -127,7 +127,7 @@ struct Pages {
     bug: Vec<Bug>,
 }
 
-/// All bugs, by area, in the order in which they are written down.
+/// Reads all bugs, by area, in the order of the file.
 pub(super) fn bugs() -> Result<Vec<Bug>, Failed> {
     let text = fs::read_to_string(root().join(BUGS))?;
     parse(&text)
@@ -140,13 +140,13 @@ pub(super) fn parse(text: &str) -> Result<Vec<Bug>, Failed> {
     Ok(bugs)
 }
 
-/// Reads the findings recorded until now.
+/// Reads the recorded findings.
 pub(super) fn record() -> Result<Record, Failed> {
     let text = fs::read_to_string(root().join(FOUND)).unwrap_or_default();
     toml::from_str(&text).map_err(|error| Failed(format!("{FOUND}: {error}")))
 }
 
-/// Writes it down.
+/// Writes the findings to the file.
 pub(super) fn keep(record: &Record) -> Result<(), Failed> {
     let text = toml::to_string(record).map_err(|error| Failed(error.to_string()))?;
     let head = "# Who found what, and after how many seconds: written by `cargo xtask zoo run --record`.\n\n";

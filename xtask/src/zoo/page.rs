@@ -7,7 +7,7 @@ use super::bugs::{Area, Bug, Record};
 /// Path of the page.
 pub(super) const PAGE: &str = "docs/zoo.md";
 
-/// The whole page.
+/// Returns the whole page.
 pub(super) fn page(bugs: &[Bug], record: &Record) -> String {
     let mut text = head(bugs, record);
     for area in Area::ALL {
@@ -113,7 +113,7 @@ fn row(bug: &Bug, record: &Record) -> String {
     )
 }
 
-/// A finder says things that a table would take for its own.
+/// Escapes text that would break the table.
 fn quiet(text: &str) -> String {
     text.replace('|', "/")
 }

@@ -1,4 +1,4 @@
-//! Plants the bugs again, one at a time, and reports what finds each, and how long that takes.
+//! Plants the bugs again, one at a time, and reports which check finds each, and its duration.
 
 use std::{collections::BTreeSet, time::Instant};
 
@@ -8,8 +8,8 @@ use crate::{
     shell::{self, Failed},
 };
 
-/// Runs what stands for these bugs; all of them if none is named. A name is that of a bug, of a
-/// mutant or of a test.
+/// Runs the mutants and tests of these bugs, or all of them. A name is that of a bug, a mutant or a
+/// test.
 pub(super) fn run(words: &[&str]) -> Result<(), Failed> {
     let (flags, names): (Vec<&str>, Vec<&str>) =
         words.iter().partition(|word| word.starts_with("--"));
@@ -50,7 +50,7 @@ pub(super) fn run(words: &[&str]) -> Result<(), Failed> {
     }
 }
 
-/// Returns what runs for the bugs of these names, each once, and whether it is a mutant.
+/// Returns the mutants and tests for these names, each once, with whether it is a mutant.
 fn chosen(bugs: &[Bug], names: &[&str]) -> Result<BTreeSet<(String, bool)>, Failed> {
     let mut chosen = BTreeSet::new();
     let mut known = BTreeSet::new();
@@ -74,12 +74,12 @@ fn chosen(bugs: &[Bug], names: &[&str]) -> Result<BTreeSet<(String, bool)>, Fail
     }
 }
 
-/// Runs a test, `crate::name`; it finds what it plays if it passes.
+/// Runs a test named `crate::name`, which finds its bug if it passes.
 fn test(name: &str) -> Result<Finding, Failed> {
     let (package, function) = super::place_of(name)?;
     let words = ["test", "--quiet", "--package", &package];
     let cargo = |more: &[&str]| shell::read(shell::cargo_command(&words).args(more));
-    // What it takes to build is not what it takes to run.
+    // Build first, so that building does not count.
     cargo(&["--no-run"])?;
     let begin = Instant::now();
     let said = cargo(&[function])?;
@@ -90,7 +90,7 @@ fn test(name: &str) -> Result<Finding, Failed> {
     }
 }
 
-/// `test result: ok. 1 passed; …`, of at least one.
+/// Returns whether the line is `test result: ok. 1 passed; …`, with at least one test.
 fn is_a_pass(line: &str) -> bool {
     let passed = line.strip_prefix("test result: ok. ");
     passed.is_some_and(|rest| !rest.starts_with("0 passed"))

@@ -1,6 +1,7 @@
-//! Other programs: run, shown, judged by their exit code. Cargo and the folders of this workspace.
+//! Runs other programs, prints their command lines and checks their exit codes. Also finds cargo
+//! and this workspace's folders.
 //!
-//! It has no dependencies, so that `cargo xtask` starts soon in a fresh checkout.
+//! The crate has no dependencies, so that `cargo xtask` starts quickly in a fresh checkout.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "it shows what it runs")]
 
@@ -15,12 +16,12 @@ use std::{
     time::Instant,
 };
 
-/// Why a task failed.
+/// Error message of a failed task.
 #[derive(Debug)]
 pub struct Failed(pub String);
 
 impl Failed {
-    /// Names the file of an error.
+    /// Returns a conversion that prefixes an error with the file's path.
     pub fn at<E: fmt::Display>(path: &Path) -> impl Fn(E) -> Self {
         move |error| Self(format!("{}: {error}", path.display()))
     }
@@ -38,24 +39,24 @@ impl From<std::io::Error> for Failed {
     }
 }
 
-/// The folder of the workspace.
+/// Returns the root folder of the workspace.
 pub fn root() -> PathBuf {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));
     own.ancestors().nth(3).unwrap_or(own).to_owned()
 }
 
-/// Folder of all build output.
+/// Returns the folder of all build output.
 pub fn target() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
-/// A program of this workspace, built for release.
+/// Returns the path of a program of this workspace, built for release.
 pub fn release(name: &str) -> PathBuf {
     target().join("release").join(name)
 }
 
-/// Returns the program in the requested profile: `release`, or that of `cargo test` with
-/// `QUORATE_PROFILE=dev`, where everything is built already.
+/// Returns the path of a program in the requested profile: `release`, or with `QUORATE_PROFILE=dev`
+/// the profile of `cargo test`, in which everything is built already.
 pub fn program(name: &str) -> PathBuf {
     let folder = if is_dev() { "debug" } else { "release" };
     target().join(folder).join(name)
@@ -70,7 +71,7 @@ fn is_dev() -> bool {
     env::var_os("QUORATE_PROFILE").is_some_and(|profile| profile == "dev")
 }
 
-/// Builds both programs for [`release`]; nothing is printed on standard output.
+/// Builds both programs for [`release`]. Prints nothing on standard output.
 pub fn build_release() -> Result<(), Failed> {
     eprintln!("building quorate");
     let words = ["build", "--release", "--quiet", "--bin", "quorate", "--bin", "quorate-tools"];
@@ -83,7 +84,7 @@ pub fn build_programs() -> Result<(), Failed> {
     cargo(&[&words, profile()].concat())
 }
 
-/// Returns a command of cargo in the workspace.
+/// Returns a cargo command that runs in the workspace.
 pub fn cargo_command(words: &[&str]) -> Command {
     let program = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
@@ -96,14 +97,14 @@ pub fn cargo(words: &[&str]) -> Result<(), Failed> {
     cargo_with(words, &[])
 }
 
-/// Runs cargo with more environment.
+/// Runs cargo with additional environment variables.
 pub fn cargo_with(words: &[&str], variables: &[(&str, &str)]) -> Result<(), Failed> {
     let mut command = cargo_command(words);
     command.envs(variables.iter().copied());
     judge(command, &format!("cargo {}", words.join(" ")))
 }
 
-/// Runs any program; what it prints is shown.
+/// Runs a program and shows its output.
 pub fn run(program: &Path, words: &[&str]) -> Result<(), Failed> {
     let mut command = Command::new(program);
     command.args(words).current_dir(root());
@@ -111,7 +112,7 @@ pub fn run(program: &Path, words: &[&str]) -> Result<(), Failed> {
     judge(command, &format!("{name} {}", words.join(" ")))
 }
 
-/// Runs a command that has a line to be shown by.
+/// Prints `line`, runs the command and fails unless it succeeds.
 pub fn judge(mut command: Command, line: &str) -> Result<(), Failed> {
     println!("$ {line}");
     let begin = Instant::now();
@@ -120,19 +121,19 @@ pub fn judge(mut command: Command, line: &str) -> Result<(), Failed> {
     if status.success() { Ok(()) } else { Err(Failed(format!("{line}: {status}"))) }
 }
 
-/// Returns a program's output; an error contains all its output.
+/// Returns a program's standard output. An error contains all its output.
 pub fn read(command: &mut Command) -> Result<String, Failed> {
     Ok(programs::read(command)?)
 }
 
-/// Copies a folder to where there is none, so that it can be changed.
+/// Copies a folder to a path that does not exist yet, so that the copy can be changed.
 pub fn copy_folder(from: &Path, to: &Path) -> Result<(), Failed> {
     let mut command = Command::new("cp");
     read(command.args(["-R", "--no-preserve=mode"]).arg(from).arg(to))?;
     Ok(())
 }
 
-/// Says what is not done, and why; with `QUORATE_NO_SKIPS=true` everything must be there.
+/// Reports a skipped step and the reason. Fails instead if `QUORATE_NO_SKIPS=true`.
 pub fn skip(what: &str, why: &str) -> Result<(), Failed> {
     println!("SKIPPED {what}: {why}");
     if env::var("QUORATE_NO_SKIPS").is_ok_and(|value| value == "true") {

@@ -5,7 +5,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Runs a program and returns its output. The error contains the command line, status and all
+/// Returns a program's standard output. An error contains the command line, the status and all
 /// output.
 pub fn read(command: &mut Command) -> io::Result<String> {
     let line = format!("{command:?}");
@@ -22,7 +22,7 @@ pub fn read(command: &mut Command) -> io::Result<String> {
     Err(io::Error::other(why))
 }
 
-/// Returns whether a program with this name exists.
+/// Returns whether a program of this name is installed.
 pub fn has(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path).any(|folder| folder.join(program).is_file())

@@ -1,5 +1,5 @@
-//! Costs of the parts: counts inside the code, and times compared with other servers in the same
-//! run.
+//! Benchmarks of the parts: counts taken inside the code, and times compared with other servers in
+//! the same run.
 
 mod cluster;
 pub(crate) mod core;
@@ -24,12 +24,12 @@ use crate::shell::{Failed, cargo_command, read};
 
 const USAGE: &str = "bench [cluster|core|device|log|kv|pipeline|recycled|replace|snapshots [one|behind|lsm]|sustained] [--quick] [--json]";
 
-/// Options of a measurement and its report.
+/// Options of a benchmark and its report.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Wish {
-    /// Fewer rows, in a minute.
+    /// Measures fewer rows, within a minute.
     quick: bool,
-    /// Prints a document on standard output instead of tables.
+    /// Prints a JSON document on standard output instead of tables.
     json: bool,
 }
 
@@ -68,13 +68,14 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     }
 }
 
-/// Builds a benchmark for release and says where it is; cargo's progress goes to standard error.
+/// Builds a benchmark for release and returns its path. Cargo's progress goes to standard error.
 pub(crate) fn build(package: &str, bench: &str) -> Result<PathBuf, Failed> {
     eprintln!("building {package}'s {bench}");
     let words = ["bench", "--no-run", "--quiet", "--package", package, "--bench", bench];
     let mut command = cargo_command(&words);
     command.arg("--message-format=json");
-    // What is measured is built as Cargo.toml says, whatever `.ci/run` does to build faster.
+    // Build the benchmark with the profile of Cargo.toml, even if `.ci/run` overrides it to build
+    // faster.
     for (name, _) in std::env::vars_os() {
         if name.as_encoded_bytes().starts_with(b"CARGO_PROFILE_") {
             command.env_remove(name);
@@ -86,7 +87,7 @@ pub(crate) fn build(package: &str, bench: &str) -> Result<PathBuf, Failed> {
     path.map(PathBuf::from).ok_or_else(|| Failed(format!("cargo does not say where {bench} is")))
 }
 
-/// Returns the `name=number` words of a benchmark's last line.
+/// Runs a benchmark and returns the `name=number` words of its last line.
 pub(crate) fn numbers(program: &Path, words: &[&str]) -> Result<Vec<(String, u64)>, Failed> {
     let text = read(Command::new(program).args(words))?;
     let line = text.lines().last().unwrap_or_default();
@@ -94,7 +95,7 @@ pub(crate) fn numbers(program: &Path, words: &[&str]) -> Result<Vec<(String, u64
     Ok(pairs.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?))).collect())
 }
 
-/// Returns one of the numbers.
+/// Returns the number of this name.
 pub(crate) fn number(numbers: &[(String, u64)], name: &str) -> Result<u64, Failed> {
     let found = numbers.iter().find(|(other, _)| other == name);
     found
@@ -102,13 +103,13 @@ pub(crate) fn number(numbers: &[(String, u64)], name: &str) -> Result<u64, Faile
         .ok_or_else(|| Failed(format!("a benchmark does not tell its {name}")))
 }
 
-/// A count as a number that can be divided.
+/// Converts a count to a float for division.
 #[expect(clippy::cast_precision_loss, reason = "a report")]
 pub(crate) const fn float(count: u64) -> f64 {
     count as f64
 }
 
-/// Document on standard output: the measurements, and the outcome.
+/// JSON document on standard output: the measurements and the outcome.
 #[derive(Serialize)]
 struct Report<'a, R> {
     bench: &'a str,
@@ -120,7 +121,7 @@ struct Report<'a, R> {
     #[serde(skip_serializing_if = "Option::is_none")]
     cpus: Option<usize>,
     load: String,
-    /// Figures that could not be measured are null.
+    /// One entry per row. Figures that could not be measured are null.
     rows: Vec<R>,
 }
 
@@ -131,13 +132,13 @@ impl<R: Serialize> Report<'_, R> {
     }
 }
 
-/// Reports the machine's other load: runnable processes over the last minute.
+/// Returns the machine's load average over the last minute.
 fn load() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().unwrap_or("unknown").to_owned()
 }
 
-/// Number of processors.
+/// Returns the number of processors.
 fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }

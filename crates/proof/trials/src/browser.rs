@@ -1,8 +1,8 @@
-//! A headless Chromium: started with a profile of its own, spoken to by pipes, gone when dropped.
+//! A headless Chromium with its own profile, controlled through pipes and killed when dropped.
 //!
-//! The protocol is that of its developer tools, a document of JSON and a zero byte for each
-//! message. What is needed of it is little, and a library for all of it would be larger than this
-//! program.
+//! The protocol is that of its developer tools: each message is a JSON document followed by a zero
+//! byte. Only a few methods are needed, and a library for the whole protocol would be larger than
+//! this program.
 
 use std::{
     collections::BTreeSet,
@@ -22,19 +22,19 @@ use serde_json::{Value, json};
 
 use crate::shell::Failed;
 
-/// Names under which it is installed.
+/// Names under which Chromium may be installed.
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
-/// Interval of looks at a page.
+/// Interval at which a condition on the page is checked.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Its pipes are the third and the fourth file of the process.
+/// Script that moves the pipes to file descriptors 3 and 4 of the process.
 const WITH_PIPES: &str = r#"exec "$@" 3<&0 4>&1 </dev/null >/dev/null"#;
 
-/// The name under which there is one here.
+/// Returns the name of an installed Chromium.
 pub(crate) fn installed() -> Option<&'static str> {
     NAMES.into_iter().find(|name| has(name))
 }
 
-/// A page in a browser.
+/// A browser with one page.
 pub(crate) struct Browser {
     child: Child,
     to: ChildStdin,
@@ -45,11 +45,11 @@ pub(crate) struct Browser {
     pub(crate) complaints: Vec<String>,
     /// Addresses fetched by the page.
     pub(crate) fetched: BTreeSet<String>,
-    /// Goes with the browser.
+    /// Deleted together with the browser.
     _profile: tempfile::TempDir,
 }
 
-/// Appearance of a page.
+/// Appearance of a page: its size and colours.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Looks {
     pub(crate) width: u32,
@@ -58,7 +58,7 @@ pub(crate) struct Looks {
 }
 
 impl Browser {
-    /// Starts one with an empty page. Its profile and its log are in this folder.
+    /// Starts a browser with an empty page. Its profile and its log are in this folder.
     pub(crate) fn start(name: &str, folder: &Path) -> Result<Self, Failed> {
         let mut profile = tempfile::Builder::new();
         let profile = profile.prefix("profile-").tempdir_in(folder)?;
@@ -84,7 +84,7 @@ impl Browser {
             .stderr(File::create(folder.join("chromium.log"))?)
             .process_group(0);
         if rustix::process::geteuid().is_root() {
-            // It refuses to run with its own sandbox then; the only page is ours.
+            // As root, Chromium refuses to run with its sandbox. The only page is ours.
             command.arg("--no-sandbox");
         }
         let mut child = command.arg("about:blank").spawn()?;
@@ -126,7 +126,7 @@ impl Browser {
         Ok(())
     }
 
-    /// Calls a method, and waits for what it returns.
+    /// Calls a method and returns its result.
     pub(crate) fn call(&mut self, method: &str, told: &Value) -> Result<Value, Failed> {
         self.calls += 1;
         let mut message = json!({"id": self.calls, "method": method, "params": told});
@@ -179,7 +179,7 @@ impl Browser {
         self.call("Page.navigate", &json!({"url": url})).map(drop)
     }
 
-    /// Evaluates an expression in the page; a promise is awaited.
+    /// Evaluates an expression in the page, and awaits a promise.
     pub(crate) fn eval(&mut self, expression: &str) -> Result<Value, Failed> {
         let told = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
         let mut result = self.call("Runtime.evaluate", &told)?;
@@ -191,7 +191,8 @@ impl Browser {
         Ok(result["result"]["value"].take())
     }
 
-    /// Waits until an expression holds; says what it was and what the page shows if it does not.
+    /// Waits until an expression is true. Otherwise fails with its last value and the text of the
+    /// page.
     pub(crate) fn wait(&mut self, what: &str, expression: &str) -> Result<(), Failed> {
         let until = Instant::now() + PATIENCE;
         while self.eval(expression)? != json!(true) {
@@ -208,7 +209,7 @@ impl Browser {
         Ok(())
     }
 
-    /// Looks at the page so, with nothing left to lay out.
+    /// Sets the appearance of the page and waits for its layout.
     pub(crate) fn look(&mut self, looks: Looks) -> Result<(), Failed> {
         let told = json!({"width": looks.width, "height": looks.height, "deviceScaleFactor": 1,
                           "mobile": looks.width < 500});
@@ -220,7 +221,7 @@ impl Browser {
             .map(drop)
     }
 
-    /// Clicks into the middle of what a selector names, which is shown there.
+    /// Clicks the centre of the element that a selector matches. The element must be visible.
     pub(crate) fn click(&mut self, selector: &str) -> Result<(), Failed> {
         let found = self.eval(&format!(
             "(() => {{ const it = document.querySelector({});
@@ -242,7 +243,7 @@ impl Browser {
         Ok(())
     }
 
-    /// Presses one of a few keys.
+    /// Presses one of a few supported keys.
     pub(crate) fn key(&mut self, name: &str) -> Result<(), Failed> {
         let code = match name {
             "ArrowLeft" => 37,
@@ -266,14 +267,14 @@ impl Browser {
         Ok(())
     }
 
-    /// Replaces the content of a field by typing.
+    /// Types a new value into a field, replacing its content.
     pub(crate) fn fill(&mut self, selector: &str, text: &str) -> Result<(), Failed> {
         self.click(selector)?;
         self.eval(&format!("document.querySelector({}).select()", json!(selector)))?;
         self.call("Input.insertText", &json!({"text": text})).map(drop)
     }
 
-    /// The whole page as a picture.
+    /// Saves a screenshot of the whole page.
     pub(crate) fn picture(&mut self, to: &Path) -> Result<(), Failed> {
         let told = json!({"format": "png", "captureBeyondViewport": true});
         let shot = self.call("Page.captureScreenshot", &told)?;
@@ -285,13 +286,13 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // All of its processes are in one group.
+        // All of Chromium's processes are in one group.
         let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         let _ = self.child.wait();
     }
 }
 
-/// Bytes of standard base64; what a browser writes.
+/// Decodes standard base64, as sent by the browser.
 fn base64(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
     let (mut bits, mut count) = (0_u32, 0);

@@ -1,10 +1,10 @@
-//! The own tests of Redis' client libraries against fresh clusters of three: `cargo xtask
+//! Test suites of Redis client libraries, run against fresh clusters of three: `cargo xtask
 //! client-suites`.
 //!
-//! The suites are their authors' and not part of this tree: they are fetched, in pinned versions,
-//! as the packages that the registries of their languages have, and run unchanged.
-//! `crates/proof/trials/clients/suites.toml` says which of their files are run, and which of their tests are out
-//! of scope or get another answer here on purpose. Any other test that fails, fails the task.
+//! The suites belong to their authors and are not part of this tree. They are fetched, in pinned
+//! versions, from the package registries of their languages, and run unchanged.
+//! `crates/proof/trials/clients/suites.toml` lists which of their files are run, and which of their
+//! tests are out of scope or differ on purpose. The task fails if any other test fails.
 
 mod go;
 mod node;
@@ -25,16 +25,16 @@ use crate::{
     suite::{known::Known, outcome::Unit, table},
 };
 
-/// Expected results of the tests.
+/// Path of the list of expected results.
 pub(crate) const LIST: &str = "crates/proof/trials/clients/suites.toml";
 
 /// A test suite.
 struct Suite {
-    /// The first part of its units' names.
+    /// First part of the suite's unit names.
     name: &'static str,
-    /// Fetches it, and says where it is; an error says why it cannot be had.
+    /// Fetches the suite and returns its folder. An error gives the reason why it is unavailable.
     fetch: fn() -> Result<PathBuf, Failed>,
-    /// Runs one of its files.
+    /// Runs one file of the suite.
     run: fn(&Task<'_>) -> Result<Report, Failed>,
 }
 
@@ -44,15 +44,15 @@ const SUITES: [Suite; 3] = [
     Suite { name: "ioredis", fetch: node::fetch, run: node::run },
 ];
 
-/// A file of tests that is to be run.
+/// A file of tests to run.
 struct Task<'a> {
     /// Folder of the suite.
     folder: &'a Path,
-    /// The file, as the list names it, without the name of the suite.
+    /// The file as listed, without the name of the suite.
     file: &'a str,
-    /// The port of a node.
+    /// Client port of a node.
     port: u16,
-    /// A file that does not exist yet, for the suite's report on its tests.
+    /// Path for the suite's report on its tests. The file does not exist yet.
     report: &'a Path,
 }
 
@@ -60,9 +60,9 @@ struct Task<'a> {
 #[derive(Default)]
 struct Report {
     tests: Vec<Test>,
-    /// The suite ran to its end.
+    /// Set if the suite ran to completion.
     complete: bool,
-    /// All it printed.
+    /// All output of the suite.
     text: String,
 }
 
@@ -141,10 +141,10 @@ impl Report {
         unit
     }
 
-    /// Parses the output of the programs in `crates/proof/trials/clients/suites`: a line of JSON for each test,
-    /// and an empty line at the end.
+    /// Parses the output of the programs in `crates/proof/trials/clients/suites`: one line of JSON
+    /// for each test, and an empty line at the end.
     fn of_lines(task: &Task<'_>, text: String) -> Result<Self, Failed> {
-        // A suite that did not start has none.
+        // A suite that failed to start wrote no report.
         let lines = fs::read_to_string(task.report).unwrap_or_default();
         let mut report = Self { text, ..Self::default() };
         for line in lines.lines() {
@@ -159,14 +159,14 @@ impl Report {
     }
 }
 
-/// A program that ends after some minutes at the latest, whatever its tests wait for.
+/// Returns a command that is killed after some minutes, even if its tests still wait.
 fn bounded(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new("timeout");
     command.arg("900").arg(program);
     command
 }
 
-/// Returns the output of a program. Its exit code says that tests failed, which is judged by their
+/// Returns the output of a program and ignores its exit code: failed tests are judged by their
 /// names.
 fn output(command: &mut Command) -> Result<String, Failed> {
     let output = command.output().map_err(|error| Failed(format!("{command:?}: {error}")))?;
@@ -175,14 +175,14 @@ fn output(command: &mut Command) -> Result<String, Failed> {
     Ok(text)
 }
 
-/// A folder for what is fetched and built; made if it is not there.
+/// Returns a folder for fetched and built files. Creates it if it is missing.
 fn folder(name: &str) -> Result<PathBuf, Failed> {
     let folder = shell::target().join("client-suites").join(name);
     fs::create_dir_all(&folder)?;
     Ok(folder)
 }
 
-/// A file that the suites are given.
+/// Returns the path of a file that this repository adds to the suites.
 fn ours(name: &str) -> PathBuf {
     root().join("crates/proof/trials/clients/suites").join(name)
 }

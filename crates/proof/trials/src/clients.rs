@@ -15,7 +15,7 @@ use crate::{
     shell::{self, Failed, has, read, root, skip},
 };
 
-/// A client that is tried; it gets the port of every node.
+/// A client under test: its name, and a function that gets the ports of all nodes.
 type Trial = (&'static str, fn(&[u16]) -> Result<(), Failed>);
 
 const TRIALS: [Trial; 8] = [
@@ -61,7 +61,7 @@ fn redis_cli(ports: &[u16]) -> Result<(), Failed> {
     pipe(ports[0])
 }
 
-/// `redis-cli --pipe`: many commands as they come from a file.
+/// Tests `redis-cli --pipe`, which sends many commands from a file.
 fn pipe(port: u16) -> Result<(), Failed> {
     let mut child = Command::new("redis-cli")
         .args(["-p", &port.to_string(), "--pipe"])
@@ -146,7 +146,7 @@ fn node(what: &str, file: &str, packages: &[&str], ports: &[u16]) -> Result<(), 
         let names = packages.join(", ");
         return skip(what, &format!("not installed; ./setup does it (npm: {names})"));
     }
-    // Modules are looked up in the script's folder.
+    // Node looks up modules in the script's folder.
     let copy = modules.join(file);
     fs::copy(root().join("crates/proof/trials/clients").join(file), &copy)?;
     script(Command::new("node").arg(copy), ports)
@@ -187,7 +187,7 @@ fn script(command: &mut Command, ports: &[u16]) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Folder where ./setup puts files that belong in no system folder.
+/// Returns the folder where ./setup stores files that do not belong in a system folder.
 fn clients_folder() -> PathBuf {
     root().join("target/clients")
 }

@@ -1,4 +1,4 @@
-//! Real processes under faults: clients record what they saw, and a checker judges it.
+//! Real processes under faults: clients record their operations, and a checker judges the history.
 
 pub(crate) mod check;
 mod failover;
@@ -25,7 +25,7 @@ use check::Checker;
 use round::{Setting, Stage, Sums};
 
 const USAGE: &str = "cluster [ROUNDS] [--seed N] [--only FAULT[+FAULT]] | cluster short | cluster failover | cluster pressure | cluster snapshots | cluster replace | cluster queues [KILLS] [--seed N] | cluster streams [ROUNDS] [--seed N] | cluster streams kills [KILLS] [--seed N] | cluster devices [ROUNDS] [--seed N] [--only FAULT[+FAULT]] [--device NAME] | cluster frames [ROUNDS] [--seed N] [--device NAME] | cluster planes [ROUNDS] [--seed N] [--only FAULT[+FAULT]] [--plane NAME]";
-/// Nodes of a cluster under test.
+/// Number of nodes in a cluster under test.
 const NODES: u32 = 3;
 
 /// Options of the task.
@@ -34,15 +34,15 @@ struct Wish {
     rounds: u64,
     seed: Option<u64>,
     only: Option<Step>,
-    /// Clusters of one plane, of all that [`Part::Planes`] has.
+    /// Restricts [`Part::Planes`] to clusters of this plane.
     plane: Option<&'static str>,
-    /// Clusters with one kind of device, of all that [`Part::Devices`] has.
+    /// Restricts [`Part::Devices`] to clusters with this kind of device.
     device: Option<&'static str>,
-    /// Part to run, instead of everything.
+    /// Part to run; `None` runs all of them.
     part: Option<Part>,
 }
 
-/// Parts that need no checker, and no network of their own, except for the last three.
+/// Parts of the task. All but the last three need neither the checker nor a network of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Short,
@@ -53,17 +53,17 @@ enum Part {
     /// Lists as queues, with this number of kills.
     Queues,
     Streams,
-    /// Every role of a group with streams is killed this number of times.
+    /// Kills of every role in a group with streams.
     StreamKills,
-    /// All rounds on planes of packets; it needs both.
+    /// All rounds on packet planes. They need both the checker and a network.
     Planes,
-    /// All rounds with phase 2 in devices; it needs both.
+    /// All rounds with phase 2 in devices. They need both the checker and a network.
     Devices,
-    /// Clients that speak frames to such devices; they need a network.
+    /// Clients that send frames to such devices. They need a network.
     Frames,
 }
 
-/// Default rounds of [`Part::Streams`], and kills of each role.
+/// Default number of rounds of [`Part::Streams`], and of kills of each role.
 const STREAM_ROUNDS: u64 = 100;
 
 /// Runs the task.
@@ -88,7 +88,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         }
     }
     interrupt::clean_up_on_signals()?;
-    // There is one in a process: every part that wants partitions has it.
+    // A process has one network, shared by all parts that need partitions.
     let places = match wish.part {
         Some(Part::Planes) => Setting::nodes_max(&Setting::OF_PACKETS),
         Some(Part::Devices) => Setting::nodes_max(&Setting::OF_DEVICES),
@@ -213,7 +213,7 @@ fn by_frames(network: Option<&Network>, wish: Wish) -> Result<(), Failed> {
     frames::run(network, wish.rounds, wish.device, first_seed(wish))
 }
 
-/// Returns the requested seed, or another one each time.
+/// Returns the requested seed, or a random one.
 fn first_seed(wish: Wish) -> u64 {
     wish.seed.unwrap_or_else(|| {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -233,7 +233,8 @@ fn rounds(network: Option<&Network>, wish: Wish, settings: &[Setting]) -> Result
     for round in 0..wish.rounds {
         let seed = first + round;
         println!("round {} of {}, seed {seed}", round + 1, wish.rounds);
-        // What a durable cluster went through is not repeated by the next one of the round.
+        // Clusters of one class share a plan, so that the next cluster of the round does not repeat
+        // a fault.
         let mut plans = [true, false]
             .map(|durable| Plan::new(durable, network.is_some(), seed).only(wish.only));
         let kills = wish.only.is_some_and(|step| !step.spares_memory());

@@ -1,10 +1,10 @@
 //! Comparison of Quorate with other systems, in turns, in one session: `cargo xtask compare`.
 //!
-//! First each system is loaded with every number of connections, and its best one is used from then
-//! on. Then come the rounds: in each, every system is started afresh, loaded to its maximum, and at
-//! half of the *others'* maximum; ratios are computed round by round. bench-compare/README.md
-//! describes the other systems and how one is added. Those that send to many have rules of their
-//! own ([`multicast`]).
+//! First each system is loaded with every number of connections, and its best number is used from
+//! then on. Then the rounds follow: in each, every system is started afresh, loaded to its maximum,
+//! and then at half of the *other* systems' maximum. Ratios are computed round by round.
+//! bench-compare/README.md describes the other systems and how to add one. Multicast systems have
+//! their own rules ([`multicast`]).
 
 mod build;
 mod cluster;
@@ -29,13 +29,12 @@ use load::Ask;
 use systems::System;
 
 const USAGE: &str = "compare [--only NAME,NAME] [--duration 5s] [--repeat 5] [--quick] [--list] [--out PATH] [--json [FILE]]";
-/// Connections that each system is tried with.
+/// Numbers of connections tried with each system.
 const CONNECTIONS: [u32; 5] = [1, 4, 16, 64, 256];
 const QUICK_CONNECTIONS: [u32; 3] = [1, 16, 256];
-/// Most attempts at a latency in a turn: one of load that was sent late says nothing about the
-/// system.
+/// Most attempts at a latency measurement in a turn: a late load says nothing about the system.
 const ATTEMPTS: u32 = 3;
-/// Commands outstanding at any time.
+/// Number of commands outstanding at any time.
 const OUTSTANDING: u32 = 256;
 const VALUE_BYTES: usize = 64;
 
@@ -43,7 +42,7 @@ const VALUE_BYTES: usize = 64;
 #[derive(Clone, Debug, PartialEq)]
 struct Wish {
     only: Vec<String>,
-    /// Measured time of a row at full load.
+    /// Measured time at full load.
     duration: Duration,
     repeat: usize,
     connections: &'static [u32],
@@ -56,23 +55,23 @@ struct Wish {
 /// Second destination of the JSON report.
 #[derive(Clone, Debug, PartialEq)]
 enum Json {
-    /// To standard output, instead of the readable report.
+    /// Prints to standard output, instead of the readable report.
     Printed,
     File(PathBuf),
 }
 
 impl Wish {
-    /// Thrown away before what is measured.
+    /// Returns the duration of the warm-up, which is not measured.
     fn warmup(&self) -> Duration {
         (self.duration / 5).min(Duration::from_millis(700))
     }
 
-    /// Measured time at half load.
+    /// Returns the measured time at half load.
     fn latency(&self) -> Duration {
         self.duration * 2 / 5
     }
 
-    /// Measured time of a trial with a number of connections.
+    /// Returns the measured time of a trial with one number of connections.
     fn trial(&self) -> Duration {
         self.duration / 5
     }
@@ -100,7 +99,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         chosen.into_iter().filter(|system| results.best(&system.id()).is_some()).collect();
     for round in 0..wish.repeat {
         let mut order = usable.clone();
-        // No system always follows the same other one at the same position.
+        // Vary the order, so that no system always follows the same other system.
         order.rotate_left(round * 5 % usable.len().max(1));
         if round % 2 == 1 {
             order.reverse();
@@ -130,7 +129,7 @@ fn try_connections(wish: &Wish, built: &Built, chosen: &[&System], results: &mut
                     warmup: wish.trial() / 3,
                     duration: wish.trial(),
                 };
-                // One number may be too much for it; the others still count.
+                // The system may not support this number; the other numbers still count.
                 match load::run(built, system, &mut cluster, &ask) {
                     Ok(measured) => results.trials.push(Trial {
                         system: system.id(),
@@ -162,7 +161,7 @@ fn try_connections(wish: &Wish, built: &Built, chosen: &[&System], results: &mut
     }
 }
 
-/// Starts a system, loads it, ends it, and checks it.
+/// Starts a system, loads it, stops it, and checks its result.
 fn turn(
     wish: &Wish,
     built: &Built,
@@ -278,7 +277,7 @@ fn parse(words: &[&str]) -> Result<Wish, Failed> {
     Ok(wish)
 }
 
-/// `5s` or `500ms`.
+/// Parses a duration such as `5s` or `500ms`.
 fn seconds(text: &str) -> Option<Duration> {
     let (number, unit) = match text.strip_suffix("ms") {
         Some(number) => (number, 0.001),
@@ -288,7 +287,7 @@ fn seconds(text: &str) -> Option<Duration> {
     ((0.1..=3600.0).contains(&seconds)).then(|| Duration::from_secs_f64(seconds))
 }
 
-/// Default folder of the report.
+/// Returns the default path of the report.
 fn usual_place() -> PathBuf {
     shell::target().join("compare").join("report")
 }

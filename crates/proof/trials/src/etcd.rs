@@ -1,6 +1,6 @@
 //! Unmodified clients of etcd against a fresh cluster of three: `etcdctl`, and the Go client with
-//! its locks, elections and transactions; and histories of that client while members are killed.
-//! Built of their modules; without Go or a network that is skipped.
+//! its locks, elections and transactions. Also checks histories of that client while members are
+//! killed. The programs are built from their modules; without Go or a network the task is skipped.
 
 pub(crate) mod kubernetes;
 pub(crate) mod suite;
@@ -22,26 +22,26 @@ use crate::{
     shell::{self, Failed, read, root, skip},
 };
 
-/// Members that are killed while a history is made, one after the other.
+/// Number of members killed during a history, one after the other.
 const KILLS: u32 = 9;
 /// Pause between faults, and downtime of a member.
 const PAUSE: Duration = Duration::from_millis(1500);
 const GONE: Duration = Duration::from_millis(700);
 
-/// Why the programs of etcd are not there.
+/// Output of `go mod download`.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Module {
     dir: String,
 }
 
-/// A module of Go, `NAME@VERSION`, in a copy in this folder that can be changed.
+/// Returns a modifiable copy of a Go module, `NAME@VERSION`, in this folder.
 fn module(go: &Go, module: &str, folder: &Path) -> Result<PathBuf, Failed> {
     let fetched = read(go.within(&env::temp_dir()).args(["mod", "download", "-json", module]))?;
     let fetched: Module = serde_json::from_str(&fetched)
         .map_err(|error| Failed(format!("what Go says of {module}: {error}")))?;
     fs::create_dir_all(folder)?;
-    // What Go fetched cannot be changed, and a copy that was changed is not a new one.
+    // Go's module cache is read-only, and an earlier copy may have been changed.
     let fetched = Path::new(&fetched.dir);
     let source = folder.join(fetched.file_name().unwrap_or_default());
     if source.exists() {
@@ -70,7 +70,7 @@ pub(crate) fn run() -> Result<(), Failed> {
     })
 }
 
-/// All of them, against a cluster that keeps its data there.
+/// Runs all clients against a cluster with this store.
 fn against(program: &Path, store: &str) -> Result<(), Failed> {
     println!("--store {store}");
     let nodes = nodes::ready(3, &["--service", "etcd", "--store", store])?;
@@ -86,9 +86,8 @@ fn against(program: &Path, store: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Writers and watchers at every member, while one member after the other is killed: the program
-/// says whether what was acknowledged is in the history that all of them have, and that all
-/// watchers saw.
+/// Runs writers and watchers at every member, and kills one member after the other. The program
+/// checks that all acknowledged writes are in the common history, and that all watchers saw them.
 fn history(program: &Path, store: &str) -> Result<(), Failed> {
     let mut nodes = nodes::ready(3, &["--service", "etcd", "--store", store])?;
     let ports = nodes.client_ports();
@@ -118,7 +117,7 @@ fn history(program: &Path, store: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Checks the output of `etcdctl`, word for word.
+/// Checks the exact output of `etcdctl`.
 fn etcdctl(program: &Path, endpoints: &[String]) -> Result<(), Failed> {
     let all = endpoints.join(",");
     let ctl = |words: &[&str]| {
@@ -150,7 +149,7 @@ fn etcdctl(program: &Path, endpoints: &[String]) -> Result<(), Failed> {
     let revoked = format!("lease {id} revoked");
     expect(&["lease", "revoke", &id], &revoked)?;
     expect(&["get", "leased"], "")?;
-    // A node may be a moment behind the others.
+    // A node may lag behind the others for a moment.
     nodes::wait_for("equal hashes", || {
         let text = ctl(&["endpoint", "hashkv"]).ok()?;
         let mut hashes = text.lines().map(|line| line.split(", ").nth(1));
@@ -169,7 +168,7 @@ fn etcdctl(program: &Path, endpoints: &[String]) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Checks that a snapshot saved by `etcdctl` is a backup from which `quorate restore` makes a node.
+/// Checks that `quorate restore` makes a node from a snapshot saved by `etcdctl`.
 fn snapshot(program: &Path, endpoints: &[String]) -> Result<(), Failed> {
     let folder = shell::target().join("etcd-snapshot");
     let _ = fs::remove_dir_all(&folder);

@@ -1,7 +1,7 @@
-//! Counts that must not grow unnoticed: compared with a baseline that is part of the tree.
+//! Regression gate for counts, which are compared with a baseline in the tree.
 //!
-//! Only what repeats: instructions of fixed work (3 %), system calls (3 %), and exactly what a
-//! deterministic schedule writes, flushes and sends. Time is no part of it.
+//! Covers only repeatable counts: instructions of fixed work (3 %), system calls (3 %), and the
+//! exact writes, flushes and sends of a deterministic schedule. Times are not covered.
 
 use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path, process::Command};
 
@@ -17,14 +17,14 @@ use crate::{
 };
 
 const USAGE: &str = "gate [--bless REASON]";
-/// Runs of which the one with the fewest system calls counts.
+/// Number of runs; the one with the fewest system calls counts.
 const CALL_RUNS: u32 = 5;
 /// Tolerance of instructions and system calls relative to the baseline.
 const NEAR: f64 = 0.03;
-/// Largest difference between counts that are equal, as they are written with four digits.
+/// Largest difference between counts that are considered equal: they are written with four digits.
 const EXACT: f64 = 0.000_06;
 
-/// A count, by its full name; the first word says its kind.
+/// Counts by full name. The first word of a name is its kind.
 type Counts = BTreeMap<String, f64>;
 
 /// Runs the task.
@@ -57,7 +57,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     )))
 }
 
-/// Measures everything that can be counted here, and lists what cannot.
+/// Measures everything that can be counted on this machine, and lists what cannot.
 fn measure() -> Result<(Counts, Vec<String>), Failed> {
     let (mut counts, mut skipped) = (Counts::new(), Vec::new());
     let step = build("quorate-core", "step")?;
@@ -76,7 +76,7 @@ fn measure() -> Result<(Counts, Vec<String>), Failed> {
     Ok((counts, skipped))
 }
 
-/// Three nodes on an exact schedule.
+/// Counts for three nodes on a deterministic schedule.
 fn cluster_counts(program: &Path, counts: &mut Counts) -> Result<(), Failed> {
     let text = read(&mut Command::new(program))?;
     for line in text.lines() {
@@ -99,7 +99,7 @@ fn cluster_counts(program: &Path, counts: &mut Counts) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The log by itself, in memory and on files: by its own counters.
+/// Counts for the log alone, in memory and on files, by its own counters.
 fn commit_counts(
     program: &Path,
     counts: &mut Counts,
@@ -144,14 +144,14 @@ fn instructions(
     counts.insert(format!("{kind} log.memory.per_commit"), each);
     for case in ["durable.window-1", "durable.window-64"] {
         let whole = float(counter.count(cluster, &["--case", case])?);
-        // The whole run: a cluster of three with its simulated network, per command.
+        // The whole run per command: a cluster of three with its simulated network.
         counts.insert(format!("{kind} cluster.{case}.per_command"), whole / 2048.0);
     }
     Ok(())
 }
 
 fn system_calls(counter: Calls, commit: &Path, counts: &mut Counts) -> Result<(), Failed> {
-    // A busy machine wakes a waiting thread more often, never less.
+    // A busy machine only ever adds wake-ups of a waiting thread.
     let count = |driver: &str, records: &str| {
         let words = ["--driver", driver, "--depth", "1", "--records", records];
         let mut least = f64::INFINITY;
@@ -160,7 +160,7 @@ fn system_calls(counter: Calls, commit: &Path, counts: &mut Counts) -> Result<()
         }
         Ok::<_, Failed>(least)
     };
-    // The other driver has threads: how often they wait is chance.
+    // The other driver uses threads, and the number of their waits is random.
     let has_uring = counts.contains_key("exact log.uring.writes_per_commit");
     if has_uring {
         let each = (count("uring", "3000")? - count("uring", "1000")?) / 2000.0;
@@ -169,7 +169,7 @@ fn system_calls(counter: Calls, commit: &Path, counts: &mut Counts) -> Result<()
     Ok(())
 }
 
-/// Prints every count with its baseline; returns the number of faults.
+/// Prints every count with its baseline. Returns the number of failures.
 fn compare(old: &Counts, now: &Counts) -> usize {
     let mut faults = 0;
     println!("{:64} {:>12} {:>12} {:>8}", "", "baseline", "now", "change");
@@ -192,7 +192,7 @@ fn compare(old: &Counts, now: &Counts) -> usize {
     faults
 }
 
-/// Returns the fault of a count, if any.
+/// Returns the reason why a count fails, if it does.
 fn judge(name: &str, before: f64, now: f64) -> Option<&'static str> {
     let exact = name.starts_with("exact ");
     let bound = if exact { EXACT } else { before.abs() * NEAR };
@@ -205,7 +205,8 @@ fn judge(name: &str, before: f64, now: f64) -> Option<&'static str> {
     }
 }
 
-/// Parses lines `kind name = count`; lines that begin with `#` say who blessed what, and why.
+/// Parses lines `kind name = count`. Lines beginning with `#` record who accepted new counts, and
+/// why.
 fn parse(text: &str) -> Result<Counts, Failed> {
     let lines = text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
     lines
@@ -219,7 +220,8 @@ fn parse(text: &str) -> Result<Counts, Failed> {
         .collect()
 }
 
-/// The file with the new counts and one more reason. Counts that cannot be made here stay.
+/// Returns the baseline file with the new counts and one more reason. Counts that cannot be
+/// measured here are kept.
 fn blessed(text: &str, old: &Counts, now: &Counts, reason: &str) -> Result<String, Failed> {
     let mut git = Command::new("git");
     let commit = read(git.args(["rev-parse", "--short", "HEAD"]).current_dir(root()))?;

@@ -1,4 +1,4 @@
-//! The Go command, which builds programs in `tools` and others' clients.
+//! The Go toolchain, which builds programs in `tools` and other projects' clients.
 
 use std::{
     env,
@@ -8,7 +8,7 @@ use std::{
 
 use crate::shell::read;
 
-/// Message of tasks that need it where it is missing.
+/// Message of tasks that are skipped without Go.
 pub(crate) const NO_GO: &str = "no Go 1.24 or newer (https://go.dev/dl, or in /usr/local/go)";
 const NEEDED: (u32, u32) = (1, 24);
 
@@ -27,7 +27,7 @@ impl Go {
         })
     }
 
-    /// Returns a command to run in this folder; it fetches no other version of itself.
+    /// Returns a `go` command for this folder that does not download another toolchain.
     pub(crate) fn within(&self, folder: &Path) -> Command {
         let mut command = Command::new(&self.0);
         command.current_dir(folder).env("GOTOOLCHAIN", "local");

@@ -1,20 +1,20 @@
-//! Counts the instructions and the system calls of a program that does a fixed amount of work.
+//! Counts the instructions and system calls of a program that does a fixed amount of work.
 
 use std::{path::Path, process::Command};
 
 use crate::shell::{Failed, has};
 
-/// Counter of instructions on this machine.
+/// An instruction counter available on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counter {
-    /// valgrind's callgrind: exact to 0.1 %, on any machine, thirty times slower.
+    /// valgrind's callgrind: repeatable to 0.1 % on any machine, but thirty times slower.
     Callgrind,
     /// The processor's own counter.
     Perf,
 }
 
 impl Counter {
-    /// The most repeatable one that there is.
+    /// Returns the most repeatable counter available.
     pub(crate) fn find() -> Result<Self, &'static str> {
         if has("valgrind") {
             return Ok(Self::Callgrind);
@@ -25,7 +25,7 @@ impl Counter {
         Err("valgrind is not installed, and this machine does not let perf count instructions")
     }
 
-    /// Counts of one are not comparable with counts of the other.
+    /// Returns the counter's name. Counts of different counters are not comparable.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Callgrind => "callgrind",
@@ -33,7 +33,7 @@ impl Counter {
         }
     }
 
-    /// Instructions of a whole run, in user mode.
+    /// Returns the user-mode instructions of a whole run.
     pub(crate) fn count(self, program: &Path, words: &[&str]) -> Result<u64, Failed> {
         match self {
             Self::Callgrind => {
@@ -48,17 +48,17 @@ impl Counter {
     }
 }
 
-/// Counter of system calls on this machine.
+/// A system call counter available on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Calls {
     /// The kernel's own trace point.
     Perf,
-    /// A tracer that stops the program at each.
+    /// A tracer that stops the program at each call.
     Strace,
 }
 
 impl Calls {
-    /// The cheapest one that there is.
+    /// Returns the cheapest counter available.
     pub(crate) fn find() -> Result<Self, &'static str> {
         if Self::Perf.count(Path::new("true"), &[]).is_ok_and(|count| count > 0) {
             return Ok(Self::Perf);
@@ -69,7 +69,7 @@ impl Calls {
         Err("neither perf nor strace can count system calls here")
     }
 
-    /// System calls of a whole run, of all threads.
+    /// Returns the system calls of a whole run, over all threads.
     pub(crate) fn count(self, program: &Path, words: &[&str]) -> Result<u64, Failed> {
         match self {
             Self::Perf => perf("raw_syscalls:sys_enter", program, words),

@@ -1,7 +1,8 @@
-//! Programs for the kernel on older kernels: Debian's, in a virtual machine without acceleration.
+//! Tests programs for the kernel on older kernels: Debian's, in a virtual machine without hardware
+//! acceleration.
 //!
 //! Nothing is installed: kernels are unpacked from their packages, and the machine's only files are
-//! busybox and one program of ours with the libraries that it needs.
+//! busybox and our program with its libraries.
 
 use std::{
     env, fs, io,
@@ -12,8 +13,7 @@ use std::{
 
 use crate::shell::{Failed, cargo, has, read, release, skip, target};
 
-/// Dependencies of Debian's packages of kernels for virtual machines, by the version that is
-/// wanted.
+/// Kernel versions with Debian's metapackage for virtual machines.
 const KERNELS: [(&str, &str); 2] =
     [("6.1", "linux-image-cloud-amd64"), ("6.12", "linux-image-6.12-cloud-amd64")];
 const NEEDED: [(&str, &str); 4] = [
@@ -22,12 +22,12 @@ const NEEDED: [(&str, &str); 4] = [
     ("dpkg-deb", "dpkg"),
     ("apt-get", "apt"),
 ];
-/// A machine without acceleration is some twenty times slower.
+/// Timeout. A machine without acceleration is about twenty times slower.
 const SECONDS: &str = "900";
 /// Line that the machine prints on success.
 const WELL: &str = "kernels: every program does what the reference does";
 
-/// The first process of the machine.
+/// Script of the machine's first process.
 const INIT: &str = r#"#!/bin/busybox sh
 /bin/busybox mkdir -p /proc /sys /tmp /dev
 /bin/busybox mount -t proc proc /proc
@@ -38,7 +38,7 @@ echo
 /bin/busybox poweroff -f
 "#;
 
-/// Runs `count` random frames of each program on each of the kernels.
+/// Runs `count` random frames of each program on each kernel.
 pub(crate) fn run(count: &str) -> Result<(), Failed> {
     count.parse::<u32>().map_err(|_| Failed(format!("{count} is no number")))?;
     let missing: Vec<&str> =
@@ -64,7 +64,7 @@ pub(crate) fn run(count: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The kernel of the newest package; fetched once.
+/// Returns the kernel of the newest package, which is fetched once.
 fn kernel(folder: &Path, package: &str) -> Result<PathBuf, Failed> {
     let said = read(Command::new("apt-cache").args(["depends", package]))?;
     let name = said
@@ -85,7 +85,7 @@ fn kernel(folder: &Path, package: &str) -> Result<PathBuf, Failed> {
     let fetched = fetched.ok_or_else(|| Failed(format!("{name} was not fetched")))?;
     read(Command::new("dpkg-deb").arg("--extract").args([&fetched, &unpacked]))?;
     fs::remove_file(fetched)?;
-    // Modules are many files, and none is needed.
+    // Modules are many files, and none of them is needed.
     for part in ["lib", "usr"] {
         match fs::remove_dir_all(unpacked.join(part)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
@@ -106,7 +106,7 @@ fn inside(unpacked: &Path) -> Result<Option<PathBuf>, Failed> {
     }))
 }
 
-/// All files of the machine, as the kernel takes them.
+/// Builds the initial file system of the machine.
 fn machine(folder: &Path, count: &str) -> Result<PathBuf, Failed> {
     let root = folder.join("machine");
     if root.exists() {
@@ -140,7 +140,7 @@ fn place(program: &str) -> Result<PathBuf, Failed> {
     found.ok_or_else(|| Failed(format!("there is no {program}")))
 }
 
-/// Returns the libraries that the loader would load, and the loader itself.
+/// Returns the libraries that a program loads, and the loader.
 fn libraries(program: &Path) -> Result<Vec<PathBuf>, Failed> {
     let said = read(Command::new("ldd").arg(program))?;
     let words = said.split_whitespace().filter(|word| word.starts_with('/'));

@@ -1,5 +1,5 @@
-//! Trials on real processes, and what measures them. `cargo xtask NAME` starts it, and lists what
-//! there is.
+//! Trials and benchmarks on real processes. `cargo xtask NAME` starts this program, and `cargo
+//! xtask` lists the tasks.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a command line")]
 

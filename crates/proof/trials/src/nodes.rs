@@ -1,4 +1,4 @@
-//! Clusters of the binary of this workspace, built for release.
+//! Clusters that run the release binary of this workspace.
 
 use std::{
     fs, io,
@@ -16,35 +16,35 @@ use crate::shell::{self, Failed};
 
 const PREFIX: &str = "quorate-trials-";
 
-/// Flags for small segments: logs are trimmed soon, and newcomers get snapshots.
+/// Flags for small segments: logs are trimmed soon, and newcomers receive snapshots.
 pub(crate) const SMALL_LOGS: [&str; 8] =
     ["--store", "memory", "--log-ready", "0", "--log-segment", "8388608", "--snapshot-ratio", "1"];
 
-/// [`SMALL_LOGS`] and more.
+/// Returns [`SMALL_LOGS`] and further flags.
 pub(crate) fn small_logs(more: &[&'static str]) -> Vec<&'static str> {
     [&SMALL_LOGS, more].concat()
 }
 
-/// The binary under test.
+/// Returns the path of the binary under test.
 pub(crate) fn program() -> PathBuf {
     shell::program("quorate")
 }
 
-/// Nodes on loopback, each of which serves keys.
+/// Starts nodes on loopback and waits until each of them serves keys.
 pub(crate) fn serving(count: u32, flags: &[&str]) -> Result<Nodes, Failed> {
     let mut nodes = Nodes::on_loopback(&program(), PREFIX, count, flags)?;
     nodes.wait_until_all_serve()?;
     Ok(nodes)
 }
 
-/// Starts serving nodes in a network whose links can be cut.
+/// Starts nodes in a network whose links can be cut, and waits until each of them serves keys.
 pub(crate) fn serving_in(network: &Network, count: u32, flags: &[&str]) -> Result<Nodes, Failed> {
     let mut nodes = Nodes::in_network(&program(), PREFIX, network, count, flags)?;
     nodes.wait_until_all_serve()?;
     Ok(nodes)
 }
 
-/// Nodes on loopback that are ready, with whatever service.
+/// Starts nodes on loopback, with any service, and waits until they are ready.
 pub(crate) fn ready(count: u32, flags: &[&str]) -> Result<Nodes, Failed> {
     let mut nodes = Nodes::on_loopback(&program(), PREFIX, count, flags)?;
     nodes.wait_until_all_ready()?;
@@ -52,24 +52,24 @@ pub(crate) fn ready(count: u32, flags: &[&str]) -> Result<Nodes, Failed> {
     Ok(nodes)
 }
 
-/// Nodes on loopback, whatever they serve.
+/// Starts nodes on loopback, with any service, without waiting.
 pub(crate) fn started(count: u32, flags: &[&str]) -> Result<Nodes, Failed> {
     Ok(Nodes::on_loopback(&program(), PREFIX, count, flags)?)
 }
 
-/// Waits for a condition; says what was waited for if it does not come.
+/// Waits for a condition. An error names the condition that was not met in time.
 pub(crate) fn wait_for<T>(what: &str, condition: impl FnMut() -> Option<T>) -> Result<T, Failed> {
     Ok(wait::at_most(PATIENCE, what, condition)?)
 }
 
-/// Resources of nodes: of each kind, the most that one of them uses.
+/// Resources used by nodes: the maximum over all nodes, per kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Held {
-    /// Bytes of resident memory.
+    /// Resident memory, in bytes.
     pub(crate) memory: u64,
-    /// Open descriptors.
+    /// Open file descriptors.
     pub(crate) descriptors: usize,
-    /// Bytes that the folder occupies.
+    /// Disk space of the folder, in bytes.
     pub(crate) folder: u64,
 }
 
@@ -108,7 +108,7 @@ fn bytes_of(folder: &Path) -> io::Result<u64> {
     let mut sum = 0;
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
-        // A file may be gone meanwhile.
+        // The file may have been deleted meanwhile.
         let Ok(about) = entry.metadata() else {
             continue;
         };

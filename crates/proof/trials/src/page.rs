@@ -1,6 +1,6 @@
-//! `cargo xtask page`: a recorded run of the simulator ([`replay`]), the page at the admin address
-//! ([`cluster`]), and that of `quorate demo --devices`, in a real browser, and each of their
-//! buttons.
+//! `cargo xtask page`: tests the web pages and all their buttons in a real browser. They are a
+//! recorded run of the simulator ([`replay`]), the page at the admin address ([`cluster`]), and the
+//! page of `quorate demo --devices`.
 
 mod cluster;
 mod replay;
@@ -24,17 +24,17 @@ use crate::{
     shell::{self, Failed, skip, target},
 };
 
-/// Longer than this task takes: if the demo is not ended, it ends itself.
+/// Duration of the demo, longer than this task. The demo exits by itself if it is not stopped.
 const SECONDS: &str = "300";
 /// Prefix of the demo's line with the page's address.
 const WHERE: &str = "  open    ";
-/// A phone, a tablet, a desk.
+/// Window sizes of a phone, a tablet and a desktop.
 const SIZES: [(&str, u32, u32); 3] =
     [("phone", 390, 844), ("tablet", 820, 1180), ("wide", 1280, 900)];
-/// Script that lists faults of the layout, one sentence each.
+/// Script that lists layout errors, one sentence each.
 const LAYOUT: &str = include_str!("page/layout.js");
 
-/// Runs the task, with a program that is built already if one is named.
+/// Runs the task, with an existing program if one is named.
 pub(crate) fn run(program: Option<&str>) -> Result<(), Failed> {
     let Some(name) = browser::installed() else {
         let why = "not installed; ./setup does it (Debian: chromium)";
@@ -59,12 +59,12 @@ pub(crate) fn run(program: Option<&str>) -> Result<(), Failed> {
     page.end()
 }
 
-/// The demo as a process.
+/// A running demo process.
 struct Demo {
     child: Child,
     address: String,
     out: Receiver<String>,
-    /// Folder for the demo's temporary folder.
+    /// Folder in which the demo creates its temporary folder.
     temporary: PathBuf,
 }
 
@@ -107,7 +107,8 @@ impl Demo {
 
 impl Drop for Demo {
     fn drop(&mut self) {
-        // In order, so that its nodes and its folder go with it; twice, as it is in a hurry now.
+        // The first signal makes the demo stop its nodes and delete its folder, the second makes it
+        // hurry.
         for _ in 0..2 {
             let _ = self.signal(Signal::TERM);
         }
@@ -118,7 +119,7 @@ impl Drop for Demo {
     }
 }
 
-/// Lines as they come, shown if that is wanted.
+/// Receives lines from a stream, and prints them if `shown`.
 fn read(from: impl std::io::Read + Send + 'static, shown: bool) -> Receiver<String> {
     let (sender, lines) = channel();
     thread::spawn(move || {
@@ -126,14 +127,14 @@ fn read(from: impl std::io::Read + Send + 'static, shown: bool) -> Receiver<Stri
             if shown {
                 println!("  | {line}");
             }
-            // Not all lines are received.
+            // The receiver may be gone.
             let _ = sender.send(line);
         }
     });
     lines
 }
 
-/// The page, and how often a button was pressed that fails something.
+/// The demo's page, and the number of presses of a button that fails something.
 struct Page {
     browser: Browser,
     demo: Demo,
@@ -189,7 +190,7 @@ impl Page {
         digits.parse().map_err(|_| Failed(format!("{id} shows {shown}")))
     }
 
-    /// Writes are acknowledged from now on.
+    /// Checks that writes continue to be acknowledged.
     fn writes_go_on(&mut self) -> Result<(), Failed> {
         let before = self.number("acknowledged")?;
         self.browser.wait(
@@ -201,7 +202,7 @@ impl Page {
         )
     }
 
-    /// Returns the demo's own state, apart from the page.
+    /// Returns the demo's state from its server, bypassing the page.
     fn state(&mut self) -> Result<Value, Failed> {
         self.browser.eval("fetch('/state').then(answer => answer.json())")
     }
@@ -210,7 +211,7 @@ impl Page {
         format!("button[data-node=\"{node}\"][data-part={part}]")
     }
 
-    /// Presses a button when it can be pressed and does this.
+    /// Presses a button once it is enabled and offers this action.
     fn press(&mut self, node: u64, part: &str, act: &str) -> Result<(), Failed> {
         let button = Self::button(node, part);
         self.browser.wait(
@@ -231,7 +232,7 @@ impl Page {
         )
     }
 
-    /// Waits until the page shows a role of a node at this place.
+    /// Waits until the page shows a node in this role at this place.
     fn wait_role(&mut self, node: u64, role: u8, place: &str) -> Result<(), Failed> {
         let place = json!(place);
         self.browser.wait(
@@ -267,7 +268,7 @@ impl Page {
         Ok(())
     }
 
-    /// Checks that nothing is cut off, overlaps, or is unreadable.
+    /// Checks that no element is cut off, overlapping or unreadable.
     fn sound(&mut self, looks: &str) -> Result<(), Failed> {
         let faults = self.browser.eval(LAYOUT)?;
         match faults.as_array() {
@@ -276,8 +277,7 @@ impl Page {
         }
     }
 
-    /// Tab comes to everything that can be pressed or filled in, and shows where it is; Enter
-    /// presses.
+    /// Checks that Tab reaches every button and field with a visible focus, and that Enter presses.
     fn keyboard(&mut self) -> Result<(), Failed> {
         self.browser.eval(
             "document.activeElement.blur(); window.tabbed = new Set(); window.unmarked = []; true",
@@ -313,7 +313,7 @@ impl Page {
             self.browser.key("Enter")?;
             self.wait_lane(3, is)?;
             self.writes_go_on()?;
-            // It is another button now, and still focused.
+            // The button has changed and still has the focus.
             self.browser
                 .wait("the focus", &format!("document.activeElement.matches('{button}')"))?;
         }
@@ -345,7 +345,7 @@ impl Page {
         self.browser.fill("#key", "nowhere")?;
         self.browser.click("#get")?;
         self.answer("GET nowhere: there is no such key")?;
-        // Text typed by a user stays text.
+        // User input must not be interpreted as HTML.
         self.set("town", "<b>Lugano</b>")?;
         self.answer("SET town = <b>Lugano</b>: stored")?;
         Ok(())
@@ -376,8 +376,8 @@ impl Page {
         self.writes_go_on()
     }
 
-    /// Makes a node lead, if it does not. Anybody may lead again at any time, and is asked again
-    /// then.
+    /// Makes a node lead, unless it does already. Repeats the request, since any node may become
+    /// leader at any time.
     fn lead(&mut self, node: u64) -> Result<(), Failed> {
         let button = Self::button(node, "lead");
         self.browser.wait(
@@ -462,7 +462,7 @@ impl Page {
              document.getElementById('how').textContent.includes('no majority')",
         )?;
         self.picture("no-majority")?;
-        // What is down already cannot be killed again, also by one who does not look.
+        // A request that bypasses the page cannot kill a node that is already down.
         let refused = self.browser.eval(
             "fetch('/ask', { method: 'POST', headers: { 'Content-Type': 'application/json' },
                 body: JSON.stringify({ ask: 'fail', part: 'node', node: 1 }) }).then(answer => answer.status)",
@@ -470,7 +470,7 @@ impl Page {
         if refused != 409 {
             return Err(Failed(format!("a node that is down was killed: {refused}")));
         }
-        // The browser reports that refusal, as it should.
+        // The browser reports the refusal, as expected.
         self.browser.complaints.retain(|words| !words.contains("409"));
         for node in [1, 2] {
             self.press(node, "node", "restore")?;
@@ -496,9 +496,9 @@ impl Page {
         self.picture("all-back")
     }
 
-    /// No complaint, and nothing from elsewhere.
+    /// Checks that the page reported no error and fetched nothing from other hosts.
     fn clean(&mut self) -> Result<(), Failed> {
-        // Whatever was said before is read with the answer.
+        // Events sent earlier are read together with this reply.
         self.browser.eval("true")?;
         let complaints = &self.browser.complaints;
         if !complaints.is_empty() {
@@ -519,7 +519,7 @@ impl Page {
         self.browser.call("Network.emulateNetworkConditions", &told).map(drop)
     }
 
-    /// Old state is shown as old, and nothing can be pressed.
+    /// Checks that stale state is marked as stale, and that no button is enabled.
     fn old(&mut self) -> Result<(), Failed> {
         self.offline(true)?;
         self.browser.wait(
@@ -537,8 +537,8 @@ impl Page {
         )
     }
 
-    /// A signal ends the demo in order: the page says so, nothing is lost, and nothing is left
-    /// over.
+    /// Checks that a signal stops the demo cleanly: the page reports it, nothing is lost, and
+    /// nothing is left over.
     fn end(mut self) -> Result<(), Failed> {
         self.demo.signal(Signal::INT)?;
         let ended =

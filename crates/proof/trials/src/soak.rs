@@ -1,9 +1,9 @@
-//! `cargo xtask soak`: runs clusters for hours under load and faults, on any one machine.
+//! `cargo xtask soak`: runs clusters for hours under load and faults, on a single machine.
 //!
-//! The clusters take turns at a *cycle*: clients write, nodes are killed, paused and stopped,
-//! members are replaced, a disk is filled, wall clocks jump, programs are exchanged. Then the soak
-//! compares everything acknowledged on all nodes, removes it, and measures the nodes at rest.
-//! Whatever grows from cycle to cycle is a leak. Nodes restart only as part of a fault.
+//! The clusters alternate in running a *cycle*: clients write, nodes are killed, paused and
+//! stopped, members are replaced, a disk fills up, wall clocks jump, and programs are exchanged.
+//! Then the soak compares all acknowledged data on all nodes, deletes it, and measures the idle
+//! nodes. A figure that grows from cycle to cycle is a leak. Nodes restart only as part of a fault.
 
 mod clocks;
 mod cluster;
@@ -39,11 +39,11 @@ const HOURS: u64 = 24;
 struct Wish {
     time: Duration,
     seed: u64,
-    /// Programs of this revision take turns with today's.
+    /// Revision whose programs alternate with the current ones.
     from: Option<String>,
 }
 
-/// Runs until the time is over, or something is wrong.
+/// Runs until the time is over, or until a check fails.
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     let wish = parse(words)?;
     let old = match &wish.from {
@@ -58,7 +58,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         }
     }
     interrupt::clean_up_on_signals()?;
-    // Mounts of this process are its own then, and gone with it.
+    // In its own namespace, this process's mounts are private and removed when it exits.
     let network = network::is_inside().then(|| Network::new(0)).transpose()?;
     let place = shell::target().join("soak");
     fs::create_dir_all(&place)?;
@@ -78,7 +78,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     played.map_err(|Failed(why)| Failed(said(wish.seed, &why, &folders)))
 }
 
-/// `None`: there is no compiler.
+/// Builds the clock library. `None` without a C compiler.
 fn clocks(place: &Path) -> Result<Option<Clocks>, Failed> {
     if shell::has("cc") {
         return Clocks::build(place).map(Some);

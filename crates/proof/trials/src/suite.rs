@@ -1,10 +1,10 @@
 //! Redis' own test suite against a fresh cluster of three: `cargo xtask redis-suite`.
 //!
-//! The suite is Redis' and not part of this tree: it is fetched as a source package, and run
-//! unchanged but for one line that reads `crates/proof/trials/redis/quorate.tcl`. `crates/proof/trials/redis/suite.toml` says
-//! which units and tags are tried, which tests ask for what is out of scope, and which get another
-//! answer here on purpose, each with the reason. Any other test that fails, fails the task; one
-//! that is on the list and passes is reported.
+//! The suite belongs to Redis and is not part of this tree. It is fetched as a source package, and
+//! run unchanged except for one line that loads `crates/proof/trials/redis/quorate.tcl`.
+//! `crates/proof/trials/redis/suite.toml` lists the units and tags to run, the tests that require
+//! something out of scope, and those that differ on purpose, each with the reason. The task fails
+//! if any other test fails. A listed test that passes is reported.
 
 pub(crate) mod known;
 pub(crate) mod outcome;
@@ -26,7 +26,7 @@ use crate::{
     shell::{self, Failed, has, root, skip},
 };
 
-/// Expected results of the tests.
+/// Path of the list of expected results.
 pub(crate) const LIST: &str = "crates/proof/trials/redis/suite.toml";
 
 const USAGE: &str = "redis-suite [--source FOLDER] [--store lsm|memory] [UNIT…]";
@@ -88,8 +88,8 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     table::judge(&units, LIST, &known)
 }
 
-/// Returns the suite's output for one unit. Each has a process of its own: one that aborts does not
-/// affect the others.
+/// Runs one unit and returns the suite's output. Each unit has its own process, so that an abort
+/// does not affect the others.
 fn one(source: &Path, unit: &str, port: u16, known: &Known) -> Result<String, Failed> {
     let output = Command::new("tclsh")
         .arg("tests/test_helper.tcl")
@@ -97,7 +97,7 @@ fn one(source: &Path, unit: &str, port: u16, known: &Known) -> Result<String, Fa
         .args(["--single", &format!("unit/{unit}")])
         .args(["--singledb", "--durable", "--ignore-encoding", "--ignore-digest"])
         .args(["--tags", &known.denied()])
-        // Two concurrent runs share no port.
+        // Concurrent runs must not share ports.
         .args(["--baseport", &(20_032 + process::id() % 128 * 64).to_string()])
         .args(["--timeout", "300"])
         .current_dir(source)
@@ -105,7 +105,7 @@ fn one(source: &Path, unit: &str, port: u16, known: &Known) -> Result<String, Fa
         .env("QUORATE_SUITE", root().join("crates/proof/trials/redis/quorate.tcl"))
         .output()
         .map_err(|error| Failed(format!("tclsh: {error}")))?;
-    // Its exit code says that tests failed, which is judged here.
+    // Ignore the exit code, which reports failed tests: they are judged here.
     let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.push_str(&String::from_utf8_lossy(&output.stderr));
     Ok(text)

@@ -1,8 +1,8 @@
-//! `tuner`: what nodes choose by themselves, judged on real processes.
+//! `tuner`: judges the settings that nodes choose by themselves, on real processes.
 //!
-//! Each scenario is three nodes on loopback, where asked with a modelled disk, and the load of
-//! `quorate bench` or `quorate tune --sweep`. What is measured is a ratio of two loads that took
-//! turns: another program on the same machine slows down both.
+//! Each scenario is three nodes on loopback, optionally with a modelled disk, and the load of
+//! `quorate bench` or `quorate tune --sweep`. The result is a ratio of two loads that alternate:
+//! another program on the same machine slows down both.
 
 mod default;
 mod grid;
@@ -23,7 +23,7 @@ use crate::shell::{self, Failed, cargo};
 struct Scenario {
     name: &'static str,
     class: &'static str,
-    /// Milliseconds.
+    /// Duration of the modelled disk's flush, in milliseconds.
     flush: &'static str,
     value_bytes: u32,
     outstanding: u32,
@@ -31,7 +31,7 @@ struct Scenario {
 }
 
 impl Scenario {
-    /// Returns the flags of its nodes.
+    /// Returns the flags of the scenario's nodes.
     fn flags(&self) -> [&'static str; 6] {
         ["--store", "none", "--durability", self.class, "--disk-flush-ms", self.flush]
     }
@@ -61,7 +61,7 @@ const fn scenario(
     Scenario { name, class, flush, value_bytes, outstanding, connections }
 }
 
-/// `[overload|step|default] [FLAG…] [NAME…]`: scenarios whose name contains one of the words.
+/// Runs `[overload|step|default] [FLAG…] [NAME…]`: scenarios whose name contains one of the words.
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     interrupt::clean_up_on_signals()?;
     cargo(&["build", "--release", "--bin", "quorate", "--bin", "quorate-tools"])?;
@@ -73,7 +73,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     }
 }
 
-/// `[--rounds N] [NAME…]`
+/// Parses `[--rounds N] [NAME…]`.
 fn rounds<'a>(words: &'a [&'a str], usual: usize) -> Result<(usize, &'a [&'a str]), Failed> {
     match words {
         ["--rounds", count, names @ ..] => match count.parse() {
@@ -89,7 +89,7 @@ fn is_wanted(name: &str, names: &[&str]) -> bool {
     names.is_empty() || names.iter().any(|word| name.contains(word))
 }
 
-/// Keeps all results, to look at later.
+/// Saves all results for later inspection.
 fn keep(name: &str, json: &Value) -> Result<(), Failed> {
     let folder = shell::target().join("tuner");
     fs::create_dir_all(&folder)?;

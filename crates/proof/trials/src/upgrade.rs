@@ -1,7 +1,7 @@
-//! `cargo xtask upgrade --from REV`: the program of another revision and today's in one cluster,
-//! under load and kills: upgraded, downgraded, back and forth, and upgraded for good. Nothing
-//! acknowledged may be lost, and after the raise of the level the old program must refuse the
-//! folder and leave it as it is.
+//! `cargo xtask upgrade --from REV`: another revision's program and the current one in one cluster,
+//! under load and kills: upgraded, downgraded, mixed at random, and finally upgraded. No
+//! acknowledged data may be lost. After the feature level has been raised, the old program must
+//! refuse the folder and leave it unchanged.
 
 use std::{
     fs, io,
@@ -25,17 +25,19 @@ use crate::{
 };
 
 const NODES: u32 = 3;
-/// Programs exchanged at random, one at a time, between the way back and the way up for good.
+/// Number of random program exchanges, one at a time, between the downgrade and the final upgrade.
 const ROUNDS: u32 = 12;
 
-/// Flags of the nodes; in memory and without a flush a kill would lose votes, as that class allows.
+/// Flags of a cluster's nodes. In memory and without a flush a kill would lose votes, which that
+/// class allows.
 struct Row {
     name: &'static str,
     flags: &'static [&'static str],
     kills: bool,
-    /// Byte streams are written, followed, trimmed and taken over meanwhile.
+    /// Set if byte streams are written, followed, trimmed and taken over meanwhile.
     streams: bool,
-    /// Every connection is encrypted. The last row: from then on all of this process are.
+    /// Set if every connection is encrypted. Such a row must be the last one: all later connections
+    /// of this process are encrypted.
     tls: bool,
 }
 
@@ -123,7 +125,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     }
 }
 
-/// The program of this revision, built from its own sources in a folder of its own, once.
+/// Builds the program of a revision from its sources, in its own folder, once.
 pub(crate) fn old_program(revision: &str) -> Result<PathBuf, Failed> {
     let output = Command::new("git")
         .current_dir(shell::root())
@@ -168,7 +170,8 @@ pub(crate) fn old_program(revision: &str) -> Result<PathBuf, Failed> {
     Ok(built)
 }
 
-/// Up, back, to and fro, up for good, raised. How many keys were compared.
+/// Upgrades, downgrades, mixes, upgrades again and raises the level. Returns the number of keys
+/// compared.
 fn exchange(row: &Row, old: &Path, new: &Path, seed: u64) -> io::Result<usize> {
     let mut dice = Dice::new(seed);
     let mut nodes = Nodes::none("quorate-upgrade-")?;
@@ -211,7 +214,7 @@ fn exchange(row: &Row, old: &Path, new: &Path, seed: u64) -> io::Result<usize> {
     Ok(compared.keys)
 }
 
-/// Replaces the program that runs on a node with this one.
+/// Restarts a node with this program.
 fn install(
     nodes: &mut Nodes,
     row: &Row,
@@ -231,14 +234,14 @@ fn install(
     writing.goes_on()
 }
 
-/// Returns the cluster's level as each node reports it.
+/// Returns the cluster's feature level as each node reports it.
 fn level(nodes: &Nodes) -> io::Result<Vec<u16>> {
     let views = (1..=NODES).map(|id| nodes.view(id).map(|view| view.level.level));
     let levels: Option<Vec<u16>> = views.collect();
     levels.ok_or_else(|| io::Error::other("a node does not answer"))
 }
 
-/// Raises one level after the other, until all nodes are at the newest.
+/// Raises the feature level step by step, until all nodes have the newest.
 fn raise(nodes: &Nodes, new: &Path, certificates: Option<&PathBuf>) -> io::Result<()> {
     let admin = nodes.admin_addresses().join(",");
     wait::at_most(PATIENCE, "all nodes to be at the newest level", || {
@@ -255,7 +258,7 @@ fn raise(nodes: &Nodes, new: &Path, certificates: Option<&PathBuf>) -> io::Resul
     })
 }
 
-/// Certificates for all nodes and for this process, made by this program.
+/// Creates certificates for all nodes and for this process, using this program.
 fn certify(program: &Path, folder: &Path, specs: &mut [Spec]) -> io::Result<()> {
     let make = |words: &[&str]| {
         let mut cert = command(program);
@@ -273,8 +276,8 @@ fn certify(program: &Path, folder: &Path, specs: &mut [Spec]) -> io::Result<()> 
     trust::use_certificate(&folder.join("client-upgrade"))
 }
 
-/// The old program does not start on a folder of a higher level, says why, and changes nothing but
-/// its log lines.
+/// Checks that the old program does not start on a folder with a higher level, reports why, and
+/// changes only its log file.
 fn refuses(nodes: &mut Nodes, old: &Path) -> io::Result<()> {
     nodes.terminate(&[NODES])?;
     let node = nodes.node(NODES)?;
@@ -297,7 +300,7 @@ fn refuses(nodes: &mut Nodes, old: &Path) -> io::Result<()> {
     }
     let output = refused.wait_with_output()?;
     let said = String::from_utf8_lossy(&output.stderr);
-    // As a release before levels says it, and as later ones do.
+    // The messages of a release before levels and of later ones.
     if !["newer version", "needs level"].iter().any(|why| said.contains(why)) {
         return Err(io::Error::other(format!("the old program said: {said}")));
     }
@@ -308,7 +311,7 @@ fn refuses(nodes: &mut Nodes, old: &Path) -> io::Result<()> {
     nodes.wait_until_all_serve()
 }
 
-/// Names and bytes of all files below, in order.
+/// Returns the names and contents of all files below a folder, in order.
 fn contents(folder: &Path) -> io::Result<Vec<(PathBuf, Vec<u8>)>> {
     let mut all = Vec::new();
     let mut folders = vec![folder.to_owned()];

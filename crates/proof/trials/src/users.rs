@@ -1,9 +1,9 @@
-//! Tests as they run on users' machines: `cargo xtask users`.
+//! Tests run as on users' machines: `cargo xtask users`.
 //!
-//! CI is root where everything is allowed. Test programs that touch the system, built by `cargo
-//! test`, run here once more as an ordinary user: without rights, with the usual limits, another
-//! language and time zone, and a folder for temporary files that has a space in its name. Those that
-//! load programs into the kernel also run as root where systemd has mounted the BPF file system.
+//! CI runs as root with full permissions. Test programs that access the system, built by `cargo
+//! test`, run here again as an ordinary user: unprivileged, with the usual limits, another language
+//! and time zone, and a temporary folder whose name contains a space. Tests that load programs into
+//! the kernel also run as root where systemd has mounted the BPF file system.
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +17,7 @@ use serde_json::Value as Json;
 
 use crate::shell::{self, Failed, has, skip};
 
-/// Test programs by package and target, with filters for the names of their tests.
+/// Test programs by package and target, with filters for test names.
 const AS_A_USER: &[(&str, &str, &[&str])] = &[
     ("quorate-net", "suite", &[]),
     ("quorate-packets", "suite", &["socket::", "wire::"]),
@@ -27,13 +27,14 @@ const AS_A_USER: &[(&str, &str, &[&str])] = &[
 ];
 const WITH_BPF: &[(&str, &str, &[&str])] = &[("quorate-device", "suite", &["kernel::"])];
 
-/// The id of the unprivileged user, the same on every system.
+/// Id of the unprivileged user, the same on every system.
 const USER: &str = "65534";
-/// Limits under which skips allowed elsewhere are allowed here.
+/// Shell command that runs a program with a user's limits. Skips that are allowed elsewhere are
+/// allowed here.
 const LIMITS: &str =
     "umask 077; ulimit -Sn 1024; ulimit -l 8192; unset QUORATE_NO_SKIPS; exec \"$@\"";
-/// Runs with a BPF file system of its own, and checks that nothing of ours is left in what all
-/// share.
+/// Shell command that runs a program with its own BPF file system, and checks that it leaves
+/// nothing in the shared one.
 const MOUNTED: &str = "mount -t bpf bpf /sys/fs/bpf && \"$@\" && test ! -e /sys/fs/bpf/quorate";
 
 /// Runs the task.
@@ -70,14 +71,15 @@ pub(crate) fn run() -> Result<(), Failed> {
 struct Programs(BTreeMap<(String, String), (PathBuf, PathBuf)>);
 
 impl Programs {
-    /// Returns all of them as `cargo test` builds them: nothing is built anew after that.
+    /// Lists all test programs as built by `cargo test`; nothing is rebuilt afterwards.
     fn built() -> Result<Self, Failed> {
         let words = ["test", "--no-run", "--quiet", "--message-format", "json"];
         let said = shell::read(&mut shell::cargo_command(&words))?;
         Ok(Self(said.lines().filter_map(test_program).collect()))
     }
 
-    /// Returns whether a user may execute what was built: a checkout below `/root` may be closed.
+    /// Returns whether the user may execute the test programs: a checkout below `/root` may be
+    /// inaccessible.
     fn can_be_run_by(&self, become_user: &[&str]) -> bool {
         let Some((program, _)) = self.0.values().next() else { return false };
         let mut command = Command::new(become_user[0]);
@@ -104,13 +106,14 @@ impl Programs {
     }
 }
 
-/// Reads a line of cargo about a test program.
+/// Parses a line of cargo's output about a test program.
 fn test_program(line: &str) -> Option<((String, String), (PathBuf, PathBuf))> {
     let line: Json = serde_json::from_str(line).ok()?;
     let program = line["executable"].as_str().filter(|_| line["profile"]["test"] == true)?;
     let folder = Path::new(line["manifest_path"].as_str()?).parent()?;
     let package = line["package_id"].as_str()?;
-    // `path+file:///folder/net#quorate-net@0.2.0`, or `…/quorate#0.2.0` of a folder of that name.
+    // `path+file:///folder/net#quorate-net@0.2.0`, or `…/quorate#0.2.0` if the folder has the
+    // package's name.
     let (place, id) = package.rsplit_once('#')?;
     let name = match id.split_once('@') {
         Some((name, _)) => name,

@@ -1,4 +1,4 @@
-//! Clients that write keys, and byte streams, while a task acts on the nodes.
+//! Clients that write keys and byte streams while a task acts on the nodes.
 
 use std::{io, sync::Arc};
 
@@ -11,7 +11,7 @@ use quorate_testbed::{
 
 /// Acknowledged writes between two steps of a task.
 const STEP: u64 = 50;
-/// Bytes that the writer of a stream writes at a time.
+/// Size of a stream writer's writes, in bytes.
 const STREAM_PART: u64 = 8 << 10;
 
 /// Running writers.
@@ -20,30 +20,30 @@ pub(crate) struct Writing {
     streams: Option<Load>,
 }
 
-/// Data compared on all nodes.
+/// Totals of the data compared on all nodes.
 pub(crate) struct Compared {
-    /// Number of keys.
+    /// Number of keys compared.
     pub(crate) keys: usize,
-    /// Totals of the streams, if there were any.
+    /// Totals of the streams, if any were written.
     pub(crate) sum: Option<Sum>,
-    /// The same, one by one.
+    /// The streams, one by one.
     pub(crate) lanes: Vec<Arc<Lane>>,
 }
 
 impl Writing {
-    /// Keys alone.
+    /// Creates writers of keys only.
     pub(crate) const fn keys(keys: Writers) -> Self {
         Self { keys, streams: None }
     }
 
-    /// Adds byte streams; `pinned`: for each of these nodes also one whose writer knows no other
-    /// node.
+    /// Adds byte streams. With `pinned`, each of these nodes also gets a stream whose writer knows
+    /// no other node.
     pub(crate) fn and_streams(self, at: &[String], pinned: bool, seed: u64) -> io::Result<Self> {
         let streams = Some(Load::start(at, pinned, STREAM_PART, seed)?);
         Ok(Self { streams, ..self })
     }
 
-    /// Waits until the writers of keys together have written a step more.
+    /// Waits until the writers of keys have together written another [`STEP`] keys.
     pub(crate) fn keys_go_on(&self) -> io::Result<()> {
         let from = self.keys.acknowledged();
         wait::at_most(PATIENCE, "more acknowledged writes", || {
@@ -51,13 +51,13 @@ impl Writing {
         })
     }
 
-    /// The same, and until each stream has grown.
+    /// Waits until another [`STEP`] keys have been written and each stream has grown.
     pub(crate) fn goes_on(&mut self) -> io::Result<()> {
         self.keys_go_on()?;
         self.streams.as_mut().map_or(Ok(()), Load::wait_going_on)
     }
 
-    /// Ends it. All nodes have what was acknowledged.
+    /// Stops the writers and checks that all nodes have all acknowledged data.
     pub(crate) fn compare(self, nodes: &mut Nodes) -> io::Result<Compared> {
         let (mut sum, mut lanes) = (None, Vec::new());
         if let Some(load) = self.streams {

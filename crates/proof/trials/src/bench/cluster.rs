@@ -1,7 +1,7 @@
-//! Costs of a running cluster per command: counts, which mean something on any machine.
+//! Counts per command in a running cluster; counts are comparable between machines.
 //!
-//! Three nodes over loopback, SET of 64 bytes, a fixed number outstanding on one connection to each
-//! node. Times depend on the machine and its other load; counts do not.
+//! Three nodes over loopback run SETs of 64 bytes, with a fixed number outstanding on one
+//! connection to each node. Times would depend on the machine and its other load; counts do not.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::{
 const ROUNDS: u64 = 5;
 const COMMANDS: u64 = 60_000;
 const VALUE_BYTES: usize = 64;
-/// Counters that are shown per command, and what they are called.
+/// Counters shown per command, with their column titles.
 const SHOWN: [(&str, &str); 9] = [
     ("quorate_disk_writes_total", "writes"),
     ("quorate_disk_flushes_total", "flushes"),
@@ -62,7 +62,7 @@ fn measure(durability: &str, outstanding: u64) -> Result<(), Failed> {
         let each = (of(&after) - of(&before)) / float(commands * ROUNDS);
         println!("  {shown:14} {each:10.3}");
     }
-    // Whatever the load and the machine: a write is flushed once.
+    // Each write is flushed once, independent of the load and the machine.
     let grown = |name: &str| {
         let of = |counts: &BTreeMap<String, f64>| counts.get(name).copied().unwrap_or(0.0);
         of(&after) - of(&before)
@@ -74,7 +74,7 @@ fn measure(durability: &str, outstanding: u64) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The sum over all nodes of everything that they count.
+/// Returns every counter, summed over all nodes.
 fn counters(nodes: &Nodes) -> Result<BTreeMap<String, f64>, Failed> {
     let mut sums = BTreeMap::new();
     for address in nodes.admin_addresses() {

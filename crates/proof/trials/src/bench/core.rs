@@ -1,4 +1,4 @@
-//! Cost of a step of the protocol core: nanoseconds, and instructions where they can be counted.
+//! Cost of a step of the protocol core: nanoseconds and, where available, instructions.
 
 use std::{path::Path, process::Command};
 
@@ -12,7 +12,7 @@ use crate::{
     shell::{Failed, read},
 };
 
-/// Names of the benchmark's cases, and the budget of a step in nanoseconds.
+/// The benchmark's cases, each with the budget of a step in nanoseconds.
 pub(crate) const CASES: [(&str, f64); 6] = [
     ("follower.batches", 40.0),
     ("follower.streams", 40.0),
@@ -23,7 +23,7 @@ pub(crate) const CASES: [(&str, f64); 6] = [
 ];
 const RUNS: usize = 5;
 
-/// Row of a case.
+/// Measurements of a case.
 #[derive(Serialize)]
 struct Row {
     case: &'static str,
@@ -90,7 +90,8 @@ fn nanos(text: &str, case: &str) -> Option<f64> {
     line?.trim().parse().ok()
 }
 
-/// The whole round less a round without the steps: setting up and making the messages cancel out.
+/// Returns the instructions of a whole round minus those of a round without the steps, per step:
+/// setup and message construction cancel out.
 pub(crate) fn instructions_per_step(
     counter: Counter,
     program: &Path,

@@ -1,9 +1,9 @@
-//! Decisions by devices in the kernel, compared with devices in user space, on one bridge.
+//! Decisions by devices in the kernel compared with devices in user space, on one bridge.
 
 use super::{Wish, build};
 use crate::shell::{Failed, run as shell};
 
-/// The benchmark's own program makes the network, and needs root for it.
+/// Runs the benchmark's own program, which sets up the network and needs root.
 pub(super) fn run(wish: Wish) -> Result<(), Failed> {
     let program = build("quorate-device", "devices")?;
     let words: &[&str] = if wish.quick { &["run", "--quick"] } else { &["run"] };

@@ -1,8 +1,9 @@
-//! The key-value service under redis-benchmark, in turns with one unreplicated Redis.
+//! The key-value service under redis-benchmark, alternating with one unreplicated Redis.
 //!
-//! Each row is measured A B A B: other load of the machine meets both. A durable cluster is
-//! compared with a Redis that syncs every write, a volatile one with a Redis that syncs none. The
-//! number of requests of a run comes from a trial run, so that every run takes about as long.
+//! Each row is measured A B A B, so that other load on the machine affects both. A durable cluster
+//! is compared with a Redis that syncs every write, a volatile cluster with a Redis that never
+//! syncs. A trial run determines the number of requests, so that every run takes about the same
+//! time.
 
 use std::{
     path::Path,
@@ -22,20 +23,20 @@ use crate::{
 
 const RUNS: usize = 5;
 const QUICK_RUNS: usize = 5;
-/// Seconds of a run.
+/// Target duration of a run, in seconds.
 const RUN_SECONDS: f64 = 0.35;
 const QUICK_RUN_SECONDS: f64 = 0.2;
-/// Connections and pipeline.
+/// Connections and pipeline depth of each load.
 const LOADS: [(u32, u32); 6] = [(1, 1), (1, 16), (50, 1), (50, 16), (256, 1), (256, 16)];
 const QUICK_LOADS: [(u32, u32); 3] = [(1, 1), (50, 1), (256, 16)];
 const COMMANDS: [&str; 2] = ["SET", "GET"];
 const VALUE_BYTES: u32 = 64;
-/// Keys are drawn from this many.
+/// Number of distinct keys.
 const KEYS: u32 = 100_000;
-/// Requests of a trial run.
+/// Number of requests in a trial run.
 const TRIAL: u32 = 512;
 const REQUESTS_MAX: u32 = 2_000_000;
-/// Class and store of a cluster, and the sync options of the Redis compared with it.
+/// Class and store of each cluster, with the sync options of the Redis compared with it.
 const STAGES: [(&str, &str, &[&str]); 4] = [
     ("durable", "memory", &["--appendonly", "yes", "--appendfsync", "always"]),
     ("durable", "lsm", &["--appendonly", "yes", "--appendfsync", "always"]),
@@ -43,7 +44,7 @@ const STAGES: [(&str, &str, &[&str]); 4] = [
     ("volatile", "lsm", &["--appendonly", "no"]),
 ];
 
-/// Result of a run of redis-benchmark.
+/// Result of one run of redis-benchmark.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Run {
     per_second: f64,
@@ -56,12 +57,12 @@ struct Row {
     connections: u32,
     pipeline: u32,
     ours: Vec<Run>,
-    /// Empty without a Redis.
+    /// Runs of Redis; empty if Redis is not installed.
     theirs: Vec<Run>,
 }
 
 impl Row {
-    /// Ours by theirs, run by run.
+    /// Returns our throughput divided by Redis', run by run.
     fn ratios(&self) -> Vec<f64> {
         let pairs = self.ours.iter().zip(&self.theirs);
         pairs.map(|(our, their)| our.per_second / their.per_second).collect()
@@ -135,7 +136,7 @@ fn stage(wish: Wish, class: &str, store: &str, sync: &[&str]) -> Result<Vec<Row>
     let leader = nodes.leader()?;
     let place = nodes.ids().iter().position(|id| *id == leader).unwrap_or(0);
     let ours = nodes.client_ports()[place];
-    // On the same file system as the nodes.
+    // Keep Redis' files on the same file system as the nodes.
     let redis = has("redis-server").then(|| Redis::start(nodes.folder(), sync)).transpose()?;
     let theirs = redis.as_ref().map(|redis| redis.port);
     let loads: &[(u32, u32)] = if wish.quick { &QUICK_LOADS } else { &LOADS };
@@ -180,7 +181,7 @@ fn row(
     Ok(row)
 }
 
-/// Runs redis-benchmark once; an error reply fails it.
+/// Runs redis-benchmark once. Fails on an error reply.
 fn benchmark(
     port: u16,
     command: &str,
@@ -210,7 +211,7 @@ fn benchmark(
     }
 }
 
-/// `"test","rps","avg_latency_ms","min_…","p50_…","p95_…","p99_…","max_…"`
+/// Parses a line `"test","rps","avg_latency_ms","min_…","p50_…","p95_…","p99_…","max_…"`.
 fn parse(text: &str, command: &str) -> Option<Run> {
     let quoted = format!("\"{command}\",");
     let line = text.lines().find_map(|line| line.strip_prefix(&quoted))?;
@@ -265,7 +266,7 @@ fn table(class: &str, store: &str, sync: &[&str], rows: &[Row]) {
     println!("  load of the machine {}\n", load());
 }
 
-/// A row as JSON.
+/// JSON form of a row.
 #[derive(Serialize)]
 struct Figures {
     durability: &'static str,
@@ -299,7 +300,7 @@ fn figures(class: &'static str, store: &'static str, row: &Row) -> Figures {
     }
 }
 
-/// A Redis of our own; ended when dropped.
+/// A Redis process for this benchmark, killed when dropped.
 struct Redis {
     child: Child,
     port: u16,

@@ -1,4 +1,4 @@
-//! Cost of a log commit: one write and one flush, by its own counters and by the kernel's.
+//! Cost of a log commit: one write and one flush, by the log's own counters and by the kernel's.
 
 use std::path::Path;
 
@@ -10,23 +10,23 @@ use super::{Report, Wish, build, cpus, float, load, number, numbers};
 use crate::{instructions::Calls, shell::Failed};
 
 const RUNS: usize = 5;
-/// Records of a run; a quick one has a tenth.
+/// Records of a run. A quick run writes a tenth of them.
 const RECORDS: u64 = 5000;
 
-/// Counts of a benchmark run.
+/// Counters of a benchmark run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Commits {
-    /// Records released.
+    /// Records released after their flush.
     pub(crate) records: u64,
-    /// Batches written.
+    /// Commits: each writes and flushes a group of records.
     pub(crate) commits: u64,
     /// Writes into segments.
     pub(crate) writes: u64,
     /// Flushes.
     pub(crate) flushes: u64,
-    /// Bytes of those writes.
+    /// Bytes of all writes into segments.
     pub(crate) bytes: u64,
-    /// Duration of the run.
+    /// Duration of the run, in nanoseconds.
     nanos: u64,
 }
 
@@ -52,7 +52,7 @@ struct Row {
     calls: f64,
 }
 
-/// A row as JSON.
+/// JSON form of a row.
 #[derive(Serialize)]
 struct Figures {
     driver: &'static str,
@@ -86,7 +86,7 @@ pub(super) fn run(wish: Wish) -> Result<(), Failed> {
         }
     }
     tell(wish, &rows, &skipped, records);
-    // Not a matter of speed: a log that writes or flushes twice has a fault.
+    // An extra write or flush is a bug, not a matter of speed.
     let exact =
         |row: &Row| row.last.writes == row.last.commits && row.last.flushes == row.last.commits;
     match rows.iter().find(|row| !exact(row)) {
@@ -126,7 +126,8 @@ fn measure(
     Ok(Row { driver, window, depth, last: runs[RUNS - 1], per_second: median(rates), calls })
 }
 
-/// The longer run less the shorter one, which is 2000 records shorter: starting cancels out.
+/// Returns the system calls of the longer run minus those of the shorter one, which has 2000
+/// records less, per record: startup cancels out.
 fn syscalls_per_record(
     counter: Calls,
     program: &Path,

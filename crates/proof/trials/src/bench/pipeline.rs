@@ -1,8 +1,7 @@
-//! Pipelines that mix reads and writes on one connection, compared with pipelines that do not, in
-//! turns.
+//! Pipelines that mix reads and writes on one connection, alternating with pipelines that do not.
 //!
-//! Only ratios mean something: all three loads meet the same cluster and the same machine. Each
-//! reply is compared with the one that the order of the requests demands.
+//! Only ratios are meaningful: all three loads run on the same cluster and machine. Each reply is
+//! compared with the one that the order of the requests demands.
 
 use std::{
     collections::VecDeque,
@@ -20,10 +19,10 @@ use crate::{
 };
 
 const ROUNDS: usize = 7;
-/// A run lasts as long as its requests take; this many in each.
+/// Number of requests in each run.
 const COMMANDS: usize = 40_000;
-/// Requests outstanding. At 16 a client sends 16, waits for all, and sends again; at 256 it keeps
-/// the line filled.
+/// Outstanding requests. At 16 a client sends 16, waits for all replies, and repeats; at 256 it
+/// keeps the pipeline full.
 const OUTSTANDING: [usize; 2] = [16, 256];
 const PATIENCE: Duration = Duration::from_secs(30);
 const LOADS: [Load; 3] = [Load::Set, Load::Get, Load::Alternating];
@@ -93,10 +92,10 @@ fn measure(port: u16, outstanding: usize) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Commands per second of one load.
+/// Returns the commands per second of one load.
 fn rate(port: u16, load: Load, outstanding: usize) -> Result<f64, Failed> {
     let mut line = Line::connect(port)?;
-    // The key has a value, whatever is measured first.
+    // Give the key a value first, so that every load finds one.
     line.send(&request(true, 0))?;
     line.expect(&reply(true, 0))?;
     let began = Instant::now();
@@ -113,7 +112,7 @@ fn rate(port: u16, load: Load, outstanding: usize) -> Result<f64, Failed> {
             sent += 1;
         }
         line.send(&out)?;
-        // A short line is emptied before it is filled again, a long one is kept filled.
+        // Drain a short pipeline before it is refilled; keep a long one full.
         let least = if outstanding < 64 { expected.len() } else { 1 };
         let mut count = 0;
         while let Some(reply) = expected.front()
@@ -142,7 +141,7 @@ fn reply(writes: bool, value: usize) -> Vec<u8> {
     if writes { b"+OK\r\n".to_vec() } else { format!("$64\r\n{value:064}\r\n").into_bytes() }
 }
 
-/// A connection whose replies are known beforehand.
+/// A connection whose expected replies are known in advance.
 struct Line {
     stream: TcpStream,
     input: Vec<u8>,
@@ -161,7 +160,7 @@ impl Line {
         Ok(self.stream.write_all(bytes)?)
     }
 
-    /// Returns whether `bytes` have arrived already.
+    /// Returns whether at least `bytes` bytes have been received.
     fn has(&self, bytes: usize) -> bool {
         self.input.len() - self.used >= bytes
     }

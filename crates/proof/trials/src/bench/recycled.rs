@@ -1,5 +1,5 @@
-//! A log that recycles its segments, compared with a bare program that overwrites as many: the cost
-//! of commits when neither allocates disk space.
+//! Commits of a log that recycles its segments, compared with a bare program that overwrites as
+//! many bytes: neither of them allocates disk space.
 
 use std::{fs, process::Command};
 
@@ -14,7 +14,7 @@ use crate::{
 };
 
 const ROUNDS: usize = 5;
-/// Bytes of a command, how many are outstanding, and what share of the bare program is wanted.
+/// Bytes of a command, number outstanding, and required share of the bare program's rate.
 const SHAPES: [(&str, &str, f64); 2] = [("1024", "256", 0.8), ("64", "1000", 0.75)];
 
 /// Runs the task.
@@ -24,7 +24,7 @@ pub(super) fn run(wish: Wish) -> Result<(), Failed> {
     let rounds = if wish.quick { 1 } else { ROUNDS };
     for (bytes, outstanding, wanted) in SHAPES {
         let nodes = nodes::ready(3, &["--store", "none"])?;
-        // Segments are made new until the log goes round.
+        // The first turn fills the log until it recycles segments; do not measure it.
         turn(&nodes, bytes, outstanding)?;
         let mut turns = Vec::new();
         for _ in 0..rounds {
@@ -56,7 +56,7 @@ pub(super) fn run(wish: Wish) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Commands per second of both, measured one after the other.
+/// Commands per second of both programs, measured one after the other.
 struct Turn {
     log: f64,
     bare: f64,
@@ -108,13 +108,13 @@ fn turn(nodes: &Nodes, bytes: &str, outstanding: &str) -> Result<Turn, Failed> {
     })
 }
 
-/// Segments that were made from nothing, on all nodes.
+/// Returns the number of newly created segments, summed over all nodes.
 fn made(nodes: &Nodes) -> Result<u64, Failed> {
     let ids = nodes.ids().into_iter();
     ids.map(|id| Ok(nodes.metric(id, "quorate_disk_prepared_total ")?)).sum()
 }
 
-/// Files of a node's log, at most.
+/// Returns the largest number of log files of any node.
 fn segments(nodes: &Nodes) -> Result<usize, Failed> {
     let mut most = 0;
     for node in nodes.all() {

@@ -1,5 +1,5 @@
-//! Cost to writers of replacing every node of a cluster: pairs of runs with the same load at fixed
-//! moments, one of them with a replacement of all nodes.
+//! Cost to writers of replacing every node of a cluster: pairs of runs with the same open-loop
+//! load, one of them with a replacement of all nodes.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -21,30 +21,30 @@ use crate::{
 };
 
 const NODES: u32 = 3;
-/// Each keeps what it sends in order, and as much of it open as a session can have.
+/// Number of clients. Each sends in order and has as many commands outstanding as a session allows.
 const CLIENTS: u64 = 8;
 const OPEN_MAX: usize = 64;
 const VALUE: usize = 1024;
-/// Writes to each key beforehand: logs are trimmed by then.
+/// Writes to each key before the run, so that logs are trimmed.
 const PASSES: usize = 4;
-/// A tenth of a second: the slowest one is judged.
+/// Duration of a window. The slowest window is judged.
 const WINDOW: Duration = Duration::from_millis(100);
-/// Time before the first newcomer; its windows are not judged.
+/// Time before the first newcomer. Its windows are not judged.
 const WARM: Duration = Duration::from_secs(1);
 /// Required share of the throughput without a replacement.
 const WANTED: f64 = 0.80;
-/// Newcomers get snapshots; those are throttled.
+/// Flags of the nodes. Newcomers receive snapshots, whose transfer is throttled.
 const FLAGS: [&str; 2] = ["--transfer-limit", "52428800"];
 const MIB: f64 = 1_048_576.0;
 
 /// Size of the benchmark.
 struct Size {
     pairs: usize,
-    /// Commands per second, of all clients.
+    /// Commands per second of all clients together.
     rate: u64,
-    /// Keys that are there before, and are written over.
+    /// Existing keys, overwritten during the run.
     keys: u64,
-    /// Duration of each run; a replacement that takes longer fails.
+    /// Duration of each run. A replacement that takes longer fails.
     time: Duration,
 }
 
@@ -91,7 +91,7 @@ pub(super) fn run(wish: Wish) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Commands per second in each window, and what was replaced.
+/// Commands per second in each window, and the effects of the replacement.
 struct Run {
     rates: Vec<f64>,
     report: String,
@@ -161,12 +161,12 @@ fn measure(size: &Size, replaces: bool) -> Result<Run, Failed> {
     })
 }
 
-/// Bytes sent to new members, and waits of writers.
+/// Bytes sent to new members, and delays of writers.
 #[derive(Default)]
 struct Watch {
-    /// Bytes of values that a newcomer was sent until it was level.
+    /// Bytes of values sent to newcomers until they had caught up.
     values: u64,
-    /// Values that waited for an era, on nodes that are gone.
+    /// Values that waited for a new era, on nodes that have been removed.
     waited: u64,
 }
 
@@ -206,8 +206,8 @@ impl Watch {
     }
 }
 
-/// SETs at fixed moments; a client that comes late sends at once what is due. Each counts where its
-/// reply came.
+/// Sends SETs at fixed times. A late client sends everything due at once. Each SET counts in the
+/// window of its reply.
 fn write(
     addresses: &[String],
     size: &Size,

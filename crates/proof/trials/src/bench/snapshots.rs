@@ -1,5 +1,5 @@
 //! Snapshots of a large store in memory: their cost to concurrent writes, the duration of a
-//! restart, and the time in which a follower that missed all of it catches up.
+//! restart, and the time until a follower that missed all of it has caught up.
 
 use std::{
     fs,
@@ -28,18 +28,17 @@ use crate::{
 /// Size of the benchmark.
 struct Size {
     rounds: usize,
-    /// Keys of the node whose snapshot is taken, and of the group whose follower misses all of
-    /// them.
+    /// Keys of the node whose snapshot is taken, and of the group whose follower misses all writes.
     keys: u64,
     missed_keys: u64,
-    /// Missed writes to each key.
+    /// Number of missed writes to each key.
     passes: u64,
-    /// Most bytes of a log. It must be more than is written while a snapshot is sent: the sender
-    /// keeps the snapshot, and the log after it, no longer.
+    /// Largest size of a log, in bytes. It must exceed the bytes written while a snapshot is sent:
+    /// beyond this size the sender drops the snapshot and the log that follows it.
     log_max: u64,
-    /// Bytes per second of a throttled snapshot.
+    /// Limit for a throttled snapshot, in bytes per second.
     limit: u64,
-    /// Rate of the concurrent load.
+    /// Rate of the concurrent load, per second.
     rate: u64,
     paced: Duration,
 }
@@ -64,12 +63,12 @@ const SMALL: Size = Size {
     rate: 20_000,
     paced: Duration::from_secs(2),
 };
-/// Snapshots are taken only when they are asked for, after the first.
+/// Snapshot ratio at which, after the first, snapshots are taken only on request.
 const NEVER: &str = "1000";
 const RECEIVED: &str = "quorate_snapshot_bytes_received_total ";
 const MIB: f64 = 1_048_576.0;
 
-/// Runs the task: all parts, or one.
+/// Runs all parts, or the named one.
 pub(super) fn run(wish: Wish, part: Option<&str>) -> Result<(), Failed> {
     shell::build_programs()?;
     let size = if wish.quick { SMALL } else { LARGE };
@@ -80,28 +79,28 @@ pub(super) fn run(wish: Wish, part: Option<&str>) -> Result<(), Failed> {
     if part.is_none_or(|part| part == "behind") {
         behind(&size)?;
     }
-    // It takes minutes, and three times the room of its data.
+    // This part takes minutes, and three times the disk space of its data.
     if part == Some("lsm") {
         on_disk(&size)?;
     }
     Ok(())
 }
 
-/// Snapshots of a store on disk during writes.
+/// Measures snapshots of a store on disk during writes.
 fn on_disk(size: &Size) -> Result<(), Failed> {
     let size = Size { keys: size.keys * 5 / 2, ..*size };
     let mut nodes = filled("lsm", &size)?;
     snapshots_beside(&mut nodes, &size)
 }
 
-/// Snapshots during writes, and restarts, of one node.
+/// Measures snapshots during writes, and restarts, of one node.
 fn one_node(size: &Size) -> Result<(), Failed> {
     let mut nodes = filled("memory", size)?;
     snapshots_beside(&mut nodes, size)?;
     restarts(&mut nodes, size)
 }
 
-/// A node with all keys.
+/// Starts a node and writes all keys to it.
 fn filled(store: &str, size: &Size) -> Result<Nodes, Failed> {
     let limit = size.limit.to_string();
     let flags = ["--store", store, "--snapshot-ratio", NEVER, "--transfer-limit", &limit];
@@ -135,14 +134,14 @@ fn snapshots_beside(nodes: &mut Nodes, size: &Size) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The same writes without and with a concurrent snapshot.
+/// The same writes with and without a concurrent snapshot.
 struct Concurrent {
     without: Samples,
     with: Samples,
-    /// Duration of the snapshot, and its bytes.
+    /// Duration of the snapshot.
     took: Duration,
     bytes: u64,
-    /// Memory before it, and the most that it added.
+    /// Resident memory before the snapshot, and its largest increase during it.
     rss: f64,
     grows: f64,
 }
@@ -176,7 +175,7 @@ fn with_and_without(nodes: &Nodes, size: &Size) -> Result<Concurrent, Failed> {
     let writes = || Writes::start(address, size.keys, offer, 1, size.paced)?.finish();
     let without = writes()?;
     let rss_before = memory(nodes, "VmRSS")?;
-    // From here on the peak is the snapshot's.
+    // Reset the peak, so that it is the snapshot's.
     fs::write(format!("/proc/{}/clear_refs", nodes.processes()[0]), "5")?;
     let began = Instant::now();
     let mut taking = snapshot(nodes, 1)?;
@@ -202,7 +201,7 @@ fn with_and_without(nodes: &Nodes, size: &Size) -> Result<Concurrent, Failed> {
     })
 }
 
-/// `quorate snapshot` of one node.
+/// Starts `quorate snapshot` for one node.
 fn snapshot(nodes: &Nodes, id: u32) -> Result<Child, Failed> {
     let admin = &nodes.admin_addresses()[id as usize - 1];
     let mut command = Command::new(nodes::program());
@@ -210,18 +209,18 @@ fn snapshot(nodes: &Nodes, id: u32) -> Result<Child, Failed> {
     Ok(command.stdout(Stdio::null()).spawn()?)
 }
 
-/// A size of the first node's process, in bytes.
+/// Returns a memory figure of the first node's process, in bytes.
 fn memory(nodes: &Nodes, name: &str) -> Result<f64, Failed> {
     Ok(float(nodes::memory(nodes.processes()[0], name)?))
 }
 
-/// SIGKILL, and how long it takes until it is ready; in turns with a bare program that reads the
-/// same files.
+/// Measures the time from SIGKILL until the node is ready again, alternating with a bare program
+/// that reads the same files.
 fn restarts(nodes: &mut Nodes, size: &Size) -> Result<(), Failed> {
     if !snapshot(nodes, 1)?.wait()?.success() {
         return Err(Failed("the snapshot failed".to_owned()));
     }
-    // A tail that only the log has.
+    // Write a tail that is only in the log.
     let address = nodes.client_addresses().remove(0);
     writes::fill(&address, 0..size.keys / 20)?;
     let parts = nodes.all()[0].spec.data.join("snapshot");
@@ -250,7 +249,7 @@ fn restarts(nodes: &mut Nodes, size: &Size) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Measures `dd` reading all files of a folder past the page cache: the seconds, and the bytes.
+/// Reads all files of a folder with `dd`, bypassing the page cache. Returns seconds and bytes.
 fn read_all(folder: &Path) -> Result<(f64, f64), Failed> {
     let (mut bytes, began) = (0, Instant::now());
     for entry in fs::read_dir(folder)? {
@@ -262,8 +261,8 @@ fn read_all(folder: &Path) -> Result<(f64, f64), Failed> {
     Ok((float(bytes), began.elapsed().as_secs_f64()))
 }
 
-/// Measures the rate at which `dd` writes `mib` MiB into a folder, past the page cache, flushed, in
-/// bytes per second.
+/// Returns the rate, in bytes per second, at which `dd` writes and flushes `mib` MiB in a folder,
+/// bypassing the page cache.
 fn disk_rate(folder: &Path, mib: u64) -> Result<f64, Failed> {
     let file = folder.join("bare");
     let began = Instant::now();
@@ -276,8 +275,8 @@ fn disk_rate(folder: &Path, mib: u64) -> Result<f64, Failed> {
     Ok(float(mib) * MIB / took)
 }
 
-/// A follower is stopped while every key is written, so that the others' log begins after its last
-/// slot, and restarted while writes continue.
+/// Stops a follower while every key is written, until the other nodes' logs begin after its last
+/// slot, then restarts it while writes continue.
 fn behind(size: &Size) -> Result<(), Failed> {
     let log_max = size.log_max.to_string();
     let flags = ["--store", "memory", "--snapshot-ratio", "1", "--log-max", &log_max];
@@ -289,8 +288,8 @@ fn behind(size: &Size) -> Result<(), Failed> {
         let other = 6 - leader - follower;
         let address = nodes.client_addresses()[leader as usize - 1].clone();
         let most = throughput(&address, size, Offer::Closed { outstanding: 256 })?;
-        // A group that is full has nothing left for a follower, and each gets its share of the
-        // processors.
+        // A saturated group has no capacity left for a follower, and each process gets its share of
+        // the processors.
         let offered = (most / 2.0) as u64;
         let offer = Offer::Open { per_second: offered };
         let received = nodes.metric(follower, RECEIVED)?;
@@ -309,7 +308,7 @@ fn behind(size: &Size) -> Result<(), Failed> {
         let writes = Writes::start(&address, size.missed_keys, offer, 1, PATIENCE * 4)?;
         let began = Instant::now();
         nodes.resume(follower)?;
-        // Level: it has applied what was decided not long ago.
+        // Caught up: the follower has applied recently decided slots.
         let mut told = 0;
         let took = wait::at_most(PATIENCE * 3, "a level follower", || {
             let decided = decided(&nodes)?;
@@ -348,7 +347,7 @@ fn behind(size: &Size) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Writes per second while nothing else happens.
+/// Returns the writes per second without any other activity.
 fn throughput(address: &str, size: &Size, offer: Offer) -> Result<f64, Failed> {
     let writes = Writes::start(address, size.missed_keys, offer, 1, size.paced)?;
     thread::sleep(size.paced / 2);

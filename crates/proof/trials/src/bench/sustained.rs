@@ -1,6 +1,6 @@
-//! The plainest load for ten minutes: three nodes with all defaults, writes of 1 KiB to the leader
-//! as fast as they are accepted, over more keys than memory tables hold; the store on disk compared
-//! with the one in memory.
+//! A plain load for ten minutes: three nodes with all defaults, writes of 1 KiB to the leader as
+//! fast as it accepts them, over more keys than the memory tables can store. Compares the store on
+//! disk with the store in memory.
 
 use std::{fs, time::Duration};
 
@@ -54,15 +54,15 @@ pub(super) fn run(wish: Wish) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Result of one store.
+/// Result for one store.
 struct Run {
     store: &'static str,
-    /// Commands per second, by slices.
+    /// Commands per second in each window.
     rates: Vec<f64>,
     p99_ms: f64,
-    /// Changes of the leader since the load began.
+    /// Leader changes since the load began.
     elections: u64,
-    /// Written by a node per byte of values, log included.
+    /// Bytes written by a node per byte of values, log included.
     written: f64,
     load: String,
 }
@@ -114,7 +114,7 @@ fn measure(store: &'static str, size: &Size) -> Result<Run, Failed> {
     })
 }
 
-/// Returns the bytes that all nodes sent to the disk until now.
+/// Returns the bytes that all nodes together have written to disk.
 fn written(nodes: &Nodes) -> Result<u64, Failed> {
     let mut sum = 0;
     for id in nodes.processes() {

@@ -1,4 +1,4 @@
-//! SETs of one node: each key once, or the load of `quorate bench`.
+//! SETs to one node: each key once, or the load of `quorate bench`.
 
 use std::{
     fmt::Write as _,
@@ -19,19 +19,19 @@ use quorate_bench::{
 use super::float;
 use crate::shell::Failed;
 
-/// Bytes of a value.
+/// Size of a value, in bytes.
 pub(super) const VALUE: usize = 1024;
 const PATIENCE: Duration = Duration::from_secs(60);
 const REPLY: &[u8] = b"+OK\r\n";
 const OUTSTANDING: u64 = 256;
 
-/// Writes these keys, one after the other, with values of [`VALUE`] bytes. Returns the rate per
-/// second.
+/// Writes these keys in order, with values of [`VALUE`] bytes. Returns the rate per second.
 pub(super) fn fill(address: &str, keys: Range<u64>) -> Result<f64, Failed> {
     write_each(address, keys, VALUE, OUTSTANDING)
 }
 
-/// The same with values of this size and this many outstanding.
+/// Writes these keys in order, with values of this size and this number outstanding. Returns the
+/// rate per second.
 pub(super) fn write_each(
     address: &str,
     mut keys: Range<u64>,
@@ -49,7 +49,7 @@ pub(super) fn write_each(
     while bytes < count * REPLY.len() as u64 {
         out.clear();
         for key in keys.by_ref().take((outstanding - open) as usize) {
-            // Keys and values as `Resp` has them.
+            // Use the same keys and values as `Resp`.
             let _ = write!(
                 out,
                 "*3\r\n$3\r\nSET\r\n$16\r\nkey:{key:012}\r\n${value_bytes}\r\n{value}\r\n"
@@ -69,11 +69,11 @@ pub(super) fn write_each(
     Ok(float(count) / began.elapsed().as_secs_f64())
 }
 
-/// A load of writes to any of `keys` keys.
+/// A running load of writes to random keys out of `keys`.
 pub(super) struct Writes(Running, Instant);
 
 impl Writes {
-    /// Starts it for this time, or until it is stopped.
+    /// Starts a load that ends after this time, or when it is stopped.
     pub(super) fn start(
         address: &str,
         keys: u64,
@@ -90,7 +90,7 @@ impl Writes {
         Ok(Self(running, Instant::now()))
     }
 
-    /// Waits for its end. Each write must succeed.
+    /// Waits for the load to end. Fails if any write failed.
     pub(super) fn finish(self) -> Result<Samples, Failed> {
         let samples = self.0.finish()?;
         match samples.first_error {
@@ -99,7 +99,7 @@ impl Writes {
         }
     }
 
-    /// Stops it; what is outstanding counts for nothing. Returns the rate per second.
+    /// Stops the load and ignores outstanding writes. Returns the rate per second.
     pub(super) fn stop(self) -> Result<f64, Failed> {
         let seconds = self.1.elapsed().as_secs_f64();
         self.0.stop();

@@ -1,4 +1,4 @@
-//! go-redis: its module has its tests, for Ginkgo.
+//! go-redis: its module includes its tests, for Ginkgo.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use crate::{
 
 const TESTS: &str = "tests";
 
-/// The version that `cargo xtask clients` uses, in a copy that can be built.
+/// Fetches the version that `cargo xtask clients` uses, as a copy that can be built.
 pub(super) fn fetch() -> Result<PathBuf, Failed> {
     let go = Go::find().ok_or_else(|| Failed(NO_GO.to_owned()))?;
     let client = root().join("tools/goclient");
@@ -57,8 +57,8 @@ struct Failure {
 }
 
 pub(super) fn run(task: &Task<'_>) -> Result<Report, Failed> {
-    // As its authors test servers that are there already: nothing else is started, and no Sentinel
-    // and no cluster is used.
+    // Run it the way its authors test an existing server: without starting other servers, Sentinel
+    // or a cluster.
     let server = task.report.with_extension("server");
     let place = serde_json::json!({
         "node": { "raw_endpoints": [{ "dns_name": "127.0.0.1", "port": task.port }] }
@@ -72,10 +72,10 @@ pub(super) fn run(task: &Task<'_>) -> Result<Report, Failed> {
         .current_dir(task.folder)
         .env("RE_CLUSTER", "true")
         .env("REDIS_ENDPOINTS_CONFIG_PATH", server)
-        // The conditional commands of 8.4 are here.
+        // The conditional commands of Redis 8.4 are implemented here.
         .env("REDIS_VERSION", "8.4");
     let text = output(&mut command)?;
-    // There is none if it was ended.
+    // The file is missing if the suite was killed.
     let json = fs::read_to_string(task.report).unwrap_or_default();
     let runs: Vec<Run> = serde_json::from_str(&json).unwrap_or_default();
     let complete = !runs.is_empty();
@@ -84,7 +84,8 @@ pub(super) fn run(task: &Task<'_>) -> Result<Report, Failed> {
 }
 
 impl Spec {
-    /// Specs of other files have no reason why they are skipped.
+    /// Converts a spec to a test. Specs of other files are skipped without a reason and yield
+    /// `None`.
     fn test(self) -> Option<Test> {
         let mut names = self.container_hierarchy_texts.unwrap_or_default();
         names.push(self.leaf_node_text);

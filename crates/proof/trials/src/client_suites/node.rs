@@ -1,4 +1,5 @@
-//! ioredis: the last of its packages that has its tests, for Mocha. Those of node-redis have none.
+//! ioredis, in the last version whose package includes its tests, for Mocha. The packages of
+//! node-redis include none.
 
 use std::{path::PathBuf, process::Command};
 
@@ -21,8 +22,8 @@ pub(super) fn fetch() -> Result<PathBuf, Failed> {
     let source = folder.join("package");
     if !source.is_dir() {
         let library = format!("ioredis@{VERSION}");
-        // What it needs itself, and what its tests need; modules are looked for in the folder
-        // around them.
+        // Install the dependencies of the library and of its tests. Modules are looked up in the
+        // parent folder.
         let mut install = npm();
         install.args(["install", "--prefix", "."]);
         read(install.arg(&library).args(NEEDED))?;

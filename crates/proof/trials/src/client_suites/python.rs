@@ -1,4 +1,4 @@
-//! redis-py: the source of its package has its tests, for pytest.
+//! redis-py: its source package includes its tests, for pytest.
 
 use std::{path::PathBuf, process::Command};
 
@@ -6,8 +6,8 @@ use super::{Failed, Report, Task, bounded, folder, ours, output};
 use crate::shell::{has, read};
 
 const VERSION: &str = "6.4.0";
-/// Tests that the suite's authors leave out for a standalone server: clusters, modules, other
-/// servers.
+/// Filter for tests that the suite's authors exclude on a standalone server: clusters, modules,
+/// other servers.
 const MARKS: &str =
     "not onlycluster and not redismod and not replica and not ssl and not cp_integration";
 
@@ -41,10 +41,10 @@ pub(super) fn fetch() -> Result<PathBuf, Failed> {
     Ok(source)
 }
 
-/// Files are named by protocol: `resp2/test_commands`.
+/// Runs a file of tests. File names begin with the protocol: `resp2/test_commands`.
 pub(super) fn run(task: &Task<'_>) -> Result<Report, Failed> {
     let (protocol, file) = task.file.split_once('/').unwrap_or(("resp2", task.file));
-    // The library in the folder of the tests, not an installed one.
+    // Use the library in the folder of the tests, not an installed one.
     let path = format!("{}:{}", task.folder.display(), ours("").display());
     let mut command = bounded(task.folder.with_file_name("venv/bin/python"));
     command

@@ -1,4 +1,4 @@
-//! Porcupine: the judge of histories, a Go program of this repository.
+//! Porcupine, the checker of histories: a Go program in this repository.
 
 use std::{
     env, fs,
@@ -16,10 +16,10 @@ use crate::{
     shell::{self, Failed, read, root, skip},
 };
 
-/// Exit codes of the checker.
+/// Exit code for a history that could not be decided in time.
 const UNDECIDED: i32 = 3;
 const VIOLATION: i32 = 4;
-/// Longest time for the history of one key.
+/// Time limit for the history of one key.
 const LIMIT: &str = "60s";
 
 /// The built checker.
@@ -36,10 +36,10 @@ pub(crate) enum Verdict {
 }
 
 impl Checker {
-    /// Builds it, and runs its own tests; says why if there is no way to.
+    /// Builds the checker and runs its own tests. Skips with the reason if Go is missing.
     pub(crate) fn build() -> Result<(), Failed> {
         let program = place();
-        // What an earlier run left must not stand in for it.
+        // An old program must not be used if the build fails.
         let _ = fs::remove_file(&program);
         let Some(go) = Go::find() else {
             return skip("Porcupine", NO_GO);
@@ -53,13 +53,13 @@ impl Checker {
         Ok(())
     }
 
-    /// The one that was built; none if that was skipped.
+    /// Returns the built checker; `None` if its build was skipped.
     pub(crate) fn find() -> Option<Self> {
         let program = place();
         program.is_file().then_some(Self { program })
     }
 
-    /// Judges a history; its file, and a drawing if it is wrong, stay in the folder.
+    /// Judges a history. Keeps its file in the folder, and a drawing if the history is wrong.
     pub(crate) fn judge(
         &self,
         history: &[Operation],
@@ -85,7 +85,8 @@ impl Checker {
         Ok((verdict, text))
     }
 
-    /// Checks that the same history with a lie is refused, or this checker proves nothing.
+    /// Checks that the same history with a false reply is refused; otherwise the checker proves
+    /// nothing.
     pub(crate) fn refuses_lies(&self, history: &[Operation]) -> Result<(), Failed> {
         let folder = tempfile::tempdir()?;
         interrupt::register(Vec::new(), folder.path());
@@ -111,7 +112,7 @@ fn place() -> PathBuf {
     shell::target().join("tools/linearizability")
 }
 
-/// Folder for the evidence of a failed run.
+/// Creates a folder for the evidence of a failed run.
 pub(crate) fn evidence(name: &str) -> Result<PathBuf, Failed> {
     let folder = shell::target().join(format!("cluster/{name}-{}", std::process::id()));
     fs::create_dir_all(&folder)?;

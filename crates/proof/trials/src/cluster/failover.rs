@@ -16,25 +16,25 @@ use crate::{
     shell::Failed,
 };
 
-/// Kill to the next acknowledged write, in milliseconds, as promised.
+/// Longest median time from a kill to the next acknowledged write, in milliseconds.
 const MEDIAN_MS_MAX: u128 = 500;
 const WORST_MS_MAX: u128 = 1500;
-/// Measurements.
+/// Number of measurements; the median is judged.
 const TIMES: usize = 7;
-/// Writers per node, and acknowledgements before a blow: it happens under load.
+/// Writers per node, so that the leader fails under load.
 const WRITERS: usize = 2;
 const BEFORE: usize = 200;
 
 /// Failure of the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Blow {
-    /// Its connections are closed, and that is seen at once.
+    /// Kills the process: peers see closed connections at once.
     Kill,
-    /// Only its silence shows it; as if the machine had lost its power.
+    /// Pauses the process: peers see only silence, as after a power failure.
     Pause,
 }
 
-/// Strikes the leader again and again, with default timeouts. Only the kill has a promise.
+/// Fails the leader repeatedly, with default timeouts. Only the kill has a limit.
 pub(crate) fn run() -> Result<(), Failed> {
     let mut nodes = nodes::serving(3, &[])?;
     let (median, worst) = series(&mut nodes, Blow::Kill)?;
@@ -47,7 +47,7 @@ pub(crate) fn run() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Median and worst.
+/// Returns the median and the maximum, in milliseconds.
 fn series(nodes: &mut Nodes, blow: Blow) -> Result<(u128, u128), Failed> {
     let mut times = Vec::new();
     for _ in 0..TIMES {
@@ -63,7 +63,7 @@ fn series(nodes: &mut Nodes, blow: Blow) -> Result<(u128, u128), Failed> {
     Ok((median, worst))
 }
 
-/// Times of an acknowledged write and its reply.
+/// Times at which a write was sent and acknowledged.
 type Write = (Instant, Instant);
 
 fn measure(nodes: &mut Nodes, blow: Blow) -> Result<Duration, Failed> {
@@ -93,7 +93,7 @@ fn strike(nodes: &mut Nodes, blow: Blow, writes: &Mutex<Vec<Write>>) -> Result<D
         Blow::Kill => nodes.kill(&[leader])?,
         Blow::Pause => nodes.pause(leader)?,
     }
-    // What was sent before may still be acknowledged by the old leader.
+    // The old leader may still acknowledge writes sent earlier.
     let gone = Instant::now();
     let first = wait_for("a write without the old leader", || {
         let after = |(sent, acknowledged): &Write| (*sent >= gone).then_some(*acknowledged);

@@ -1,6 +1,6 @@
-//! Clients that speak frames to devices, while nodes are killed and links are down: commands
-//! reported as executed were executed, once and in that slot, though each of their values may be in
-//! the log more than once, and some are submitted both ways.
+//! Clients that send frames to devices, while nodes are killed and links fail: each command
+//! reported as executed was executed once, in the reported slot, even though its value may be in
+//! the log several times and some values are submitted both ways.
 
 use std::{
     net::SocketAddr,
@@ -30,22 +30,22 @@ use executed::Executed;
 
 /// Devices that receive raw frames.
 pub(super) const DEVICES: [&str; 2] = ["kernel", "packet"];
-/// Clients that speak frames.
+/// Number of clients that send frames.
 const CLIENTS: u64 = 2;
 /// Interface of these clients, in the namespace of the switch.
 const INTERFACE: &str = "clients";
-/// Duration of the clients' work in a round, and of its last part without faults.
+/// Duration of a round, and of its last part without faults.
 const ROUND: Duration = Duration::from_secs(30);
 const CALM: Duration = Duration::from_secs(5);
-/// Its log says what was executed: it is stopped in the end, and never killed, as what is only in
-/// memory goes with that.
+/// Node whose log proves what was executed. It is stopped at the end and never killed, since a kill
+/// would lose what is only in memory.
 const WITNESS: u32 = NODES;
-/// Milliseconds between faults, that a node is dead, and that a link is down.
+/// Bounds in milliseconds: pause between faults, downtime of a node, downtime of a link.
 const PAUSE_MS: (u64, u64) = (1_500, 3_000);
 const DEAD_MS: (u64, u64) = (100, 600);
 const DOWN_MS: (u64, u64) = (50, 800);
 
-/// Runs each kind of device, or that one, for this number of rounds.
+/// Runs this number of rounds with each kind of device, or with the given one.
 pub(super) fn run(
     network: &Network,
     rounds: u64,
@@ -110,8 +110,8 @@ fn gives(nodes: &Nodes) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Kills and links down, one after the other: a volatile group of three may miss one node at a
-/// time.
+/// Kills nodes and takes links down, one at a time: a volatile group of three tolerates only one
+/// missing node.
 fn harm(network: &Network, nodes: &mut Nodes, seed: u64) -> Result<u64, Failed> {
     let (began, mut dice, mut faults) = (Instant::now(), Dice::new(seed), 0);
     let sleep = |dice: &mut Dice, (least, most): (u64, u64)| {
@@ -150,8 +150,7 @@ fn harm(network: &Network, nodes: &mut Nodes, seed: u64) -> Result<u64, Failed> 
     Ok(faults)
 }
 
-/// Waits until a node that was killed votes again: it has to be taken in anew, and until then no
-/// other may go.
+/// Waits until a killed node votes again: it must rejoin before another node may fail.
 fn votes_again(nodes: &Nodes, node: u32) -> Result<(), Failed> {
     wait_for("a killed node to vote again", || {
         let view = nodes.view(node)?;
@@ -159,7 +158,7 @@ fn votes_again(nodes: &Nodes, node: u32) -> Result<(), Failed> {
     })
 }
 
-/// All clients.
+/// All running clients.
 struct Load {
     stop: Arc<AtomicBool>,
     told: Arc<Mutex<Told>>,
@@ -212,7 +211,7 @@ struct Sums {
     idle: u64,
 }
 
-/// Checks the witness's log and the sessions of all nodes against the replies that clients
+/// Checks the witness node's log and the sessions of all nodes against the replies that clients
 /// received.
 fn judge(nodes: &mut Nodes, told: &Told) -> Result<Sums, Failed> {
     let sessions = clients::next_of(nodes, told)?;
@@ -250,7 +249,7 @@ fn compare(
     }
     for (node, name, next) in sessions {
         let expected = executed.of(*name).len() as u64 + 1;
-        // 0: its session is gone.
+        // 0: the session has expired.
         if *next != 0 && *next != expected {
             return Err(Failed(format!(
                 "node {node} executes batch {next} of {name:?} next; by the log it is {expected}"
@@ -286,7 +285,7 @@ mod tests {
         }
     }
 
-    /// Batch 1 is in the log twice, and 3 is not.
+    /// Slots in which batch 1 is in the log twice, and batch 3 is missing.
     fn executed() -> Executed {
         let value = |number| format!("batch {}/{}/{number}", NAME.origin, NAME.boot);
         let mut slots: std::collections::BTreeMap<u64, String> =

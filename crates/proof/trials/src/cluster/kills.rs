@@ -1,7 +1,7 @@
-//! Byte streams while every role is killed many times: the leader, which owns most pieces, the
-//! follower, and the auxiliary, one after the other. Writers that know another node notice no more
-//! than a pause, those that know only the killed one go on after its restart, and every stream is
-//! equal on both full nodes.
+//! Byte streams while every role is killed many times, one after the other: the leader, which owns
+//! most segments, the follower, and the auxiliary. Writers that know another node see only a pause.
+//! Writers that know only the killed node continue after its restart. Every stream is equal on both
+//! full nodes.
 
 use std::{
     fmt,
@@ -16,10 +16,10 @@ use quorate_testbed::{
 use super::{NODES, check::evidence, streams};
 use crate::{nodes, shell::Failed};
 
-/// The last node is an auxiliary.
+/// Flags of the nodes. The last node is an auxiliary.
 const FLAGS: [&str; 4] = ["--client-timeout-ms", "1000", "--auxiliary", "3"];
 const AUXILIARY: u32 = NODES;
-/// Bytes that a writer writes at a time.
+/// Size of each write, in bytes.
 const SLOWLY: u64 = 8 << 10;
 
 /// Role of the node to kill.
@@ -52,7 +52,7 @@ impl fmt::Display for Role {
     }
 }
 
-/// Waits of writers for one role's kills.
+/// Delays of writers caused by kills of one role.
 #[derive(Clone, Copy, Debug, Default)]
 struct Waits {
     kills: u64,
@@ -101,7 +101,7 @@ pub(super) fn run(kills: u64, seed: Option<u64>) -> Result<(), Failed> {
     Ok(())
 }
 
-/// `full` is where clients reach nodes 1, 2 ….
+/// Kills nodes under load. `full` are the client addresses of nodes 1, 2 ….
 fn play(
     kills: u64,
     full: &[String],

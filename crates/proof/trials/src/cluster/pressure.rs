@@ -1,5 +1,4 @@
-//! Nodes that get too little of the processors and of the disk: this causes no election and no
-//! loss.
+//! Nodes short of processor time and disk bandwidth: neither an election nor a loss may result.
 
 use std::{
     fs::File,
@@ -27,12 +26,12 @@ use crate::{
 /// Duration of the test.
 #[derive(Clone, Copy)]
 pub(super) struct Size {
-    /// Time until nodes know how late they are here.
+    /// Time in which nodes learn how delayed they are on this machine.
     learn: Duration,
-    /// Time from then on in which no leader may change.
+    /// Time after that in which the leader may not change.
     time: Duration,
-    /// The test starts over if one did: another user of the machine may have held all nodes for
-    /// longer than they tolerate.
+    /// Attempts. The test starts over after a leader change: another user of the machine may have
+    /// delayed all nodes for longer than they tolerate.
     tries: u32,
 }
 
@@ -41,15 +40,15 @@ pub(super) const WHOLE: Size =
 pub(super) const SHORT: Size =
     Size { learn: Duration::from_secs(10), time: Duration::from_secs(15), tries: 3 };
 
-/// Threads that compute, for each processor.
+/// Computing threads per processor.
 const PER_CPU: usize = 2;
-/// Bytes that a thread writes before it waits for the disk, and before it starts over.
+/// Bytes that a thread writes before each flush, and before it starts over.
 const BITE: usize = 8 << 20;
 const FILE: usize = 256 << 20;
-/// Longest wait of a user when a leader is killed under that load.
+/// Longest interruption for a user when a leader is killed under that load.
 const RECOVERY_MAX: Duration = Duration::from_secs(3);
 
-/// Runs a cluster under pressure of processors and disk.
+/// Runs a cluster under processor and disk pressure.
 pub(super) fn run(size: Size, checker: Option<&Checker>) -> Result<(), Failed> {
     for _ in 1..size.tries {
         match once(size, checker)? {
@@ -60,7 +59,7 @@ pub(super) fn run(size: Size, checker: Option<&Checker>) -> Result<(), Failed> {
     once(size, checker)?
 }
 
-/// The inner error: it took too long, or a leader changed.
+/// Runs the test once. The inner error means that it took too long or that the leader changed.
 fn once(size: Size, checker: Option<&Checker>) -> Result<Result<(), Failed>, Failed> {
     let mut nodes = nodes::serving(3, &[])?;
     let load = Load::start(nodes.client_addresses(), 1)?;
@@ -100,7 +99,7 @@ fn once(size: Size, checker: Option<&Checker>) -> Result<Result<(), Failed>, Fai
     Ok(Ok(()))
 }
 
-/// Counts the leaders too many, and measures the time without a leader after one was killed.
+/// Counts the unexpected leader changes, and measures the time without a leader after a kill.
 fn act(nodes: &mut Nodes, load: &Load, size: Size) -> Result<(u64, Duration), Failed> {
     thread::sleep(size.learn);
     let before = nodes.round()?;
@@ -109,7 +108,7 @@ fn act(nodes: &mut Nodes, load: &Load, size: Size) -> Result<(u64, Duration), Fa
     let leader = nodes.agreed_leader()?;
     let (begin, known) = (Instant::now(), load.known());
     nodes.kill(&[leader])?;
-    // Clients of the others go on.
+    // Clients of the other nodes continue.
     wait_for("writes without the old leader", || (load.known() > known + 20).then_some(()))?;
     let recovery = begin.elapsed();
     nodes.restart(&[leader])?;
@@ -151,7 +150,7 @@ impl Hogs {
     }
 }
 
-/// Writes through the page cache and waits for the disk, over and over.
+/// Writes through the page cache and flushes, repeatedly.
 fn fill(mut file: File, stop: &AtomicBool) {
     let bite = vec![0xa5; BITE];
     let mut at = 0;

@@ -1,5 +1,5 @@
 //! Replacing the machines of a cluster: all of them, one after the other, while clients write; and
-//! with a node killed at each step. Everything that was acknowledged is compared on all nodes.
+//! with a node killed at each step. All acknowledged data is compared on all nodes.
 
 use std::time::Instant;
 
@@ -15,12 +15,12 @@ use quorate_testbed::{
 use super::NODES;
 use crate::{nodes, nodes::wait_for, shell::Failed};
 
-/// Writes before the first newcomer: logs are trimmed then.
+/// Writes before the first newcomer, so that logs are trimmed.
 const BEFORE: u64 = 600;
-/// More steps than a plan for three nodes has.
+/// Upper bound on eras: more than the steps of a plan for three nodes.
 const ERAS_MAX: u64 = 16;
 
-/// Runs all of them.
+/// Runs all replacements.
 pub(super) fn run() -> Result<(), Failed> {
     all()?;
     for role in Role::ALL {
@@ -29,7 +29,7 @@ pub(super) fn run() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Clients that repeat see no error.
+/// Replaces all nodes. Clients that retry see no error.
 fn all() -> Result<(), Failed> {
     let began = Instant::now();
     let mut nodes = nodes::serving(NODES, &nodes::SMALL_LOGS)?;
@@ -66,7 +66,7 @@ fn all() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Runs a replacement for each step, with this role killed there.
+/// Runs one replacement per step, and kills the node of this role there.
 fn kills(role: Role) -> Result<(), Failed> {
     let began = Instant::now();
     let mut nodes = nodes::serving(NODES, &nodes::SMALL_LOGS)?;
@@ -113,7 +113,7 @@ fn kills(role: Role) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Checks that no node found itself wrong, and that the logs are whole.
+/// Checks that no node detected an error in itself, and that the logs are intact.
 fn end(nodes: &mut Nodes) -> Result<(), Failed> {
     for id in 1..=nodes.all().len() as u32 {
         if let Some(line) = nodes.log(id).lines().find(|line| line.contains("panicked")) {

@@ -1,4 +1,5 @@
-//! A run: a cluster, clients, faults, and then the check whether any client received a wrong reply.
+//! A round: starts a cluster, clients and faults, then checks that no client received a wrong
+//! reply.
 
 use std::{
     collections::BTreeSet,
@@ -28,13 +29,13 @@ use crate::{
 };
 
 const NODES: u32 = 3;
-/// Keys that one command asks for.
+/// Keys read by one command.
 const KEYS_AT_ONCE: usize = 200;
-/// Operations after a fault that show that clients go on.
+/// Operations after a fault that show that clients continue.
 const GOING_ON: u64 = 50;
-/// Learners that clients ask.
+/// Number of learners that serve clients.
 const LEARNERS_ASKED: usize = 1;
-/// A command that waits longer gets an error, so that clients go on during a fault.
+/// A command that waits longer gets an error, so that clients continue during a fault.
 const CLIENT_TIMEOUT_MS: &str = "1000";
 
 /// Kind of cluster, and number of faults.
@@ -44,14 +45,14 @@ pub(crate) struct Setting {
     pub(crate) store: &'static str,
     pub(crate) plane: &'static str,
     pub(crate) votes: &'static str,
-    /// Members that vote; with a ring those that are not in it are spares.
+    /// Number of voting members. With a ring, voters outside of it are spares.
     pub(crate) voters: u32,
     pub(crate) learners: u32,
-    /// Datagrams that each node loses, in percent.
+    /// Percentage of datagrams that each node loses.
     pub(crate) loss: &'static str,
     /// Method of receiving raw frames from the interface.
     pub(crate) frames: &'static str,
-    /// Device that votes and counts for nodes.
+    /// Device that votes and counts votes for the nodes.
     pub(crate) device: &'static str,
     pub(crate) steps: u32,
 }
@@ -63,10 +64,10 @@ impl Setting {
         Self::new("volatile", "memory", "udp", 5),
         Self::new("volatile", "lsm", "tcp", 4),
     ];
-    /// Both classes, both stores and two planes in a few minutes.
+    /// Both classes, both stores and two planes, within a few minutes.
     pub(crate) const SHORT: [Self; 2] =
         [Self::new("durable", "lsm", "tcp", 6), Self::new("volatile", "memory", "udp", 4)];
-    /// Planes of packets alone.
+    /// Settings for all packet planes.
     pub(crate) const OF_PACKETS: [Self; 10] = [
         Self::new("durable", "memory", "multicast", 14).ring(5, 10).losing("1"),
         Self::new("durable", "memory", "chain", 9).ring(5, 2),
@@ -80,7 +81,7 @@ impl Setting {
         Self::new("volatile", "lsm", "ethernet", 4),
     ];
 
-    /// Phase 2 in devices.
+    /// Settings with phase 2 in devices.
     pub(crate) const OF_DEVICES: [Self; 7] = [
         Self::new("durable", "lsm", "tcp", 12).device("kernel"),
         Self::new("volatile", "memory", "tcp", 8).device("kernel"),
@@ -115,7 +116,7 @@ impl Setting {
         Self { device, ..self }
     }
 
-    /// Votes go by a ring of a quorum of these.
+    /// Sends votes along a ring that is a quorum of this number of voters.
     const fn ring(self, voters: u32, learners: u32) -> Self {
         Self { votes: "ring", voters, learners, ..self }
     }
@@ -128,7 +129,7 @@ impl Setting {
         Self { loss: percent, ..self }
     }
 
-    /// Nodes that the largest of these have.
+    /// Returns the number of nodes of the largest setting.
     pub(crate) fn nodes_max(settings: &[Self]) -> u32 {
         let nodes = settings.iter().map(|one| one.voters + one.learners);
         nodes.max().unwrap_or(NODES)
@@ -139,7 +140,7 @@ impl Setting {
     }
 }
 
-/// Sums over all runs.
+/// Totals over all rounds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sums {
     pub(crate) operations: u64,
@@ -148,18 +149,18 @@ pub(crate) struct Sums {
     pub(crate) inserts: u64,
     pub(crate) faults: u64,
     pub(crate) judged: u64,
-    /// The longest time from the end of a fault until all nodes served.
+    /// Longest time from the end of a fault until all nodes served clients.
     pub(crate) recovery: Duration,
 }
 
-/// Environment of a run.
+/// Environment of a round.
 pub(crate) struct Stage<'a> {
     pub(crate) network: Option<&'a Network>,
     pub(crate) checker: Option<&'a Checker>,
 }
 
 impl Stage<'_> {
-    /// Plays one run to its end; if it fails, what was seen is kept.
+    /// Plays one round to its end. Keeps the history if it fails.
     pub(crate) fn run(
         &self,
         setting: Setting,
@@ -187,7 +188,7 @@ impl Stage<'_> {
         Ok(history)
     }
 
-    /// Starts the cluster, its learners included, all of which serve.
+    /// Starts the cluster, learners included, and waits until all nodes serve clients.
     fn start(&self, setting: Setting) -> Result<Nodes, Failed> {
         let mut flags = vec![
             "--store",
@@ -242,15 +243,15 @@ impl Stage<'_> {
         history: &mut Vec<Operation>,
     ) -> Result<(), Failed> {
         let mut asked = nodes.client_addresses();
-        // The others are compared with them at the end; more clients would leave no time for the
-        // nodes.
+        // The remaining learners are compared at the end; more clients would leave no processor
+        // time for the nodes.
         asked.truncate(setting.voters as usize + LEARNERS_ASKED);
         let load = Load::start(asked, seed)?;
         let shared = Arc::clone(&load.shared);
         let acted = self.act(setting, plan, nodes, &load, &mut sums.recovery);
         sums.faults += u64::from(setting.steps);
         let mut seen = load.finish()?;
-        // In any case, the history until now is worth keeping.
+        // Keep the history recorded so far, even after a failure.
         let read = acted.and_then(|()| {
             if let Some(what) = seen.strange.take() {
                 return Err(Failed(format!("a client got {what}")));
@@ -270,7 +271,7 @@ impl Stage<'_> {
         }
         self.judge(history, nodes.folder(), sums)?;
         if !setting.is_durable() {
-            // [volatile-1] One may die at last: the others still serve.
+            // [volatile-1] One node may die at the end: the other nodes still serve.
             let id = nodes.leader()?;
             nodes.kill(&[id])?;
             nodes.restart(&[id])?;
@@ -306,7 +307,7 @@ impl Stage<'_> {
                 .play(step, nodes, self.network)
                 .map_err(|why| Failed(format!("after {step}: {why}")))?;
             *recovered = (*recovered).max(recovery);
-            // Clients go on before the next fault.
+            // Clients must continue before the next fault.
             let served = (Instant::now(), load.known());
             wait_for("clients to go on", || (load.known() > served.1 + GOING_ON).then_some(()))?;
             println!(
@@ -371,8 +372,8 @@ impl Sums {
     }
 }
 
-/// Checks that every node receives raw frames by AF_XDP; a skip with the reason if this kernel has
-/// none.
+/// Checks that every node receives raw frames by AF_XDP. Skips with the reason if this kernel does
+/// not support it.
 fn by_xdp(nodes: &Nodes) -> Result<(), Failed> {
     for id in nodes.ids() {
         let plane = wait_for("raw Ethernet", || {
@@ -388,7 +389,7 @@ fn by_xdp(nodes: &Nodes) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Checks that the leader's device allocates slots; prints the kind of each device.
+/// Checks that the leader's device allocates slots, and prints the kind of each device.
 fn by_devices(nodes: &Nodes) -> Result<(), Failed> {
     wait_for("a leader whose device gives out slots", || {
         let view = nodes.view(nodes.leader().ok()?)?;
@@ -398,7 +399,7 @@ fn by_devices(nodes: &Nodes) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Prints the devices' kind and work; counts of a node that was killed and restarted begin anew.
+/// Prints the devices' kind and counters. Counters of a killed node restart at zero.
 fn tell_devices(nodes: &Nodes) {
     for id in nodes.ids() {
         if let Some(device) = nodes.view(id).and_then(|view| view.device) {
@@ -407,7 +408,7 @@ fn tell_devices(nodes: &Nodes) {
     }
 }
 
-/// Every key once more, through all nodes in turn.
+/// Reads every key once more, through all nodes in turn.
 pub(crate) fn final_reads(seen: &Seen, shared: &Arc<Shared>) -> Result<Vec<Operation>, Failed> {
     let keys: BTreeSet<&str> = seen.operations.iter().map(|one| one.key.as_str()).collect();
     let nodes = shared.addresses.len();
@@ -424,7 +425,7 @@ pub(crate) fn final_reads(seen: &Seen, shared: &Arc<Shared>) -> Result<Vec<Opera
     Ok(readers.into_iter().flat_map(|reader| reader.seen.operations).collect())
 }
 
-/// All acknowledged inserts are there, and none of those refused.
+/// Checks that all acknowledged inserts exist, and that no refused insert does.
 pub(crate) fn nothing_lost(seen: &Seen, shared: &Arc<Shared>) -> Result<(), Failed> {
     let mut reader = Client::new(2000, 0, Arc::clone(shared));
     let acknowledged = seen.inserts(Fate::Acknowledged);

@@ -1,6 +1,6 @@
-//! Snapshots under faults: a follower that comes back far below where every log begins, and nodes
-//! that are killed at each step of taking, trimming, receiving and loading one. Writers write
-//! meanwhile, and everything that was acknowledged is compared on all nodes.
+//! Snapshots under faults: a follower that returns after every log has been trimmed past its last
+//! slot, and nodes killed at each step of taking, trimming, receiving and loading a snapshot.
+//! Writers write meanwhile, and all acknowledged data is compared on all nodes.
 
 use std::{
     fs,
@@ -17,11 +17,11 @@ use quorate_testbed::{
 use super::NODES;
 use crate::{nodes, nodes::wait_for, shell::Failed};
 
-/// The log is kept for slow peers only briefly; transfers take a while.
+/// Flags of the nodes. The log is retained only briefly for slow peers, and transfers take a while.
 const FLAGS: [&str; 4] = ["--log-max", "268435456", "--transfer-limit", "25165824"];
-/// Lines of each node's log that are shown when a moment never came.
+/// Lines of each node's log that are shown when a step never occurred.
 const LAST_LINES: usize = 30;
-/// Counted, as lines of the log are held back when they come again and again.
+/// Metric that counts installed snapshots: repeated log lines are rate-limited.
 const INSTALLED: &str = "quorate_snapshots_installed_total ";
 
 /// Moments at which a node is killed.
@@ -29,27 +29,27 @@ const INSTALLED: &str = "quorate_snapshots_installed_total ";
 enum Step {
     /// The node has begun to take a snapshot.
     Taking,
-    /// A file for it is being made.
+    /// A part file of the snapshot is being written.
     Part,
-    /// The file that says which was made last is being replaced.
+    /// The file with the number of the latest snapshot is being replaced.
     PartNumber,
-    /// The base is being replaced: the switch to a new snapshot, or a trim.
+    /// The base file is being replaced: the switch to a new snapshot, or a trim.
     Base,
-    /// The node names a new snapshot.
+    /// The node reports a new snapshot.
     Named,
-    /// The log begins later.
+    /// The beginning of the log has moved.
     Trimmed,
-    /// A trimmed segment gets its new number.
+    /// A trimmed segment is being renumbered.
     SegmentNumber,
-    /// The node reads its own snapshot after a start.
+    /// The node loads its own snapshot after a start.
     Loading,
     /// The node has begun to receive a peer's snapshot.
     Asked,
-    /// A part of it has arrived.
+    /// A part of the peer's snapshot has arrived.
     Received,
-    /// The switch to the peer's snapshot was made.
+    /// The node has switched to the peer's snapshot.
     Installed,
-    /// The node reads the peer's snapshot, which has just become its state.
+    /// The node loads the peer's snapshot, which has just become its state.
     LoadingInstalled,
 }
 
@@ -69,13 +69,13 @@ impl Step {
         Self::LoadingInstalled,
     ];
 
-    /// Returns whether only a node that is far below the others reaches this step.
+    /// Returns whether only a node far behind its peers reaches this step.
     const fn is_of_a_peers(self) -> bool {
         matches!(self, Self::Asked | Self::Received | Self::Installed | Self::LoadingInstalled)
     }
 }
 
-/// Runs all of them.
+/// Runs all trials.
 pub(super) fn run() -> Result<(), Failed> {
     for killed in [false, true] {
         far_behind(killed)?;
@@ -100,7 +100,7 @@ impl Field {
         wait_for(&format!("an answer of node {id}"), || self.nodes.view(id))
     }
 
-    /// Waits until the logs of all other nodes begin after all that this one had.
+    /// Waits until the logs of all other nodes begin after everything that this node had decided.
     fn wait_until_trimmed_past(&self, id: u32, decided: u64) -> Result<(), Failed> {
         let others = self.nodes.ids().into_iter().filter(|other| *other != id);
         for other in others {
@@ -112,7 +112,7 @@ impl Field {
         Ok(())
     }
 
-    /// Waits until it has what others have decided by now.
+    /// Waits until the node has applied everything decided by now.
     fn wait_until_level(&self, id: u32) -> Result<(), Failed> {
         let leader = self.nodes.leader()?;
         let decided = self.view(leader)?.decided;
@@ -135,7 +135,7 @@ impl Field {
         said.join("\n")
     }
 
-    /// Checks that everything that was acknowledged is on every node.
+    /// Checks that all acknowledged data is on every node.
     fn compare(mut self) -> Result<String, Failed> {
         let acknowledged = self.writers.acknowledged();
         let written = self.writers.end()?;
@@ -169,7 +169,7 @@ fn far_behind(killed: bool) -> Result<(), Failed> {
         true => field.nodes.kill(&[follower])?,
         false => field.nodes.pause(follower)?,
     }
-    // What it acknowledged after the question is far less than a segment.
+    // Less than a segment was acknowledged after the status was read.
     field.wait_until_trimmed_past(follower, decided)?;
     let writes = field.writers.acknowledged();
     match killed {
@@ -201,7 +201,7 @@ fn kills() -> Result<(), Failed> {
     for (number, step) in Step::ALL.into_iter().enumerate() {
         let before = Instant::now();
         let leader = field.nodes.agreed_leader()?;
-        // Leaders take their turn where they can get there.
+        // Kill the leader every other time, at steps that a leader can reach.
         let victim = match number % 2 == 0 && !step.is_of_a_peers() {
             true => leader,
             false => leader % NODES + 1,
@@ -239,7 +239,7 @@ fn kills() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A node as it was, so that what is new can be seen.
+/// State of a node before a step, to detect changes.
 struct Moment {
     id: u32,
     data: PathBuf,
@@ -254,13 +254,13 @@ impl Moment {
             id,
             data: node.spec.data.clone(),
             admin: node.ready.admin.clone(),
-            // It may be starting.
+            // The node may still be starting.
             view: field.nodes.view(id),
         })
     }
 
-    /// Looks without rest: some steps last a fraction of a millisecond. `false`: it is over, and
-    /// was not seen.
+    /// Polls without pause, since some steps last a fraction of a millisecond. Returns `false` if
+    /// the step ended unseen.
     fn wait_for(&self, field: &Field, step: Step) -> Result<bool, Failed> {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -309,7 +309,7 @@ impl Moment {
         }
     }
 
-    /// Returns whether it has installed a snapshot since it started, which was for this moment.
+    /// Returns whether the node has installed a snapshot since its start.
     fn has_installed(&self, field: &Field) -> bool {
         let installed = field.nodes.metric(self.id, INSTALLED);
         installed.is_ok_and(|installed| installed > 0)
@@ -320,7 +320,7 @@ impl Moment {
         status.is_some_and(|status| status.contains("takes in a snapshot"))
     }
 
-    /// Lists the partial files that the kill left, for the report.
+    /// Lists the partial files left by the kill, for the report.
     fn left_over(&self) -> String {
         let mut found: Vec<String> = ["", "log", "snapshot"]
             .iter()

@@ -1,4 +1,4 @@
-//! A wrong cluster, found wrong: reads that may be old, taken for reads that may not.
+//! A faulty history that the checker must refuse: stale reads presented as linearizable reads.
 
 use quorate_testbed::{
     network::Network,
@@ -20,8 +20,8 @@ use crate::{
 
 const KEY: &str = "k";
 
-/// A node that is cut off answers reads in READONLY from its own, older, state. The checker must
-/// refuse that history; the same read without READONLY must get no value at all.
+/// Checks the checker. A partitioned node answers READONLY reads from its own, older state: the
+/// checker must refuse that history. The same read without READONLY must return no value.
 pub(crate) fn run(network: &Network, checker: &Checker) -> Result<(), Failed> {
     let mut nodes = nodes::serving_in(network, NODES, &["--client-timeout-ms", "500"])?;
     let leader = nodes.leader()?;
@@ -64,7 +64,8 @@ pub(crate) fn run(network: &Network, checker: &Checker) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Repeated until it is acknowledged: the same value, so that it counts as one operation.
+/// Writes until the write is acknowledged. Retries write the same value, so that they count as one
+/// operation.
 fn write(address: &str, value: &str, clock: Clock) -> Result<Operation, Failed> {
     let call = clock.now();
     wait_for("a write", || {

@@ -1,6 +1,6 @@
-//! Byte streams under faults: several are written, followed, trimmed and taken over while nodes are
-//! killed, paused, stopped and cut off, and while one is replaced. What clients noted is judged,
-//! and every stream compared on every node.
+//! Byte streams under faults: several streams are written, followed, trimmed and taken over while
+//! nodes are killed, paused, stopped and partitioned, and while one is replaced. Checks the
+//! clients' records, and compares every stream on every node.
 
 use std::{
     sync::Arc,
@@ -21,16 +21,18 @@ use crate::{
     shell::Failed,
 };
 
-/// Logs are trimmed to what the stores of streams have.
+/// Flags of the nodes. Logs are trimmed once the stream stores have the bytes.
 const FLAGS: [&str; 2] = ["--client-timeout-ms", "1000"];
-/// Faults of a round: every one comes at least once.
+/// Faults of a round. Each kind occurs at least once.
 const STEPS: u32 = 14;
-/// Bytes that a writer writes at a time while faults happen, and while a node is replaced.
+/// Size of each write, in bytes, during faults and during a replacement.
 const SLOWLY: u64 = 8 << 10;
 const FAST: u64 = 64 << 10;
-/// Bytes of streams before a newcomer comes: it must fetch them, since the logs have them no more.
+/// Bytes of streams before the newcomer joins. It must fetch them, since the logs no longer contain
+/// them.
 const BEFORE: u64 = 48 << 20;
-/// Descriptors of a node without clients: files of its log and its streams, its doors, its peers.
+/// Largest number of descriptors of a node without clients: its log and stream files, listeners and
+/// peers.
 const DESCRIPTORS_MAX: usize = 200;
 
 /// Plays `rounds` rounds.
@@ -48,7 +50,7 @@ pub(super) fn run(network: Option<&Network>, rounds: u64, seed: Option<u64>) -> 
     Ok(())
 }
 
-/// Kills, pauses, stops and cuts.
+/// Kills, pauses, stops and partitions nodes.
 fn faults(network: Option<&Network>, seed: u64) -> Result<(), Failed> {
     let mut nodes = match network {
         Some(network) => nodes::serving_in(network, NODES, &nodes::small_logs(&FLAGS))?,
@@ -98,7 +100,7 @@ fn under_faults(
     Ok(())
 }
 
-/// A newcomer takes the place of a node, which leads, or not.
+/// Replaces a node, which may be the leader.
 fn replaced(seed: u64) -> Result<(), Failed> {
     let mut nodes = nodes::serving(NODES, &nodes::small_logs(&FLAGS))?;
     let mut lanes = Vec::new();
@@ -153,7 +155,7 @@ pub(super) fn said(sum: Sum) -> String {
     )
 }
 
-/// Keeps what was recorded, for inspection of a failure.
+/// Keeps the recorded data of a failed run for inspection.
 fn kept_if_failed(
     played: Result<(), Failed>,
     nodes: Nodes,
@@ -173,8 +175,8 @@ fn kept_if_failed(
     )))
 }
 
-/// Reports the nodes' resources once their clients are gone: no files stay open for streams without
-/// readers.
+/// Reports the nodes' resources after their clients disconnected: streams without readers must not
+/// keep files open.
 fn used(nodes: &Nodes) -> Result<String, Failed> {
     let held = Held::most(nodes)?;
     if held.descriptors > DESCRIPTORS_MAX {
@@ -188,7 +190,7 @@ fn used(nodes: &Nodes) -> Result<String, Failed> {
     ))
 }
 
-/// Checks that no node found itself wrong, and that the logs are whole.
+/// Checks that no node detected an error in itself, and that the logs are intact.
 pub(super) fn end(nodes: &mut Nodes) -> Result<(), Failed> {
     nodes.check_alive()?;
     for id in nodes.ids() {

@@ -1,4 +1,4 @@
-//! Makes the programs that are compared.
+//! Builds the programs to compare.
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,7 @@ impl Built {
         Self { programs: folder.join("bin"), rust: folder }
     }
 
-    /// A program by its name.
+    /// Returns the path of a program by its name.
     pub(super) fn program(&self, name: &str) -> PathBuf {
         match name {
             "quorate" => shell::release("quorate"),
@@ -35,7 +35,7 @@ impl Built {
     }
 }
 
-/// Builds all; without ours, or without the load, there is nothing to compare.
+/// Builds all programs. Fails if Quorate or the load generator cannot be built.
 pub(super) fn all(chosen: &[&System]) -> Result<(Built, Results), Failed> {
     let built = Built::new();
     let mut results = Results::default();
@@ -100,7 +100,7 @@ fn absolute(path: &Path) -> Result<PathBuf, Failed> {
     Ok(std::path::absolute(path)?)
 }
 
-/// The end of a compiler's complaints, in a line.
+/// Returns the end of a compiler's error output, as one line.
 fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     let from = lines.len().saturating_sub(4);

@@ -1,4 +1,4 @@
-//! A system that runs: three processes on loopback, or one where there is only one.
+//! A running system under comparison: three processes on loopback, or a single one.
 
 use std::{
     fs,
@@ -27,15 +27,15 @@ use crate::{nodes::wait_for, shell::Failed};
 
 const PREFIX: &str = "quorate-compare-";
 const NODES: usize = 3;
-/// A process that was asked to end gets this long.
+/// Time between SIGTERM and SIGKILL.
 const END: Duration = Duration::from_secs(5);
 /// Time within which learners apply what is committed.
 const SETTLE: Duration = Duration::from_millis(300);
 const QUESTION: Duration = Duration::from_secs(1);
-/// Bytes of a log that a message shows.
+/// Bytes of a log shown in an error message.
 const WORDS: usize = 600;
 
-/// A child that ends when dropped, and its output until now.
+/// A child process, killed when dropped, and its output so far.
 pub(super) struct Process {
     child: Child,
     lines: Arc<Mutex<Vec<String>>>,
@@ -48,7 +48,7 @@ impl Process {
         Self { child, lines: Arc::default(), reader: None }
     }
 
-    /// Spawns a process, keeps its standard output, and writes its standard error to a file.
+    /// Spawns a process, captures its standard output, and writes its standard error to a file.
     fn spawn(command: &mut Command, log: &Path) -> Result<Self, Failed> {
         let mut child = command
             .stdin(Stdio::null())
@@ -63,7 +63,7 @@ impl Process {
             process.reader = Some(thread::spawn(move || {
                 for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                     let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
-                    // No process should print that much; the pipe is drained all the same.
+                    // Drain the pipe, but keep a bounded number of lines.
                     if lines.len() < 10_000 {
                         lines.push(line);
                     }
@@ -77,7 +77,7 @@ impl Process {
         self.child.id()
     }
 
-    /// The rest of the last line that begins with this word.
+    /// Returns the rest of the last line that begins with this word.
     fn last(&self, word: &str) -> Option<String> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let rest = |line: &String| {
@@ -87,7 +87,7 @@ impl Process {
         lines.iter().rev().find_map(rest)
     }
 
-    /// Waits for its end; what it complained about, if that was not taken.
+    /// Waits for the process to exit. Returns its error output, unless it was already taken.
     pub(super) fn wait(&mut self) -> Result<String, Failed> {
         let mut said = String::new();
         if let Some(mut stderr) = self.child.stderr.take() {
@@ -101,7 +101,7 @@ impl Process {
         }
     }
 
-    /// SIGTERM, then SIGKILL; all that it printed has been read afterwards.
+    /// Sends SIGTERM, then SIGKILL. All output has been read when this returns.
     fn end(&mut self) -> io::Result<()> {
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let until = Instant::now() + END;
@@ -127,22 +127,23 @@ impl Drop for Process {
     }
 }
 
-/// A system that runs, in a folder that goes with it.
+/// A running system, in a folder that is deleted with it.
 pub(super) struct Cluster {
     start: Start,
     ours: Option<Nodes>,
     others: Vec<Process>,
-    /// Client addresses, per node.
+    /// Client addresses, one per node.
     clients: Vec<String>,
     leader: usize,
-    /// Per node: commands applied, digest of their order. Only of systems whose load reports it.
+    /// Commands applied and the digest of their order, per node. Only for systems whose load
+    /// reports them.
     told: Vec<(u64, u64)>,
     lines_told: usize,
     folder: tempfile::TempDir,
 }
 
 impl Cluster {
-    /// Starts it afresh; it has a leader when this returns.
+    /// Starts the system afresh and waits until it has a leader.
     pub(super) fn start(built: &Built, system: &System) -> Result<Self, Failed> {
         let folder = tempfile::Builder::new().prefix(PREFIX).tempdir()?;
         let mut cluster = Self {
@@ -270,7 +271,7 @@ impl Cluster {
         interrupt::register(others.collect(), self.folder.path());
     }
 
-    /// Waits as long as all processes live.
+    /// Waits for a condition while all processes are alive.
     fn wait_for<T>(
         &mut self,
         what: &str,
@@ -290,7 +291,7 @@ impl Cluster {
         }
     }
 
-    /// Returns the address that clients use: the leader's. etcd's load finds it by itself.
+    /// Returns the address that clients use: the leader's. etcd's load finds the leader by itself.
     pub(super) fn load_address(&self) -> String {
         match self.start {
             Start::Etcd => self.clients.join(","),
@@ -300,13 +301,13 @@ impl Cluster {
         }
     }
 
-    /// All of its processes.
+    /// Returns the ids of all processes.
     pub(super) fn processes(&self) -> Vec<u32> {
         let ours = self.ours.iter().flat_map(Nodes::processes);
         ours.chain(self.others.iter().map(Process::id)).collect()
     }
 
-    /// Checks that no process ended unasked.
+    /// Checks that no process exited unexpectedly.
     pub(super) fn check_alive(&mut self) -> Result<(), Failed> {
         if let Some(ours) = &mut self.ours {
             ours.check_alive()?;
@@ -319,7 +320,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Records what the nodes applied during the load, as it reports node by node.
+    /// Records the numbers of commands that the nodes applied, as the load reports them.
     pub(super) fn heard_applied(&mut self, words: &str) {
         let count = words.split(' ').next().and_then(|text| text.parse().ok());
         let node = self.lines_told % NODES;
@@ -328,7 +329,8 @@ impl Cluster {
         self.told[node].0 += count.unwrap_or(0);
     }
 
-    /// Ends it; checks that most nodes applied all that was acknowledged, in the same order.
+    /// Stops the system. Checks that most nodes applied all acknowledged commands, in the same
+    /// order.
     pub(super) fn end(mut self, acknowledged: u64) -> Result<Option<Applied>, Failed> {
         if let Start::Library(..) = self.start {
             thread::sleep(SETTLE);
@@ -382,7 +384,7 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         self.others.clear();
-        // The folder follows; an interrupt in between removes it as well.
+        // The folder is deleted next; register it in case of an interrupt before that.
         interrupt::register(Vec::new(), self.folder.path());
     }
 }
@@ -392,7 +394,7 @@ fn addresses() -> io::Result<Vec<String>> {
     (0..NODES).map(address).collect()
 }
 
-/// Returns the value that all report, if it is the same.
+/// Returns the value if all nodes report the same one.
 fn all_the_same(mut told: impl Iterator<Item = Option<u64>>) -> Option<u64> {
     let first = told.next()??;
     told.all(|other| other == Some(first)).then_some(first)

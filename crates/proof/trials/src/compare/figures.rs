@@ -1,14 +1,14 @@
 //! Measurements and the figures derived from them: medians, spreads, ratios.
 
-/// A share of late commands that a result may have.
+/// Largest share of late commands in a valid result.
 const LATE_SHARE_MAX: f64 = 0.01;
 
-/// Measurement of a load on a system.
+/// Measurements of a system under one load.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Measured {
     pub(super) per_second: f64,
     pub(super) completed: u64,
-    /// All good replies, those of the warm-up included.
+    /// All successful replies, including the warm-up.
     pub(super) acknowledged: u64,
     pub(super) p50_us: f64,
     pub(super) p95_us: f64,
@@ -19,9 +19,9 @@ pub(super) struct Measured {
     pub(super) lost: u64,
     pub(super) late_share: f64,
     pub(super) first_error: Option<String>,
-    /// Microseconds of CPU per command, of all processes of the system together.
+    /// CPU time per command in microseconds, over all processes of the system.
     pub(super) cpu_us: f64,
-    /// CPU time of the load generator.
+    /// CPU time of the load generator per command, in microseconds.
     pub(super) load_cpu_us: f64,
     /// Share of the machine used by other processes, 0 to 1.
     pub(super) foreign_cpu: f64,
@@ -57,7 +57,7 @@ impl Measured {
         })
     }
 
-    /// Why it is no result.
+    /// Returns the reason why the measurement is invalid, if any.
     pub(super) fn trouble(&self) -> Option<String> {
         let error = || self.first_error.clone().unwrap_or_default();
         if self.errors > 0 {
@@ -71,25 +71,25 @@ impl Measured {
         }
     }
 
-    /// Why its latency is no result.
+    /// Returns the reason why the latency is invalid, if any.
     pub(super) fn latency_trouble(&self) -> Option<String> {
         let late = || format!("{:.1} % sent late", self.late_share * 100.0);
         self.trouble().or_else(|| self.is_late().then(late))
     }
 
-    /// Returns whether the load, not the system, was too slow.
+    /// Returns whether the load generator, not the system, was too slow.
     pub(super) fn is_late(&self) -> bool {
         self.late_share > LATE_SHARE_MAX
     }
 
-    /// Formats the trouble for a line of progress.
+    /// Formats the reason for a line of progress.
     pub(super) fn shown_trouble(&self) -> String {
         let trouble = self.latency_trouble();
         trouble.map_or_else(String::new, |trouble| format!(", NO RESULT: {trouble}"))
     }
 }
 
-/// A short load with some number of connections.
+/// Result of a short load with a number of connections.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Trial {
     pub(super) system: String,
@@ -97,12 +97,12 @@ pub(super) struct Trial {
     pub(super) measured: Measured,
 }
 
-/// Commands that the nodes applied, compared with those acknowledged.
+/// Number of commands applied by the nodes, compared with the acknowledged ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Applied {
-    /// Good replies.
+    /// Successful replies.
     pub(super) acknowledged: u64,
-    /// Commands that most nodes applied at least, in the same order.
+    /// Commands applied by most nodes, in the same order.
     pub(super) by_most: u64,
 }
 
@@ -112,12 +112,12 @@ pub(super) struct Turn {
     pub(super) system: String,
     pub(super) round: usize,
     pub(super) maximum: Option<Measured>,
-    /// Measurements at half load, each attempt: the system whose half it was, commands per second,
-    /// and the result.
+    /// Measurements at half load, one per attempt: the system whose half was offered, commands per
+    /// second, and the result.
     pub(super) latencies: Vec<(String, u64, Measured)>,
-    /// `None` if no node reports it.
+    /// `None` if no node reports the number.
     pub(super) applied: Option<Applied>,
-    /// Why it ended early.
+    /// Reason why the turn ended early.
     pub(super) trouble: Option<String>,
 }
 
@@ -133,14 +133,14 @@ impl Turn {
     }
 }
 
-/// Everything.
+/// All results of a comparison.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Results {
     pub(super) trials: Vec<Trial>,
     pub(super) turns: Vec<Turn>,
-    /// Systems without a result, and why.
+    /// Systems without a result, with the reason.
     pub(super) failures: Vec<(String, String)>,
-    /// Problems that ended nothing.
+    /// Problems that did not end a turn.
     pub(super) notes: Vec<String>,
     pub(super) seconds: f64,
 }
@@ -161,25 +161,25 @@ impl Results {
         self.notes.push(note);
     }
 
-    /// Its best number of connections.
+    /// Returns the trial with the system's best number of connections.
     pub(super) fn best(&self, system: &str) -> Option<&Trial> {
         let own = self.trials.iter().filter(|trial| trial.system == system);
         let good = own.filter(|trial| trial.measured.trouble().is_none());
         good.max_by(|a, b| a.measured.per_second.total_cmp(&b.measured.per_second))
     }
 
-    /// Its turns, in the order of rounds.
+    /// Returns the system's turns, in the order of rounds.
     pub(super) fn turns_of(&self, system: &str) -> impl Iterator<Item = &Turn> {
         self.turns.iter().filter(move |turn| turn.system == system)
     }
 
-    /// A figure of its good rounds at full load.
+    /// Returns a figure of the system's valid rounds at full load.
     pub(super) fn at_maximum(&self, system: &str, figure: impl Fn(&Measured) -> f64) -> Spread {
         let good = self.turns_of(system).filter_map(Turn::good_maximum);
         Spread::of(good.map(figure).collect())
     }
 
-    /// A figure of its good rounds at half of a system's load.
+    /// Returns a figure of the system's valid rounds at half of another system's maximum.
     pub(super) fn at_half(
         &self,
         system: &str,
@@ -190,12 +190,13 @@ impl Results {
         Spread::of(good.map(figure).collect())
     }
 
-    /// Throughput of ours by that of the best of the others, round by round.
+    /// Returns our throughput divided by that of the best other system, round by round.
     pub(super) fn ratios(&self, ours: &str, others: &[String]) -> Spread {
         self.round_by_round(ours, others, |turn| Some(turn.good_maximum()?.per_second))
     }
 
-    /// The 99th percentile of ours by that of the other, both at half of its load.
+    /// Returns our 99th percentile divided by the other system's, both at half of the other
+    /// system's maximum.
     pub(super) fn latency_ratios(&self, ours: &str, other: &str) -> Spread {
         let p99 = |turn: &Turn| Some(turn.good_latency(other)?.p99_us);
         self.round_by_round(ours, &[other.to_owned()], p99)
@@ -222,7 +223,7 @@ impl Results {
     }
 }
 
-/// Figures, sorted.
+/// Sorted values of a figure.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Spread(Vec<f64>);
 
@@ -237,7 +238,7 @@ impl Spread {
         self.0.len()
     }
 
-    /// The middle one, or the mean of the two in the middle.
+    /// Returns the middle value, or the mean of the two middle values.
     pub(super) fn median(&self) -> Option<f64> {
         let count = self.0.len();
         let upper = *self.0.get(count / 2)?;
@@ -254,7 +255,7 @@ impl Spread {
     }
 }
 
-/// Returns half of a rate, in two digits: the same for every system loaded at it.
+/// Returns half of a rate, rounded to two digits so that every system is loaded with the same rate.
 pub(super) fn half(per_second: f64) -> u64 {
     #[expect(
         clippy::cast_possible_truncation,
@@ -270,8 +271,8 @@ pub(super) fn half(per_second: f64) -> u64 {
 }
 
 /// Returns the number of commands that most nodes have applied in the same order: the
-/// second-highest count of three. Nodes that counted the same have the same digest, or `Err` says
-/// which have not.
+/// second-highest count of three. Returns `Err` with the nodes that have the same count but
+/// different digests.
 pub(super) fn by_most(nodes: &[(u64, u64)]) -> Result<u64, String> {
     for (place, one) in nodes.iter().enumerate() {
         let differs = |other: &&(u64, u64)| other.0 == one.0 && other.1 != one.1;
@@ -344,13 +345,13 @@ mod tests {
     #[test]
     fn ratios_are_of_one_round_each_and_by_the_best_of_the_others() {
         let mut results = Results::default();
-        // The machine was twice as fast in the second round; that is no merit of anybody.
+        // The machine was twice as fast in the second round, which must not affect the ratio.
         for (round, speed) in [(0, 1.0), (1, 2.0)] {
             results.turns.push(turn("ours", round, 100.0 * speed));
             results.turns.push(turn("slow", round, 10.0 * speed));
             results.turns.push(turn("fast", round, 50.0 * speed));
         }
-        // A round without the other has no ratio.
+        // A round in which the other system has no result has no ratio.
         results.turns.push(turn("ours", 2, 1e9));
         let ratios = results.ratios("ours", &["slow".to_owned(), "fast".to_owned()]);
         assert_eq!(ratios, Spread::of(vec![2.0, 2.0]));

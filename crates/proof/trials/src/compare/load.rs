@@ -1,4 +1,4 @@
-//! Asks a running system, and reads what it costs meanwhile.
+//! Loads a running system and measures its resource usage.
 
 use std::{
     io::{self, BufRead as _, BufReader},
@@ -18,16 +18,16 @@ use super::{
 };
 use crate::shell::Failed;
 
-/// Priority as with `nice`. Not a real-time priority: that keeps the kernel's own threads from
-/// finishing the writes of the system that is measured.
+/// Nice value of the load generator. A real-time priority would keep the kernel's own threads from
+/// completing the writes of the measured system.
 const LOAD_PRIORITY: i32 = -10;
 
 /// Offered load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Offer {
-    /// Commands outstanding.
+    /// Number of outstanding commands.
     Closed(u32),
-    /// Commands per second.
+    /// Number of commands per second.
     Open(u64),
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Ask {
     pub(super) duration: Duration,
 }
 
-/// Usage up to a moment.
+/// Resource usage up to a point in time.
 struct Reading {
     system: Usage,
     load: Usage,
@@ -70,7 +70,7 @@ pub(super) fn run(
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = spawn_with_precedence(&mut command)?;
     let stdout = child.stdout.take();
-    // It ends with this function, however that ends.
+    // The child is killed when this function returns.
     let mut load = Process::new(child);
     let lines = BufReader::new(stdout.ok_or_else(|| Failed("no output".to_owned()))?).lines();
     let mut readings = Vec::new();
@@ -99,10 +99,11 @@ pub(super) fn run(
     Ok(measured)
 }
 
-/// The load must not be late because the measured systems take all CPUs. Where this is not allowed,
-/// late rows are no results, and say so.
+/// Spawns the load generator with a higher priority, so that it is not late because the measured
+/// systems use all CPUs. Without the permission to do so, late rows are reported as invalid.
 fn spawn_with_precedence(command: &mut Command) -> io::Result<Child> {
-    // A child inherits it, and so do all its threads; set later, it would be that of one thread.
+    // The child and all its threads inherit the priority; set later, it would apply to one thread
+    // only.
     let own = getpriority_process(None)?;
     let _ = setpriority_process(None, LOAD_PRIORITY);
     let child = command.spawn();

@@ -1,11 +1,11 @@
-//! Messages to many receivers, by Quorate and others, in turns, on the same emulated links: `cargo
-//! xtask compare multicast`.
+//! Messages to many receivers, by Quorate and other systems, in turns, on the same emulated links:
+//! `cargo xtask compare multicast`.
 //!
-//! Programs are built first. Then the command runs itself again in namespaces of its own, which end
-//! with their last process, and all files of the systems are in a memory file system of that
-//! namespace: nothing is left over, however it ends. For each speed and number of receivers a
-//! segment is set up, and for each size of a message every system has a turn per round, compared
-//! with a bare sender, which is the ceiling. bench-compare/README.md describes the others.
+//! Programs are built first. Then the command runs itself again in its own namespaces, which end
+//! with their last process. All files of the systems are in a memory file system of that namespace,
+//! so nothing is left over, even after a failure. For each speed and number of receivers a segment
+//! is set up. For each message size every system has a turn per round, compared with a bare sender,
+//! which is the ceiling. bench-compare/README.md describes the other systems.
 
 mod build;
 mod corosync;
@@ -39,14 +39,14 @@ use systems::System;
 
 const USAGE: &str = "compare multicast [--quick] [--receivers N,…] [--speed 100mbit,1gbit] [--size BYTES,…] [--duration 3s] \
                      [--repeat 5] [--only NAME,…] [--out PATH] [--json [FILE]]";
-/// Set in the process that runs in its own namespaces.
+/// Variable set in the process that runs in its own namespaces.
 const INSIDE: &str = "QUORATE_COMPARE_INSIDE";
-/// Members of the largest group: receivers and a sender.
+/// Largest number of members in a group: receivers and a sender.
 const MEMBERS_MAX: u32 = 32;
-/// Sizes of a message: up to what Corosync accepts in one piece, from the size of the number that
-/// each begins with.
+/// Allowed message sizes in bytes: at least that of the leading number, at most what Corosync
+/// accepts as one message.
 const SIZES: RangeInclusive<usize> = 64..=512 << 10;
-/// All files of the systems; in memory.
+/// Folder in memory for all files of the systems.
 const SCRATCH: &str = "/dev/shm";
 
 /// Options of the task.
@@ -65,7 +65,8 @@ struct Wish {
 }
 
 impl Wish {
-    /// Thrown away before what is measured: a Java program compiles itself meanwhile.
+    /// Returns the duration of the warm-up, which is not measured. A Java program compiles itself
+    /// meanwhile.
     fn warmup(&self) -> Duration {
         (self.duration * 2).max(Duration::from_secs(3))
     }
@@ -87,7 +88,7 @@ pub(super) fn run(words: &[&str]) -> Result<(), Failed> {
     for system in chosen {
         match build::one(system, is_inside) {
             Ok(()) => usable.push(system),
-            // The process inside says it again, in its report.
+            // The inner process reports the same reason.
             Err(Failed(why)) => {
                 eprintln!("{}: skipped: {why}", system.name());
                 results.failures.push((system, why));
@@ -113,11 +114,11 @@ pub(super) fn run(words: &[&str]) -> Result<(), Failed> {
     report::write(&wish, &usable, &results)
 }
 
-/// All rounds of one cell.
+/// Measures all rounds of one cell.
 fn measure(wish: &Wish, speed: Lan, cell: Cell, systems: &[System], results: &mut Results) {
     for round in 0..wish.repeat {
         let mut order = systems.to_vec();
-        // No system always follows the same other one at the same position.
+        // Vary the order, so that no system always follows the same other system.
         order.rotate_left(round * 2 % systems.len().max(1));
         for system in order {
             eprintln!(
@@ -146,13 +147,13 @@ fn measure(wish: &Wish, speed: Lan, cell: Cell, systems: &[System], results: &mu
     }
 }
 
-/// Packets that queues of processors dropped since the machine started: a software switch hands a
-/// packet to many at once, and `net.core.netdev_max_backlog` is for all of them.
+/// Returns the packets dropped by processor queues since the machine started. A software switch
+/// forwards a packet to many receivers at once, and they share `net.core.netdev_max_backlog`.
 fn dropped() -> f64 {
     drops(&fs::read_to_string("/proc/net/softnet_stat").unwrap_or_default())
 }
 
-/// The second column of each processor's line, in hexadecimal.
+/// Sums the second column of each processor's line, in hexadecimal.
 #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
 fn drops(text: &str) -> f64 {
     let counts = text.lines().filter_map(|line| {
@@ -162,7 +163,7 @@ fn drops(text: &str) -> f64 {
     counts.sum::<u64>() as f64
 }
 
-/// Why nothing can be measured here, if so.
+/// Returns the reason why nothing can be measured here, if any.
 fn missing() -> Option<String> {
     for program in ["tc", "setpriv"] {
         if !run::has(program) {
@@ -175,15 +176,15 @@ fn missing() -> Option<String> {
     Some(format!("network namespaces with shaped links cannot be made here: {why} (needs root)"))
 }
 
-/// One-time setup inside the namespace.
+/// Sets up the namespace, once.
 fn prepare() -> Result<(), Failed> {
     namespace::prepare()?;
-    // Of Corosync's clients, Aeron's logs, and all other files.
+    // For Corosync's clients, Aeron's logs, and all other files.
     run::read(Command::new("mount").args(["-t", "tmpfs", "tmpfs", SCRATCH]))?;
     Ok(())
 }
 
-/// A segment with as many namespaces; gone when dropped.
+/// A segment and the namespaces of its members, removed when dropped.
 struct Segment {
     nodes: u32,
 }
@@ -216,7 +217,7 @@ fn address(node: u32) -> Ipv4Addr {
 
 const NETWORK: Ipv4Addr = Ipv4Addr::new(10, 213, 79, 0);
 
-/// A new folder in memory.
+/// Creates a folder in memory.
 fn scratch() -> Result<tempfile::TempDir, Failed> {
     fs::create_dir_all(SCRATCH)?;
     Ok(tempfile::Builder::new().prefix("quorate-compare-").tempdir_in(SCRATCH)?)
@@ -282,13 +283,13 @@ fn parse(words: &[&str]) -> Result<Wish, Failed> {
     Ok(wish)
 }
 
-/// Programs that were made, by folder.
+/// Returns the folder of the built programs.
 fn made(folder: &str) -> Result<PathBuf, Failed> {
     let place = shell::target().join("compare").join("multicast");
     Ok(std::path::absolute(place.join(folder))?)
 }
 
-/// Figures that share a key, in the order in which they came.
+/// Groups values by key, in the order of their arrival.
 fn grouped<K: Ord, V>(all: impl Iterator<Item = (K, V)>) -> BTreeMap<K, Vec<V>> {
     let mut groups: BTreeMap<K, Vec<V>> = BTreeMap::new();
     for (key, value) in all {

@@ -1,4 +1,4 @@
-//! The reports: one to read, and one for programs.
+//! Reports of the comparison: Markdown for readers and JSON for programs.
 
 mod document;
 mod markdown;
@@ -50,7 +50,7 @@ pub(super) fn write(wish: &Wish, systems: &[&System], results: &Results) -> Resu
     save(&wish.out.clone().unwrap_or_else(usual_place), wish.json.as_ref(), text, document)
 }
 
-/// Writes both files of a report, and prints the readable one, or what was requested instead.
+/// Writes both files of a report, and prints the readable one or the requested output.
 pub(super) fn save(
     place: &Path,
     json: Option<&Json>,
@@ -70,7 +70,7 @@ pub(super) fn save(
     Ok(())
 }
 
-/// Puts the document into its file, if it has one. What is to be printed.
+/// Writes the JSON document to its file, if one was requested. Returns the text to print.
 pub(super) fn give(json: Option<&Json>, text: String, document: String) -> Result<String, Failed> {
     match json {
         None => Ok(text),
@@ -84,7 +84,7 @@ pub(super) fn give(json: Option<&Json>, text: String, document: String) -> Resul
     }
 }
 
-/// Lists all systems, in readable form and for programs.
+/// Lists all systems, as text and as JSON.
 pub(super) fn list() -> (String, String) {
     let mut text = String::new();
     let mut systems = Vec::new();
@@ -95,7 +95,7 @@ pub(super) fn list() -> (String, String) {
     (text, format!("{}\n", json!({ "systems": systems })))
 }
 
-/// Origin of the figures.
+/// Origin of the figures: revision, machine and time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Origin {
     pub(super) commit: String,
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(value["systems"][0]["store"], "memory");
         assert_eq!(value["systems"][1]["repeats"], 2);
         for system in value["systems"].as_array().unwrap() {
-            // The keys of every row of `quorate bench`.
+            // Use the keys of the rows of `quorate bench`.
             for key in KEYS {
                 assert!(system.get(key).is_some(), "{key}");
             }

@@ -1,25 +1,25 @@
-//! The systems compared.
+//! The systems under comparison.
 
 use crate::shell::Failed;
 
 /// Folder of the sources of other systems' programs.
 pub(super) const FOLDER: &str = "bench-compare";
 
-/// Source of a program.
+/// Origin of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Build {
     /// The `quorate` binary of this workspace.
     Own,
     /// A Go module in a folder of its own; each package becomes a program.
     Go {
-        /// Below [`FOLDER`].
+        /// Folder below [`FOLDER`].
         folder: &'static str,
-        /// (package, program).
+        /// Pairs of package and program name.
         programs: &'static [(&'static str, &'static str)],
     },
-    /// A package of the Rust workspace in [`FOLDER`], whose program has its name.
+    /// A package of the Rust workspace in [`FOLDER`], with a program of the same name.
     Rust(&'static str),
-    /// Expected to be installed.
+    /// Must be installed on the machine.
     Installed(&'static str),
 }
 
@@ -30,10 +30,10 @@ pub(super) enum Start {
     Quorate(&'static [&'static str]),
     /// etcd's own server.
     Etcd,
-    /// A single process, not replicated.
+    /// A single, unreplicated Redis process.
     Redis,
-    /// A program that keeps to the flags and words of bench-compare/README.md.
-    /// With more flags of its own.
+    /// A program that follows the flags and output of bench-compare/README.md, with additional
+    /// flags of its own.
     Library(&'static str, &'static [&'static str]),
 }
 
@@ -53,19 +53,19 @@ pub(super) enum Protocol {
 pub(super) struct System {
     pub(super) name: &'static str,
     pub(super) class: &'static str,
-    /// Description in a line.
+    /// Description in one line.
     pub(super) what: &'static str,
     pub(super) version: &'static str,
     pub(super) transport: &'static str,
     pub(super) storage: &'static str,
-    /// Parts of it that are ours.
+    /// Parts written by us.
     pub(super) by_us: &'static str,
-    /// Settings that are not the system's defaults, with the reason.
+    /// Settings that differ from the system's defaults, with the reason.
     pub(super) settings: &'static str,
     pub(super) build: Build,
     pub(super) start: Start,
     pub(super) protocol: Protocol,
-    /// Systems of ours that it is compared with, in the same class.
+    /// Our systems of the same class to compare it with.
     pub(super) compared_with: &'static [&'static str],
     /// Runs only if it is named.
     pub(super) is_extra: bool,
@@ -140,7 +140,7 @@ const OMNIPAXOS: System = System {
     is_extra: false,
 };
 
-/// Flags that make one command one entry.
+/// Flags that put one command into each entry.
 const PLAIN: &[&str] = &["--commands-per-entry", "1"];
 const OPENRAFT_PLAIN: System = System {
     name: "openraft-plain",
@@ -159,7 +159,7 @@ const OMNIPAXOS_PLAIN: System = System {
     ..OMNIPAXOS
 };
 
-/// All of them.
+/// All systems.
 pub(super) const SYSTEMS: &[System] = &[
     QUORATE_LOG,
     System {
@@ -210,7 +210,7 @@ pub(super) const SYSTEMS: &[System] = &[
         build: Build::Installed("redis-server"),
         start: Start::Redis,
         protocol: Protocol::Resp,
-        // Half of what it takes is more than the tree on disk takes.
+        // Half of its throughput is more than the store on disk reaches.
         compared_with: &["quorate-kv-memory"],
         is_extra: false,
     },
@@ -266,7 +266,7 @@ impl System {
         format!("{}/{}", self.name, self.class)
     }
 
-    /// The store of one of ours; others have none that could be chosen.
+    /// Returns the store of one of our systems. Other systems have no choice of store.
     pub(super) fn store(&self) -> Option<&'static str> {
         let Start::Quorate(flags) = self.start else {
             return None;
@@ -279,14 +279,14 @@ impl System {
         matches!(self.start, Start::Quorate(_))
     }
 
-    /// Returns whether it is compared with this one of ours.
+    /// Returns whether this system is compared with `ours`.
     pub(super) fn stands_beside(&self, ours: &Self) -> bool {
         self.class == ours.class && self.compared_with.contains(&ours.name)
     }
 }
 
-/// Returns the named systems, by name or by `name/class`, and ours compared with them; if none is
-/// named, all but those that must be named.
+/// Returns the systems selected by name or by `name/class`, and our systems that they are compared
+/// with. Without names, returns all but the extra systems.
 pub(super) fn choose(names: &[String]) -> Result<Vec<&'static System>, Failed> {
     if names.is_empty() {
         return Ok(SYSTEMS.iter().filter(|system| !system.is_extra).collect());

@@ -1,4 +1,4 @@
-//! Numbers of files and folders, as the kernel knows them, their names, and those that are open.
+//! Files and folders by inode number, as the kernel knows them: their names and open handles.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +13,7 @@ use std::{
 use fuser::{FileAttr, FileType, INodeNo};
 use rustix::io::Errno;
 
-/// The number of the folder that is mounted.
+/// Inode number of the mounted folder.
 pub(crate) const ROOT: u64 = 1;
 
 /// An open file.
@@ -23,10 +23,10 @@ pub(crate) struct Open {
     pub(crate) file: Arc<File>,
 }
 
-/// All of them.
+/// All known files and their open handles.
 pub(crate) struct Files {
     root: PathBuf,
-    /// Names below the root, by number, and back.
+    /// Names below the root by number, and the reverse.
     names: BTreeMap<u64, String>,
     numbers: BTreeMap<String, u64>,
     next: u64,
@@ -44,12 +44,12 @@ impl Files {
         }
     }
 
-    /// The folder that has the files.
+    /// Returns the folder that contains the files.
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Its name below the root.
+    /// Returns the file's name below the root.
     pub(crate) fn name(&self, number: u64) -> Option<String> {
         self.names.get(&number).cloned()
     }
@@ -61,7 +61,7 @@ impl Files {
         Ok(self.root.join(name))
     }
 
-    /// The name of what is called so in a folder.
+    /// Returns the name below the root of an entry of a folder.
     pub(crate) fn child(&self, folder: u64, name: &std::ffi::OsStr) -> io::Result<String> {
         let within = self.name(folder);
         let within = within.ok_or(Errno::NOENT)?;
@@ -72,7 +72,7 @@ impl Files {
         })
     }
 
-    /// The number of what has this name.
+    /// Returns the number of the file with this name, and assigns one if it has none.
     pub(crate) fn number(&mut self, name: &str) -> u64 {
         if let Some(number) = self.numbers.get(name) {
             return *number;
@@ -96,7 +96,7 @@ impl Files {
         self.names.insert(number, name.to_owned());
     }
 
-    /// It, and all that lies below, has another name, which nothing else has.
+    /// Renames a file, or a folder with all its content, to an unused name.
     pub(crate) fn rename(&mut self, from: &str, to: &str) {
         let below = format!("{from}/");
         let moved: Vec<String> = self.numbers.keys().cloned().collect();
@@ -112,7 +112,7 @@ impl Files {
         }
     }
 
-    /// A file was opened; its handle.
+    /// Records an opened file and returns its handle.
     pub(crate) fn opened(&mut self, number: u64, file: File) -> u64 {
         let handle = self.next;
         self.next += 1;
@@ -121,7 +121,7 @@ impl Files {
         handle
     }
 
-    /// An open file.
+    /// Returns the open file of a handle.
     pub(crate) fn handle(&self, handle: u64) -> io::Result<Open> {
         let open = self.open.get(&handle).cloned();
         Ok(open.ok_or(Errno::BADF)?)
@@ -132,7 +132,7 @@ impl Files {
         self.open.remove(&handle);
     }
 
-    /// A file by its number, if it still has a name.
+    /// Opens a file by its number, if it still has a name. Also returns the name.
     pub(crate) fn open_number(&self, number: u64) -> Option<(File, String)> {
         let name = self.name(number)?;
         let path = self.root.join(&name);
@@ -140,7 +140,7 @@ impl Files {
         Some((file, name))
     }
 
-    /// Returns the attributes of a file, by its name, or as it is open.
+    /// Returns the attributes of a file by its name, or through an open handle.
     pub(crate) fn about(&self, number: u64) -> io::Result<FileAttr> {
         let found = match self.path(number) {
             Ok(path) => path.symlink_metadata()?,

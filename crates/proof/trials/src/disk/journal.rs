@@ -4,46 +4,46 @@ use std::{fs::File, io, ops::Range, os::unix::fs::FileExt as _};
 
 use quorate_core::dice::Dice;
 
-/// Bytes that a disk writes as a whole or not at all.
+/// Bytes that a disk writes atomically.
 const SECTOR: usize = 512;
 
-/// A write that the file has, and what was there before.
+/// A write that was applied to the file, with the bytes that it replaced.
 #[derive(Clone, Debug)]
 pub(crate) struct Write {
-    /// The number of the file.
+    /// Inode number of the file.
     pub(crate) file: u64,
     pub(crate) offset: u64,
     pub(crate) new: Vec<u8>,
     old: Vec<u8>,
-    /// Bytes that the file had.
+    /// Length of the file before the write, in bytes.
     old_len: u64,
-    /// The disk said that it is durable.
+    /// Set once the disk has reported the write as durable.
     pub(crate) durable: bool,
-    /// Its file is of the kind that faults happen to.
+    /// Set if faults apply to the write's file.
     pub(crate) chosen: bool,
 }
 
 /// Effect of a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
-    /// All is kept, as when a process is killed.
+    /// All writes are kept, as when a process is killed.
     Nothing,
-    /// The first sectors of one unflushed write are kept, and nothing after them.
+    /// The first sectors of one unflushed write are kept, and no later write.
     Torn,
-    /// A write that was not flushed is lost, a later one is kept.
+    /// One unflushed write is lost, and a later one is kept.
     Reordered,
     /// A write that the disk reported as durable is lost.
     LostOne,
-    /// All writes from one on are lost, whatever the disk said.
+    /// All writes from some point on are lost, including those reported as durable.
     LostTail,
 }
 
-/// All writes that a power cut could undo, in the order in which they were written.
+/// All writes that a power cut could undo, in the order of writing.
 #[derive(Debug, Default)]
 pub(crate) struct Journal(Vec<Write>);
 
 impl Journal {
-    /// Writes, and notes what that takes to undo.
+    /// Writes to a file and records how to undo the write.
     pub(crate) fn write(
         &mut self,
         open: &File,
@@ -69,8 +69,8 @@ impl Journal {
         Ok(())
     }
 
-    /// The disk says that the last write is durable. It can be forgotten if nothing older of its
-    /// file may still be undone, and if the disk does not lie about it.
+    /// Marks the last write as durable. It is forgotten if no older write to its file can still be
+    /// undone, and if the disk does not lie about it.
     pub(crate) fn last_is_durable(&mut self, lies: bool) {
         let Some((last, older)) = self.0.split_last_mut() else {
             return;
@@ -82,7 +82,7 @@ impl Journal {
         }
     }
 
-    /// The disk says that all of a file is durable.
+    /// Marks all writes to a file as durable.
     pub(crate) fn flush(&mut self, file: u64, lies: bool) {
         self.0.retain_mut(|write| {
             let of_file = write.file == file;
@@ -91,12 +91,12 @@ impl Journal {
         });
     }
 
-    /// A file is gone.
+    /// Forgets the writes to a removed file.
     pub(crate) fn forget(&mut self, file: u64) {
         self.0.retain(|write| write.file != file);
     }
 
-    /// Whatever the disk said is true from here on.
+    /// Makes all writes durable that the disk reported as such.
     pub(crate) fn forget_durable(&mut self) {
         let open: Vec<u64> = self.open().map(|write| write.file).collect();
         self.0.retain(|write| open.contains(&write.file));
@@ -106,12 +106,12 @@ impl Journal {
         self.0.iter().filter(|write| !write.durable)
     }
 
-    /// Returns whether there is a write to a chosen file that is not durable.
+    /// Returns whether a write to a chosen file is not durable yet.
     pub(crate) fn holds(&self, file: u64) -> bool {
         self.open().any(|write| write.chosen && write.file == file)
     }
 
-    /// Returns the number of writes that such a cut could undo.
+    /// Returns the number of writes that this kind of cut could undo.
     pub(crate) fn candidates(&self, cut: Cut) -> usize {
         self.places(cut).len()
     }
@@ -125,7 +125,7 @@ impl Journal {
         (0..self.0.len()).filter(|at| takes(&self.0[*at])).collect()
     }
 
-    /// Draws which bytes of each write are kept.
+    /// Draws the bytes of each write that are kept.
     fn kept(&self, cut: Cut, dice: &mut Dice) -> Vec<Range<usize>> {
         let mut kept: Vec<_> = self.0.iter().map(|write| 0..write.new.len()).collect();
         let places = self.places(cut);
@@ -143,7 +143,7 @@ impl Journal {
                 places[first..].iter().for_each(|at| kept[*at] = 0..0);
                 kept[at] = 0..split;
             }
-            // The sectors of one write have no order either.
+            // The sectors of a single write are also unordered.
             Cut::Reordered if places.len() == 1 => kept[at] = split..kept[at].end,
             Cut::Reordered => {
                 let (last, older) = places.split_last().unwrap_or((&at, &[]));
@@ -158,8 +158,8 @@ impl Journal {
         kept
     }
 
-    /// The power is cut: each file of a write is opened by its number, undone, and done again as
-    /// far as it is kept. Says what was lost.
+    /// Cuts the power: undoes each write, opening its file by its number, and redoes the part that
+    /// is kept. Describes what was lost.
     pub(crate) fn cut(
         &mut self,
         cut: Cut,
@@ -212,7 +212,7 @@ impl Write {
     }
 }
 
-/// Returns a place within `bytes` bytes, between two sectors if there are two.
+/// Returns an offset within `bytes` bytes, at a sector boundary if there is one.
 fn split(bytes: usize, dice: &mut Dice) -> usize {
     match bytes.div_ceil(SECTOR) {
         0 => 0,
@@ -227,8 +227,8 @@ mod tests {
 
     const FILE: u64 = 7;
 
-    /// Makes three writes of 1 KiB, of `a`, `b` and `c`, after each other, and returns what is left
-    /// of them.
+    /// Makes three consecutive writes of 1 KiB, of `a`, `b` and `c`, cuts the power and returns the
+    /// remaining content.
     fn left(cut: Cut, flushed: bool, lies: bool, seed: u64) -> (String, usize) {
         let file = tempfile::tempfile().unwrap();
         let mut journal = Journal::default();

@@ -1,6 +1,6 @@
-//! `quorate-disk FOLDER PLACE`: shows a folder at another place, through a file system of its own
-//! that does to the files what a failing disk does. It reads the faults from its standard input, a
-//! line each, and answers with a line; it ends with its input. `cargo xtask disks` starts it.
+//! `quorate-disk FOLDER PLACE`: mounts a folder at another path, through a file system that injects
+//! the faults of a failing disk. It reads faults from standard input, one per line, answers each
+//! with a line, and exits at the end of its input. `cargo xtask disks` starts it.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a command line")]
 
@@ -81,7 +81,7 @@ fn obey(state: &mut State, words: &[&str]) -> String {
     }
 }
 
-/// The first of many, and how many more there are.
+/// Joins the first three items of a list, and counts the others.
 fn in_short(done: &[String]) -> String {
     const SHOWN: usize = 3;
     let first = done[..done.len().min(SHOWN)].join("; ");

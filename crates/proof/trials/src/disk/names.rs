@@ -1,7 +1,7 @@
-//! Names that were made, changed or removed in folders that were not flushed since, and what a
-//! power cut leaves of them.
+//! Names that were created, changed or removed in folders not flushed since, and their state after
+//! a power cut.
 //!
-//! Nothing makes a name durable but a flush of its folder, and that makes all of the folder
+//! A name becomes durable only when its folder is flushed, and the flush makes the whole folder
 //! durable. Many file systems promise more; programs may not rely on it.
 
 use std::{
@@ -14,10 +14,10 @@ use quorate_core::dice::Dice;
 
 use super::files::Files;
 
-/// A name in a folder, which has this number.
+/// Inode number of a folder, and a name in it.
 type At = (u64, String);
 
-/// Something that had a name, and lies elsewhere until that is durable.
+/// A file that lost its name, stored elsewhere until the change is durable.
 #[derive(Debug)]
 struct Kept {
     number: Option<u64>,
@@ -35,12 +35,13 @@ enum What {
 #[derive(Debug)]
 struct Change {
     what: What,
-    /// Paths below the root, as named at that time.
+    /// Paths below the root at the time of the change.
     paths: Vec<String>,
 }
 
 impl Change {
-    /// Folders; a flush of one of them makes the change durable, as no file system does half of it.
+    /// Returns the folders involved. A flush of either makes the change durable, since no file
+    /// system makes half of it durable.
     fn folders(&self) -> [u64; 2] {
         match &self.what {
             What::Made((folder, _)) | What::Removed((folder, _), _) => [*folder; 2],
@@ -53,27 +54,27 @@ impl Change {
 #[derive(Debug)]
 pub(crate) struct Names {
     changes: Vec<Change>,
-    /// Folder of removed files.
+    /// Folder in which removed files are stored.
     removed: PathBuf,
     next: u64,
 }
 
 impl Names {
-    /// Creates an empty list, with removed files in a folder next to the root.
+    /// Creates an empty list, with a folder for removed files next to the root.
     pub(crate) fn new(root: &Path) -> io::Result<Self> {
         let removed = root.with_extension("removed");
         fs::create_dir(&removed)?;
         Ok(Self { changes: Vec::new(), removed, next: 0 })
     }
 
-    /// A file or a folder was made.
+    /// Records a new file or folder.
     pub(crate) fn made(&mut self, files: &Files, folder: u64, name: &str) {
         let path = below(files, folder, name).unwrap_or_default();
         self.changes
             .push(Change { what: What::Made((folder, name.to_owned())), paths: vec![path] });
     }
 
-    /// Removes a file or an empty folder; says what number it had.
+    /// Removes a file or an empty folder. Returns its inode number.
     pub(crate) fn remove(
         &mut self,
         files: &mut Files,
@@ -90,7 +91,7 @@ impl Names {
         Ok(number)
     }
 
-    /// Renames; says what number that had which was replaced.
+    /// Renames a file or folder. Returns the inode number of the one that it replaced.
     pub(crate) fn rename(
         &mut self,
         files: &mut Files,
@@ -118,7 +119,7 @@ impl Names {
         Ok(number)
     }
 
-    /// Keeps a file that loses its name.
+    /// Stores a file that loses its name.
     fn keep(&mut self, files: &mut Files, name: &str) -> io::Result<Kept> {
         self.next += 1;
         let path = self.removed.join(self.next.to_string());
@@ -127,7 +128,7 @@ impl Names {
         Ok(Kept { number, path })
     }
 
-    /// A folder is flushed.
+    /// Makes all changes in a folder durable.
     pub(crate) fn flush(&mut self, folder: u64) {
         self.changes.retain(|change| {
             let open = !change.folders().contains(&folder);
@@ -138,8 +139,8 @@ impl Names {
         });
     }
 
-    /// Returns the number of changes of such names that a power cut could undo: all of them, or
-    /// those of one folder.
+    /// Returns the number of changes of chosen names that a power cut could undo: in all folders,
+    /// or in one.
     pub(crate) fn candidates(&self, folder: Option<u64>, chosen: impl Fn(&str) -> bool) -> usize {
         let all = self.changes.iter().filter(|change| {
             let here = folder.is_none_or(|folder| change.folders().contains(&folder));
@@ -148,8 +149,8 @@ impl Names {
         all.count()
     }
 
-    /// The power is cut: of the changes of such names all are undone, or the last ones of each
-    /// folder. The others are durable from here on. Says what was undone.
+    /// Cuts the power: undoes all changes of chosen names, or the last ones of each folder. The
+    /// remaining changes become durable. Describes what was undone.
     pub(crate) fn cut(
         &mut self,
         files: &mut Files,
@@ -186,7 +187,7 @@ impl Names {
 }
 
 impl Change {
-    /// Drops the kept file once the change is durable.
+    /// Drops the stored file once the change is durable.
     fn forget(&self) {
         let kept = match &self.what {
             What::Made(_) => None,
@@ -194,12 +195,12 @@ impl Change {
             What::Renamed { replaced, .. } => replaced.as_ref(),
         };
         if let Some(Kept { path, .. }) = kept {
-            // What is left over goes with the disk.
+            // Files that remain are deleted with the disk.
             let _ = fs::remove_file(path).or_else(|_| fs::remove_dir_all(path));
         }
     }
 
-    /// Undoes the change. `None`: its folder does not exist any more.
+    /// Undoes the change. `None` if its folder no longer exists.
     fn undo(self, files: &mut Files) -> io::Result<Option<String>> {
         let root = files.root().to_owned();
         let there = |files: &Files, (folder, name): &At| {
@@ -261,7 +262,7 @@ mod tests {
     use super::*;
     use crate::files::ROOT;
 
-    /// A folder, and what was done to its names.
+    /// A folder, and the changes of its names.
     struct Stage {
         _folder: tempfile::TempDir,
         files: Files,
@@ -294,7 +295,7 @@ mod tests {
             self.names.rename(&mut self.files, (ROOT, from), (ROOT, to)).unwrap();
         }
 
-        /// Lists the remaining files, each with the first letter of its content.
+        /// Cuts the power and lists the remaining files, each with the first letter of its content.
         fn cut(mut self, seed: u64) -> String {
             let mut dice = Dice::new(seed);
             self.names.cut(&mut self.files, &mut dice, |path| path != "other").unwrap();

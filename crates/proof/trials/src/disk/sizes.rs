@@ -1,24 +1,24 @@
-//! Sizes of files that were set ahead and not flushed since, and what a power cut makes of them.
+//! File sizes that were set and not flushed since, and their state after a power cut.
 
 use std::{fs::File, io, os::unix::fs::FileExt as _};
 
-/// A size that a power cut may undo.
+/// A change of size that a power cut may undo.
 #[derive(Debug)]
 struct Size {
-    /// The number of the file.
+    /// Inode number of the file.
     file: u64,
     old: u64,
     new: u64,
-    /// Bytes that were cut off.
+    /// Bytes that were truncated.
     lost: Vec<u8>,
 }
 
-/// All of them, in the order in which they were set.
+/// All changes that a power cut could undo, in the order in which they were made.
 #[derive(Debug, Default)]
 pub(crate) struct Sizes(Vec<Size>);
 
 impl Sizes {
-    /// Runs the operation that sets the size of a file.
+    /// Runs the operation that sets the size of a file, and records how to undo it.
     pub(crate) fn set(
         &mut self,
         open: &File,
@@ -36,18 +36,18 @@ impl Sizes {
         Ok(())
     }
 
-    /// A file is flushed.
+    /// Makes the size of a flushed file durable.
     pub(crate) fn flush(&mut self, file: u64) {
         self.0.retain(|size| size.file != file);
     }
 
-    /// Returns the number of sizes of such files that could be undone.
+    /// Returns the number of size changes of chosen files that a power cut could undo.
     pub(crate) fn candidates(&self, chosen: impl Fn(u64) -> bool) -> usize {
         self.0.iter().filter(|size| chosen(size.file)).count()
     }
 
-    /// Cuts the power: files get their durable sizes, unless something was written after those
-    /// since. Reports what was undone; nothing is open any more.
+    /// Cuts the power: files return to their durable sizes, unless data was written beyond those
+    /// since. Describes what was undone. No file may be open.
     pub(crate) fn cut(
         &mut self,
         chosen: impl Fn(u64) -> bool,

@@ -1,4 +1,4 @@
-//! Faults of the disk, the files they apply to, and the faults done until now.
+//! Faults of the disk, the files they apply to, and the faults injected so far.
 
 use std::{
     fs::{self, File},
@@ -16,38 +16,38 @@ use super::{
     sizes::Sizes,
 };
 
-/// Block that careful programs read and write as a whole.
+/// Size of a block, which careful programs read and write as a whole.
 const BLOCK: u64 = 4096;
-/// Name of lock files, whose content does not matter.
+/// Name of lock files, whose content is irrelevant.
 const LOCK: &str = "lock";
 
-/// Answers that the power cut was faster than.
+/// Requests whose replies are withheld until the power cut.
 enum Held {
     Write { file: u64, offset: u64, bytes: Vec<u8>, reply: ReplyWrite },
     Flush(ReplyEmpty),
 }
 
-/// The files, and what becomes of them.
+/// Files of the disk, and the faults that apply to them.
 pub(crate) struct State {
     pub(crate) files: Files,
     pub(crate) journal: Journal,
     pub(crate) names: Names,
     pub(crate) sizes: Sizes,
-    /// Beginnings of the names of files that faults happen to.
+    /// Prefixes of the names of files that faults apply to.
     chosen: Vec<String>,
     /// Effect of the next power cut on writes.
     cut: Cut,
-    /// The next power cut undoes names and sizes.
+    /// Set if the next power cut also undoes names and sizes.
     forgets: bool,
-    /// Flushes are acknowledged but not done.
+    /// Set if flushes are acknowledged but not done.
     lies: bool,
     /// Number of writes to misdirect.
     astray: u32,
-    /// Writes to the files in question are not answered any more.
+    /// Set while writes to the chosen files stay unanswered.
     holds: bool,
     held: Vec<Held>,
     dice: Dice,
-    /// Faults done.
+    /// Descriptions of the injected faults.
     pub(crate) done: Vec<String>,
 }
 
@@ -70,7 +70,7 @@ impl State {
         })
     }
 
-    /// Injects this fault from here on.
+    /// Starts injecting this fault.
     pub(crate) fn arm(&mut self, fault: &str, chosen: &str, seed: u64) -> Result<(), String> {
         let (cut, lies, astray) = match fault {
             "torn" => (Cut::Torn, false, 0),
@@ -88,7 +88,7 @@ impl State {
         Ok(())
     }
 
-    /// Returns the number of writes that a power cut could undo, or that were misdirected already.
+    /// Returns the number of writes that a power cut could undo, or that were already misdirected.
     pub(crate) fn prey(&self) -> usize {
         let held = self.held.iter();
         let held = held.filter(|held| matches!(held, Held::Write { .. }));
@@ -103,18 +103,18 @@ impl State {
         self.journal.candidates(self.cut) + names + held.count() + self.done.len()
     }
 
-    /// Returns the number of requests waiting for an answer.
+    /// Returns the number of requests waiting for a reply.
     pub(crate) fn held(&self) -> usize {
         self.held.len()
     }
 
-    /// Simulates the power failing: from here on, writes to the chosen files and flushes of their
-    /// names stay unanswered.
+    /// Begins a power failure: from here on, writes to the chosen files and flushes of their names
+    /// stay unanswered.
     pub(crate) fn hold(&mut self) {
         self.holds = true;
     }
 
-    /// The power is gone, and comes back; the disk does nothing wrong any more.
+    /// Completes the power cut. Injects no further faults.
     pub(crate) fn cut(&mut self) -> io::Result<()> {
         for held in std::mem::take(&mut self.held) {
             match held {
@@ -146,7 +146,7 @@ impl State {
         Ok(())
     }
 
-    /// The disk does nothing wrong any more.
+    /// Stops injecting faults.
     pub(crate) fn calm(&mut self) {
         (self.cut, self.lies, self.astray) = (Cut::Nothing, false, 0);
         (self.forgets, self.holds) = (false, false);
@@ -162,7 +162,7 @@ impl State {
         chooses(&self.chosen, name)
     }
 
-    /// A write arrives.
+    /// Handles a write.
     pub(crate) fn write(
         &mut self,
         open: &File,
@@ -172,7 +172,7 @@ impl State {
         durable: bool,
         reply: ReplyWrite,
     ) {
-        // Zeros are free space that is prepared.
+        // Zeros only preallocate free space.
         let chosen = self.is_chosen(file) && bytes.iter().any(|byte| *byte != 0);
         if chosen && self.holds && !self.forgets {
             let bytes = bytes.to_vec();
@@ -205,7 +205,8 @@ impl State {
         Ok(())
     }
 
-    /// Writes to another place of the file, or to this place of the file next to it.
+    /// Misdirects a write to another offset of the file, or to the same offset of a neighbouring
+    /// file.
     fn write_astray(
         &mut self,
         open: &File,
@@ -221,7 +222,7 @@ impl State {
             (true, sibling) if sibling.is_none() || self.dice.chance(1, 2) => {
                 let to = BLOCK * self.dice.below(blocks - need) + offset % BLOCK;
                 if to == offset {
-                    // Not astray: the next one.
+                    // The drawn offset is the right one: misdirect the next write instead.
                     return self.write_well(open, file, offset, bytes, true, true);
                 }
                 Some((name.clone(), to))
@@ -240,7 +241,7 @@ impl State {
         Ok(())
     }
 
-    /// Returns a file next to this one that continues after the offset.
+    /// Returns another file in the same folder that extends beyond the offset.
     fn sibling(&mut self, name: &str, offset: u64) -> io::Result<Option<String>> {
         let path = self.files.root().join(name);
         let folder = path.parent().unwrap_or(self.files.root());
@@ -262,7 +263,7 @@ impl State {
         Ok(one.ok().map(|path| path.to_string_lossy().into_owned()))
     }
 
-    /// A file is to be made durable.
+    /// Handles the flush of a file.
     pub(crate) fn flush(&mut self, file: u64, reply: ReplyEmpty) {
         let waits = |held: &Held| matches!(held, Held::Write { file: of, .. } if *of == file);
         let in_flight = self.held.iter().any(waits) || self.journal.holds(file);
@@ -274,7 +275,7 @@ impl State {
         reply.ok();
     }
 
-    /// The names in a folder are to be made durable.
+    /// Handles the flush of a folder's names.
     pub(crate) fn flush_names(&mut self, folder: u64, reply: ReplyEmpty) {
         let chosen = |name: &str| self.chooses(name);
         if self.holds && self.forgets && self.names.candidates(Some(folder), chosen) > 0 {
@@ -285,8 +286,8 @@ impl State {
     }
 }
 
-/// Returns whether faults apply to this name: it begins like one of these, or is a folder that is
-/// one of them.
+/// Returns whether faults apply to this name: it begins with one of the prefixes, or is a folder on
+/// the path to one.
 fn chooses(beginnings: &[String], name: &str) -> bool {
     let is_lock = name.rsplit('/').next() == Some(LOCK);
     let begins = |one: &String| {

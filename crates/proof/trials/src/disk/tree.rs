@@ -1,5 +1,5 @@
-//! The file system as the kernel asks for it: everything goes through to a folder, and nothing is
-//! kept by the kernel.
+//! The file system served to the kernel: every request is passed through to a folder, and the
+//! kernel caches nothing.
 
 use std::{
     collections::BTreeMap,
@@ -20,16 +20,16 @@ use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
 use super::state::State;
 
-/// Flag as in the kernel's `asm-generic/fcntl.h`, also of a write with `RWF_DSYNC`; `OFlags::DSYNC`
-/// is `O_SYNC` on Linux.
+/// Flag from the kernel's `asm-generic/fcntl.h`, also set for writes with `RWF_DSYNC`.
+/// `OFlags::DSYNC` is `O_SYNC` on Linux.
 const O_DSYNC: i32 = 0o10_000;
-/// The kernel asks again each time.
+/// Lifetime of the kernel's cached attributes: it asks each time.
 const NEVER: Duration = Duration::ZERO;
-/// The kernel keeps no bytes, and writes at several places of a file at once.
+/// The kernel caches no bytes, and writes to several offsets of a file concurrently.
 const THROUGH: FopenFlags =
     FopenFlags::FOPEN_DIRECT_IO.union(FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES);
 
-/// Names and kinds in an open folder.
+/// Names and types of the entries of an open folder.
 type Entries = Vec<(OsString, FileType)>;
 
 pub(crate) struct Tree {
@@ -58,7 +58,7 @@ impl Tree {
         files.about(number)
     }
 
-    /// The kernel knows whether it is a file or a folder.
+    /// Removes a file or a folder. The kernel has checked which of them it is.
     fn remove(&self, folder: INodeNo, name: &OsStr) -> io::Result<()> {
         let state = &mut *self.state();
         let path = state.files.child(folder.0, name)?;
@@ -164,7 +164,7 @@ fn invalid() -> io::Error {
     io::Error::from_raw_os_error(rustix::io::Errno::INVAL.raw_os_error())
 }
 
-/// Reads until the end of the file, or all.
+/// Reads `size` bytes, or fewer at the end of the file.
 fn read(file: &File, offset: u64, size: u32) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; size as usize];
     let mut done = 0;
@@ -257,8 +257,8 @@ impl Filesystem for Tree {
 
     fn open(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         let mut state = self.state();
-        // Aligned buffers and the end of the file are the kernel's business, as it knows how the
-        // file was opened.
+        // The kernel handles alignment and the end of the file, since it knows the flags with which
+        // the file was opened.
         let opened = state.files.path(number.0).and_then(|path| {
             let open = File::options().read(true).write(true).open(path)?;
             Ok(state.files.opened(number.0, open))

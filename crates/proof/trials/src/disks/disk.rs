@@ -12,7 +12,7 @@ use rustix::mount::{UnmountFlags, unmount};
 
 use crate::shell;
 
-/// Disk that is unmounted with its folder when dropped; no process may use it then.
+/// A mounted disk. Dropping it unmounts it and deletes its folder; no process may use it by then.
 pub(super) struct Disk {
     process: Child,
     words: Option<ChildStdin>,
@@ -21,7 +21,7 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    /// An empty one, which does nothing wrong yet.
+    /// Mounts an empty disk without faults.
     pub(super) fn mount() -> io::Result<Self> {
         let folder = tempfile::Builder::new().prefix("quorate-disk-").tempdir()?;
         let (under, place) = (folder.path().join("under"), folder.path().join("place"));
@@ -41,12 +41,12 @@ impl Disk {
         }
     }
 
-    /// Returns the folder given to a node.
+    /// Returns the mounted folder, for use by a node.
     pub(super) fn place(&self) -> PathBuf {
         self.folder.path().join("place")
     }
 
-    /// The files as they are below it.
+    /// Returns the folder with the underlying files.
     pub(super) fn under(&self) -> PathBuf {
         self.folder.path().join("under")
     }
@@ -57,7 +57,7 @@ impl Disk {
         Ok(line.trim_end().to_owned())
     }
 
-    /// Sends a command, and returns the answer.
+    /// Sends a command and returns the reply.
     pub(super) fn tell(&mut self, words: &str) -> io::Result<String> {
         if let Some(to) = &mut self.words {
             writeln!(to, "{words}")?;
@@ -69,7 +69,7 @@ impl Disk {
         }
     }
 
-    /// Returns the number of writes that a power cut could undo, or that were misdirected.
+    /// Returns the number of writes that a power cut could undo, or that were already misdirected.
     pub(super) fn prey(&mut self) -> io::Result<usize> {
         self.tell("prey")?.parse().map_err(io::Error::other)
     }
@@ -81,8 +81,7 @@ impl Disk {
 }
 
 impl Drop for Disk {
-    /// Unmounts in any case, even if a process still has a file open or the disk's process does not
-    /// answer any more.
+    /// Unmounts even if a process still has a file open or the disk's process no longer responds.
     fn drop(&mut self) {
         let _ = unmount(self.place(), UnmountFlags::DETACH);
         drop(self.words.take());
@@ -91,14 +90,15 @@ impl Drop for Disk {
     }
 }
 
-/// All files below a folder whose names begin so, with these names.
+/// Lists all nonempty files below a folder whose names begin with one of these prefixes, separated
+/// by commas.
 pub(super) fn files(root: &Path, beginnings: &str) -> io::Result<Vec<String>> {
     let mut found = Vec::new();
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
-            // It may be gone meanwhile.
+            // The file may have been deleted meanwhile.
             let Ok(about) = entry.metadata() else {
                 continue;
             };

@@ -1,5 +1,5 @@
-//! A trial of one kind of file, one fault, one node of three: judges what clients saw, and records
-//! what the node reported.
+//! A trial of one kind of file and one fault, on one node of three: judges what clients observed,
+//! and records what the node reported.
 
 use std::{
     collections::BTreeSet,
@@ -36,23 +36,23 @@ use crate::{
 };
 
 const NODES: u32 = 3;
-/// Small logs, so that they are trimmed.
+/// Flags for small logs, which are trimmed soon.
 const SMALL: [&str; 6] = ["--log-ready", "0", "--log-segment", "8388608", "--snapshot-ratio", "1"];
 /// Operations and writes between two events.
 const OPERATIONS: u64 = 300;
 const WRITES: u64 = 60;
-/// Bytes that the writer of a stream writes at a time.
+/// Size of a stream writer's writes, in bytes.
 const STREAM_PART: u64 = 8 << 10;
-/// Time that a disk waits for a write that can fail: some files are seldom written.
+/// Time to wait for a write that a fault can affect: some files are rarely written.
 const PREY: Duration = Duration::from_secs(60);
 /// Time to wait for more writes in flight when the power fails.
 const HELD: Duration = Duration::from_secs(2);
-/// Block that is read and written as a whole.
+/// Size of a block, which is read and written as a whole.
 const BLOCK: usize = 4096;
-/// A log write begins so, and says which segment it is of.
+/// First bytes of a log write; the number of its segment follows.
 const LOG_WRITE: &[u8] = b"qrtebtch";
 const SEGMENT_AT: usize = 40;
-/// Lines about files that a node may not like. A lost leader is none of them.
+/// Fragments of log lines about damaged files. Reports of a lost leader are not among them.
 const ABOUT_FILES: [&str; 9] = [
     "damage",
     "lost votes",
@@ -73,12 +73,12 @@ pub(super) struct Row {
     pub(super) seed: u64,
 }
 
-/// Result of a trial in which nothing was lost, and nothing wrong was served.
+/// Result of a trial without loss and without a wrong reply.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
-    /// Fault of the disk.
+    /// Description of the injected fault.
     pub(super) done: String,
-    /// First report of the node about it.
+    /// First report of the node about the fault.
     pub(super) noticed: Option<String>,
     /// Final state of the node.
     pub(super) end: String,
@@ -87,7 +87,7 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// The fault happened.
+    /// Returns whether the fault occurred.
     pub(super) fn met(&self) -> bool {
         !self.done.is_empty()
     }
@@ -134,12 +134,12 @@ impl Clients {
     }
 }
 
-/// `quorate snapshot` of nodes; what still waits for its answer is ended with this.
+/// Running `quorate snapshot` commands. Dropping this kills those still waiting for a reply.
 #[derive(Default)]
 struct Snapshots(Vec<Child>);
 
 impl Snapshots {
-    /// Asks every node that does not owe an answer.
+    /// Requests a snapshot from every node without a pending request.
     fn ask(&mut self, nodes: &Nodes) -> io::Result<()> {
         let owed = |child: &mut Child| child.try_wait().is_ok_and(|ended| ended.is_none());
         if self.0.iter_mut().any(owed) {
@@ -166,14 +166,14 @@ impl Drop for Snapshots {
 }
 
 impl Row {
-    /// Why this cannot meet anything, if it cannot.
+    /// Returns the reason why the fault cannot occur in this row, if so.
     pub(super) fn why_unmet(&self) -> Option<&'static str> {
         let mut all = UNMET.iter();
         all.find(|(kind, fault, _)| *kind == self.kind.name && *fault == self.fault)
             .map(|(.., why)| *why)
     }
 
-    /// Three nodes, one disk that fails, and everything compared.
+    /// Runs three nodes, one of them on a failing disk, and compares all data.
     pub(super) fn play(&self, checker: Option<&Checker>) -> Result<Outcome, Failed> {
         let mut dice = Dice::new(self.seed);
         let mut disk = Disk::mount()?;
@@ -194,7 +194,7 @@ impl Row {
             match place {
                 Ok(place) => {
                     let _ = stream_load::save(&lanes, &place);
-                    // The folder of the node in question is on the disk, which goes.
+                    // Copy the node's folder before the disk is removed.
                     let _ = Command::new("cp")
                         .arg("-R")
                         .arg(disk.under())
@@ -264,7 +264,7 @@ impl Row {
                 self.arm(disk, dice)?;
                 disk.tell("hold")?;
                 self.until(nodes, victim, &mut clients, &mut || Ok(disk.prey()? > 0))?;
-                // Names may be lost without anybody ever flushing them.
+                // Names may be lost without ever being flushed.
                 let _ = wait::at_most(HELD, "a write to wait for the disk", || {
                     disk.held().is_ok_and(|held| held > 1).then_some(())
                 });
@@ -284,8 +284,7 @@ impl Row {
         self.restarted(nodes, victim, done, before, found, clients, checker)
     }
 
-    /// Makes a node write such files until the condition is met, or it is clear that it will not
-    /// be.
+    /// Makes a node write such files until the condition is met or [`PREY`] has passed.
     fn until(
         &self,
         nodes: &mut Nodes,
@@ -302,7 +301,7 @@ impl Row {
                 By::Snapshots => snapshots.ask(nodes)?,
                 By::Restart if self.fault.is_honest() => {
                     nodes.kill(&[victim])?;
-                    // It does not get ready, as its disk does not answer.
+                    // The node does not become ready, since its disk does not reply.
                     nodes.respawn(victim)?;
                     wait::at_most(PREY, "a start that writes", || {
                         met().unwrap_or(true).then_some(())
@@ -325,10 +324,10 @@ impl Row {
         Ok(())
     }
 
-    /// The power of a node's machine.
+    /// Cuts the power of a node's machine.
     fn cut(&self, nodes: &mut Nodes, victim: u32, disk: &mut Disk) -> Result<(), Failed> {
         disk.tell("hold")?;
-        // It ends when the disk answers, and does nothing more.
+        // The process exits once the disk replies, and does nothing more.
         nodes.node(victim)?.signal(Signal::KILL)?;
         disk.tell("cut")?;
         Ok(nodes.kill(&[victim])?)
@@ -349,7 +348,7 @@ impl Row {
         let mut refused = None;
         if let Err(why) = nodes.restart(&[victim]) {
             let why = why.to_string();
-            // The lines before are about other things.
+            // Earlier lines are about other things.
             let from = why.find("error: ").unwrap_or(0);
             refused = Some(why[from..].to_owned());
             let _ = nodes.kill(&[victim]);
@@ -360,7 +359,7 @@ impl Row {
         if refused.is_none() {
             found.extend(scrub(nodes, victim)?);
         }
-        // What the node says of itself in the end.
+        // The node's own final report.
         let (keys, bytes) = self.compare(nodes, clients, refused.is_none(), checker)?;
         (outcome.keys, outcome.stream_bytes) = (keys, bytes);
         let log = nodes.log(victim);
@@ -377,7 +376,8 @@ impl Row {
             .or_else(|| found.first().map(|(_, what)| what.clone()))
             .or_else(|| about.map(str::to_owned));
         let learns = said.contains("learns without a vote");
-        // [lie-4] The others ran, and had received what is gone: clients were answered since.
+        // [lie-4] The other nodes were running and had received the lost data: clients got replies
+        // since.
         let lost_end = self.kind.name == "log" && self.fault == Fault::LostTail;
         if lost_end && outcome.met() && refused.is_none() && !learns {
             return Err(Failed(format!(
@@ -398,7 +398,7 @@ impl Row {
         Ok(outcome)
     }
 
-    /// Compares everything that was acknowledged, on all nodes that are left.
+    /// Compares all acknowledged data, on all remaining nodes.
     fn compare(
         &self,
         nodes: &mut Nodes,
@@ -435,7 +435,7 @@ impl Row {
     }
 }
 
-/// Returns the operations of these clients, none of which is lost.
+/// Returns the operations of these clients. Fails if one was lost.
 fn finished(load: Load, all: bool) -> Result<Vec<Operation>, Failed> {
     let shared = Arc::clone(&load.shared);
     let mut seen = load.finish()?;
@@ -450,7 +450,7 @@ fn finished(load: Load, all: bool) -> Result<Vec<Operation>, Failed> {
     Ok(seen.operations)
 }
 
-/// Describes how the findings of scrubs were handled.
+/// Describes how the scrubs' findings were handled.
 fn fates(found: &[(String, String)]) -> String {
     let kinds: BTreeSet<&str> = found.iter().map(|(fate, _)| fate.as_str()).collect();
     let counts = kinds.into_iter().map(|fate| {
@@ -464,7 +464,7 @@ fn fates(found: &[(String, String)]) -> String {
     }
 }
 
-/// A bit of a byte that is not zero, in a file of this kind that is in use.
+/// Flips a bit of a nonzero byte, in a file of this kind that is in use.
 fn flip(disk: &Disk, kind: &str, dice: &mut Dice) -> Result<String, Failed> {
     let root = disk.under();
     let mut names = in_use(files(&root, kind)?);
@@ -487,7 +487,7 @@ fn flip(disk: &Disk, kind: &str, dice: &mut Dice) -> Result<String, Failed> {
     Ok(String::new())
 }
 
-/// Returns the files with content: no locks, no temporary ones, and only the last of the lists of a
+/// Filters files with content: drops locks and temporary files, and keeps only the latest list of a
 /// tree's tables (`v7`).
 fn in_use(mut names: Vec<String>) -> Vec<String> {
     let list = |name: &str| {
@@ -507,8 +507,8 @@ fn in_use(mut names: Vec<String>) -> Vec<String> {
     names
 }
 
-/// Blocks that are not zeros, as those are mostly free space; of a segment of the log those that
-/// were written since it has its number.
+/// Returns the blocks that are not all zeros, since zeros are mostly free space. In a log segment
+/// only blocks written since it got its number count.
 fn used_blocks(name: &str, bytes: &[u8]) -> Vec<usize> {
     let segment = name.strip_suffix(".segment").and_then(|name| {
         let (_, number) = name.rsplit_once('/')?;
@@ -528,8 +528,8 @@ fn used_blocks(name: &str, bytes: &[u8]) -> Vec<usize> {
     used
 }
 
-/// Returns the findings of a scrub of this node: how each is handled, and what it is. A node that
-/// has ended finds nothing.
+/// Returns the findings of a scrub of this node: how each is handled, and its description. A node
+/// that has exited has no findings.
 fn scrub(nodes: &mut Nodes, id: u32) -> Result<Vec<(String, String)>, Failed> {
     let program = nodes::program();
     let node = nodes.node(id)?;

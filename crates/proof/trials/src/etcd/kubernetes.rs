@@ -1,5 +1,5 @@
-//! The storage tests of Kubernetes' API server, which start an etcd for each: a node of ours
-//! instead, over both stores.
+//! Storage tests of Kubernetes' API server. They start an etcd each; here a Quorate node takes its
+//! place, with both stores.
 
 use std::{fs, process::Command};
 
@@ -8,14 +8,14 @@ use crate::{
     shell::{self, Failed, read, root, skip},
 };
 
-/// Its own `go.sum` says what belongs to it.
+/// The module under test. Its own `go.sum` lists its dependencies.
 const MODULE: &str = "k8s.io/apiserver@v0.35.3";
 const PACKAGE: &str = "pkg/storage/etcd3";
-/// Its server is configured to notify of progress every second; ours does every ten minutes, as
-/// etcd by default.
+/// Excluded test. It configures progress notifications every second; ours come every ten minutes,
+/// etcd's default.
 const LEFT_OUT: &str = "^TestProgressNotify$";
 
-/// Runs them.
+/// Runs the tests.
 pub(crate) fn run() -> Result<(), Failed> {
     let Some(go) = Go::find() else {
         return skip("etcd kubernetes", NO_GO);

@@ -1,11 +1,11 @@
-//! etcd's own tests, with nodes of ours where they start members: `cargo xtask etcd tests`.
+//! etcd's own tests, with Quorate nodes in place of members: `cargo xtask etcd tests`.
 //!
-//! They are the module `go.etcd.io/etcd/tests/v3`, which starts a program called `etcd` and waits
-//! for a line of it. That program is `tools/etcdtests/etcd`, and the lines are those by which nodes
-//! of ours say who leads; else they run unchanged. Each test has a process of its own, since one
-//! that fails leaves something behind that makes the next ones skip themselves.
-//! `tools/etcdtests/tests.toml` says which are out of scope or get another answer on purpose; any
-//! other test that fails, fails the task.
+//! The tests are the module `go.etcd.io/etcd/tests/v3`, which starts a program called `etcd` and
+//! waits for a line of its log. That program is `tools/etcdtests/etcd`, and the awaited lines are
+//! replaced by those with which our nodes report a leader. Otherwise the tests run unchanged. Each
+//! test has its own process, since a failed test leaves state behind that makes later tests skip
+//! themselves. `tools/etcdtests/tests.toml` lists the tests that are out of scope or differ on
+//! purpose. The task fails if any other test fails.
 
 use std::{
     fs, io,
@@ -23,13 +23,14 @@ use crate::{
 
 const MODULE: &str = "go.etcd.io/etcd/tests/v3@v3.6.16";
 const LIST: &str = "tools/etcdtests/tests.toml";
-/// Log texts of etcd when it is up, and the texts our nodes log: as there, a leader exists then.
+/// Log texts of a started etcd, and the texts of our nodes that replace them: both imply that a
+/// leader exists.
 const READY: [&str; 2] =
     [r#""ready to serve client requests""#, r#""following leader", "elected leader", "no vote""#];
 const READY_IN: &str = "framework/e2e/etcd_process.go";
 const SECONDS_MAX: &str = "300";
 
-/// Runs the units that are named, or all.
+/// Runs the named units, or all of them.
 pub(crate) fn run(asked: &[&str]) -> Result<(), Failed> {
     let known = Known::read(LIST)?;
     let units = known.units_of(asked)?;
@@ -60,14 +61,14 @@ pub(crate) fn run(asked: &[&str]) -> Result<(), Failed> {
     table::judge(&judged, LIST, &known)
 }
 
-/// The module as a copy with our clusters, its tests and etcd's tools.
+/// Builds a copy of the module that uses our clusters, its tests and etcd's tools.
 fn built(go: &Go, folder: &Path) -> Result<PathBuf, Failed> {
     let source = super::module(go, MODULE, folder)?;
     let here = |words: &[&str]| {
         let mut command = go.within(&source);
         read(command.env("GOFLAGS", "-mod=mod").args(words)).map(drop)
     };
-    // It names its neighbours by their places in etcd's tree.
+    // The module names its neighbours by their relative paths in etcd's tree.
     let list = fs::read_to_string(source.join("go.mod"))?;
     fs::write(source.join("go.mod"), alone(&list))?;
     let ready = source.join(READY_IN);
@@ -87,7 +88,7 @@ fn built(go: &Go, folder: &Path) -> Result<PathBuf, Failed> {
     Ok(source)
 }
 
-/// A list of modules without places of other modules, and without a version of Go to be fetched.
+/// Removes the relative paths of other modules, and the Go version to fetch, from a `go.mod`.
 fn alone(list: &str) -> String {
     let mut kept = Vec::new();
     let mut within = false;
@@ -101,7 +102,7 @@ fn alone(list: &str) -> String {
     kept.join("\n") + "\n"
 }
 
-/// All tests of a package that are in scope.
+/// Runs all tests of a package that are in scope.
 fn unit(
     name: &str,
     package: &Path,
@@ -123,7 +124,7 @@ fn unit(
             continue;
         }
         let mut command = here();
-        // What they start writes where they do: a pipe would wait for all of it.
+        // Child processes inherit the output: a pipe would not close before all of them exit.
         let said = tempfile::tempfile()?;
         command
             .args(["-test.v", "-test.run", &format!("^{test}$")])
@@ -151,8 +152,8 @@ fn unit(
     Ok(unit)
 }
 
-/// Ends the nodes that an aborted test left over: they would answer the next one. No one else runs
-/// this copy.
+/// Kills the nodes left over by an aborted test, which would reply to the next one. Only this task
+/// runs this copy of the program.
 fn end_nodes(program: &Path) {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     for process in processes {

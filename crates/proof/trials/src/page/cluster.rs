@@ -1,5 +1,5 @@
-//! The page at the admin address, in a browser: three nodes, of which each is looked at, asked,
-//! killed and paused.
+//! Tests the page at the admin address in a browser: three nodes, which are inspected, sent
+//! requests, killed and paused.
 
 use std::{
     fs,
@@ -23,15 +23,15 @@ use crate::{
 };
 
 const PREFIX: &str = "quorate-page-";
-/// All links are probed, so that round trips are known.
+/// Flags of the nodes. All links are probed, so that round-trip times are known.
 const FLAGS: [&str; 2] = ["--plane", "auto"];
-/// A phone, a desk, a wall.
+/// Window sizes of a phone, a desktop and a wall display.
 pub(super) const SIZES: [(&str, u32, u32); 3] =
     [("phone", 360, 800), ("desk", 1024, 768), ("wall", 2560, 1440)];
-/// Time over which the nodes' usage is measured, with the page and without.
+/// Time over which the nodes' resource usage is measured, with and without a viewer.
 const COUNTED: Duration = Duration::from_secs(10);
 
-/// Runs all of it, with pictures in this folder.
+/// Runs all tests, with screenshots in this folder.
 pub(super) fn run(program: &Path, browser: &str, pictures: &Path) -> Result<(), Failed> {
     let mut nodes = Nodes::on_loopback(program, PREFIX, 3, &FLAGS)?;
     nodes.wait_until_all_serve()?;
@@ -48,7 +48,7 @@ pub(super) fn run(program: &Path, browser: &str, pictures: &Path) -> Result<(), 
     Ok(())
 }
 
-/// Measures the cost to each node of a viewer of the first node's page, while nothing else happens:
+/// Measures the cost to each node of a viewer of the first node's page on an idle cluster. It is
 /// reported, not judged.
 fn cost(nodes: &Nodes, browser: &str, pictures: &Path) -> Result<(), Failed> {
     let used = || -> Vec<f64> {
@@ -105,7 +105,7 @@ impl Page {
         self.step("no quorum", Self::no_quorum)?;
         self.step("a page whose node is paused, and killed", Self::old)?;
         self.step("a node that is removed", Self::remove)?;
-        // What was refused on purpose, and what was asked of a node that was gone.
+        // Ignore errors from expected refusals and from requests to a dead node.
         self.clean(&["409", "502", "503", "net::ERR_"])
     }
 
@@ -140,7 +140,7 @@ impl Page {
         )
     }
 
-    /// The banner of this kind says this.
+    /// Waits until the banner of this kind shows these words.
     fn wait_banner(&mut self, key: &str, words: &str) -> Result<(), Failed> {
         let words = json!(words);
         self.browser.wait(
@@ -151,7 +151,7 @@ impl Page {
         )
     }
 
-    /// Checks that nothing is cut off, overlaps, or is unreadable.
+    /// Checks that no element is cut off, overlapping or unreadable.
     fn sound(&mut self, looks: &str) -> Result<(), Failed> {
         let faults = self.browser.eval(LAYOUT)?;
         match faults.as_array() {
@@ -219,7 +219,7 @@ impl Page {
         self.browser.eval(&switch("")).map(drop)
     }
 
-    /// Nodes remember what was before the page was opened: more seconds than it has been open for.
+    /// Checks that nodes provide history from before the page was opened.
     fn remembered(&mut self) -> Result<(), Failed> {
         let address = self.address.clone();
         self.browser.open(&address)?;
@@ -232,7 +232,8 @@ impl Page {
         )
     }
 
-    /// Tab comes to everything, and shows where it is; a dialog keeps the focus and gives it back.
+    /// Checks that Tab reaches every control with a visible focus, and that a dialog traps and
+    /// restores the focus.
     fn keyboard(&mut self) -> Result<(), Failed> {
         const ALL: &str = "[...document.querySelectorAll('button, select, .scrolls')].filter(it => it.checkVisibility())";
         self.browser.eval(
@@ -270,7 +271,7 @@ impl Page {
         )
     }
 
-    /// Opens the dialog of an action, when it can be asked for.
+    /// Opens the dialog of an action once its button is enabled.
     fn open(&mut self, button: &str) -> Result<(), Failed> {
         self.browser.wait(
             &format!("a button, {button}"),
@@ -283,7 +284,7 @@ impl Page {
         self.browser.wait("its dialog", "document.getElementById('dialog').open")
     }
 
-    /// Confirms, and waits for the result.
+    /// Confirms the dialog and waits for the result.
     fn confirm(&mut self, is: &str, words: &str) -> Result<(), Failed> {
         self.browser.wait(
             "what will be done, and a button for it",
@@ -319,7 +320,7 @@ impl Page {
         )
     }
 
-    /// The leader moves to each, by way of the page of a node that leads or does not.
+    /// Moves leadership to each node, through the page of a leading or of a following node.
     fn leadership(&mut self) -> Result<(), Failed> {
         let leader = self.nodes.agreed_leader()?;
         self.wait_leader(leader)?;
@@ -385,7 +386,8 @@ impl Page {
         self.close()
     }
 
-    /// The steps are shown before anything is done, and nothing is done without a second press.
+    /// Checks that the steps of a removal are shown first, and that nothing happens without a
+    /// second confirmation.
     fn look_at_removal(&mut self) -> Result<(), Failed> {
         self.open(&Self::button(3, "remove"))?;
         self.browser.wait(
@@ -401,7 +403,7 @@ impl Page {
         }
     }
 
-    /// Kills a leading node other than the page's own, so that leadership changes too.
+    /// Kills the leader, which is not the page's own node, so that leadership changes too.
     fn killed(&mut self) -> Result<(), Failed> {
         self.open_if_needed_lead(2)?;
         self.nodes.kill(&[2])?;
@@ -424,7 +426,8 @@ impl Page {
             self.picture(&format!("killed-{name}"))?;
         }
         self.look(1024, 768, false)?;
-        // The others refuse what would cost the quorum, and the page shows it.
+        // The remaining nodes refuse actions that would lose the quorum, and the page shows the
+        // refusal.
         self.open(&Self::button(3, "remove"))?;
         self.result("bad", "Refused: ")?;
         self.picture("refused")?;
@@ -455,7 +458,8 @@ impl Page {
         )
     }
 
-    /// Old state looks old, nothing can be pressed, and the page recovers by itself.
+    /// Checks that stale state is marked as stale, that no button is enabled, and that the page
+    /// recovers by itself.
     fn old(&mut self) -> Result<(), Failed> {
         let gone = "document.body.classList.contains('stale') && \
                     [...document.querySelectorAll('main button')].every(it => it.getAttribute('aria-disabled') === 'true')";
@@ -476,7 +480,7 @@ impl Page {
     }
 
     fn remove(&mut self) -> Result<(), Failed> {
-        // It is refused while the node that came back does not know all of the others yet.
+        // The request is refused until the restarted node knows all other nodes.
         for _ in 0..30 {
             self.open(&Self::button(3, "remove"))?;
             self.browser.wait(
@@ -504,9 +508,9 @@ impl Page {
         self.picture("two")
     }
 
-    /// No complaint but those that are known, and nothing from elsewhere.
+    /// Checks that the page reported only known errors and fetched nothing from other hosts.
     fn clean(&mut self, known: &[&str]) -> Result<(), Failed> {
-        // Whatever was said before is read with the answer.
+        // Events sent earlier are read together with this reply.
         self.browser.eval("true")?;
         self.browser.complaints.retain(|words| !known.iter().any(|known| words.contains(known)));
         let complaints = &self.browser.complaints;

@@ -1,4 +1,4 @@
-//! The recorded run of `quorate sim --page`, in a browser: played, stepped, and looked at.
+//! Tests the recorded run of `quorate sim --page` in a browser: playback, single steps and layout.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::{
     shell::Failed,
 };
 
-/// Writes the page into this folder, and tries it.
+/// Writes the page into this folder and tests it.
 pub(super) fn run(program: &Path, browser: &str, pictures: &Path) -> Result<(), Failed> {
     let file = pictures.join("replay.html");
     let written = command(program).args(["sim", "--page"]).arg(&file).output()?;
@@ -43,7 +43,7 @@ fn try_all(browser: &mut Browser, pictures: &Path) -> Result<(), Failed> {
     )?;
     layout(browser, pictures, "begin")?;
     browser.look(Looks { width: 1024, height: 768, dark: false })?;
-    // Steps, by keys.
+    // Step by keyboard.
     for (key, at) in [("ArrowRight", 1), ("ArrowRight", 2), ("ArrowLeft", 1)] {
         browser.key(key)?;
         browser.wait(

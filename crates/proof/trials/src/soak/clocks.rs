@@ -1,8 +1,8 @@
 //! Makes wall clocks jump: a library preloaded into each node adds an offset from a file to the
 //! kernel's time.
 //!
-//! Meanwhile clients set keys with a deadline through each node. No wall clock sets the group's
-//! ([time-3]): no key may expire early, and none may outlive its deadline for long.
+//! Meanwhile clients set keys with a deadline through each node. No single wall clock determines
+//! the group's ([time-3]): no key may expire early, and none may outlive its deadline for long.
 
 use std::{
     fs::{self, File},
@@ -23,16 +23,17 @@ use quorate_testbed::{
 
 use crate::shell::{self, Failed};
 
-/// Variable from which the library reads the path of the file.
+/// Environment variable with the path of the offset file, read by the library.
 const FILE: &str = "CLOCK_SHIFT";
 const SECOND_MS: i64 = 1000;
 const HOUR_MS: i64 = 3600 * SECOND_MS;
-/// Jumps of clocks.
+/// Offsets of the jumps, in milliseconds.
 const SHIFTS_MS: [i64; 6] =
     [24 * HOUR_MS, -24 * HOUR_MS, 2 * HOUR_MS, -2 * HOUR_MS, 15 * SECOND_MS, -15 * SECOND_MS];
-/// A key that lives for so long is there at the end of a cycle, if no clock could shorten its life.
+/// Lifetime of a long-lived key, in seconds. It must exist at the end of a cycle if no clock jump
+/// could shorten its life.
 const LONG_S: u32 = 1800;
-/// Lifetime of a short key: it is gone by then, or soon.
+/// Lifetime of a short-lived key, in seconds. It must expire at its deadline or soon after.
 const SHORT_S: u32 = 5;
 
 /// Library that makes clocks jump.
@@ -51,7 +52,7 @@ impl Clocks {
         Ok(Self { library })
     }
 
-    /// The clock of a node that is not started yet can jump.
+    /// Prepares a node, before its start, so that its clock can jump.
     pub(super) fn under(&self, spec: &mut Spec) -> io::Result<()> {
         let file = spec.stderr.with_extension("clock");
         fs::write(&file, 0_i64.to_ne_bytes())?;
@@ -64,15 +65,15 @@ impl Clocks {
     }
 }
 
-/// The clock that is wrong now, if one is: never two at once.
+/// The clock that is currently wrong, if any: never two at once.
 #[derive(Default)]
 pub(super) struct Wrong {
     node: Option<u32>,
 }
 
 impl Wrong {
-    /// The clock of a node that runs this program jumps; returns once the node says that it is off.
-    /// What older programs say is judged no more.
+    /// Shifts the clock of a node that runs this program, and returns once the node reports the
+    /// deviation. Reports of older programs are not checked.
     pub(super) fn jump(
         &mut self,
         nodes: &mut Nodes,
@@ -106,7 +107,7 @@ impl Wrong {
         self.node.is_some()
     }
 
-    /// All are right again.
+    /// Resets the shifted clock.
     pub(super) fn right(&mut self, nodes: &mut Nodes) -> io::Result<()> {
         match self.node.take() {
             Some(node) => shift(&nodes.node(node)?.spec, 0),
@@ -118,19 +119,19 @@ impl Wrong {
 fn shift(spec: &Spec, ms: i64) -> io::Result<()> {
     let file = spec.variables.iter().find(|(name, _)| name == FILE);
     let (_, path) = file.ok_or_else(|| io::Error::other("a node whose clock cannot jump"))?;
-    // In place: the node sees the page of this very file.
+    // Write in place: the node has mapped this file.
     let file = File::options().write(true).open(path)?;
     file.write_all_at(&ms.to_ne_bytes(), 0)
 }
 
-/// Keys with deadlines, which each node has taken.
+/// Keys with deadlines, set through each node.
 pub(super) struct Deadlines {
     long: Vec<String>,
     short: Vec<String>,
 }
 
 impl Deadlines {
-    /// Each node takes two.
+    /// Sets a long-lived and a short-lived key through each node.
     pub(super) fn set(nodes: &Nodes) -> io::Result<Self> {
         let (mut long, mut short) = (Vec::new(), Vec::new());
         for (at, address) in nodes.client_addresses().iter().enumerate() {
@@ -145,7 +146,7 @@ impl Deadlines {
         Ok(Self { long, short })
     }
 
-    /// Checks that on each node the long ones exist, and the short ones expire.
+    /// Checks on each node that the long-lived keys exist and the short-lived keys expire.
     pub(super) fn judge(&self, nodes: &Nodes) -> io::Result<()> {
         for address in nodes.client_addresses() {
             for key in &self.long {
@@ -166,7 +167,7 @@ impl Deadlines {
     }
 }
 
-/// Sets a key with an expiry, with retries while a leader may be being elected.
+/// Sets a key with an expiry. Retries during an election.
 fn set(nodes: &Nodes, address: &str, key: &str, seconds: u32) -> io::Result<()> {
     let what = format!("{key:?} to be taken by {address}");
     wait::at_most(PATIENCE, &what, || match nodes.speak_etcd() {

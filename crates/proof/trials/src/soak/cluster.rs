@@ -30,24 +30,24 @@ use super::{
 use crate::{nodes, shell::Failed, writing::Writing};
 
 const NODES: u32 = 3;
-/// Faults of a cycle.
+/// Number of faults in a cycle.
 const FAULTS: u32 = 4;
-/// A clock jumps before one of this number of faults.
+/// Number of faults per clock jump. The jump precedes one of them.
 const FAULTS_PER_JUMP: u32 = 2;
-/// The file system that is filled.
+/// Mount options of the file system that is filled.
 const DISK: &str = "size=512m";
-/// Size of each write that fills the disk.
+/// Size of each write that fills the disk, in bytes.
 const FILL: usize = 64 << 10;
 
-/// Purpose of a cluster.
+/// Kind of cluster: its flags, and the faults that it is subject to.
 pub(super) struct Kind {
     pub(super) name: &'static str,
     flags: &'static [&'static str],
     durable: bool,
     streams: bool,
-    /// Members are replaced.
+    /// Set if members are replaced.
     replaced: bool,
-    /// The disk of node 3 is a small one, and is filled.
+    /// Set if node 3 uses a small disk that is filled.
     filled: bool,
 }
 
@@ -78,10 +78,10 @@ pub(super) const KINDS: [Kind; 3] = [
     },
 ];
 
-/// Small files, so that they come and go many times in an hour.
+/// Flags for small files, which are created and deleted many times an hour.
 const SMALL: [&str; 6] = ["--log-ready", "0", "--log-segment", "8388608", "--snapshot-ratio", "1"];
 
-/// Work done until now.
+/// Work done so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Done {
     pub(super) cycles: u64,
@@ -89,29 +89,29 @@ pub(super) struct Done {
     pub(super) replaced: u64,
     pub(super) exchanged: u64,
     pub(super) filled: u64,
-    /// Clocks.
+    /// Number of clock jumps.
     pub(super) jumped: u64,
-    /// Keys that were compared on each node.
+    /// Number of keys compared on each node.
     pub(super) keys: u64,
-    /// Bytes of streams that were compared.
+    /// Bytes of streams compared.
     pub(super) stream_bytes: u64,
 }
 
-/// Tools of the run.
+/// Resources available to the run.
 pub(super) struct Means {
-    /// Programs of another revision take turns with today's.
+    /// Program of another revision, which alternates with the current one.
     pub(super) old: Option<PathBuf>,
-    /// A small disk can be made.
+    /// Set if a small disk can be mounted.
     pub(super) mounts: bool,
-    /// Clocks can jump.
+    /// Library for clock jumps, if it could be built.
     pub(super) clocks: Option<Clocks>,
 }
 
-/// Nodes, and what becomes of them.
+/// A cluster and the data recorded about it.
 pub(super) struct Cluster {
     pub(super) kind: &'static Kind,
     pub(super) done: Done,
-    /// Samples, one for each cycle.
+    /// One sample per cycle.
     pub(super) samples: Vec<Sample>,
     nodes: Nodes,
     plan: Plan,
@@ -119,12 +119,12 @@ pub(super) struct Cluster {
     new: PathBuf,
     means: Rc<Means>,
     wrong: Wrong,
-    /// Folder of the small disk, if one could be made.
+    /// Folder of the small disk, if it could be mounted.
     disk: Option<PathBuf>,
 }
 
 impl Cluster {
-    /// Its nodes serve.
+    /// Starts a cluster and waits until its nodes serve.
     pub(super) fn start(kind: &'static Kind, means: Rc<Means>, seed: u64) -> io::Result<Self> {
         let new = nodes::program();
         let flags = [kind.flags, &SMALL].concat();
@@ -158,7 +158,7 @@ impl Cluster {
         })
     }
 
-    /// Load, faults, comparison, rest.
+    /// Runs a cycle: load, faults, comparison, rest.
     pub(super) fn cycle(&mut self) -> Result<(), Failed> {
         let kind = self.kind.name;
         let cycle = self.done.cycles + 1;
@@ -257,7 +257,7 @@ impl Cluster {
         writing.goes_on()
     }
 
-    /// The small disk has no room for a while.
+    /// Fills the small disk for a while.
     fn fill(&mut self, writing: &mut Writing) -> io::Result<()> {
         let Some(disk) = &self.disk else {
             return Ok(());
@@ -272,7 +272,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Whatever was acknowledged is on all nodes. It is removed then.
+    /// Checks that all acknowledged data is on all nodes, then deletes it.
     fn compare(&mut self, writing: Writing) -> io::Result<()> {
         let compared = writing.compare(&mut self.nodes)?;
         self.done.keys += compared.keys as u64;
@@ -286,20 +286,20 @@ impl Cluster {
         }
     }
 
-    /// Describes what grew from the first half to the end.
+    /// Describes the figures that grew from the first half to the end.
     pub(super) fn grown(&self) -> Vec<String> {
         let grown = grown(&self.samples).into_iter();
         grown.map(|what| format!("{}: {what}", self.kind.name)).collect()
     }
 
-    /// Ends the nodes; says where their folders are.
+    /// Stops the nodes and keeps their folders. Returns the path.
     pub(super) fn keep(self, place: &Path) -> PathBuf {
         let name = self.kind.flags.join("").replace("--", "-");
         self.nodes.keep_for_inspection(&place.join(format!("nodes{name}")))
     }
 }
 
-/// Whatever has to be done before a node starts for the first time.
+/// Prepares nodes before their first start.
 fn prepare(means: &Means, specs: &mut [process::Spec]) -> io::Result<()> {
     match &means.clocks {
         Some(clocks) => specs.iter_mut().try_for_each(|spec| clocks.under(spec)),
@@ -307,7 +307,7 @@ fn prepare(means: &Means, specs: &mut [process::Spec]) -> io::Result<()> {
     }
 }
 
-/// Writes until nothing goes in any more.
+/// Writes until the file system is full.
 fn fill_up(filler: &Path) -> io::Result<()> {
     let mut file = File::create(filler)?;
     let zeros = vec![0; FILL];

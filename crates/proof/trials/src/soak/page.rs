@@ -1,5 +1,4 @@
-//! The report, hour by hour: faults, load and the state of the nodes, as a page to watch during the
-//! run.
+//! Hourly report of faults, load and the nodes' state, as a page to watch during the run.
 
 use std::{
     fmt::Write as _,
@@ -22,12 +21,12 @@ const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max
 const WIDTH: f64 = 200.0;
 const HEIGHT: f64 = 70.0;
 
-/// The page, and what it has to remember.
+/// The page and its history.
 pub(super) struct Page {
     path: PathBuf,
     seed: u64,
     time: Duration,
-    /// Work done when an hour ended, for each cluster.
+    /// Work done at the end of each hour, per cluster.
     hours: Vec<Vec<Done>>,
 }
 
@@ -44,7 +43,7 @@ impl Page {
         &self.path
     }
 
-    /// Rewrites the page, and the file of samples with it.
+    /// Rewrites the page and the file of samples.
     pub(super) fn write(
         &mut self,
         elapsed: Duration,
@@ -119,7 +118,7 @@ fn section(text: &mut String, cluster: &Cluster, hours: &[Done]) {
     text.push_str("</table>");
 }
 
-/// A line from the first cycle to the last, above 0.
+/// Appends a chart of a figure, from the first cycle to the last, with an axis from 0.
 fn chart(text: &mut String, name: &str, values: &[f64]) {
     let most = values.iter().copied().fold(0.0, f64::max);
     let last = values.last().copied().unwrap_or(0.0);

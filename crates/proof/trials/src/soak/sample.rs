@@ -1,5 +1,4 @@
-//! Resources of nodes at rest, and the latency of one of them: the last hour must look like the
-//! first.
+//! Resources of idle nodes and the latency at one of them: the last hour must look like the first.
 
 use std::{
     fmt, io, thread,
@@ -12,25 +11,25 @@ use serde::Serialize;
 
 use crate::nodes::Held;
 
-/// Time within which background cleanup is done.
+/// Idle time, in which background cleanup completes.
 const REST: Duration = Duration::from_secs(3);
-/// Writes, one after the other, whose latency counts.
+/// Number of sequential writes whose latency is measured.
 const WRITES: usize = 200;
-/// Fewer say nothing about growth.
+/// Smallest number of samples from which growth can be judged.
 const SAMPLES_MIN: usize = 8;
 
-/// The most of all nodes.
+/// Maximum of each figure over all nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Sample {
-    /// Resident memory.
+    /// Resident memory, in MiB.
     pub(super) memory_mib: f64,
-    /// Open descriptors.
+    /// Open file descriptors.
     pub(super) descriptors: f64,
-    /// Disk space of the folder.
+    /// Disk space of the folder, in MiB.
     pub(super) folder_mib: f64,
-    /// Median of a write, of one client.
+    /// Median latency of one client's writes, in milliseconds.
     pub(super) p50_ms: f64,
-    /// 99th percentile.
+    /// 99th percentile of the latency, in milliseconds.
     pub(super) p99_ms: f64,
 }
 
@@ -47,7 +46,7 @@ pub(super) const FIGURES: [(&str, Of, f64); 5] = [
 ];
 
 impl Sample {
-    /// Measures nodes without clients.
+    /// Measures the nodes while no clients are connected.
     pub(super) fn take(nodes: &Nodes) -> io::Result<Self> {
         thread::sleep(REST);
         let mut sample = Self::default();
@@ -72,8 +71,8 @@ impl fmt::Display for Sample {
     }
 }
 
-/// Describes the figures that are higher at the end than in the second quarter: the first one still
-/// warms up.
+/// Describes the figures that are higher at the end than in the second quarter. The first quarter
+/// is a warm-up.
 pub(super) fn grown(samples: &[Sample]) -> Vec<String> {
     if samples.len() < SAMPLES_MIN {
         return Vec::new();
@@ -89,7 +88,7 @@ pub(super) fn grown(samples: &[Sample]) -> Vec<String> {
     FIGURES.iter().filter_map(of).collect()
 }
 
-/// Measures latencies at the first node, leader or not.
+/// Measures latencies at the first node, which need not lead.
 fn latencies(nodes: &Nodes) -> io::Result<Latencies> {
     let addresses = nodes.client_addresses();
     let address = addresses.first().map_or("", String::as_str);

@@ -1,4 +1,5 @@
-//! List of expectations: units and tags, tests out of scope, tests whose result differs on purpose.
+//! Expectations of a test suite: units and tags, tests out of scope, and tests whose result differs
+//! on purpose.
 
 use std::fs;
 
@@ -6,21 +7,21 @@ use serde::Deserialize;
 
 use crate::shell::{Failed, root};
 
-/// The file.
+/// Content of the file of expectations.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Known {
-    /// Files of tests that are tried, as the suite names them.
+    /// Units to run, as the suite names their files.
     units: Vec<String>,
-    /// Smallest percentage of tests in scope that pass.
+    /// Smallest percentage of tests in scope that must pass.
     #[serde(default = "percent_min")]
     pub(super) percent_min: usize,
-    /// Tags of tests that ask for what is out of scope.
+    /// Tags of tests that require something out of scope.
     #[serde(default)]
     denied: Vec<String>,
-    /// Tests that ask for it without a tag.
+    /// Untagged tests that require something out of scope.
     outside: Vec<Group>,
-    /// Tests that fail, and why that is right.
+    /// Tests that fail, with the reason why the failure is right.
     differs: Vec<Group>,
 }
 
@@ -28,7 +29,7 @@ const fn percent_min() -> usize {
     95
 }
 
-/// Tests that have one reason. A `*` in a name stands for anything.
+/// Tests with a common reason. A `*` in a name matches any text.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Group {
@@ -37,7 +38,7 @@ struct Group {
     tests: Vec<String>,
 }
 
-/// Why a test is not expected to pass.
+/// Reason why a test is not expected to pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason<'a> {
     Outside(&'a str),
@@ -45,7 +46,7 @@ pub(crate) enum Reason<'a> {
 }
 
 impl Known {
-    /// A file of this tree.
+    /// Reads a file of this tree.
     pub(crate) fn read(file: &str) -> Result<Self, Failed> {
         let text = fs::read_to_string(root().join(file))?;
         Self::parse(&text).map_err(|Failed(why)| Failed(format!("{file}: {why}")))
@@ -55,7 +56,7 @@ impl Known {
         toml::from_str(text).map_err(|error| Failed(error.to_string()))
     }
 
-    /// The units to run: those that were asked for, by their names or by folders of them, or all.
+    /// Returns the units to run: those requested by name or by folder, or all.
     pub(crate) fn units_of<'a>(&'a self, asked: &[&str]) -> Result<Vec<&'a str>, Failed> {
         let is = |asked: &str, unit: &str| {
             let rest = unit.strip_prefix(asked);
@@ -70,13 +71,13 @@ impl Known {
         Ok(self.units.iter().map(String::as_str).filter(wanted).collect())
     }
 
-    /// The tags, as the suite takes them.
+    /// Returns the excluded tags in the suite's syntax.
     pub(super) fn denied(&self) -> String {
         let tags = self.denied.iter().map(|tag| format!("-{tag}"));
         tags.collect::<Vec<_>>().join(" ")
     }
 
-    /// Why this test is not expected to pass, if it is not.
+    /// Returns the reason why this test is not expected to pass, if any.
     pub(super) fn reason<'a>(&'a self, unit: &str, test: &str) -> Option<Reason<'a>> {
         let of = |groups: &'a [Group]| {
             let mut all = groups.iter();
@@ -101,7 +102,7 @@ impl Group {
     }
 }
 
-/// Returns whether the name matches the pattern, whose every `*` stands for anything.
+/// Returns whether the name matches the pattern. Each `*` matches any text.
 fn is_like(name: &str, pattern: &str) -> bool {
     let Some((begin, rest)) = pattern.split_once('*') else {
         return name == pattern;

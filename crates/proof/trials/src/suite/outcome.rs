@@ -7,15 +7,15 @@ use super::known::{Known, Reason};
 pub(crate) struct Unit {
     pub(super) name: String,
     pub(super) passed: usize,
-    /// Name of the test, and why it may fail.
+    /// Name of each test that may fail, with the reason.
     pub(super) differs: Vec<(String, String)>,
-    /// Name of the test, and the suite's message about it.
+    /// Name of each test that failed, with the suite's message.
     pub(super) failed: Vec<(String, String)>,
-    /// Why each was not tried.
+    /// Reason for each test that was not run.
     pub(super) outside: Vec<String>,
-    /// Tests on the list that pass all the same.
+    /// Listed tests that passed.
     pub(super) stale: Vec<String>,
-    /// The suite reached the unit's end.
+    /// Set if the suite reached the end of the unit.
     pub(crate) complete: bool,
 }
 
@@ -28,7 +28,7 @@ impl Unit {
     /// Parses the output of Redis' suite.
     pub(super) fn read(name: &str, text: &str, known: &Known) -> Self {
         let mut unit = Self::new(name);
-        // Failures are repeated at the end.
+        // The suite repeats failures at the end.
         let text = text.split("\n                   The End\n").next().unwrap_or(text);
         for (status, line, details) in entries(text) {
             match status {
@@ -52,7 +52,7 @@ impl Unit {
         match known.reason(&self.name, test) {
             None => self.passed += 1,
             Some(Reason::Outside(_)) => self.outside.push(test.to_owned()),
-            // Some are races, and some hang on random numbers.
+            // Some listed tests depend on timing or on random numbers.
             Some(Reason::Differs(_)) => {
                 self.passed += 1;
                 self.stale.push(test.to_owned());
@@ -73,7 +73,7 @@ impl Unit {
         self.outside.push(test.to_owned());
     }
 
-    /// Says what failed.
+    /// Prints the failures.
     pub(crate) fn print(&self) {
         for (test, details) in &self.failed {
             println!("FAILED {}: {test}", self.name);
@@ -89,7 +89,7 @@ impl Unit {
     }
 }
 
-/// The suite's lines `[status]: text`, each with the lines that follow it.
+/// Returns the suite's lines `[status]: text`, each with the lines that follow it.
 fn entries(text: &str) -> Vec<(&str, &str, &str)> {
     let starts = |line: &str| {
         let (status, rest) = line.strip_prefix('[')?.split_once("]: ")?;
@@ -114,7 +114,7 @@ fn entries(text: &str) -> Vec<(&str, &str, &str)> {
     places.windows(2).filter_map(one).collect()
 }
 
-/// Returns the name of a test that passed, without the duration after it.
+/// Returns the name of a passed test, without the duration that follows it.
 fn without_time(line: &str) -> &str {
     match line.strip_suffix(" ms)").and_then(|line| line.rsplit_once(" (")) {
         Some((name, time)) if time.bytes().all(|byte| byte.is_ascii_digit()) => name,

@@ -1,5 +1,4 @@
-//! Redis' source: a folder that was given, or the source package that the system's package manager
-//! has.
+//! Redis' source: a given folder, or the source package of the system's package manager.
 
 use std::{
     fs,
@@ -10,11 +9,11 @@ use std::{
 use crate::shell::{self, Failed, has, read};
 
 const HELPER: &str = "tests/test_helper.tcl";
-/// The last of its own files that the suite reads before it starts.
+/// The last of its own files that the suite loads before its tests.
 const LAST_READ: &str = "tests/support/util.tcl";
 const HOOK: &str = "\nsource $::env(QUORATE_SUITE)\n";
 
-/// A copy of the suite that reads our file, too.
+/// Returns a copy of the suite that also loads our file.
 pub(super) fn folder(given: Option<&Path>) -> Result<PathBuf, Failed> {
     let copy = shell::target().join("redis-suite/source");
     if copy.exists() {
@@ -23,7 +22,7 @@ pub(super) fn folder(given: Option<&Path>) -> Result<PathBuf, Failed> {
     fs::create_dir_all(&copy)?;
     match given {
         Some(folder) if folder.join(HELPER).is_file() => {
-            // What it is called in the copy: `cp -R tests src copy/`.
+            // Runs `cp -R tests src copy/`.
             let mut command = Command::new("cp");
             command.arg("-R").arg(folder.join("tests"));
             read(command.arg(&copy))?;
@@ -46,7 +45,7 @@ pub(super) fn folder(given: Option<&Path>) -> Result<PathBuf, Failed> {
     Ok(copy)
 }
 
-/// The version that the source says it is.
+/// Returns the version stated by the source.
 pub(super) fn version(source: &Path) -> Result<String, Failed> {
     let text = fs::read_to_string(source.join("src/version.h"))?;
     let version = text.lines().find_map(|line| line.strip_prefix("#define REDIS_VERSION "));
@@ -54,7 +53,7 @@ pub(super) fn version(source: &Path) -> Result<String, Failed> {
     Ok(version.trim_matches('"').to_owned())
 }
 
-/// The source package's archive, fetched once.
+/// Returns the archive of the source package, which is fetched once.
 fn package() -> Result<PathBuf, Failed> {
     let folder = shell::target().join("redis-suite/package");
     if let Some(archive) = archive(&folder)? {
@@ -82,8 +81,8 @@ fn archive(folder: &Path) -> Result<Option<PathBuf>, Failed> {
     Ok(None)
 }
 
-/// Asks the places that the system's packages come from for the source; lists of its own, so that
-/// nothing of the system changes.
+/// Fetches the source package from the system's package repositories. Uses its own package lists,
+/// so that the system is not changed.
 fn fetch(folder: &Path) -> Result<(), Failed> {
     let lists = folder.join("lists");
     fs::create_dir_all(lists.join("partial"))?;
@@ -94,7 +93,7 @@ fn fetch(folder: &Path) -> Result<(), Failed> {
         format,
         "Created-By: Packages",
     ]))?;
-    // Other vendors' places rarely have sources, and never this one.
+    // Other vendors' repositories rarely have sources, and never these.
     let mut places: Vec<&str> = places
         .lines()
         .filter(|place| place.contains("/debian") || place.contains("/ubuntu"))
@@ -110,7 +109,7 @@ fn fetch(folder: &Path) -> Result<(), Failed> {
             option("Dir::Etc::sourcelist", &file),
             "Dir::Etc::sourceparts=-".to_owned(),
             option("Dir::State::lists", &lists),
-            // Keys that the system's own lists name one by one.
+            // Keyrings that the system's own lists reference individually.
             "Dir::Etc::trustedparts=/usr/share/keyrings".to_owned(),
             "Dir::Cache::pkgcache=".to_owned(),
             "Dir::Cache::srcpkgcache=".to_owned(),

@@ -1,10 +1,10 @@
-//! The table by unit, and the verdict.
+//! Table of results by unit, and the verdict.
 
 use super::{known::Known, outcome::Unit};
 use crate::shell::Failed;
 
-/// Prints the table; an error says what must change. The list is the file that says which tests may
-/// fail, and how many of a hundred in scope pass.
+/// Prints the table. An error names the required changes. `list` is the path of the expectations
+/// file.
 pub(crate) fn judge(units: &[Unit], list: &str, known: &Known) -> Result<(), Failed> {
     for line in lines(units) {
         println!("{line}");

@@ -1,10 +1,10 @@
 //! `tuner default`: the node's own choice compared with `--tune off` with the fixed batch and
 //! window.
 //!
-//! A search that went well once says little: each pair of clusters is started afresh, and each of
-//! both gets four seconds of load from its beginning. Then they alternate in turns of half a
-//! second: the load of other programs changes within seconds, and consecutive turns see the same.
-//! The table states the precision of the median of all turns.
+//! One successful search says little: each pair of clusters is started afresh, and each cluster
+//! first gets four seconds of load. Then they alternate in turns of half a second: the load of
+//! other programs changes within seconds, and consecutive turns see the same load. The table states
+//! the precision of the median of all turns.
 
 use std::time::Duration;
 
@@ -21,33 +21,33 @@ use quorate_testbed::nodes::Nodes;
 
 use crate::{nodes, shell::Failed};
 
-/// Smallest ratio of the own choice to the fixed one.
+/// Smallest allowed ratio of the node's own choice to the fixed one.
 const LEAST: f64 = 0.90;
-/// Time of load from the beginning, for both choices.
+/// Duration of the initial load, for both clusters.
 const SETTLE: Duration = Duration::from_secs(4);
-/// Turns of a pair, each with a warm-up.
+/// Number of turns of a pair, each with a warm-up.
 const TURNS: usize = 12;
 const WARMUP: Duration = Duration::from_millis(100);
 const DURATION: Duration = Duration::from_millis(400);
-/// The beginning, in seconds.
+/// Length of the judged beginning, in seconds.
 const BEGINNING: usize = 2;
 
-/// A load, and the processor time of nodes and generator per command.
+/// Result of a load: its rate, and the CPU time of nodes and generator per command.
 struct Seen {
     row: Row,
     cpu_us: f64,
 }
 
-/// Own and fixed, one after the other.
+/// One turn: the node's own choice and the fixed one, consecutively.
 struct Turn([Seen; 2]);
 
-/// Two clusters.
+/// Two clusters and their turns.
 struct Pair {
     beginning: Turn,
     turns: Vec<Turn>,
 }
 
-/// `[--rounds N] [NAME…]`
+/// Runs `[--rounds N] [NAME…]`.
 pub(super) fn run(words: &[&str]) -> Result<(), Failed> {
     let (pairs, names) = rounds(words, 5)?;
     println!("own choice by the fixed default: {pairs} pairs of clusters, {TURNS} turns each");
@@ -92,7 +92,7 @@ pub(super) fn run(words: &[&str]) -> Result<(), Failed> {
     Err(Failed(format!("below {least:.0} % of it: {missed}")))
 }
 
-/// A row of the table; the ratios that are judged.
+/// Prints a row of the table. Returns the ratios that are judged.
 fn print(scenario: &Scenario, seen: &[Pair]) -> (f64, f64) {
     let turns = || seen.iter().flat_map(|pair| &pair.turns);
     let ratios: Vec<f64> = turns().map(|turn| turn.ratio(Seen::achieved)).collect();
@@ -128,7 +128,7 @@ fn pair(scenario: &Scenario, own_first: bool) -> Result<Pair, Failed> {
     let mut fixed = start(scenario, "off")?;
     let mut turn = |warmup: Duration, duration: Duration, own_first: bool| {
         let load = |nodes: &mut Nodes| load(scenario, nodes, warmup, duration);
-        // Which comes first differs, in case it matters.
+        // Vary the order, in case it matters.
         if own_first {
             let seen = load(&mut own)?;
             Ok::<_, Failed>(Turn([seen, load(&mut fixed)?]))
@@ -178,7 +178,7 @@ impl Seen {
         self.row.achieved
     }
 
-    /// Commands in the first seconds.
+    /// Returns the number of commands in the first seconds.
     fn beginning(&self) -> f64 {
         let windows = (BEGINNING * WINDOWS_PER_SECOND).min(self.row.over_time.len());
         mean(&self.row.over_time[..windows])
@@ -190,7 +190,7 @@ impl Seen {
 }
 
 impl Turn {
-    /// Own by fixed.
+    /// Returns a figure of the node's own choice divided by that of the fixed one.
     fn ratio(&self, figure: impl Fn(&Seen) -> f64) -> f64 {
         let Self([own, fixed]) = self;
         figure(own) / figure(fixed)

@@ -1,7 +1,7 @@
 //! The node's own choice compared with the best of a grid: `quorate tune --sweep` in each scenario.
 //!
-//! Its last part measures the best point again, in turns with the node's own choice, as the
-//! greatest of thirty points is partly luck.
+//! Its last part measures the best point again, alternating with the node's own choice, since the
+//! maximum of thirty points is partly luck.
 
 use std::process::{Command, Stdio};
 
@@ -13,10 +13,10 @@ use crate::{
     shell::Failed,
 };
 
-/// The part of the best that the node's own choice must reach.
+/// Share of the best point that the node's own choice must reach.
 const LEAST: f64 = 0.90;
 
-/// `[--point-ms N] [NAME…]`: scenarios whose name contains one of the words.
+/// Runs `[--point-ms N] [NAME…]`: scenarios whose name contains one of the words.
 pub(super) fn run(words: &[&str]) -> Result<(), Failed> {
     let (point_ms, names) = match words {
         ["--point-ms", ms, names @ ..] => (*ms, names),
@@ -70,7 +70,7 @@ fn sweep(scenario: &Scenario, point_ms: &str) -> Result<Value, Failed> {
         .output()?;
     let json: Value = serde_json::from_slice(&output.stdout)
         .map_err(|error| Failed(format!("{name}: {error}")))?;
-    // The whole grid, to look at later.
+    // Save the whole grid for later inspection.
     keep(name, &json)?;
     match &json["sweep"] {
         Value::Null => Err(Failed(format!("{name}: {json}"))),

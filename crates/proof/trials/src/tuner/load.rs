@@ -1,4 +1,4 @@
-//! A load of `quorate bench` on running nodes, and its report.
+//! A load of `quorate bench` on running nodes, and the parsed report.
 
 use std::{
     io::Read as _,
@@ -13,24 +13,24 @@ use serde_json::Value;
 use super::watch::Watch;
 use crate::{nodes::program, shell::Failed};
 
-/// Interval of looks at the processes.
+/// Interval between samples of the processes.
 const LOOK: Duration = Duration::from_millis(50);
-/// Windows of `over_time` in a second.
+/// Windows of `over_time` per second.
 pub(super) const WINDOWS_PER_SECOND: usize = 10;
 
 /// Offered load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Offer {
-    /// Commands outstanding.
+    /// Number of outstanding commands.
     Closed(u32),
-    /// Commands per second.
+    /// Number of commands per second.
     Open(u64),
 }
 
-/// Load, and the nodes that receive it.
+/// A load, and the nodes that receive it.
 #[derive(Clone, Debug)]
 pub(super) struct Ask {
-    /// `kv` or `log`
+    /// `kv` or `log`.
     pub(super) service: &'static str,
     /// Client addresses.
     pub(super) connect: String,
@@ -49,17 +49,17 @@ pub(super) struct Row {
     pub(super) errors: f64,
     pub(super) lost: f64,
     pub(super) late: f64,
-    /// Why the bench calls it no result.
+    /// Reasons why the benchmark considers the result invalid.
     pub(super) why_not: Vec<String>,
-    /// Good replies in tenths of a second, warm-up included, as long as commands were sent.
+    /// Successful replies per tenth of a second while commands were sent, including the warm-up.
     pub(super) over_time: Vec<f64>,
-    /// All good replies.
+    /// Total of successful replies.
     pub(super) done: f64,
-    /// The report as received.
+    /// Raw report.
     pub(super) raw: Value,
 }
 
-/// Runs it, on the CPUs that it may have, and looks at the processes meanwhile.
+/// Runs the load on its assigned CPUs, and samples the processes meanwhile.
 pub(super) fn run(
     nodes: &mut Nodes,
     cpus: Option<&Cpus>,
@@ -115,7 +115,7 @@ fn command(ask: &Ask) -> Command {
 }
 
 impl Row {
-    /// The only row of a document.
+    /// Parses the only row of a report.
     fn parse(document: &Value, windows: usize) -> Option<Self> {
         let raw = document["rows"].as_array()?.first()?.clone();
         let number = |name: &str| raw[name].as_f64();
@@ -124,7 +124,7 @@ impl Row {
         let counts = raw["over_time"].as_array()?.iter();
         let mut over_time: Vec<f64> = counts.filter_map(Value::as_f64).collect();
         let done = over_time.iter().sum();
-        // A window without a reply at the end is a window all the same.
+        // Trailing windows without a reply count as well.
         over_time.resize(windows, 0.0);
         Some(Self {
             achieved: number("achieved_per_s")?,
@@ -139,7 +139,7 @@ impl Row {
         })
     }
 
-    /// The share of `-BUSY`, if that was the first error.
+    /// Returns the share of `-BUSY` replies, if that was the first error.
     pub(super) fn busy(&self) -> f64 {
         if self.is_busy() { self.errors / (self.errors + self.done).max(1.0) } else { 0.0 }
     }
@@ -149,7 +149,7 @@ impl Row {
         words.any(|word| word.contains("(the first: BUSY"))
     }
 
-    /// Returns faults that no client may see: an error that is no refusal, or no answer at all.
+    /// Returns errors that clients must never see: any error but a refusal, or a missing reply.
     pub(super) fn harm(&self) -> Option<String> {
         let words = || self.why_not.join("; ");
         let harmed = self.lost > 0.0 || (self.errors > 0.0 && !self.is_busy());

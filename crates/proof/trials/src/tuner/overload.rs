@@ -1,10 +1,10 @@
 //! `tuner overload`: throughput at up to four times the load that can be served.
 //!
-//! A closed loop finds the number of outstanding commands with which a running cluster has its
-//! greatest throughput. Then come rounds: the closed loop, which gives M, and an open loop at M, 2
-//! M and 4 M; ratios are of one round each. The generator has a CPU of its own, and the nodes share
-//! the others, at every point alike: offering more takes nothing from the nodes. If the generator
-//! itself had no CPU left, the point says so, and is not judged.
+//! A closed loop finds the number of outstanding commands at which a running cluster reaches its
+//! maximum throughput. Then rounds follow: the closed loop, whose rate is M, and an open loop at M,
+//! 2 M and 4 M. Ratios are computed within one round. The generator has its own CPU, and the nodes
+//! share the others at every point: a higher offered load does not slow the nodes down. If the
+//! generator's CPU is saturated, the point is marked and not judged.
 
 use std::time::Duration;
 
@@ -23,15 +23,16 @@ use crate::{nodes, shell::Failed};
 
 struct Scenario {
     name: &'static str,
-    /// `kv` (a store in memory, over RESP) or `log`
+    /// `kv` (a store in memory, over RESP) or `log`.
     service: &'static str,
-    /// Milliseconds.
+    /// Duration of the modelled disk's flush, in milliseconds.
     flush: &'static str,
     value_bytes: u32,
-    /// Few: an open loop sends what is due on each every 20 us, and a node that gets two commands
-    /// at a time has more to do with each than in a closed loop.
+    /// Few connections: an open loop sends the commands due on each connection every 20 us, and two
+    /// commands at a time cost a node more per command than in a closed loop.
     connections: u32,
-    /// Sends to all nodes in turns, of which two forward; or to the leader alone.
+    /// Set if commands go to all nodes in turn, two of which forward them. Otherwise they go to the
+    /// leader only.
     to_all: bool,
 }
 
@@ -59,39 +60,40 @@ const fn scenario(
     Scenario { name, service, flush, value_bytes, connections, to_all }
 }
 
-/// Outstanding commands with which the maximum is looked for.
+/// Numbers of outstanding commands tried for the maximum.
 const OUTSTANDING: [u32; 6] = [256, 1024, 4096, 16_384, 65_536, 262_144];
-/// Parts of the maximum that are offered.
+/// Offered loads, in multiples of the maximum.
 const TIMES: [u64; 3] = [1, 2, 4];
 /// Smallest share of the maximum that must be served.
 const LEAST: f64 = 0.90;
-/// Above this much of it, it was none: the closed loop was disturbed, or too short of commands.
+/// Above this multiple of the maximum, the maximum was wrong: the closed loop was disturbed, or had
+/// too few commands outstanding.
 const MOST: f64 = 1.50;
-/// The greatest rate that the bench takes.
+/// Highest rate supported by the benchmark.
 const RATE_MAX: u64 = 10_000_000;
-/// A queue of four times the maximum is sent and answered before the generator gives up, 10 s
-/// later, also if a third less is served.
+/// Short enough that a queue of four times the maximum is sent and answered before the generator
+/// gives up, 10 s later, even if a third less is served.
 const WARMUP: Duration = Duration::from_millis(500);
 const DURATION: Duration = Duration::from_millis(1500);
-/// A generator that ran or waited for its CPU for this part of the time could not do more.
+/// Share of the time that a saturated generator was running or waiting for its CPU.
 const GENERATOR_FULL: f64 = 0.90;
-/// Allowed growth of memory after every queue has been full: the second half of the last overload
-/// compared with its first, the last round with the first.
+/// Allowed growth of memory once every queue has been full: the second half of the last overload
+/// compared with its first half, and the last round compared with the first.
 const GROWTH: f64 = 1.10;
 const GROWTH_MIB: f64 = 16.0;
-/// Most MiB that the queues of a node hold together: `Limits` of replica (480) and net (256 of
-/// clients, 2 x 48 of peers).
+/// Largest total size of a node's queues, in MiB: `Limits` of replica (480) and net (256 for
+/// clients, 2 x 48 for peers).
 const QUEUES_MIB: f64 = 832.0;
 
-/// A load of a round.
+/// Result of one load of a round.
 struct Point {
     round: usize,
-    /// 0 is the closed loop.
+    /// Multiple of the maximum; 0 is the closed loop.
     times: u64,
     row: Row,
     shares: Shares,
     watch: Watch,
-    /// The leader's tuning afterwards.
+    /// The leader's tuning after the load.
     tuning: Value,
 }
 
@@ -102,7 +104,7 @@ struct Seen {
     points: Vec<Point>,
 }
 
-/// `[--rounds N] [NAME…]`
+/// Runs `[--rounds N] [NAME…]`.
 pub(super) fn run(words: &[&str]) -> Result<(), Failed> {
     let (rounds, names) = rounds(words, 3)?;
     let cpus = Cpus::divided()?;
@@ -157,7 +159,7 @@ fn measure(scenario: &Scenario, cpus: &Cpus, rounds: usize) -> Result<Seen, Fail
     }
     let mut points = Vec::new();
     for round in 1..=rounds {
-        // What is offered is in parts of what was served just before: the machine has its moods.
+        // Offer multiples of the rate just measured: the machine's speed varies.
         let mut closed = maximum;
         for times in [0].into_iter().chain(TIMES) {
             let offer = match times {
@@ -215,23 +217,23 @@ fn tuning(nodes: &Nodes) -> Value {
 }
 
 impl Point {
-    /// The generator had no time left to offer more.
+    /// Returns whether the generator had no CPU time left to offer more.
     fn is_generators_limit(&self) -> bool {
         self.shares.generator + self.shares.waited >= GENERATOR_FULL
     }
 
-    /// Returns the time from acceptance to reply.
+    /// Returns the time from acceptance to reply, in milliseconds.
     fn inside_ms(&self) -> f64 {
         let us = self.tuning["measured"]["latency_us"].as_f64();
         us.unwrap_or(f64::NAN) / 1e3
     }
 
-    /// CPU of all nodes per command.
+    /// Returns the CPU time of all nodes per command, in microseconds.
     fn nodes_us(&self) -> f64 {
         self.shares.nodes * 1e6 / self.row.achieved.max(1.0)
     }
 
-    /// Memory of the largest node in both halves of the time.
+    /// Returns the memory of the largest node in each half of the time, in MiB.
     fn halves_mib(&self) -> (f64, f64) {
         let (first, second) = self.watch.points.split_at(self.watch.points.len() / 2);
         (peak(first), peak(second))
@@ -299,7 +301,7 @@ impl Seen {
         limited.count() * 2 > self.at(times).count()
     }
 
-    /// Lists the faults, one line each.
+    /// Lists the failures, one line each.
     fn faults(&self, scenario: &Scenario) -> Vec<String> {
         let name = scenario.name;
         let mut faults = Vec::new();
@@ -339,7 +341,8 @@ impl Seen {
         faults
     }
 
-    /// The last round like the first; never above what the queues may hold.
+    /// Checks that memory in the last round is like in the first, and never above the size of the
+    /// queues.
     fn memory_fault(&self, name: &str) -> Option<String> {
         let peaks: Vec<f64> = self.at(4).map(|point| point.watch.peak_mib()).collect();
         let closed = self.at(0).map(|point| point.watch.peak_mib());

@@ -1,9 +1,9 @@
-//! Figures over time and over rounds: medians, and when a series stays near its end.
+//! Statistics over time and over rounds: medians, and the time from which a series stays near its
+//! end.
 
 use quorate_bench::figure::median;
 
-/// Returns the bounds between which the median of the whole population is, 19 times of 20, whatever
-/// the distribution.
+/// Returns bounds of the population's median at 95 % confidence, for any distribution.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -21,12 +21,12 @@ pub(super) fn median_within(values: impl IntoIterator<Item = f64>) -> (f64, f64)
     }
 }
 
-/// The least; infinite without any.
+/// Returns the smallest value; infinite if there are none.
 pub(super) fn least(values: impl IntoIterator<Item = f64>) -> f64 {
     values.into_iter().fold(f64::INFINITY, f64::min)
 }
 
-/// The mean; 0 without any.
+/// Returns the mean; 0 if there are no values.
 #[expect(clippy::cast_precision_loss, reason = "a count of windows")]
 pub(super) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
@@ -42,15 +42,15 @@ pub(super) fn in_parts_of(series: &[f64], level: f64) -> Vec<f64> {
     if level > 0.0 { series.iter().map(|value| value / level).collect() } else { Vec::new() }
 }
 
-/// The median of all rounds, window by window, as far as the shortest goes.
+/// Returns the median of all rounds, window by window, up to the end of the shortest round.
 pub(super) fn by_windows(rounds: &[Vec<f64>]) -> Vec<f64> {
     let windows = rounds.iter().map(Vec::len).min().unwrap_or(0);
     let at = |window| median(rounds.iter().map(|series| series[window]));
     (0..windows).map(at).collect()
 }
 
-/// The first window from which on no mean of `span` windows is below `least`; `None` if there is
-/// none before the last span.
+/// Returns the first window from which on no mean of `span` windows is below `least`. `None` if
+/// there is none before the last span.
 pub(super) fn settled(series: &[f64], least: f64, span: usize) -> Option<usize> {
     let means: Vec<f64> = series.windows(span.max(1)).map(mean).collect();
     let bad = means.iter().rposition(|mean| *mean < least);
@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(settled(&[], 0.9, 3), None);
     }
 
-    // One slow window of a busy machine is not a change of the setting.
+    // A single slow window on a busy machine does not count as a change.
     #[test]
     fn a_span_forgives_one_window() {
         let series = [0.2, 1.0, 1.0, 0.8, 1.0, 1.0];

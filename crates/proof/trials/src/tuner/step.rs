@@ -1,9 +1,9 @@
-//! `tuner step`: how long after a step of the load throughput stays near what it reaches.
+//! `tuner step`: the time after a step of the load until throughput stays near its final level.
 //!
-//! A cluster that was idle gets one load after the other, without a pause but for the start of the
-//! next generator. Each round does so with the node's own choice and with `--tune off`: the latter
-//! changes nothing, so its time is what the machine's noise alone looks like. The time that is
-//! judged is of the median of all rounds, window by window, each in parts of its own end.
+//! An idle cluster gets one load after the other, without a pause except for the start of the next
+//! generator. Each round runs with the node's own choice and with `--tune off`. The latter changes
+//! no setting, so its time shows the effect of the machine's noise alone. The judged time is that
+//! of the median of all rounds, window by window, each relative to its final level.
 
 use std::{thread, time::Duration};
 
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{nodes, shell::Failed};
 
-/// A cluster that is put through all phases.
+/// A cluster that runs through all phases.
 struct Scenario {
     name: &'static str,
     class: &'static str,
@@ -56,26 +56,26 @@ const IDLE: Duration = Duration::from_secs(1);
 const CONNECTIONS: u32 = 4;
 /// Windows of a phase's last two seconds, whose mean is its final level.
 const END: usize = 2 * WINDOWS_PER_SECOND;
-/// A part of it is reached when means of this many windows stay above it.
+/// Number of windows whose mean must stay above a share of the final level.
 const SPAN: usize = 3;
 const LEAST: f64 = 0.90;
-/// Windows until then.
+/// Largest number of windows until the series settles.
 const SETTLED_MAX: usize = 2 * WINDOWS_PER_SECOND;
 
-/// A phase of one turn.
+/// A phase of one turn, with its results.
 struct Seen {
     row: Row,
-    /// The leader's tuning afterwards.
+    /// The leader's tuning after the phase.
     tuning: Value,
 }
 
-/// A turn: all phases, and what the leader logged.
+/// A turn: all phases, and the leader's log lines.
 struct Turn {
     phases: Vec<Seen>,
     changes: Vec<String>,
 }
 
-/// `[--rounds N] [NAME…]`
+/// Runs `[--rounds N] [NAME…]`.
 pub(super) fn run(words: &[&str]) -> Result<(), Failed> {
     let (rounds, names) = rounds(words, 5)?;
     println!("until throughput stays above 90 % of its end; {rounds} rounds in turns");
@@ -104,7 +104,7 @@ pub(super) fn run(words: &[&str]) -> Result<(), Failed> {
     }
 }
 
-/// Prints a phase; says what is not as it should be.
+/// Prints a phase. Returns its failures.
 fn judge(cluster: &str, name: &str, phase: usize, own: &[Turn], fixed: &[Turn]) -> Vec<String> {
     let series = |turns: &[Turn]| -> Vec<Vec<f64>> {
         let of = |turn: &Turn| turn.phases[phase].row.over_time.clone();
@@ -131,7 +131,7 @@ fn judge(cluster: &str, name: &str, phase: usize, own: &[Turn], fixed: &[Turn]) 
     );
     let mut missed = Vec::new();
     if times.0.is_none_or(|windows| windows > SETTLED_MAX) {
-        // Where a setting that never changes takes as long, it is the machine.
+        // If a setting that never changes takes as long, the machine is the cause.
         let noise = times.1.is_none_or(|windows| windows > SETTLED_MAX);
         missed.push(format!(
             "{name}: {} until it stays at 90 % of its end, {}",
@@ -151,14 +151,15 @@ fn judge(cluster: &str, name: &str, phase: usize, own: &[Turn], fixed: &[Turn]) 
     missed
 }
 
-/// Returns the result for the median of all rounds.
+/// Returns the settling time of the median of all rounds.
 fn joint(rounds: &[Vec<f64>]) -> Option<usize> {
     let parts: Vec<Vec<f64>> =
         rounds.iter().map(|series| in_parts_of(series, end(series, END))).collect();
     settled(&by_windows(&parts), LEAST, SPAN)
 }
 
-/// The median of the rounds' own times; one that never settles counts as its whole length.
+/// Returns the median of the rounds' own settling times. A round that never settles counts with its
+/// whole length.
 fn single(rounds: &[Vec<f64>]) -> Option<usize> {
     #[expect(clippy::cast_precision_loss, reason = "a few windows")]
     let time = |series: &Vec<f64>| {
@@ -253,7 +254,7 @@ mod tests {
     #[test]
     fn the_time_is_of_the_median_round() {
         let rounds = [round(5, 10.0), round(8, 70.0), round(30, 20.0)];
-        // Means of three windows: two of them may still be slow where the third is at the end.
+        // In a mean of three windows, two may still be slow if the third is at the final level.
         assert_eq!(joint(&rounds), Some(8));
         assert_eq!(single(&rounds), Some(8));
         assert_eq!(joint(&[]), None);

@@ -7,22 +7,22 @@ use serde_json::{Value, json};
 
 use crate::{bench::float, nodes::memory};
 
-/// Usage at a moment.
+/// Resource usage at a point in time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Point {
-    /// Seconds since the first look.
+    /// Seconds since the first sample.
     pub(super) at_s: f64,
-    /// Resident memory of each node.
+    /// Resident memory of each node, in MiB.
     pub(super) rss_mib: Vec<f64>,
-    /// CPU time of all nodes until now.
+    /// CPU time of all nodes so far, in seconds.
     pub(super) nodes_s: f64,
-    /// CPU time of the generator until now.
+    /// CPU time of the generator so far, in seconds.
     pub(super) generator_s: f64,
-    /// Time that the generator's threads were ready to run and had no CPU.
+    /// Time in which the generator's threads were runnable without a CPU, in seconds.
     pub(super) waited_s: f64,
 }
 
-/// A series of looks.
+/// Samples of the resource usage.
 #[derive(Clone, Debug)]
 pub(super) struct Watch {
     began: Instant,
@@ -36,7 +36,7 @@ impl Watch {
         Self { began: Instant::now(), nodes, generator, points: Vec::new() }
     }
 
-    /// Now; nothing once the generator is gone.
+    /// Adds a sample, unless the generator has exited.
     pub(super) fn look(&mut self) {
         let (Some(generator), Some(waited_s)) =
             (Usage::of_process(self.generator), waited_s(self.generator))
@@ -52,7 +52,7 @@ impl Watch {
         });
     }
 
-    /// Returns the usage per second in this time.
+    /// Returns the usage per second between two times.
     pub(super) fn shares(&self, from_s: f64, to_s: f64) -> Shares {
         let inside = || {
             let points = self.points.iter();
@@ -69,19 +69,19 @@ impl Watch {
         }
     }
 
-    /// CPU seconds of nodes and generator, from the first to the last look.
+    /// Returns the CPU seconds of nodes and generator, from the first sample to the last.
     pub(super) fn used_s(&self) -> f64 {
         let used = |point: &Point| point.nodes_s + point.generator_s;
         let ends = self.points.first().zip(self.points.last());
         ends.map_or(0.0, |(first, last)| used(last) - used(first))
     }
 
-    /// The largest node at any time.
+    /// Returns the peak memory of the largest node, in MiB.
     pub(super) fn peak_mib(&self) -> f64 {
         peak(&self.points)
     }
 
-    /// Returns the usage for the file of raw figures.
+    /// Returns the samples for the file of raw figures.
     pub(super) fn json(&self) -> Value {
         let point = |point: &Point| {
             json!([point.at_s, point.rss_mib, point.nodes_s, point.generator_s, point.waited_s])
@@ -90,12 +90,12 @@ impl Watch {
     }
 }
 
-/// CPUs in use, 1 being all of one.
+/// CPU usage; 1 is one fully used CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Shares {
     pub(super) nodes: f64,
     pub(super) generator: f64,
-    /// Time in which the generator had something to do and no CPU.
+    /// Share of the time in which the generator was runnable without a CPU.
     pub(super) waited: f64,
 }
 
@@ -108,19 +108,19 @@ fn rss_mib(process: u32) -> f64 {
     float(memory(process, "VmRSS").unwrap_or(0)) / 1_048_576.0
 }
 
-/// Returns the waits for a CPU of all its current threads.
+/// Returns the time that all current threads of a process have waited for a CPU, in seconds.
 fn waited_s(process: u32) -> Option<f64> {
     let folder = Path::new("/proc").join(process.to_string()).join("task");
     let mut seconds = 0.0;
     for task in fs::read_dir(folder).ok()? {
-        // A thread may end meanwhile.
+        // A thread may exit meanwhile.
         let text = task.and_then(|task| fs::read_to_string(task.path().join("schedstat")));
         seconds += text.ok().and_then(|text| waited_of(&text)).unwrap_or(0.0);
     }
     Some(seconds)
 }
 
-/// Nanoseconds on a CPU, nanoseconds waiting for one, turns.
+/// Parses `schedstat`: nanoseconds on a CPU, nanoseconds waiting for one, number of time slices.
 fn waited_of(schedstat: &str) -> Option<f64> {
     let nanos: f64 = schedstat.split_whitespace().nth(1)?.parse().ok()?;
     Some(nanos / 1e9)

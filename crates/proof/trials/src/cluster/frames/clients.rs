@@ -1,4 +1,4 @@
-//! The clients: by frames, by frames and by the connection at once, and by connections alone.
+//! Clients of three kinds: by frames, by frames and a connection at once, and by connections only.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -18,31 +18,31 @@ use quorate_wire::frame_clients::{Name, NodePosition, Request, batch};
 use super::INTERFACE;
 use crate::{nodes::wait_for, shell::Failed};
 
-/// Batches of a client in flight.
+/// Batches in flight per client.
 const OPEN: usize = 32;
-/// Interval of submissions: the log of a round must stay small enough to be read.
+/// Interval between submissions. The log of a round must stay small enough to be read.
 const EVERY: Duration = Duration::from_millis(4);
-/// Time within which batches open at the end of a round have an outcome.
+/// Time within which batches in flight at the end of a round get their outcome.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// A node may take so long to answer.
+/// Timeout for a node's reply.
 const ANSWER: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(20);
-/// Status of an answer that is what was asked for.
+/// Status of a successful reply.
 const DONE: u8 = 0;
 
 /// Replies received by all clients.
 #[derive(Default)]
 pub(super) struct Told {
     pub(super) batches: Vec<Batch>,
-    /// The slots of commands.
+    /// Slots of commands sent over a connection.
     pub(super) by_connection: Vec<u64>,
 }
 
-/// A batch of a client that speaks frames.
+/// A batch submitted by frames.
 pub(super) struct Batch {
     pub(super) name: Name,
     pub(super) number: u64,
-    /// Executed, and where, if that was reported; `None`: unknown.
+    /// `Some` if executed, with the slot if it was reported. `None` if unknown.
     pub(super) outcome: Option<Option<u64>>,
     pub(super) both_ways: bool,
 }
@@ -55,7 +55,7 @@ fn stopped(stop: &AtomicBool) -> bool {
     stop.load(Ordering::Relaxed)
 }
 
-/// Speaks frames.
+/// Client that submits by frames.
 pub(super) struct ByFrames {
     number: u64,
     nodes: Vec<SocketAddr>,
@@ -85,7 +85,8 @@ impl ByFrames {
     }
 }
 
-/// Submits each batch by a frame, and offers the same to the leader by a connection.
+/// Client that submits each batch by a frame, and offers the same batch to the leader over a
+/// connection.
 pub(super) struct ByBoth {
     nodes: Vec<SocketAddr>,
 }
@@ -103,7 +104,7 @@ impl ByBoth {
             };
             while !session.is_over() && !stopped(stop) {
                 session.submit(u64::MAX);
-                // In turns the frame leaves before the offer, and behind it.
+                // Alternate: send the frame before the offer, or after it.
                 if session.submitted.is_multiple_of(2) {
                     session.send(Duration::ZERO)?;
                 }
@@ -127,7 +128,7 @@ fn command(client: u64, number: u64) -> Vec<u8> {
     format!("client {client} command {number}").into_bytes()
 }
 
-/// A client of devices under one name.
+/// A device client's session under one name.
 struct Session {
     client: FrameClient,
     name: Name,
@@ -177,7 +178,7 @@ impl Session {
         Ok(())
     }
 
-    /// Submits nothing more; open batches get their outcome.
+    /// Stops submitting and waits for the outcome of batches in flight.
     fn end(&mut self, told: &Mutex<Told>) -> Result<(), Failed> {
         let until = Instant::now() + PATIENCE;
         while self.client.open_batches() > 0 {
@@ -196,7 +197,7 @@ impl Session {
     }
 }
 
-/// Sends commands to nodes in turn, one at a time.
+/// Client that sends commands to the nodes in turn, one at a time.
 pub(super) struct ByConnection {
     nodes: Vec<SocketAddr>,
 }
@@ -235,11 +236,11 @@ impl ByConnection {
     }
 }
 
-/// Connection of device clients to the nodes.
+/// A device client's connection to the nodes.
 struct Door {
     nodes: Vec<SocketAddr>,
     open: Option<TcpStream>,
-    /// Session of the name asked for last.
+    /// Name and session of the latest request.
     session: Option<(Name, u64)>,
 }
 
@@ -248,7 +249,7 @@ impl Door {
         Self { nodes, open: None, session: None }
     }
 
-    /// Offers this batch to the presumed leader. If that fails, the next node is it.
+    /// Offers a batch to the presumed leader. On an error, presumes that the next node leads.
     fn offer(&mut self, name: Name, number: u64, command: &[u8]) -> io::Result<()> {
         let offered = self.try_to_offer(name, number, command);
         if offered.is_err() {
@@ -280,7 +281,8 @@ impl Door {
     }
 }
 
-/// Returns the next batch of each name as each node reports it, once all have applied the same.
+/// Returns the next batch of each name as each node reports it, once all nodes have applied the
+/// same slots.
 pub(super) fn next_of(nodes: &Nodes, told: &Told) -> Result<Vec<(u32, Name, u64)>, Failed> {
     let mut names: Vec<Name> = told.batches.iter().map(|batch| batch.name).collect();
     names.sort_by_key(|name| (name.boot, name.origin));

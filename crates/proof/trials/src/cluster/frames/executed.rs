@@ -1,5 +1,5 @@
-//! Batches of clients by frames that were executed according to a node's log: each name's in the
-//! order of their numbers, duplicates and early ones not at all.
+//! Batches of frame clients that were executed according to a node's log: each name's batches in
+//! the order of their numbers, without duplicates and batches that came too early.
 
 use std::{collections::BTreeMap, path::Path, process::Command};
 
@@ -12,12 +12,12 @@ use crate::shell::{Failed, read};
 pub(super) struct Executed {
     slots: BTreeMap<u64, String>,
     names: BTreeMap<(u32, u32), Vec<u64>>,
-    /// Values of those names in the log, and those that were not executed.
+    /// Number of values of those names in the log, and of those not executed.
     pub(super) values: u64,
     pub(super) idle: u64,
 }
 
-/// `quorate log inspect --json`, as far as it is looked at.
+/// The part of `quorate log inspect --json` that is used here.
 #[derive(Deserialize)]
 struct Inspected {
     log: Vec<Item>,
@@ -42,13 +42,13 @@ struct Slots {
 }
 
 impl Executed {
-    /// Reads the log in the folder of a node that stopped.
+    /// Reads the log in the folder of a stopped node.
     pub(super) fn read(program: &Path, folder: &Path) -> Result<Self, Failed> {
         let mut command = Command::new(program);
         let text = read(command.args(["log", "inspect", "--json"]).arg(folder))?;
         let inspected: Inspected = serde_json::from_str(&text)
             .map_err(|error| Failed(format!("quorate log inspect: {error}")))?;
-        // The last vote for a slot is the one that counts; a decision counts more than any.
+        // The last vote for a slot counts, and a decision overrides all votes.
         let (mut slots, mut decided) = (BTreeMap::new(), BTreeMap::new());
         for item in inspected.log {
             for (held, into) in [(item.vote, &mut slots), (item.decided, &mut decided)] {
@@ -62,7 +62,7 @@ impl Executed {
         Ok(Self::of_slots(slots))
     }
 
-    /// Reads them from the content of each slot.
+    /// Finds the executed batches from the content of each slot.
     pub(super) fn of_slots(slots: BTreeMap<u64, String>) -> Self {
         let mut executed =
             Self { slots: BTreeMap::new(), names: BTreeMap::new(), values: 0, idle: 0 };
@@ -82,7 +82,7 @@ impl Executed {
         executed
     }
 
-    /// Returns the slots where the name's batches were executed: the first, the second, and so on.
+    /// Returns the slots in which the name's batches were executed, in order.
     pub(super) fn of(&self, name: Name) -> &[u64] {
         let slots = self.names.get(&(name.origin, name.boot));
         slots.map_or(&[], |slots| slots)
@@ -93,7 +93,7 @@ impl Executed {
     }
 }
 
-/// The lent name of a batch, and its number.
+/// Parses the name and the number of a batch, if the name was assigned to a client.
 fn batch(value: &str) -> Option<((u32, u32), u64)> {
     let mut numbers = value.strip_prefix("batch ")?.split('/');
     let origin = numbers.next()?.parse().ok()?;

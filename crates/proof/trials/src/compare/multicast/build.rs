@@ -1,4 +1,5 @@
-//! Makes the programs that send and receive. What is not there is fetched or named.
+//! Builds the programs that send and receive. Missing dependencies are fetched, or named in the
+//! error.
 
 use std::{
     fs,
@@ -9,10 +10,10 @@ use std::{
 use super::{super::systems::FOLDER, made, systems::System};
 use crate::shell::{self, Failed};
 
-/// Forces socket buffers as large as they are asked for.
+/// Library that forces the requested size of socket buffers.
 pub(super) const FORCE: &str = "force.so";
 
-/// Builds a system's other dependencies; without a network, those fetched earlier are used.
+/// Builds a system's other dependencies. Without a network, dependencies fetched earlier are used.
 pub(super) fn one(system: System, is_inside: bool) -> Result<(), Failed> {
     let name = system.name();
     match system {
@@ -53,7 +54,7 @@ fn c(source: &str, program: &str, more: &[&str]) -> Result<(), Failed> {
     shell::read(&mut command).map(drop)
 }
 
-/// Fetches jars from Maven Central, in the versions that the project file names.
+/// Fetches jars from Maven Central, in the versions of the project file.
 fn jars(name: &str, lib: &Path) -> Result<(), Failed> {
     if check(name, lib).is_ok() {
         return Ok(());
@@ -69,7 +70,7 @@ fn jars(name: &str, lib: &Path) -> Result<(), Failed> {
     shell::read(&mut command).map(drop)
 }
 
-/// Checks that these are the files that were examined when the version was chosen.
+/// Checks that the files are those that were reviewed when the version was chosen.
 fn check(name: &str, lib: &Path) -> Result<(), Failed> {
     if !lib.is_dir() {
         return Err(Failed(format!("{name} was not fetched")));

@@ -4,13 +4,13 @@ use std::fmt::Write as _;
 
 use super::{NETWORK, address};
 
-/// Best settings found for this number of members: bytes of a packet, packets per round of the
-/// token of all members, and of one.
+/// Returns the best settings found for this number of members: bytes of a packet, packets per token
+/// rotation of all members, and of one.
 ///
 /// One packet of 8900 bytes holds a message of 8 KiB, and the kernel fragments it for the link;
-/// then 28 are Corosync's own limit (256 000 bytes per token). Beyond, the queue of the machine
-/// overflows, which all receivers share, and members spend their time on repairs. The last line is
-/// the default.
+/// then 28 packets are Corosync's own limit (256 000 bytes per token). With more packets, the
+/// machine's queue, which all receivers share, overflows, and members spend their time on repairs.
+/// The last line is the default.
 const fn window(members: u32) -> (u32, u32, u32) {
     match members {
         0..=8 => (8900, 50, 28),
@@ -19,7 +19,8 @@ const fn window(members: u32) -> (u32, u32, u32) {
     }
 }
 
-/// The text for a node of as many, which keeps its state there.
+/// Returns the configuration file of a node in a group of `nodes`, with its state in the folder
+/// `state`.
 pub(super) fn config(nodes: u32, state: &str) -> String {
     let (packet, all, most) = window(nodes);
     let mut out = format!(

@@ -4,27 +4,27 @@ use std::fmt;
 
 use super::{super::figures::Spread, grouped, systems::System};
 
-/// A segment, and the messages sent over it.
+/// A segment and the size of the messages sent over it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Cell {
-    /// Speed of each link, per second.
+    /// Speed of each link, in Mbit/s.
     pub(super) megabits: u64,
     pub(super) receivers: u32,
-    /// Size of a message.
+    /// Size of a message, in bytes.
     pub(super) bytes: usize,
 }
 
 /// Result of a turn.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Measured {
-    /// Payload that the slowest receiver got per second.
+    /// Payload received by the slowest receiver, in Mbit/s.
     pub(super) slowest_mbit: f64,
-    /// CPU seconds of all its processes for 10⁹ bytes of payload.
+    /// CPU seconds of all processes for 10⁹ bytes of payload.
     pub(super) cpu_s_per_gb: f64,
-    /// Share of the machine that others took; what the kernel does for a system in threads of its
-    /// own is in it.
+    /// Share of CPU time used by other processes. It includes the kernel's own threads that work
+    /// for the system.
     pub(super) foreign_cpu: f64,
-    /// Packets that a processor's queue dropped, which all namespaces share.
+    /// Packets dropped by processor queues, which all namespaces share.
     pub(super) dropped: f64,
 }
 
@@ -50,16 +50,17 @@ pub(super) struct Turn {
     pub(super) outcome: Result<Measured, String>,
 }
 
-/// All of it.
+/// All results of the comparison.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Results {
     pub(super) turns: Vec<Turn>,
-    /// Systems that could not be made.
+    /// Systems that could not be built, with the reason.
     pub(super) failures: Vec<(System, String)>,
     pub(super) seconds: f64,
 }
 
-/// A target: in each round, what one system got for what the best of others got.
+/// A target and its result: one system's throughput divided by that of the best of the others, for
+/// each round.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Verdict {
     pub(super) cell: Cell,
@@ -74,14 +75,14 @@ impl Verdict {
     }
 }
 
-/// (What, at least how many times, of the best of these.)
+/// Targets: title, smallest ratio, and the systems of which the best is compared.
 const TARGETS: [(&str, f64, &[System]); 2] = [
     ("Quorate ÷ the better of Corosync and JGroups", 3.0, &[System::Corosync, System::Jgroups]),
     ("Quorate ÷ Aeron", 0.8, &[System::Aeron]),
 ];
 
 impl Results {
-    /// Returns a figure of the rounds that gave one.
+    /// Returns a figure of the rounds that measured it.
     pub(super) fn figure(
         &self,
         system: System,
@@ -92,7 +93,7 @@ impl Results {
         Spread::of(turns.map(|(_, measured)| figure(measured)).collect())
     }
 
-    /// Returns its ratio to the best of the others, round by round.
+    /// Returns the system's ratio to the best of the others, round by round.
     pub(super) fn ratio(&self, system: System, others: &[System], cell: Cell) -> Spread {
         let best = others.iter().flat_map(|other| self.good(*other, cell));
         let best = grouped(best.map(|(round, measured)| (round, measured.slowest_mbit)));
@@ -113,7 +114,7 @@ impl Results {
         turns.filter_map(|turn| Some((turn.round, turn.outcome.as_ref().ok()?)))
     }
 
-    /// All cells, in the order in which they were measured.
+    /// Returns all cells, in the order of measurement.
     pub(super) fn cells(&self) -> Vec<Cell> {
         let mut cells: Vec<Cell> = self.turns.iter().map(|turn| turn.cell).collect();
         cells.dedup();
@@ -169,7 +170,7 @@ pub(super) mod tests {
         let results = results();
         let of_the_ceiling = results.ratio(System::Quorate, &[System::Bare], CELL);
         assert_eq!(of_the_ceiling, Spread::of(vec![0.8, 0.8, 0.9]));
-        // The better one of each round: 300, 200, 400.
+        // The better system of each round: 300, 200, 400.
         let verdicts = results.verdicts();
         assert_eq!(verdicts.len(), 1);
         assert_eq!(verdicts[0].found.median(), Some(2.0));

@@ -1,4 +1,4 @@
-//! A process of a member: its namespace, its input and output, and its end.
+//! A member's process: its namespace, its input and output, and its end.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -12,28 +12,28 @@ use std::{
 use super::{build::FORCE, made};
 use crate::shell::Failed;
 
-/// Begins a command in a node's namespace; it ends with this process.
+/// Creates a command that runs in a node's namespace and is killed with this process.
 pub(super) fn inside(node: u32) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "nsenter"]).arg(format!("--net=/run/netns/n{node}"));
     command
 }
 
-/// A program whose sockets get the buffers that it asks for.
+/// Makes a program's sockets get the requested buffer sizes.
 pub(super) fn forced(mut command: Command) -> Result<Command, Failed> {
     command.env("LD_PRELOAD", made("bin")?.join(Path::new(FORCE)));
     Ok(command)
 }
 
-/// A process that ends when dropped, and what it says.
+/// A process, killed when dropped, and its output.
 pub(super) struct Member {
     node: u32,
     child: Child,
     input: Option<ChildStdin>,
     said: Option<Receiver<String>>,
-    /// Prints what bench-compare/README.md demands.
+    /// Set if the process prints the lines required by bench-compare/README.md.
     pub(super) speaks: bool,
-    /// Counts the messages received.
+    /// Set if the process counts received messages.
     pub(super) receives: bool,
 }
 
@@ -54,7 +54,7 @@ impl Member {
         Self { node, child, input, said, speaks: false, receives: false }
     }
 
-    /// The first line from now on that is the one.
+    /// Returns the next line that satisfies the condition.
     pub(super) fn wait_for(
         &self,
         until: Instant,
@@ -98,7 +98,7 @@ impl Drop for Member {
     }
 }
 
-/// The last process of a node: the one that speaks.
+/// Returns the last process of a node, which prints the lines.
 pub(super) fn find(processes: &mut [Member], node: u32) -> Result<&mut Member, Failed> {
     let mut all = processes.iter_mut().rev();
     let found = all.find(|member| member.node == node);

@@ -1,8 +1,8 @@
-//! A turn of any other system: a process in each namespace, one of which sends.
+//! A turn of any system but Quorate: a process in each namespace, one of which sends.
 //!
 //! bench-compare/README.md describes their output: `up` when started, `ready` when a process knows
-//! all others, and of a receiver, at the end, how many bytes arrived in how many nanoseconds. A
-//! line makes the sender begin; the end of that pipe stops all processes.
+//! all others, and at the end, from each receiver, the number of bytes and the nanoseconds in which
+//! they arrived. A line on its input starts the sender; closing the inputs stops all processes.
 
 use std::{
     fs::{self, File},
@@ -30,18 +30,18 @@ use crate::shell::{self, Failed};
 
 /// The sender's namespace.
 const SENDER: u32 = 1;
-/// Java on a busy machine, thirty times.
+/// Start timeout: thirty Java processes on a busy machine.
 const START: Duration = Duration::from_secs(180);
-/// Extra time for a receiver beyond the expected.
+/// Extra time for a receiver beyond the expected duration.
 const LATE: Duration = Duration::from_secs(60);
-/// Warm-up that the bare receiver discards by itself.
+/// Warm-up that the bare receiver discards itself.
 const BARE_WARMUP: Duration = Duration::from_millis(500);
-/// Bytes of complaints that a message shows.
+/// Bytes of error output shown in a message.
 const WORDS: usize = 400;
 /// Flags of every Java program.
 const JAVA: [&str; 3] = ["-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xmx256m"];
 
-/// Starts, measures, ends.
+/// Starts a system, measures it and stops it.
 pub(super) fn turn(wish: &Wish, system: System, cell: Cell) -> Result<Measured, Failed> {
     let group =
         Group { wish, system, members: cell.receivers + 1, bytes: cell.bytes, folder: scratch()? };
@@ -54,7 +54,7 @@ struct Group<'a> {
     wish: &'a Wish,
     system: System,
     members: u32,
-    /// Size of a message.
+    /// Size of a message, in bytes.
     bytes: usize,
     folder: tempfile::TempDir,
 }
@@ -63,7 +63,8 @@ impl Group<'_> {
     fn measure(&self, processes: &mut Vec<Member>) -> Result<Measured, Failed> {
         let until = Instant::now() + START;
         let is_bare = self.system == System::Bare;
-        // It is to be the oldest member, which decides the order where a member does.
+        // The sender must be the oldest member, which defines the order in systems where a member
+        // does.
         if !is_bare {
             self.start(SENDER, processes)?;
             find(processes, SENDER)?.wait_for(until, |line| line == "up")?;
@@ -71,7 +72,8 @@ impl Group<'_> {
         for node in SENDER + 1..=self.members {
             self.start(node, processes)?;
             if self.system == System::Corosync {
-                // Many that join at once end some of its daemons (an assertion in totemsrp.c).
+                // Many concurrent joins crash some of Corosync's daemons (an assertion in
+                // totemsrp.c).
                 find(processes, node)?.wait_for(until, |line| line == "up")?;
             }
         }
@@ -88,7 +90,7 @@ impl Group<'_> {
         let begun = Instant::now();
         thread::sleep(warmup);
         let before = Look::now(processes);
-        // All are still at it then.
+        // All processes are still sending or receiving then.
         thread::sleep(self.wish.duration * 4 / 5);
         let spent = Look::now(processes).since(&before);
         let until = begun + warmup + self.wish.duration + LATE;
@@ -108,7 +110,7 @@ impl Group<'_> {
         })
     }
 
-    /// The processes of a member.
+    /// Starts the processes of a member.
     fn start(&self, node: u32, processes: &mut Vec<Member>) -> Result<(), Failed> {
         if self.system == System::Corosync {
             let daemon = self.daemon(node)?;
@@ -146,7 +148,7 @@ impl Group<'_> {
             _ => command
                 .arg("java")
                 .args(JAVA)
-                // Aeron reaches into the machine that it runs on.
+                // Aeron accesses internals of the Java machine.
                 .args(["--add-opens", "java.base/jdk.internal.misc=ALL-UNNAMED"])
                 .arg(format!("-Djgroups.bind_addr={}", address(node)))
                 .arg("-cp")
@@ -172,7 +174,7 @@ impl Group<'_> {
         Ok(command)
     }
 
-    /// A daemon of Corosync, which finds a place for its lock that no other one has.
+    /// Returns the command of a Corosync daemon with its own folder for the lock file.
     fn daemon(&self, node: u32) -> Result<Command, Failed> {
         let state = self.place(node, "state");
         fs::create_dir_all(&state)?;
@@ -205,7 +207,7 @@ impl Group<'_> {
             for what in ["daemon.log", "load.log"] {
                 let text = fs::read(self.place(node, what)).unwrap_or_default();
                 let text = String::from_utf8_lossy(&text[text.len().saturating_sub(WORDS)..]);
-                // One is enough of those who all complain alike.
+                // Identical errors need not be repeated for every process.
                 if !text.trim().is_empty() && all.len() < WORDS * 3 {
                     all += &format!("; {node} said: {}", text.trim().replace('\n', " | "));
                 }
@@ -215,7 +217,7 @@ impl Group<'_> {
     }
 }
 
-/// A look at all counters.
+/// Counters at a point in time.
 struct Look {
     at: Instant,
     own: Usage,

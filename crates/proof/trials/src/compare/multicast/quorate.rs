@@ -1,4 +1,4 @@
-//! A turn of ours: `quorate bench log` on a segment of its own, and what its report says.
+//! A turn of Quorate: `quorate bench log` on its own segment, and the figures of its report.
 
 use std::process::{Command, Stdio};
 
@@ -13,19 +13,20 @@ use crate::shell::{self, Failed};
 
 /// Bytes of commands in flight.
 const UNDER_WAY: usize = 2 << 20;
-/// Most members that vote; the rest are learners.
+/// Largest number of voting members; the rest are learners.
 const VOTERS: u32 = 5;
 
-/// Its links are the same; the one of the others stands idle meanwhile.
+/// Runs the turn. Its links have the same speed; the segment of the other systems is idle
+/// meanwhile.
 pub(super) fn turn(wish: &Wish, speed: Lan, cell: Cell) -> Result<Measured, Failed> {
     let mut command = Command::new("setpriv");
-    // It ends its nodes when it is asked to, and has to be asked should this process be killed.
+    // The command stops its nodes on a signal, which it must also get if this process is killed.
     command
         .args(["--pdeathsig", "TERM"])
         .arg(shell::release("quorate"))
         .args(flags(wish, speed, cell));
     let output = command.stdin(Stdio::null()).output()?;
-    // A row that is no result is a failure of the program, which says why in its report.
+    // An invalid row is a failure of the program. Its report has the reason.
     figures(&String::from_utf8_lossy(&output.stdout), cell.bytes).map_err(|why| {
         let said = String::from_utf8_lossy(&output.stderr);
         let last = said.trim().lines().next_back().unwrap_or_default();
@@ -61,7 +62,7 @@ fn outstanding(size: usize) -> usize {
     (UNDER_WAY / size.max(1)).clamp(16, 16_384)
 }
 
-/// Parses the figures of its JSON report.
+/// Parses the figures of the JSON report.
 #[expect(clippy::cast_precision_loss, reason = "a size")]
 fn figures(document: &str, size: usize) -> Result<Measured, String> {
     let document: Value = serde_json::from_str(document).map_err(|error| error.to_string())?;
@@ -70,10 +71,10 @@ fn figures(document: &str, size: usize) -> Result<Measured, String> {
         return Err(format!("no result: {}", row["why_not"]));
     }
     let number = |name: &str| row[name].as_f64().ok_or_else(|| format!("no {name}"));
-    // Acknowledged, and at the slowest node.
+    // Take the lower of the acknowledged rate and the slowest node's delivered rate.
     let per_second = number("achieved_per_s")?.min(number("delivered_per_s")?);
     let roles = row["roles"].as_array().ok_or("no roles")?;
-    // The load counts, too: the others have it in their processes.
+    // Include the load's CPU time: the other systems have it in their processes.
     let us_per_op: f64 = roles
         .iter()
         .flat_map(|role| [&role["user_us_per_op"], &role["system_us_per_op"]])

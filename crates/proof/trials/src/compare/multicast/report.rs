@@ -1,4 +1,4 @@
-//! The reports: one to read, and one for programs.
+//! Reports of the multicast comparison: Markdown for readers and JSON for programs.
 
 use std::fmt::Write as _;
 

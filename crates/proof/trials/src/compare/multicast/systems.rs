@@ -1,11 +1,11 @@
-//! The systems that send to many, and what a reader has to know of each.
+//! The multicast systems, with notes for readers.
 
 use crate::shell::Failed;
 
 /// The systems, in the order of their turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum System {
-    /// A sender of datagrams, and receivers that count them: the ceiling.
+    /// A bare sender of datagrams, and receivers that count them: the ceiling.
     Bare,
     Quorate,
     Corosync,
@@ -70,7 +70,7 @@ impl System {
     }
 }
 
-/// Returns the named systems, with the ceiling; all if none is named.
+/// Returns the named systems and the ceiling, or all systems if none is named.
 pub(super) fn choose(names: &[String]) -> Result<Vec<System>, Failed> {
     if let Some(name) = names.iter().find(|name| named(name).is_none()) {
         let all: Vec<&str> = ALL.iter().skip(1).map(|system| system.name()).collect();

@@ -1,4 +1,4 @@
-//! The report for programs.
+//! The JSON report, for programs.
 
 use serde_json::{Value, json};
 
@@ -53,7 +53,7 @@ pub(super) fn document(
             "errors": maxima().map(|measured| measured.errors + measured.lost).sum::<u64>(),
             "repeats": maxima().filter(|measured| measured.trouble().is_none()).count(),
             "foreign_cpu": figure(|measured| measured.foreign_cpu),
-            // No bare program has turns here; `quorate bench log` compares with one.
+            // No bare program takes turns here; `quorate bench log` compares with one.
             "ceiling": Value::Null,
             "ratio_to_ceiling": Value::Null,
             "rounds": results.turns_of(&id).map(turn).collect::<Vec<_>>(),
@@ -91,7 +91,7 @@ pub(super) fn document(
         "notes": results.notes,
         "cautions": CAUTIONS,
     });
-    // For programs, so without the spaces that would be half of it.
+    // Omit spaces, which would be half of the document.
     format!("{document}\n")
 }
 

@@ -1,4 +1,4 @@
-//! The readable report.
+//! The readable report, in Markdown.
 
 use std::fmt::Write as _;
 
@@ -134,7 +134,7 @@ fn latency_table(systems: &[&System], results: &Results) -> String {
     out
 }
 
-/// Lists problems, and the checks made.
+/// Lists problems, and the checks that were made.
 fn incidents(results: &Results) -> String {
     let checked = results.turns.iter().filter_map(|turn| turn.applied);
     let sum: u64 = checked.clone().map(|applied| applied.acknowledged).sum();
@@ -167,7 +167,7 @@ fn incidents(results: &Results) -> String {
     out
 }
 
-/// `median (low – high)`
+/// Formats a spread as `median (low – high)`.
 pub(crate) fn spread(spread: &Spread, digits: usize) -> String {
     match (spread.median(), spread.low(), spread.high()) {
         (Some(median), Some(low), Some(high)) => {

@@ -1,11 +1,11 @@
-//! Targets compared with the other systems, and their current state.
+//! Targets for ratios to the other systems, and their current values.
 
 use super::super::{
     figures::{Results, Spread},
     systems::System,
 };
 
-/// Target of a throughput: ours, the others (the best of them counts), the factor.
+/// Target for throughput: our system, the other systems (the best of them counts), the factor.
 struct Target {
     ours: &'static str,
     others: &'static [&'static str],
@@ -26,7 +26,7 @@ const TARGETS: &[Target] = &[
         ],
         factor: 3.0,
     },
-    // The libraries by themselves, and behind batches that we put in front of two of them.
+    // The libraries alone, and behind the batching that we added to two of them.
     Target {
         ours: "quorate-log/volatile",
         others: &["hashicorp-raft/volatile", "openraft-plain/volatile", "omnipaxos-plain/volatile"],
@@ -38,10 +38,11 @@ const TARGETS: &[Target] = &[
         factor: 3.0,
     },
 ];
-/// Microseconds of CPU per command of all processes, in memory, and of which system.
+/// System in memory, and the target of its CPU time per command over all processes, in
+/// microseconds.
 const CPU_TARGET: (&str, f64) = ("quorate-log/volatile", 1.8);
 
-/// A target, and how far we are.
+/// A target and its current value.
 pub(super) struct Verdict {
     pub(super) what: String,
     pub(super) wanted: String,
@@ -90,7 +91,7 @@ pub(super) fn verdicts(systems: &[&System], results: &Results) -> Vec<Verdict> {
     all
 }
 
-/// (ours, the other)
+/// Returns the pairs (ours, other) to compare.
 pub(super) fn pairs<'a>(systems: &[&'a System]) -> Vec<(&'a System, &'a System)> {
     let ours = systems.iter().filter(|system| system.is_ours());
     ours.flat_map(|ours| {
