@@ -6,6 +6,7 @@
 
 mod budget;
 mod circles;
+mod spine;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
