@@ -1,8 +1,8 @@
-//! Digest of everything applied, to be compared with other nodes (`peers/comparison`).
+//! Digest of all applied slots, to be compared with other nodes (`peers/comparison`).
 //!
-//! It is a sum over slots and commands, so that it does not depend on where ranges are cut. It
-//! guards against faults, not against an adversary ([model-1]). A persistent service stores it with
-//! its position.
+//! The digest is a sum over slots and commands, so that it does not depend on how ranges are split.
+//! It guards against faults, not against an adversary ([model-1]). A persistent service stores it
+//! with its position.
 
 use std::collections::VecDeque;
 
@@ -14,8 +14,7 @@ use quorate_core::{
 
 use crate::service::CommandId;
 
-/// Number of values whose digests are remembered: a node is rarely further ahead of its peers than
-/// that.
+/// Number of values whose digests are retained: a node is rarely further ahead of its peers.
 const KEPT: usize = 1024;
 
 /// A node's claim that everything below a slot has a certain digest there.
@@ -25,20 +24,20 @@ pub(crate) struct Claim {
     pub(crate) digest: u64,
 }
 
-/// Digest of everything that this node applied.
+/// Digest of all slots that this node applied.
 #[derive(Debug)]
 pub(crate) struct Digest {
-    /// The current digest; `None` if the service was stored by an earlier version, without a
-    /// digest.
+    /// Current digest; `None` if an earlier version stored the service without a digest.
     now: Option<u64>,
-    /// Sum over the commands of the slot that is being applied.
+    /// Sum over the executed commands of the slot being applied.
     executed: u64,
     /// Digest after each of the latest values.
     kept: VecDeque<Claim>,
 }
 
 impl Digest {
-    /// Creates a digest with this value for everything below `applied_to`.
+    /// Creates the digest of a node that applied everything below `applied_to`; `None` if it is not
+    /// known.
     pub(crate) fn new(applied_to: Slot, digest: Option<u64>) -> Self {
         let first = digest.map(|digest| Claim { to: applied_to, digest });
         Self { now: digest, executed: 0, kept: first.into_iter().collect() }
@@ -77,20 +76,21 @@ impl Digest {
         self.kept.push_back(Claim { to, digest });
     }
 
-    /// Returns the first slot that is not applied, if the digest is known.
+    /// Returns the end of the applied slots, if their digest is known.
     pub(crate) fn known_to(&self) -> Option<Slot> {
         self.kept.back().map(|last| last.to)
     }
 
-    /// Returns whether this node's digest at the slot of the claim matches it; `None` if it is not
-    /// known.
+    /// Returns whether this node's digest at the claim's slot matches the claim; `None` if this
+    /// node no longer has it.
     pub(crate) fn agrees(&self, claim: Claim) -> Option<bool> {
         let at = self.kept.binary_search_by_key(&claim.to, |kept| kept.to).ok()?;
         Some(self.kept[at].digest == claim.digest)
     }
 }
 
-/// Hashes a reply. Every command has one, so a short one must cost no more than a word.
+/// Hashes a reply. Every command has one, so hashing a short one must cost no more than hashing a
+/// word.
 fn fold(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
     let folded =

@@ -22,7 +22,7 @@ pub(crate) struct Membership {
     eras: Eras,
     /// Highest level that this release supports.
     supports: Level,
-    /// The service has not stored the latest change yet.
+    /// The latest change has not been passed to the service for storing.
     unsaved: bool,
     /// Number of events that may have changed the group.
     version: u64,
@@ -41,13 +41,12 @@ impl Membership {
         }
     }
 
-    /// Sets the highest level that this release supports.
     pub(crate) fn supporting(self, supports: Level) -> Self {
         Self { supports, ..self }
     }
 
-    /// Restores the group from a service's metadata, and removes its entry there. A service without
-    /// an entry dates from a version in which the group could not change.
+    /// Restores the group from a service's metadata, and removes the entry there. A service without
+    /// an entry was stored by a version in which groups could not change.
     pub(crate) fn restore(&mut self, meta: &mut Metadata) -> Result<(), Unreadable> {
         self.version += 1;
         let kept = meta.extract_if(.., |(key, _)| key == KEY).next();
@@ -72,7 +71,7 @@ impl Membership {
         &self.eras
     }
 
-    /// Returns a number that grows with each change.
+    /// Returns a number that increases whenever the group may have changed.
     pub(crate) fn version(&self) -> u64 {
         self.version
     }
@@ -122,7 +121,7 @@ impl Membership {
         self.version += 1;
     }
 
-    /// Returns the change that the service has yet to store, if any.
+    /// Returns the change that the service still has to store, if any.
     pub(crate) fn take_change(&mut self) -> Option<MetaChange> {
         let unsaved = std::mem::take(&mut self.unsaved);
         let (key, value) = unsaved.then(|| self.entry())?;

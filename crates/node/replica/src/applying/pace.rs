@@ -1,14 +1,16 @@
 //! Time that the service takes per byte of a batch. Executing a batch cannot be interrupted while
-//! peers wait for votes and heartbeats, so no batch is formed that is expected to take too long.
+//! peers wait for votes and heartbeats, so batches that are expected to take too long are not
+//! formed.
 
-/// Longest time that a batch should take, in microseconds.
+/// Maximum time that a batch should take, in microseconds.
 const BATCH_US: u64 = 20_000;
-/// Batches below this size, in bytes, are not measured: their time hardly depends on their bytes.
+/// Batches below this size, in bytes, are not measured, because their time hardly depends on their
+/// size.
 const MEASURED_BYTES: usize = 4 << 10;
-/// Smallest limit on a batch, in bytes: large enough to be measured.
+/// Lower bound of the batch size limit, in bytes: large enough to be measured.
 const LEAST_BYTES: usize = 2 * MEASURED_BYTES;
 
-/// Nanoseconds per byte of a batch, averaged over the latest ones.
+/// Execution time in nanoseconds per byte of a batch, averaged over the latest batches.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     ns_per_byte: u64,

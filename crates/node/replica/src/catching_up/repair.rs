@@ -1,8 +1,9 @@
 //! Repair of decided slots that cannot be read back from the log: they are fetched from peers and
 //! recorded again ([disk-8]).
 //!
-//! The core decided these slots in this process and requests nothing below `decided_to`, so the
-//! requests are made here. Slots that the log lost before the start are learned again by the core.
+//! The core decided these slots in this process and requests no slots below `decided_to`, so this
+//! module makes the requests. Slots that the log lost before the start are learned again by the
+//! core.
 
 use quorate_core::{
     node_id::NodeId,
