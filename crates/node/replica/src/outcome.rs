@@ -20,7 +20,7 @@ pub struct ConnectionId(pub u64);
 pub struct SessionId {
     /// Slot of the registration.
     pub slot: u64,
-    /// Index of the registration among those in its slot.
+    /// Index of the registration in its slot's batch.
     pub index: u32,
 }
 
@@ -85,8 +85,8 @@ pub enum Completion<'a> {
     /// The command was executed, with this reply of the service.
     Written(Tag, &'a [u8]),
     /// The command is in memory at a quorum, as requested ([`crate::Requests::write_early`]), but
-    /// not decided yet. It will be decided in this slot unless enough nodes lose their memory
-    /// ([less-4]).
+    /// not decided yet. It will be decided in this slot unless a member of that quorum loses
+    /// its memory first ([less-4]).
     InMemory(Tag, Slot),
     /// A session was registered.
     Registered(Tag, SessionId),

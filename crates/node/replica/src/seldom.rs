@@ -1,4 +1,4 @@
-//! Logs an event at most once a second; remote peers control how often it occurs.
+//! Logs an event at most once a second, because remote peers control how often it occurs.
 
 use quorate_core::time::Time;
 
@@ -13,8 +13,8 @@ pub struct Seldom {
 }
 
 impl Seldom {
-    /// Returns whether a line may be logged now, with the number of lines suppressed since the last
-    /// one.
+    /// Returns the number of lines suppressed since the last one if a line may be logged now;
+    /// otherwise `None`.
     pub fn say(&mut self, now: Time) -> Option<u64> {
         // A clock that was set back does not extend the silence.
         let until = self.silent_until.min(now.plus_ms(PAUSE_MS));

@@ -73,9 +73,10 @@ pub enum NoPath {
 pub struct Sight<'a> {
     /// The current leader.
     pub leader: Option<Member>,
-    /// Predicate: the member is alive.
+    /// Returns whether a member is alive.
     pub lives: &'a dyn Fn(Member) -> bool,
-    /// Predicate: the member is permanently gone because its node forgot its votes ([volatile-1]).
+    /// Returns whether a member is permanently gone because its node forgot its votes
+    /// ([volatile-1]).
     pub gone: &'a dyn Fn(Member) -> bool,
 }
 

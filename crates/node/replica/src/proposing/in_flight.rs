@@ -69,8 +69,7 @@ impl InFlightBatch {
         Batch::header(&self.payload).expect("formed here")
     }
 
-    /// Completes all requests of the batch with an unknown outcome, because it was executed
-    /// elsewhere and its replies are not known here.
+    /// Fails all requests of the batch, which was executed with replies that are not known here.
     pub(super) fn end_all(&mut self, completions: &mut Completions) {
         self.expire(Time(u64::MAX), completions);
     }

@@ -15,21 +15,21 @@ use quorate_log::disk::Disk;
 /// Purpose of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Purpose {
-    /// Payloads of votes that an earlier process cast.
+    /// Payloads of votes cast by an earlier process.
     Votes,
     /// Decided slots that the service has to apply.
     Apply,
     /// Decided slots for a peer that lags.
     Serve(NodeId),
-    /// Bytes of a value, proposed in this slot, that a peer requested.
+    /// Bytes of a value that was proposed in this slot, requested by a peer.
     Payload(NodeId, Value, Slot),
-    /// Slots applied by an earlier process that the store of streams has to replay.
+    /// Slots applied by an earlier process that the store of streams must replay.
     Streams,
-    /// Slots that a scrub found to be damaged, to determine which are lost.
+    /// Slots that a scrub found to be damaged, to determine which of them are lost.
     Scrub,
 }
 
-/// Kind of a read; at most one of each kind is in flight.
+/// Kind of a read. At most one read of each kind is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Kind of [`Purpose::Votes`].
@@ -66,20 +66,20 @@ const KINDS: usize = 6;
 /// Reads in flight, at most one of each kind.
 #[derive(Debug, Default)]
 pub(crate) struct LogReads {
-    /// Slots with records that are not on disk yet: for these the log has an outdated state, such
-    /// as a vote for another value than the one decided.
+    /// Slots with records that are not on disk yet. For these slots the log is outdated: for
+    /// example, it may contain a vote for a value other than the decided one.
     unwritten: VecDeque<(RecordSeq, SlotRange)>,
     open: [Option<Purpose>; KINDS],
-    /// Earliest time of the next read of each kind, after one that found nothing.
+    /// Earliest time of the next read of each kind, after one that found no data.
     retry_at: [Time; KINDS],
 }
 
 impl LogReads {
-    /// Records that a record about these slots was appended, or should have been if the log has
-    /// failed (`lost`).
+    /// Appends a record about these slots to the list. `lost` means that it was not appended
+    /// because the log has failed.
     pub(crate) fn appended(&mut self, seq: RecordSeq, range: SlotRange, lost: bool) {
         match self.unwritten.back_mut() {
-            // These records will never be written, so they are merged to keep the list small.
+            // Records that will never be written are merged, to keep the list small.
             Some((last, run)) if lost && run.to == range.from => {
                 (*last, run.to) = (seq, range.to);
             }
@@ -92,7 +92,7 @@ impl LogReads {
         while self.unwritten.pop_front_if(|(seq, _)| *seq <= to).is_some() {}
     }
 
-    /// Returns the leading part of `range` for which the log is up to date; may be empty.
+    /// Returns the first part of `range` for which the log is up to date, which may be empty.
     pub(crate) fn readable(&self, range: SlotRange) -> SlotRange {
         let unwritten =
             self.unwritten.iter().filter(|(_, other)| !other.intersect(range).is_empty());
@@ -119,7 +119,7 @@ impl LogReads {
         self.open[at].is_none() && now >= self.retry_at[at]
     }
 
-    /// Starts a read, unless too many are waiting; the caller then asks again.
+    /// Starts a read, unless too many are queued; the caller then retries.
     pub(crate) fn start<D: Disk>(
         &mut self,
         log: &mut Log<D>,
@@ -143,7 +143,7 @@ impl LogReads {
         self.retry_at[kind as usize] = until;
     }
 
-    /// Returns the time at which a waiting read may start.
+    /// Returns the time at which a postponed read may start.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
         self.retry_at.iter().copied().filter(|at| *at > now).min()
     }
