@@ -90,7 +90,7 @@ impl ReceivedBytes<'_> {
     }
 }
 
-/// Error: received bytes do not match their value and were not stored.
+/// Error returned if received bytes do not match their value. They were not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mismatched;
 

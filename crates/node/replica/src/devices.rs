@@ -43,13 +43,13 @@ const LATE: &str = "the device does not answer";
 
 /// A device and its owner, as the process attaches them to its replica.
 pub struct AttachedDevice {
-    /// Kind of device: one word.
+    /// Kind of device, as a single word.
     pub kind: &'static str,
     /// Human-readable description of the device.
     pub name: String,
     /// The device's port.
     pub device: Box<dyn Device + Send>,
-    /// The owner: the side of the device in this process.
+    /// The owner, which drives the device from this process.
     pub owner: Owner,
 }
 

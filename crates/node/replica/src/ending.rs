@@ -10,7 +10,7 @@ use crate::{devices::Devices, protocol::Protocol, storing::Storing};
 /// is not needed for safety: a node that cannot hand over stops anyway.
 const HAND_OVER_MS: u64 = 5_000;
 
-/// Progress of a stop.
+/// Stages of a clean stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
     /// No stop was requested.

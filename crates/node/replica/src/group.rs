@@ -48,7 +48,7 @@ pub struct Known {
     pub peer: String,
     /// Intended or current role.
     pub role: As,
-    /// Priority as leader: among several candidates, the one with the highest priority leads.
+    /// Priority as leader. Among several candidates, the one with the highest priority leads.
     pub priority: u32,
     /// The node is a founding member.
     pub founding: bool,
@@ -159,7 +159,7 @@ fn between(configuration: &Configuration, wanted: QuorumRule) -> Option<QuorumRu
 /// Result of a plan that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// Number of the plan.
+    /// Id of the plan: the slot of the command that made it.
     pub id: u64,
     /// Whether the plan reached its goal.
     pub reached: bool,

@@ -22,7 +22,7 @@ pub enum Hop {
     Proposed,
     /// The vote was appended to the log.
     Recorded,
-    /// The vote may be sent: if it must be durable, it is.
+    /// The vote may be sent: it is durable if it must be.
     Voted,
     /// The turn begins to send its frames.
     Sending,
@@ -73,7 +73,7 @@ impl Hop {
     }
 }
 
-/// Timestamp of one hop.
+/// When a node passed a hop, and for which slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// Time in nanoseconds by the clock of the ring.

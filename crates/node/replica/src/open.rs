@@ -141,7 +141,7 @@ impl ReplicaOptions {
     }
 }
 
-/// Error: a replica cannot start.
+/// Error that prevents a replica from starting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OpenError {
     /// The log lost votes or promises, so the node must return with its next incarnation

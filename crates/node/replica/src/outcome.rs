@@ -18,7 +18,7 @@ pub struct ConnectionId(pub u64);
 /// ([session-1]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId {
-    /// Slot of the registration.
+    /// Slot in which the session was registered.
     pub slot: u64,
     /// Index of the registration in its slot's batch.
     pub index: u32,
@@ -79,7 +79,7 @@ pub enum Failure {
     NotLasting,
 }
 
-/// Result of a request.
+/// Result of a request, reported to the front that made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completion<'a> {
     /// The command was executed, with this reply of the service.

@@ -26,7 +26,7 @@ impl Payload {
         Self(Kept::Plain(Arc::new(bytes)))
     }
 
-    /// Returns the number of references: 1 if the bytes are not shared.
+    /// Returns the number of references to the bytes, which is 1 if they are not shared.
     pub fn holders(&self) -> usize {
         match &self.0 {
             Kept::Plain(bytes) => Arc::strong_count(bytes),

@@ -17,8 +17,8 @@ use crate::payload::Payload;
 /// Transport of frames to peers. It may lose, delay, repeat and reorder frames, but never invents
 /// one ([model-1]). It does not interpret them.
 pub trait Plane {
-    /// Returns whether a frame of this length could be sent to the node now. Callers use it to
-    /// avoid taking a message out of a queue in vain.
+    /// Returns whether a frame of this length could be sent to the node now. Callers check before
+    /// they take a message out of a queue.
     fn has_room(&self, to: NodeId, lane: Lane, bytes: usize) -> bool;
 
     /// Sends one whole frame, header and body, to each of these nodes. Returns the nodes that
@@ -63,8 +63,8 @@ impl Body<'_> {
     }
 }
 
-/// Error: the plane cannot carry a frame of this length, even with empty queues. The frame was not
-/// sent.
+/// Error returned for a frame that is too long for the plane, even with empty queues. The frame was
+/// not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLarge {
     /// Length of the longest frame that the plane carries, in bytes.
@@ -83,9 +83,7 @@ impl std::error::Error for TooLarge {}
 /// A received frame.
 #[derive(Clone, Debug)]
 pub struct Received<'a> {
-    /// Sender of the frame.
     pub from: Member,
-    /// Content of the frame.
     pub frame: Frame<'a>,
     /// CRC-32C of the frame's body, if the receiver verified it.
     pub body_check: Option<u32>,

@@ -172,7 +172,7 @@ impl Proposing {
         Some(Offer { value, payload })
     }
 
-    /// Records that this node voted for the value in a ballot of its own.
+    /// Records that this node, as leader, voted for the value in its own ballot.
     pub(crate) fn proposed(&mut self, ballot: Ballot, value: Value) {
         self.forwarded.proposed(ballot, value);
     }
@@ -212,7 +212,7 @@ impl Proposing {
 pub(crate) struct LeaderPaths<'a, 'b> {
     /// Current leader.
     pub(crate) leader: NodeId,
-    /// Ballot of the leader.
+    /// Ballot in which the leader leads.
     pub(crate) ballot: Ballot,
     /// This node's device, which sends frames directly to the leader's device.
     pub(crate) devices: &'a mut Devices,

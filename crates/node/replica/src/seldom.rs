@@ -5,7 +5,7 @@ use quorate_core::time::Time;
 /// Minimum interval between two log lines, in milliseconds.
 const PAUSE_MS: u64 = 1000;
 
-/// Rate limit of a log line: when it may be logged again, and how many lines were suppressed.
+/// Rate limit of a log line, with the number of lines suppressed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seldom {
     silent_until: Time,

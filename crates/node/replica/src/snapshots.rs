@@ -149,7 +149,7 @@ pub(crate) struct Snapshots {
     load_at: Time,
     /// Time of the next check for due work.
     look_at: Time,
-    /// Time at which work that waits for its turn or the rate limit continues.
+    /// Time at which to continue work that waits for its turn or the rate limit.
     go_on_at: Option<Time>,
     /// End of the slots whose bytes the store of streams has.
     streams_kept_to: Slot,
@@ -176,7 +176,7 @@ pub(crate) struct RecoveredBase {
     replay_to: Slot,
 }
 
-/// Error: this version cannot decode the base of the log.
+/// Error returned if this version cannot decode the base of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadNote;
 

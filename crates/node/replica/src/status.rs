@@ -98,7 +98,7 @@ impl Way {
     }
 }
 
-/// Addresses of a node.
+/// Addresses on which a node listens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
     /// Address for peers.
@@ -158,7 +158,7 @@ impl Traffic {
     }
 }
 
-/// A change of the leader.
+/// A change of leader, as seen by this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaderChange {
     /// New leader; `None` if a leadership ended without one.
@@ -187,7 +187,7 @@ pub enum Activity {
     ReadingVotes,
     /// The node receives a peer's snapshot, because no log has the slots that it lacks.
     ReceivingSnapshot,
-    /// The node fetches slots from its peers that its log has lost.
+    /// The node fetches slots that its log has lost from its peers.
     Repairing,
     /// The node executes slots of its log again because the service has not stored them.
     Replaying,
@@ -198,7 +198,6 @@ pub enum Activity {
 /// Progress of an activity, in slots or bytes (see [`Activity::counts_bytes`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Kind of activity.
     pub activity: Activity,
     /// Position at which the activity started.
     pub from: u64,
@@ -312,7 +311,7 @@ impl DiskUse {
     }
 }
 
-/// A snapshot of the state.
+/// Position and size of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// First slot that the snapshot does not contain.
@@ -324,7 +323,7 @@ pub struct Snapshot {
 /// Summary of a plan in progress; [`crate::group::asking::Underway`] has its steps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanStatus {
-    /// Number of the plan.
+    /// Id of the plan: the slot of the command that made it.
     pub id: u64,
     /// The operator's request.
     pub what: String,
@@ -335,7 +334,6 @@ pub struct PlanStatus {
 /// Level that a node's release supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LevelOf {
-    /// Id of the node.
     pub node: NodeId,
     /// Highest supported level; `None` if the node is not connected.
     pub newest: Option<Level>,

@@ -39,7 +39,7 @@ use crate::{
 const RETAIN_MS: u64 = 1000;
 /// Minimum number of bytes for which a trim is proposed: one chunk of the store.
 const RETAIN_BYTES: u64 = 256 << 10;
-/// Number of checks per maximum age of bytes.
+/// Divisor of the maximum age of bytes that gives the interval between retention checks.
 const AGE_PARTS: u64 = 64;
 
 /// Maximum number of waits for positions without bytes.

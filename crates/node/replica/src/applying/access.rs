@@ -93,7 +93,8 @@ impl Access {
         })
     }
 
-    /// Encodes the users for a snapshot: the same bytes on all nodes that applied the same slots.
+    /// Encodes the users for a snapshot. The result is the same on all nodes that applied the same
+    /// slots.
     pub(crate) fn entry(&self) -> Option<(Vec<u8>, Vec<u8>)> {
         (!self.users.is_open()).then(|| (KEY.to_vec(), self.users.encode()))
     }

@@ -73,7 +73,7 @@ pub(crate) struct Appended {
     pub(crate) stream: StreamName,
     /// Position of the first byte.
     pub(crate) position: u64,
-    /// Number of leading bytes to skip: their positions were appended before.
+    /// Number of leading bytes to skip, because their positions were appended before.
     pub(crate) skip: u64,
     /// Number of bytes, including the skipped ones.
     pub(crate) length: u64,
@@ -84,7 +84,7 @@ pub(crate) struct Appended {
 /// Next step of applying.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Nothing to do: everything decided is applied.
+    /// Everything decided is applied, so there is no work.
     Nothing,
     /// A value that was passed to [`Applier::decided`].
     Value(SlotRange, Value),

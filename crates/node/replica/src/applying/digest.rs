@@ -14,7 +14,7 @@ use quorate_core::{
 
 use crate::service::CommandId;
 
-/// Number of values whose digests are retained: a node is rarely further ahead of its peers.
+/// Number of values whose digests are retained. A node is rarely further ahead of its peers.
 const KEPT: usize = 1024;
 
 /// A node's claim that everything below a slot has a certain digest there.
@@ -59,7 +59,8 @@ impl Digest {
         self.executed = self.executed.wrapping_add(mix(place ^ fold(reply)));
     }
 
-    /// Drops the sum of a slot whose application was abandoned: its executed commands do not count.
+    /// Drops the sum of a slot whose application was abandoned, because its executed commands do
+    /// not count.
     pub(crate) fn abandon(&mut self) {
         self.executed = 0;
     }

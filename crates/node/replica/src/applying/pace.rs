@@ -7,7 +7,7 @@ const BATCH_US: u64 = 20_000;
 /// Batches below this size, in bytes, are not measured, because their time hardly depends on their
 /// size.
 const MEASURED_BYTES: usize = 4 << 10;
-/// Lower bound of the batch size limit, in bytes: large enough to be measured.
+/// Lower bound of the batch size limit, in bytes. Batches of this size are still measured.
 const LEAST_BYTES: usize = 2 * MEASURED_BYTES;
 
 /// Execution time in nanoseconds per byte of a batch, averaged over the latest batches.

@@ -23,7 +23,6 @@ const POSITION_MAX: u64 = 1 << 62;
 /// Summary of a verified backup.
 #[derive(Clone, Debug)]
 pub struct Checked {
-    /// Header of the backup.
     pub header: Header,
     /// Size and checksum of the backup.
     pub summary: Summary,

@@ -66,10 +66,10 @@ const CHUNK_HEAD: usize = 8;
 const TRAILER: usize = 40;
 const CHECKSUM: usize = 4;
 
-/// Header of a backup.
+/// Header of a backup: the snapshot's origin, position and size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Id of the group.
+    /// Id of the group from which the backup was taken.
     pub cluster: u128,
     /// Slot of the snapshot: the state after all slots below it.
     pub slot: Slot,
@@ -246,7 +246,7 @@ pub enum Bad {
     Damaged {
         /// Number of bytes read before the damage was found.
         at: u64,
-        /// Kind of damage.
+        /// Description of the damage.
         what: String,
     },
 }

@@ -68,8 +68,8 @@ pub struct NewGroup {
     eras: Eras,
 }
 
-/// Error: no new cluster can be founded from the backup, because the numbers named here are used
-/// up.
+/// Error returned if no new cluster can be founded from the backup, because the numbers named here
+/// are used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exhausted(&'static str);
 
@@ -117,7 +117,7 @@ fn fresh_slot(old: Slot, cluster: u128) -> Option<Slot> {
 
 /// One or more blocks of a part file of the new snapshot.
 pub struct Part<'a> {
-    /// Position of the bytes.
+    /// Position of the bytes in the snapshot's files.
     pub at: Position,
     /// Length of the file that contains the bytes.
     pub file_bytes: u64,
@@ -132,7 +132,7 @@ pub struct Founded {
     pub at: Slot,
     /// Encoded note of the replica, stored with the start of the log.
     pub note: Vec<u8>,
-    /// Header of the backup.
+    /// Header of the backup from which the cluster was founded.
     pub header: Header,
 }
 

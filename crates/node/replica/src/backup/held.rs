@@ -72,7 +72,7 @@ impl Held {
         Self { manifest, hold, next: 0 }
     }
 
-    /// Returns the snapshot's slot: it is the state after all slots below.
+    /// Returns the slot of the snapshot, which is the state after all slots below it.
     pub fn at(&self) -> Slot {
         self.manifest.at
     }

@@ -28,7 +28,7 @@ struct Held {
 /// Payloads of batches, pinned or recent.
 pub(crate) struct Payloads {
     held: HashMap<BatchName, Held>,
-    /// Batches pinned by each slot: few, one for each value that a ballot proposed there.
+    /// Batches pinned by each slot. There are few: one for each value that a ballot proposed there.
     pins: BTreeMap<Slot, Vec<BatchName>>,
     recent: BTreeMap<u64, BatchName>,
     stamp: u64,

@@ -87,7 +87,7 @@ pub struct Step {
     pub weights: Vec<(Member, u32)>,
 }
 
-/// Outcome of a request.
+/// Outcome of a request to the group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// Id of the node, which was assigned now or earlier.
@@ -145,7 +145,6 @@ pub struct Members {
 /// A node with an id, in a list of members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Id of the node.
     pub node: NodeId,
     /// The node's entry in the table.
     pub known: Known,
@@ -164,7 +163,7 @@ pub struct Listed {
 /// A plan in progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Underway {
-    /// Number of the plan.
+    /// Id of the plan: the slot of the command that made it.
     pub id: u64,
     /// The operator's request.
     pub what: String,

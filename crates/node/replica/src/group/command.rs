@@ -42,7 +42,7 @@ impl As {
     }
 }
 
-/// A change of the table.
+/// A command that changes the group's table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Assigns or reserves an id.
@@ -58,16 +58,14 @@ pub enum Command {
     },
     /// Changes a node's address.
     Address {
-        /// Id of the node.
         node: NodeId,
         /// Address where the node listens for peers.
         peer: String,
     },
     /// Sets a node's priority, which decides the leader if several nodes could lead.
     Priority {
-        /// Id of the node.
         node: NodeId,
-        /// Priority as leader: the node with the highest priority leads.
+        /// Priority as leader. The node with the highest priority leads.
         priority: u32,
     },
     /// Starts a plan towards these weights, or renews the plan in progress.
@@ -85,7 +83,7 @@ pub enum Command {
     },
     /// Cancels a plan. Finished steps are not undone.
     Cancel {
-        /// Number of the plan.
+        /// Id of the plan: the slot of the command that made it.
         plan: u64,
     },
 }
@@ -94,7 +92,7 @@ pub enum Command {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Granted {
     Done,
-    /// The id of the node.
+    /// The id that was assigned or reserved.
     Node(NodeId),
     /// The plan is in progress, with this number.
     Plan(u64),

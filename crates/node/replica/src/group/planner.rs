@@ -43,7 +43,7 @@ const FACTORS: [u32; 2] = [2, 3];
 /// Target weights; an absent member has weight 0.
 pub type Goal = BTreeMap<Member, u32>;
 
-/// Steps of a plan, and their weaknesses.
+/// Steps of a plan, with the number of configurations that are risky or cause a pause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Steps {
     /// Changes in order; empty if the goal is reached.

@@ -69,7 +69,7 @@ pub enum Event {
         /// Only free space or another resource is lacking, so the log waits for it and does not
         /// fail.
         waits: bool,
-        /// Error of the disk.
+        /// Error reported by the disk.
         why: String,
     },
     /// Log segments can be created again.
@@ -98,7 +98,7 @@ pub enum Event {
     },
     /// [disk-9] The log failed permanently.
     LogFailed {
-        /// Error of the disk.
+        /// Error reported by the disk.
         why: String,
     },
     /// A part of the log cannot be read.
@@ -108,7 +108,7 @@ pub enum Event {
     },
     /// The service does not work normally, or the kind of trouble has changed.
     ServiceTrouble {
-        /// Description of the trouble.
+        /// Description of the trouble, for operators.
         why: String,
     },
     /// The service works again.

@@ -28,7 +28,7 @@ const NO_LEADER_EVERY_MS: u64 = 60_000;
 /// Interval in milliseconds and number of samples for the log's growth: the last minute.
 const GROWTH: (u64, usize) = (1_000, 60);
 
-/// Inputs of a check: the state of a replica at one moment.
+/// State of a replica at the moment of a check.
 #[derive(Debug)]
 pub(crate) struct ReplicaView<'a> {
     /// Progress of the node in applying decided slots.

@@ -16,7 +16,7 @@ const TRIES_MAX: u32 = 30;
 /// Part that writes a file and knows its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keeper {
-    /// Start of the log.
+    /// The log, for the base, which contains the start of the log.
     Base,
     /// Position of the catalogue of byte streams.
     Catalogue,

@@ -100,7 +100,7 @@ pub(crate) enum Needs {
     Store,
     /// A small file, which is being rewritten.
     File,
-    /// Nothing: the damage is repaired.
+    /// The damage is repaired, so nothing is needed.
     Nothing,
     /// Action by an operator.
     Person,

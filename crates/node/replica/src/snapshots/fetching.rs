@@ -11,7 +11,7 @@ use quorate_core::{node_id::NodeId, slot::Slot, time::Time};
 /// A snapshot that a peer has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Offer {
-    /// Slot of the snapshot.
+    /// Slot of the snapshot: the state after all slots below it.
     pub(crate) at: Slot,
     /// Digest of the snapshot's stream.
     pub(crate) digest: u128,

@@ -47,7 +47,6 @@ impl Open {
 /// A chunk that was read.
 #[derive(Debug)]
 pub(crate) struct Chunk {
-    /// Purpose of the read.
     pub(crate) purpose: Purpose,
     /// Snapshot that the chunk belongs to.
     pub(crate) manifest: Manifest,

@@ -31,7 +31,7 @@ pub(crate) struct Receiving {
     header: Option<Header>,
 }
 
-/// Error: the data does not match the offer, or is not a snapshot of this group.
+/// Error returned if data does not match the offer, or is not a snapshot of this group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wrong(pub(crate) &'static str);
 

@@ -8,7 +8,7 @@ use quorate_core::{slot::Slot, time::Time};
 /// until the next scrub.
 pub(super) const PATIENCE_MS: u64 = 600_000;
 
-/// Progress of a renewal.
+/// Stages of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Renewal {
     /// No renewal is pending.

@@ -31,7 +31,7 @@ pub(crate) enum Item<'a> {
     Service(&'a [u8]),
 }
 
-/// Error: the bytes are not a valid snapshot stream.
+/// Error returned if bytes are not a valid snapshot stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) &'static str);
 

@@ -20,7 +20,7 @@ pub(crate) struct Taking {
     scratch: Vec<u8>,
 }
 
-/// Error: the service could not continue its image.
+/// Error returned if the service could not continue its image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ImageFailed;
 

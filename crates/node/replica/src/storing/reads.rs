@@ -12,7 +12,7 @@ use quorate_core::{
 use quorate_log::Log;
 use quorate_log::disk::Disk;
 
-/// Purpose of a read.
+/// Purpose of a log read, with the data needed to handle its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Purpose {
     /// Payloads of votes cast by an earlier process.
@@ -60,7 +60,6 @@ impl Purpose {
     }
 }
 
-/// Number of kinds.
 const KINDS: usize = 6;
 
 /// Reads in flight, at most one of each kind.

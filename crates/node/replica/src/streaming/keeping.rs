@@ -82,8 +82,9 @@ struct Lack {
     asked_to: u64,
     /// Peer that delivered last, which receives the next request.
     source: Option<NodeId>,
-    /// Number of failed requests for the first missing byte, including a request in flight.
+    /// Number of failed requests for the first missing byte.
     asked: usize,
+    /// A request for the first missing byte is in flight.
     waiting: bool,
     ask_at: Time,
     look_at: Time,
