@@ -332,7 +332,7 @@ impl<S: StateMachine> Applying<S> {
         None
     }
 
-    /// Returns the largest batch, in bytes, whose execution does not hold up a turn.
+    /// Returns the maximum size of a batch, in bytes, whose execution does not delay a turn.
     pub(crate) fn batch_bytes_max(&self) -> usize {
         self.pace.bytes_max()
     }

@@ -20,7 +20,7 @@ const REPORT_MS: u64 = 1_000;
 const REPORT_AFTER_MS: u64 = 2_000;
 /// A clock without a reading for this long is no longer reported.
 const KNOWN_FOR_MS: u64 = 60_000;
-/// Maximum age of a clock's last reading for the clock to count for the group's time.
+/// A clock whose last reading is older than this does not count for the group's time.
 const FRESH_MS: u64 = 2_000;
 /// Number of latest readings of a clock of which the highest counts, because readings arrive late
 /// but never early.

@@ -88,7 +88,7 @@ pub(crate) struct Completions {
     /// [offload-9] This node's device does not answer, so requests that time out without a quorum
     /// fail for this reason.
     device_is_late: bool,
-    /// The queue was taken out to notify a front, which is still in progress.
+    /// A front is currently being notified of completions that were taken out of the queue.
     is_notifying: bool,
     /// Numbers of operators' requests that can be judged by the currently applied state.
     judged: VecDeque<u64>,

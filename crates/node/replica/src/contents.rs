@@ -57,8 +57,8 @@ pub(crate) struct ReceivedBytes<'a> {
 }
 
 impl ReceivedBytes<'_> {
-    /// Returns whether these are the value's bytes in these slots ([value-2]). A value without
-    /// bytes requires that these are empty. Content may be empty, since the table of streams
+    /// Returns whether these are the value's bytes in these slots ([value-2]). For a value without
+    /// bytes, returns whether there are none. Content may be empty, since the table of streams
     /// decides whether its bytes are needed.
     pub(crate) fn is_of(&self, value: &Value, range: SlotRange) -> bool {
         match value {
@@ -143,8 +143,9 @@ impl Contents {
     }
 
     /// Returns the first part of these slots for which the value's bytes are available or not
-    /// needed. A value without bytes covers all of them. Content that is not needed and content
-    /// that is available are returned as separate parts, since they are recorded separately.
+    /// needed. For a value without bytes, that is the whole range. Content that is not needed and
+    /// content that is available are returned as separate parts, since they are recorded
+    /// separately.
     pub(crate) fn held(&self, value: &Value, range: SlotRange, streams: &Table) -> SlotRange {
         let to = match *value {
             Value::Batch(ref name) if !self.payloads.holds(name) => range.from,

@@ -101,7 +101,8 @@ pub struct Counters {
     pub stream_bytes_recorded: u64,
     /// Slots of content that was a no-op ([stream-4]).
     pub stream_slots_skipped: u64,
-    /// Times that this node, an auxiliary, learned that requested bytes are not needed ([aux-5]).
+    /// Number of times that this node, as an auxiliary, learned that requested bytes are not needed
+    /// ([aux-5]).
     pub stream_bytes_needless: u64,
     /// Bytes of streams from their owners that were dropped for lack of space.
     pub stream_bytes_dropped: u64,
@@ -174,7 +175,7 @@ pub struct Counters {
     pub snapshot_bytes_sent: u64,
     /// Bytes of snapshots received from peers.
     pub snapshot_bytes_received: u64,
-    /// Times that the start of the log was moved forward.
+    /// Number of times that the start of the log was moved forward.
     pub trims: u64,
     /// Rings for votes that this node set up as leader ([ring-1]).
     pub rings_laid: u64,

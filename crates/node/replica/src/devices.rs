@@ -47,7 +47,7 @@ pub struct AttachedDevice {
     pub kind: &'static str,
     /// Human-readable description of the device.
     pub name: String,
-    /// The device's port.
+    /// Port through which the owner uses the device.
     pub device: Box<dyn Device + Send>,
     /// The owner, which drives the device from this process.
     pub owner: Owner,

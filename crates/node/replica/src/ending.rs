@@ -110,8 +110,8 @@ impl Ending {
         match self.stop {
             Stop::Finishing(deadline) if idle() || now >= deadline => {
                 if protocol.leads() && !alone {
-                    // Without a handover the other nodes wait for an election timeout. One that is
-                    // in flight is enough.
+                    // Without a handover the other nodes wait for an election timeout. A handover
+                    // that is already in flight is enough.
                     if !protocol.node().is_handing_over() {
                         self.transfer(None, protocol);
                     }

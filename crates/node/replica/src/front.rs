@@ -182,9 +182,9 @@ impl Patience {
 /// Counts of refused requests and logins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refused {
-    /// Requests of clients whose role does not allow them ([access-2]).
+    /// Number of requests that the client's role does not allow ([access-2]).
     pub forbidden: u64,
-    /// Wrong passwords.
+    /// Number of logins with a wrong password.
     pub wrong_passwords: u64,
 }
 

@@ -66,7 +66,7 @@ pub(crate) struct Storing<D: Disk> {
     read_bytes_max: usize,
 }
 
-/// Outcome of a query which slots of a range are lost.
+/// Outcome of a query for the lost slots of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     Yes,
@@ -204,7 +204,7 @@ impl<D: Disk> Storing<D> {
         Ok(Some(persisted_to))
     }
 
-    /// Returns the number of the last write before which all writes have ended, itself included.
+    /// Returns the number of the last write that has ended together with all writes before it.
     pub(crate) fn written_to(&self) -> u64 {
         let oldest = self.log.writes().next();
         let next = oldest.map_or(self.log.next_seq(), |(seq, _)| seq);

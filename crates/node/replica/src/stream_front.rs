@@ -96,7 +96,8 @@ pub trait StreamRequests {
     /// `each` returns `false`.
     fn infos(&self, after: Option<&Name>, each: &mut dyn FnMut(StreamInfo) -> bool);
 
-    /// Reads at most `bytes_max` bytes from this position on. The result is a [`StreamEvent`].
+    /// Requests at most `bytes_max` bytes from this position on, as of the applied slots. The
+    /// answer is [`StreamEvent::Bytes`], or an event with the reason why there are none.
     fn read(
         &mut self,
         tag: StreamTag,

@@ -121,7 +121,7 @@ pub(crate) struct Applier<S> {
 }
 
 impl<S: StateMachine> Applier<S> {
-    /// Continues from the service's last commit.
+    /// Creates the applier, which continues from the service's last commit.
     pub(crate) fn new(
         node: NodeId,
         boot: u32,

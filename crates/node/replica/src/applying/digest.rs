@@ -17,7 +17,7 @@ use crate::service::CommandId;
 /// Number of values whose digests are retained. A node is rarely further ahead of its peers.
 const KEPT: usize = 1024;
 
-/// A node's claim that everything below a slot has a certain digest there.
+/// A node's statement of the digest of everything that it applied below a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     pub(crate) to: Slot,
@@ -36,8 +36,8 @@ pub(crate) struct Digest {
 }
 
 impl Digest {
-    /// Creates the digest of a node that applied everything below `applied_to`; `None` if it is not
-    /// known.
+    /// Creates the digest of a node that applied everything below `applied_to`. `digest` is `None`
+    /// if it is not known.
     pub(crate) fn new(applied_to: Slot, digest: Option<u64>) -> Self {
         let first = digest.map(|digest| Claim { to: applied_to, digest });
         Self { now: digest, executed: 0, kept: first.into_iter().collect() }
@@ -53,7 +53,7 @@ impl Digest {
         self.kept.back().copied()
     }
 
-    /// Adds an executed command with its reply.
+    /// Adds an executed command and its reply to the digest.
     pub(crate) fn executed(&mut self, id: CommandId, reply: &[u8]) {
         let place = mix(id.slot.0 ^ u64::from(id.index) << 48);
         self.executed = self.executed.wrapping_add(mix(place ^ fold(reply)));
@@ -65,7 +65,7 @@ impl Digest {
         self.executed = 0;
     }
 
-    /// Adds applied slots, in order.
+    /// Adds applied slots to the digest. Called in slot order.
     pub(crate) fn applied(&mut self, range: SlotRange, value: &Value) {
         let executed = std::mem::take(&mut self.executed);
         let Some(now) = &mut self.now else { return };

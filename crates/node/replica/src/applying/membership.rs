@@ -104,8 +104,8 @@ impl Membership {
         }
     }
 
-    /// [level-8] If stored or decided data needs a level that this release does not support,
-    /// returns the reason to refuse it.
+    /// [level-8] Returns the reason to refuse stored or decided data of this level; `None` if this
+    /// release supports the level.
     pub(crate) fn too_old(&self, level: Level) -> Option<String> {
         (level > self.supports).then(|| {
             format!(

@@ -113,7 +113,7 @@ impl Sessions {
         self.clients.registered((origin, boot, number))
     }
 
-    /// Returns the boot and number of this node's last registrations whose sessions still exist:
+    /// Returns the boot and number of this origin's last registrations whose sessions still exist:
     /// first the node's own, then a client's.
     pub(crate) fn last_of(&self, origin: NodeId) -> [Option<(u32, u64)>; 2] {
         [self.nodes.last(origin), self.clients.last(origin)]

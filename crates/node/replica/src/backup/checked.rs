@@ -26,11 +26,10 @@ pub struct Checked {
     pub header: Header,
     /// Size and checksum of the backup.
     pub summary: Summary,
-    /// Number of byte streams. If the backup lacks their bytes ([`Header::streams`]), a new cluster
-    /// has no streams.
-    pub streams: u64,
     /// Number of byte streams. If the backup does not include their bytes ([`Header::streams`]), a
     /// new cluster has no streams.
+    pub streams: u64,
+    /// Number of bytes that the streams retained.
     pub stream_bytes: u64,
     /// Table of streams, if their bytes are in the backup.
     pub(super) stream_table: Option<StreamTable>,

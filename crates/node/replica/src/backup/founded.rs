@@ -211,8 +211,8 @@ pub fn founded<R: Read, E: From<Bad>>(
     Ok(Founded { at: group.at, note: note.encode(), header: checked.header.clone() })
 }
 
-/// Assigns bytes of byte streams to the retained ranges, in order. Returns `None` if more bytes
-/// than ranges are left.
+/// Assigns bytes of byte streams to the retained ranges, in order. Returns `None` if bytes are left
+/// over after the last range.
 fn hand_out<E>(
     mut bytes: &[u8],
     current: &mut Option<(StreamName, Range<u64>)>,

@@ -117,7 +117,7 @@ impl Fetches {
     }
 
     /// Handles the response of a peer that does not have the bytes. Sends the request to the next
-    /// peer immediately, unless all peers have responded so.
+    /// peer immediately, unless all peers have given this response.
     pub(super) fn not_there(&mut self, now: Time, value: &Value, peers: usize) {
         if let Some(fetch) = self.open.get_mut(value)
             && !fetch.asked.is_multiple_of(peers.max(1))

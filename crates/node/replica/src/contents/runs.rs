@@ -103,7 +103,7 @@ impl Run {
     }
 }
 
-/// Bytes of all streams.
+/// Stored bytes of all streams.
 #[derive(Debug)]
 pub(crate) struct Runs {
     streams: BTreeMap<StreamName, Run>,

@@ -94,7 +94,7 @@ pub enum Granted {
     Done,
     /// The id that was assigned or reserved.
     Node(NodeId),
-    /// The plan is in progress, with this number.
+    /// A plan with this id is in progress.
     Plan(u64),
 }
 
@@ -115,7 +115,7 @@ pub enum Denied {
     Removed(NodeId),
     /// No more ids can be assigned, because the table is full.
     Full,
-    /// A plan with this number is in progress.
+    /// Another plan, with this id, is in progress.
     UnderWay(u64),
     /// The plan was made for an era other than this one, which is current: the members have changed
     /// since.

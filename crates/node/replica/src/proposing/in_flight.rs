@@ -74,8 +74,9 @@ impl InFlightBatch {
         self.expire(Time(u64::MAX), completions);
     }
 
-    /// [less-2] Notifies the clients that wait until the batch is in memory at a quorum. It is, in
-    /// this slot, and so is everything that executes before it. The batch remains in flight.
+    /// [less-2] Notifies the clients that wait until the batch is in memory at a quorum. Called
+    /// when the batch is, in this slot, together with everything that executes before it. The batch
+    /// remains in flight.
     fn tell_early(&mut self, slot: Slot, completions: &mut Completions) {
         if std::mem::take(&mut self.early) == 0 {
             return;

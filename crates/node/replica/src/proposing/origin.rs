@@ -323,7 +323,7 @@ impl Origin {
         self.repeat_all();
     }
 
-    /// Repeats the offers if there was no progress for too long since the oldest one.
+    /// Repeats the offers if the oldest one was made too long ago and there was no progress since.
     pub(crate) fn repeat_if_silent(&mut self, now: Time) {
         if self.is_offered() && now >= self.progress_at.plus_ms(self.repeat_ms) {
             self.progress_at = now;

@@ -17,7 +17,7 @@ pub(crate) enum Evidence {
     Within {
         /// Time when the confirmed request was sent.
         asked_at: Time,
-        /// Answer to the request.
+        /// First slot that the answer to the request does not cover.
         slot: Slot,
         /// Maximum age of the request in microseconds, by this node's clock.
         most_us: u64,

@@ -878,7 +878,7 @@ fn no_way(why: NoPath) -> Refused {
 }
 
 /// Checks that the group will survive as many losses as before. If a voter takes the place of
-/// another, the group has one vote less.
+/// another, the group has one vote fewer.
 fn check_bears(
     current: &Configuration,
     changes: &[Change],

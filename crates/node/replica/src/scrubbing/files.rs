@@ -13,19 +13,18 @@ use quorate_stream::store::Store;
 /// must act.
 const TRIES_MAX: u32 = 30;
 
-/// Part that writes a file and knows its content.
+/// Part of the node that writes a file and knows its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keeper {
-    /// The log, for the base, which contains the start of the log.
+    /// Writes the base of the log, which contains the start of the log.
     Base,
-    /// Position of the catalogue of byte streams.
+    /// Writes the position of the catalogue of byte streams.
     Catalogue,
-    /// Identity of this node.
+    /// Writes the identity of this node.
     Identity,
-    /// Addresses of the other nodes, which are only hints.
+    /// Writes the addresses of the other nodes, which are only hints.
     Book,
-    /// Number of the newest file of a family. The file is rewritten when the next one of the family
-    /// is created.
+    /// Writes the number of the newest file of a family, whenever the next one is created.
     Makers,
 }
 

@@ -50,9 +50,9 @@ pub(crate) struct Chunk {
     pub(crate) purpose: Purpose,
     /// Snapshot that the chunk belongs to.
     pub(crate) manifest: Manifest,
-    /// Content of the chunk, or why it could not be read.
+    /// Offset of the chunk's content in the stream.
     pub(crate) offset: u64,
-    /// Reason why a chunk could not be read.
+    /// Content of the chunk, or the reason why it could not be read.
     pub(crate) content: Result<Vec<u8>, Unread>,
 }
 

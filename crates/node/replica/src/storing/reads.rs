@@ -74,8 +74,8 @@ pub(crate) struct LogReads {
 }
 
 impl LogReads {
-    /// Appends a record about these slots to the list. `lost` means that it was not appended
-    /// because the log has failed.
+    /// Notes a record about these slots that was appended to the log, or that could not be appended
+    /// because the log has failed (`lost`).
     pub(crate) fn appended(&mut self, seq: RecordSeq, range: SlotRange, lost: bool) {
         match self.unwritten.back_mut() {
             // Records that will never be written are merged, to keep the list small.

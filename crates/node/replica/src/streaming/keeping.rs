@@ -35,9 +35,10 @@ use crate::{
 
 /// Maximum number of reads that wait for the store's queue.
 const READS_WAITING_MAX: usize = 1024;
-/// Maximum number of requests for missing bytes in flight, each for the bytes of one reply. No
-/// chunk of a store is smaller than a reply, and a read ends with its chunk.
+/// Maximum number of requests for missing bytes in flight.
 const ASKED_MAX: u64 = 16;
+/// Number of bytes in the reply to such a request. No chunk of a store is smaller, and a read ends
+/// with its chunk.
 const ASKED_BYTES: usize = 64 << 10;
 /// Delay in milliseconds before a store that lacks free space or file descriptors retries.
 const SHORT_MS: u64 = 20;

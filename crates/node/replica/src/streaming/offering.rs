@@ -52,7 +52,7 @@ pub(crate) struct Offering {
     wait_for: Option<Slot>,
     /// Owners that are not connected, each with the time since when.
     away: BTreeMap<NodeId, Time>,
-    /// Streams whose close is proposed, each with the slot after it.
+    /// Streams whose close is proposed, each with the slot after that of the close.
     closing: BTreeMap<StreamName, Slot>,
     /// Time in milliseconds after which an absent owner counts as lost.
     lost_ms: u64,

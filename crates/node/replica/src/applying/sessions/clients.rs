@@ -176,8 +176,8 @@ impl ClientSessions {
         self.make_room(at.session, changed);
     }
 
-    /// [session-3] Makes space in a full table: drops the sessions with the oldest last slot. If
-    /// the newest session alone is too large, drops its oldest replies.
+    /// [session-3] Makes space in a full table by dropping the sessions whose last slot is the
+    /// oldest. If the newest session alone is too large, drops its oldest replies.
     fn make_room(&mut self, newest: SessionId, changed: &mut BTreeSet<Key>) {
         while self.table.len() > self.max || self.reply_bytes > self.reply_bytes_max {
             let oldest = self.by_age.iter().map(|(_, id)| *id).find(|id| *id != newest);
