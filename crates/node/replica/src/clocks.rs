@@ -324,13 +324,13 @@ mod tests {
     const UNIX_MS: u64 = 1_700_000_000_000;
     const HOURS: i64 = 7_200_000;
 
-    /// Node 1 of a group at some time of its steady clock; readings are offsets.
+    /// Node 1 of a group at a time of its steady clock. Readings are given as offsets.
     struct One {
         clocks: Clocks,
         nodes: u32,
         leads: bool,
         ms: u64,
-        /// Offsets of its wall clock and of the group's time.
+        /// Offset of the node's wall clock in milliseconds.
         own: i64,
         time_ms: u64,
     }
@@ -352,7 +352,8 @@ mod tests {
             self.clocks.look(now, self.time_ms, Member::first(1), self.leads, &configuration)
         }
 
-        /// Leads for `ms` milliseconds, receiving the wall clocks and readings of others.
+        /// Makes the node lead for `ms` milliseconds, and receive the wall clocks and readings of
+        /// `others`. Returns the reported changes.
         fn lead(&mut self, ms: u64, others: &[(u32, i64, Option<i64>)]) -> Vec<Off> {
             self.leads = true;
             let mut news = self.look();
@@ -369,8 +370,8 @@ mod tests {
             news
         }
 
-        /// Follows a leader that states its reading of the group's clock; it arrives `late_ms`
-        /// later.
+        /// Makes the node follow a leader that states its reading of the group's clock, which
+        /// arrives `late_ms` later.
         fn follow(&mut self, off: i64, late_ms: u64) {
             (self.leads, self.ms) = (false, self.ms + 20);
             self.look();
@@ -463,7 +464,7 @@ mod tests {
         one.ms += 100_000;
         one.look();
         assert_eq!(one.reading(), Some(-2));
-        // The group's clock is never behind the time that was applied.
+        // The group's clock is never behind the applied time.
         one.ms += 100;
         one.time_ms = shows(one.ms, 7);
         one.look();

@@ -457,8 +457,8 @@ mod tests {
         })
     }
 
-    /// Creates a store with capacity for `pinned` bytes of open slots, and for the newest other
-    /// ones.
+    /// Creates a store with capacity for `pinned` bytes of open slots, which retains only the newest
+    /// other bytes.
     fn contents(pinned: usize) -> Contents {
         Contents::new(pinned, 0, Runs::new(100, 50), 10)
     }
@@ -494,8 +494,8 @@ mod tests {
         assert_eq!(nothing, Bytes::None);
     }
 
-    /// [stream-4] Content that is not needed is reported apart from content that is available: a
-    /// vote for both together would be wrong about one of them. Positions of content equal slots
+    /// [stream-4] Content that is not needed is reported separately from content that is available:
+    /// a vote for both together would be wrong about one of them. Positions of content equal slots
     /// here.
     #[test]
     fn of_content_the_part_that_nobody_needs_is_told_apart() {
@@ -549,8 +549,8 @@ mod tests {
         assert_eq!(contents.recent(&CONTENT, slots(7, 9)).unwrap()[..], [7, 8], "a peer may");
     }
 
-    /// [aux-5] An auxiliary knows no stream. A full replica's statement settles the content that
-    /// the auxiliary fetches only for this stream, below the position, and in the slots meant.
+    /// [aux-5] An auxiliary knows no streams. A full replica's statement settles only the content
+    /// that the auxiliary fetches for this stream, below the position, and in the given slots.
     #[test]
     fn what_is_needless_elsewhere_is_not_looked_for() {
         let streams = Table::default();
@@ -595,7 +595,7 @@ mod tests {
         assert!(contents.holds(&value, range, &Table::default()));
     }
 
-    /// Each pin ends once: by a release, or because another value is decided in the slot.
+    /// Each pin ends exactly once, by a release or because another value is decided in the slot.
     #[test]
     fn what_is_pinned_stays_until_each_of_its_slots_is_released() {
         let mut contents = contents(3);
@@ -605,7 +605,7 @@ mod tests {
         contents.pin(&value, slots(7, 8));
         contents.pin(&CONTENT, slots(8, 20));
         let pinned = |contents: &mut Contents| {
-            // Unpinned bytes make way for the newest.
+            // Unpinned bytes are dropped to store the newest.
             contents.insert(&other, slots(5, 6), Payload::new(b"other".to_vec()));
             contents.insert(&batch(b"newest"), slots(5, 6), Payload::new(b"newest".to_vec()));
             assert!(!contents.holds(&other, slots(1, 2), &Table::default()));
@@ -622,7 +622,7 @@ mod tests {
         contents.release_below(Slot(8));
     }
 
-    /// [value-4] Only missing bytes are fetched, and fetched bytes stay.
+    /// [value-4] Only missing bytes are fetched, and fetched bytes are retained.
     #[test]
     fn only_what_is_missing_is_fetched_and_it_stays() {
         let mut contents = contents(3);

@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(fit.look(at_ms(5_010), None, || None, Fitness::Fit), Some(Fitness::Fit));
     }
 
-    /// [live-6] A node that lags is handed no leadership until it has caught up.
+    /// [live-6] Leadership is not handed to a node that lags until it has caught up.
     #[test]
     fn a_node_that_lags_settles_for_as_long() {
         let mut fit = FitnessState::new();

@@ -489,8 +489,7 @@ mod tests {
         }
     }
 
-    /// [join-2] The same folder gets the same id when it asks again; another folder gets another
-    /// id.
+    /// [join-2] A folder that repeats its request gets the same id; another folder gets another id.
     #[test]
     fn an_id_is_given_out_once_per_nonce_and_never_again() {
         let (mut group, _) = group();
@@ -527,8 +526,7 @@ mod tests {
         assert_eq!(group.known(NodeId(4)).unwrap().role, As::Learner);
         let five = Ok(Granted::Node(NodeId(5)));
         assert_eq!(run(&mut group, 3, &keep("b:1", As::Voter)), five);
-        // Once a node has joined, another one may have its address: a machine whose folder was
-        // lost.
+        // Once a node has joined, another one may use its address: a machine whose folder was lost.
         let come = Command::Allocate {
             nonce: Some(7),
             node: Some(NodeId(4)),
@@ -577,8 +575,8 @@ mod tests {
         assert_eq!(replaced, Ok(Granted::Plan(4)));
     }
 
-    /// [level-5] A raise counts only for the nodes that the leader asked, and for one level at a
-    /// time. Until the first raise, the table is encoded as by releases without levels.
+    /// [level-5] A raise takes effect only for the nodes that the leader queried, and for one level
+    /// at a time. Until the first raise, the table is encoded as by releases without levels.
     #[test]
     fn a_raise_counts_for_the_nodes_and_the_era_that_were_asked() {
         let (mut group, configuration) = group();
@@ -590,7 +588,7 @@ mod tests {
         for level in [7, 8, 10, u16::MAX] {
             assert!(!group.raise(era, sum, Level(level), &eras), "{level}");
         }
-        // Meanwhile a node joined, or a weight changed.
+        // In the meantime a node joined, or a weight changed.
         let mut with_four = group.clone();
         run(&mut with_four, 1, &allocate(None, None)).unwrap();
         assert_eq!(with_four.nodes_sum(), sum, "an id that is kept is no node");
@@ -620,8 +618,8 @@ mod tests {
         assert_eq!(run(&mut group, 99, &allocate(Some(99), None)), Err(Denied::Full));
     }
 
-    /// A removed node learns of its removal and gets no other id, even if its request was in flight
-    /// for long.
+    /// A removed node is informed of its removal and gets no other id, even if its request was in
+    /// flight for long.
     #[test]
     fn a_removed_node_gets_no_other_id() {
         let (mut group, configuration) = group();

@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(idling.note(at(0), &group(1), idle), None);
         let said = idling.note(at(3_000), &group(65), idle).unwrap();
         assert!(said.starts_with("node 7, which leads, asks for no votes"), "{said}");
-        // The node leads itself; the node is not a voter.
+        // The node leads; or it is not a voter.
         for other in [
             Surroundings { leads: true, ..group(65) },
             Surroundings { has_vote: false, ..group(65) },

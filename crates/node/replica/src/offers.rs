@@ -92,7 +92,7 @@ mod tests {
         Offer { value: value(number), payload: None }
     }
 
-    /// [offload-15] Values are offered only to a coordinator that was seen in its ballot recently.
+    /// [offload-15] Values are offered only to a coordinator that was recently seen in its ballot.
     #[test]
     fn nothing_is_offered_to_whom_nobody_hears() {
         let mut offers = Offers::default();
@@ -110,7 +110,7 @@ mod tests {
         assert!(!offers.may_go(Time(1), ballot(1)) && offers.wake_at().is_none());
     }
 
-    /// [offload-15] Each value is either seen or late, once.
+    /// [offload-15] Each value is either seen or late, exactly once.
     #[test]
     fn what_is_not_seen_goes_another_way_and_so_does_what_follows() {
         let mut offers = Offers::default();

@@ -81,8 +81,7 @@ use crate::{
     wake::earliest,
 };
 
-/// Maximum distance in slots between the decided slots and a decision from a device for the
-/// decision to be used.
+/// Number of slots above the decided ones within which decisions received by frames are used.
 const TOLD_AHEAD: u64 = 1 << 12;
 
 /// Name of a small file, and the result of reading it.

@@ -177,8 +177,8 @@ impl Routing {
 mod tests {
     use super::*;
 
-    /// Checks every 100 ms with a leader of this load and this number of votes per second; returns
-    /// when the choice changed.
+    /// Reviews the choice every 100 ms with a leader of this load and this number of votes per
+    /// second. Returns when the choice changed.
     fn looks(
         routing: &mut Routing,
         voters: usize,
@@ -209,7 +209,7 @@ mod tests {
     }
 
     /// [plane-3] Votes of nine members keep a leader busy, so that hops are cheaper than its queue.
-    /// The choice does not flap when the queue has gone.
+    /// The choice does not flap once the queue is gone.
     #[test]
     fn a_leader_that_is_busy_with_votes_wants_a_ring() {
         let mut routing = Routing::new(Time(0));

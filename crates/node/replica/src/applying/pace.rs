@@ -49,13 +49,13 @@ mod tests {
         }
         let small = pace.bytes_max();
         assert!((24 << 10..28 << 10).contains(&small), "{small}");
-        // Even slower batches stay large enough to be measured.
+        // The limit of even slower batches stays large enough to be measured.
         for _ in 0..40 {
             pace.note(small, 2_000_000);
         }
         assert_eq!(pace.bytes_max(), LEAST_BYTES);
         assert!(Pace::measures(LEAST_BYTES));
-        // The machine was slow, and has recovered.
+        // The machine was slow and has recovered.
         for _ in 0..60 {
             pace.note(LEAST_BYTES, 10);
         }

@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(turn(&mut table, 9, 1, 4, 2), Turn::Past);
     }
 
-    /// [session-4] A batch does not run in the session of another start of its node either.
+    /// [session-4] A batch does not run in the session of another start of its node.
     #[test]
     fn batch_of_an_unknown_session_never_executes() {
         let mut table = table();
@@ -309,8 +309,8 @@ mod tests {
         assert_eq!(run(&mut table, 6, at(session, 2, 0), b""), "stored ");
     }
 
-    /// [session-3] A full table drops the session with the oldest last slot, on every node the
-    /// same.
+    /// [session-3] A full table drops the session with the oldest last slot, the same one on every
+    /// node.
     #[test]
     fn full_table_loses_the_session_used_longest_ago() {
         let mut table = table();

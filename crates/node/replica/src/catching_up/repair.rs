@@ -122,7 +122,8 @@ mod tests {
         SlotRange::new(Slot(from), Slot(to))
     }
 
-    /// [disk-8] Missing slots are requested, from one peer after the other, until they are back.
+    /// [disk-8] Missing slots are requested from one peer after another until they are in the log
+    /// again.
     #[test]
     fn missing_slots_are_asked_for_until_they_are_back() {
         let mut repair = Repair::new(10);

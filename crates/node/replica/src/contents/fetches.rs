@@ -184,7 +184,7 @@ mod tests {
         SlotRange::new(Slot(from), Slot(to))
     }
 
-    /// [value-4] The peer expected to have the bytes is asked first, then all in turn.
+    /// [value-4] The peer expected to have the bytes is asked first, and then all peers in turn.
     #[test]
     fn peers_are_asked_in_turn_until_one_delivers() {
         let mut fetches = Fetches::new(10);
@@ -224,8 +224,8 @@ mod tests {
         assert_eq!(fetches.wanted(&BATCH), None);
     }
 
-    /// Bytes in flight are requested only when they are late; content of one stream is found among
-    /// all.
+    /// Bytes in flight are requested only if they are late. The content of one stream is found
+    /// among all content.
     #[test]
     fn bytes_that_are_on_their_way_are_waited_for() {
         let content = |number, offset| Value::Content {
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(fetches.of_stream(second), [content(2, 0), content(2, 9)]);
     }
 
-    /// Adjacent runs become one; only missing bytes are requested.
+    /// Adjacent runs become one, and only missing bytes are requested.
     #[test]
     fn only_what_is_missing_of_a_run_is_asked_for() {
         let content = Value::Content { stream: StreamName::default(), offset: 1 };

@@ -221,7 +221,7 @@ mod tests {
         assert_eq!((payloads.pinned_bytes, payloads.recent_bytes), (0, 20));
     }
 
-    /// Until a value is decided in it, a slot pins every batch that a ballot proposed there.
+    /// Until a value is decided in a slot, the slot pins every batch that a ballot proposed there.
     #[test]
     fn slot_pins_all_that_was_proposed_and_then_what_was_decided() {
         let mut payloads = Payloads::new(100, 0);

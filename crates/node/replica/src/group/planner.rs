@@ -413,7 +413,7 @@ mod tests {
         let steps = follow(&[1, 1, 1], &[1, 1, 0, 1], Some(1));
         assert_eq!((steps.fragile, steps.pauses), (0, 0), "{steps:?}");
         assert!(steps.changes.len() <= 8, "{steps:?}");
-        // The plain path has both.
+        // The plain path is fragile and causes a pause.
         let plain = [Change::Increment(Member::first(4)), Change::Decrement(Member::first(3))];
         assert_ne!(steps.changes, plain);
     }
@@ -455,7 +455,7 @@ mod tests {
     }
 
     /// [class-5] The member to be replaced is down for a moment. It keeps its weight until the new
-    /// one has some: in a group of only two members, neither may forget its votes.
+    /// member has some: in a group of only two members, neither may forget its votes.
     #[test]
     fn who_may_come_back_keeps_its_weight_until_another_has_some() {
         let (old, new) = (Member::first(2), Member::first(4));
@@ -465,7 +465,7 @@ mod tests {
         let steps = plan(&from, &to, sight).unwrap();
         let wanted = [Change::Increment(new), Change::Decrement(old)];
         assert_eq!(steps.changes, wanted);
-        // Nor does it lose its weight if the new one is down, too.
+        // The old member does not lose its weight if the new one is down, too.
         let lives = |member: Member| member != old && member != new;
         sight.lives = &lives;
         let mut at = from.clone();
@@ -486,8 +486,8 @@ mod tests {
         assert_eq!(steps.changes, wanted);
     }
 
-    /// A member that is down remains a member: the joining one gets weight before another loses its
-    /// own.
+    /// A member that is down remains a member: the joining member gets weight before another one
+    /// loses its own.
     #[test]
     fn no_step_leaves_the_living_without_a_quorum() {
         let lives = |member: Member| member.node.0 != 3;
@@ -553,8 +553,8 @@ mod tests {
         assert_eq!(plan(&flexible, &five, Sight::NOTHING), Err(NoPath::Invalid));
     }
 
-    /// [volatile-2] If one of many members forgot its votes, its old weight goes before the new
-    /// member gets weight.
+    /// [volatile-2] If one of many members forgot its votes, its old weight is removed before the
+    /// new member gets weight.
     #[test]
     fn one_of_many_that_forgot_is_taken_back() {
         let from = weighted(&[1; 7]);

@@ -64,7 +64,7 @@ mod tests {
         }
         assert_eq!(pace.samples.len(), 3);
         assert_eq!(pace.per_second(at_ms(1000), 5000), Some(5000));
-        // The total does not grow any more: the older the samples, the lower the rate.
+        // The total no longer grows: the older the samples, the lower the rate.
         for ms in (1000..2000).step_by(10) {
             pace.note(at_ms(ms), 5000);
         }

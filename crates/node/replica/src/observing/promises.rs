@@ -174,14 +174,14 @@ mod tests {
         assert_eq!(promises.notice(at(20_000)), None);
     }
 
-    /// The log has the promise, but not the time when it was made.
+    /// The log contains the promise, but not the time when it was made.
     #[test]
     fn a_restart_forgets_nothing_of_it() {
         let mut promises = Promises::new(100);
         promises.look(at(0), ballot(7), Era(0));
         assert_eq!(promises.notice(at(999)), None);
         assert!(promises.notice(at(1000)).is_some());
-        // Another stranger's ballot restarts the wait.
+        // A ballot of another intruder restarts the wait.
         promises.heard(at(2000), &asks(9), Era(0));
         promises.look(at(2000), ballot(9), Era(0));
         assert_eq!(promises.notice(at(2999)), None);

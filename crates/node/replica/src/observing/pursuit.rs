@@ -275,8 +275,8 @@ mod tests {
         assert_eq!(told(&mut events), expected);
     }
 
-    /// A short lag is not reported, since every node lags for moments. During a start the status
-    /// shows even a short one.
+    /// A short lag is not reported, since every node lags briefly now and then. During a start the
+    /// status shows even a short lag.
     #[test]
     fn what_does_not_last_is_not_told_of() {
         let mut events = Events::default();

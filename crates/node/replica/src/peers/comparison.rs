@@ -214,8 +214,8 @@ mod tests {
         assert_eq!(comparison.caught_up(&unknown), None);
     }
 
-    /// [differ-2] Of two nodes either may be wrong; of three, the two that agree are right. A
-    /// restart does not change this.
+    /// [differ-2] If two nodes differ, either may be wrong; of three nodes, the two that agree are
+    /// right. A restart does not change this.
     #[test]
     fn who_is_in_the_minority_may_be_wrong() {
         let own = Member::first(1);

@@ -113,7 +113,7 @@ mod tests {
         fitting
     }
 
-    /// Queues `waiting` bytes ten times in each of these milliseconds; returns the final limit on a
+    /// Queues `waiting` bytes ten times in each of these milliseconds. Returns the final limit on a
     /// batch.
     fn load(fitting: &mut Fitting, ms: std::ops::Range<u64>, waiting: usize) -> usize {
         for ms in ms {
@@ -156,7 +156,7 @@ mod tests {
         }
     }
 
-    /// [offload-15] Three frames cost more than one batch, once the load lasts.
+    /// [offload-15] Three frames cost more than one batch once the load lasts.
     #[test]
     fn what_needs_many_frames_goes_by_connections_and_comes_back() {
         let mut fitting = fitting();

@@ -258,8 +258,8 @@ mod tests {
         assert_eq!(take(&mut gather, 100).0, [4, 5]);
     }
 
-    /// [less-4] A command whose client was notified must be executed, however long that takes;
-    /// commands after it time out as usual.
+    /// [less-4] A command whose client was notified must be executed, however long that takes.
+    /// Later commands time out as usual.
     #[test]
     fn what_a_client_was_told_of_never_runs_out_of_time() {
         let mut gather = Gather::default();
@@ -301,7 +301,7 @@ mod tests {
         assert_eq!(batch.entries().map(|entry| entry.command[0]).collect::<Vec<_>>(), b"abc");
     }
 
-    /// A read adds nothing to a batch, and keeps its position between its neighbours whatever
+    /// A read adds no bytes to a batch, and keeps its position between its neighbours whatever
     /// happens to them.
     #[test]
     fn reads_have_a_place_and_no_bytes() {

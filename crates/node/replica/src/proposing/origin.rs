@@ -560,7 +560,7 @@ mod tests {
         list
     }
 
-    /// Commands that cannot be sent gather, and leave as one batch.
+    /// Commands that cannot be sent accumulate and leave as one batch.
     #[test]
     fn next_batch_grows_while_the_window_is_full() {
         let (mut origin, mut completions) = opened();
@@ -722,8 +722,8 @@ mod tests {
         list
     }
 
-    /// [less-2] A batch executes after the earlier ones. Until they are in memory at a quorum, in
-    /// the same ballot and in lower slots, no later one is reported.
+    /// [less-2] A batch executes after the earlier batches. Until these are in memory at a quorum,
+    /// in the same ballot and in lower slots, no later batch is reported.
     #[test]
     fn early_replies_come_in_the_order_in_which_batches_execute() {
         let (mut origin, mut completions) = opened();
@@ -773,7 +773,7 @@ mod tests {
         assert_eq!(offers(&mut origin), ["50.1: early"]);
     }
 
-    /// [session-4] Commands that cannot run in the old session any more run in a new one, in order,
+    /// [session-4] Commands that can no longer run in the old session run in a new one, in order,
     /// except those already reported as "unknown".
     #[test]
     fn lost_session_starts_its_commands_over_in_order() {

@@ -177,9 +177,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         (range.from < cut && cut < range.to).then_some(cut)
     }
 
-    /// [read-4] Sets the time at which a message was received. A lease is granted from that time
-    /// on, and the turn may have begun before the request was sent. Without a clock, no lease is
-    /// granted.
+    /// [read-4] Returns a message with the time at which it was received. If a lease is requested,
+    /// the clock is read: the lease is granted from that time on, and the turn may have begun before
+    /// the request was sent. Without a clock, no lease is granted.
     fn received_at(&mut self, now: Time, mut message: Message) -> (Time, Message) {
         let Message::Heartbeat(beat) = &mut message else {
             return (now, message);

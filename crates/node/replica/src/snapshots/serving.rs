@@ -282,7 +282,7 @@ mod tests {
         assert_eq!(serving.next(Time(0), &all), None, "more than there is");
     }
 
-    /// Pieces are sent in order; reads in flight after one that failed are repeated.
+    /// Pieces are sent in order. Reads in flight after one that failed are repeated.
     #[test]
     fn what_was_read_ahead_is_read_again_if_it_cannot_be_sent() {
         let (mut serving, all) = (Serving::default(), manifest(1000));
@@ -327,7 +327,7 @@ mod tests {
         assert!(serving.ask(later, NodeId(99), Slot(9), 5, 0));
         assert_eq!(serving.len(), 1);
 
-        // A peer that lost its connection does not keep others from being served.
+        // A peer that lost its connection does not prevent others from being served.
         for node in 0..PEERS_MAX as u32 - 1 {
             assert!(serving.ask(later, NodeId(node), Slot(9), 5, 0));
         }
@@ -354,13 +354,13 @@ mod tests {
         assert_eq!(state(&serving, 29), (true, Some(9)));
         serving.ask(at(20), ONE, Slot(9), 5, 0);
         assert_eq!(state(&serving, 30), (false, None), "it has got nothing");
-        // A slow peer keeps the log as long as it makes progress.
+        // The log is retained for a slow peer as long as it makes progress.
         for seconds in (20..200).step_by(20) {
             serving.sent(at(seconds), ONE, 100);
             assert_eq!(serving.next(at(seconds), &all).unwrap().0, ONE);
             assert_eq!(state(&serving, seconds + 29), (true, Some(9)));
         }
-        // The connection breaks, and is restored.
+        // The connection is lost and restored.
         serving.stop(ONE);
         assert_eq!(serving.next(at(200), &all), None);
         assert_eq!(state(&serving, 200), (true, Some(9)));

@@ -152,7 +152,7 @@ impl LogReads {
 mod tests {
     use super::*;
 
-    /// The log may have a vote for another value in a slot that is decided but not written.
+    /// The log may contain a vote for another value in a slot that is decided but not written.
     #[test]
     fn slots_with_unwritten_records_are_not_read() {
         let slots = |from, to| SlotRange::new(Slot(from), Slot(to));

@@ -37,8 +37,8 @@ use crate::{
 const READS_WAITING_MAX: usize = 1024;
 /// Maximum number of requests for missing bytes in flight.
 const ASKED_MAX: u64 = 16;
-/// Number of bytes in the reply to such a request. No chunk of a store is smaller, and a read ends
-/// with its chunk.
+/// Number of bytes in the reply to a request for missing bytes. No chunk of a store is smaller, and
+/// a read ends with its chunk.
 const ASKED_BYTES: usize = 64 << 10;
 /// Delay in milliseconds before a store that lacks free space or file descriptors retries.
 const SHORT_MS: u64 = 20;
@@ -868,13 +868,13 @@ mod tests {
         assert_eq!(keeping.store.held_to(S, 0), 10, "slots 13 to 20 may name it");
         keeping.applied((Slot(19), Slot(40)), Vec::new(), Vec::new(), &mut disk);
         assert_eq!(keeping.store.held_to(S, 0), 10);
-        // Votes cast since do not need the bytes.
+        // Votes cast since then do not need the bytes.
         keeping.applied((Slot(20), Slot(40)), Vec::new(), Vec::new(), &mut disk);
         assert_eq!(keeping.store.held_to(S, 0), 0);
     }
 
-    /// A backup holds the bytes that an earlier table retained. When it ends, or is idle for too
-    /// long, bytes trimmed since are released.
+    /// A backup holds the bytes that an earlier table retained. When the backup ends, or is idle
+    /// for too long, bytes trimmed since then are released.
     #[test]
     fn a_backup_keeps_what_is_trimmed_and_removed_meanwhile() {
         let mut disk = MemoryDisk::default();
@@ -905,7 +905,7 @@ mod tests {
             let first = if remove { 4 } else { 0 };
             let slots = (Slot(13), Slot(13));
             keeping.applied(slots, Vec::new(), vec![change], &mut MemoryDisk::default());
-            // Nor does a check for missing bytes release any.
+            // A check for missing bytes does not release any, either.
             keeping.lack.unknown = true;
             turn(&mut keeping, Time(1), after);
             assert_eq!(keeping.store.held_to(S, first), 10, "it is held");
@@ -917,8 +917,9 @@ mod tests {
         }
     }
 
-    /// The service fails and recovers empty just before a check for missing bytes: its table knows
-    /// no stream, but the store keeps them all. A group of one could not fetch them from anywhere.
+    /// The service fails and recovers empty just before a check for missing bytes. Its table knows
+    /// no stream, but the store must keep them all: a group of one could not fetch them from
+    /// anywhere.
     #[test]
     fn a_table_that_went_back_makes_the_store_forget_nothing() {
         let mut disk = MemoryDisk::default();

@@ -596,7 +596,7 @@ mod tests {
     const A: NodeId = NodeId(2);
     const B: NodeId = NodeId(3);
 
-    /// Connections with space for a number of frames each, and the calls made to them.
+    /// Connections, each with space for a number of frames, and the calls made to them.
     #[derive(Default)]
     struct Connections {
         room: BTreeMap<NodeId, usize>,
@@ -653,7 +653,7 @@ mod tests {
             assert_eq!(taken, BYTES);
         }
 
-        /// Runs one turn with space for `a` and `b` frames; returns the number of checks for space,
+        /// Runs one turn with space for `a` and `b` frames. Returns the number of checks for space,
         /// and the recipients of frames.
         fn turn(&mut self, a: usize, b: usize) -> (usize, Vec<NodeId>) {
             self.connections = Connections::default();
@@ -689,7 +689,7 @@ mod tests {
         let mut owner = Owner::new();
         let first = *owner.owning.pieces.keys().next().unwrap();
         for _ in 0..PIECES {
-            // A piece that always has more bytes must not keep the others from their turn.
+            // A piece that always has more bytes must not prevent the others from being sent.
             owner.give(first);
             owner.turn(1, 0);
         }
