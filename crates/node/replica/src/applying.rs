@@ -253,7 +253,7 @@ impl<S: StateMachine> Applying<S> {
         self.applier.service_mut().due(each);
     }
 
-    /// Runs a query; returns `Unavailable` if the state may be older than one that clients have
+    /// Runs a query. Returns `Unavailable` if the state may be older than one that clients have
     /// seen.
     pub(crate) fn query(
         &self,

@@ -58,7 +58,8 @@ pub(crate) struct CatchingUp {
 enum Served {
     /// The value was sent; this number of bytes is charged to the budget.
     Sent(usize),
-    /// The value was not sent: the peer's buffer is full, or it does not need the value.
+    /// The value was not sent, because the peer's buffer is full or the peer does not need the
+    /// value.
     NoRoom,
     /// The bytes must be read from the log first.
     NotHere,

@@ -154,8 +154,7 @@ impl Completions {
         self.outlasting.deadline()
     }
 
-    /// [last-4] Fails the requests whose held replies are overdue. Returns the number of these
-    /// requests.
+    /// [last-4] Fails the requests whose held replies are overdue, and returns how many there were.
     pub(crate) fn expire_lasting(&mut self, now: Time) -> u64 {
         let mut expired = 0;
         while let Some(tag) = self.outlasting.next_overdue(now) {
@@ -216,7 +215,7 @@ impl Completions {
         self.judged.pop_front()
     }
 
-    /// Takes the next result of an operator's request; each is returned once.
+    /// Takes the next result of an operator's request, with the number of the request.
     pub(crate) fn take_group(&mut self) -> Option<(u64, Result<Reply, Failure>)> {
         self.group.pop_front()
     }

@@ -81,7 +81,7 @@ impl ReceivedBytes<'_> {
         Some(Self { bytes: bytes.filter(|_| sound)?, check: None, body: None })
     }
 
-    /// Converts the bytes to a payload for storing: shared if possible, otherwise copied.
+    /// Converts the bytes to a payload for storing. They are shared if possible, otherwise copied.
     pub(crate) fn to_payload(self) -> Payload {
         match self.body {
             Some(body) => body.clone(),

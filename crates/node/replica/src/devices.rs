@@ -197,8 +197,8 @@ impl Devices {
         }
     }
 
-    /// Starts a new status that contains the totals of all devices of this node so far; totals
-    /// never decrease.
+    /// Takes the current status, and returns a new one that retains only the totals over all
+    /// devices of this node. Totals never decrease.
     fn take_totals(&mut self) -> DeviceStatus {
         let DeviceStatus { votes, given, counted, taken_back, offered, outgrown, refused, .. } =
             self.status.take().unwrap_or_default();

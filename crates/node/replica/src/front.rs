@@ -188,7 +188,7 @@ pub struct Refused {
     pub wrong_passwords: u64,
 }
 
-/// A client protocol: connections as state machines.
+/// A client protocol, with its connections as state machines.
 pub trait Front {
     /// Handles a new connection of a client.
     fn opened(&mut self, connection: ConnectionId, ends: Endpoints, requests: &mut dyn Requests);

@@ -159,11 +159,11 @@ fn between(configuration: &Configuration, wanted: QuorumRule) -> Option<QuorumRu
 /// Result of a plan that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// Id of the plan: the slot of the command that made it.
+    /// Id of the plan, which is the slot of the command that made it.
     pub id: u64,
     /// Whether the plan reached its goal.
     pub reached: bool,
-    /// Slot in which the plan ended: that of its last change, or of the command that cancelled it.
+    /// Slot of the plan's last change, or of the command that cancelled it.
     pub at: Slot,
 }
 

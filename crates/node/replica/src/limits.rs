@@ -24,7 +24,7 @@ pub struct Limits {
     /// Maximum size of the replies of one batch, which is applied as a whole. Further replies are
     /// dropped, and their clients get an unknown outcome.
     pub reply_bytes: usize,
-    /// Maximum number of waiting reads, and likewise of waiting session registrations.
+    /// Maximum number of waiting reads, and of waiting session registrations.
     pub waiting_requests: usize,
     /// Maximum size of payloads that undecided or unapplied slots need. Above this limit, proposals
     /// of other nodes are dropped, and this node's own proposals wait.

@@ -119,7 +119,7 @@ impl Observing {
         self.watch.look(now, sight, &mut self.events);
     }
 
-    /// Returns the activity because of which this node is not caught up, if any.
+    /// Returns the activity that keeps this node from being caught up, if any.
     pub(crate) fn progress(&self, now: Time, standing: &NodeProgress) -> Option<Progress> {
         self.watch.progress(now, standing)
     }

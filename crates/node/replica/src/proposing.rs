@@ -35,7 +35,7 @@ const STAMP_MS: u64 = 50;
 /// Time after which a time stamp that was not applied counts as lost, in milliseconds.
 const STAMP_LOST_MS: u64 = 1000;
 
-/// Commands to be proposed: this node's own, and on the leader also those of other nodes.
+/// Commands of this node to be proposed. The leader also has those of other nodes.
 pub(crate) struct Proposing {
     origin: Origin,
     forwarded: Forwarded,

@@ -63,7 +63,7 @@ impl Reading {
         }
     }
 
-    /// Queues a client's read; returns [`Failure::Busy`] if the queue is full.
+    /// Queues a client's read. Returns [`Failure::Busy`] if the queue is full.
     pub(crate) fn accept(&mut self, now: Time, waiter: Waiter) -> Result<(), Failure> {
         if self.len() >= self.waiting_max {
             return Err(Failure::Busy);
@@ -102,7 +102,7 @@ impl Reading {
         self.leases && self.reads.are_waiting()
     }
 
-    /// Releases the waiting reads under the leader's lease. Returns the number of these reads.
+    /// Releases the waiting reads under the leader's lease, and returns how many there were.
     pub(crate) fn leased(&mut self, leased: LeasedRead) -> u64 {
         self.reads.leased(leased)
     }
@@ -184,7 +184,7 @@ impl Reading {
         self.bounded.release(now, applied_to, completions);
     }
 
-    /// Fails the reads that timed out. Returns the number of these reads.
+    /// Fails the reads that timed out, and returns how many there were.
     pub(crate) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         self.reads.expire(now, completions) + self.bounded.expire(now, completions)
     }

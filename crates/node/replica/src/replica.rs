@@ -87,7 +87,7 @@ const TOLD_AHEAD: u64 = 1 << 12;
 /// Name of a small file, and the result of reading it.
 type Recalled = (&'static str, Result<Option<Vec<u8>>, DiskError>);
 
-/// One replica: core, log and service joined.
+/// A replica, which joins the core, the log and the service.
 pub struct Replica<D: Disk, S: StateMachine> {
     cluster: u128,
     member: Member,
@@ -432,7 +432,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.applied(now, front);
     }
 
-    /// Borrows what the applier needs: the source of its input, and the listeners for its output.
+    /// Borrows the source of the applier's input, and the listeners for its output.
     fn lend_to_apply<'a>(
         &'a mut self,
         now: Time,
@@ -778,7 +778,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.catching_up.serve(now, &self.peers, from, &mut self.storing, &mut out);
     }
 
-    /// Takes, sends, receives and loads snapshots, and trims the log, as far as due.
+    /// Takes, sends, receives and loads snapshots, and trims the log, as each is due.
     fn keep_snapshots(&mut self, now: Time, plane: &mut dyn Plane) {
         let others = self.keep_streams(now, plane);
         let streams_kept_to = self.streaming.keeping.kept_to(self.applying.streams());

@@ -71,7 +71,7 @@ pub(crate) struct LevelRaises {
     to_mark: Option<Level>,
     /// Earliest time of the next proposal.
     retry_at: Time,
-    /// Operators' requests for a level: number, level, and deadline.
+    /// Operators' requests for a level, each with its number, the level and the deadline.
     asked: Vec<(u64, Level, Time)>,
 }
 

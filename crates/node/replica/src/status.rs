@@ -180,7 +180,7 @@ pub struct TuningReport {
     pub held: bool,
 }
 
-/// Activity because of which a node is not caught up.
+/// Activity that keeps a node from being caught up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Activity {
     /// The node reads the bytes of its votes from before its restart, and sends nothing until then.
@@ -323,7 +323,7 @@ pub struct Snapshot {
 /// Summary of a plan in progress; [`crate::group::asking::Underway`] has its steps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanStatus {
-    /// Id of the plan: the slot of the command that made it.
+    /// Id of the plan, which is the slot of the command that made it.
     pub id: u64,
     /// The operator's request.
     pub what: String,
@@ -393,7 +393,7 @@ pub struct Status {
     pub log_start: Slot,
     /// This node's snapshot, if it has one.
     pub snapshot: Option<Snapshot>,
-    /// Snapshot that is being taken; the length is that of the part written so far.
+    /// Snapshot that is being taken, with the length that has been written so far.
     pub snapshot_taking: Option<Snapshot>,
     /// Use of the disk that contains the log.
     pub disk: DiskUse,
@@ -403,7 +403,7 @@ pub struct Status {
     pub traffic: Traffic,
     /// Latest changes of leader seen by this node since its start, oldest first.
     pub reigns: Vec<LeaderChange>,
-    /// Activity because of which this node is not caught up, if any.
+    /// Activity that keeps this node from being caught up, if any.
     pub progress: Option<Progress>,
     /// Reason why this node does not vote or serve; `None` if it does.
     pub error: Option<String>,

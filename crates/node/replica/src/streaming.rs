@@ -37,7 +37,7 @@ use crate::{
 
 /// Interval in milliseconds at which a leader checks streams for bytes that exceed their retention.
 const RETAIN_MS: u64 = 1000;
-/// Minimum number of bytes for which a trim is proposed: one chunk of the store.
+/// Minimum number of bytes for which a trim is proposed, equal to a chunk of the store.
 const RETAIN_BYTES: u64 = 256 << 10;
 /// Divisor of the maximum age of bytes that gives the interval between retention checks.
 const AGE_PARTS: u64 = 64;

@@ -25,7 +25,7 @@ pub(crate) struct Condition {
     /// Clients have seen effects of slots below this one. If the service goes back, they must not
     /// see an older state.
     seen_by_clients_to: Slot,
-    /// Kind of trouble reported last: none, strained, stuck, down, or in doubt.
+    /// Kind of trouble that was reported last (none, strained, stuck, down, or in doubt).
     told: u8,
 }
 

@@ -7,7 +7,7 @@ use quorate_core::{
     value::Value,
 };
 
-/// Maximum number of decided entries remembered; the log has older ones.
+/// Maximum number of decided entries in the history. Older entries are in the log.
 const HISTORY_ENTRIES: usize = 8 << 10;
 
 /// Values of the latest decided slots, without gaps.

@@ -61,7 +61,7 @@ impl Membership {
         Ok(())
     }
 
-    /// Returns the table: ids, addresses and the plan.
+    /// Returns the table of ids and addresses, with the plan.
     pub(crate) fn table(&self) -> &Group {
         &self.table
     }

@@ -32,7 +32,7 @@ pub trait Source {
     /// Restarts from the first item.
     fn rewind(&mut self);
 
-    /// Replaces the content of `item` with the next item; returns whether there was one.
+    /// Replaces the content of `item` with the next item. Returns whether there was one.
     ///
     /// # Errors
     /// The item cannot be read.

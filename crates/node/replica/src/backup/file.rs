@@ -71,7 +71,7 @@ const CHECKSUM: usize = 4;
 pub struct Header {
     /// Id of the group from which the backup was taken.
     pub cluster: u128,
-    /// Slot of the snapshot: the state after all slots below it.
+    /// Slot of the snapshot, which is the state after all slots below it.
     pub slot: Slot,
     /// Era at the snapshot's slot.
     pub era: Era,
@@ -188,7 +188,7 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// Starts a backup; returns the encoder and the bytes of the header.
+    /// Starts a backup. Returns the encoder and the bytes of the header.
     pub fn begin(header: &Header) -> (Self, Vec<u8>) {
         let first = header.encode();
         let mut encoder = Self { stream: 0, bytes: 0, hash: Xxh3::new() };
@@ -215,7 +215,7 @@ impl Encoder {
         out
     }
 
-    /// Returns the trailer's fields and its bytes, the last of the file.
+    /// Returns the trailer's fields, and its bytes, which end the file.
     pub fn end(self) -> (Summary, Vec<u8>) {
         let summary =
             Summary { bytes: self.bytes + TRAILER as u64, checksum: self.hash.digest128() };

@@ -163,7 +163,7 @@ pub struct Listed {
 /// A plan in progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Underway {
-    /// Id of the plan: the slot of the command that made it.
+    /// Id of the plan, which is the slot of the command that made it.
     pub id: u64,
     /// The operator's request.
     pub what: String,

@@ -83,7 +83,7 @@ pub enum Command {
     },
     /// Cancels a plan. Finished steps are not undone.
     Cancel {
-        /// Id of the plan: the slot of the command that made it.
+        /// Id of the plan, which is the slot of the command that made it.
         plan: u64,
     },
 }

@@ -164,7 +164,8 @@ pub fn plan(from: &Configuration, goal: &Goal, sight: Sight<'_>) -> Result<Steps
     Ok(search.steps(&start, way))
 }
 
-/// Returns all changes of a plan except removals: first weights, then roles and the rule.
+/// Returns all changes of a plan except removals. Changes of weights come first, then those of
+/// roles and the rule.
 pub fn whole(from: &Configuration, plan: &Plan, sight: Sight<'_>) -> Result<Vec<Change>, NoPath> {
     let mut changes = self::plan(from, &plan.goal, sight)?.changes;
     let mut at = from.clone();

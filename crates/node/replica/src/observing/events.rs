@@ -127,19 +127,19 @@ pub enum Event {
     ClockOff(Off),
     /// A snapshot of this node's state is complete.
     SnapshotTaken {
-        /// Slot of the snapshot: the state after all slots below it.
+        /// Slot of the snapshot, which is the state after all slots below it.
         at: Slot,
         /// Length of the snapshot's stream in bytes.
         bytes: u64,
     },
     /// A snapshot was received from a peer, because this node lacked the state.
     SnapshotInstalled {
-        /// Slot of the snapshot: the state after all slots below it.
+        /// Slot of the snapshot, which is the state after all slots below it.
         at: Slot,
     },
     /// The service loaded a snapshot.
     SnapshotLoaded {
-        /// Slot of the snapshot: the state after all slots below it.
+        /// Slot of the snapshot, which is the state after all slots below it.
         at: Slot,
     },
     /// A snapshot could not be taken, received, read or loaded; it will be retried.

@@ -25,7 +25,8 @@ const HANGING_WRITE_MS: u64 = 2_000;
 const NO_LEADER_MS: u64 = 1_000;
 const NO_LEADER_SECOND_MS: u64 = 10_000;
 const NO_LEADER_EVERY_MS: u64 = 60_000;
-/// Interval in milliseconds and number of samples for the log's growth: the last minute.
+/// Interval in milliseconds and number of samples for the log's growth, which cover the last
+/// minute.
 const GROWTH: (u64, usize) = (1_000, 60);
 
 /// State of a replica at the moment of a check.
@@ -125,7 +126,7 @@ impl Watch {
         }
     }
 
-    /// Returns the activity because of which this node is not caught up, if any.
+    /// Returns the activity that keeps this node from being caught up, if any.
     pub(crate) fn progress(&self, now: Time, standing: &NodeProgress) -> Option<Progress> {
         self.pursuit.progress(now, standing)
     }

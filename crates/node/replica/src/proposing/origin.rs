@@ -335,8 +335,8 @@ impl Origin {
         self.in_flight.is_offered() || self.registrations.is_offered()
     }
 
-    /// Returns the numbers of this process's last registrations: first of its own session, then of
-    /// a client's.
+    /// Returns the number of this process's last registration of its own session, and that of a
+    /// client's.
     pub(crate) fn registered(&self) -> [u64; 2] {
         self.registrations.given()
     }
@@ -453,7 +453,7 @@ impl Origin {
         self.registrations.renew_own();
     }
 
-    /// Fails the requests that timed out. Returns the number of these requests.
+    /// Fails the requests that timed out, and returns how many there were.
     pub(crate) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let mut expired = 0;
         while let Some((item, encoded)) = self.gather.expire(now) {

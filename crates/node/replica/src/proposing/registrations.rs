@@ -99,7 +99,7 @@ impl Registrations {
         );
     }
 
-    /// Returns the numbers of the last registrations: first of an own session, then of a client's.
+    /// Returns the number of the last registration of an own session, and that of a client's.
     pub(super) fn given(&self) -> [u64; 2] {
         [self.own_number(), self.clients_count]
     }
@@ -182,7 +182,7 @@ impl Registrations {
         own.into_iter().chain(self.clients.keys().copied()).collect()
     }
 
-    /// Fails clients' registrations that timed out. Returns the number of these registrations.
+    /// Fails clients' registrations that timed out, and returns how many there were.
     pub(super) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let mut expired = 0;
         while let Some(first) = self.clients.first_entry()

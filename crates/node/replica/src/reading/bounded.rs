@@ -100,7 +100,7 @@ impl Bounded {
         });
     }
 
-    /// Fails the reads that timed out. Returns the number of these reads.
+    /// Fails the reads that timed out, and returns how many there were.
     pub(crate) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let before = self.waiting.len();
         self.waiting.retain(|waiting| {

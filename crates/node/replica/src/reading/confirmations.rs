@@ -60,8 +60,8 @@ impl Reads {
         self.asked.is_none().then_some(self.retry_at)
     }
 
-    /// [read-4] Releases the waiting reads under the leader's lease, so that they need no request.
-    /// Returns the number of these reads.
+    /// [read-4] Releases the waiting reads under the leader's lease, so that they need no request,
+    /// and returns how many there were.
     pub(crate) fn leased(&mut self, leased: LeasedRead) -> u64 {
         let waiters = std::mem::take(&mut self.waiting);
         let count = waiters.len() as u64;
@@ -153,7 +153,7 @@ impl Reads {
         });
     }
 
-    /// Fails the reads that timed out. Returns the number of these reads.
+    /// Fails the reads that timed out, and returns how many there were.
     pub(crate) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let asked = self.asked.iter_mut().map(|asked| &mut asked.waiters);
         let confirmed = self.confirmed.iter_mut().map(|one| &mut one.waiters);

@@ -11,7 +11,7 @@ use quorate_core::{node_id::NodeId, slot::Slot, time::Time};
 /// A snapshot that a peer has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Offer {
-    /// Slot of the snapshot: the state after all slots below it.
+    /// Slot of the snapshot, which is the state after all slots below it.
     pub(crate) at: Slot,
     /// Digest of the snapshot's stream.
     pub(crate) digest: u128,
@@ -48,7 +48,7 @@ pub(crate) enum Question {
 const GATHER_MS: u64 = 20;
 /// Number of unanswered requests after which another peer is asked.
 const FRUITLESS_MAX: u32 = 3;
-/// Maximum accepted length of a snapshot in bytes: 4 TiB. The limit is needed because offers are
+/// Maximum accepted length of a snapshot in bytes (4 TiB). The limit is needed because offers are
 /// not trusted.
 const OFFER_BYTES_MAX: u64 = 4 << 40;
 /// Number of received bytes after which they are acknowledged to the peer.

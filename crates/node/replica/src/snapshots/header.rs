@@ -12,7 +12,7 @@ const FORMAT: u16 = 1;
 pub(crate) struct Header {
     /// Id of the group.
     pub(crate) cluster: u128,
-    /// Slot of the snapshot: the state after all slots below it.
+    /// Slot of the snapshot, which is the state after all slots below it.
     pub(crate) at: Slot,
     /// Eras at that slot.
     pub(crate) eras: Eras,

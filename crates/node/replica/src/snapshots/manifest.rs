@@ -9,7 +9,7 @@ use crate::fields::Fields;
 /// A complete and durable snapshot on this node's disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Manifest {
-    /// Slot of the snapshot: the state after all slots below it.
+    /// Slot of the snapshot, which is the state after all slots below it.
     pub(crate) at: Slot,
     /// Layout of the chunks and parts.
     pub(crate) layout: Layout,

@@ -11,7 +11,7 @@ use crate::fields::Fields;
 
 const FORMAT: u16 = 1;
 
-/// Content of the note in a base.
+/// Content of the replica's note.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Note {
     /// Eras at the start of the log.

@@ -50,7 +50,7 @@ pub(crate) struct Offering {
     /// [p1-6] End of the inherited slots. The next position of each stream is known only after
     /// them.
     wait_for: Option<Slot>,
-    /// Owners that are not connected, each with the time since when.
+    /// Owners that are not connected, each with the start of its absence.
     away: BTreeMap<NodeId, Time>,
     /// Streams whose close is proposed, each with the slot after that of the close.
     closing: BTreeMap<StreamName, Slot>,

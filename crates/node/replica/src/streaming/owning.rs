@@ -67,7 +67,7 @@ struct Owned {
     /// Last time that `next` advanced, or bytes arrived after all earlier ones were decided.
     moved_at: Time,
     closing: Option<Closing>,
-    /// No front uses the piece any more, so that it only has to be closed.
+    /// No front uses the piece any longer, so it only has to be closed.
     orphan: bool,
 }
 

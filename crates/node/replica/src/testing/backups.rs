@@ -21,7 +21,7 @@ use crate::{
     snapshots::{header::Header as StreamHeader, stream::Item},
 };
 
-/// Slot of the snapshot: the state after all slots below it.
+/// Slot of the snapshot, which is the state after all slots below it.
 pub const SLOT: Slot = Slot(500);
 /// Id of the cluster that the backups are from.
 pub const CLUSTER: u128 = 7;

@@ -658,7 +658,7 @@ fn request_without_a_quorum_fails_and_says_whether_it_left() {
     assert!(!pages.contains(&"c".to_owned()), "never left, never executed: {pages:?}");
 }
 
-/// Starts a cluster whose nodes accept few commands before they are in a batch; returns its leader,
+/// Starts a cluster whose nodes accept few commands before they are in a batch. Returns its leader,
 /// too.
 fn cramped() -> (Cluster<Book>, NodeId) {
     let mut options = Cluster::<Book>::options(3, Class::Durable);

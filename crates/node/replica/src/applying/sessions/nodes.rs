@@ -10,7 +10,7 @@ use quorate_core::{node_id::NodeId, slot::Slot, value::BatchName};
 use super::codec::Key;
 use crate::{fields::Fields, proposing::batch::Header};
 
-/// Verdict on a batch: execute it now, or the reason why not.
+/// Whether a batch is to be executed now, or the reason why not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// The next batch of its origin, to be executed now.
