@@ -16,7 +16,6 @@ impl Clock {
         Self(Arc::new(read))
     }
 
-    /// Returns the current time.
     pub fn now(&self) -> Time {
         (self.0)()
     }

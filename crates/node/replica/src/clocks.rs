@@ -119,8 +119,8 @@ pub(crate) struct Clocks {
     /// Readings from members that answer this node's heartbeats.
     answered: BTreeMap<NodeId, Answers>,
     look_at: Time,
-    /// Clocks that are off, each with the start of that time, the offset in milliseconds, and
-    /// whether it was reported.
+    /// Clocks that are off: the start of that state, the offset in milliseconds, and whether it was
+    /// reported.
     off: BTreeMap<NodeId, (Time, i64, bool)>,
 }
 

@@ -15,7 +15,6 @@ pub(crate) struct Surroundings {
     pub(crate) has_vote: bool,
     /// Votes of devices are hints.
     pub(crate) is_durable: bool,
-    /// The node leads.
     pub(crate) leads: bool,
     /// Current leader, if known.
     pub(crate) leader: Option<NodeId>,

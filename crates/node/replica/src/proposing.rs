@@ -210,7 +210,6 @@ impl Proposing {
 
 /// The paths on which this node's batches reach the leader.
 pub(crate) struct LeaderPaths<'a, 'b> {
-    /// Current leader.
     pub(crate) leader: NodeId,
     /// Ballot in which the leader leads.
     pub(crate) ballot: Ballot,

@@ -76,7 +76,6 @@ pub enum Way {
 }
 
 impl Way {
-    /// All paths.
     pub const ALL: [Self; 6] =
         [Self::Tcp, Self::Udp, Self::Chain, Self::Multicast, Self::Ethernet, Self::Auto];
 
@@ -174,7 +173,7 @@ pub struct LeaderChange {
 pub struct TuningReport {
     /// Estimates, predictions and choice of the tuner.
     pub report: Report,
-    /// Current setting.
+    /// Batch size and window in force.
     pub setting: Setting,
     /// Whether an operator fixed the setting.
     pub held: bool,
@@ -384,7 +383,6 @@ pub struct Status {
     pub applied_to: Slot,
     /// First slot that is not durable on this node.
     pub durable_to: Slot,
-    /// Class of the group.
     pub class: Class,
     /// Size of the log on disk in bytes.
     pub log_bytes: u64,

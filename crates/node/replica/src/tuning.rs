@@ -58,7 +58,7 @@ impl Tuning {
         }
     }
 
-    /// Returns the current setting.
+    /// Returns the batch size and window in force.
     pub(crate) fn setting(&self) -> Setting {
         let held = self.held.map(|(setting, _)| setting);
         held.unwrap_or_else(|| self.tuner.setting())

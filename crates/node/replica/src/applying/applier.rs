@@ -267,7 +267,6 @@ impl<S: StateMachine> Applier<S> {
         &self.sessions
     }
 
-    /// Returns the table of streams.
     pub(crate) fn streams(&self) -> &Table {
         &self.streams
     }

@@ -338,7 +338,6 @@ impl<R: Read> Reader<R> {
         Ok(reader)
     }
 
-    /// Returns the header.
     pub fn header(&self) -> &Header {
         &self.header
     }

@@ -45,7 +45,7 @@ pub(super) struct Fetches {
     retry_ms: u64,
 }
 
-/// A request to a peer.
+/// A request for bytes, to be sent to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PeerRequest {
     pub(super) to: NodeId,

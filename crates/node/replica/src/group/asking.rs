@@ -138,7 +138,7 @@ pub struct Members {
     pub plan: Option<Underway>,
     /// Plan that ended last.
     pub last: Option<LastPlan>,
-    /// Removed nodes.
+    /// Nodes that were removed from the group permanently.
     pub removed: Vec<NodeId>,
 }
 

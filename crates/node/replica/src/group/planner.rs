@@ -71,7 +71,6 @@ pub enum NoPath {
 /// State of the members that the planner considers in addition to their weights.
 #[derive(Clone, Copy)]
 pub struct Sight<'a> {
-    /// The current leader.
     pub leader: Option<Member>,
     /// Returns whether a member is alive.
     pub lives: &'a dyn Fn(Member) -> bool,

@@ -27,7 +27,6 @@ pub enum Event {
     Leadership(Explanation),
     /// The role or the known leader changed.
     Role {
-        /// Current role of this node.
         role: Role,
         /// Current leader, as far as this node knows.
         leader: Option<NodeId>,
@@ -115,7 +114,7 @@ pub enum Event {
     ServiceWell,
     /// The group uses this feature level from now on, as seen in the log applied by this node.
     Raised {
-        /// The new level.
+        /// Level that the group uses from now on.
         level: Level,
     },
     /// The service recovered from a failure.

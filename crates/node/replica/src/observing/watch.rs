@@ -34,7 +34,6 @@ const GROWTH: (u64, usize) = (1_000, 60);
 pub(crate) struct ReplicaView<'a> {
     /// Progress of the node in applying decided slots.
     pub(crate) standing: NodeProgress,
-    /// The node is stopping.
     pub(crate) stops: bool,
     /// Start of the oldest log write in flight.
     pub(crate) oldest_write: Option<Time>,

@@ -12,7 +12,7 @@ use crate::{
 /// Recipient of the reply to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waiter {
-    /// A front.
+    /// A front that expects the reply once the command is executed.
     Front(Tag),
     /// A front that expects the reply once the command is on stable storage at a quorum
     /// ([class-2]).

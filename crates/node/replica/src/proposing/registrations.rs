@@ -40,7 +40,7 @@ pub(super) struct Registrations {
     node: NodeId,
     boot: u32,
     own: Own,
-    /// Number of own sessions for which a registration was started.
+    /// Number of sessions of this node for which a registration was started.
     own_count: u64,
     /// Waiting registrations by number. They are in order of acceptance, so the first times out
     /// first.
@@ -60,14 +60,15 @@ impl Registrations {
         }
     }
 
-    /// Starts registering an own session unless there is one, because batches need its numbers.
+    /// Starts registering a session of this node unless there is one, because batches need its
+    /// numbers.
     pub(super) fn need_own(&mut self) {
         if self.own == Own::None {
             self.renew_own();
         }
     }
 
-    /// Starts registering a new own session, because the last one ended or there was none.
+    /// Starts registering a new session of this node, because the last one ended or there was none.
     pub(super) fn renew_own(&mut self) {
         self.own_count += 1;
         self.own = Own::Asked { offered: false };
@@ -78,8 +79,8 @@ impl Registrations {
         matches!(self.own, Own::Open { .. })
     }
 
-    /// Returns the position for the next batch in the own session, and advances it; `None` if the
-    /// session is not open.
+    /// Returns the position for the next batch in this node's session, and advances it; `None` if
+    /// the session is not open.
     pub(super) fn take_number(&mut self) -> Option<Header> {
         let Own::Open { slot, next } = &mut self.own else {
             return None;
@@ -99,7 +100,7 @@ impl Registrations {
         );
     }
 
-    /// Returns the number of the last registration of an own session, and that of a client's.
+    /// Returns the number of the last registration of this node's session, and that of a client's.
     pub(super) fn given(&self) -> [u64; 2] {
         [self.own_number(), self.clients_count]
     }

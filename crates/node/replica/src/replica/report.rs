@@ -401,7 +401,6 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         )
     }
 
-    /// Returns all counters of this replica.
     pub fn counters(&self) -> Counters {
         Counters {
             batches_formed: self.proposing.own().totals().batches,
@@ -435,7 +434,6 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.storing.log()
     }
 
-    /// Returns the service.
     pub fn service(&self) -> &S {
         self.applying.service()
     }

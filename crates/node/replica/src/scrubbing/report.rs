@@ -94,7 +94,7 @@ pub(crate) enum Needs {
     Slots(Vec<SlotRange>),
     /// Bytes of a stream, from peers.
     Bytes,
-    /// A new snapshot.
+    /// A new snapshot, which replaces the damaged one.
     Snapshot,
     /// Replacement of all files of the service.
     Store,
