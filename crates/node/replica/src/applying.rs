@@ -248,7 +248,7 @@ impl<S: StateMachine> Applying<S> {
         self.time().stamp(clock_ms, deadline)
     }
 
-    /// Collects the housekeeping commands that the service wants to have proposed.
+    /// Passes the housekeeping commands that the service wants proposed to `each`.
     pub(crate) fn due(&mut self, each: &mut dyn FnMut(&[u8])) {
         self.applier.service_mut().due(each);
     }

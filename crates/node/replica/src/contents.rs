@@ -374,8 +374,8 @@ impl Contents {
         held
     }
 
-    /// Records that more of the value's bytes are available. Returns the fetched slots that are now
-    /// complete, if any; their bytes are pinned.
+    /// Records that more of the value's bytes are available. Returns the first part of the fetched
+    /// slots that is now complete, if any, after pinning its bytes.
     pub(crate) fn found(&mut self, now: Time, value: &Value, streams: &Table) -> Option<SlotRange> {
         let wanted = self.fetches.wanted(value)?;
         let held = self.held(value, wanted, streams);
